@@ -1,0 +1,143 @@
+"""Two Arrow forms of every ClickHouse type: the storage form inside, the public form outside.
+
+**Storage form** is what all rooms pass around: the very numbers that lie on disk, as Arrow arrays, so
+that decoding, comparing and handing over to ClickHouse copy nothing.
+
+====================  =======================  ============================
+ClickHouse            storage form             public form
+====================  =======================  ============================
+(U)Int8…64, Float     the same                 the same
+(U)Int128, 256        fixed_size_binary(16|32) the same
+Bool                  uint8                    bool
+String                binary                   string (bytes not checked)
+FixedString(N)        fixed_size_binary(N)     the same
+Date                  uint16                   date32
+Date32                int32                    date32
+DateTime              uint32                   timestamp[s, zone or UTC]
+DateTime64(p)         int64                    timestamp[s|ms|us|ns, zone or UTC]
+Time, Time64          int32, int64             the same
+Enum8, Enum16         int8, int16              dictionary(int8|int16, string)
+UUID                  fixed_size_binary(16)    string (canonical text)
+IPv4                  uint32                   string
+IPv6                  fixed_size_binary(16)    string
+Decimal               int32, int64,            decimal128 | decimal256
+                      fixed_size_binary(16|32)
+Nullable(T)           T with validity          T, nullable
+LowCardinality(T)     dictionary(int32, T)     dictionary(int32, T)
+Array, Map, Tuple     list, list of struct,    list, map, struct
+                      struct
+====================  =======================  ============================
+
+UUID bytes are in stored order (each 8-byte half reversed). Struct fields of an unnamed tuple are `1`, `2`, ….
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from mergelake.core import types as t
+from mergelake.core.errors import error
+
+_INTS = {
+    (8, True): pa.int8(),
+    (16, True): pa.int16(),
+    (32, True): pa.int32(),
+    (64, True): pa.int64(),
+    (8, False): pa.uint8(),
+    (16, False): pa.uint16(),
+    (32, False): pa.uint32(),
+    (64, False): pa.uint64(),
+}
+
+
+def storage_type(data_type: t.DataType) -> pa.DataType:
+    """The Arrow type of the storage form."""
+    match data_type:
+        case t.Int(bits, signed):
+            return _INTS.get((bits, signed)) or pa.binary(bits // 8)
+        case t.Float(bits):
+            return pa.float32() if bits == 32 else pa.float64()
+        case t.Bool():
+            return pa.uint8()
+        case t.String():
+            return pa.binary()
+        case t.FixedString(length):
+            return pa.binary(length)
+        case t.Date() | t.BFloat16():
+            return pa.uint16()
+        case t.DateTime() | t.IPv4():
+            return pa.uint32()
+        case t.Date32() | t.Time():
+            return pa.int32()
+        case t.DateTime64() | t.Time64() | t.Interval():
+            return pa.int64()
+        case t.Enum(bits):
+            return _INTS[bits, True]
+        case t.UUID() | t.IPv6():
+            return pa.binary(16)
+        case t.Decimal():
+            return _INTS.get((data_type.bits, True)) or pa.binary(data_type.bits // 8)
+        case t.Nothing():
+            return pa.null()
+        case t.Nullable(inner) | t.SimpleAggregateFunction(_, inner):
+            return storage_type(inner)
+        case t.LowCardinality(inner):
+            return pa.dictionary(pa.int32(), storage_type(inner))
+        case t.Array(inner):
+            return pa.list_(pa.field("item", storage_type(inner), nullable=t.is_nullable(inner)))
+        case t.Map(key, value):
+            return storage_type(t.Array(t.Tuple((key, value), ("keys", "values"))))
+        case t.Tuple(elements):
+            named = zip(tuple_names(data_type), elements, strict=True)
+            return pa.struct([pa.field(name, storage_type(e), nullable=t.is_nullable(e)) for name, e in named])
+        case t.AggregateFunction():
+            raise error("NOT_IMPLEMENTED", f"Columns of type {data_type} are not supported yet")
+
+
+def arrow_type(data_type: t.DataType) -> pa.DataType:
+    """The Arrow type of the public form."""
+    match data_type:
+        case t.Bool():
+            return pa.bool_()
+        case t.String() | t.UUID() | t.IPv4() | t.IPv6():
+            return pa.string()
+        case t.Date() | t.Date32():
+            return pa.date32()
+        case t.DateTime(zone):
+            return pa.timestamp("s", zone or "UTC")
+        case t.DateTime64(precision, zone):
+            return pa.timestamp(("s", "ms", "us", "ns")[(precision + 2) // 3], zone or "UTC")
+        case t.Enum(bits):
+            return pa.dictionary(_INTS[bits, True], pa.string())
+        case t.Decimal(precision, scale):
+            return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
+        case t.Nullable(inner) | t.SimpleAggregateFunction(_, inner):
+            return arrow_type(inner)
+        case t.LowCardinality(inner):
+            return pa.dictionary(pa.int32(), arrow_type(inner))
+        case t.Array(inner):
+            return pa.list_(pa.field("item", arrow_type(inner), nullable=t.is_nullable(inner)))
+        case t.Map(key, value):
+            return pa.map_(arrow_type(key), pa.field("value", arrow_type(value), nullable=t.is_nullable(value)))
+        case t.Tuple(elements):
+            named = zip(tuple_names(data_type), elements, strict=True)
+            return pa.struct([pa.field(name, arrow_type(e), nullable=t.is_nullable(e)) for name, e in named])
+        case _:
+            return storage_type(data_type)
+
+
+def tuple_names(data_type: t.Tuple) -> tuple[str, ...]:
+    """Names of a tuple's elements: its own, or `1`, `2`, …."""
+    return data_type.names or tuple(str(i + 1) for i in range(len(data_type.elements)))
+
+
+def storage_schema(columns: Mapping[str, t.DataType]) -> pa.Schema:
+    """The Arrow schema of the storage form of `columns`."""
+    return pa.schema([pa.field(name, storage_type(c), nullable=t.is_nullable(c)) for name, c in columns.items()])
+
+
+def arrow_schema(columns: Mapping[str, t.DataType]) -> pa.Schema:
+    """The Arrow schema of the public form of `columns`."""
+    return pa.schema([pa.field(name, arrow_type(c), nullable=t.is_nullable(c)) for name, c in columns.items()])

@@ -1,0 +1,221 @@
+"""Errors: a short tree of kinds, each carrying ClickHouse's code and name where it has one.
+
+::
+
+    MergelakeError (kind)
+    ├── ConflictError       lost a commit race for good: refresh and try again
+    ├── FencedError         a newer owner exists: stop
+    ├── UnavailableError    store or network: retry with back-off
+    ├── NotFoundError       also KeyError
+    ├── InvalidInputError   also ValueError: change the call
+    ├── CorruptDataError    object, byte offset, expected, found
+    ├── UnsupportedError    valid ClickHouse, not ours (yet): names the feature
+    └── InternalError       an invariant that did not hold: our bug
+
+A caller acts on the class; a person searches for the code and the name. `raise_for(name, …)` picks the
+class from the ClickHouse name, so a call site says only what went wrong and how to get out.
+"""
+
+from __future__ import annotations
+
+CLICKHOUSE_CODES: dict[str, int] = {
+    "UNSUPPORTED_METHOD": 1,
+    "UNEXPECTED_END_OF_FILE": 3,
+    "CANNOT_PARSE_TEXT": 6,
+    "THERE_IS_NO_COLUMN": 8,
+    "NOT_FOUND_COLUMN_IN_BLOCK": 10,
+    "DUPLICATE_COLUMN": 15,
+    "NO_SUCH_COLUMN_IN_TABLE": 16,
+    "NUMBER_OF_COLUMNS_DOESNT_MATCH": 20,
+    "CANNOT_PARSE_ESCAPE_SEQUENCE": 25,
+    "CANNOT_PARSE_QUOTED_STRING": 26,
+    "CANNOT_PARSE_INPUT_ASSERTION_FAILED": 27,
+    "CANNOT_READ_ALL_DATA": 33,
+    "BAD_ARGUMENTS": 36,
+    "UNKNOWN_FORMAT": 73,
+    "CHECKSUM_DOESNT_MATCH": 40,
+    "CANNOT_PARSE_DATETIME": 41,
+    "NUMBER_OF_ARGUMENTS_DOESNT_MATCH": 42,
+    "ILLEGAL_TYPE_OF_ARGUMENT": 43,
+    "ILLEGAL_COLUMN": 44,
+    "UNKNOWN_FUNCTION": 46,
+    "UNKNOWN_IDENTIFIER": 47,
+    "NOT_IMPLEMENTED": 48,
+    "LOGICAL_ERROR": 49,
+    "UNKNOWN_TYPE": 50,
+    "TYPE_MISMATCH": 53,
+    "UNKNOWN_STORAGE": 56,
+    "TABLE_ALREADY_EXISTS": 57,
+    "UNKNOWN_TABLE": 60,
+    "SYNTAX_ERROR": 62,
+    "UNKNOWN_AGGREGATE_FUNCTION": 63,
+    "CANNOT_CONVERT_TYPE": 70,
+    "CANNOT_PARSE_NUMBER": 72,
+    "UNKNOWN_DATABASE": 81,
+    "DATABASE_ALREADY_EXISTS": 82,
+    "UNKNOWN_COMPRESSION_METHOD": 89,
+    "CANNOT_INSERT_VALUE_OF_DIFFERENT_SIZE_INTO_TUPLE": 98,
+    "UNKNOWN_SETTING": 115,
+    "INCORRECT_DATA": 117,
+    "ENGINE_REQUIRED": 119,
+    "READONLY": 164,
+    "BAD_TYPE_OF_FIELD": 169,
+    "ILLEGAL_FINAL": 181,
+    "UNFINISHED": 341,
+    "CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN": 349,
+    "UNKNOWN_PART": 232,
+    "BAD_DATA_PART_NAME": 233,
+    "NO_SUCH_DATA_PART": 232,
+    "INVALID_PARTITION_VALUE": 248,
+    "TOO_MANY_PARTS": 252,
+    "CORRUPTED_DATA": 246,
+    "UNKNOWN_ELEMENT_OF_ENUM": 691,
+    "CANNOT_ASSIGN_OPTIMIZE": 388,
+    "CANNOT_UPDATE_COLUMN": 420,
+    "CANNOT_PARSE_DATE": 38,
+    "CANNOT_PARSE_UUID": 376,
+    "ARGUMENT_OUT_OF_BOUND": 69,
+    "DECIMAL_OVERFLOW": 407,
+    "VALUE_IS_OUT_OF_RANGE_OF_DATA_TYPE": 321,
+    "EMPTY_LIST_OF_COLUMNS_PASSED": 35,
+    "QUERY_WAS_CANCELLED": 394,
+    "S3_ERROR": 499,
+    "FILE_DOESNT_EXIST": 107,
+    "CANNOT_OPEN_FILE": 76,
+    "NETWORK_ERROR": 210,
+    "UNKNOWN_FORMAT_VERSION": 19,
+    "CANNOT_DECOMPRESS": 271,
+    "SUPPORT_IS_DISABLED": 344,
+    "DATA_TYPE_CANNOT_BE_USED_IN_KEY": 549,
+    "SETTING_CONSTRAINT_VIOLATION": 452,
+}
+"""ClickHouse error names that we raise, with their numbers. Source: ClickHouse, `src/Common/ErrorCodes.cpp`."""
+
+
+class MergelakeError(Exception):
+    """Root of every error of this package.
+
+    `str(error)` is the whole story: what was wrong, the way out, and ClickHouse's name and code.
+    """
+
+    kind = "error"
+
+    def __init__(self, message: str, *, name: str = "", hint: str = "") -> None:
+        self.message = message
+        """What was wrong, one or two sentences."""
+        self.name = name
+        """ClickHouse's error name, or empty."""
+        self.code = CLICKHOUSE_CODES.get(name, 0)
+        """ClickHouse's error number, or 0."""
+        self.hint = hint
+        """The way out, or empty."""
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        text = self.message
+        if self.hint:
+            text = f"{text.rstrip('.')}. {self.hint}"
+        if self.name:
+            text = f"Code: {self.code}. {text} ({self.name})" if self.code else f"{text} ({self.name})"
+        return text
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Spark ships exceptions between processes; keyword-only arguments need help to survive pickling.
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _rebuild(cls: type[MergelakeError], args: tuple[object, ...], state: dict[str, object]) -> MergelakeError:
+    error = cls.__new__(cls)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class ConflictError(MergelakeError):
+    """Lost a commit race for good: refresh and try again."""
+
+    kind = "conflict"
+
+
+class FencedError(MergelakeError):
+    """A newer owner exists: stop."""
+
+    kind = "fenced"
+
+
+class UnavailableError(MergelakeError):
+    """The store or the network did not answer: retry with back-off."""
+
+    kind = "unavailable"
+
+
+class NotFoundError(MergelakeError, KeyError):
+    """A table, part, object or version that does not exist."""
+
+    kind = "not_found"
+    __str__ = MergelakeError.__str__
+
+
+class InvalidInputError(MergelakeError, ValueError):
+    """The call was wrong: nothing has been written; change the call."""
+
+    kind = "invalid_input"
+
+
+class CorruptDataError(MergelakeError):
+    """Stored bytes are not what they should be."""
+
+    kind = "corrupt"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        name: str = "CORRUPTED_DATA",
+        hint: str = "",
+        object_key: str = "",
+        offset: int = -1,
+        expected: str = "",
+        found: str = "",
+    ) -> None:
+        super().__init__(message, name=name, hint=hint)
+        self.object_key = object_key
+        """Object (or file) that holds the bytes; filled in by the room that knows it."""
+        self.offset = offset
+        """Byte offset in the object, or -1."""
+        self.expected = expected
+        self.found = found
+
+    def __str__(self) -> str:
+        where = f" in {self.object_key}" if self.object_key else ""
+        at = f" at offset {self.offset}" if self.offset >= 0 else ""
+        seen = f": expected {self.expected}, found {self.found}" if self.expected or self.found else ""
+        text = f"{self.message.rstrip('.')}{where}{at}{seen}"
+        if self.hint:
+            text = f"{text}. {self.hint}"
+        return f"Code: {self.code}. {text} ({self.name})"
+
+
+class UnsupportedError(MergelakeError):
+    """Valid ClickHouse that we do not do (yet); names the feature."""
+
+    kind = "unsupported"
+
+
+class InternalError(MergelakeError):
+    """An invariant did not hold: our bug."""
+
+    kind = "internal"
+
+
+_NOT_FOUND = {"UNKNOWN_TABLE", "UNKNOWN_DATABASE", "NO_SUCH_DATA_PART", "UNKNOWN_PART"}
+_UNSUPPORTED = {"NOT_IMPLEMENTED", "SUPPORT_IS_DISABLED", "UNSUPPORTED_METHOD"}
+
+
+def error(name: str, message: str, hint: str = "") -> MergelakeError:
+    """The error for ClickHouse's `name`, ready to raise: `raise error("UNKNOWN_TABLE", "…", "…")`."""
+    if name in _NOT_FOUND:
+        return NotFoundError(message, name=name, hint=hint)
+    if name in _UNSUPPORTED:
+        return UnsupportedError(message, name=name, hint=hint)
+    return InvalidInputError(message, name=name, hint=hint)

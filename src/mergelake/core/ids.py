@@ -1,0 +1,46 @@
+"""Identifiers, passed in. Only this module draws random ones."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from typing import Protocol
+
+
+class IdSource(Protocol):
+    """Where new identifiers come from."""
+
+    def new_id(self) -> str:
+        """A fresh 32-digit hex id, never given before."""
+        ...
+
+    def jitter(self) -> float:
+        """A number in [0, 1), to spread retries."""
+        ...
+
+
+class RandomIds:
+    """Identifiers from the operating system."""
+
+    def new_id(self) -> str:
+        """A fresh 32-digit hex id."""
+        return uuid.uuid4().hex
+
+    def jitter(self) -> float:
+        """A number in [0, 1)."""
+        return random.random()
+
+
+class SeededIds:
+    """Reproducible identifiers, for tests and the simulation."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._random = random.Random(seed)
+
+    def new_id(self) -> str:
+        """The next 32-digit hex id of this seed."""
+        return f"{self._random.getrandbits(128):032x}"
+
+    def jitter(self) -> float:
+        """The next number in [0, 1) of this seed."""
+        return self._random.random()

@@ -1,0 +1,148 @@
+"""A part's manifest: where its files lie, and what a reader wants to know before touching them.
+
+A part is an immutable set of files; a file is a list of extents; an extent is a range of one object.
+Manifests stand in the log, so pruning needs no request. The file table is kept as compact JSON text and
+decoded on first use: a table of 10,000 parts holds ten thousand short strings, not a million objects.
+
+Keys of extents are relative to the table's directory (`<part id>/data.packed`); a key that starts with
+`/` is relative to the warehouse, for parts shared between tables.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A range of bytes of one object."""
+
+    key: str
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartFile:
+    """One file of a part, as `checksums.txt` describes it, and where it lies."""
+
+    name: str
+    size: int
+    """Bytes on disk."""
+    extents: tuple[Extent, ...]
+    hash: str = ""
+    """32 hex digits as stored: the file hash of the bytes on disk; empty for files outside `checksums.txt`."""
+    uncompressed_size: int = -1
+    """For files made of frames: bytes after decompression; -1 for others."""
+    uncompressed_hash: str = ""
+    """For files made of frames: the file hash of the decompressed stream."""
+
+
+def encode_files(files: Iterable[PartFile]) -> str:
+    """The file table as JSON text: object keys once, then a row for each file."""
+    keys: dict[str, int] = {}
+    rows: list[list[Any]] = []
+    for file in files:
+        row: list[Any] = [file.name, file.size, file.hash]
+        row += [file.uncompressed_size, file.uncompressed_hash]
+        for extent in file.extents:
+            row += [keys.setdefault(extent.key, len(keys)), extent.offset, extent.length]
+        rows.append(row)
+    return json.dumps([list(keys), rows], separators=(",", ":"))
+
+
+def decode_files(text: str) -> dict[str, PartFile]:
+    """Inverse of `encode_files`, by file name."""
+    keys, rows = json.loads(text)
+    out: dict[str, PartFile] = {}
+    for name, size, digest, plain_size, plain_hash, *places in rows:
+        extents = tuple(Extent(keys[places[i]], places[i + 1], places[i + 2]) for i in range(0, len(places), 3))
+        out[name] = PartFile(name, size, extents, digest, plain_size, plain_hash)
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class PartManifest:
+    """A part before or after it has a name (block numbers come from its position in the log).
+
+    Values (partition, minima, maxima, keys) are hex of ClickHouse's single-value binary form, concatenated
+    as in `partition.dat`, `minmax_*.idx` and `primary.idx`.
+    """
+
+    id: str
+    """32 hex digits, unique per attempt to write the part; also the directory of its objects."""
+    partition_id: str
+    rows: int
+    files: str
+    """The file table, `encode_files`."""
+    partition: str = ""
+    """Hex of `partition.dat`; empty without a partition key."""
+    minmax: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Column name -> hex of its minimum and maximum: the columns that the partition key uses."""
+    key_range: tuple[str, str] = ("", "")
+    """Hex of the primary key of the first and of the last row."""
+    marks: int = 0
+    """Granules, without the final mark."""
+    bytes_on_disk: int = 0
+    """Sum of the sizes of all files."""
+    bytes_uncompressed: int = 0
+    """Bytes of all columns before compression."""
+    columns: tuple[int, ...] = ()
+    """Ids of the columns that the part holds."""
+    schema_version: int = 1
+    part_type: str = "Wide"
+    """`Wide` or `Compact`."""
+    storage: str = "full"
+    """`packed` (one object) or `full` (an object a file)."""
+    level: int = 0
+    """Level with which the part enters the set: 0, or 1 where the insert was already merged."""
+    created_ms: int = 0
+    """Clock of the writer; for ages, never for order."""
+    volume: str = "default"
+    ttl: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """TTL name -> earliest and latest expiry, epoch seconds."""
+
+    def file_table(self) -> dict[str, PartFile]:
+        """Files by name, decoded anew on each call: keep the result."""
+        return decode_files(self.files)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-able form."""
+        out: dict[str, Any] = {
+            "id": self.id,
+            "partition_id": self.partition_id,
+            "rows": self.rows,
+            "marks": self.marks,
+            "bytes_on_disk": self.bytes_on_disk,
+            "bytes_uncompressed": self.bytes_uncompressed,
+            "columns": list(self.columns),
+            "schema_version": self.schema_version,
+            "part_type": self.part_type,
+            "storage": self.storage,
+            "level": self.level,
+            "created_ms": self.created_ms,
+            "key_range": list(self.key_range),
+        }
+        if self.partition:
+            out["partition"] = self.partition
+        if self.minmax:
+            out["minmax"] = {name: list(pair) for name, pair in self.minmax.items()}
+        if self.volume != "default":
+            out["volume"] = self.volume
+        if self.ttl:
+            out["ttl"] = {name: list(pair) for name, pair in self.ttl.items()}
+        return {**out, "files": json.loads(self.files)}
+
+    @staticmethod
+    def from_json(raw: Mapping[str, Any]) -> PartManifest:
+        """Inverse of `to_json`."""
+        fields = dict(raw)
+        fields["columns"] = tuple(raw["columns"])
+        fields["key_range"] = tuple(raw["key_range"])
+        fields["minmax"] = {name: (low, high) for name, (low, high) in raw.get("minmax", {}).items()}
+        fields["ttl"] = {name: (low, high) for name, (low, high) in raw.get("ttl", {}).items()}
+        fields["files"] = json.dumps(raw["files"], separators=(",", ":"))
+        return PartManifest(**fields)

@@ -1,0 +1,82 @@
+"""Part names: which rows of which partition a part covers."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from mergelake.core.errors import error
+
+_NAME = re.compile(r"([0-9A-Za-z-]+)_(-?\d+)_(-?\d+)_(\d+)(?:_(\d+))?")
+LEVEL_MAX = 4294967295
+"""A level that covers whatever lies in its block range. Source: ClickHouse, `MergeTreePartInfo.h`."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PartInfo:
+    """`partition_min_max_level[_mutation]`. Ordered as ClickHouse orders parts.
+
+    Source: ClickHouse, `src/Storages/MergeTree/MergeTreePartInfo.h`.
+
+    >>> PartInfo.parse("all_0_5_3").covers(PartInfo.parse("all_0_4_2"))
+    True
+    >>> str(PartInfo("202601", 7, 7, 0))
+    '202601_7_7_0'
+    """
+
+    partition_id: str
+    """`all`, or the rendered partition key."""
+    min_block: int
+    """First block number, inclusive."""
+    max_block: int
+    """Last block number, inclusive."""
+    level: int
+    """0 for an inserted part; one more than its highest source for a merge."""
+    mutation: int = 0
+    """Version of the last mutation written down in the part, 0 for none."""
+
+    @staticmethod
+    def parse(name: str) -> PartInfo:
+        """The info of a part directory's name; BAD_DATA_PART_NAME if it is not one."""
+        match = _NAME.fullmatch(name)
+        if match is None:
+            raise error("BAD_DATA_PART_NAME", f"'{name}' is not the name of a part")
+        partition_id, low, high, level, mutation = match.groups()
+        return PartInfo(partition_id, int(low), int(high), int(level), int(mutation or 0))
+
+    @staticmethod
+    def try_parse(name: str) -> PartInfo | None:
+        """As `parse`, with None for a name that is not a part's."""
+        return PartInfo.parse(name) if _NAME.fullmatch(name) else None
+
+    def __str__(self) -> str:
+        tail = f"_{self.mutation}" if self.mutation else ""
+        return f"{self.partition_id}_{self.min_block}_{self.max_block}_{self.level}{tail}"
+
+    @property
+    def data_version(self) -> int:
+        """Up to which mutation the rows are current: the mutation version, or the first block."""
+        return self.mutation or self.min_block
+
+    def covers(self, other: PartInfo) -> bool:
+        """Whether this part replaces `other` (a part covers itself)."""
+        return (
+            self.partition_id == other.partition_id
+            and self.min_block <= other.min_block
+            and self.max_block >= other.max_block
+            and self.level >= other.level
+            and self.mutation >= other.mutation
+            and (
+                (self.min_block, self.max_block) == (other.min_block, other.max_block)
+                or self.level > other.level
+                or self.level == LEVEL_MAX
+            )
+        )
+
+    def intersects(self, other: PartInfo) -> bool:
+        """Whether the two share a block of one partition."""
+        return (
+            self.partition_id == other.partition_id
+            and self.min_block <= other.max_block
+            and other.min_block <= self.max_block
+        )

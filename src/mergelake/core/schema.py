@@ -1,0 +1,153 @@
+"""What a table is: columns, keys, engine, settings; plain values that the log carries as JSON.
+
+Expressions stay ClickHouse text here (`toYYYYMM(ts)`); `expr` binds them against the columns.
+A column keeps its `id` for life, so a rename touches no part: parts name columns by id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mergelake.core.errors import error
+from mergelake.core.types import DataType, parse_type
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table."""
+
+    id: int
+    """Stable for the life of the table; never reused."""
+    name: str
+    type: DataType
+    default_kind: str = ""
+    """`DEFAULT`, `MATERIALIZED`, `ALIAS`, `EPHEMERAL`, or empty."""
+    default: str = ""
+    """The default's expression as ClickHouse text, or empty."""
+    codec: str = ""
+    """`CODEC(…)`'s inside, or empty for the table's default."""
+    comment: str = ""
+    ttl: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-able form; empty fields are left out."""
+        out: dict[str, Any] = {"id": self.id, "name": self.name, "type": str(self.type)}
+        for key in ("default_kind", "default", "codec", "comment", "ttl"):
+            if getattr(self, key):
+                out[key] = getattr(self, key)
+        return out
+
+    @staticmethod
+    def from_json(raw: Mapping[str, Any]) -> Column:
+        """Inverse of `to_json`."""
+        return Column(**{**raw, "type": parse_type(raw["type"])})
+
+
+@dataclass(frozen=True, slots=True)
+class SkipIndex:
+    """A data-skipping index."""
+
+    name: str
+    expression: str
+    type: str
+    """`minmax`, `set(100)`, `bloom_filter(0.01)`, …"""
+    granularity: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """Everything that CREATE TABLE says. Immutable; ALTER makes a new one with `version` + 1."""
+
+    columns: tuple[Column, ...]
+    engine: str = "MergeTree"
+    engine_args: tuple[str, ...] = ()
+    """Arguments of the engine as text: `ReplacingMergeTree(ver)` has ("ver",)."""
+    partition_by: tuple[str, ...] = ()
+    """Expressions of the partition key; a single expression is a tuple of one, none is empty."""
+    order_by: tuple[str, ...] = ()
+    """Expressions of the sorting key; empty for ORDER BY tuple()."""
+    order_desc: tuple[bool, ...] = ()
+    """For each expression of the sorting key whether it descends; empty means none does."""
+    primary_key: tuple[str, ...] = ()
+    """A prefix of `order_by`; equal to it unless PRIMARY KEY was given."""
+    sample_by: str = ""
+    indices: tuple[SkipIndex, ...] = ()
+    ttl: tuple[str, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Table settings that were given, by name, values as text."""
+    comment: str = ""
+    version: int = 1
+    next_column_id: int = 0
+    """The id that the next new column gets."""
+
+    def __post_init__(self) -> None:
+        names = [column.name for column in self.columns]
+        if len(set(names)) != len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise error("DUPLICATE_COLUMN", f"Column {twice} is given twice")
+        if self.next_column_id == 0:
+            object.__setattr__(self, "next_column_id", max((c.id for c in self.columns), default=-1) + 1)
+
+    def column(self, name: str) -> Column:
+        """The column called `name`; NO_SUCH_COLUMN_IN_TABLE if there is none."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise unknown_column(name, [c.name for c in self.columns])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all columns, in order."""
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def types(self) -> dict[str, DataType]:
+        """Type of each column by name, in order."""
+        return {column.name: column.type for column in self.columns}
+
+    @property
+    def stored(self) -> tuple[Column, ...]:
+        """The columns that parts hold: all but ALIAS and EPHEMERAL ones."""
+        return tuple(c for c in self.columns if c.default_kind not in ("ALIAS", "EPHEMERAL"))
+
+    def with_settings(self, settings: Mapping[str, str]) -> TableSchema:
+        """The same table with other settings."""
+        return replace(self, settings=dict(settings))
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-able form; empty fields are left out."""
+        out: dict[str, Any] = {"columns": [column.to_json() for column in self.columns], "engine": self.engine}
+        for key in ("engine_args", "partition_by", "order_by", "order_desc", "primary_key", "ttl"):
+            if getattr(self, key):
+                out[key] = list(getattr(self, key))
+        if self.sample_by:
+            out["sample_by"] = self.sample_by
+        if self.indices:
+            out["indices"] = [[i.name, i.expression, i.type, i.granularity] for i in self.indices]
+        if self.settings:
+            out["settings"] = dict(self.settings)
+        if self.comment:
+            out["comment"] = self.comment
+        return {**out, "version": self.version, "next_column_id": self.next_column_id}
+
+    @staticmethod
+    def from_json(raw: Mapping[str, Any]) -> TableSchema:
+        """Inverse of `to_json`."""
+        fields = dict(raw)
+        fields["columns"] = tuple(Column.from_json(column) for column in raw["columns"])
+        fields["indices"] = tuple(SkipIndex(*index) for index in raw.get("indices", ()))
+        for key in ("engine_args", "partition_by", "order_by", "order_desc", "primary_key", "ttl"):
+            fields[key] = tuple(raw.get(key, ()))
+        return TableSchema(**fields)
+
+
+def unknown_column(name: str, known: list[str], table: str = "") -> Exception:
+    """The error for a column that is not there, with the nearest names."""
+    import difflib
+
+    near = difflib.get_close_matches(name, known, n=1)
+    where = f" in table {table}" if table else ""
+    hint = f"Maybe you meant {near[0]}" if near else f"There are columns {', '.join(known[:20])}"
+    return error("NO_SUCH_COLUMN_IN_TABLE", f"There is no column {name}{where}", hint)

@@ -1,0 +1,123 @@
+"""Table settings: ClickHouse's MergeTree settings that mean something here, with its names and defaults.
+
+A table stores the settings that were given, as text; `TableSettings(given)` checks and types them.
+Unknown names are refused (UNKNOWN_SETTING) with the nearest known one.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mergelake.core.errors import error
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting."""
+
+    name: str
+    default: int | float | str
+    """Its type is the setting's type."""
+    description: str
+
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+_TABLE = (
+    Setting("index_granularity", 8192, "Most rows in a granule"),
+    Setting("index_granularity_bytes", 10 * MIB, "Most bytes in a granule; 0 makes granules of a fixed row count"),
+    Setting("min_bytes_for_wide_part", 10 * MIB, "Accepted for compatibility: parts are always written Wide"),
+    Setting("min_rows_for_wide_part", 0, "Accepted for compatibility: parts are always written Wide"),
+    Setting("min_bytes_for_full_part_storage", 10 * MIB, "Smaller parts are stored as one object (packed)"),
+    Setting("min_compress_block_size", 65536, "Least bytes of a frame at a mark, before compression"),
+    Setting("max_compress_block_size", MIB, "Most bytes of a frame, before compression"),
+    Setting("default_compression_codec", "LZ4", "Codec of columns without CODEC"),
+    Setting("max_bytes_to_merge_at_max_space_in_pool", 150 * GIB, "Largest sum of source sizes of a merge"),
+    Setting("max_parts_to_merge_at_once", 100, "Most sources of a merge; 0 is no limit"),
+    Setting("min_parts_to_merge_at_once", 0, "Least sources of a merge"),
+    Setting("merge_selector_base", 5.0, "How many times larger the sum of a merge is than its largest source"),
+    Setting("merge_selector_window_size", 1000, "How many parts of a partition the selector looks at"),
+    Setting(
+        "merge_selector_enable_heuristic_to_remove_small_parts_at_right", 1, "Leave a tiny last part out of a merge"
+    ),
+    Setting(
+        "merge_selector_enable_heuristic_to_lower_max_parts_to_merge_at_once", 1, "Narrow merges when parts are few"
+    ),
+    Setting(
+        "merge_selector_heuristic_to_lower_max_parts_to_merge_at_once_exponent", 5, "Exponent of that heuristic"
+    ),
+    Setting("min_age_to_force_merge_seconds", 0, "Merge everything that is older; 0 is off"),
+    Setting("min_age_to_force_merge_on_partition_only", 0, "Only whole partitions, for the setting above"),
+    Setting("parts_to_delay_insert", 1000, "Active parts of a partition from which inserts are slowed"),
+    Setting("parts_to_throw_insert", 3000, "Active parts of a partition from which inserts are refused"),
+    Setting("max_delay_to_insert", 1, "Most seconds by which an insert is slowed"),
+    Setting("max_partitions_per_insert_block", 100, "Most partitions that one insert may touch; 0 is no limit"),
+    Setting("max_insert_block_size", 1_048_449, "Rows of one block (and part) of an insert"),
+    Setting("max_insert_block_bytes", 256 * MIB, "Bytes of one block of an insert"),
+    Setting("non_replicated_deduplication_window", 0, "Inserts remembered for deduplication"),
+    Setting("merge_max_block_size", 8192, "Accepted for compatibility"),
+    Setting("merge_max_chunk_bytes", 64 * MIB, "Bytes of one key range that a merge holds in memory"),
+    Setting("merge_upload_policy", "direct", "'direct', or 'volatile' where merges stay local until worth an upload"),
+    Setting("optimize_on_insert", 1, "Apply the engine's merge to each inserted block"),
+    Setting("old_parts_lifetime", 480, "Seconds for which replaced parts are kept"),
+    Setting("checkpoint_interval", 64, "Log entries between checkpoints"),
+    Setting("history_retention_seconds", 7 * 86400, "How far back time travel reaches"),
+    Setting("allow_nullable_key", 0, "Allow Nullable columns in keys"),
+    Setting("compress_marks", 0, "Accepted for compatibility: marks are written plain"),
+    Setting("compress_primary_key", 0, "Accepted for compatibility: the primary index is written plain"),
+    Setting("ratio_of_defaults_for_sparse_serialization", 1.0, "Accepted for compatibility: nothing is sparse"),
+    Setting("enable_mixed_granularity_parts", 1, "Accepted for compatibility"),
+    Setting("storage_policy", "default", "Where parts go"),
+)
+
+TABLE_SETTINGS: dict[str, Setting] = {setting.name: setting for setting in _TABLE}
+"""Every table setting by name."""
+
+
+class TableSettings:
+    """Checked and typed table settings: `settings["index_granularity"]`."""
+
+    def __init__(self, given: Mapping[str, str | int | float | bool] | None = None) -> None:
+        self._given = {name: _typed(name, value) for name, value in (given or {}).items()}
+
+    def __getitem__(self, name: str) -> int | float | str:
+        return self._given.get(name, TABLE_SETTINGS[name].default)
+
+    def integer(self, name: str) -> int:
+        """The value of an integer setting."""
+        value = self[name]
+        assert isinstance(value, int)
+        return value
+
+    def number(self, name: str) -> float:
+        """The value of a numeric setting."""
+        return float(self[name])
+
+    def text(self, name: str) -> str:
+        """The value of a text setting."""
+        return str(self[name])
+
+    def as_text(self) -> dict[str, str]:
+        """The given settings as the log keeps them."""
+        return {name: str(value) for name, value in self._given.items()}
+
+
+def _typed(name: str, value: str | float | bool) -> int | float | str:
+    setting = TABLE_SETTINGS.get(name)
+    if setting is None:
+        near = difflib.get_close_matches(name, TABLE_SETTINGS, n=1)
+        hint = f"Maybe you meant {near[0]}" if near else "system.settings lists what there is"
+        raise error("UNKNOWN_SETTING", f"Unknown setting '{name}' for storage MergeTree", hint)
+    if isinstance(setting.default, str):
+        return str(value)
+    text = {"true": "1", "false": "0"}.get(str(value).lower(), str(value))
+    try:
+        typed: int | float = int(text) if isinstance(setting.default, int) else float(text)
+    except ValueError:
+        raise error("BAD_ARGUMENTS", f"Setting {name} wants a number, got '{value}'") from None
+    if typed < 0 or (name == "index_granularity" and typed < 1):
+        raise error("BAD_ARGUMENTS", f"Setting {name} cannot be {value}")
+    return typed

@@ -1,0 +1,93 @@
+"""UTC seconds to local seconds and back, whole columns at a time.
+
+A zone is a table of the instants where its offset changes, found once per process: the offset at each midnight
+UTC from 1900 to 2300 by Arrow's time zone database, then a bisection inside each day that differs from the
+next. Local times that occur twice mean the earlier instant, as in ClickHouse; local times that never occur
+are moved forward by the gap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mergelake.core.errors import error
+
+_FIRST, _LAST = -2208988800, 10413792000  # 1900-01-01 and 2300-01-01
+_DAY = 86400
+_UTC_NAMES = ("", "UTC", "Etc/UTC", "GMT", "Etc/GMT", "Zulu", "Etc/Zulu", "UCT", "Universal")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Zone:
+    """The offsets of one time zone."""
+
+    name: str
+    changes: npt.NDArray[np.int64]
+    """UTC seconds at which a new offset begins, ascending."""
+    offsets: npt.NDArray[np.int64]
+    """Seconds east of UTC: `offsets[i]` holds before `changes[i]`, the last one after all."""
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the offset never changes."""
+        return len(self.changes) == 0
+
+    def to_local(self, seconds: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """Local seconds since 1970-01-01 00:00 local, for UTC seconds."""
+        wide = seconds.astype(np.int64, copy=False)
+        return wide + self.offset(wide)
+
+    def offset(self, seconds: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | np.int64:
+        """Seconds east of UTC at UTC seconds; one number if it is the same for all of them."""
+        if self.is_fixed:
+            return np.int64(self.offsets[0])
+        if len(seconds) == 0:
+            return np.int64(0)
+        first = np.searchsorted(self.changes, seconds.min(), side="right")
+        last = np.searchsorted(self.changes, seconds.max(), side="right")
+        if first == last:
+            return np.int64(self.offsets[first])
+        window = self.changes[first:last]
+        return np.asarray(self.offsets[first + np.searchsorted(window, seconds, side="right")])
+
+    def to_utc(self, local: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """UTC seconds for local seconds."""
+        wide = local.astype(np.int64, copy=False)
+        if self.is_fixed:
+            return wide - self.offsets[0]
+        # An instant's local time is past a change if it is past the change's local time under both offsets:
+        # then a doubled hour means its first pass, and a skipped hour is read with the offset before the gap.
+        borders = self.changes + np.maximum(self.offsets[:-1], self.offsets[1:])
+        return wide - self.offsets[np.searchsorted(borders, wide, side="right")]
+
+
+@lru_cache(maxsize=64)
+def zone(name: str) -> Zone:
+    """The zone called `name`; empty means UTC. Raises BAD_ARGUMENTS for an unknown one."""
+    if name in _UTC_NAMES:
+        return Zone("UTC", np.zeros(0, np.int64), np.zeros(1, np.int64))
+    days = np.arange(_FIRST, _LAST, _DAY, dtype=np.int64)
+    try:
+        at_days = _offsets(days, name)
+    except pa.ArrowException as failure:
+        raise error("BAD_ARGUMENTS", f"Cannot load time zone {name}", "Give a name of the IANA database") from failure
+    changed = np.flatnonzero(at_days[1:] != at_days[:-1])
+    low, high = days[changed].copy(), days[changed + 1].copy()
+    before = at_days[changed]
+    while bool((high - low > 1).any()):
+        middle = (low + high) // 2
+        same = _offsets(middle, name) == before
+        low, high = np.where(same, middle, low), np.where(same, high, middle)
+    return Zone(name, high, np.concatenate([at_days[:1], at_days[changed + 1]]))
+
+
+def _offsets(seconds: npt.NDArray[np.int64], name: str) -> npt.NDArray[np.int64]:
+    stamps = pa.array(seconds).cast(pa.timestamp("s", name))
+    return np.asarray(pc.local_timestamp(stamps).cast(pa.int64()).to_numpy()) - seconds

@@ -1,0 +1,248 @@
+"""Numbers: `+ - * /`, intDiv, modulo, negate, abs, with ClickHouse's result types and wrap-around.
+
+Result types follow ClickHouse, `src/DataTypes/NumberTraits.h`: sums and products take the next wider type,
+so UInt8 + UInt8 is UInt16, a difference is signed, only 64 bits and more wrap. Decimals are in `decimals`,
+dates and intervals in `date_arithmetic`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mergelake.core import types as t
+from mergelake.core.errors import error
+from mergelake.expr import date_arithmetic, decimals
+from mergelake.expr.evaluate import Kernel
+from mergelake.expr.registry import Environment, Operand, Resolved, function, illegal
+
+_UFUNCS = {"plus": np.add, "minus": np.subtract, "multiply": np.multiply}
+
+
+def as_int(data_type: t.DataType) -> t.Int | t.Float | None:
+    """The number type that arithmetic sees: Bool counts as UInt8; None for what is no number."""
+    if isinstance(data_type, t.Bool):
+        return t.Int(8, signed=False)
+    return data_type if isinstance(data_type, (t.Int, t.Float)) else None
+
+
+def dtype_of(number: t.Int | t.Float) -> np.dtype[Any]:
+    """The numpy dtype of a number's data; object beyond 64 bits."""
+    if isinstance(number, t.Float):
+        return np.dtype(f"f{number.bits // 8}")
+    return np.dtype(object) if number.bits > 64 else np.dtype(f"{'i' if number.signed else 'u'}{number.bits // 8}")
+
+
+def wrap(data: npt.NDArray[Any], bits: int, signed: bool) -> npt.NDArray[Any]:
+    """Integers cut to `bits` as two's complement; object arrays hold Python ints."""
+    if bits <= 64:
+        target = np.dtype(f"{'i' if signed else 'u'}{bits // 8}")
+        if data.dtype == object:
+            data = (data % (1 << 64)).astype(np.uint64)
+        return data.astype(target, copy=False)
+    if data.dtype != object:
+        data = data.astype(object)
+    low = data % (1 << bits)
+    return low - (low >= 1 << (bits - 1)) * (1 << bits) if signed else low
+
+
+def _next(bits: int) -> int:
+    return bits * 2 if bits < 64 else bits
+
+
+def _construct(signed: bool, floating: bool, bits: int) -> t.Int | t.Float:
+    if floating:
+        return t.Float(64 if bits >= 64 else 32)
+    return t.Int(bits, signed)
+
+
+def _signed(number: t.Int | t.Float) -> bool:
+    return isinstance(number, t.Float) or number.signed
+
+
+def _either(a: t.Int | t.Float, b: t.Int | t.Float) -> tuple[bool, bool]:
+    return _signed(a) or _signed(b), isinstance(a, t.Float) or isinstance(b, t.Float)
+
+
+def _numbers(name: str, args: tuple[Operand, ...]) -> tuple[t.Int | t.Float, ...]:
+    found = tuple(as_int(arg.type) for arg in args)
+    if any(number is None for number in found):
+        raise illegal(name, *(arg.type for arg in args))
+    return tuple(number for number in found if number is not None)
+
+
+def _additive(name: str, args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    kinds = [arg.type for arg in args]
+    if name != "multiply" and any(date_arithmetic.is_date(kind) for kind in kinds):
+        return date_arithmetic.additive(name, args, environment)
+    if name == "multiply" and any(isinstance(kind, t.Interval) for kind in kinds):
+        return date_arithmetic.scaled_interval(args)
+    if any(isinstance(kind, t.Decimal) for kind in kinds):
+        return decimals.binary(name, args)
+    a, b = _numbers(name, args)
+    signed, floating = _either(a, b)
+    result = _construct(signed or name == "minus", floating, _next(max(a.bits, b.bits)))
+    return Resolved(result, _wrapping(_UFUNCS[name], result))
+
+
+def _wrapping(ufunc: np.ufunc, result: t.Int | t.Float) -> Kernel:
+    if isinstance(result, t.Int) and result.bits > 64:
+        bits, signed = result.bits, result.signed
+        return lambda x, y: wrap(ufunc(x.astype(object), y.astype(object)), bits, signed)
+    dtype = dtype_of(result)
+
+    def kernel(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        with np.errstate(all="ignore"):
+            found: npt.NDArray[Any] = ufunc(x, y, dtype=dtype, casting="unsafe")
+            return found
+
+    return kernel
+
+
+@function("plus", 2)
+def _plus(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    return _additive("plus", args, environment)
+
+
+@function("minus", 2)
+def _minus(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    return _additive("minus", args, environment)
+
+
+@function("multiply", 2)
+def _multiply(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    return _additive("multiply", args, environment)
+
+
+@function("divide", 2)
+def _divide(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    if any(isinstance(arg.type, t.Decimal) for arg in args):
+        return decimals.binary("divide", args)
+    _numbers("divide", args)
+
+    def kernel(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        with np.errstate(all="ignore"):
+            return np.asarray(np.divide(x.astype(np.float64), y.astype(np.float64)))
+
+    return Resolved(t.Float(64), kernel, cost=2)
+
+
+def _refuse_division(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> None:
+    if len(x) == 0 or len(y) == 0:
+        return
+    if bool((y == 0).any()):
+        raise error("ILLEGAL_DIVISION", "Division by zero")
+    if x.dtype.kind == "i" and y.dtype.kind == "i" and bool((y == -1).any()):
+        lowest = np.iinfo(x.dtype).min
+        if bool(((x == lowest) & (y == -1)).any()):
+            raise error("ILLEGAL_DIVISION", "Division of minimal signed number by minus one")
+
+
+def _common_integers(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Both as numbers of one dtype to divide in, by C++'s rules as ClickHouse applies them."""
+    if x.dtype == object or y.dtype == object:
+        return x.astype(object), y.astype(object)
+    if x.dtype.kind == y.dtype.kind == "u":
+        return x, y
+    width = x.dtype.itemsize
+    x = x.view(f"i{width}")
+    y = y.view(f"i{y.dtype.itemsize}") if width <= y.dtype.itemsize else y.astype(f"i{width}")
+    return x, y
+
+
+@function("intDiv", 2)
+def _int_div(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    a, b = _numbers("intDiv", args)
+    signed, floating = _either(a, b)
+    result = t.Int(a.bits, signed)
+
+    def kernel(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        _refuse_division(x, y)
+        if floating:
+            with np.errstate(all="ignore"):
+                quotient = np.trunc(x.astype(np.float64) / y.astype(np.float64))
+            return _float_to_int(quotient, result)
+        x, y = _common_integers(x, y)
+        quotient = x // y
+        if signed:
+            quotient = quotient + ((x % y != 0) & ((x < 0) != (y < 0)))
+        return wrap(quotient, result.bits, result.signed)
+
+    never = args[1].is_constant and args[1].value not in (0, -1, None)
+    return Resolved(result, kernel, can_raise=not never or floating, cost=5)
+
+
+def _float_to_int(data: npt.NDArray[Any], result: t.Int) -> npt.NDArray[Any]:
+    if not bool(np.isfinite(data).all()):
+        raise error("ILLEGAL_DIVISION", "Cannot perform integer division, because it will produce infinite or too large number")
+    limit = float(1 << (result.bits - result.signed))
+    if bool(((data >= limit) | (data < (-limit if result.signed else 0))).any()):
+        raise error("ILLEGAL_DIVISION", "Cannot perform integer division, because it will produce infinite or too large number")
+    return data.astype(dtype_of(result))
+
+
+@function("modulo", 2, aliases=("mod",))
+def _modulo(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    a, b = _numbers("modulo", args)
+    _, floating = _either(a, b)
+    if floating:
+
+        def float_kernel(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            with np.errstate(all="ignore"):
+                return np.asarray(np.fmod(x.astype(np.float64), y.astype(np.float64)))
+
+        return Resolved(t.Float(64), float_kernel, cost=10)
+    result = t.Int(_next(b.bits) if _signed(a) else b.bits, _signed(a))
+
+    def kernel(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        _refuse_division(x, y)
+        x, y = _common_integers(x, y)
+        if x.dtype == object:
+            rest = abs(x) % abs(y)
+            return wrap(np.where(x < 0, -rest, rest), result.bits, result.signed)
+        return wrap(np.fmod(x, y), result.bits, result.signed)
+
+    never = args[1].is_constant and args[1].value not in (0, -1, None)
+    return Resolved(result, kernel, can_raise=not never, cost=5)
+
+
+@function("negate", 1)
+def _negate(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    if isinstance(args[0].type, t.Decimal):
+        return Resolved(args[0].type, np.negative)
+    if isinstance(args[0].type, t.Interval):
+        return Resolved(args[0].type, np.negative)
+    (a,) = _numbers("negate", args)
+    result = a if isinstance(a, t.Float) else t.Int(a.bits if a.signed else _next(a.bits), signed=True)
+    if isinstance(result, t.Int) and result.bits > 64:
+        bits = result.bits
+        return Resolved(result, lambda x: wrap(-x, bits, signed=True))
+    dtype = dtype_of(result)
+    return Resolved(result, lambda x: np.negative(x.astype(dtype)))
+
+
+@function("abs", 1, any_case=True)
+def _abs(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    if isinstance(args[0].type, t.Decimal):
+        return Resolved(args[0].type, np.abs)
+    (a,) = _numbers("abs", args)
+    if isinstance(a, t.Float) or not a.signed:
+        return Resolved(a, np.abs)
+    result = t.Int(a.bits, signed=False)
+    return Resolved(result, lambda x: wrap(np.abs(x), result.bits, signed=False))
+
+
+def _bitwise(name: str, ufunc: np.ufunc) -> None:
+    @function(name, 2)
+    def rule(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+        a, b = _numbers(name, args)
+        signed, floating = _either(a, b)
+        if floating:
+            raise illegal(name, *(arg.type for arg in args))
+        return Resolved(t.Int(max(a.bits, b.bits), signed), _wrapping(ufunc, t.Int(max(a.bits, b.bits), signed)))
+
+
+for _name, _ufunc in (("bitAnd", np.bitwise_and), ("bitOr", np.bitwise_or), ("bitXor", np.bitwise_xor)):
+    _bitwise(_name, _ufunc)

@@ -1,0 +1,84 @@
+"""From the tree as written to the typed tree: names looked up, types decided, constants folded."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+
+from mergelake.core import types as t
+from mergelake.core.errors import error
+from mergelake.expr.bound import BoundCall, BoundColumn, BoundLiteral, BoundNode
+from mergelake.expr.evaluate import evaluate_constant, propagating
+from mergelake.expr.nodes import Call, ColumnRef, Literal, Node
+from mergelake.expr.registry import Environment, Operand, find_function
+
+_NULL = t.Nullable(t.Nothing())
+
+
+def bind(node: Node, columns: Mapping[str, t.DataType], now_ms: int | None = None) -> BoundNode:
+    """`node` over a block with these columns.
+
+    Raises UNKNOWN_IDENTIFIER, UNKNOWN_FUNCTION, ILLEGAL_TYPE_OF_ARGUMENT and what folding constants raises.
+    """
+    return _Binder(columns, now_ms).bind(node)
+
+
+class _Binder:
+    def __init__(self, columns: Mapping[str, t.DataType], now_ms: int | None) -> None:
+        self._columns = columns
+        self._environment = Environment(self.call, now_ms)
+
+    def bind(self, node: Node) -> BoundNode:
+        match node:
+            case Literal(value, data_type):
+                return BoundLiteral(value, data_type)
+            case ColumnRef(name):
+                return self._column(name)
+            case Call(function, args):
+                return self.call(function, tuple(self.bind(arg) for arg in args))
+
+    def _column(self, name: str) -> BoundNode:
+        if name in self._columns:
+            return BoundColumn(name, self._columns[name])
+        head, dot, element = name.rpartition(".")
+        if dot and head:
+            whole = self._columns.get(head)
+            if whole is not None and isinstance(t.inner_type(whole), t.Tuple):
+                found = BoundColumn(head, whole)
+                return self.call("tupleElement", (found, BoundLiteral(element.encode(), t.STRING)))
+        near = difflib.get_close_matches(name, list(self._columns), n=3)
+        hint = f"Maybe you meant: {', '.join(near)}" if near else f"There are columns {', '.join(list(self._columns)[:20])}"
+        raise error("UNKNOWN_IDENTIFIER", f"Unknown expression identifier {name}", hint)
+
+    def call(self, name: str, args: tuple[BoundNode, ...]) -> BoundNode:
+        """The function called `name` on bound arguments, folded if all are constant."""
+        entry = find_function(name)
+        least, most = entry.arguments
+        if not least <= len(args) <= most:
+            wanted = str(least) if least == most else f"{least} to {most}" if most < 1000 else f"at least {least}"
+            raise error(
+                "NUMBER_OF_ARGUMENTS_DOESNT_MATCH",
+                f"Number of arguments for function {entry.name} doesn't match: passed {len(args)}, should be {wanted}",
+            )
+        if entry.propagates and any(arg.type == _NULL for arg in args):
+            return BoundLiteral(None, _NULL)
+        given = tuple(Operand(t.inner_type(arg.type), arg) for arg in args) if entry.propagates else args
+        resolved = entry.rule(given, self._environment)
+        if resolved.node is not None:
+            return resolved.node
+        args = resolved.args if resolved.args is not None else args
+        can_raise = resolved.can_raise or any(isinstance(arg, BoundCall) and arg.can_raise for arg in args)
+        cost = resolved.cost + sum(arg.cost for arg in args if isinstance(arg, BoundCall))
+        result = resolved.type
+        run = resolved.run
+        if run is None:
+            if any(t.is_nullable(arg.type) for arg in args) and not isinstance(result, (t.Nullable, t.Array, t.Tuple)):
+                result = t.Nullable(result)
+            if resolved.kernel is None:
+                raise AssertionError(entry.name)
+            run = propagating(resolved.kernel, args, can_raise=resolved.can_raise)
+        bound = BoundCall(entry.name, args, result, run, can_raise, cost)
+        if all(isinstance(arg, BoundLiteral) for arg in args):
+            return evaluate_constant(bound)
+        return bound
+

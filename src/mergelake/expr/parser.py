@@ -1,0 +1,387 @@
+"""Precedence climbing over the tokens, with ClickHouse's operator priorities.
+
+===========  =====================================================================
+priority     operator
+===========  =====================================================================
+2            `c ? a : b`
+3, 4, 5      OR, AND, NOT
+6, 7         IS [NOT] NULL, [NOT] BETWEEN
+9            `= == != <> < <= > >=`, [NOT] LIKE, [NOT] ILIKE, [NOT] IN
+10           `||`
+11, 12, 13   `+ -`, `* / % DIV MOD`, unary minus
+14           `x.name`, `x.1`, `x[i]`, `x::T`
+===========  =====================================================================
+
+Source: ClickHouse, `src/Parsers/ExpressionListParsers.cpp`.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from mergelake.core.errors import UnsupportedError, error
+from mergelake.core.types import INTERVAL_UNITS, STRING, Bool, DataType, Float, Int, Nothing, Nullable
+from mergelake.expr.lexer import Token, string_bytes, tokenize
+from mergelake.expr.nodes import Call, ColumnRef, Literal, Node
+
+_BINARY = {
+    "=": (9, "equals"),
+    "==": (9, "equals"),
+    "!=": (9, "notEquals"),
+    "<>": (9, "notEquals"),
+    "<": (9, "less"),
+    "<=": (9, "lessOrEquals"),
+    ">": (9, "greater"),
+    ">=": (9, "greaterOrEquals"),
+    "LIKE": (9, "like"),
+    "ILIKE": (9, "ilike"),
+    "REGEXP": (9, "match"),
+    "IN": (9, "in"),
+    "||": (10, "concat"),
+    "+": (11, "plus"),
+    "-": (11, "minus"),
+    "*": (12, "multiply"),
+    "/": (12, "divide"),
+    "%": (12, "modulo"),
+    "MOD": (12, "modulo"),
+    "DIV": (12, "intDiv"),
+    "OR": (3, "or"),
+    "AND": (4, "and"),
+}
+_NEGATED = {"in": "notIn", "like": "notLike", "ilike": "notILike"}
+_MERGED = ("and", "or", "concat")
+_RESERVED = {"AND", "OR", "NOT", "IN", "LIKE", "ILIKE", "BETWEEN", "IS", "DIV", "MOD", "THEN", "ELSE", "WHEN", "END", "AS"}
+_MAX_DEPTH = 300
+
+
+@lru_cache(maxsize=1024)
+def parse(text: str) -> Node:
+    """The tree of one ClickHouse expression.
+
+    Raises SYNTAX_ERROR for what cannot be read, UnsupportedError for lambdas, subqueries and parameters.
+    Whether functions and columns exist is `bind`'s to say.
+    """
+    parser = _Parser(text)
+    node = parser.expression(0)
+    parser.end()
+    return node
+
+
+def parse_list(text: str) -> tuple[Node, ...]:
+    """Comma-separated expressions; empty text gives none."""
+    parser = _Parser(text)
+    if parser.peek().kind == "end":
+        return ()
+    nodes = [parser.expression(0)]
+    while parser.accept(","):
+        nodes.append(parser.expression(0))
+    parser.end()
+    return tuple(nodes)
+
+
+def number_literal(text: str) -> Literal:
+    """A number as ClickHouse reads it: the narrowest integer type that holds it, else Float64."""
+    bare = text.replace("_", "")
+    digits = bare.lstrip("+-")
+    if digits[:2] in ("0x", "0X", "0b", "0B"):
+        value = int(digits, 0) * (-1 if bare[0] == "-" else 1)
+    elif digits.isdigit():
+        value = int(bare)
+    else:
+        return Literal(float(bare), Float(64))
+    signed = value < 0
+    for bits in (8, 16, 32, 64, 128, 256):
+        if (-(1 << (bits - 1)) <= value) if signed else value < 1 << bits:
+            return Literal(value, Int(bits, signed))
+    return Literal(float(value), Float(64))
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = tokenize(text)
+        self._at = 0
+        self._depth = 0
+
+    # --- tokens
+
+    def peek(self, ahead: int = 0) -> Token:
+        return self._tokens[min(self._at + ahead, len(self._tokens) - 1)]
+
+    def _next(self) -> Token:
+        token = self.peek()
+        self._at += 1
+        return token
+
+    def _word(self, *words: str) -> bool:
+        """Take the next tokens if they are these keywords."""
+        for i, word in enumerate(words):
+            token = self.peek(i)
+            if token.kind != "word" or token.text.upper() != word:
+                return False
+        self._at += len(words)
+        return True
+
+    def accept(self, sign: str) -> bool:
+        if self.peek().kind == "sign" and self.peek().text == sign:
+            self._at += 1
+            return True
+        return False
+
+    def _expect(self, what: str) -> None:
+        if not (self.accept(what) or (what.isalpha() and self._word(what))):
+            raise self._unexpected(f"'{what}'")
+
+    def _unexpected(self, wanted: str) -> Exception:
+        found = self.peek().text or "the end"
+        return error("SYNTAX_ERROR", f"Expected {wanted} but found {found} in the expression '{self._text}'")
+
+    def end(self) -> None:
+        if self.peek().kind != "end":
+            raise self._unexpected("the end")
+
+    # --- operators
+
+    def expression(self, least: int) -> Node:
+        """The longest expression whose operators all have at least priority `least`."""
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise error("SYNTAX_ERROR", "The expression is nested too deeply")
+        left = self._prefix()
+        while True:
+            longer = self._extend(left, least)
+            if longer is None:
+                self._depth -= 1
+                return left
+            left = longer
+
+    def _extend(self, left: Node, least: int) -> Node | None:
+        token = self.peek()
+        if token.kind == "sign" and token.text in (".", "[", "::"):
+            return self._postfix(left)
+        key = token.text.upper() if token.kind in ("word", "sign") else ""
+        if key == "IS" and least <= 6:
+            return self._is_null(left)
+        negated = key == "NOT"
+        if negated:
+            key = self.peek(1).text.upper()
+            if key not in ("IN", "LIKE", "ILIKE", "BETWEEN"):
+                return None
+        if key == "BETWEEN" and least <= 7:
+            self._at += 1 + negated
+            low = self.expression(8)
+            self._expect("AND")
+            high = self.expression(8)
+            first, second = ("less", "greater") if negated else ("greaterOrEquals", "lessOrEquals")
+            return Call("or" if negated else "and", (Call(first, (left, low)), Call(second, (left, high))))
+        if key == "?" and least <= 2:
+            self._at += 1
+            then = self.expression(2)
+            self._expect(":")
+            return Call("if", (left, then, self.expression(2)))
+        if key in ("->", "<=>"):
+            raise UnsupportedError(f"'{key}' is not supported in the expression '{self._text}'", name="NOT_IMPLEMENTED")
+        if key not in _BINARY or _BINARY[key][0] < least:
+            return None
+        priority, name = _BINARY[key]
+        self._at += 1 + negated
+        right = self.expression(priority + 1)
+        name = _NEGATED[name] if negated else name
+        if name in _MERGED and isinstance(left, Call) and left.function == name and priority >= least:
+            return Call(name, (*left.args, right))
+        return Call(name, (left, right))
+
+    def _is_null(self, left: Node) -> Node:
+        self._at += 1
+        negated = self._word("NOT")
+        if not self._word("NULL"):
+            raise self._unexpected("NULL")
+        return Call("isNotNull" if negated else "isNull", (left,))
+
+    def _postfix(self, left: Node) -> Node:
+        if self.accept("::"):
+            return Call("CAST", (left, Literal(self._type_text().encode(), STRING)))
+        if self.accept("["):
+            index = self.expression(0)
+            self._expect("]")
+            return Call("arrayElement", (left, index))
+        self._expect(".")
+        token = self._next()
+        if token.kind == "number":
+            return Call("tupleElement", (left, number_literal(token.text)))
+        if token.kind not in ("word", "name"):
+            raise self._unexpected("the name of an element")
+        if isinstance(left, ColumnRef):
+            return ColumnRef(f"{left.name}.{token.text}")
+        return Call("tupleElement", (left, Literal(token.text.encode(), STRING)))
+
+    # --- operands
+
+    def _prefix(self) -> Node:
+        token = self._next()
+        if token.kind == "number":
+            return number_literal(token.text)
+        if token.kind == "text":
+            return Literal(string_bytes(token.text), STRING)
+        if token.kind == "name":
+            return ColumnRef(token.text)
+        if token.kind == "word":
+            return self._named(token)
+        if token.text == "-":
+            if self.peek().kind == "number":
+                return number_literal("-" + self._next().text)
+            return Call("negate", (self.expression(13),))
+        if token.text == "+" and self.peek().kind == "number":
+            return number_literal(self._next().text)
+        if token.text == "(":
+            return self._parenthesis()
+        if token.text == "[":
+            return Call("array", self._list("]"))
+        self._at -= 1
+        if token.text == "{":
+            raise UnsupportedError("Query parameters are not supported in expressions", name="NOT_IMPLEMENTED")
+        raise self._unexpected("an expression")
+
+    def _parenthesis(self) -> Node:
+        if self.peek().text.upper() in ("SELECT", "WITH") and self.peek(1).kind != "sign":
+            raise UnsupportedError("Subqueries are not supported here", name="NOT_IMPLEMENTED")
+        if self.accept(")"):
+            return Call("tuple", ())
+        first = self.expression(0)
+        if self.accept(")"):
+            # A separate node keeps `(a AND b) AND c` from being merged across the parenthesis: harmless, so none.
+            return first
+        self._expect(",")
+        rest = () if self.peek().text == ")" else self._list(")")
+        if not rest:
+            self._expect(")")
+        return Call("tuple", (first, *rest))
+
+    def _list(self, close: str) -> tuple[Node, ...]:
+        if self.accept(close):
+            return ()
+        nodes = [self.expression(0)]
+        while self.accept(","):
+            nodes.append(self.expression(0))
+        self._expect(close)
+        return tuple(nodes)
+
+    def _named(self, token: Token) -> Node:
+        upper = token.text.upper()
+        if upper == "NOT":
+            return Call("not", (self.expression(5),))
+        if upper == "CASE":
+            return self._case()
+        if upper == "INTERVAL" and self.peek().text != "(":
+            return self._interval()
+        if upper in ("DATE", "TIMESTAMP") and self.peek().kind == "text":
+            text = Literal(string_bytes(self._next().text), STRING)
+            return Call("toDate" if upper == "DATE" else "toDateTime", (text,))
+        if self.peek().kind == "sign" and self.peek().text == "(":
+            self._at += 1
+            return self._cast() if upper in ("CAST", "TRY_CAST") else self._call(token.text)
+        if upper == "NULL":
+            return Literal(None, Nullable(Nothing()))
+        if upper in ("TRUE", "FALSE"):
+            return Literal(int(upper == "TRUE"), Bool())
+        if upper in ("INF", "NAN"):
+            return Literal(float(upper), Float(64))
+        if upper in _RESERVED:
+            self._at -= 1
+            raise self._unexpected("an expression")
+        return ColumnRef(token.text)
+
+    def _call(self, name: str) -> Node:
+        if name.upper() in ("EXISTS", "ANY", "ALL") and self.peek().text.upper() == "SELECT":
+            raise UnsupportedError("Subqueries are not supported here", name="NOT_IMPLEMENTED")
+        if self.accept("*"):
+            self._expect(")")
+            return Call(name, ())
+        args = self._list(")")
+        if self.accept("("):
+            raise UnsupportedError(f"Parametric function {name} is not supported here", name="NOT_IMPLEMENTED")
+        if name.lower() == "and" or name.lower() == "or":
+            return Call(name.lower(), args)
+        return Call(name, args)
+
+    def _cast(self) -> Node:
+        value = self.expression(0)
+        if self._word("AS"):
+            target = self._type_text()
+            self._expect(")")
+            return Call("CAST", (value, Literal(target.encode(), STRING)))
+        self._expect(",")
+        target_node = self.expression(0)
+        self._expect(")")
+        return Call("CAST", (value, target_node))
+
+    def _type_text(self) -> str:
+        """The text of a type, up to the end of its parentheses."""
+        start = self.peek()
+        if start.kind != "word":
+            raise self._unexpected("a type")
+        self._at += 1
+        if self.peek().text == "(" and self.peek().kind == "sign":
+            depth = 0
+            while True:
+                token = self._next()
+                if token.kind == "end":
+                    raise self._unexpected("')'")
+                if token.kind == "sign":
+                    depth += (token.text == "(") - (token.text == ")")
+                    if depth == 0:
+                        break
+        last = self._tokens[self._at - 1]
+        return self._text[start.at : last.at + len(last.text)]
+
+    def _interval(self) -> Node:
+        token = self.peek()
+        if token.kind == "text":
+            self._at += 1
+            pieces = string_bytes(token.text).decode(errors="replace").split()
+            amount: Node = number_literal(pieces[0]) if pieces and _is_integer(pieces[0]) else Literal(0, STRING)
+            if isinstance(amount, Literal) and amount.type == STRING:
+                raise error("SYNTAX_ERROR", f"Expected a number in the interval {token.text}")
+            unit = pieces[1] if len(pieces) == 2 else self._next().text
+        else:
+            amount = self.expression(12)
+            unit = self._next().text
+        return Call(f"toInterval{interval_unit(unit)}", (amount,))
+
+    def _case(self) -> Node:
+        subject = None if self._word("WHEN") else self.expression(0)
+        if subject is not None:
+            self._expect("WHEN")
+        args: list[Node] = []
+        while True:
+            condition = self.expression(0)
+            self._expect("THEN")
+            args.append(condition if subject is None else Call("equals", (subject, condition)))
+            args.append(self.expression(0))
+            if not self._word("WHEN"):
+                break
+        args.append(self.expression(0) if self._word("ELSE") else Literal(None, _NULL_TYPE))
+        self._expect("END")
+        return Call("multiIf", tuple(args))
+
+
+_NULL_TYPE: DataType = Nullable(Nothing())
+_SHORT_UNITS = {"ss": "Second", "s": "Second", "mi": "Minute", "n": "Minute", "m": "Minute", "hh": "Hour", "h": "Hour",
+                "dd": "Day", "d": "Day", "wk": "Week", "ww": "Week", "w": "Week", "mm": "Month", "qq": "Quarter",
+                "q": "Quarter", "yyyy": "Year", "yy": "Year", "y": "Year", "ms": "Millisecond", "us": "Microsecond",
+                "ns": "Nanosecond"}  # fmt: skip
+
+
+def interval_unit(text: str) -> str:
+    """The unit that `text` names, as in `toIntervalDay`: `day`, `DAYS`, `d` are `Day`. Raises SYNTAX_ERROR."""
+    word = text.lower()
+    if word in _SHORT_UNITS:
+        return _SHORT_UNITS[word]
+    unit = word.removesuffix("s").capitalize()
+    if unit not in INTERVAL_UNITS:
+        raise error("SYNTAX_ERROR", f"Expected the unit of an interval but found '{text}'")
+    return unit
+
+
+def _is_integer(text: str) -> bool:
+    return text.lstrip("-").isdigit()

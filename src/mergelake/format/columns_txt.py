@@ -1,0 +1,48 @@
+"""`columns.txt`: the names and types of a part's columns, in order.
+
+Source: ClickHouse, `NamesAndTypesList::writeText`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mergelake.core.errors import CorruptDataError
+from mergelake.core.text import back_quote, unescape
+from mergelake.core.types import DataType, parse_type
+
+_HEADER = "columns format version: 1"
+
+
+def encode_columns(columns: Mapping[str, DataType]) -> bytes:
+    """The file for `columns`, in their order."""
+    rows = "".join(f"{back_quote(name)} {kind}".replace("\n", "\\n") + "\n" for name, kind in columns.items())
+    return f"{_HEADER}\n{len(columns)} columns:\n{rows}".encode()
+
+
+def decode_columns(data: bytes) -> dict[str, DataType]:
+    """Inverse of `encode_columns`. `CorruptDataError` for another format; the types' own errors otherwise."""
+    lines = data.decode(errors="surrogateescape").split("\n")
+    if lines[0] != _HEADER:
+        raise CorruptDataError("Not a list of columns", offset=0, expected=f"'{_HEADER}'", found=f"'{lines[0][:40]}'")
+    count, _, word = lines[1].partition(" ") if len(lines) > 1 else ("", "", "")
+    rows = lines[2:-1]
+    if not count.isdigit() or word != "columns:" or int(count) != len(rows) or lines[-1]:
+        raise CorruptDataError(
+            "The list of columns is cut", expected=f"'{count} columns:'", found=f"{len(rows)} whole lines"
+        )
+    columns: dict[str, DataType] = {}
+    for row in rows:
+        end = _quoted_end(row)
+        columns[unescape(row[:end])] = parse_type(row[end + 1 :])
+    return columns
+
+
+def _quoted_end(row: str) -> int:
+    """Where the back-quoted name at the start of `row` ends."""
+    at = 1
+    while row.startswith("`") and at < len(row):
+        if row[at] == "`":
+            return at + 1
+        at += 2 if row[at] == "\\" else 1
+    raise CorruptDataError("A line of the list of columns has no quoted name", found=row[:60])

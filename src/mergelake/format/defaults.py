@@ -1,0 +1,44 @@
+"""A type's default value, as whole columns: what a column reads as in a part that lacks it.
+
+Zero, the empty string, the empty array, NULL for Nullable; for an Enum its smallest value.
+
+Source: ClickHouse, `IDataType::insertDefaultInto`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from mergelake.core import types as t
+from mergelake.core.arrow import storage_type
+
+
+def default_array(data_type: t.DataType, rows: int) -> pa.Array:
+    """`rows` defaults of `data_type`, in storage form."""
+    kind = storage_type(data_type)
+    match data_type:
+        case t.SimpleAggregateFunction(_, inner):
+            return default_array(inner, rows)
+        case t.Nullable() | t.Nothing():
+            return pa.nulls(rows, kind)
+        case t.LowCardinality(inner):
+            if isinstance(inner, t.Nullable):
+                return pa.nulls(rows, kind)
+            return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), default_array(inner, 1))
+        case t.String():
+            offsets = pa.py_buffer(np.zeros(rows + 1, np.int32))
+            return pa.BinaryArray.from_buffers(kind, rows, [None, offsets, pa.py_buffer(b"")])
+        case t.Enum(_, items):
+            return pa.array(np.full(rows, items[0][1], kind.to_pandas_dtype()), kind)
+        case t.Array(inner):
+            empty = pa.array(np.zeros(rows + 1, np.int32))
+            return pa.ListArray.from_arrays(empty, default_array(inner, 0), type=kind)
+        case t.Map(key, value):
+            return default_array(t.Array(t.Tuple((key, value), ("keys", "values"))), rows)
+        case t.Tuple(elements):
+            if not elements:
+                return pa.StructArray.from_buffers(kind, rows, [None], children=[])
+            return pa.StructArray.from_arrays([default_array(e, rows) for e in elements], fields=list(kind))
+        case _:
+            return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(bytes(rows * (kind.bit_width // 8)))])

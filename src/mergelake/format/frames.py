@@ -1,0 +1,220 @@
+"""Compressed frames: the only form in which data lies in `.bin`, `.cidx`, `.cmrk*` files and in `checksums.txt`.
+
+`encode_frames` and `decode_frames` take a whole stream. `FrameWriter` is one `.bin` file in the making: it takes
+granules, cuts frames where ClickHouse cuts them, remembers the marks and hashes both the plain and the packed bytes.
+Every frame's checksum is verified before its payload is looked at, and every size before anything is allocated.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mergelake.core.errors import CorruptDataError, InternalError
+from mergelake.format import kernels_frames as k
+from mergelake.format.codec import LZ4_COMPRESS, LZ4_DECOMPRESS, Codec, bad_payload, compress, decompress
+from mergelake.format.hashes import FileDigest, FileHash, city128
+from mergelake.format.memory import Bytes, Region, allocate, region
+
+MIN_BLOCK = 65536
+MAX_BLOCK = 1 << 20
+TOTAL_MAX = 1 << 36
+"""Most plain bytes of one call; more is taken for a lie."""
+
+
+def encode_frames(data: Bytes, codec: Codec, *, max_block: int = MAX_BLOCK) -> bytes:
+    """`data` as frames of at most `max_block` plain bytes; no bytes give no frame."""
+    source = region(data)
+    ends = np.arange(max_block, source.size + max_block, max_block, dtype=np.int64).clip(max=source.size)
+    return b"".join(bytes(piece.buffer()) for piece, _ in _encode(source, 0, ends, codec))
+
+
+def decode_frames(data: Bytes) -> bytes:
+    """The plain bytes of a whole stream of frames.
+
+    Raises CorruptDataError with the offset in `data`, or UnsupportedError for an unknown codec.
+    """
+    source = region(data)
+    plain, _ = decode_range(source, source.size, inclusive=False, lead=0, offset=0)
+    return plain.tobytes()
+
+
+def decode_range(source: Region, stop: int, *, inclusive: bool, lead: int, offset: int) -> tuple[Region, int]:
+    """Decompress the frames of `source` up to the one at `stop`, or over it if `inclusive`.
+
+    `lead` is where the caller's values start in the plain bytes (they get aligned); `offset` is where `source` starts
+    in its file, for messages. Returns the plain bytes and how many of them come before the frame at `stop`.
+    """
+    state = np.zeros(4, np.int64)
+    at = state.ctypes.data
+    code = k.scan_run(source.address, source.size, stop, int(inclusive), at)
+    if code:
+        raise _error(code, source, state, offset)
+    size, before, total = int(state[0]), int(state[1]), int(state[2])
+    if total > TOTAL_MAX:
+        raise CorruptDataError("Frames claim too many bytes", name="CANNOT_DECOMPRESS", offset=offset)
+    plain = allocate(total, lead)
+    state[:2] = 0
+    while code := k.decode_run(source.address, size, plain.address, total, LZ4_DECOMPRESS, at):
+        if code != k.FOREIGN:
+            raise _error(code, source, state, offset)
+        _decode_foreign(source, plain, state, offset)
+    if int(state[1]) != total:
+        raise InternalError("frames changed while they were read")
+    return plain, before
+
+
+def _decode_foreign(source: Region, plain: Region, state: NDArray[np.int64], offset: int) -> None:
+    """Decompress the one frame at `state` through Python and step over it."""
+    start, filled = int(state[0]), int(state[1])
+    head = source.part(start + 16, start + 25).tobytes()
+    packed, size = int.from_bytes(head[1:5], "little"), int.from_bytes(head[5:9], "little")
+    out = decompress(head[0], source.part(start + k.HEADER, start + 16 + packed), size, offset + start)
+    target = np.frombuffer(plain.owner, np.uint8)  # type: ignore[call-overload]
+    base = plain.address - target.ctypes.data + filled
+    target[base : base + size] = np.frombuffer(out, np.uint8)
+    state[0] = start + 16 + packed
+    state[1] = filled + size
+
+
+def _error(code: int, source: Region, state: NDArray[np.int64], offset: int) -> CorruptDataError:
+    start = int(state[0])
+    where = offset + start
+    if code == k.BAD_CHECKSUM:
+        expected = source.part(start, start + 16).tobytes().hex()
+        found = state[2:4].tobytes().hex()
+        return CorruptDataError(
+            "Checksum of a compressed frame does not match",
+            name="CHECKSUM_DOESNT_MATCH",
+            offset=where,
+            expected=expected,
+            found=found,
+        )
+    if code == k.TRUNCATED:
+        return CorruptDataError("A compressed frame is cut short", name="CANNOT_READ_ALL_DATA", offset=where)
+    if code == k.BAD_PAYLOAD:
+        return bad_payload(where)
+    return CorruptDataError("A compressed frame has impossible sizes", name="CANNOT_DECOMPRESS", offset=where)
+
+
+def _encode(source: Region, begin: int, ends: NDArray[np.int64], codec: Codec) -> list[tuple[Region, NDArray[np.int64]]]:
+    """Frames [begin, ends[0]), [ends[0], ends[1]), … of `source`: pieces of bytes with the end of each frame in them."""
+    count = len(ends)
+    if not count:
+        return []
+    plain = int(ends[-1]) - begin
+    if codec.method == k.NONE or (codec.method == k.LZ4 and LZ4_COMPRESS):
+        out = allocate(plain + plain // 255 + count * (k.HEADER + 17))
+        sizes = np.empty(count, np.int64)
+        written = k.encode_run(
+            source.address, begin, ends.ctypes.data, count, codec.method, LZ4_COMPRESS, out.address, sizes.ctypes.data
+        )
+        if written < 0:
+            raise InternalError("liblz4 could not compress a frame")
+        return [(out.part(0, written), sizes)]
+    pieces = []
+    for end in ends.tolist():
+        payload = compress(codec, source.part(begin, end))
+        head = (
+            codec.method.to_bytes(1, "little")
+            + (len(payload) + 9).to_bytes(4, "little")
+            + (end - begin).to_bytes(4, "little")
+        )
+        body = head + payload
+        frame = city128(body) + body
+        pieces.append((region(frame), np.array([len(frame)], np.int64)))
+        begin = end
+    return pieces
+
+
+class FrameWriter:
+    """One `.bin` file in the making, with its marks.
+
+    `append` takes whole granules. Marks are (frame offset, offset in the plain frame, rows), as ClickHouse writes them.
+    """
+
+    def __init__(self, codec: Codec, min_block: int = MIN_BLOCK, max_block: int = MAX_BLOCK) -> None:
+        self._codec = codec
+        self._min, self._max = min_block, max_block
+        self._pending = b""
+        self._packed, self._plain = FileHash(), FileHash()
+        self._chunks: list[bytes] = []
+
+    @property
+    def plain_size(self) -> int:
+        """Plain bytes taken so far."""
+        return self._plain.size
+
+    def append(self, data: Region, ends: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """Take granules: `ends` (i64, in `data`) and `rows` of each. Returns their marks, u64 of shape (granules, 3)."""
+        granules = len(ends)
+        ends = np.ascontiguousarray(ends, np.int64)
+        waiting = len(self._pending)
+        room = granules + (waiting + data.size) // self._max + 1
+        frames = np.empty(room, np.int64)
+        at, skip = np.empty(granules, np.int64), np.empty(granules, np.int64)
+        count = k.cut(
+            ends.ctypes.data,
+            granules,
+            waiting,
+            self._min,
+            self._max,
+            frames.ctypes.data,
+            room,
+            at.ctypes.data,
+            skip.ctypes.data,
+        )
+        if count < 0:
+            raise InternalError("more frames than there can be")
+        self._plain.update(data)
+        starts = self._flush(data, frames[:count])
+        marks = np.empty((granules, 3), np.uint64)
+        marks[:, 0] = starts[at]
+        marks[:, 1] = skip
+        marks[:, 2] = rows
+        return marks
+
+    def _flush(self, data: Region, frames: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Encode the complete frames, keep the rest; returns the file offset of each frame and of the one after."""
+        starts = [np.array([self._packed.size], np.int64)]
+        ends = frames - len(self._pending)
+        begin = 0
+        if self._pending and len(ends):
+            begin = int(ends[0])
+            first = region(self._pending + data.part(0, begin).tobytes())
+            self._store(_encode(first, 0, frames[:1], self._codec), starts)
+            ends = ends[1:]
+            self._pending = b""
+        if len(ends):
+            self._store(_encode(data, begin, np.ascontiguousarray(ends), self._codec), starts)
+            begin = int(ends[-1])
+        self._pending += data.part(begin, data.size).tobytes()
+        return np.concatenate(starts)
+
+    def _store(self, pieces: list[tuple[Region, NDArray[np.int64]]], starts: list[NDArray[np.int64]]) -> None:
+        for piece, sizes in pieces:
+            starts.append(self._packed.size + sizes)
+            self._packed.update(piece)
+            self._chunks.append(piece.tobytes())
+
+    def finish(self) -> NDArray[np.uint64]:
+        """Write what waits; returns the final mark (1, 3), rows 0."""
+        zero = np.zeros(1, np.int64)
+        mark = self.append(region(b""), zero, zero)
+        if self._pending:
+            last = region(self._pending)
+            self._store(_encode(last, 0, np.array([last.size], np.int64), self._codec), [])
+            self._pending = b""
+        return mark
+
+    def drain(self) -> bytes:
+        """Frames completed since the last call."""
+        out = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        self._chunks = []
+        return out
+
+    def digest(self) -> FileDigest:
+        """Sizes and hashes of the file; call after `finish`."""
+        return FileDigest(
+            self._packed.size, self._packed.hexdigest(), self._plain.size, self._plain.hexdigest()
+        )

@@ -1,0 +1,62 @@
+"""Granules: how many rows share a mark.
+
+ClickHouse aims at granules of at most `index_granularity` rows and about `index_granularity_bytes` bytes, and
+chooses one size for each inserted block; the last granule takes what is left.
+
+Source: ClickHouse, `MergeTreeDataPartWriterOnDisk.cpp` (`computeIndexGranularityImpl`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+
+def granule_size(rows: int, block_bytes: int, index_granularity: int, index_granularity_bytes: int) -> int:
+    """Rows of a granule for a block of that many rows and bytes; `index_granularity_bytes` 0 is no limit.
+
+    >>> granule_size(1_000_000, 8_000_000, 8192, 10 << 20)
+    8192
+    >>> granule_size(10_000, 40_000_000, 8192, 10 << 20)
+    3333
+    """
+    if index_granularity_bytes == 0 or rows == 0:
+        return index_granularity
+    if block_bytes >= index_granularity_bytes:
+        size = rows // (block_bytes // index_granularity_bytes)
+    else:
+        size = index_granularity_bytes // max(1, block_bytes // rows)
+    return min(max(size, 1), index_granularity)
+
+
+def cut_granules(rows: int, size: int) -> NDArray[np.int64]:
+    """Rows of each granule: `size`, and what is left in the last."""
+    whole, rest = divmod(rows, size)
+    return np.array([size] * whole + [rest] * (rest > 0), np.int64)
+
+
+def block_bytes(columns: Iterable[pa.Array]) -> int:
+    """Bytes that ClickHouse counts for these columns (storage form) in memory."""
+    return sum(map(_column_bytes, columns))
+
+
+def _column_bytes(column: pa.Array) -> int:
+    kind, rows = column.type, len(column)
+    null_map = rows if column.null_count else 0
+    if pa.types.is_dictionary(kind):
+        width = next(w for w in (1, 2, 4, 8) if len(column.dictionary) < 1 << (8 * w))
+        return rows * width + _column_bytes(column.dictionary)
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        offsets = column.buffers()[1]
+        if offsets is None or rows == 0:
+            return 0
+        bounds = np.frombuffer(offsets, np.int32 if pa.types.is_binary(kind) else np.int64)
+        return int(bounds[column.offset + rows] - bounds[column.offset]) + 8 * rows + null_map
+    if pa.types.is_list(kind):
+        return 8 * rows + _column_bytes(column.flatten())
+    if pa.types.is_struct(kind):
+        return sum(map(_column_bytes, column.flatten()))
+    return rows * (kind.bit_width // 8) + null_map if rows else 0

@@ -1,0 +1,84 @@
+"""The hashes of parts: CityHash128 of a frame, and the file hash that `checksums.txt` holds.
+
+A file hash is a chain: state (0, 0), and for each 2048 bytes (the last piece may be shorter) state = CityHash128 of
+the piece seeded with the state. An empty file hashes to zeros. Hashes are written as 32 hex digits in stored order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mergelake.format.kernels_hash import CHUNK, city128_at, file_hash_finish, file_hash_update
+from mergelake.format.memory import Bytes, Region, region
+
+
+def city128(data: Bytes) -> bytes:
+    """CityHash128 (release 1.0.2) of `data`: 16 bytes as a frame stores them.
+
+    >>> city128(bytes([3])).hex()
+    '555db5cc909437391f57cd6430b1f22a'
+    """
+    source = region(data)
+    out = np.empty(2, np.uint64)
+    city128_at(source.address, source.size, out.ctypes.data)
+    return out.tobytes()
+
+
+@dataclass(frozen=True, slots=True)
+class FileDigest:
+    """What `checksums.txt` says of a file."""
+
+    size: int
+    """Bytes on disk."""
+    hash: str
+    """32 hex digits: the file hash of the bytes on disk."""
+    uncompressed_size: int = -1
+    """For a file made of frames: bytes after decompression; -1 for others."""
+    uncompressed_hash: str = ""
+    """For a file made of frames: the file hash of the decompressed stream."""
+
+
+class FileHash:
+    """The file hash, fed piece by piece."""
+
+    def __init__(self) -> None:
+        self._state = np.zeros(2, np.uint64)
+        self._tail = np.empty(CHUNK, np.uint8)
+        self._state_at, self._tail_at = self._state.ctypes.data, self._tail.ctypes.data
+        self._tail_size = 0
+        self.size = 0
+        """Bytes fed so far."""
+
+    def update(self, data: Bytes | Region) -> None:
+        """Feed the next bytes of the stream."""
+        source = region(data)
+        self._tail_size = file_hash_update(
+            self._state_at, self._tail_at, self._tail_size, source.address, source.size
+        )
+        self.size += source.size
+
+    def hexdigest(self) -> str:
+        """32 hex digits of everything fed so far; more may be fed afterwards."""
+        state = self._state.copy()
+        file_hash_finish(state.ctypes.data, self._tail_at, self._tail_size)
+        return state.tobytes().hex()
+
+
+def file_hash(data: Bytes) -> str:
+    """The file hash of `data`, 32 hex digits.
+
+    >>> file_hash(b"13888")
+    'b202555322d043617f7a60fe65600216'
+    """
+    chain = FileHash()
+    chain.update(data)
+    return chain.hexdigest()
+
+
+def digest(data: Bytes) -> FileDigest:
+    """Size and hash of a file that does not consist of frames."""
+    chain = FileHash()
+    chain.update(data)
+    return FileDigest(chain.size, chain.hexdigest())

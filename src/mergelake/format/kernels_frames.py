@@ -1,0 +1,179 @@
+"""Cutting a stream into frames, compressing and decompressing runs of frames.
+
+A frame: 16 bytes CityHash128 of what follows, u8 method, u32 size of method + sizes + payload, u32 size of the plain
+bytes, payload. NONE and LZ4 are done here; a frame of another method is handed back to Python.
+"""
+
+from __future__ import annotations
+
+from mergelake.format.jit import (
+    call_compress,
+    call_decompress,
+    copy,
+    kernel,
+    load8,
+    load32,
+    load64,
+    store8,
+    store32,
+    store64,
+)
+from mergelake.format.kernels_hash import city
+
+HEADER = 25
+"""Bytes of a frame before its payload."""
+NONE = 0x02
+LZ4 = 0x82
+PLAIN_MAX = 1 << 30
+"""Most plain bytes of a frame. Source: ClickHouse, `DBMS_MAX_COMPRESSED_SIZE`."""
+
+DONE, FOREIGN, TRUNCATED, BAD_SIZE, BAD_CHECKSUM, BAD_PAYLOAD, OVERFLOW = range(7)
+"""Results of `decode_run`."""
+
+
+@kernel("int64(int64, int64, int64, int64, int64, int64, int64, int64, int64)")
+def cut(
+    ends: int, granules: int, pending: int, min_block: int, max_block: int, frames: int, room: int, at: int, skip: int
+) -> int:
+    """Where ClickHouse cuts frames: at a mark once `min_block` bytes wait, and whenever `max_block` bytes wait.
+
+    `ends`: i64 end of each granule in the new bytes; `pending` bytes wait already. Writes to `frames` (room for `room`
+    i64) the end of each complete frame, counted from the first pending byte, and for each granule's mark the number of
+    frames before it (`at`) and the bytes that wait (`skip`). Returns the number of complete frames, or -1: no room.
+    """
+    count = 0
+    start = 0  # of the frame that is being filled
+    filled = pending
+    for g in range(granules):
+        if filled - start >= min_block and filled > start:
+            if count == room:
+                return -1
+            store64(frames + 8 * count, filled)
+            count += 1
+            start = filled
+        store64(at + 8 * g, count)
+        store64(skip + 8 * g, filled - start)
+        end = pending + int(load64(ends + 8 * g))
+        while end - start > max_block:
+            if count == room:
+                return -1
+            start += max_block
+            store64(frames + 8 * count, start)
+            count += 1
+        filled = end
+    return count
+
+
+@kernel("int64(int64, int64, int64, int64, int64, int64, int64, int64)")
+def encode_run(
+    source: int, begin: int, ends: int, count: int, method: int, lz4: int, out: int, sizes: int
+) -> int:
+    """Encode `count` frames: frame i is the plain bytes from the last end (first: `begin`) to `ends[i]` of `source`.
+
+    `out` has room for every frame's LZ4 bound and header. Writes the end of each frame in `out` to `sizes`; returns the
+    bytes written, or -1 when liblz4 failed.
+    """
+    position = 0
+    for i in range(count):
+        end = int(load64(ends + 8 * i))
+        plain = end - begin
+        payload = out + position + 25
+        if method == 0x82:
+            packed = call_compress(lz4, source + begin, payload, plain, plain + plain // 255 + 16)
+            if packed <= 0:
+                return -1
+        else:
+            copy(payload, source + begin, plain)
+            packed = plain
+        head = out + position + 16
+        store8(head, method)
+        store32(head + 1, packed + 9)
+        store32(head + 5, plain)
+        first, second = city(head, packed + 9)
+        store64(head - 16, first)
+        store64(head - 8, second)
+        position += packed + 25
+        store64(sizes + 8 * i, position)
+        begin = end
+    return position
+
+
+@kernel("int64(int64, int64, int64, int64, int64)")
+def scan_run(source: int, size: int, stop: int, inclusive: int, state: int) -> int:
+    """Walk the frame headers of `size` bytes up to the frame that starts at `stop` (and over it, if `inclusive`).
+
+    `state` (3 i64) gets: the position after the last frame, the plain bytes before `stop`, all plain bytes. The sizes
+    are checked for sense, the checksums are not. Returns DONE, TRUNCATED or BAD_SIZE (state[0] = where).
+    """
+    position = 0
+    total = 0
+    before = 0
+    while position < stop or (position == stop and inclusive):
+        if position == stop:
+            before = total
+        store64(state, position)
+        if size - position < 25:
+            return 2
+        method = load8(source + position + 16)
+        packed = int(load32(source + position + 17))
+        plain = int(load32(source + position + 21))
+        if packed < 9 or plain > 1 << 30 or packed > (1 << 30) + (1 << 23):
+            return 3
+        # LZ4 grows at most 255-fold: a lying header cannot make us allocate more.
+        if (method == 0x02 and plain != packed - 9) or (method == 0x82 and plain > 255 * packed):
+            return 3
+        if packed > size - position - 16:
+            return 2
+        position += packed + 16
+        total += plain
+    store64(state, position)
+    store64(state + 8, before if inclusive else total)
+    store64(state + 16, total)
+    if not inclusive and position != stop:
+        return 3
+    if inclusive and position <= stop:
+        return 3
+    return 0
+
+
+@kernel("int64(int64, int64, int64, int64, int64, int64)")
+def decode_run(source: int, size: int, out: int, room: int, lz4: int, state: int) -> int:
+    """Verify and decompress frames from state[0] (position in `source`) to state[1] (position in `out`).
+
+    Goes on to the end of the `size` bytes and keeps `state` at the frame in work; state[2:4] gets the checksum found
+    when it is wrong. `lz4` is the address of LZ4_decompress_safe, 0 if there is none. Returns one of the results above.
+    """
+    position = int(load64(state))
+    filled = int(load64(state + 8))
+    while position < size:
+        store64(state, position)
+        store64(state + 8, filled)
+        if size - position < 25:
+            return 2
+        frame = source + position
+        packed = int(load32(frame + 17))
+        plain = int(load32(frame + 21))
+        if packed < 9 or packed > size - position - 16:
+            return 2
+        if plain > room - filled:
+            return 6
+        first, second = city(frame + 16, packed)
+        if first != load64(frame) or second != load64(frame + 8):
+            store64(state + 16, first)
+            store64(state + 24, second)
+            return 4
+        method = load8(frame + 16)
+        if method == 0x82 and lz4 != 0:
+            if call_decompress(lz4, frame + 25, out + filled, packed - 9, plain) != plain:
+                return 5
+        elif method == 0x02:
+            if plain != packed - 9:
+                return 3
+            copy(out + filled, frame + 25, plain)
+        else:
+            return 1
+        position += packed + 16
+        filled += plain
+    store64(state, position)
+    store64(state + 8, filled)
+    return 0

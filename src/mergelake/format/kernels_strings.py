@@ -1,0 +1,166 @@
+"""Strings between their two forms on disk and Arrow's offsets and bytes, and varints.
+
+Inline form: per value a varint length and the bytes. Copies go in whole vectors of 16 bytes where source and target
+have the room (buffers of `memory.allocate` do), else byte for byte.
+"""
+
+from __future__ import annotations
+
+from mergelake.format.jit import copy, copy16, inlined, kernel, load8, load32, load64, store8, store32, store64
+
+
+@inlined
+def _move(target, source, size, source_end):  # type: ignore[no-untyped-def]
+    """Copy `size` bytes; may write up to 15 bytes more at `target`, never reads at or after `source_end`."""
+    if size <= 64 and source + ((size + 15) & ~15) <= source_end:
+        done = 0
+        while done < size:
+            copy16(target + done, source + done)
+            done += 16
+    else:
+        copy(target, source, size)
+
+
+@kernel("int64(int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64)")
+def join_inline(
+    offsets: int,
+    data: int,
+    data_end: int,
+    rows: int,
+    valid: int,
+    valid_at: int,
+    out: int,
+    bounds: int,
+    granules: int,
+    ends: int,
+    wide: int,
+) -> int:
+    """Write `rows` strings in inline form to `out` and, for each granule, where it ends to `ends`.
+
+    `offsets`: i32 (i64 if `wide`), rows + 1 of them, into the bytes [`data`, `data_end`); `valid`: address of a validity bitmap or 0
+    (NULL is written as the empty string), `valid_at` its first bit; `bounds`: i64 last row of each granule, exclusive.
+    `out` has room for the bytes, 5 bytes a row and 16 more. Returns the bytes written.
+    """
+    position = 0
+    row = 0
+    start = int(load64(offsets)) if wide else int(load32(offsets))
+    for g in range(granules):
+        stop = int(load64(bounds + 8 * g))
+        while row < stop:
+            end = int(load64(offsets + 8 * row + 8)) if wide else int(load32(offsets + 4 * row + 4))
+            size = end - start
+            if valid:
+                bit = valid_at + row
+                if (int(load8(valid + (bit >> 3))) >> (bit & 7)) & 1 == 0:
+                    size = 0
+            left = size
+            while left >= 128:
+                store8(out + position, (left & 127) | 128)
+                position += 1
+                left >>= 7
+            store8(out + position, left)
+            position += 1
+            _move(out + position, data + start, size, data_end)
+            position += size
+            start = end
+            row += 1
+        store64(ends + 8 * g, position)
+    return position
+
+
+@kernel("int64(int64, int64, int64, int64, int64)")
+def split_inline(source: int, size: int, rows: int, offsets: int, out: int) -> int:
+    """Read `rows` strings in inline form from the `size` bytes at `source`.
+
+    Writes rows + 1 i32 to `offsets` and the bytes to `out` (room: `size` and 16 more). Returns the bytes consumed,
+    -1 for a string that leaves the buffer, -2 for more bytes than 31 bits count.
+    """
+    position = 0
+    filled = 0
+    source_end = source + size
+    store32(offsets, 0)
+    for row in range(rows):
+        if position >= size:
+            return -1
+        length = int(load8(source + position))
+        position += 1
+        if length >= 128:
+            length &= 127
+            shift = 7
+            while True:
+                if position >= size or shift > 28:
+                    return -1
+                byte = int(load8(source + position))
+                position += 1
+                length |= (byte & 127) << shift
+                shift += 7
+                if byte < 128:
+                    break
+        if length > size - position:
+            return -1
+        _move(out + filled, source + position, length, source_end)
+        position += length
+        filled += length
+        if filled > 0x7FFFFFFF:
+            return -2
+        store32(offsets + 4 * row + 4, filled)
+    return position
+
+
+@kernel("int64(int64, int64, int64, int64)")
+def sum_lengths(lengths: int, rows: int, limit: int, offsets: int) -> int:
+    """Turn `rows` u64 lengths into rows + 1 i32 `offsets`; returns their sum, or -1 when it would pass `limit`."""
+    total = 0
+    store32(offsets, 0)
+    for row in range(rows):
+        length = load64(lengths + 8 * row)
+        if length > limit - total:
+            return -1
+        total += int(length)
+        store32(offsets + 4 * row + 4, total)
+    return total
+
+
+@kernel("int64(int64, int64, int64, int64, int64, int64, int64)")
+def sparse_positions(source: int, size: int, granule_rows: int, granules: int, out: int, room: int, used: int) -> int:
+    """Row numbers of the values that a `.sparse.idx` stream says are not default.
+
+    Per granule: varints, each the number of defaults before the next value, then one with bit 62 set that counts the
+    trailing defaults. Writes at most `room` i64 to `out`, the bytes consumed to `used`; returns how many, or -1 when the
+    stream is cut, holds nonsense or does not fit the rows.
+    """
+    position = 0
+    count = 0
+    base = 0
+    for g in range(granules):
+        rows = int(load64(granule_rows + 8 * g))
+        row = 0
+        while True:
+            value = 0
+            shift = 0
+            while True:
+                if position >= size or shift > 63:
+                    return -1
+                byte = int(load8(source + position))
+                position += 1
+                value |= (byte & 127) << shift
+                shift += 7
+                if byte < 128:
+                    break
+            last = (value >> 62) & 1
+            value &= (1 << 62) - 1
+            if value > rows - row:
+                return -1
+            row += value
+            if last:
+                break
+            if row >= rows or count >= room:
+                return -1
+            store64(out + 8 * count, base + row)
+            count += 1
+            row += 1
+        if row != rows:
+            return -1
+        base += rows
+    store64(used, position)
+    return count

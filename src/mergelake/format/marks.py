@@ -1,0 +1,77 @@
+"""Mark files: where each granule of each stream starts.
+
+A record of a Wide part is u64 frame offset, u64 offset in the plain frame and, unless granules have a fixed size
+(`.mrk`, `.cmrk`), u64 rows. Compact parts (`.mrk3`, `.mrk4` and their `c` forms) have one pair for each column or
+substream, then the rows. Names with a `c` hold frames around the same records. The last record has no rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mergelake.core.errors import CorruptDataError
+from mergelake.format.frames import decode_frames
+from mergelake.format.memory import Bytes, region
+
+ROWS_MAX = 1 << 40
+"""Most rows of a granule that are believed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """The marks of one mark file."""
+
+    offset: NDArray[np.int64]
+    """(marks, streams): start of the frame in the data file."""
+    skip: NDArray[np.int64]
+    """(marks, streams): bytes to skip in the plain frame."""
+    rows: NDArray[np.int64]
+    """(marks,): rows of the granule; 0 in the final mark, if there is one."""
+
+    @property
+    def granules(self) -> int:
+        """Granules: marks without the final one."""
+        return len(self.rows) - int(len(self.rows) > 0 and self.rows[-1] == 0)
+
+    @property
+    def granule_rows(self) -> NDArray[np.int64]:
+        """Rows of each granule, the final mark left out."""
+        return self.rows[: self.granules]
+
+
+def parse_marks(
+    name: str, data: Bytes, *, streams: int = 1, granularity: int = 8192, rows: int | None = None
+) -> Marks:
+    """The marks in the file `name`, whose extension says how they lie.
+
+    `streams`: pairs in a record of a Compact part. `granularity` and `rows` (of the part): for `.mrk` and `.cmrk` only,
+    whose records have no row count. Raises CorruptDataError for a length or numbers that cannot be.
+    """
+    extension = name.rsplit(".", 1)[-1]
+    plain = decode_frames(data) if extension.startswith("c") else region(data).tobytes()
+    fixed = extension in {"mrk", "cmrk"}
+    words = 2 * streams + (0 if fixed else 1)
+    if len(plain) % (8 * words):
+        raise CorruptDataError(f"The length of the marks, {len(plain)}, is not a multiple of {8 * words}", offset=0)
+    table = np.frombuffer(plain, np.int64).reshape(-1, words)
+    if fixed:
+        count = np.full(len(table), granularity, np.int64)
+        if rows is not None and len(count):
+            count[-1] = rows - granularity * (len(count) - 1)
+    else:
+        count = table[:, -1].copy()
+    offset, skip = table[:, 0 : 2 * streams : 2].copy(), table[:, 1 : 2 * streams : 2].copy()
+    bad = (offset < 0).any(axis=1) | (skip < 0).any(axis=1) | (skip > 1 << 30).any(axis=1)
+    bad |= (count < 0) | (count > ROWS_MAX)
+    bad[:-1] |= count[:-1] == 0
+    if bad.any():
+        raise CorruptDataError("A mark has impossible numbers", offset=int(np.flatnonzero(bad)[0]) * 8 * words)
+    return Marks(offset, skip, count)
+
+
+def encode_marks(marks: NDArray[np.uint64]) -> bytes:
+    """Records of `.mrk2`: (n, 3) u64 of frame offset, offset in the plain frame, rows."""
+    return np.ascontiguousarray(marks, np.uint64).tobytes()

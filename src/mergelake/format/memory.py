@@ -1,0 +1,62 @@
+"""Pieces of memory with an address: what this room's kernels read and write."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+Bytes = bytes | bytearray | memoryview | pa.Buffer | NDArray[Any]
+"""Anything that holds bytes one after another."""
+
+
+class Region:
+    """`size` readable bytes at `address`, alive as long as `owner`."""
+
+    __slots__ = ("address", "owner", "size")
+
+    def __init__(self, address: int, size: int, owner: object) -> None:
+        self.address = address
+        self.size = size
+        self.owner = owner
+
+    def tail(self, start: int) -> Region:
+        """The bytes from `start` on."""
+        return Region(self.address + start, self.size - start, self.owner)
+
+    def part(self, start: int, end: int) -> Region:
+        """The bytes [start, end)."""
+        return Region(self.address + start, end - start, self.owner)
+
+    def tobytes(self) -> bytes:
+        """A copy."""
+        return ctypes.string_at(self.address, self.size)
+
+    def buffer(self) -> pa.Buffer:
+        """The bytes as an Arrow buffer, nothing copied."""
+        return pa.foreign_buffer(self.address, self.size, self.owner)
+
+
+def region(data: Bytes | Region) -> Region:
+    """`data` as a region, nothing copied."""
+    if isinstance(data, Region):
+        return data
+    if isinstance(data, np.ndarray):
+        if not data.flags.c_contiguous:
+            data = np.ascontiguousarray(data)
+        return Region(data.ctypes.data, data.nbytes, data)
+    buffer = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
+    return Region(buffer.address, buffer.size, buffer)
+
+
+def allocate(size: int, lead: int = 0) -> Region:
+    """Fresh bytes; byte `lead` of them lies at a multiple of 64, where Arrow likes its values.
+
+    64 bytes more than asked are there to read and overwrite, so loops may copy in whole vectors.
+    """
+    owner = np.empty(size + 128, np.uint8)
+    start = owner.ctypes.data
+    return Region(start + (-(start + lead)) % 64, size, owner)

@@ -1,0 +1,162 @@
+"""Serialisers of types around types: Nullable, Array (and Map, an array of pairs), Tuple, and sparse columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from mergelake.format.kernels_strings import sparse_positions, sum_lengths
+from mergelake.format.memory import allocate, region
+from mergelake.format.node import Bounds, Node, Sink, Source, as_numpy, null_bytes, refuse_nulls
+from mergelake.format.scalars import INT32_MAX
+
+
+class Nullable(Node):
+    """A byte a row, 1 for NULL, and a value for every row."""
+
+    def __init__(self, stream: str, inner: Node) -> None:
+        self.stream = stream + ".null"
+        self.inner = inner
+        self.arrow = inner.arrow
+
+    def streams(self) -> Iterator[str]:
+        yield self.stream
+        yield from self.inner.streams()
+
+    def encode(self, array: pa.Array, bounds: Bounds, out: Sink, *, nulls: bool = False) -> None:
+        out.put(self.stream, region(null_bytes(array)), bounds)
+        self.inner.encode(array, bounds, out, nulls=True)
+
+    def finish(self, out: Sink) -> None:
+        self.inner.finish(out)
+
+    def prefix(self, source: Source) -> None:
+        self.inner.prefix(source)
+
+    def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
+        flags = as_numpy(source.stream(self.stream).take(rows), np.uint8)
+        values = self.inner.decode(source, rows, granules)
+        if not flags.any():
+            return values
+        bits = pa.py_buffer(np.packbits(flags == 0, bitorder="little"))
+        return pa.Array.from_buffers(values.type, rows, [bits, *values.buffers()[1:]])
+
+
+class Array(Node):
+    """A u64 length a row, then the elements of all rows."""
+
+    def __init__(self, sizes: str, inner: Node, arrow: pa.DataType) -> None:
+        self.sizes = sizes
+        self.inner = inner
+        self.arrow = arrow
+
+    def streams(self) -> Iterator[str]:
+        yield self.sizes
+        yield from self.inner.streams()
+
+    def encode(self, array: pa.Array, bounds: Bounds, out: Sink, *, nulls: bool = False) -> None:
+        refuse_nulls(array, nulls=nulls)
+        edges = np.zeros(1, np.int64)
+        values = array.values
+        if len(array):
+            buffer = np.frombuffer(array.buffers()[1], np.int32)
+            edges = buffer[array.offset : array.offset + len(array) + 1].astype(np.int64)
+            values = values.slice(int(edges[0]), int(edges[-1] - edges[0]))
+        out.put(self.sizes, region(np.diff(edges)), bounds * 8)
+        self.inner.encode(values, edges[bounds] - edges[0], out)
+
+    def finish(self, out: Sink) -> None:
+        self.inner.finish(out)
+
+    def prefix(self, source: Source) -> None:
+        self.inner.prefix(source)
+
+    def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
+        cursor = source.stream(self.sizes)
+        lengths = cursor.take(8 * rows)
+        offsets = allocate(4 * rows + 4)
+        total = sum_lengths(lengths.address, rows, INT32_MAX, offsets.address)
+        if total < 0:
+            raise cursor.corrupt("Arrays of more than 2^31 elements in one piece", "fewer elements")
+        values = self.inner.decode(source, total, np.array([total], np.int64))
+        return pa.Array.from_buffers(self.arrow, rows, [None, offsets.buffer()], children=[values])
+
+
+class Tuple(Node):
+    """Each element as a column of its own."""
+
+    def __init__(self, elements: Sequence[Node], arrow: pa.DataType) -> None:
+        self.elements = tuple(elements)
+        self.arrow = arrow
+
+    def streams(self) -> Iterator[str]:
+        for element in self.elements:
+            yield from element.streams()
+
+    def encode(self, array: pa.Array, bounds: Bounds, out: Sink, *, nulls: bool = False) -> None:
+        refuse_nulls(array, nulls=nulls)
+        for i, element in enumerate(self.elements):
+            element.encode(array.field(i), bounds, out)
+
+    def finish(self, out: Sink) -> None:
+        for element in self.elements:
+            element.finish(out)
+
+    def prefix(self, source: Source) -> None:
+        for element in self.elements:
+            element.prefix(source)
+
+    def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
+        children = [element.decode(source, rows, granules) for element in self.elements]
+        return pa.Array.from_buffers(self.arrow, rows, [None], children=children)
+
+
+class Sparse(Node):
+    """Only the values that are not default, with their distances in `.sparse.idx`. Read, never written."""
+
+    def __init__(self, stream: str, inner: Node) -> None:
+        self.stream = stream + ".sparse.idx"
+        self.inner = inner
+        self.arrow = inner.arrow
+
+    def streams(self) -> Iterator[str]:
+        yield self.stream
+        yield from self.inner.streams()
+
+    def encode(self, array: pa.Array, bounds: Bounds, out: Sink, *, nulls: bool = False) -> None:
+        raise AssertionError("sparse columns are not written")
+
+    def prefix(self, source: Source) -> None:
+        self.inner.prefix(source)
+
+    def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
+        cursor = source.stream(self.stream)
+        rest = cursor.rest()
+        counts = np.ascontiguousarray(granules, np.int64)
+        at, used = np.empty(min(rest.size, rows), np.int64), np.empty(1, np.int64)
+        found = sparse_positions(
+            rest.address, rest.size, counts.ctypes.data, len(counts), at.ctypes.data, len(at), used.ctypes.data
+        )
+        if found < 0:
+            raise cursor.corrupt("Offsets of sparse values do not fit the rows", f"{rows} rows")
+        cursor.take(int(used[0]))
+        values = self.inner.decode(source, found, np.array([found], np.int64))
+        return scatter(values, at[:found], rows)
+
+
+def scatter(values: pa.Array, at: Bounds, rows: int) -> pa.Array:
+    """`rows` values: `values[i]` at row `at[i]` (ascending), the default elsewhere."""
+    if pa.types.is_binary(values.type):
+        lengths = np.zeros(rows, np.int32)
+        edges = as_numpy(region(values.buffers()[1]), np.int32)[: len(values) + 1]
+        lengths[at] = np.diff(edges)
+        offsets = np.zeros(rows + 1, np.int32)
+        np.cumsum(lengths, out=offsets[1:])
+        return pa.Array.from_buffers(values.type, rows, [None, pa.py_buffer(offsets), values.buffers()[2]])
+    width = values.type.bit_width // 8
+    kind = np.dtype(f"V{width}") if width not in (1, 2, 4, 8) else np.dtype(f"u{width}")
+    out = np.zeros(rows, kind)
+    out[at] = np.frombuffer(values.buffers()[1], kind)[: len(values)]
+    return pa.Array.from_buffers(values.type, rows, [None, pa.py_buffer(out.view(np.uint8))])

@@ -1,0 +1,150 @@
+"""The shape of a serialiser: a tree of nodes, one for each level of a type.
+
+A node writes an array to streams and reads it back. Writing, an array comes with `bounds`: for each granule the
+last row (exclusive), so that every stream knows where its granules end. Reading, the node takes its bytes from cursors:
+in a Wide part each stream has its own, in a Compact part all streams of a column share one, in the order in which the
+node asks. What comes from a cursor is bounds-checked there.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from mergelake.core.errors import CorruptDataError, error
+from mergelake.format.memory import Region, allocate
+
+Bounds = NDArray[np.int64]
+
+
+class Sink(Protocol):
+    """Where nodes write."""
+
+    def put(self, stream: str, data: Region, ends: Bounds) -> None:
+        """The next bytes of a stream; `ends` says where each granule ends in them."""
+
+
+class Cursor:
+    """Plain bytes of a stream, read from front to back."""
+
+    __slots__ = ("file_offset", "plain", "position")
+
+    def __init__(self, plain: Region, position: int, file_offset: int) -> None:
+        self.plain = plain
+        self.position = position
+        self.file_offset = file_offset
+        """Where the frames of these bytes start in their file, for messages."""
+
+    @property
+    def left(self) -> int:
+        """Bytes not yet taken."""
+        return self.plain.size - self.position
+
+    def take(self, size: int) -> Region:
+        """The next `size` bytes; CorruptDataError if there are fewer."""
+        if size < 0 or size > self.left:
+            raise self.corrupt("The stream ends early", f"{size} bytes", f"{self.left} bytes")
+        found = self.plain.part(self.position, self.position + size)
+        self.position += size
+        return found
+
+    def rest(self) -> Region:
+        """All bytes that are left, without taking them."""
+        return self.plain.part(self.position, self.plain.size)
+
+    def word(self) -> int:
+        """The next u64."""
+        return int.from_bytes(self.take(8).tobytes(), "little")
+
+    def corrupt(self, message: str, expected: str = "", found: str = "") -> CorruptDataError:
+        """An error that says where these bytes are."""
+        return CorruptDataError(
+            f"{message} (byte {self.position} of the plain data)",
+            name="CANNOT_READ_ALL_DATA",
+            offset=self.file_offset,
+            expected=expected,
+            found=found,
+        )
+
+
+class Source(Protocol):
+    """Where nodes read."""
+
+    def stream(self, name: str) -> Cursor:
+        """The cursor of a stream."""
+
+    def origin(self, name: str) -> tuple[int, int] | None:
+        """A key that names the place where the stream's cursor starts in the part, or None if it means nothing."""
+
+
+class Node(ABC):
+    """One level of a type."""
+
+    arrow: pa.DataType
+    """Storage form of the arrays."""
+
+    @abstractmethod
+    def streams(self) -> Iterator[str]:
+        """Names of the streams, in the order in which a Compact part holds them."""
+
+    @abstractmethod
+    def encode(self, array: pa.Array, bounds: Bounds, out: Sink, *, nulls: bool = False) -> None:
+        """Write `array`. With `nulls` a NULL is written as the default, without it refused."""
+
+    def finish(self, out: Sink) -> None:
+        """Write what had to wait for the end."""
+
+    def prefix(self, source: Source) -> None:
+        """Read what a Compact part holds before the data of each granule."""
+
+    @abstractmethod
+    def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
+        """Read `rows` values; `granules` has the rows of each granule (for top level and tuple elements)."""
+
+
+def refuse_nulls(array: pa.Array, *, nulls: bool) -> None:
+    """CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN for a NULL where none may be."""
+    if not nulls and array.null_count:
+        raise error(
+            "CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN",
+            f"There are {array.null_count} NULLs in values of a type that is not Nullable",
+            "Make the column Nullable or replace the NULLs",
+        )
+
+
+def validity(array: pa.Array) -> tuple[int, int]:
+    """Address of the validity bitmap (0 if nothing is NULL) and the array's first bit in it."""
+    bitmap = array.buffers()[0] if array.null_count else None
+    return (bitmap.address, array.offset) if bitmap is not None else (0, 0)
+
+
+def null_bytes(array: pa.Array) -> NDArray[np.uint8]:
+    """1 for each NULL, 0 for each value."""
+    if not array.null_count:
+        return np.zeros(len(array), np.uint8)
+    bits = np.frombuffer(array.buffers()[0], np.uint8)
+    first, last = array.offset >> 3, (array.offset + len(array) + 7) >> 3
+    skip = array.offset & 7
+    found: NDArray[np.uint8] = np.unpackbits(bits[first:last], bitorder="little")[skip : skip + len(array)] ^ 1
+    return found
+
+
+def as_numpy(data: Region, dtype: Any) -> NDArray[Any]:
+    """A region as a numpy array that keeps it alive, nothing copied."""
+    return np.frombuffer(data.buffer(), dtype) if data.size else np.empty(0, dtype)
+
+
+def aligned(data: Region, width: int) -> Region:
+    """`data`, copied if it lies where values of `width` bytes should not."""
+    step = width & -width if width < 8 else 8
+    if data.address % step == 0:
+        return data
+    fresh = allocate(data.size)
+    offset = fresh.address - np.asarray(fresh.owner).ctypes.data
+    np.asarray(fresh.owner)[offset : offset + data.size] = as_numpy(data, np.uint8)
+    return fresh

@@ -1,0 +1,133 @@
+"""Serialisers of values of fixed width and of strings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from mergelake.format.kernels_strings import join_inline, split_inline, sum_lengths
+from mergelake.format.memory import Region, allocate, region
+from mergelake.format.node import Bounds, Node, Sink, Source, aligned, null_bytes, refuse_nulls, validity
+
+INT32_MAX = 0x7FFFFFFF
+
+
+class Fixed(Node):
+    """Values of `width` bytes, back to back: nothing is copied either way."""
+
+    def __init__(self, stream: str, arrow: pa.DataType) -> None:
+        self.stream = stream
+        self.arrow = arrow
+        self.width = arrow.bit_width // 8
+
+    def streams(self) -> Iterator[str]:
+        yield self.stream
+
+    def encode(self, array: pa.Array, bounds: Bounds, out: Sink, *, nulls: bool = False) -> None:
+        refuse_nulls(array, nulls=nulls)
+        out.put(self.stream, fixed_bytes(array, self.width), bounds * self.width)
+
+    def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
+        data = aligned(source.stream(self.stream).take(rows * self.width), self.width)
+        return pa.Array.from_buffers(self.arrow, rows, [None, data.buffer()])
+
+
+def fixed_bytes(array: pa.Array, width: int) -> Region:
+    """The values' bytes; where NULLs are, zeros in a copy."""
+    buffer = array.buffers()[1]
+    size = len(array) * width
+    if buffer is None or not size:
+        return region(bytes(size))
+    start = array.offset * width
+    values = region(buffer).part(start, start + size)
+    if not array.null_count:
+        return values
+    copy = np.frombuffer(values.buffer(), np.uint8).reshape(len(array), width).copy()
+    copy[null_bytes(array).view(np.bool_)] = 0
+    return region(copy)
+
+
+class InlineString(Node):
+    """Per value a varint length and the bytes."""
+
+    arrow = pa.binary()
+
+    def __init__(self, stream: str) -> None:
+        self.stream = stream
+        self._scratch = region(b"")
+
+    def streams(self) -> Iterator[str]:
+        yield self.stream
+
+    def encode(self, array: pa.Array, bounds: Bounds, out: Sink, *, nulls: bool = False) -> None:
+        refuse_nulls(array, nulls=nulls)
+        rows = len(array)
+        _, offsets, data = array.buffers()
+        ends = np.empty(len(bounds), np.int64)
+        if not rows or offsets is None:
+            out.put(self.stream, region(b""), ends * 0)
+            return
+        first = offsets.address + 4 * array.offset
+        edges = np.frombuffer(offsets, np.int32)
+        used = int(edges[array.offset + rows]) - int(edges[array.offset])
+        room = used + 5 * rows + 16
+        if self._scratch.size < room:
+            self._scratch = allocate(room)
+        base, size = (data.address, data.size) if data is not None else (first, 0)
+        bits, bit = validity(array)
+        written = join_inline(
+            first, base, base + size, rows, bits, bit, self._scratch.address, bounds.ctypes.data, len(bounds),
+            ends.ctypes.data, 0,
+        )  # fmt: skip
+        out.put(self.stream, self._scratch.part(0, written), ends)
+
+    def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
+        cursor = source.stream(self.stream)
+        rest = cursor.rest()
+        # Every string takes a byte at least; a row count that lies must not make us allocate.
+        if rows > rest.size:
+            raise cursor.corrupt("The stream ends early", f"{rows} strings", f"{rest.size} bytes")
+        offsets, data = allocate(4 * rows + 4), allocate(rest.size)
+        used = split_inline(rest.address, rest.size, rows, offsets.address, data.address)
+        if used == -1:
+            raise cursor.corrupt("A string leaves the stream")
+        if used < 0:
+            raise cursor.corrupt("More than 2 GiB of strings in one piece; read fewer granules at once")
+        cursor.take(used)
+        return pa.Array.from_buffers(self.arrow, rows, [None, offsets.buffer(), data.part(0, used - rows).buffer()])
+
+
+class SizedString(Node):
+    """Lengths in a stream of their own (ClickHouse 25.11 and newer); the bytes are taken as they are."""
+
+    arrow = pa.binary()
+
+    def __init__(self, stream: str) -> None:
+        self.stream = stream
+        self.sizes = stream + ".size"
+
+    def streams(self) -> Iterator[str]:
+        yield self.sizes
+        yield self.stream
+
+    def encode(self, array: pa.Array, bounds: Bounds, out: Sink, *, nulls: bool = False) -> None:
+        refuse_nulls(array, nulls=nulls)
+        if nulls and array.null_count:
+            array = array.fill_null(b"")
+        edges = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+        data = array.buffers()[2]
+        out.put(self.sizes, region(np.diff(edges)), bounds * 8)
+        body = region(data).part(int(edges[0]), int(edges[-1])) if data is not None else region(b"")
+        out.put(self.stream, body, edges[bounds] - edges[0])
+
+    def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
+        sizes = source.stream(self.sizes)
+        lengths = sizes.take(8 * rows)
+        cursor = source.stream(self.stream)
+        offsets = allocate(4 * rows + 4)
+        total = sum_lengths(lengths.address, rows, min(cursor.left, INT32_MAX), offsets.address)
+        if total < 0:
+            raise sizes.corrupt("Lengths of strings pass the end of their bytes", f"at most {cursor.left} bytes")
+        return pa.Array.from_buffers(self.arrow, rows, [None, offsets.buffer(), cursor.take(total).buffer()])

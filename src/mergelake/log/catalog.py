@@ -1,0 +1,187 @@
+"""Databases and the names of tables: a small state machine with a log of its own.
+
+A name maps to the id of a table, which is its directory and never changes; so CREATE, DROP, RENAME and
+EXCHANGE are one entry each, whatever the size of the table. The database `default` is there from the start.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from mergelake.core.errors import CorruptDataError
+from mergelake.log.conflict import Reject
+from mergelake.log.encoding import require_format
+from mergelake.log.operations import (
+    CreateDatabase,
+    DropDatabase,
+    Entry,
+    Exchange,
+    LogOp,
+    PutTable,
+    RemoveTable,
+    RenameTable,
+)
+
+CATALOG_FORMAT = 1
+CHECKPOINT_INTERVAL = 64
+
+Databases = Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogState:
+    """All names at one version of the catalog's log."""
+
+    version: int = 0
+    timestamp_ms: int = 0
+    databases: Databases = field(default_factory=lambda: {"default": {}})
+    """Database -> table -> table id."""
+
+    def tables(self) -> Iterator[tuple[str, str, str]]:
+        """Every (database, table, table id), sorted."""
+        for database in sorted(self.databases):
+            for name, table_id in sorted(self.databases[database].items()):
+                yield database, name, table_id
+
+
+def check(state: CatalogState, op: LogOp) -> Reject | None:
+    """Whether `op` may be the next operation after `state`; None if it may."""
+    match op:
+        case CreateDatabase(name):
+            if name in state.databases:
+                return Reject(f"Database {name} already exists", "DATABASE_ALREADY_EXISTS", "invalid")
+        case DropDatabase(name):
+            if name not in state.databases:
+                return no_database(state, name)
+            if state.databases[name]:
+                return Reject(f"Database {name} is not empty")
+        case PutTable(database, name):
+            return _free(state, database, name)
+        case RemoveTable(database, name, table_id):
+            reject = _there(state, database, name)
+            if reject is None and state.databases[database][name] != table_id:
+                return Reject(f"{database}.{name} is another table now")
+            return reject
+        case RenameTable(database, name, new_database, new_name):
+            return _there(state, database, name) or _free(state, new_database, new_name)
+        case Exchange(database, name, other_database, other_name):
+            return _there(state, database, name) or _there(state, other_database, other_name)
+        case _:
+            return Reject(f"{type(op).__name__} belongs into a table's log", "LOGICAL_ERROR", "invalid")
+    return None
+
+
+def no_database(state: CatalogState, name: str) -> Reject:
+    """The rejection for a database that is not there, with the nearest name."""
+    return Reject(f"Database {name} does not exist.{_maybe(name, state.databases)}", "UNKNOWN_DATABASE", "invalid")
+
+
+def no_table(state: CatalogState, database: str, name: str) -> Reject:
+    """The rejection for a table that is not there, with the nearest name."""
+    near = _maybe(name, state.databases.get(database, ()))
+    if not near:
+        others = [f"{d}.{n}" for d, n, _ in state.tables()]
+        near = _maybe(f"{database}.{name}", others)
+    return Reject(f"Table {database}.{name} does not exist.{near}", "UNKNOWN_TABLE", "invalid")
+
+
+def _maybe(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f" Maybe you meant {near[0]}?" if near else ""
+
+
+def _there(state: CatalogState, database: str, name: str) -> Reject | None:
+    if database not in state.databases:
+        return no_database(state, database)
+    return None if name in state.databases[database] else no_table(state, database, name)
+
+
+def _free(state: CatalogState, database: str, name: str) -> Reject | None:
+    if database not in state.databases:
+        return no_database(state, database)
+    if name in state.databases[database]:
+        return Reject(f"Table {database}.{name} already exists", "TABLE_ALREADY_EXISTS", "invalid")
+    return None
+
+
+def _apply(databases: dict[str, dict[str, str]], op: LogOp) -> None:
+    match op:
+        case CreateDatabase(name):
+            databases[name] = {}
+        case DropDatabase(name):
+            del databases[name]
+        case PutTable(database, name, table_id):
+            databases[database][name] = table_id
+        case RemoveTable(database, name):
+            del databases[database][name]
+        case RenameTable(database, name, new_database, new_name):
+            databases[new_database][new_name] = databases[database].pop(name)
+        case Exchange(database, name, other_database, other_name):
+            first, second = databases[database][name], databases[other_database][other_name]
+            databases[database][name], databases[other_database][other_name] = second, first
+        case _:
+            raise CorruptDataError(f"The catalog's log holds {type(op).__name__}, which belongs into a table's")
+
+
+class CatalogMachine:
+    """The state machine of the catalog."""
+
+    def initial(self) -> CatalogState:
+        """The empty database `default`."""
+        return CatalogState()
+
+    def fold(self, state: CatalogState, entries: Iterable[Entry]) -> CatalogState:
+        """The state after `entries`."""
+        databases = {name: dict(tables) for name, tables in state.databases.items()}
+        version, timestamp_ms = state.version, state.timestamp_ms
+        for entry in entries:
+            if entry.version != version + 1:
+                raise CorruptDataError(
+                    "A catalog entry stands at the wrong position", expected=str(version + 1), found=str(entry.version)
+                )
+            version, timestamp_ms = entry.version, max(entry.timestamp_ms, timestamp_ms)
+            for op in entry.ops:
+                _apply(databases, op)
+        return CatalogState(version, timestamp_ms, _freeze(databases))
+
+    def step(self, state: CatalogState, entry: Entry) -> CatalogState | Reject:
+        """The state after one new entry, or why it may not follow."""
+        before = state
+        for op in entry.ops:
+            reject = check(state, op)
+            if reject is not None:
+                return reject
+            after = self.fold(before, (replace(entry, ops=(op,)),))
+            before, state = replace(after, version=before.version), after
+        return replace(state, version=entry.version, timestamp_ms=max(entry.timestamp_ms, state.timestamp_ms))
+
+    def checkpoint_interval(self, state: CatalogState) -> int:
+        """Entries between two checkpoints."""
+        return CHECKPOINT_INTERVAL
+
+    def encode(self, state: CatalogState) -> bytes:
+        """A checkpoint: JSON, for catalogs are small."""
+        databases = {name: dict(sorted(tables.items())) for name, tables in sorted(state.databases.items())}
+        raw = {
+            "format": CATALOG_FORMAT,
+            "version": state.version,
+            "timestamp_ms": state.timestamp_ms,
+            "databases": databases,
+        }
+        return json.dumps(raw, separators=(",", ":"), ensure_ascii=False).encode()
+
+    def decode(self, data: bytes, key: str) -> CatalogState:
+        """Inverse of `encode`."""
+        try:
+            raw = json.loads(data)
+            require_format(int(raw["format"]), CATALOG_FORMAT, f"Checkpoint {key}")
+            return CatalogState(int(raw["version"]), int(raw["timestamp_ms"]), _freeze(raw["databases"]))
+        except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as cause:
+            raise CorruptDataError("A checkpoint is not readable", object_key=key, found=str(cause)) from cause
+
+
+def _freeze(databases: dict[str, dict[str, str]]) -> Databases:
+    return {name: tables for name, tables in databases.items()}

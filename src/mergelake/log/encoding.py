@@ -1,0 +1,138 @@
+"""Log entries as JSON, for machines and for people who look into the bucket.
+
+::
+
+    {"format": 1, "version": 2, "attempt": "…", "timestamp_ms": 1767225600000, "author": "host:4711",
+     "ops": [{"op": "AddParts", "parts": [{…manifest…}], "dedup_token": "batch-7"}]}
+
+Empty fields are left out. An entry of a newer format, or with an operation that this version does not
+know, is refused with UNKNOWN_FORMAT_VERSION: skipping it would show a state that never was.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mergelake.core.errors import CorruptDataError, error
+from mergelake.core.manifest import PartManifest
+from mergelake.core.schema import TableSchema
+from mergelake.log import operations as ops
+from mergelake.log.operations import Entry, LogOp
+
+FORMAT = 1
+"""The newest entry format that this version writes and reads."""
+
+_WAY_OUT = "The table was written by a newer mergelake: upgrade this one"
+
+
+def encode_entry(entry: Entry) -> bytes:
+    """The bytes of the entry's object."""
+    raw = {
+        "format": FORMAT,
+        "version": entry.version,
+        "attempt": entry.attempt,
+        "timestamp_ms": entry.timestamp_ms,
+        "author": entry.author,
+        "ops": [encode_op(op) for op in entry.ops],
+    }
+    return json.dumps(raw, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def decode_entry(data: bytes, key: str = "") -> Entry:
+    """Inverse of `encode_entry`. `key` is the object's, for errors.
+
+    Raises CorruptDataError for bytes that are no entry, UNKNOWN_FORMAT_VERSION for a newer format.
+    """
+    try:
+        raw = json.loads(data)
+        newest = int(raw["format"])
+    except (ValueError, KeyError, TypeError) as cause:
+        raise CorruptDataError("A log entry is not readable JSON", object_key=key, found=str(cause)) from cause
+    require_format(newest, FORMAT, f"Log entry {key or raw.get('version', '')}")
+    try:
+        return Entry(
+            int(raw["version"]),
+            str(raw["attempt"]),
+            int(raw["timestamp_ms"]),
+            str(raw["author"]),
+            tuple(decode_op(op) for op in raw["ops"]),
+        )
+    except (ValueError, KeyError, TypeError) as cause:
+        if getattr(cause, "name", "") == "UNKNOWN_FORMAT_VERSION":
+            raise
+        raise CorruptDataError("A log entry lacks or garbles a field", object_key=key, found=str(cause)) from cause
+
+
+def require_format(found: int, newest_known: int, what: str) -> None:
+    """Refuse what a newer version wrote."""
+    if found > newest_known:
+        message = f"{what} has format {found}, and this version reads up to {newest_known}"
+        raise error("UNKNOWN_FORMAT_VERSION", message, _WAY_OUT)
+
+
+def encode_op(op: LogOp) -> dict[str, Any]:
+    """One operation as a JSON object with its kind under `op`."""
+    out: dict[str, Any] = {"op": type(op).__name__}
+    for name in type(op).__dataclass_fields__:
+        value = getattr(op, name)
+        if isinstance(value, (TableSchema, PartManifest)):
+            value = value.to_json()
+        elif isinstance(value, tuple):
+            value = [item.to_json() if isinstance(item, PartManifest) else item for item in value]
+        if value not in ("", None):
+            out[name] = value
+    return out
+
+
+def decode_op(raw: Mapping[str, Any]) -> LogOp:
+    """Inverse of `encode_op`."""
+    fields = dict(raw)
+    kind = fields.pop("op")
+    decode = _DECODERS.get(kind)
+    if decode is None:
+        raise error("UNKNOWN_FORMAT_VERSION", f"The log holds an operation '{kind}' that is not known here", _WAY_OUT)
+    return decode(fields)
+
+
+def _create_table(raw: dict[str, Any]) -> LogOp:
+    return ops.CreateTable(TableSchema.from_json(raw["schema"]))
+
+
+def _alter_metadata(raw: dict[str, Any]) -> LogOp:
+    return ops.AlterMetadata(TableSchema.from_json(raw["schema"]))
+
+
+def _add_parts(raw: dict[str, Any]) -> LogOp:
+    return ops.AddParts(**{**raw, "parts": tuple(map(PartManifest.from_json, raw["parts"]))})
+
+
+def _publish(raw: dict[str, Any]) -> LogOp:
+    part = PartManifest.from_json(raw["part"])
+    return ops.Publish(**{**raw, "part": part, "replaced": tuple(raw["replaced"])})
+
+
+_PLAIN: tuple[Callable[..., LogOp], ...] = (
+    ops.DropRange,
+    ops.DropTable,
+    ops.CreateDatabase,
+    ops.DropDatabase,
+    ops.PutTable,
+    ops.RemoveTable,
+    ops.RenameTable,
+    ops.Exchange,
+)
+
+
+def _plain(kind: Callable[..., LogOp]) -> Callable[[dict[str, Any]], LogOp]:
+    return lambda raw: kind(**raw)
+
+
+_DECODERS: dict[str, Callable[[dict[str, Any]], LogOp]] = {
+    "CreateTable": _create_table,
+    "AlterMetadata": _alter_metadata,
+    "AddParts": _add_parts,
+    "Publish": _publish,
+    **{kind.__name__: _plain(kind) for kind in _PLAIN},
+}

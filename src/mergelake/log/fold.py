@@ -1,0 +1,223 @@
+"""Entries -> state. Pure: no I/O, no clock, the same answer on every machine.
+
+`fold(state, entries)` takes a private, mutable draft of the parts of the state that it touches, applies
+all entries to it and freezes it once, so replaying ten thousand entries copies nothing ten thousand times.
+
+An entry was checked by its writer against the state just before it (`conflict`), so nothing is judged
+again here; an entry that does not fit all the same means that the log was tampered with: CorruptDataError.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+
+from mergelake.core.errors import CorruptDataError
+from mergelake.core.manifest import PartManifest
+from mergelake.core.names import PartInfo
+from mergelake.core.schema import TableSchema
+from mergelake.core.settings import TableSettings
+from mergelake.log.operations import (
+    AddParts,
+    AlterMetadata,
+    CreateTable,
+    DropRange,
+    DropTable,
+    Entry,
+    LogOp,
+    Publish,
+)
+from mergelake.log.state import (
+    TOKENS_MAX,
+    ActivePart,
+    Insert,
+    RetiredPart,
+    State,
+    merged_info,
+    positions,
+)
+
+
+def apply(state: State, entry: Entry) -> State:
+    """The state after one entry."""
+    return fold(state, (entry,))
+
+
+def fold(state: State, entries: Iterable[Entry]) -> State:
+    """The state after `entries`, which follow `state.version` without a gap."""
+    draft = Draft(state)
+    for entry in entries:
+        draft.begin(entry)
+        for op in entry.ops:
+            draft.apply(op)
+    return draft.freeze()
+
+
+class Draft:
+    """A state under change. Partitions are thawed into lists when first touched."""
+
+    def __init__(self, state: State) -> None:
+        self._version = state.version
+        self._timestamp_ms = state.timestamp_ms
+        self._schemas = dict(state.schemas)
+        self._schema_version = state.schema_version
+        self._dropped = state.dropped
+        self._block_counter = state.block_counter
+        self._partitions = dict(state.partitions)
+        self._thawed: dict[str, list[ActivePart]] = {}
+        self._floors = dict(state.floors)
+        self._floor = state.floor
+        self._tokens = state.tokens
+        self._own_tokens: dict[str, Insert] | None = None
+        self._hashes = dict(state.hashes)
+        self._retired = state.retired
+        self._newly_retired: list[RetiredPart] = []
+        self._window = _window(self._schemas.get(self._schema_version))
+
+    def begin(self, entry: Entry) -> None:
+        """Enter the next position."""
+        if entry.version != self._version + 1:
+            raise CorruptDataError(
+                "A log entry stands at the wrong position", expected=str(self._version + 1), found=str(entry.version)
+            )
+        self._version = entry.version
+        self._timestamp_ms = max(entry.timestamp_ms, self._timestamp_ms)
+
+    def apply(self, op: LogOp) -> None:
+        """Apply one operation of the entry that was begun."""
+        match op:
+            case AddParts():
+                self._add_parts(op)
+            case Publish():
+                self._publish(op)
+            case DropRange():
+                self._drop_range(op)
+            case CreateTable(schema) | AlterMetadata(schema):
+                self._schemas[schema.version] = schema
+                self._schema_version = schema.version
+                self._window = _window(schema)
+                self._trim_hashes()
+            case DropTable():
+                self._drop_range(DropRange())
+                self._dropped = True
+            case _:
+                raise CorruptDataError(f"A table's log holds {type(op).__name__}, which belongs into the catalog's")
+
+    def freeze(self) -> State:
+        """The state so far; the draft may be used on."""
+        for partition_id, parts in self._thawed.items():
+            if parts:
+                self._partitions[partition_id] = tuple(parts)
+            else:
+                self._partitions.pop(partition_id, None)
+        self._thawed = {}
+        if self._own_tokens is not None:
+            self._tokens, self._own_tokens = self._own_tokens, None
+        if self._newly_retired:
+            self._retired, self._newly_retired = self._retired + tuple(self._newly_retired), []
+        return State(
+            version=self._version,
+            timestamp_ms=self._timestamp_ms,
+            schemas=dict(self._schemas),
+            schema_version=self._schema_version,
+            dropped=self._dropped,
+            block_counter=self._block_counter,
+            partitions=dict(self._partitions),
+            floors=dict(self._floors),
+            floor=self._floor,
+            tokens=self._tokens,
+            hashes=dict(self._hashes),
+            retired=self._retired,
+        )
+
+    def _parts(self, partition_id: str) -> list[ActivePart]:
+        parts = self._thawed.get(partition_id)
+        if parts is None:
+            parts = self._thawed[partition_id] = list(self._partitions.get(partition_id, ()))
+        return parts
+
+    def _activate(self, info: PartInfo, manifest: PartManifest) -> ActivePart:
+        return ActivePart(info, manifest, self._version, self._timestamp_ms)
+
+    def _retire(self, part: ActivePart) -> None:
+        m = part.manifest
+        self._newly_retired.append(
+            RetiredPart(m.id, part.info, m.rows, m.bytes_on_disk, part.added, self._version, self._timestamp_ms)
+        )
+
+    def _add_parts(self, op: AddParts) -> None:
+        for manifest in op.parts:
+            self._block_counter += 1
+            number = self._block_counter
+            info = PartInfo(manifest.partition_id, number, number, manifest.level)
+            self._parts(manifest.partition_id).append(self._activate(info, manifest))
+        insert = Insert(self._version, tuple(dict.fromkeys(part.partition_id for part in op.parts)))
+        if op.dedup_token:
+            tokens = self._mutable_tokens()
+            tokens[op.dedup_token] = insert
+            if len(tokens) > TOKENS_MAX:
+                del tokens[next(iter(tokens))]
+        elif op.dedup_hash and self._window:
+            self._hashes[op.dedup_hash] = insert
+            self._trim_hashes()
+
+    def _publish(self, op: Publish) -> None:
+        parts = self._parts(op.part.partition_id)
+        found = positions(parts, op.replaced)
+        if not found or found[-1] - found[0] != len(found) - 1:
+            raise CorruptDataError(f"Entry {self._version} replaces parts that are not active side by side")
+        sources = parts[found[0] : found[-1] + 1]
+        for source in sources:
+            self._retire(source)
+        parts[found[0] : found[-1] + 1] = [self._activate(merged_info(sources), op.part)]
+
+    def _drop_range(self, op: DropRange) -> None:
+        bound = self._block_counter if op.max_block is None else op.max_block
+        touched = (op.partition_id,) if op.partition_id is not None else tuple({**self._partitions, **self._thawed})
+        for partition_id in touched:
+            parts = self._parts(partition_id)
+            end = bisect_right(parts, bound, key=lambda part: part.info.max_block)
+            for part in parts[:end]:
+                self._retire(part)
+            del parts[:end]
+        if bound >= self._block_counter:
+            self._forget(op.partition_id)
+        if op.partition_id is None:
+            self._floor = max(self._floor, bound)
+            self._floors = {name: floor for name, floor in self._floors.items() if floor > self._floor}
+        elif bound > max(self._floor, self._floors.get(op.partition_id, 0)):
+            self._floors[op.partition_id] = bound
+
+    def _forget(self, partition_id: str | None) -> None:
+        """Forget inserts whose rows are all gone: the same rows may come again after a drop."""
+        if partition_id is None:
+            self._own_tokens, self._hashes = {}, {}
+            return
+        tokens = self._own_tokens if self._own_tokens is not None else self._tokens
+        if any(partition_id in insert.partition_ids for insert in tokens.values()):
+            self._own_tokens = _without(tokens, partition_id)
+        self._hashes = _without(self._hashes, partition_id)
+
+    def _mutable_tokens(self) -> dict[str, Insert]:
+        if self._own_tokens is None:
+            self._own_tokens = dict(self._tokens)
+        return self._own_tokens
+
+    def _trim_hashes(self) -> None:
+        while len(self._hashes) > self._window:
+            del self._hashes[next(iter(self._hashes))]
+
+
+def _without(inserts: Mapping[str, Insert], partition_id: str) -> dict[str, Insert]:
+    out: dict[str, Insert] = {}
+    for name, insert in inserts.items():
+        left = tuple(p for p in insert.partition_ids if p != partition_id)
+        if left:
+            out[name] = insert if len(left) == len(insert.partition_ids) else Insert(insert.version, left)
+    return out
+
+
+def _window(schema: TableSchema | None) -> int:
+    if schema is None:
+        return 0
+    return TableSettings(schema.settings).integer("non_replicated_deduplication_window")

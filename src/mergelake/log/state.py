@@ -1,0 +1,150 @@
+"""What the entries of a table's log add up to.
+
+Invariants, true of every state that `fold` makes:
+
+1. Active parts are pairwise disjoint in (partition, block range), and in each partition sorted by block.
+2. Every committed row that was not dropped lies in exactly one active part.
+3. Block numbers are given by position, from one counter for the whole table, and never again.
+4. No active part begins at or below its partition's floor.
+5. The id of a part is active or retired at most once.
+
+A state never changes; hold one as long as you like. (Its mappings are plain dicts, so that it pickles.)
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from mergelake.core.errors import error
+from mergelake.core.manifest import PartManifest
+from mergelake.core.names import PartInfo
+from mergelake.core.schema import TableSchema
+
+TOKENS_MAX = 10_000
+"""Inserts with an explicit `dedup_token` that a table remembers."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActivePart:
+    """A part that holds rows of the table now."""
+
+    info: PartInfo
+    manifest: PartManifest
+    added: int
+    """Version of the entry that brought it."""
+    added_ms: int
+    """Timestamp of that entry: the age that merge selection sees."""
+
+    @property
+    def name(self) -> str:
+        """ClickHouse's name of the part."""
+        return str(self.info)
+
+
+@dataclass(frozen=True, slots=True)
+class RetiredPart:
+    """A part that was active once. Its objects stay until they are collected."""
+
+    id: str
+    info: PartInfo
+    rows: int
+    bytes_on_disk: int
+    added: int
+    retired: int
+    """Version of the entry that retired it: versions from `added` up to, not including, this one show it."""
+    retired_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """A remembered insert."""
+
+    version: int
+    partition_ids: tuple[str, ...]
+    """Partitions into which it brought rows that have not been dropped since."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A table at one version of its log."""
+
+    version: int = 0
+    """Of the last entry folded; 0 before the first."""
+    timestamp_ms: int = 0
+    """Of that entry."""
+    schemas: Mapping[int, TableSchema] = field(default_factory=dict)
+    """Every schema the table ever had, by its version: old parts are read by theirs."""
+    schema_version: int = 0
+    """The current one; 0 before the table is created."""
+    dropped: bool = False
+    block_counter: int = 0
+    """The last block number (or mutation version) given."""
+    partitions: Mapping[str, tuple[ActivePart, ...]] = field(default_factory=dict)
+    """Active parts by partition id, in block order; no empty tuples."""
+    floors: Mapping[str, int] = field(default_factory=dict)
+    """By partition: the last block that a drop removed."""
+    floor: int = 0
+    """The same for drops of the whole table."""
+    tokens: Mapping[str, Insert] = field(default_factory=dict)
+    """Explicit deduplication tokens, oldest first."""
+    hashes: Mapping[str, Insert] = field(default_factory=dict)
+    """Content hashes of inserts, oldest first, where the table remembers them."""
+    retired: tuple[RetiredPart, ...] = ()
+    """In the order of their retirement."""
+
+    @property
+    def schema(self) -> TableSchema:
+        """The current schema; UNKNOWN_TABLE before creation or after a drop."""
+        if self.dropped or self.schema_version == 0:
+            what = "has been dropped" if self.dropped else "does not exist"
+            raise error("UNKNOWN_TABLE", f"The table {what}")
+        return self.schemas[self.schema_version]
+
+    def parts(self) -> Iterator[ActivePart]:
+        """Active parts, sorted by partition id and block."""
+        for partition_id in sorted(self.partitions):
+            yield from self.partitions[partition_id]
+
+    @property
+    def part_count(self) -> int:
+        """How many parts are active."""
+        return sum(map(len, self.partitions.values()))
+
+    @property
+    def row_count(self) -> int:
+        """Rows of all active parts."""
+        return sum(part.manifest.rows for part in self.parts())
+
+    def floor_of(self, partition_id: str) -> int:
+        """The last block of a partition that a drop removed, 0 for none."""
+        return max(self.floor, self.floors.get(partition_id, 0))
+
+    def find(self, name: str) -> ActivePart | None:
+        """The active part with this ClickHouse name."""
+        info = PartInfo.try_parse(name)
+        parts = self.partitions.get(info.partition_id, ()) if info else ()
+        if info is None:
+            return None
+        at = bisect_left(parts, info.min_block, key=lambda part: part.info.min_block)
+        return parts[at] if at < len(parts) and parts[at].info == info else None
+
+
+def positions(parts: tuple[ActivePart, ...] | list[ActivePart], ids: tuple[str, ...]) -> list[int] | None:
+    """Where the parts with these ids stand in one partition, ascending; None if one is not there."""
+    wanted = set(ids)
+    found = [at for at, part in enumerate(parts) if part.manifest.id in wanted]
+    return found if len(found) == len(wanted) == len(ids) else None
+
+
+def merged_info(sources: tuple[ActivePart, ...] | list[ActivePart]) -> PartInfo:
+    """The name of the part that merges `sources` (one partition, in block order, at least one)."""
+    infos = [source.info for source in sources]
+    return PartInfo(
+        infos[0].partition_id,
+        min(info.min_block for info in infos),
+        max(info.max_block for info in infos),
+        max(info.level for info in infos) + 1,
+        max(info.mutation for info in infos),
+    )

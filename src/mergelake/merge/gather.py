@@ -1,0 +1,252 @@
+"""Any column, brought into the order of the merge: one batch per source in memory, one batch out.
+
+For each span of the recorded order every source gives as many rows as the span asks of it, as one Arrow array
+(a slice of its current batch, mostly), and a kernel copies values from the arrays of all sources to their places:
+
+- fixed width: one load and one store a row;
+- strings: one memcpy a row, after a pass over the lengths;
+- LowCardinality: the dictionaries are unified first, then codes move like any number;
+- Nullable: the validity bits move beside the values;
+- nested types: Arrow's own concatenate and take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from mergelake.core.arrow import storage_type
+from mergelake.core.types import DataType
+from mergelake.format.jit import copy, kernel, load8, load16, load32, load64, store8, store16, store32, store64
+from mergelake.merge.order import RowOrder
+
+_DICTIONARY_MAX = 1 << 20  # entries of a unified dictionary, before those that are out of use are swept out
+
+
+def gather_column(
+    data_type: DataType, sources: Sequence[Iterator[pa.Array]], order: RowOrder, span_rows: int = 65536
+) -> Iterator[pa.Array]:
+    """The rows that stay, in order, as arrays of at most `span_rows` rows (none empty), in storage form.
+
+    `sources[i]` yields the column of source i, batch by batch; together as many rows as `order` asks of it.
+    """
+    kind = storage_type(data_type)
+    unified = _Dictionary(kind, len(sources)) if pa.types.is_dictionary(kind) else None
+    runs = [_Run(batches, unified, at) for at, batches in enumerate(sources)]
+    moved = kind if unified is None else pa.int32()
+    for entries in order.spans(span_rows):
+        counts = _count(entries, len(runs), order.dropped)
+        kept = int(counts[-1])
+        pieces = [run.take(int(count)) for run, count in zip(runs, counts[:-1], strict=True)]
+        if not kept:
+            continue
+        gathered = _gather(moved, pieces, entries, order.dropped, kept)
+        yield gathered if unified is None else unified.wrap(gathered)
+        if unified is not None:
+            unified.sweep(runs)
+
+
+class _Run:
+    """One source's column: batches in, exactly as many rows out as asked for."""
+
+    def __init__(self, batches: Iterator[pa.Array], unified: _Dictionary | None, source: int) -> None:
+        self._batches = batches
+        self._unified = unified
+        self._source = source
+        self.rest: pa.Array | None = None
+
+    def take(self, rows: int) -> pa.Array | None:
+        """The next `rows` rows; None for none. A piece over the end of a batch is the only copy made."""
+        pieces = []
+        while rows:
+            if self.rest is None:
+                array = next(self._batches)
+                self.rest = array if self._unified is None else self._unified.codes(array, self._source)
+            piece = self.rest.slice(0, rows)
+            self.rest = self.rest.slice(rows) if len(self.rest) > rows else None
+            rows -= len(piece)
+            pieces.append(piece)
+        if not pieces:
+            return None
+        return pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)
+
+
+class _Dictionary:
+    """One dictionary for all sources; what comes in are dictionary arrays, what goes on are codes of this one."""
+
+    def __init__(self, kind: pa.DictionaryType, sources: int) -> None:
+        self._kind = kind
+        self._values = pa.array([], kind.value_type)
+        self._last: list[tuple[pa.Array, NDArray[np.int32]] | None] = [None] * sources
+
+    def codes(self, array: pa.DictionaryArray, source: int) -> pa.Array:
+        """The rows of one batch as int32 codes, NULL where the row is."""
+        last = self._last[source]
+        if last is None or not last[0].equals(array.dictionary):
+            found = pc.index_in(array.dictionary, self._values)
+            new = array.dictionary.filter(found.is_null())
+            if len(new):
+                self._values = pa.concat_arrays([self._values, new.unique()])
+                found = pc.index_in(array.dictionary, self._values)
+            last = self._last[source] = (array.dictionary, found.to_numpy(zero_copy_only=False).astype(np.int32))
+        return pa.array(last[1]).take(array.indices) if len(last[1]) else array.indices
+
+    def wrap(self, codes: pa.Array) -> pa.DictionaryArray:
+        """Gathered codes as a dictionary array, whose dictionary holds little more than its rows use."""
+        values = self._values
+        if len(values) > 4 * len(codes):
+            used, at = np.unique(np.asarray(codes.fill_null(0)), return_inverse=True)
+            missing = np.asarray(codes.is_null()) if codes.null_count else None
+            codes, values = pa.array(at.astype(np.int32), mask=missing), values.take(pa.array(used))
+        return pa.DictionaryArray.from_arrays(codes, values)
+
+    def sweep(self, runs: Sequence[_Run]) -> None:
+        """Forget values that no waiting row uses, once there are very many."""
+        if len(self._values) <= _DICTIONARY_MAX:
+            return
+        waiting = [run.rest for run in runs if run.rest is not None]
+        used = pc.unique(pa.chunked_array(waiting, pa.int32())).drop_null() if waiting else pa.array([], pa.int32())
+        for run in runs:
+            if run.rest is not None:
+                run.rest = pc.index_in(run.rest, used, skip_nulls=True)
+        self._values = self._values.take(used)
+        self._last = [None] * len(self._last)
+
+
+def _gather(
+    kind: pa.DataType, pieces: Sequence[pa.Array | None], entries: NDArray[np.generic], dropped: int, kept: int
+) -> pa.Array:
+    if pa.types.is_nested(kind) or pa.types.is_null(kind):
+        return _gather_any(kind, pieces, entries, dropped, kept)
+    validity, nulls = None, 0
+    if any(piece is not None and piece.null_count for piece in pieces):
+        valid = [None if p is None else np.asarray(p.is_valid()).view(np.uint8) for p in pieces]
+        flags = np.empty(kept, np.uint8)
+        _copy_fixed(_addresses(valid), 1, entries, dropped, flags.ctypes.data)
+        nulls = kept - int(flags.sum())
+        validity = pa.py_buffer(np.packbits(flags, bitorder="little"))
+    if pa.types.is_binary(kind):
+        starts = np.zeros(len(pieces), np.int64)
+        data = np.zeros(len(pieces), np.int64)
+        for at, piece in enumerate(pieces):
+            if piece is not None:
+                _, offsets, values = piece.buffers()
+                starts[at] = offsets.address + 4 * piece.offset
+                data[at] = values.address if values is not None else 0
+        out_offsets = np.empty(kept + 1, np.int32)
+        total = _measure(starts, entries, dropped, out_offsets)
+        if total >= 1 << 31:
+            raise OverflowError("a span of strings does not fit one Arrow array")
+        out = pa.allocate_buffer(total)
+        _copy_strings(starts, data, entries, dropped, out.address)
+        return pa.Array.from_buffers(kind, kept, [validity, pa.py_buffer(out_offsets), out], nulls)
+    width = kind.bit_width // 8
+    base = np.zeros(len(pieces), np.int64)
+    for at, piece in enumerate(pieces):
+        if piece is not None:
+            base[at] = piece.buffers()[1].address + width * piece.offset
+    out = pa.allocate_buffer(kept * width)
+    _copy_fixed(base, width, entries, dropped, out.address)
+    return pa.Array.from_buffers(kind, kept, [validity, out], nulls)
+
+
+def _gather_any(
+    kind: pa.DataType, pieces: Sequence[pa.Array | None], entries: NDArray[np.generic], dropped: int, kept: int
+) -> pa.Array:
+    first = np.zeros(len(pieces), np.int64)
+    np.cumsum([0 if piece is None else len(piece) for piece in pieces[:-1]], out=first[1:])
+    indices = np.empty(kept, np.int64)
+    _locate(first, entries, dropped, indices)
+    whole = pa.concat_arrays([piece if piece.type == kind else piece.cast(kind) for piece in pieces if piece is not None])
+    return whole.take(pa.array(indices))
+
+
+def _addresses(arrays: Sequence[NDArray[np.uint8] | None]) -> NDArray[np.int64]:
+    return np.array([0 if array is None else array.ctypes.data for array in arrays], np.int64)
+
+
+@kernel()
+def _count(entries: NDArray[np.generic], sources: int, dropped: int) -> NDArray[np.int64]:
+    """Rows that each source gives, dropped ones included; last, the rows that stay."""
+    counts = np.zeros(sources + 1, np.int64)
+    for i in range(len(entries)):
+        entry = np.int64(entries[i])
+        counts[entry & (dropped - 1)] += 1
+        counts[sources] += entry < dropped
+    return counts
+
+
+@kernel()
+def _locate(first: NDArray[np.int64], entries: NDArray[np.generic], dropped: int, out: NDArray[np.int64]) -> None:
+    cursor = first.copy()
+    row = 0
+    for i in range(len(entries)):
+        entry = np.int64(entries[i])
+        source = entry & (dropped - 1)
+        if entry < dropped:
+            out[row] = cursor[source]
+            row += 1
+        cursor[source] += 1
+
+
+@kernel()
+def _copy_fixed(base: NDArray[np.int64], width: int, entries: NDArray[np.generic], dropped: int, out: int) -> None:
+    cursor = base.copy()
+    for i in range(len(entries)):
+        entry = np.int64(entries[i])
+        source = entry & (dropped - 1)
+        at = cursor[source]
+        cursor[source] += width
+        if entry >= dropped:
+            continue
+        if width == 8:
+            store64(out, load64(at))
+        elif width == 4:
+            store32(out, load32(at))
+        elif width == 2:
+            store16(out, load16(at))
+        elif width == 1:
+            store8(out, load8(at))
+        else:
+            copy(out, at, width)
+        out += width
+
+
+@kernel()
+def _measure(starts: NDArray[np.int64], entries: NDArray[np.generic], dropped: int, out: NDArray[np.int32]) -> int:
+    """Fill the offsets of the result from those of the sources (addresses of int32 offsets); returns the bytes."""
+    cursor = starts.copy()
+    total = 0
+    row = 0
+    for i in range(len(entries)):
+        entry = np.int64(entries[i])
+        source = entry & (dropped - 1)
+        at = cursor[source]
+        cursor[source] += 4
+        if entry < dropped:
+            out[row] = np.int32(total)
+            row += 1
+            total += np.int64(load32(at + 4)) - np.int64(load32(at))
+    out[row] = np.int32(total)
+    return total
+
+
+@kernel()
+def _copy_strings(
+    starts: NDArray[np.int64], data: NDArray[np.int64], entries: NDArray[np.generic], dropped: int, out: int
+) -> None:
+    cursor = starts.copy()
+    for i in range(len(entries)):
+        entry = np.int64(entries[i])
+        source = entry & (dropped - 1)
+        at = cursor[source]
+        cursor[source] += 4
+        if entry < dropped:
+            start = np.int64(load32(at))
+            length = np.int64(load32(at + 4)) - start
+            copy(out, data[source] + start, length)
+            out += length

@@ -1,0 +1,94 @@
+"""The row order of a merge's result, one or two bytes a row.
+
+Every source is read in its own order, so it is enough to know, row after row, which source comes next, and
+whether the row stays. That is written down once, from the key columns, and replayed for each other column.
+Up to 64 MiB are kept in memory; a longer order goes to an unlinked temporary file and is mapped.
+
+Source of the idea: ClickHouse, `RowSourcePart` of `src/Processors/Merges/Algorithms/`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mergelake.table.merging import MergeStep
+from mergelake.table.replacing import WinnerStream
+
+_MEMORY_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class RowOrder:
+    """The order, and what it adds up to."""
+
+    entries: NDArray[np.uint8] | NDArray[np.uint16]
+    """For each row of the sources, in merge order: the source's index; `dropped` is added where the row goes."""
+    dropped: int
+    """The bit that marks a row which does not stay: 128, or 32768 where there are more than 127 sources."""
+    rows: int
+    """Rows of the result."""
+
+    def spans(self, rows: int) -> Iterator[NDArray[np.uint8] | NDArray[np.uint16]]:
+        """The entries, `rows` at a time."""
+        for start in range(0, len(self.entries), rows):
+            yield self.entries[start : start + rows]
+
+
+def record_order(steps: Iterable[MergeStep], sources: int, *, collapse: bool) -> RowOrder:
+    """Write down the order that `steps` make of `sources` sorted runs; with `collapse` only winners stay."""
+    narrow = sources <= 127
+    dtype = np.dtype(np.uint8) if narrow else np.dtype(np.uint16)
+    dropped = 128 if narrow else 32768
+    log = _ByteLog()
+    rows = 0
+    stream = WinnerStream()
+    waiting: deque[NDArray[np.uint16]] = deque()
+
+    def settle(keeps: list[NDArray[np.bool_]]) -> None:
+        nonlocal rows
+        for keep in keeps:
+            entries = waiting.popleft().astype(dtype)
+            entries[~keep] |= dtype.type(dropped)
+            rows += int(keep.sum())
+            log.append(entries)
+
+    for step in steps:
+        if collapse:
+            waiting.append(step.runs)
+            settle(stream.push(step.repeats, step.ranks))
+        else:
+            rows += len(step.runs)
+            log.append(step.runs.astype(dtype))
+    settle(stream.finish())
+    return RowOrder(log.view(dtype), dropped, rows)
+
+
+class _ByteLog:
+    """Bytes that are appended, then read as one array."""
+
+    def __init__(self) -> None:
+        self._pieces: list[NDArray[np.uint8]] = []
+        self._bytes = 0
+        self._file = None
+
+    def append(self, entries: NDArray[np.uint8] | NDArray[np.uint16]) -> None:
+        self._pieces.append(entries.view(np.uint8))
+        self._bytes += entries.nbytes
+        if self._bytes > _MEMORY_BYTES:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(prefix="mergelake-order-")  # noqa: SIM115: lives as long as its map
+            for piece in self._pieces:
+                self._file.write(memoryview(piece))
+            self._pieces.clear()
+
+    def view(self, dtype: np.dtype[np.uint8] | np.dtype[np.uint16]) -> NDArray[np.uint8] | NDArray[np.uint16]:
+        if self._file is None:
+            return np.concatenate(self._pieces).view(dtype) if self._pieces else np.empty(0, dtype)
+        self._file.flush()
+        return np.memmap(self._file, dtype, mode="r", shape=(self._bytes // dtype.itemsize,))

@@ -1,0 +1,125 @@
+"""`MergeTask`: one merge as a value that a worker anywhere can carry out.
+
+It holds all that the work depends on (schema, sources, settings), so the result is the same whoever
+builds it and however often: no clock, no state of the table. It pickles, and has a JSON form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mergelake.core.errors import InternalError, error
+from mergelake.core.manifest import PartManifest
+from mergelake.core.names import PartInfo
+from mergelake.core.schema import TableSchema
+from mergelake.merge.select import Candidate
+from mergelake.table.replacing import ENGINE as REPLACING
+
+ENGINES = ("MergeTree", REPLACING)
+"""Engines whose parts can be merged."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergeSource:
+    """One part that goes into a merge."""
+
+    info: PartInfo
+    manifest: PartManifest
+
+
+@dataclass(frozen=True, slots=True)
+class MergeTask:
+    """Sources in, one part out."""
+
+    directory: str
+    """The table's directory in the store."""
+    schema: TableSchema
+    """The newest schema: what the result has; a column that a source lacks is filled with its default."""
+    sources: tuple[MergeSource, ...]
+    """In order of block number; at least one."""
+    result: PartInfo
+    """What the result will be called if it is committed while the sources are active."""
+    kind: str = "regular"
+    """Why: `regular` (chosen by the selector), `forced` (a rested partition), `optimize` (a user asked)."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Table settings, as text."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of all sources."""
+        return sum(source.manifest.rows for source in self.sources)
+
+    @property
+    def bytes_on_disk(self) -> int:
+        """Bytes of all sources."""
+        return sum(source.manifest.bytes_on_disk for source in self.sources)
+
+    @property
+    def source_ids(self) -> tuple[str, ...]:
+        """Ids of the sources: what Publish replaces."""
+        return tuple(source.manifest.id for source in self.sources)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-able form."""
+        return {
+            "directory": self.directory,
+            "schema": self.schema.to_json(),
+            "sources": [[str(source.info), source.manifest.to_json()] for source in self.sources],
+            "result": str(self.result),
+            "kind": self.kind,
+            "settings": dict(self.settings),
+        }
+
+    @staticmethod
+    def from_json(raw: Mapping[str, Any]) -> MergeTask:
+        """Inverse of `to_json`."""
+        return MergeTask(
+            raw["directory"],
+            TableSchema.from_json(raw["schema"]),
+            tuple(MergeSource(PartInfo.parse(name), PartManifest.from_json(part)) for name, part in raw["sources"]),
+            PartInfo.parse(raw["result"]),
+            raw["kind"],
+            dict(raw["settings"]),
+        )
+
+
+def plan_merge(directory: str, schema: TableSchema, parts: Sequence[Candidate], kind: str = "regular") -> MergeTask:
+    """The task that merges `parts`: active neighbours of one partition, in block order (a selector's answer).
+
+    Raises NOT_IMPLEMENTED for an engine that cannot be merged here.
+    """
+    check_engine(schema)
+    infos = [part.info for part in parts]
+    if not infos or len({info.partition_id for info in infos}) != 1 or infos != sorted(infos):
+        raise InternalError("Sources of a merge must be parts of one partition, in order")
+    return MergeTask(
+        directory,
+        schema,
+        tuple(MergeSource(part.info, part.manifest) for part in parts),
+        merged_name(infos),
+        kind,
+        dict(schema.settings),
+    )
+
+
+def check_engine(schema: TableSchema) -> None:
+    """NOT_IMPLEMENTED unless parts of this table may be merged."""
+    if schema.engine not in ENGINES:
+        raise error(
+            "NOT_IMPLEMENTED",
+            f"Merging a table of engine {schema.engine} is not supported",
+            f"Engines with merges are {' and '.join(ENGINES)}",
+        )
+
+
+def merged_name(infos: Sequence[PartInfo]) -> PartInfo:
+    """The name of a merge's result: it covers all blocks, a level above the highest source."""
+    return PartInfo(
+        infos[0].partition_id,
+        infos[0].min_block,
+        max(info.max_block for info in infos),
+        1 + max(info.level for info in infos),
+        max(info.mutation for info in infos),
+    )

@@ -1,0 +1,288 @@
+"""Which parts to merge: values in, values out.
+
+A merge never crosses a partition, never skips a part, never uses a busy one. So the active parts, in order,
+are first cut into **ranges** of parts that could be joined; then the simple selector (`scoring`) finds the
+best window of every range, then, where nothing was found, a partition that has rested long enough may be
+merged whole. OPTIMIZE asks for whole partitions directly.
+
+How large a merge may be follows from the free slots (`merge_bytes_limit`): the last slots take only small
+merges, so that a long merge never starves the small ones that keep the number of parts down.
+
+Sizes are `bytes_on_disk`, ages run from the commit that brought the part to `now_ms`.
+
+Source: ClickHouse, `src/Storages/MergeTree/Compaction/`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+
+from mergelake.core.errors import MergelakeError, error
+from mergelake.core.manifest import PartManifest
+from mergelake.core.names import PartInfo
+from mergelake.core.settings import TableSettings
+from mergelake.merge.scoring import SelectorSettings, best_window
+
+
+class Candidate(Protocol):
+    """What selection asks of an active part; `log`'s ActivePart is one."""
+
+    @property
+    def info(self) -> PartInfo:
+        """Its place among the parts."""
+        ...
+
+    @property
+    def manifest(self) -> PartManifest:
+        """Its id, size and rows."""
+        ...
+
+    @property
+    def added_ms(self) -> int:
+        """When it was committed, epoch milliseconds."""
+        ...
+
+
+P = TypeVar("P", bound=Candidate)
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """How many merges may run at once, and from how few free slots on they must be small."""
+
+    total: int = 32
+    lower_at_free: int = 8
+    whole_partition_at_free: int = 25
+    """Free slots that a merge of a whole partition by age asks for."""
+
+
+def merge_bytes_limit(
+    settings: TableSettings, busy_slots: int = 0, slots: Slots | None = None, free_disk_bytes: int | None = None
+) -> int:
+    """Most bytes of sources that a merge started now may have.
+
+    Full size while slots are plenty (or nothing else runs), then shrinking by equal factors down to 1 MiB in the
+    last slot; never above half of the free disk, where one is given.
+
+    >>> merge_bytes_limit(TableSettings(), busy_slots=29)
+    92362699
+    """
+    slots = slots or Slots()
+    high = settings.integer("max_bytes_to_merge_at_max_space_in_pool")
+    low = min(1 << 20, high)
+    free = max(0, slots.total - busy_slots)
+    if busy_slots <= 1 or free >= slots.lower_at_free or high == 0:
+        limit = high
+    else:
+        limit = int(low * (high / low) ** (free / slots.lower_at_free))
+    return limit if free_disk_bytes is None else min(limit, free_disk_bytes // 2)
+
+
+def part_ranges(
+    parts: Iterable[P],
+    *,
+    busy: Collection[str] = (),
+    mutations: Sequence[int] = (),
+    retired: Iterable[PartInfo] = (),
+) -> list[list[P]]:
+    """Active parts cut into runs of neighbours that may be merged with each other, in order.
+
+    `busy` holds ids of parts that a running merge or mutation uses; `mutations` the known mutation versions, ascending;
+    `retired` the infos of replaced parts that are still remembered: one that lies between two neighbours with a
+    higher level than both would look covered by their merge after a restart of a reader, so it parts them.
+    """
+    ordered = sorted(parts, key=lambda part: part.info)
+    old = sorted(retired)
+    ranges: list[list[P]] = []
+    open_range = False
+    for part in ordered:
+        if part.manifest.id in busy:
+            open_range = False
+            continue
+        if open_range and _may_join(ranges[-1][-1].info, part.info, mutations, old):
+            ranges[-1].append(part)
+        else:
+            ranges.append([part])
+        open_range = True
+    return ranges
+
+
+def select_merges(
+    parts: Iterable[P],
+    settings: TableSettings,
+    now_ms: int,
+    *,
+    bytes_max: Sequence[int] | None = None,
+    busy: Collection[str] = (),
+    mutations: Sequence[int] = (),
+    retired: Iterable[PartInfo] = (),
+    base: float | None = None,
+) -> list[tuple[P, ...]]:
+    """The merges to start now, best first: at most one for each limit in `bytes_max`, disjoint.
+
+    `bytes_max` holds the size limit of each merge that may start (see `merge_bytes_limit`); by default one, of full
+    size. `busy`, `mutations`, `retired`: as in `part_ranges`. Each answer is at least two neighbouring parts, in order.
+    """
+    selector = SelectorSettings.from_table(settings)
+    if base is not None:
+        selector = replace(selector, base=base)
+    limits = [merge_bytes_limit(settings)] if bytes_max is None else list(bytes_max)
+    ordered = list(parts)
+    statistics = {
+        members[0].info.partition_id: (len(members), min(_age_s(part, now_ms) for part in members))
+        for members in _by_partition(ordered)
+    }
+    shapes = [
+        _Range(found, now_ms, statistics[found[0].info.partition_id])
+        for found in part_ranges(ordered, busy=busy, mutations=mutations, retired=retired)
+        if len(found) >= 2
+    ]
+    chosen: list[tuple[P, ...]] = []
+    for limit in limits:
+        best: tuple[float, int, int, int] | None = None
+        for number, shape in enumerate(shapes):
+            window = best_window(
+                shape.sizes,
+                shape.ages,
+                selector,
+                part_count=shape.part_count,
+                partition_min_age=shape.partition_min_age,
+                bytes_max=limit,
+                taken=shape.taken,
+            )
+            # Equal scores: the later range wins, as the later window does inside one.
+            if window is not None and (best is None or window.score <= best[0]):
+                best = (window.score, number, window.begin, window.end)
+        if best is None:
+            continue
+        _, number, begin, end = best
+        shapes[number].taken[begin:end] = True
+        chosen.append(tuple(shapes[number].parts[begin:end]))
+    return chosen
+
+
+def select_rested_partition(
+    parts: Iterable[P],
+    settings: TableSettings,
+    now_ms: int,
+    *,
+    busy_slots: int = 0,
+    slots: Slots | None = None,
+    bytes_max: int | None = None,
+    busy: Collection[str] = (),
+    mutations: Sequence[int] = (),
+) -> tuple[P, ...] | None:
+    """All parts of the partition that has rested longest, by `min_age_to_force_merge_on_partition_only`; or None.
+
+    Asked only when `select_merges` found nothing. A single part of level 0 does not qualify: nothing to join.
+    """
+    slots = slots or Slots()
+    age = settings.integer("min_age_to_force_merge_seconds")
+    if age == 0 or settings.integer("min_age_to_force_merge_on_partition_only") == 0:
+        return None
+    if busy_slots > 1 and slots.total - busy_slots < slots.whole_partition_at_free:
+        return None
+    limit = merge_bytes_limit(settings, busy_slots, slots) if bytes_max is None else bytes_max
+    best: tuple[int, tuple[P, ...]] | None = None
+    for members in _by_partition(parts):
+        rested = min(_age_s(part, now_ms) for part in members)
+        small = sum(part.manifest.bytes_on_disk for part in members) <= limit
+        if len(members) >= 2 and rested >= age and small and (best is None or rested > best[0]):
+            best = (rested, tuple(members))
+    if best is None or len(part_ranges(best[1], busy=busy, mutations=mutations)) != 1:
+        return None
+    return best[1] if not any(part.manifest.id in busy for part in best[1]) else None
+
+
+def select_optimize(
+    parts: Iterable[P],
+    settings: TableSettings,
+    now_ms: int,
+    *,
+    partition_id: str | None = None,
+    final: bool = False,
+    skip_merged: bool = False,
+    busy: Collection[str] = (),
+    mutations: Sequence[int] = (),
+    throw_if_noop: bool = False,
+) -> list[tuple[P, ...]]:
+    """What OPTIMIZE merges: nothing, one merge, or one for each partition.
+
+    ==========================  ====================================================================
+    OPTIMIZE                    the selector's best with base 1, over all partitions
+    … PARTITION p               all parts of p, if there are two
+    … PARTITION p FINAL         all parts of p, even a single one (it is written again, a level up)
+    … FINAL                     the same for every partition
+    ==========================  ====================================================================
+
+    `skip_merged` (`optimize_skip_merged_partitions`) leaves out a single part of level > 0. Raises
+    CANNOT_ASSIGN_OPTIMIZE where a whole partition is asked for and parts of it are busy or at different mutation
+    versions (refresh and ask again), and, with `throw_if_noop`, where there is nothing to do.
+    """
+    everything = list(parts)
+    if partition_id is None and not final:
+        found = select_merges(everything, settings, now_ms, busy=busy, mutations=mutations, base=1.0)
+    else:
+        found = []
+        for members in _by_partition(everything):
+            if partition_id is not None and members[0].info.partition_id != partition_id:
+                continue
+            merged_already = len(members) == 1 and (not final or (skip_merged and members[0].info.level > 0))
+            if not merged_already:
+                found.append(_whole(members, busy, mutations))
+    if not found and throw_if_noop:
+        raise _noop("There is nothing to merge: no parts, or no run of them that is worth it")
+    return found
+
+
+def _whole(members: list[P], busy: Collection[str], mutations: Sequence[int]) -> tuple[P, ...]:
+    partition = members[0].info.partition_id
+    used = [str(part.info) for part in members if part.manifest.id in busy]
+    if used:
+        raise _noop(f"Part {used[0]} of partition {partition} is being merged", "Wait for it and try again")
+    if len(part_ranges(members, mutations=mutations)) != 1:
+        raise _noop(
+            f"Parts of partition {partition} are at different mutation versions", "Wait for the mutations and try again"
+        )
+    return tuple(members)
+
+
+def _noop(message: str, hint: str = "") -> MergelakeError:
+    return error("CANNOT_ASSIGN_OPTIMIZE", message, hint)
+
+
+def _may_join(left: PartInfo, right: PartInfo, mutations: Sequence[int], retired: Sequence[PartInfo]) -> bool:
+    if left.partition_id != right.partition_id:
+        return False
+    if mutations and bisect_right(mutations, left.data_version) != bisect_right(mutations, right.data_version):
+        return False
+    level = max(left.level, right.level)
+    return all(part.level <= level for part in retired[bisect_left(retired, left) : bisect_left(retired, right)])
+
+
+def _by_partition(parts: Iterable[P]) -> list[list[P]]:
+    ordered = sorted(parts, key=lambda part: part.info)
+    return [list(members) for _, members in groupby(ordered, key=lambda part: part.info.partition_id)]
+
+
+def _age_s(part: Candidate, now_ms: int) -> int:
+    return max(0, now_ms - part.added_ms) // 1000
+
+
+class _Range(Generic[P]):
+    """One range as the arrays that scoring reads; `taken` marks what this round has given away."""
+
+    __slots__ = ("ages", "part_count", "partition_min_age", "parts", "sizes", "taken")
+
+    def __init__(self, parts: list[P], now_ms: int, partition: tuple[int, int]) -> None:
+        self.parts = parts
+        self.sizes = np.array([part.manifest.bytes_on_disk for part in parts], np.int64)
+        self.ages = np.array([_age_s(part, now_ms) for part in parts], np.int64)
+        self.taken = np.zeros(len(parts), np.bool_)
+        self.part_count, self.partition_min_age = partition

@@ -1,0 +1,380 @@
+"""Writing a part: column by column, in bounded memory, with nothing visible until it is whole.
+
+A merge decides the order of rows from the key columns and then writes one column after the other, so the
+writer takes columns and not rows::
+
+    writer = PartWriter(store, directory, schema, granules=8192, key_types=[...], ...)
+    writer.append_keys([...])                 # primary key of all rows, in as many batches as you like
+    writer.write_column("ts", batches)        # every stored column once, in any order, from any thread
+    manifest = writer.finish()                # or writer.abort()
+
+`write_part` does all of that for a sorted block in memory. What comes out is ClickHouse's Wide part in its
+classic profile: any ClickHouse since 20.x reads the files.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from mergelake.core.clock import Clock
+from mergelake.core.errors import InternalError, error
+from mergelake.core.ids import IdSource
+from mergelake.core.manifest import PartFile, PartManifest, encode_files
+from mergelake.core.schema import Column, TableSchema
+from mergelake.core.settings import TableSettings
+from mergelake.core.types import DataType
+from mergelake.format.checksums import encode_checksums
+from mergelake.format.codec import parse_codec
+from mergelake.format.columns_txt import encode_columns
+from mergelake.format.extremes import extremes
+from mergelake.format.granules import block_bytes, cut_granules, granule_size
+from mergelake.format.hashes import FileDigest, digest
+from mergelake.format.streams import escape, file_stem
+from mergelake.format.partition import WHOLE_TABLE, Partition
+from mergelake.format.values import encode_values
+from mergelake.format.wide import ColumnWriter
+from mergelake.parts.spool import Spool
+from mergelake.store.protocol import Store
+
+UNLISTED = frozenset({"columns.txt", "default_compression_codec.txt", "checksums.txt"})
+"""Files that `checksums.txt` does not list."""
+
+
+class PartWriter:
+    """One part in the making. Columns may be written from several threads, each from one."""
+
+    def __init__(
+        self,
+        store: Store,
+        directory: str,
+        schema: TableSchema,
+        *,
+        granules: int | NDArray[np.int64],
+        key_types: Sequence[DataType],
+        ids: IdSource,
+        clock: Clock,
+        settings: TableSettings,
+        partition: Partition = WHOLE_TABLE,
+        minmax: Mapping[str, tuple[bytes, bytes]] | None = None,
+        part_id: str | None = None,
+        level: int = 0,
+    ) -> None:
+        """`granules`: rows of each granule, or one size for all (the last takes what is left).
+
+        `key_types`: types of the primary key's columns; empty for ORDER BY tuple(). `minmax`: extremes of the
+        partition key's source columns (`format.extremes`), empty for a part without rows.
+        """
+        self.part_id = part_id or ids.new_id()
+        self.rows = 0
+        """Rows of the column that was written first; all others must have as many."""
+        self._schema = schema
+        self._settings = settings
+        self._partition = partition
+        self._minmax = dict(minmax or {})
+        self._level = level
+        self._created_ms = clock.now_ms()
+        self._granules = granules
+        self._key_types = list(key_types)
+        self._marks = _MarkRows(granules)
+        self._keys: list[list[pa.Array]] = []
+        self._last_key: list[pa.Array] = []
+        self._columns = {column.name: column for column in schema.stored}
+        self._written: dict[str, int] = {}
+        self._digests: dict[str, FileDigest] = {}
+        self._lock = threading.Lock()
+        limit = settings.integer("min_bytes_for_full_part_storage")
+        self._spool = Spool(store, directory, self.part_id, limit=limit)
+
+    def append_keys(self, arrays: Sequence[pa.Array]) -> None:
+        """Primary key columns (storage form) of the next rows; only the values at marks are kept."""
+        if not self._key_types or len(arrays[0]) == 0:
+            return
+        at = pa.array(self._marks.advance(len(arrays[0])))
+        self._keys.append([_plain(array.take(at)) for array in arrays])
+        self._last_key = [_plain(array.take(pa.array([len(array) - 1]))) for array in arrays]
+
+    def write_column(self, name: str, batches: Iterable[pa.Array]) -> None:
+        """Write one column from arrays in storage form; they need not end at granules."""
+        sink = self.column(name)
+        for batch in batches:
+            sink.append(batch)
+        sink.finish()
+
+    def column(self, name: str) -> ColumnSink:
+        """A sink for one column, where `write_column` does not fit."""
+        column = self._columns.get(name)
+        if column is None:
+            raise error("NO_SUCH_COLUMN_IN_TABLE", f"Column {name} is not stored in this table")
+        return ColumnSink(self, column)
+
+    def finish(self) -> PartManifest:
+        """Write the small files, `checksums.txt` last, and store what is not stored yet."""
+        missing = [name for name in self._columns if name not in self._written]
+        if missing or len(set(self._written.values())) > 1:
+            self.abort()
+            raise InternalError(f"Columns differ in rows or are missing: {self._written}, without {missing}")
+        granules = cut_granules(self.rows, self._granules) if isinstance(self._granules, int) else self._granules
+        marks = len(granules) if self.rows else 0
+        keys, key_range = self._primary_index(marks)
+        files = self._small_files(keys)
+        for name, data in files.items():
+            self._write_small(name, data)
+        listed = {name: d for name, d in self._digests.items() if name not in UNLISTED}
+        checksums = encode_checksums(listed)
+        self._digests["checksums.txt"] = FileDigest(len(checksums), "")
+        if self._spool.storage == "full":
+            self._spool.put_last("checksums.txt", checksums)
+        else:
+            self._write_small("checksums.txt", checksums)
+        front = ["checksums.txt", *files, *(n for n in self._digests if n.endswith(".mrk2"))]
+        places = self._spool.finish(front)
+        table = [
+            PartFile(n, d.size, places[n], "" if n in UNLISTED else d.hash, d.uncompressed_size, d.uncompressed_hash)
+            for n, d in sorted(self._digests.items())
+        ]
+        return PartManifest(
+            id=self.part_id,
+            partition_id=self._partition.id,
+            rows=self.rows,
+            files=encode_files(table),
+            partition=self._partition.data.hex(),
+            minmax={name: (low.hex(), high.hex()) for name, (low, high) in self._minmax.items()} if self.rows else {},
+            key_range=key_range,
+            marks=marks,
+            bytes_on_disk=sum(file.size for file in table),
+            bytes_uncompressed=sum(f.uncompressed_size for f in table if f.uncompressed_size > 0),
+            columns=tuple(column.id for column in self._columns.values()),
+            schema_version=self._schema.version,
+            storage=self._spool.storage,
+            level=self._level,
+            created_ms=self._created_ms,
+        )
+
+    def abort(self) -> None:
+        """Give up: stop uploads, delete what was stored."""
+        self._spool.abort()
+
+    def _primary_index(self, marks: int) -> tuple[bytes, tuple[str, str]]:
+        """The bytes of `primary.idx`, and the keys of the first and the last row."""
+        if not self._key_types or not self.rows:
+            return b"", ("", "")
+        picked = [pa.concat_arrays([batch[i] for batch in self._keys]) for i in range(len(self._key_types))]
+        if len(picked[0]) != marks or self._marks.rows != self.rows:
+            self.abort()
+            raise InternalError(f"The key columns have {self._marks.rows} rows, the others {self.rows}")
+        last = encode_values(self._last_key, self._key_types)
+        first = encode_values([array.slice(0, 1) for array in picked], self._key_types)
+        return encode_values(picked, self._key_types) + last, (first.hex(), last.hex())
+
+    def _small_files(self, primary: bytes) -> dict[str, bytes]:
+        files = {"primary.idx": primary} if self._key_types else {}
+        if self._schema.partition_by:
+            files["partition.dat"] = self._partition.data
+        if self.rows:
+            for name, (low, high) in self._minmax.items():
+                files[f"minmax_{file_stem(escape(name))}.idx"] = low + high
+        files["count.txt"] = str(self.rows).encode()
+        files["columns.txt"] = encode_columns({name: column.type for name, column in self._columns.items()})
+        codec = parse_codec(self._settings.text("default_compression_codec"))
+        files["default_compression_codec.txt"] = f"CODEC({codec})".encode()
+        return files
+
+    def _write_small(self, name: str, data: bytes) -> None:
+        self._spool.claim(name)
+        self._spool.write(name, data)
+        self._spool.close(name)
+        self._digests[name] = digest(data)
+
+    def _column_done(self, column: Column, rows: int, digests: Mapping[str, FileDigest]) -> None:
+        with self._lock:
+            for name, found in digests.items():
+                if self._digests.get(name, found) != found:
+                    raise error(
+                        "SIZES_OF_ARRAYS_DONT_MATCH",
+                        f"Elements of the nested data structure of column {column.name} have different array sizes",
+                    )
+                self._digests[name] = found
+            self._written[column.name] = rows
+            self.rows = rows
+
+
+class ColumnSink:
+    """One column of a `PartWriter`: takes arrays as they come and cuts them at granules."""
+
+    def __init__(self, part: PartWriter, column: Column) -> None:
+        settings = part._settings
+        self._part = part
+        self._column = column
+        self._writer = ColumnWriter(
+            column.name,
+            column.type,
+            parse_codec(column.codec or settings.text("default_compression_codec")),
+            min_block=settings.integer("min_compress_block_size"),
+            max_block=settings.integer("max_compress_block_size"),
+        )
+        self._granules = part._granules
+        self._granule = 0
+        self._pending: list[pa.Array] = []
+        self._pending_rows = 0
+        self._rows = 0
+        self._own: set[str] = set()
+
+    def append(self, array: pa.Array) -> None:
+        """The next rows."""
+        rows = len(array)
+        self._rows += rows
+        if self._pending_rows:
+            wanted = self._granule_rows()
+            head = min(rows, wanted - self._pending_rows)
+            self._hold(array.slice(0, head))
+            array = array.slice(head)
+            if self._pending_rows == wanted:
+                self._write(pa.concat_arrays(self._pending), np.array([wanted], np.int64))
+                self._pending, self._pending_rows = [], 0
+        whole = self._whole_granules(len(array))
+        if len(whole):
+            count = int(whole.sum())
+            self._write(array.slice(0, count), whole)
+            array = array.slice(count)
+        self._hold(array)
+        self._flush(self._writer.drain())
+
+    def finish(self) -> None:
+        """Write the last, shorter granule and the final marks."""
+        if self._pending_rows:
+            rest = pa.concat_arrays(self._pending) if len(self._pending) > 1 else self._pending[0]
+            self._write(rest, np.array([len(rest)], np.int64))
+        self._pending, self._pending_rows = [], 0
+        self._flush(self._writer.finish())
+        digests = self._writer.digests()
+        for name in digests:
+            self._claim(name)
+        for name in self._own:
+            self._part._spool.close(name)
+        self._part._column_done(self._column, self._rows, digests)
+
+    def _granule_rows(self) -> int:
+        """Rows of the granule that is being filled."""
+        if isinstance(self._granules, int):
+            return self._granules
+        if self._granule >= len(self._granules):
+            raise InternalError(f"Column {self._column.name} has more rows than the part's granules")
+        return int(self._granules[self._granule])
+
+    def _whole_granules(self, rows: int) -> NDArray[np.int64]:
+        """The next granules that `rows` rows fill."""
+        if isinstance(self._granules, int):
+            return np.full(rows // self._granules, self._granules, np.int64)
+        rest = self._granules[self._granule :]
+        return rest[np.cumsum(rest) <= rows]
+
+    def _write(self, array: pa.Array, granule_rows: NDArray[np.int64]) -> None:
+        self._granule += len(granule_rows)
+        self._writer.append(array, granule_rows)
+
+    def _hold(self, array: pa.Array) -> None:
+        if len(array):
+            self._pending.append(array)
+            self._pending_rows += len(array)
+
+    def _claim(self, name: str) -> bool:
+        if name not in self._own and self._part._spool.claim(name):
+            self._own.add(name)
+        return name in self._own
+
+    def _flush(self, drained: Iterable[tuple[str, bytes]]) -> None:
+        for name, data in drained:
+            if self._claim(name):
+                self._part._spool.write(name, data)
+
+
+class _MarkRows:
+    """Which rows of a stream start a granule."""
+
+    def __init__(self, granules: int | NDArray[np.int64]) -> None:
+        self._granules = granules
+        self._starts = None if isinstance(granules, int) else np.cumsum(granules) - granules
+        self.rows = 0
+
+    def advance(self, rows: int) -> NDArray[np.int64]:
+        """Positions of granule starts among the next `rows` rows."""
+        first, self.rows = self.rows, self.rows + rows
+        if isinstance(self._granules, int):
+            return np.arange(-first % self._granules, rows, self._granules, dtype=np.int64)
+        starts = self._starts
+        return starts[(starts >= first) & (starts < self.rows)] - first
+
+
+def _plain(array: pa.Array) -> pa.Array:
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def write_part(
+    store: Store,
+    directory: str,
+    schema: TableSchema,
+    block: pa.Table | pa.RecordBatch,
+    *,
+    key_columns: Sequence[pa.Array],
+    key_types: Sequence[DataType],
+    ids: IdSource,
+    clock: Clock,
+    settings: TableSettings,
+    partition: Partition = WHOLE_TABLE,
+    partition_columns: Sequence[str] = (),
+    part_id: str | None = None,
+    level: int = 0,
+    threads: int = 1,
+) -> PartManifest:
+    """Write a block, sorted already and of one partition, as one part; returns its manifest.
+
+    `block` has every stored column in storage form; `key_columns` are the primary key's values for its rows.
+    `partition_columns`: columns that the partition key's expressions use; their extremes are kept.
+    """
+    columns = {column.name: _whole(block.column(column.name)) for column in schema.stored}
+    settled = granule_size(
+        block.num_rows,
+        block_bytes(columns.values()),
+        settings.integer("index_granularity"),
+        settings.integer("index_granularity_bytes"),
+    )
+    types = schema.types
+    writer = PartWriter(
+        store,
+        directory,
+        schema,
+        granules=settled,
+        key_types=key_types,
+        ids=ids,
+        clock=clock,
+        settings=settings,
+        partition=partition,
+        minmax={n: extremes(columns[n], types[n]) for n in partition_columns} if block.num_rows else {},
+        part_id=part_id,
+        level=level,
+    )
+    try:
+        writer.append_keys(key_columns)
+        if threads > 1:
+            with ThreadPoolExecutor(threads, thread_name_prefix="mergelake-column") as pool:
+                for done in [pool.submit(writer.write_column, name, [array]) for name, array in columns.items()]:
+                    done.result()
+        else:
+            for name, array in columns.items():
+                writer.write_column(name, [array])
+        return writer.finish()
+    except BaseException:
+        writer.abort()
+        raise
+
+
+def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

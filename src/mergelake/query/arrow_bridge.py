@@ -1,0 +1,205 @@
+"""Storage form -> ClickHouse -> public form: which Arrow type goes in, what expression makes it exact.
+
+Going in. chdb reads an Arrow column as the ClickHouse type of its numbers: `uint32` as UInt32, `binary` as
+String (bytes, never checked), `fixed_size_binary(16)` as FixedString(16), a dictionary as LowCardinality. So the
+storage form is handed over as it is, and `exact_expression` makes a column what the table says it is:
+
+===========================================  ==================================================
+Already exact                                 integers to 64 bits, floats, String, FixedString,
+                                              arrays, nullable and LowCardinality columns of these
+CAST (the value is kept, 1-3 ns a row)        Bool, Date, Date32, DateTime, Enum, IPv4, IPv6, Time,
+                                              Interval, tuples, maps
+reinterpret (the bits are kept)               UUID, Decimal, DateTime64, (U)Int128 and 256, BFloat16
+===========================================  ==================================================
+
+Coming out. ClickHouse writes DateTime as uint32, Enum as its number, UUID as an extension; `to_public` gives
+them the public form of `core.arrow`. Measured with chdb 4.4; every type is tested in both directions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mergelake.core import types as t
+from mergelake.core.arrow import arrow_type
+from mergelake.core.convert import to_public as storage_to_public
+from mergelake.core.errors import MergelakeError
+from mergelake.core.text import back_quote, quote_string
+
+_EXACT, _CAST, _REBUILD = range(3)
+
+
+def exact_expression(name: str, data_type: t.DataType) -> str:
+    """ClickHouse expression that turns the storage column `name` into exactly `data_type`."""
+    return _exact(back_quote(name), data_type, 0)
+
+
+def select_list(columns: Mapping[str, t.DataType]) -> str:
+    """`expression AS name, …` for all of `columns`."""
+    parts = []
+    for name, data_type in columns.items():
+        quoted, expression = back_quote(name), exact_expression(name, data_type)
+        parts.append(quoted if expression == quoted else f"{expression} AS {quoted}")
+    return ", ".join(parts)
+
+
+def _effort(data_type: t.DataType) -> int:
+    match data_type:
+        case t.Int(bits):
+            return _EXACT if bits <= 64 else _REBUILD
+        case t.Float() | t.String() | t.FixedString() | t.Nothing():
+            return _EXACT
+        case t.UUID() | t.Decimal() | t.DateTime64() | t.Time64() | t.BFloat16():
+            return _REBUILD
+        case t.Nullable(inner) | t.LowCardinality(inner) | t.Array(inner):
+            return _effort(inner)
+        case t.SimpleAggregateFunction(_, inner):
+            return max(_CAST, _effort(inner))
+        case t.Tuple(elements):
+            return max(_CAST, *(_effort(element) for element in elements))
+        case t.Map(key, value):
+            return max(_CAST, _effort(key), _effort(value))
+        case _:
+            return _CAST
+
+
+def _exact(expression: str, data_type: t.DataType, depth: int) -> str:
+    effort = _effort(data_type)
+    if effort == _EXACT:
+        return expression
+    if effort == _CAST:
+        return _cast(expression, data_type)
+    match data_type:
+        case t.Nullable(inner):
+            built = _exact(expression, inner, depth)  # reinterpret passes NULL through, a CAST to T would not
+            return _cast(built, data_type) if isinstance(inner, t.Time64 | t.Tuple) else built
+        case t.LowCardinality(inner) | t.SimpleAggregateFunction(_, inner):
+            return _cast(_exact(expression, inner, depth), data_type)
+        case t.Array(inner):
+            return f"arrayMap(x{depth} -> {_exact(f'x{depth}', inner, depth + 1)}, {expression})"
+        case t.Tuple(elements):
+            built = ", ".join(_exact(f"{expression}.{i + 1}", e, depth) for i, e in enumerate(elements))
+            return _cast(f"tuple({built})", data_type)
+        case t.Map(key, value):
+            pair = f"tuple({_exact(f'x{depth}.1', key, depth + 1)}, {_exact(f'x{depth}.2', value, depth + 1)})"
+            return _cast(f"arrayMap(x{depth} -> {pair}, {expression})", data_type)
+        case t.Time64(precision):
+            ticks = f"reinterpret({expression}, {quote_string(f'Decimal(18, {precision})')})"
+            return ticks if depth < 0 else _cast(ticks, data_type)
+        case _:
+            return f"reinterpret({expression}, {quote_string(str(data_type))})"
+
+
+def _cast(expression: str, data_type: t.DataType) -> str:
+    return f"CAST({expression}, {quote_string(str(data_type))})"
+
+
+def parse_types(names: Sequence[str]) -> list[t.DataType | None]:
+    """The types that ClickHouse names; None for one that `core.types` does not know (Dynamic, JSON, Variant, …)."""
+    out: list[t.DataType | None] = []
+    for name in names:
+        try:
+            out.append(t.parse_type(name))
+        except MergelakeError:
+            out.append(None)
+    return out
+
+
+def needs_types(schema: pa.Schema) -> bool:
+    """Whether the Arrow schema of an answer leaves a ClickHouse type open (uint32: UInt32, DateTime or IPv4)."""
+    return any(not _is_plain(field.type) for field in schema)
+
+
+def _is_plain(arrow: pa.DataType) -> bool:
+    return (
+        pa.types.is_string(arrow)
+        or pa.types.is_floating(arrow)
+        or pa.types.is_boolean(arrow)
+        or arrow in (pa.uint8(), pa.uint16(), pa.uint64(), pa.date32())
+        or pa.types.is_decimal(arrow)
+    )
+
+
+def to_public(table: pa.Table, types: Sequence[t.DataType | None]) -> pa.Table:
+    """An answer of ClickHouse in the public form; columns of unknown type stay as they came."""
+    columns, fields = [], []
+    for field, column, data_type in zip(table.schema, table.columns, types, strict=True):
+        if data_type is None or _is_plain(field.type):
+            columns.append(column)
+        else:
+            target = arrow_type(data_type) if not isinstance(data_type, t.AggregateFunction) else column.type
+            chunks = [_public(chunk, data_type) for chunk in column.chunks]
+            columns.append(pa.chunked_array(chunks, type=chunks[0].type if chunks else target))
+        fields.append(pa.field(field.name, columns[-1].type, nullable=field.nullable))
+    return pa.Table.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _public(array: pa.Array, data_type: t.DataType) -> pa.Array:
+    """One array as ClickHouse wrote it, in the public form of `data_type`."""
+    match data_type:
+        case t.Nullable(inner) | t.SimpleAggregateFunction(_, inner):
+            return _public(array, inner)
+        case t.LowCardinality(inner):
+            if not isinstance(array, pa.DictionaryArray):
+                return _public(array, inner).dictionary_encode().cast(arrow_type(data_type))
+            indices = array.indices.cast(pa.int32())
+            return pa.DictionaryArray.from_arrays(indices, _public(array.dictionary, inner))
+        case t.DateTime():
+            return array.cast(pa.int64()).view(arrow_type(data_type))
+        case t.DateTime64():
+            return array.view(pa.int64()).view(arrow_type(data_type))
+        case t.Time():
+            return array.view(pa.int32())
+        case t.Time64(precision):
+            return _ticks(array, precision)
+        case t.BFloat16():
+            return _words(array)
+        case t.UUID():
+            return storage_to_public(_stored_uuid(array), data_type)
+        case t.IPv4() | t.IPv6() | t.Enum():
+            return storage_to_public(array, data_type)
+        case t.Array(inner):
+            values = _public(array.flatten(), inner)
+            field = pa.field("item", values.type, nullable=t.is_nullable(inner))
+            return pa.ListArray.from_arrays(_offsets(array), values, type=pa.list_(field))
+        case t.Map(key, value):
+            entries = array.values.slice(array.offsets[0].as_py(), array.offsets[-1].as_py() - array.offsets[0].as_py())
+            return pa.MapArray.from_arrays(
+                _offsets(array), _public(entries.field(0), key), _public(entries.field(1), value)
+            ).cast(arrow_type(data_type))
+        case t.Tuple(elements):
+            built = [_public(child, element) for child, element in zip(array.flatten(), elements, strict=True)]
+            target = arrow_type(data_type)
+            fields = [target.field(i).with_type(child.type) for i, child in enumerate(built)]
+            return pa.StructArray.from_arrays(built, fields=fields, mask=array.is_null() if array.null_count else None)
+        case _:
+            return array
+
+
+def _offsets(array: pa.Array) -> pa.Array:
+    offsets = array.offsets
+    return pc.subtract(offsets, offsets[0]).cast(pa.int32())
+
+
+def _ticks(array: pa.Array, precision: int) -> pa.Array:
+    digits = {"s": 0, "ms": 3, "us": 6, "ns": 9}[array.type.unit]
+    numbers = array.view(pa.int32() if array.type.bit_width == 32 else pa.int64()).cast(pa.int64())
+    return pc.divide(numbers, 10 ** (digits - precision)) if digits > precision else numbers
+
+
+def _words(array: pa.Array) -> pa.Array:
+    return array.cast(pa.binary(2)).view(pa.uint16())
+
+
+def _stored_uuid(array: pa.Array) -> pa.Array:
+    """From the big-endian bytes of Arrow's extension to the stored order: each half reversed."""
+    storage = array.storage if isinstance(array, pa.ExtensionArray) else array
+    flat = np.frombuffer(storage.buffers()[1], np.uint8)[storage.offset * 16 : (storage.offset + len(storage)) * 16]
+    turned = np.ascontiguousarray(flat.reshape(-1, 2, 8)[:, :, ::-1])
+    validity = pc.is_valid(storage) if storage.null_count else None
+    out = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(storage), [None, pa.py_buffer(turned)])
+    return out if validity is None else pc.if_else(validity, out, pa.scalar(None, pa.binary(16)))

@@ -1,0 +1,173 @@
+"""The one door to chdb: ClickHouse in this process, stateless, fed with Arrow objects.
+
+A connection is cheap (0.15 ms after the first) and two of them run truly side by side, so every thread
+keeps its own; settings belong to a connection. Nothing of ours is ever stored in it: tables come in as
+Arrow objects that a statement names with `Python(name)`, answers go out as one Arrow file whose bytes are
+used in place.
+
+After a fork the child starts afresh, and an error keeps ClickHouse's code and name.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from mergelake.core.errors import CLICKHOUSE_CODES, MergelakeError, UnavailableError, error
+from mergelake.core.text import quote_string
+
+_BASE_SETTINGS = {
+    "allow_suspicious_low_cardinality_types": "1",
+    "allow_suspicious_types_in_group_by": "1",
+    "allow_suspicious_types_in_order_by": "1",
+    "output_format_arrow_compression_method": "'none'",
+    "output_format_arrow_low_cardinality_as_dictionary": "1",
+    "session_timezone": "'UTC'",
+    "allow_introspection_functions": "0",
+}
+_FAILURE = re.compile(r"Code: (\d+)\. DB::Exception: (.*?)(?:\. )?\((\w+)\)\s*$", re.DOTALL)
+_local = threading.local()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What ClickHouse gave back."""
+
+    data: pa.Buffer
+    """The bytes of the asked format; they live as long as this object."""
+    rows_read: int
+    bytes_read: int
+    elapsed_s: float
+
+    def table(self) -> pa.Table:
+        """The rows, where the format was Arrow; types as ClickHouse writes Arrow."""
+        return pa.ipc.open_file(self.data).read_all()
+
+    def text(self) -> str:
+        """The bytes as text; what is not UTF-8 is replaced."""
+        return self.data.to_pybytes().decode("utf-8", "replace")
+
+
+def available() -> bool:
+    """Whether the extra `sql` is installed."""
+    import importlib.util
+
+    return importlib.util.find_spec("chdb") is not None
+
+
+def run(
+    sql: str,
+    tables: Mapping[str, object] | None = None,
+    *,
+    output: str = "Arrow",
+    settings: Mapping[str, str] | None = None,
+) -> Answer:
+    """Run one statement; `tables` gives the object behind each `Python(name)` in it.
+
+    Objects are pyarrow Tables or RecordBatchReaders (a reader is consumed). `settings` are ClickHouse
+    settings as SQL literals; they hold for this statement alone. An exception that a reader raised is
+    raised again as it was; ClickHouse's own come as `MergelakeError` with its code and name.
+    """
+    connection = _connection()
+    _apply(settings or {})
+    scope = {name: _guarded(value) for name, value in (tables or {}).items()}
+    objects = {name: value.stream if isinstance(value, _Guard) else value for name, value in scope.items()}
+    try:
+        # chdb looks for the names in the frames that call it: this frame's locals are exactly `objects`.
+        result = eval("connection.query(sql, output)", {"connection": connection, "sql": sql, "output": output}, objects)
+    except Exception as failure:
+        for guard in scope.values():
+            if isinstance(guard, _Guard) and guard.raised is not None:
+                raise guard.raised from None
+        raise translate(str(failure)) from None
+    return Answer(_buffer(result), int(result.rows_read()), int(result.bytes_read()), float(result.elapsed()))
+
+
+def translate(text: str) -> MergelakeError:
+    """ClickHouse's error text as one of ours, its code and name kept."""
+    match = _FAILURE.search(text.strip())
+    if match is None:
+        return error("LOGICAL_ERROR", text.strip() or "ClickHouse failed without a message")
+    code, message, name = match.groups()
+    CLICKHOUSE_CODES.setdefault(name, int(code))
+    return error(name, message.strip())
+
+
+def setting_literal(value: object) -> str:
+    """A setting's value as SQL: numbers bare, text quoted, booleans as 1 and 0."""
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, int | float):
+        return repr(value)
+    text = str(value)
+    return text if re.fullmatch(r"-?\d+(\.\d+)?", text) else quote_string(text)
+
+
+class _Guard:
+    """A reader whose exception is kept, because chdb only passes on its text."""
+
+    def __init__(self, reader: pa.RecordBatchReader) -> None:
+        self.raised: BaseException | None = None
+        self.stream = pa.RecordBatchReader.from_batches(reader.schema, self._batches(reader))
+
+    def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from reader
+        except BaseException as failure:
+            self.raised = failure
+            raise
+
+
+def _buffer(result: Any) -> pa.Buffer:
+    """The result's bytes in place. chdb's own view does not keep them alive, so the buffer holds the result."""
+    view = result.get_memview()
+    window = memoryview(view.view()) if view is not None else memoryview(b"")
+    if not len(window):
+        return pa.py_buffer(b"")
+    address = np.frombuffer(window, np.uint8).ctypes.data
+    return pa.foreign_buffer(address, len(window), base=(result, view))
+
+
+def _guarded(value: object) -> object:
+    return _Guard(value) if isinstance(value, pa.RecordBatchReader) else value
+
+
+def _connection() -> Any:
+    if getattr(_local, "pid", None) != os.getpid():
+        try:
+            from chdb.state.sqlitelike import Connection
+        except ImportError as missing:
+            raise UnavailableError(
+                "SELECT runs in ClickHouse itself, and the package chdb is not installed",
+                hint="pip install 'mergelake[sql]'",
+            ) from missing
+        _local.connection = Connection(":memory:")
+        _local.pid = os.getpid()
+        _local.applied = {}
+        _local.connection.query("SET " + ", ".join(f"{name} = {value}" for name, value in _BASE_SETTINGS.items()))
+    return _local.connection
+
+
+def _apply(settings: Mapping[str, str]) -> None:
+    """Make the connection's settings exactly `settings` over the base ones."""
+    if settings == _local.applied:
+        return
+    gone = [name for name in _local.applied if name not in settings]
+    try:
+        for name in gone:
+            back = _BASE_SETTINGS.get(name, "DEFAULT")
+            _local.connection.query(f"SET {name} = {back}")
+            del _local.applied[name]
+        for name, value in settings.items():
+            if _local.applied.get(name) != value:
+                _local.connection.query(f"SET {name} = {value}")
+                _local.applied[name] = value
+    except Exception as failure:
+        raise translate(str(failure)) from None

@@ -1,0 +1,201 @@
+"""The user's SELECT with its tables replaced by scans: cuts in the text, nothing reprinted.
+
+`FROM events AS e FINAL SAMPLE 1/10 PREWHERE p WHERE w` becomes
+`FROM (SELECT exact columns FROM Python(ml_0)) AS e WHERE (p) AND (w)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from mergelake.core import types as t
+from mergelake.core.text import back_quote, quote_identifier_if_needed
+from mergelake.query.arrow_bridge import exact_expression
+from mergelake.query.needs import star_tokens, wanted
+from mergelake.query.outline import Occurrence, Outline
+from mergelake.query.source import Source, Wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A table of the rewritten statement."""
+
+    object_name: str
+    """`Python(object_name)` reads it."""
+    table: tuple[str, str]
+    """Database (or empty) and name, as the statement has them."""
+    wanted: Wanted
+    counted: bool
+    """Nothing but the number of rows is needed, and it is known: no scan at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A statement for ClickHouse."""
+
+    pieces: tuple[str, ...]
+    """Its text, cut where row counts go: `pieces[0] + count + pieces[1] + …`."""
+    counted: tuple[int, ...]
+    """For each gap the slot whose rows it counts."""
+    slots: tuple[Slot, ...]
+    format: str
+    """The statement's own FORMAT, or empty."""
+
+    def text(self, counts: Mapping[int, int]) -> str:
+        """The statement, with the number of rows of each counted slot."""
+        out = [self.pieces[0]]
+        for slot, piece in zip(self.counted, self.pieces[1:], strict=True):
+            out += [str(counts[slot]), piece]
+        return "".join(out)
+
+
+_GAP = "\0"
+
+
+def rewrite(plan: Outline, sources: Mapping[int, Source]) -> Rewritten:
+    """Replace every occurrence that has a source; others stay for ClickHouse to resolve."""
+    edits: list[tuple[int, int, str]] = []
+    slots: list[Slot] = []
+    counted: list[tuple[int, int]] = []
+    for found in plan.occurrences:
+        source = sources.get(id(found))
+        if source is None:
+            continue
+        need = wanted(plan, found, source, sources)
+        simple = not (need.final or need.sample or need.where or need.prewhere)
+        count_only = not need.columns and simple and not _uses_computed(plan, found, source)
+        count_only = count_only and source.exact_rows() is not None
+        if not need.columns:
+            need = _with_columns(need, (_narrowest(source),))
+        slot = Slot(f"ml_{len(slots)}", (found.database, found.name), need, count_only)
+        slots.append(slot)
+        if count_only:
+            counted.append((found.start, len(slots) - 1))
+        edits += _table_edits(plan, found, source, slot)
+    edits += _prewhere_edits(plan, sources) + _qualifier_edits(plan, sources) + _hidden_edits(plan, sources)
+    if plan.format_at is not None:
+        edits.append((*plan.format_at, ""))
+    end = len(plan.text) if plan.tokens[-1].kind == "end" else plan.tokens[-1].end
+    text = _apply(plan.text[:end].rstrip().rstrip(";"), edits)
+    order = tuple(slot for _, slot in sorted(counted))
+    return Rewritten(tuple(text.split(_GAP)), order, tuple(slots), plan.format)
+
+
+def _with_columns(need: Wanted, columns: Sequence[str]) -> Wanted:
+    return Wanted(tuple(columns), need.where, need.prewhere, need.final, need.sample, need.sample_offset)
+
+
+def _uses_computed(plan: Outline, found: Occurrence, source: Source) -> bool:
+    return bool(_computed_names(plan, found, source))
+
+
+def _computed_names(plan: Outline, found: Occurrence, source: Source) -> list[str]:
+    scope = plan.scope_of[id(found)]
+    if not source.computed or found.in_operator:
+        return []
+    names = {token.name for token in plan.tokens[scope.first : scope.end] if token.is_name}
+    return [name for name in source.computed if name in names]
+
+
+def _narrowest(source: Source) -> str:
+    def width(data_type: t.DataType) -> int:
+        match data_type:
+            case t.Bool() | t.Enum(8):
+                return 1
+            case t.Int(bits) | t.Float(bits) | t.Enum(bits):
+                return bits // 8
+            case t.Date():
+                return 2
+            case t.DateTime() | t.Date32() | t.IPv4():
+                return 4
+            case t.DateTime64():
+                return 8
+            case t.LowCardinality():
+                return 3
+            case _:
+                return 64
+
+    return min(source.columns, key=lambda name: width(source.columns[name]))
+
+
+def _table_edits(plan: Outline, found: Occurrence, source: Source, slot: Slot) -> list[tuple[int, int, str]]:
+    edits: list[tuple[int, int, str]] = []
+    if slot.counted:
+        inner = f"(SELECT 1 FROM numbers({_GAP}))"
+    else:
+        columns = slot.wanted.columns
+        if found.in_operator:
+            columns = tuple(name for name in columns if name not in source.hidden)
+        inner = f"(SELECT {_list(source, columns)} FROM Python({slot.object_name}))"
+        computed = _computed_names(plan, found, source)
+        if computed:
+            extra = ", ".join(f"CAST({source.computed[n][1]} AS {source.computed[n][0]}) AS {back_quote(n)}" for n in computed)
+            inner = f"(SELECT *, {extra} FROM {inner})"
+    if not found.in_operator and not found.alias:
+        inner += f" AS {quote_identifier_if_needed(found.name)}"
+    edits.append((found.start, found.end, inner))
+    for place in (found.final, found.sample):
+        if place is not None:
+            edits.append((*place, ""))
+    return edits
+
+
+def _list(source: Source, columns: Sequence[str]) -> str:
+    out = []
+    for name in columns:
+        quoted, expression = back_quote(name), exact_expression(name, source.columns[name])
+        out.append(quoted if quoted == expression else f"{expression} AS {quoted}")
+    return ", ".join(out)
+
+
+def _prewhere_edits(plan: Outline, sources: Mapping[int, Source]) -> list[tuple[int, int, str]]:
+    edits: list[tuple[int, int, str]] = []
+    for scope in plan.scopes:
+        if "PREWHERE" not in scope.clauses or not any(s is not None and id(s) in sources for s in scope.sources):
+            continue
+        keyword = plan.tokens[scope.clause_words["PREWHERE"]]
+        if "WHERE" not in scope.clauses:
+            edits.append((keyword.start, keyword.end, "WHERE"))
+            continue
+        second = plan.tokens[scope.clause_words["WHERE"]]
+        last = plan.tokens[scope.clauses["WHERE"][1] - 1]
+        edits += [(keyword.start, keyword.end, "WHERE ("), (second.start, second.end, ") AND ("), (last.end, last.end, ")")]
+    return edits
+
+
+def _qualifier_edits(plan: Outline, sources: Mapping[int, Source]) -> list[tuple[int, int, str]]:
+    """`db.table.column` loses its database, because a subquery has none."""
+    edits = []
+    tokens = plan.tokens
+    pairs = {(o.database, o.name) for o in plan.occurrences if o.database and not o.alias and id(o) in sources}
+    for at in range(len(tokens) - 4) if pairs else ():
+        names = tokens[at].is_name and tokens[at + 2].is_name and tokens[at + 4].kind in ("word", "quoted", "sign")
+        if names and tokens[at + 1].text == "." and tokens[at + 3].text == ".":
+            if (tokens[at].name, tokens[at + 2].name) in pairs and (at == 0 or tokens[at - 1].text != "."):
+                edits.append((tokens[at].start, tokens[at + 2].start, ""))
+    return edits
+
+
+def _hidden_edits(plan: Outline, sources: Mapping[int, Source]) -> list[tuple[int, int, str]]:
+    """A star leaves MATERIALIZED and ALIAS columns out even where the scan reads them."""
+    edits = []
+    for scope in plan.scopes:
+        hidden: set[str] = set()
+        for found in scope.sources:
+            if found is not None and id(found) in sources:
+                hidden |= sources[id(found)].hidden
+        for at in star_tokens(plan, scope) if hidden else ():
+            names = ", ".join(back_quote(name) for name in sorted(hidden))
+            edits.append((plan.tokens[at].end, plan.tokens[at].end, f" EXCEPT ({names})"))
+    return edits
+
+
+def _apply(text: str, edits: list[tuple[int, int, str]]) -> str:
+    out: list[str] = []
+    at = 0
+    for start, end, new in sorted(edits, key=lambda edit: (edit[0], edit[1])):
+        out += [text[at:start], new]
+        at = end
+    out.append(text[at:])
+    return "".join(out)

@@ -1,0 +1,167 @@
+"""What a SELECT reads from: the one interface between `query` and whoever has tables.
+
+A `Source` is a table as it was when the statement began (a snapshot), so a table named twice in one statement
+is the same table. `plan` decides which parts and marks to read, `Scan.read` reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from mergelake.core.arrow import storage_schema
+from mergelake.core.types import DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What one occurrence of a table needs."""
+
+    columns: tuple[str, ...]
+    """Stored columns, in the table's order; never empty."""
+    where: str = ""
+    """Predicate as ClickHouse text over this table's columns: rows it rejects need not be given."""
+    prewhere: str = ""
+    """The part of the statement's PREWHERE that the table can judge alone."""
+    final: bool = False
+    sample: str = ""
+    """`1/10` or `0.1`; empty for all rows."""
+    sample_offset: str = ""
+
+
+class Scan(Protocol):
+    """One planned read."""
+
+    @property
+    def rows(self) -> int:
+        """Rows in the mark ranges that will be read, before any predicate on values."""
+        ...
+
+    @property
+    def items(self) -> Sequence[Any]:
+        """Independent pieces of the read; each pickles and can be read in another process."""
+        ...
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """The rows, storage form, exactly the wanted columns."""
+        ...
+
+    def explain(self) -> list[str]:
+        """What each step of pruning dropped, a line each."""
+        ...
+
+    def reader(self) -> Callable[[Any], Iterator[pa.RecordBatch]]:
+        """A picklable function from an item to its rows, for a task in another process."""
+        ...
+
+
+class Source(Protocol):
+    """A table at one version."""
+
+    @property
+    def columns(self) -> Mapping[str, DataType]:
+        """Columns that can be read, in the table's order."""
+        ...
+
+    @property
+    def computed(self) -> Mapping[str, tuple[DataType, str]]:
+        """ALIAS columns: type and expression over `columns`."""
+        ...
+
+    @property
+    def hidden(self) -> frozenset[str]:
+        """Columns that `*` leaves out: MATERIALIZED and ALIAS ones."""
+        ...
+
+    @property
+    def version(self) -> Hashable:
+        """Changes when the columns do: the key of cached plans."""
+        ...
+
+    def exact_rows(self) -> int | None:
+        """The number of rows, where it is known without reading any; else None."""
+        ...
+
+    def can_filter(self, predicate: str) -> bool:
+        """Whether `Wanted.where` may hold `predicate`."""
+        ...
+
+    def plan(self, wanted: Wanted) -> Scan:
+        """Decide what to read."""
+        ...
+
+
+Resolve = Callable[[str, str], "Source | None"]
+"""(database or empty, table) -> the table, or None for one that is not ours (`system.functions`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowSource:
+    """Rows in memory as a source: system tables, results, tests."""
+
+    table: pa.Table
+    """Storage form."""
+    columns: Mapping[str, DataType]
+
+    @property
+    def computed(self) -> Mapping[str, tuple[DataType, str]]:
+        """Nothing is computed."""
+        return {}
+
+    @property
+    def hidden(self) -> frozenset[str]:
+        """Nothing is hidden."""
+        return frozenset()
+
+    @property
+    def version(self) -> Hashable:
+        """The columns themselves."""
+        return tuple((name, str(data_type)) for name, data_type in self.columns.items())
+
+    def exact_rows(self) -> int | None:
+        """Rows of the table."""
+        return int(self.table.num_rows)
+
+    def can_filter(self, predicate: str) -> bool:
+        """ClickHouse filters; nothing is gained before it."""
+        return False
+
+    def plan(self, wanted: Wanted) -> ArrowScan:
+        """The whole table, its wanted columns."""
+        return ArrowScan(self.table.select(wanted.columns).cast(storage_schema({c: self.columns[c] for c in wanted.columns})))
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowScan:
+    """A read of rows in memory."""
+
+    table: pa.Table
+
+    @property
+    def rows(self) -> int:
+        """All of them."""
+        return int(self.table.num_rows)
+
+    @property
+    def items(self) -> Sequence[pa.Table]:
+        """One piece."""
+        return (self.table,)
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """The batches as they are."""
+        yield from self.table.to_batches()
+
+    def explain(self) -> list[str]:
+        """One line."""
+        return [f"In memory: {self.rows} rows"]
+
+    def reader(self) -> Callable[[pa.Table], Iterator[pa.RecordBatch]]:
+        """The batches of an item."""
+        return _batches
+
+
+def _batches(table: pa.Table) -> Iterator[pa.RecordBatch]:
+    yield from table.to_batches()

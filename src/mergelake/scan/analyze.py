@@ -1,0 +1,540 @@
+"""From a bound predicate to what it says about a key.
+
+NOT is pushed down to the comparisons, AND and OR keep their shape, and each comparison is turned into an atom
+if one side is a constant and the other is
+
+1. a key expression, or monotonic functions of one (`toDate(ts) = …` with the key `ts`), or
+2. something that a key expression is a function of (`ts > …` with the key `toYYYYMM(ts)`): then the constant
+   goes through that function too, and the comparison is *relaxed*: `toYYYYMM(ts) >= toYYYYMM(…)`.
+
+`toYear(x)` and `toYYYYMM(x)` compared with a number become a range of `x` first. Anything else is `Unknown`.
+
+Source: ClickHouse, `KeyCondition::extractAtomFromTree`, `OptimizeDateOrDateTimeConverterWithPreimageVisitor`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from mergelake.core import types as t
+from mergelake.core.arrow import storage_type
+from mergelake.core.errors import MergelakeError
+from mergelake.expr.binder import bind
+from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode, unbind
+from mergelake.expr.nodes import Call, ColumnRef
+from mergelake.expr.nodes import Literal as LiteralNode
+from mergelake.expr.values import arrow_value
+from mergelake.scan.condition import And, Chain, Condition, Constant, InRange, InSet, IsNull, Not, Or, Step, Unknown
+from mergelake.scan.monotonic import evaluator, step_of
+from mergelake.scan.ordered import Value, is_native_integer, orderable, ordered
+
+_INVERSE = {
+    "equals": "notEquals",
+    "less": "greaterOrEquals",
+    "greater": "lessOrEquals",
+    "in": "notIn",
+    "isNull": "isNotNull",
+    "like": "notLike",
+    "empty": "notEmpty",
+}
+_INVERSE |= {b: a for a, b in _INVERSE.items()}
+_TURNED = {
+    "less": "greater",
+    "greater": "less",
+    "lessOrEquals": "greaterOrEquals",
+    "greaterOrEquals": "lessOrEquals",
+    "equals": "equals",
+    "notEquals": "notEquals",
+}
+_WEAKENED = {"less": "lessOrEquals", "greater": "greaterOrEquals"}
+_PREFIX = {"like", "notLike", "startsWith"}
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Key expressions, bound against the table's columns."""
+
+    nodes: tuple[BoundNode, ...]
+    names: tuple[str, ...]
+    """As EXPLAIN prints them."""
+    single_point: bool = False
+    """Each key has one value (a part's partition), so any function of it is as good as a monotonic one."""
+
+    @property
+    def types(self) -> tuple[t.DataType, ...]:
+        """Type of each expression."""
+        return tuple(node.type for node in self.nodes)
+
+
+def analyze(predicate: BoundNode | None, key: Key) -> Condition:
+    """What `predicate` says about `key`; Unknown where it says nothing or there is none."""
+    if predicate is None or not key.nodes:
+        return Unknown()
+    return _tree(predicate, key, False)
+
+
+def _tree(node: BoundNode, key: Key, negate: bool) -> Condition:
+    if isinstance(node, BoundCall):
+        if node.function == "not":
+            return _tree(node.args[0], key, not negate)
+        if node.function in ("and", "or"):
+            parts = [_tree(arg, key, negate) for arg in node.args]
+            join = And if (node.function == "and") != negate else Or
+            out = parts[0]
+            for part in parts[1:]:
+                out = join(out, part)
+            return out
+        rewritten = _preimage(node)
+        if rewritten is not None:
+            return _tree(rewritten, key, negate)
+    if isinstance(node, BoundLiteral) and isinstance(node.value, (int, float, type(None))):
+        return Constant(bool(node.value) != (negate and node.value is not None))
+    function = node.function if isinstance(node, BoundCall) else ""
+    if negate and function in _INVERSE and not _compares_floats(node):
+        return _atom(node, _INVERSE[function], key)
+    found = _atom(node, function, key)
+    return Not(found) if negate else found
+
+
+def _compares_floats(node: BoundNode) -> bool:
+    """Whether NaN may be compared: NOT x < 1 holds for it, x >= 1 does not."""
+    args = node.args if isinstance(node, BoundCall) else ()
+    return any(isinstance(t.inner_type(arg.type), t.Float) for arg in args if not isinstance(arg, BoundLiteral))
+
+
+def _atom(node: BoundNode, function: str, key: Key) -> Condition:
+    if not isinstance(node, BoundCall):
+        return _as_flag(node, key)
+    if function in ("isNull", "isNotNull"):
+        found = _find_key(node.args[0], key)
+        if found is None or found[1]:
+            return Unknown()
+        return IsNull(found[0], function == "isNotNull")
+    if function in ("empty", "notEmpty") and isinstance(t.inner_type(node.args[0].type), t.String):
+        return _compare("equals" if function == "empty" else "notEquals", node.args[0], BoundLiteral(b"", t.STRING), key)
+    if len(node.args) != 2:
+        return _as_flag(node, key)
+    left, right = node.args
+    if function in ("in", "notIn"):
+        return _in_set(left, right, function == "notIn", key) if isinstance(right, BoundLiteral) else Unknown()
+    if function in _PREFIX and isinstance(right, BoundLiteral) and isinstance(right.value, bytes):
+        return _prefix(function, left, right.value, key)
+    if function not in _TURNED:
+        return _as_flag(node, key)
+    if isinstance(right, BoundLiteral):
+        return _compare(function, left, right, key)
+    if isinstance(left, BoundLiteral):
+        return _compare(_TURNED[function], right, left, key)
+    return Unknown()
+
+
+def _as_flag(node: BoundNode, key: Key) -> Condition:
+    """A key used as a condition by itself: `WHERE flag` is `flag != 0`."""
+    found = _find_key(node, key)
+    if found is None or t.is_nullable(node.type) or not isinstance(t.inner_type(node.type), (t.Int, t.Bool)):
+        return Unknown()
+    return InRange(found[0], found[1], 0, True, 0, True, negated=True, shrink=True, type=node.type)
+
+
+# --- where the key is
+
+
+def _find_key(node: BoundNode, key: Key) -> tuple[int, Chain] | None:
+    """The key column that `node` is a monotonic function of, and that function."""
+    for i, expression in enumerate(key.nodes):
+        if node == expression:
+            return i, ()
+    if not isinstance(node, BoundCall):
+        return None
+    try:
+        found = _any_step(node) if key.single_point else step_of(node)
+    except MergelakeError:
+        return None
+    if found is None:
+        return None
+    inner = _find_key(found[0], key)
+    return None if inner is None else (inner[0], (*inner[1], found[1]))
+
+
+def _any_step(call: BoundCall) -> tuple[BoundNode, Step] | None:
+    """As `step_of`, for any function of one argument that varies: enough where each key has a single value."""
+    known = step_of(call)
+    if known is not None:
+        return known[0], known[1]
+    varying = [i for i, arg in enumerate(call.args) if not isinstance(arg, BoundLiteral)]
+    if len(varying) != 1 or call.can_raise or t.is_nullable(call.args[varying[0]].type) or len(call.args) > 2:
+        return None
+    argument = call.args[varying[0]]
+    over = tuple(ColumnRef("x") if i == varying[0] else unbind(a) for i, a in enumerate(call.args))
+    apply, result = evaluator(Call(call.function, over), argument.type)
+    return (argument, Step(apply, result, f"{call.function}(", ")")) if result == call.type else None
+
+
+def _through_key(node: BoundNode, key: Key) -> list[tuple[int, list[BoundCall]]]:
+    """Key columns that are functions of `node`: their numbers and the calls from `node` outwards."""
+    out = []
+    for i, expression in enumerate(key.nodes):
+        calls: list[BoundCall] = []
+        at: BoundNode = expression
+        while isinstance(at, BoundCall) and at != node:
+            varying = [arg for arg in at.args if not isinstance(arg, BoundLiteral)]
+            calls.append(at)
+            if len(varying) != 1:
+                break
+            at = varying[0]
+        if calls and at == node:
+            out.append((i, calls[::-1]))
+    return out
+
+
+def _mapped(value: BoundLiteral, calls: Sequence[BoundCall], start: t.DataType) -> BoundLiteral | None:
+    """`value` sent through the functions of a key expression."""
+    found = _in_type(value, start)
+    if found is None:
+        return None
+    array = pa.array([arrow_value(found, start)], storage_type(start))
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    data_type = start
+    for call in calls:
+        over = tuple(unbind(a) if isinstance(a, BoundLiteral) else ColumnRef("x") for a in call.args)
+        apply, data_type = evaluator(Call(call.function, over), data_type)
+        array = apply(array)
+    scalar = array[0].as_py()
+    return None if scalar is None or isinstance(scalar, (list, dict)) else BoundLiteral(scalar, data_type)
+
+
+# --- atoms
+
+
+def _compare(function: str, node: BoundNode, constant: BoundLiteral, key: Key) -> Condition:
+    if constant.value is None:
+        return Constant(False)
+    if isinstance(constant.value, float) and constant.value != constant.value:
+        return Unknown()
+    found = _find_key(node, key)
+    if found is not None:
+        return _range(function, found[0], found[1], node.type, constant, relaxed=False)
+    for column, calls in _through_key(node, key):
+        rising = True
+        if function == "notEquals":
+            break
+        if function != "equals":
+            steps = [step_of(call) for call in calls]
+            if any(step is None or step[1].monotonic != "always" for step in steps):
+                continue
+            for step in steps:
+                rising = rising == (step is not None and step[1].rising)
+        try:
+            value = _mapped(constant, calls, node.type)
+        except MergelakeError:
+            continue
+        if value is None:
+            continue
+        weakened = _WEAKENED.get(function, function)
+        if not rising:
+            weakened = _TURNED[weakened]
+        return _range(weakened, column, (), key.nodes[column].type, value, relaxed=True)
+    return Unknown()
+
+
+def _range(
+    function: str, column: int, chain: Chain, data_type: t.DataType, constant: BoundLiteral, *, relaxed: bool
+) -> Condition:
+    if not orderable(data_type):
+        return Unknown()
+    shrink = is_native_integer(data_type)
+    if shrink and isinstance(constant.value, float):
+        rounded = _round(function, constant.value)
+        if isinstance(rounded, Constant):
+            return rounded
+        function, constant = rounded
+    value = _comparable(constant, data_type)
+    if value is None:
+        return Unknown()
+    low: Value | None = None
+    high: Value | None = None
+    low_included = high_included = False
+    if function in ("equals", "notEquals"):
+        low = high = value
+        low_included = high_included = True
+    elif function in ("less", "lessOrEquals"):
+        high, high_included = value, function == "lessOrEquals"
+        if shrink and not high_included and isinstance(value, int) and value > 0:
+            high, high_included = value - 1, True
+    else:
+        low, low_included = value, function == "greaterOrEquals"
+        if shrink and not low_included and isinstance(value, int) and value < (1 << 63) - 1:
+            low, low_included = value + 1, True
+    return InRange(
+        column, chain, low, low_included, high, high_included, function == "notEquals", relaxed, shrink, data_type
+    )
+
+
+def _round(function: str, value: float) -> Constant | tuple[str, BoundLiteral]:
+    """An integer compared with a float is compared with the integer next to it."""
+    if value in (float("inf"), float("-inf")):
+        above = value > 0
+        return Constant({"equals": False, "notEquals": True}.get(function, function.startswith("less") == above))
+    down = int(value // 1)
+    if down == value:
+        return function, BoundLiteral(down, t.Int(256, signed=True))
+    if function in ("equals", "notEquals"):
+        return Constant(function == "notEquals")
+    if function.startswith("less"):
+        return "lessOrEquals", BoundLiteral(down, t.Int(256, signed=True))
+    return "greaterOrEquals", BoundLiteral(down + 1, t.Int(256, signed=True))
+
+
+def _prefix(function: str, node: BoundNode, pattern: bytes, key: Key) -> Condition:
+    """LIKE and startsWith as the range of strings that begin alike."""
+    if not isinstance(t.inner_type(node.type), t.String):
+        return Unknown()
+    prefix, exact = (pattern, True) if function == "startsWith" else like_prefix(pattern)
+    found = _find_key(node, key)
+    if not prefix or found is None or found[1]:
+        return Unknown()
+    high = prefix.rstrip(b"\xff")
+    above = high[:-1] + bytes([high[-1] + 1]) if high else None
+    atom = InRange(
+        found[0], (), prefix, True, above, False, relaxed=not exact, type=node.type
+    )
+    return Not(atom) if function == "notLike" else atom
+
+
+def like_prefix(pattern: bytes) -> tuple[bytes, bool]:
+    r"""The fixed beginning of a LIKE pattern, and whether the pattern says no more than that.
+
+    >>> like_prefix(b"ab\\_c%")
+    (b'ab_c', True)
+    >>> like_prefix(b"ab_c%")
+    (b'ab', False)
+    """
+    out = bytearray()
+    at = 0
+    while at < len(pattern) and pattern[at] not in b"%_":
+        if pattern[at] == 0x5C and at + 1 < len(pattern):
+            if pattern[at + 1] not in b"%_\\":
+                out.append(pattern[at])
+            at += 1
+        out.append(pattern[at])
+        at += 1
+    return bytes(out), pattern[at:] == b"%"
+
+
+def _in_set(left: BoundNode, right: BoundLiteral, negated: bool, key: Key) -> Condition:
+    is_tuple = isinstance(left, BoundCall) and left.function == "tuple"
+    items: Sequence[BoundNode] = left.args if is_tuple and isinstance(left, BoundCall) else (left,)
+    rows = _set_rows(right, len(items) if is_tuple else 0)
+    if rows is None:
+        return Unknown()
+    chosen: dict[int, tuple[int, Chain, list[BoundCall]]] = {}
+    relaxed = False
+    for position, item in enumerate(items):
+        found = _find_key(item, key)
+        if found is not None:
+            relaxed |= found[0] in chosen
+            chosen.setdefault(found[0], (position, found[1], []))
+            continue
+        for column, calls in _through_key(item, key):
+            chosen.setdefault(column, (position, (), calls))
+            relaxed = True
+    if not chosen or (negated and relaxed):
+        return Unknown()
+    columns = tuple(sorted(chosen))
+    try:
+        kept = [_set_row(row, items, chosen, columns, key) for row in rows]
+    except MergelakeError:
+        return Unknown()
+    if any(row is None for row in kept):
+        return Unknown()
+    values = sorted({row for row in kept if row})
+    if not values:
+        return Constant(negated)
+    compared = [chosen[c][1][-1].type if chosen[c][1] else key.nodes[c].type for c in columns]
+    return InSet(
+        columns,
+        tuple(chosen[c][1] for c in columns),
+        tuple(values),
+        negated,
+        relaxed or len(chosen) < len(items),
+        tuple(is_native_integer(data_type) for data_type in compared),
+    )
+
+
+def _set_rows(right: BoundLiteral, width: int) -> list[tuple[BoundLiteral, ...]] | None:
+    """Rows of the right side of IN, each a tuple of constants; NULLs match nothing and are left out."""
+    plain = t.inner_type(right.type)
+    if isinstance(plain, t.Array):
+        pairs = [(value, plain.inner) for value in right.value]
+    elif isinstance(plain, t.Tuple):
+        pairs = list(zip(right.value, plain.elements, strict=True))
+        if width and not any(isinstance(t.inner_type(e), t.Tuple) for e in plain.elements):
+            pairs = [(right.value, plain)]
+    else:
+        pairs = [(right.value, right.type)]
+    rows: list[tuple[BoundLiteral, ...]] = []
+    for value, data_type in pairs:
+        if value is None:
+            continue
+        if not width:
+            rows.append((BoundLiteral(value, data_type),))
+            continue
+        inner = t.inner_type(data_type)
+        if not isinstance(inner, t.Tuple) or len(inner.elements) != width:
+            return None
+        row = tuple(BoundLiteral(v, e) for v, e in zip(value, inner.elements, strict=True))
+        if all(cell.value is not None for cell in row):
+            rows.append(row)
+    return rows
+
+
+def _set_row(
+    row: tuple[BoundLiteral, ...],
+    items: Sequence[BoundNode],
+    chosen: Mapping[int, tuple[int, Chain, list[BoundCall]]],
+    columns: tuple[int, ...],
+    key: Key,
+) -> tuple[Value, ...] | None:
+    """The row's values for the chosen key columns; empty if it can match nothing, None if it is not understood."""
+    out: list[Value] = []
+    for column in columns:
+        position, _, calls = chosen[column]
+        constant, data_type = row[position], items[position].type
+        if not orderable(data_type):
+            return None
+        if calls:
+            mapped = _mapped(constant, calls, data_type)
+            if mapped is None:
+                return None
+            constant, data_type = mapped, key.nodes[column].type
+        if isinstance(constant.value, float) and is_native_integer(data_type):
+            if constant.value != constant.value // 1:
+                return ()
+            constant = BoundLiteral(int(constant.value), t.Int(256, signed=True))
+        value = _comparable(constant, data_type)
+        if value is None or value != value:
+            return None
+        out.append(value)
+    return tuple(out)
+
+
+# --- constants
+
+
+def _comparable(constant: BoundLiteral, data_type: t.DataType) -> Value | None:
+    """The constant among the comparable values (`scan.ordered`) of a type; None if it is not understood."""
+    inner, own = t.inner_type(data_type), t.inner_type(constant.type)
+    value: Any = constant.value
+    if is_native_integer(inner) and isinstance(value, int):
+        same = own == inner or isinstance(inner, t.DateTime) and isinstance(own, t.DateTime)
+        if same or (isinstance(own, (t.Int, t.Bool)) and isinstance(inner, (t.Int, t.Bool, t.DateTime))):
+            return value
+    value = _in_type(constant, data_type)
+    if value is None:
+        return None
+    array = pa.array([arrow_value(value, inner)], storage_type(inner))
+    return ordered(array, inner).item(0)
+
+
+def _in_type(constant: BoundLiteral, data_type: t.DataType) -> Any:
+    """The storage value of `data_type` that equals the constant exactly; None if there is none or it is not known."""
+    inner, own, value = t.inner_type(data_type), t.inner_type(constant.type), constant.value
+    if own == inner or value is None:
+        return value
+    if isinstance(inner, t.Float) and isinstance(value, (int, float)) and isinstance(own, (t.Int, t.Float, t.Bool)):
+        exact = float(value)
+        if inner.bits == 32:
+            exact = pa.scalar(exact, pa.float64()).cast(pa.float32(), safe=False).as_py()
+        return exact if exact == value else None
+    if isinstance(inner, (t.Int, t.Bool)) and isinstance(own, (t.Int, t.Bool)):
+        return value if _fits(value, inner) else None
+    if isinstance(inner, t.Decimal) and isinstance(own, (t.Int, t.Decimal)):
+        return _rescaled(value, own.scale if isinstance(own, t.Decimal) else 0, inner.scale)
+    if isinstance(inner, t.DateTime64) and isinstance(own, (t.DateTime, t.DateTime64)):
+        return _rescaled(value, own.precision if isinstance(own, t.DateTime64) else 0, inner.precision)
+    if isinstance(inner, t.DateTime) and isinstance(own, t.DateTime):
+        return value
+    if isinstance(inner, (t.DateTime, t.DateTime64)) and isinstance(own, t.Date):
+        return _start_of_day(value, inner)
+    if isinstance(inner, t.FixedString) and isinstance(own, (t.String, t.FixedString)) and len(value) <= inner.length:
+        return value.ljust(inner.length, b"\0")
+    return None
+
+
+def _fits(value: int, inner: t.Int | t.Bool) -> bool:
+    if isinstance(inner, t.Bool):
+        return value in (0, 1)
+    low = -(1 << (inner.bits - 1)) if inner.signed else 0
+    return low <= value < low + (1 << inner.bits)
+
+
+def _rescaled(value: int, scale: int, wanted: int) -> int | None:
+    return value * 10 ** (wanted - scale) if wanted >= scale else None
+
+
+def _start_of_day(days: int, inner: t.DateTime | t.DateTime64) -> int | None:
+    zone = LiteralNode((inner.timezone or "UTC").encode(), t.STRING)
+    text = unbind(BoundLiteral(days, t.Date()))
+    bound = bind(Call("toDateTime", (Call("toDate", (text,)), zone)), {})
+    if not isinstance(bound, BoundLiteral) or not 0 <= days < 49710:
+        return None
+    scale = inner.precision if isinstance(inner, t.DateTime64) else 0
+    return int(bound.value) * 10**scale
+
+
+# --- years and months
+
+
+def _preimage(node: BoundCall) -> BoundNode | None:
+    """`toYear(x) = 2024` as `x >= '2024-01-01' AND x < '2025-01-01'`; None for anything else."""
+    if node.function not in _TURNED or len(node.args) != 2:
+        return None
+    left, right = node.args
+    function = node.function
+    if isinstance(left, BoundLiteral):
+        left, right, function = right, left, _TURNED[function]
+    if not isinstance(left, BoundCall) or left.function not in ("toYear", "toYYYYMM") or len(left.args) != 1:
+        return None
+    argument = left.args[0]
+    inner = t.inner_type(argument.type)
+    if not isinstance(right, BoundLiteral) or not isinstance(right.value, int) or not isinstance(right.type, t.Int):
+        return None
+    if not isinstance(inner, (t.Date, t.DateTime)) or isinstance(argument, BoundLiteral):
+        return None
+    year, month = (right.value, 1) if left.function == "toYear" else divmod(right.value, 100)
+    if not 1970 <= year <= 2104 or not 1 <= month <= 12:
+        return None
+    after = (year + 1, 1) if left.function == "toYear" or month == 12 else (year, month + 1)
+    first, end = _start(inner, year, month), _start(inner, *after)
+
+    def compare(name: str, edge: str) -> Call:
+        return Call(name, (ColumnRef("x"), LiteralNode(edge.encode(), t.STRING)))
+
+    tree = {
+        "equals": Call("and", (compare("greaterOrEquals", first), compare("less", end))),
+        "notEquals": Call("or", (compare("less", first), compare("greaterOrEquals", end))),
+        "less": compare("less", first),
+        "lessOrEquals": compare("less", end),
+        "greater": compare("greaterOrEquals", end),
+        "greaterOrEquals": compare("greaterOrEquals", first),
+    }[function]
+    return _substitute(bind(tree, {"x": argument.type}), argument)
+
+
+def _start(inner: t.DataType, year: int, month: int) -> str:
+    text = f"{year:04d}-{month:02d}-01"
+    return text if isinstance(inner, t.Date) else f"{text} 00:00:00"
+
+
+def _substitute(node: BoundNode, argument: BoundNode) -> BoundNode:
+    """`node` with its column replaced; only walked, never evaluated."""
+    if isinstance(node, BoundCall):
+        args = tuple(_substitute(arg, argument) for arg in node.args)
+        return BoundCall(node.function, args, node.type, node.run)
+    return node if isinstance(node, BoundLiteral) else argument
+

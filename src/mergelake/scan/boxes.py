@@ -1,0 +1,348 @@
+"""Evaluation of a condition on many boxes of key values at once.
+
+Between two marks lie the rows whose keys, as tuples, lie between the keys at these marks. Such a range of
+tuples is a union of boxes ::
+
+    [x1 y1 .. x2 y2]  =  (x1 .. x2) x everything   +   [x1] x [y1 .. )   +   [x2] x ( .. y2]
+
+recursively for longer keys, and just [x1] x [y1 .. y2] while the leading columns are equal. A range can hold
+matching rows if one of its boxes can. Ranges that share the number of equal leading columns share the shape of
+their boxes, so each shape is evaluated for all its ranges in a few array operations.
+
+Source: ClickHouse, `KeyCondition.cpp`: `forAnySparseHyperrectangle`, `checkInHyperrectangle`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from mergelake.core.types import DataType, inner_type, is_nullable
+from mergelake.core.types import Float as FloatType
+from mergelake.scan.condition import (
+    And,
+    Chain,
+    Condition,
+    Constant,
+    InRange,
+    InSet,
+    IsNull,
+    Not,
+    Or,
+    Unknown,
+    has_chain,
+    used_columns,
+)
+from mergelake.scan.ordered import Cells, Ordered, Value, ordered
+
+Rows = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Mask = tuple[Bools, Bools]
+"""Can be true, can be false: for each box."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Intervals of one key column, one for each box: ends are rows of the key table, None is infinity."""
+
+    low: Rows | None
+    low_open: bool
+    high: Rows | None
+    high_open: bool
+
+
+Box = dict[int, Span]
+"""Intervals by key column; a column that is not there is unbounded."""
+
+
+@dataclass(slots=True)
+class KeyTable:
+    """Keys at the marks of one part, with what pruning derives from them on first use.
+
+    `columns` are storage arrays, one value a mark; `bounds` holds for some columns two more values, between
+    which all values of the part lie (from the partition's minima and maxima).
+    """
+
+    columns: Sequence[pa.Array]
+    types: Sequence[DataType]
+    descending: Sequence[bool] = ()
+    bounds: Mapping[int, pa.Array] = field(default_factory=dict)
+    _ordered: dict[int, Ordered] = field(default_factory=dict)
+    _values: dict[int, pa.Array] = field(default_factory=dict)
+
+    @property
+    def marks(self) -> int:
+        """Number of marks, the final one included."""
+        return len(self.columns[0]) if self.columns else 0
+
+    def is_descending(self, column: int) -> bool:
+        """Whether values of the column fall along the part."""
+        return column < len(self.descending) and self.descending[column]
+
+    def values(self, column: int) -> pa.Array:
+        """Values at the marks, then the two bounds if there are any."""
+        if column not in self._values:
+            array = self.columns[column]
+            if column in self.bounds:
+                if pa.types.is_dictionary(array.type):
+                    array = array.dictionary_decode()
+                array = pa.concat_arrays([array, self.bounds[column].cast(array.type)])
+            self._values[column] = array
+        return self._values[column]
+
+    def ordered(self, column: int) -> Ordered:
+        """The same in comparable form."""
+        if column not in self._ordered:
+            self._ordered[column] = ordered(self.values(column), self.types[column])
+        return self._ordered[column]
+
+    def everything(self, column: int) -> Span:
+        """The interval that holds all values of the column."""
+        if column not in self.bounds:
+            return Span(None, False, None, False)
+        return Span(np.array([self.marks]), False, np.array([self.marks + 1]), False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cuts:
+    """Cells of a column's values among the constants of one atom."""
+
+    at: Cells
+    above: Cells
+    """Of the least value above, where an interval is open below."""
+    below: Cells
+    top: int
+    """The cell where the unbounded interval ends."""
+    shrunk: bool
+
+
+class Checker:
+    """A condition together with the keys of one part."""
+
+    def __init__(self, condition: Condition, keys: KeyTable, *, single_point: bool = False) -> None:
+        self._condition = condition
+        self._keys = keys
+        self._single_point = single_point
+        self._used = used_columns(condition)
+        self._prefix = self._used[-1] + 1 if self._used else 0
+        self._shrink = not has_chain(condition)
+        self._cuts: dict[tuple[int, int], _Cuts] = {}
+        self._chains: dict[tuple[int, Chain], list[Ordered]] = {}
+
+    def ranges(self, begin: Rows, end: Rows) -> Mask:
+        """For each range of marks [begin, end): can the condition be true, can it be false.
+
+        The rows lie between the keys at `begin` and at `end`, both included.
+        """
+        can_true, can_false = np.zeros(len(begin), dtype=bool), np.zeros(len(begin), dtype=bool)
+        equal = np.zeros(len(begin), dtype=np.int64)
+        alive = np.ones(len(begin), dtype=bool)
+        for column in range(self._prefix):
+            alive = alive & self._keys.ordered(column).same(begin, end)
+            equal += alive
+        for prefix in range(self._prefix + 1):
+            rows = np.flatnonzero(equal == prefix)
+            if len(rows):
+                can_true[rows], can_false[rows] = self._split(begin[rows], end[rows], prefix)
+        return can_true, can_false
+
+    def box(self, spans: Box, count: int) -> Mask:
+        """The condition's answers for `count` boxes."""
+        return self._evaluate(self._condition, spans, count)
+
+    # --- the boxes of a range
+
+    def _split(self, begin: Rows, end: Rows, prefix: int) -> Mask:
+        count = len(begin)
+        box = {c: Span(begin, False, begin, False) for c in range(prefix)}
+        if prefix == self._prefix:
+            return self.box(box, count)
+        if prefix + 1 == len(self._keys.columns):
+            return self.box({**box, prefix: self._between(begin, end, prefix, is_open=False)}, count)
+        rest = {c: self._keys.everything(c) for c in range(prefix + 1, self._prefix)}
+        out = self.box({**box, prefix: self._between(begin, end, prefix, is_open=True), **rest}, count)
+        for is_left, rows in ((True, begin), (False, end)):
+            edge = {**box, prefix: Span(rows, False, rows, False)}
+            out = _either(out, self._edge(rows, edge, prefix + 1, is_left))
+        return out
+
+    def _edge(self, rows: Rows, box: Box, column: int, is_left: bool) -> Mask:
+        """Boxes of the keys that share `column` leading values with one end of the range."""
+        count = len(rows)
+        if column == self._prefix:
+            return self.box(box, count)
+        if column + 1 == len(self._keys.columns):
+            return self.box({**box, column: self._beyond(rows, column, is_left, is_open=False)}, count)
+        rest = {c: self._keys.everything(c) for c in range(column + 1, self._prefix)}
+        out = self.box({**box, column: self._beyond(rows, column, is_left, is_open=True), **rest}, count)
+        return _either(out, self._edge(rows, {**box, column: Span(rows, False, rows, False)}, column + 1, is_left))
+
+    def _between(self, begin: Rows, end: Rows, column: int, *, is_open: bool) -> Span:
+        low, high = (end, begin) if self._keys.is_descending(column) else (begin, end)
+        return Span(low, is_open, high, is_open)
+
+    def _beyond(self, rows: Rows, column: int, is_left: bool, *, is_open: bool) -> Span:
+        whole = self._keys.everything(column)
+        if is_left != self._keys.is_descending(column):
+            return Span(rows, is_open, whole.high, False)
+        return Span(whole.low, False, rows, is_open)
+
+    # --- the condition on boxes
+
+    def _evaluate(self, node: Condition, box: Box, count: int) -> Mask:
+        match node:
+            case Unknown():
+                return np.ones(count, dtype=bool), np.ones(count, dtype=bool)
+            case Constant(value):
+                return np.full(count, value), np.full(count, not value)
+            case And(left, right):
+                a, b = self._evaluate(left, box, count), self._evaluate(right, box, count)
+                return a[0] & b[0], a[1] | b[1]
+            case Or(left, right):
+                a, b = self._evaluate(left, box, count), self._evaluate(right, box, count)
+                return a[0] | b[0], a[1] & b[1]
+            case Not(child):
+                can_true, can_false = self._evaluate(child, box, count)
+                return can_false, can_true
+            case InRange():
+                mask = self._in_range(node, box, count)
+            case InSet():
+                mask = self._in_set(node, box, count)
+            case IsNull():
+                return self._is_null(node, box, count)
+        if node.relaxed:
+            mask = mask[0], np.ones(count, dtype=bool)
+        return (mask[1], mask[0]) if node.negated else mask
+
+    def _in_range(self, atom: InRange, box: Box, count: int) -> Mask:
+        cuts = sorted({v for v in (atom.low, atom.high) if v is not None})
+        low, high, known = self._cells(atom, 0, atom.column, atom.chain, cuts, atom.shrink, box, count)
+        first = 0 if atom.low is None else 2 * cuts.index(atom.low) + (1 if atom.low_included else 2)
+        last = 2 * len(cuts) if atom.high is None else 2 * cuts.index(atom.high) + (1 if atom.high_included else 0)
+        can_true = ~known | ((low <= last) & (high >= first))
+        can_false = ~known | ~((low >= first) & (high <= last))
+        return can_true, can_false
+
+    def _is_null(self, atom: IsNull, box: Box, count: int) -> Mask:
+        key = (id(atom), 0)
+        if key not in self._cuts:
+            null = np.asarray(self._keys.values(atom.column).is_null()).astype(np.int64)
+            nullable = is_nullable(self._keys.types[atom.column])
+            self._cuts[key] = _Cuts(null, null, null, int(nullable), False)
+        cuts, span = self._cuts[key], box.get(atom.column, _EVERYTHING)
+        low = _take(cuts.at, span.low, 0, count)
+        high = _take(cuts.at, span.high, cuts.top, count)
+        can_null, can_value = high == 1, low == 0
+        return (can_value, can_null) if atom.negated else (can_null, can_value)
+
+    def _in_set(self, atom: InSet, box: Box, count: int) -> Mask:
+        low = np.zeros(count, dtype=np.int64)
+        high = np.zeros(count, dtype=np.int64)
+        rows = np.zeros(len(atom.rows), dtype=np.int64)
+        known = np.ones(count, dtype=bool)
+        low_included = high_included = True
+        for j, column in enumerate(atom.columns):
+            values = [row[j] for row in atom.rows]
+            cuts = sorted(set(values))
+            place = {value: 2 * i + 1 for i, value in enumerate(cuts)}
+            span = box.get(column, _EVERYTHING)
+            closed = bool(atom.chains[j]) or (self._shrink and atom.shrink[j])
+            low_included &= closed or not span.low_open
+            high_included &= closed or not span.high_open
+            part = self._cells(atom, j, column, atom.chains[j], cuts, atom.shrink[j], box, count, raw=not closed)
+            width = 2 * len(cuts) + 2
+            low, high, known = low * width + part[0], high * width + part[1], known & part[2]
+            rows = rows * width + np.array([place[v] for v in values], dtype=np.int64)
+        rows = np.sort(rows)
+        first, last = np.searchsorted(rows, low), np.searchsorted(rows, high)
+        padded = np.append(rows, -1)
+        at_first, at_last = padded[first] == low, padded[last] == high
+        # What ClickHouse's checkInRange finds with two binary searches.
+        inside = (first + 1 < last) | ((first + 1 == last) & (low_included | ~at_first)) | (high_included & at_last)
+        point = (low == high) & at_first & low_included & high_included & ~np.bool_(atom.relaxed)
+        return ~known | inside, ~known | ~point
+
+    def _cells(
+        self,
+        atom: InRange | InSet,
+        j: int,
+        column: int,
+        chain: Chain,
+        cuts: Sequence[Value],
+        shrink: bool,
+        box: Box,
+        count: int,
+        *,
+        raw: bool = False,
+    ) -> tuple[Cells, Cells, Bools]:
+        """Cells where the intervals begin and end, and whether the chain keeps them intervals."""
+        key = (id(atom), j)
+        if key not in self._cuts:
+            self._cuts[key] = self._cut(column, chain, cuts, shrink)
+        found, span = self._cuts[key], box.get(column, _EVERYTHING)
+        known, rising = self._monotonic(column, chain, span, count)
+        if not rising:
+            span = Span(span.high, span.high_open, span.low, span.low_open)
+        if raw or chain:
+            span = Span(span.low, False, span.high, False)
+        low = _take(found.above if span.low_open else found.at, span.low, 0, count)
+        high = _take(found.below if span.high_open else found.at, span.high, found.top, count)
+        return low, high, known
+
+    def _cut(self, column: int, chain: Chain, cuts: Sequence[Value], shrink: bool) -> _Cuts:
+        source = self._applied(column, chain)[-1]
+        data_type = chain[-1].type if chain else self._keys.types[column]
+        may_miss = is_nullable(data_type) or isinstance(inner_type(data_type), FloatType)
+        at = source.cells(cuts)
+        top = 2 * len(cuts) + (1 if may_miss else 0)
+        if shrink and self._shrink:
+            return _Cuts(at, source.cells(cuts, 1), source.cells(cuts, -1), top, True)
+        return _Cuts(at, at + (at & 1), at - (at & 1), top, False)
+
+    def _applied(self, column: int, chain: Chain) -> list[Ordered]:
+        """Values of the column before and after each step of the chain."""
+        key = (column, chain)
+        if key not in self._chains:
+            array, out = self._keys.values(column), [self._keys.ordered(column)]
+            for step in chain:
+                array = step.apply(array)
+                out.append(ordered(array, step.type))
+            self._chains[key] = out
+        return self._chains[key]
+
+    def _monotonic(self, column: int, chain: Chain, span: Span, count: int) -> tuple[Bools, bool]:
+        """For each interval whether the chain is monotonic on it, and whether the whole chain rises."""
+        known, rising = np.ones(count, dtype=bool), True
+        for i, step in enumerate(chain):
+            rising = rising == step.rising
+            if step.monotonic == "always" or self._single_point:
+                continue
+            if span.low is None or span.high is None:
+                return np.zeros(count, dtype=bool), True
+            low, high = np.broadcast_to(span.low, count), np.broadcast_to(span.high, count)
+            source, result = self._applied(column, chain)[i : i + 2]
+            if step.monotonic == "checked":
+                ends = (low, high) if step.rising else (high, low)
+                known &= source.less(low, high) == result.less(*ends)
+                continue
+            assert step.segment is not None and step.segment_type is not None
+            array = self._keys.values(column)
+            for earlier in chain[:i]:
+                array = earlier.apply(array)
+            known &= ordered(step.segment(array), step.segment_type).same(low, high)
+        return known, rising or self._single_point
+
+
+_EVERYTHING = Span(None, False, None, False)
+
+
+def _take(cells: Cells, rows: Rows | None, otherwise: int, count: int) -> Cells:
+    return np.full(count, otherwise, dtype=np.int64) if rows is None else np.broadcast_to(cells[rows], count)
+
+
+def _either(a: Mask, b: Mask) -> Mask:
+    return a[0] | b[0], a[1] | b[1]

@@ -1,0 +1,216 @@
+"""What a predicate says about the key: a tree of atoms, and whether it can hold in a box of key values.
+
+A *box* gives each key column an interval of values. For a box a condition answers two questions at once, as
+ClickHouse's `BoolMask` does: can it be true for some row in the box, and can it be false for some row. Both
+may err towards "yes" only, so a granule whose box cannot be true is skipped without losing a row, and NOT just
+swaps the two answers. Everything is evaluated for many boxes at a time.
+
+Atoms compare one key column (or a monotonic function of it) with a range, or several with a set of tuples.
+What a predicate says beyond that is `Unknown`: both answers yes.
+
+Source: ClickHouse, `src/Storages/MergeTree/KeyCondition.cpp`, `MergeTreeSetIndex::checkInRange`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+
+from mergelake.core.types import UINT8, DataType
+from mergelake.scan.ordered import Value
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One function on the way from a key column to what the predicate compares."""
+
+    apply: Callable[[pa.Array], pa.Array]
+    """Values to values, both in storage form."""
+    type: DataType
+    """Of the result."""
+    before: str
+    """Text before the argument: `plus(`."""
+    after: str
+    """Text after it: `, 1)`."""
+    monotonic: Literal["always", "checked", "segment"] = "always"
+    """`always`: on all values. `checked`: on an interval whose ends it keeps in (or turns around) order.
+    `segment`: on an interval whose two ends `segment` maps to one value."""
+    rising: bool = True
+    """False: greater arguments give smaller results."""
+    segment: Callable[[pa.Array], pa.Array] | None = None
+    segment_type: DataType | None = None
+
+
+Chain = tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Says nothing about the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """True or false whatever the row."""
+
+    value: bool
+
+
+@dataclass(frozen=True, slots=True)
+class InRange:
+    """A key column, after its chain, lies (or lies not) between two values. None is infinity."""
+
+    column: int
+    chain: Chain
+    low: Value | None
+    low_included: bool
+    high: Value | None
+    high_included: bool
+    negated: bool = False
+    relaxed: bool = False
+    """The range holds more than the predicate asked for: it says nothing on what can be false."""
+    shrink: bool = False
+    """The compared values are native integers: ends of open intervals may move by one."""
+    type: DataType = UINT8
+    """Of the compared values; for EXPLAIN."""
+
+
+@dataclass(frozen=True, slots=True)
+class InSet:
+    """Key columns, each after its chain, form (or form not) one of a set of tuples."""
+
+    columns: tuple[int, ...]
+    """Ascending."""
+    chains: tuple[Chain, ...]
+    rows: tuple[tuple[Value, ...], ...]
+    """Sorted, distinct."""
+    negated: bool = False
+    relaxed: bool = False
+    """The predicate's tuple has elements that are no key columns, or its values were mapped to the key's."""
+    shrink: tuple[bool, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """A key column is (or is not) NULL."""
+
+    column: int
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """Negation of what could not be pushed into an atom."""
+
+    child: Condition
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """Both hold; `left` was written first."""
+
+    left: Condition
+    right: Condition
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """One of them holds; `left` was written first."""
+
+    left: Condition
+    right: Condition
+
+
+Atom = InRange | InSet | IsNull
+Condition = Unknown | Constant | InRange | InSet | IsNull | Not | And | Or
+
+
+def atoms(condition: Condition) -> Iterator[Condition]:
+    """The leaves, in order."""
+    match condition:
+        case And(left, right) | Or(left, right):
+            yield from atoms(left)
+            yield from atoms(right)
+        case Not(child):
+            yield from atoms(child)
+        case _:
+            yield condition
+
+
+def used_columns(condition: Condition) -> tuple[int, ...]:
+    """Numbers of the key columns that the condition compares, ascending."""
+    used: set[int] = set()
+    for atom in atoms(condition):
+        if isinstance(atom, (InRange, IsNull)):
+            used.add(atom.column)
+        elif isinstance(atom, InSet):
+            used.update(atom.columns)
+    return tuple(sorted(used))
+
+
+def has_chain(condition: Condition) -> bool:
+    """Whether an atom looks at the key through a function; then open intervals are not shrunk."""
+    for atom in atoms(condition):
+        if isinstance(atom, InRange) and atom.chain:
+            return True
+        if isinstance(atom, InSet) and any(atom.chains):
+            return True
+    return False
+
+
+def is_useless(condition: Condition) -> bool:
+    """Whether nothing can be skipped by it: true or unknown in every branch that counts."""
+    match condition:
+        case Unknown():
+            return True
+        case Constant(value):
+            return value
+        case And(left, right):
+            return is_useless(left) and is_useless(right)
+        case Or(left, right):
+            return is_useless(left) or is_useless(right)
+        case Not(child):
+            return is_useless(child)
+        case _:
+            return False
+
+
+def is_continuous(condition: Condition, key_columns: int) -> bool:
+    """Whether matching keys lie next to each other, so that their ends are found by binary search.
+
+    True for a conjunction that fixes leading key columns to points and bounds at most one more.
+    Source: ClickHouse, `KeyCondition::matchesExactContinuousRange`.
+    """
+    point, bounded, free = 0, 1, 2
+    found = [free] * key_columns
+    if not _is_conjunction(condition):
+        return False
+    for atom in atoms(condition):
+        if isinstance(atom, (Unknown, Constant)):
+            if isinstance(atom, Constant) and not atom.value:
+                return False
+            continue
+        if isinstance(atom, InSet) and not atom.negated and len(atom.rows) == 1:
+            for column, chain in zip(atom.columns, atom.chains, strict=True):
+                if any(step.monotonic != "always" for step in chain):
+                    return False
+                found[column] = min(found[column], bounded if chain else point)
+        elif isinstance(atom, InRange) and not atom.negated:
+            if any(step.monotonic != "always" for step in atom.chain):
+                return False
+            exact = not atom.chain and atom.low is not None and atom.low == atom.high
+            found[atom.column] = min(found[atom.column], point if exact else bounded)
+        else:
+            return False
+    if found[0] == free:
+        return False
+    return all(b >= a and not (a == b == bounded) for a, b in zip(found, found[1:], strict=False))
+
+
+def _is_conjunction(condition: Condition) -> bool:
+    if isinstance(condition, And):
+        return _is_conjunction(condition.left) and _is_conjunction(condition.right)
+    return not isinstance(condition, (Or, Not))

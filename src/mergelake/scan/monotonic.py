@@ -1,0 +1,164 @@
+"""Which functions keep the order of their argument, and on what intervals.
+
+A predicate on `f(key)` can be judged from the key's ends only where `f` is monotonic between them. Kinds of
+functions (`Step.monotonic`): always; where the ends stay in order (`plus` may wrap around); where the ends
+share a segment (`toMonth` rises within a year).
+
+Source: ClickHouse, `getMonotonicityForRange` of each function; `FactorTransform`s of `DateTimeTransforms.h`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from mergelake.core import types as t
+from mergelake.core.arrow import storage_schema
+from mergelake.expr.binder import bind
+from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode, unbind
+from mergelake.expr.evaluate import Context
+from mergelake.expr.nodes import Call, ColumnRef, Node
+from mergelake.expr.values import to_arrow
+from mergelake.scan.condition import Step
+from mergelake.scan.describe import literal_text
+
+_ARGUMENT = "x"
+_TIME_RISING = {
+    "toDate",
+    "toDate32",
+    "toDateTime",
+    "toDateTime64",
+    "toYear",
+    "toISOYear",
+    "toYYYYMM",
+    "toYYYYMMDD",
+    "toStartOfYear",
+    "toStartOfISOYear",
+    "toStartOfQuarter",
+    "toStartOfMonth",
+    "toMonday",
+    "toStartOfWeek",
+    "toStartOfDay",
+    "toUnixTimestamp",
+}
+_CLOCK_RISING = {
+    "toStartOfHour",
+    "toStartOfMinute",
+    "toStartOfFiveMinutes",
+    "toStartOfTenMinutes",
+    "toStartOfFifteenMinutes",
+    "toStartOfSecond",
+    "toYYYYMMDDhhmmss",
+}
+_TIME_SEGMENTS = {
+    "toMonth": "toYear",
+    "toQuarter": "toYear",
+    "toDayOfYear": "toYear",
+    "toDayOfMonth": "toStartOfMonth",
+    "toDayOfWeek": "toMonday",
+}
+_CLOCK_SEGMENTS = {"toHour": "toDate", "toMinute": "toStartOfHour", "toSecond": "toStartOfMinute"}
+_INTEGER_CASTS = {f"to{sign}Int{bits}": (bits, sign == "") for sign in ("", "U") for bits in (8, 16, 32, 64)}
+
+
+def evaluator(call: Node, argument: t.DataType) -> tuple[Callable[[pa.Array], pa.Array], t.DataType]:
+    """`call`, an expression over the column `x`, as a function of storage arrays; and its type."""
+    columns = {_ARGUMENT: argument}
+    bound = bind(call, columns)
+    schema = storage_schema(columns)
+
+    def apply(array: pa.Array) -> pa.Array:
+        if array.type != schema.field(0).type:
+            array = array.cast(schema.field(0).type)
+        batch = pa.RecordBatch.from_arrays([array], schema=pa.schema([schema.field(0).with_nullable(True)]))
+        out = to_arrow(Context.of_block(batch, columns).eval(bound), bound.type, len(array))
+        return out.combine_chunks() if isinstance(out, pa.ChunkedArray) else out
+
+    return apply, bound.type
+
+
+def step_of(call: BoundCall) -> tuple[BoundNode, Step] | None:
+    """The argument of `call` that varies and the function of it; None if nothing is known of its order."""
+    varying = [i for i, arg in enumerate(call.args) if not isinstance(arg, BoundLiteral)]
+    if len(varying) != 1 or len(call.args) > 2:
+        return None
+    at = varying[0]
+    argument = call.args[at]
+    if isinstance(t.inner_type(argument.type), t.FixedString | t.Tuple | t.Array | t.Map):
+        return None
+    found = _order_of(call, at, t.inner_type(argument.type))
+    if found is None:
+        return None
+    monotonic, rising, segment = found
+    over = Call(call.function, tuple(ColumnRef(_ARGUMENT) if i == at else unbind(a) for i, a in enumerate(call.args)))
+    apply, result = evaluator(over, argument.type)
+    if result != call.type:
+        return None
+    before = f"{call.function}(" + "".join(f"{_text(a)}, " for a in call.args[:at])
+    after = "".join(f", {_text(a)}" for a in call.args[at + 1 :]) + ")"
+    if segment:
+        by, by_type = evaluator(Call(segment, (ColumnRef(_ARGUMENT),)), argument.type)
+        return argument, Step(apply, result, before, after, "segment", rising, by, by_type)
+    return argument, Step(apply, result, before, after, monotonic, rising)
+
+
+def _text(node: BoundNode) -> str:
+    return literal_text(node.value, node.type) if isinstance(node, BoundLiteral) else str(node)
+
+
+def _order_of(call: BoundCall, at: int, argument: t.DataType) -> tuple[str, bool, str] | None:
+    """(kind, rising, segment function) of the call in its varying argument."""
+    name = call.function
+    if isinstance(argument, (t.Date, t.Date32, t.DateTime, t.DateTime64)):
+        return _order_of_time(call, at, argument)
+    if not isinstance(argument, (t.Int, t.Float, t.Bool)):
+        return None
+    if name == "negate":
+        return "checked", False, ""
+    if name in _INTEGER_CASTS and len(call.args) == 1:
+        bits, signed = _INTEGER_CASTS[name]
+        if isinstance(argument, t.Bool):
+            return "always", True, ""
+        widens = isinstance(argument, t.Int) and (
+            (argument.signed == signed and bits >= argument.bits) or (signed and bits > argument.bits)
+        )
+        return ("always", True, "") if widens else None
+    if name in ("toFloat32", "toFloat64") and len(call.args) == 1:
+        return "always", True, ""
+    if len(call.args) != 2:
+        return None
+    other = call.args[1 - at]
+    if not isinstance(other, BoundLiteral) or not isinstance(other.value, (int, float)) or other.value != other.value:
+        return None
+    if name == "plus":
+        return "checked", True, ""
+    if name == "minus":
+        return "checked", at == 0, ""
+    if name in ("divide", "intDiv") and at == 0 and other.value != 0:
+        if name == "intDiv" and (isinstance(other.value, float) or isinstance(argument, t.Float)):
+            return None
+        return "always", other.value > 0, ""
+    return None
+
+
+def _order_of_time(call: BoundCall, at: int, argument: t.DataType) -> tuple[str, bool, str] | None:
+    name = call.function
+    if name in ("plus", "minus") and len(call.args) == 2 and at == 0:
+        other = call.args[1]
+        return ("checked", True, "") if isinstance(other, BoundLiteral) and isinstance(other.type, t.Int) else None
+    if at != 0 or (len(call.args) == 2 and name not in ("toDate", "toYYYYMM", "toStartOfDay", "toYear", "toYYYYMMDD")):
+        return None
+    is_date = isinstance(argument, (t.Date, t.Date32))
+    # Clocks that are set back in autumn break the order within an hour, so only UTC is trusted with hours.
+    steady = is_date or getattr(argument, "timezone", "") in ("", "UTC")
+    if name in _TIME_RISING or (name in _CLOCK_RISING and steady):
+        # Conversions between types of different reach saturate or wrap at the ends.
+        if name.startswith("toDate") and not (name == "toDate" and isinstance(argument, (t.Date, t.DateTime))):
+            return "checked", True, ""
+        return "always", True, ""
+    if name in _TIME_SEGMENTS:
+        return "segment", True, _TIME_SEGMENTS[name]
+    if name in _CLOCK_SEGMENTS and steady:
+        return "segment", True, _CLOCK_SEGMENTS[name]
+    return None

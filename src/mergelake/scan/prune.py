@@ -1,0 +1,134 @@
+"""Which marks of a part may hold matching rows; and which parts, by what the partition key says.
+
+The granule between two marks is read if the condition can be true in the boxes between their keys
+(`scan.boxes`). ClickHouse looks for such granules in two ways, which EXPLAIN names:
+
+* *generic exclusion search*: split the marks in eight, drop pieces that cannot match, go on in the others.
+  A piece can match if a granule in it can, so the outcome is that of asking every granule, which is what
+  is done here, for all at once;
+* *binary search* where the matching keys lie next to each other: find the first and the last granule.
+
+The numbers of parts, marks and ranges are ClickHouse's.
+
+Source: ClickHouse, `MergeTreeDataSelectExecutor::markRangesFromPKRange`, `PartitionPruner.cpp`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from mergelake.core.types import DataType
+from mergelake.scan.boxes import Box, Checker, KeyTable, Span
+from mergelake.scan.condition import Condition, is_continuous, is_useless
+
+MarkRange = tuple[int, int]
+"""Half-open, in marks."""
+
+BINARY_SEARCH = "binary search"
+EXCLUSION_SEARCH = "generic exclusion search"
+_PROBES = 128
+
+
+def search_algorithm(condition: Condition, key_columns: int) -> str:
+    """How ClickHouse would search the primary index: empty when it does not."""
+    if is_useless(condition):
+        return ""
+    return BINARY_SEARCH if is_continuous(condition, key_columns) else EXCLUSION_SEARCH
+
+
+def mark_ranges(keys: KeyTable, condition: Condition, marks: int | None = None) -> tuple[MarkRange, ...]:
+    """Mark ranges that may hold matching rows, in order, neighbours joined.
+
+    Ranges are half-open, in marks; empty when no row can match; never a matching row missed. `keys` holds the
+    key at each mark of one part, final mark included. `marks` is the number of granules, needed only for a
+    table without a key.
+    """
+    granules = keys.marks - 1 if keys.columns else (marks or 0)
+    if granules <= 0:
+        return ()
+    if is_useless(condition) or not keys.columns:
+        return ((0, granules),)
+    checker = Checker(condition, keys)
+    if is_continuous(condition, len(keys.columns)):
+        return _binary_search(checker, granules)
+    begin = np.arange(granules)
+    return join(np.flatnonzero(checker.ranges(begin, begin + 1)[0]))
+
+
+def join(granules: NDArray[np.int64]) -> tuple[MarkRange, ...]:
+    """Ascending granule numbers as half-open ranges, neighbours joined.
+
+    >>> join(np.array([0, 1, 4]))
+    ((0, 2), (4, 5))
+    """
+    if len(granules) == 0:
+        return ()
+    breaks = np.flatnonzero(np.diff(granules) != 1)
+    begins = granules[np.concatenate(([0], breaks + 1))]
+    ends = granules[np.concatenate((breaks, [len(granules) - 1]))] + 1
+    return tuple(zip(begins.tolist(), ends.tolist(), strict=True))
+
+
+def _binary_search(checker: Checker, granules: int) -> tuple[MarkRange, ...]:
+    """The one range between the first and the last granule that can match.
+
+    Whether [0, m) can match is false up to some m and true from there on, so many m are probed in each round.
+    """
+
+    def until(ends: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return checker.ranges(np.zeros(len(ends), dtype=np.int64), ends)[0]
+
+    first = _boundary(until, 0, granules + 1) - 1
+    if first == granules:
+        return ()
+
+    def after(begins: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return ~checker.ranges(begins, np.full(len(begins), granules))[0]
+
+    return ((first, _boundary(after, first, granules)),)
+
+
+def _boundary(holds: Callable[[NDArray[np.int64]], NDArray[np.bool_]], below: int, above: int) -> int:
+    """The least m in (below, above) for which `holds`, else `above`; it holds from some m on."""
+    while below + 1 < above:
+        step = max(1, (above - below) // _PROBES)
+        probes = np.arange(below + step, above, step)
+        found = np.flatnonzero(holds(probes))
+        if len(found):
+            above = int(probes[found[0]])
+            below = above - step
+        else:
+            below = int(probes[-1])
+    return above
+
+
+def parts_by_minmax(
+    condition: Condition, low: Sequence[pa.Array], high: Sequence[pa.Array], types: Sequence[DataType]
+) -> NDArray[np.bool_]:
+    """For each part whether the condition on the partition's source columns can be true.
+
+    `low[c]` and `high[c]` hold the minimum and the maximum of column c, one value a part.
+    """
+    count = len(low[0])
+    if is_useless(condition):
+        return np.ones(count, dtype=bool)
+    joined = [pa.concat_arrays([a, b]) for a, b in zip(low, high, strict=True)]
+    rows = np.arange(count)
+    box: Box = {c: Span(rows, False, rows + count, False) for c in range(len(low))}
+    return Checker(condition, KeyTable(joined, types)).box(box, count)[0]
+
+
+def parts_by_partition(
+    condition: Condition, values: Sequence[pa.Array], types: Sequence[DataType]
+) -> NDArray[np.bool_]:
+    """For each part whether the condition on the partition key can be true; `values[k]` is the part's k-th value."""
+    count = len(values[0])
+    if is_useless(condition):
+        return np.ones(count, dtype=bool)
+    rows = np.arange(count)
+    box: Box = {c: Span(rows, False, rows, False) for c in range(len(values))}
+    return Checker(condition, KeyTable(list(values), types), single_point=True).box(box, count)[0]

@@ -1,0 +1,61 @@
+"""Spark sessions with the settings that this engine relies on.
+
+`local[*]` is the embedded default; a cluster is a master URL. A session that the caller made is used as
+it is: what we need of it is checked, not changed behind its back.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from mergelake.core.errors import UnavailableError
+from mergelake.spark.java import archive_option, java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CONFIG: dict[str, str] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.ansi.enabled": "false",  # ClickHouse wraps and yields inf where ANSI Spark raises
+    "spark.sql.autoBroadcastJoinThreshold": "-1",  # a scan inherits spark.range's tiny size: never trust it
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.speculation": "false",
+    "spark.python.daemon.module": "mergelake.spark.daemon",
+}
+"""What `session()` sets. The daemon module preloads the engine once, so a fresh worker starts in 0.4 s, not 1.6 s."""
+
+
+def session(master: str | None = None, *, config: Mapping[str, str] | None = None) -> SparkSession:
+    """The active Spark session, or a new one on `master` (default: `$SPARK_MASTER_URL`, else `local[*]`).
+
+    Raises UnavailableError when PySpark or Java is missing.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise UnavailableError("PySpark is not installed", hint="pip install 'mergelake[spark]'") from None
+    active = SparkSession.getActiveSession()
+    if active is not None and master is None and not config:
+        return active
+    home = java_home()
+    if home is not None:
+        os.environ["JAVA_HOME"] = home
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    master = master or os.environ.get("SPARK_MASTER_URL") or "local[*]"
+    builder = SparkSession.builder.master(master).appName("mergelake")
+    for name, value in {**CONFIG, "spark.driver.memory": "2g", **(config or {})}.items():
+        builder = builder.config(name, value)
+    if not (config and "spark.driver.extraJavaOptions" in config):
+        builder = builder.config("spark.driver.extraJavaOptions", archive_option())
+    made = builder.getOrCreate()
+    made.sparkContext.setLogLevel("ERROR")
+    return made

@@ -1,0 +1,67 @@
+"""Independent pieces of work as Spark tasks: one item, one task, results in order.
+
+`spark.range(0, n, 1, n).mapInArrow` gives exactly one id to each task, in classic Spark and in Connect; the items
+travel in the closure. A task may run twice (retry, speculation), so `fn` must be harmless until its result
+is committed by the caller.
+
+Errors of ours come back as themselves: an error that a retry cannot mend is returned as a value and raised
+here, so it costs one attempt; an `UnavailableError` fails the task, and Spark tries it again.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+
+from mergelake.core.errors import MergelakeError, UnavailableError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Item = TypeVar("Item")
+Out = TypeVar("Out")
+
+
+def run_tasks(spark: SparkSession, fn: Callable[[Item], Out], items: Sequence[Item]) -> list[Out]:
+    """`[fn(item) for item in items]`, each call in a Spark task. Items and results are pickled.
+
+    Keep items small (descriptors, not data): they all travel with every task.
+    """
+    if not items:
+        return []
+    work = list(items)
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                yield result_batch(index, attempt(lambda index=index: fn(work[index])))  # type: ignore[misc]
+
+    ids = spark.range(0, len(work), 1, len(work))
+    rows = ids.mapInArrow(task, "i bigint, r binary").collect()
+    return [unwrap(row.r) for row in sorted(rows, key=lambda row: row.i)]
+
+
+def attempt(call: Callable[[], Any]) -> bytes:
+    """The pickled outcome of `call`: its value, or the error of ours that a retry would not mend."""
+    try:
+        return pickle.dumps((True, call()))
+    except UnavailableError:
+        raise
+    except MergelakeError as error:
+        return pickle.dumps((False, error))
+
+
+def unwrap(outcome: bytes) -> Any:
+    """The value of an `attempt`, or its error, raised."""
+    fine, value = pickle.loads(bytes(outcome))
+    if not fine:
+        raise value
+    return value
+
+
+def result_batch(index: int, payload: bytes) -> pa.RecordBatch:
+    """One row of what `run_tasks` collects."""
+    return pa.record_batch({"i": pa.array([index], pa.int64()), "r": pa.array([payload], pa.binary())})

@@ -1,0 +1,111 @@
+"""ClickHouse types in Spark: one mapping, with its losses.
+
+========================  ==================  =============================================
+ClickHouse                Spark               loss
+========================  ==================  =============================================
+Int8 … Int64, Float, Bool the same            none
+UInt8, UInt16, UInt32     the next wider      none
+UInt64                    decimal(20,0)       none, but slow to aggregate: cast to bigint where it fits
+String, UUID, IPv4, IPv6  string              bytes that are not UTF-8 are passed on unchecked
+FixedString(N)            binary              none
+Date, Date32              date                none
+DateTime, DateTime64      timestamp           the zone; ticks below a microsecond are cut off
+Enum8, Enum16             string              the numbers
+Decimal(P <= 38, S)       decimal(P, S)       none
+Nullable(T)               T, nullable         none
+LowCardinality(T)         T                   the dictionary
+Array, Map, Tuple         array, map, struct  none
+========================  ==================  =============================================
+
+128- and 256-bit numbers, Time, Interval and aggregate states are refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mergelake.core import types as t
+from mergelake.core.arrow import tuple_names
+from mergelake.core.convert import to_public
+from mergelake.core.errors import error
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+_WIDER = {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0)}
+
+
+def spark_arrow_type(data_type: t.DataType) -> pa.DataType:
+    """The Arrow type under which Spark takes a column of `data_type`. Raises NOT_IMPLEMENTED for those it cannot."""
+    match data_type:
+        case t.Nullable(inner) | t.LowCardinality(inner) | t.SimpleAggregateFunction(_, inner):
+            return spark_arrow_type(inner)
+        case t.Int(bits, signed) if bits <= 64:
+            return getattr(pa, f"int{bits}")() if signed else _WIDER[bits]
+        case t.Float(bits):
+            return pa.float32() if bits == 32 else pa.float64()
+        case t.Bool():
+            return pa.bool_()
+        case t.String() | t.UUID() | t.IPv4() | t.IPv6() | t.Enum():
+            return pa.string()
+        case t.FixedString():
+            return pa.binary()
+        case t.Date() | t.Date32():
+            return pa.date32()
+        case t.DateTime() | t.DateTime64():
+            return pa.timestamp("us", "UTC")
+        case t.Decimal(precision, scale) if precision <= 38:
+            return pa.decimal128(precision, scale)
+        case t.Array(inner):
+            return pa.list_(pa.field("element", spark_arrow_type(inner), nullable=t.is_nullable(inner)))
+        case t.Map(key, value):
+            return pa.map_(
+                spark_arrow_type(key), pa.field("value", spark_arrow_type(value), nullable=t.is_nullable(value))
+            )
+        case t.Tuple(elements):
+            named = zip(tuple_names(data_type), elements, strict=True)
+            return pa.struct([pa.field(n, spark_arrow_type(e), nullable=t.is_nullable(e)) for n, e in named])
+        case _:
+            raise error("NOT_IMPLEMENTED", f"Spark has no type for {data_type}", "Leave the column out of the scan")
+
+
+def spark_schema(columns: Mapping[str, t.DataType]) -> StructType:
+    """The Spark schema of `columns`; what is not Nullable in ClickHouse is NOT NULL."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(spark_arrow_schema(columns))
+
+
+def spark_arrow_schema(columns: Mapping[str, t.DataType]) -> pa.Schema:
+    """The Arrow schema under which Spark takes `columns`."""
+    return pa.schema([pa.field(n, spark_arrow_type(c), nullable=t.is_nullable(c)) for n, c in columns.items()])
+
+
+def to_spark(batch: pa.RecordBatch, columns: Mapping[str, t.DataType]) -> pa.RecordBatch:
+    """A batch in storage form as Spark takes it; columns in the order of `columns`."""
+    arrays = [_convert(batch.column(name), data_type) for name, data_type in columns.items()]
+    return pa.RecordBatch.from_arrays(arrays, schema=spark_arrow_schema(columns))
+
+
+def _convert(array: pa.Array, data_type: t.DataType) -> pa.Array:
+    target = spark_arrow_type(data_type)
+    public = to_public(array, data_type)
+    if pa.types.is_timestamp(target):
+        # Spark's timestamp has microseconds: finer ticks are cut off, as the table above says.
+        return pc.cast(public, target, safe=False)
+    return _cast(public, target)
+
+
+def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """`array.cast(target)`, going into lists and structs, where Arrow does not decode dictionaries."""
+    if array.type == target:
+        return array
+    if pa.types.is_dictionary(array.type):
+        return _cast(array.dictionary_decode(), target)
+    if pa.types.is_list(target) and array.null_count == 0 and array.offset == 0:
+        return pa.ListArray.from_arrays(array.offsets, _cast(array.values, target.value_type), type=target)
+    return array.cast(target)

@@ -1,0 +1,73 @@
+"""Writing a DataFrame into a table: tasks write parts, the caller commits them in one log entry.
+
+Each task cuts its own rows into blocks, splits them by the partition key, sorts them and writes a part for each
+(no shuffle: it would cost more than the merges it saves), then hands back manifests. Until the one commit
+nothing of it exists for any reader; a task that is tried again writes parts under new names, and what a
+lost attempt wrote is swept by age.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from mergelake.core.clock import SystemClock
+from mergelake.core.convert import to_storage
+from mergelake.core.errors import MergelakeError, error
+from mergelake.core.ids import RandomIds
+from mergelake.core.manifest import PartManifest
+from mergelake.core.schema import TableSchema, unknown_column
+from mergelake.spark.tasks import attempt, result_batch, unwrap
+from mergelake.store import StoreSpec
+from mergelake.table.insert import insert_columns, write_blocks
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def write_parts(
+    store: StoreSpec, directory: str, schema: TableSchema, batches: Iterator[pa.RecordBatch]
+) -> list[PartManifest]:
+    """Parts of one task's rows (public Arrow form, as Spark gives them); not committed."""
+    types = schema.types
+
+    def blocks() -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            names = batch.schema.names
+            arrays = [to_storage(batch.column(name), types[name], name) for name in names]
+            yield pa.RecordBatch.from_arrays(arrays, names=names)
+
+    return write_blocks(store.open(), directory, schema, blocks(), ids=RandomIds(), clock=SystemClock())
+
+
+def write_frame(frame: DataFrame, store: StoreSpec, directory: str, schema: TableSchema) -> list[PartManifest]:
+    """Write all rows of `frame` as parts, in Spark; the caller commits the manifests.
+
+    Columns are matched by name; missing ones get their defaults. Raises NO_SUCH_COLUMN_IN_TABLE for one too many.
+    """
+    check_columns(frame.columns, schema)
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        def run() -> list[str]:
+            parts = write_parts(store, directory, schema, batches)
+            return [json.dumps(part.to_json()) for part in parts]
+
+        yield result_batch(0, attempt(run))
+
+    rows = frame.mapInArrow(task, "i bigint, r binary").collect()
+    return [PartManifest.from_json(json.loads(text)) for row in rows for text in unwrap(row.r)]
+
+
+def check_columns(names: list[str], schema: TableSchema) -> None:
+    """Refuse columns that the table does not take: unknown, doubled, or computed ones."""
+    known = {column.name for column in insert_columns(schema)}
+    if len(set(names)) != len(names):
+        raise error("DUPLICATE_COLUMN", f"Columns {', '.join(names)} name one twice")
+    for name in names:
+        if name not in known:
+            failure = unknown_column(name, sorted(known))
+            assert isinstance(failure, MergelakeError)
+            raise failure

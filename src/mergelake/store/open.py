@@ -1,0 +1,84 @@
+"""`open_store`: from a URL to a `Store`. The only place of this room that reads the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from urllib.parse import unquote, urlsplit
+
+from mergelake.core.errors import InvalidInputError
+from mergelake.store.bucket import BucketStore
+from mergelake.store.buckets import SCHEMES, bucket_options, make_clients
+from mergelake.store.directory import GAP_BYTES as DIRECTORY_GAP
+from mergelake.store.directory import DirectoryStore
+from mergelake.store.memory import MemoryStore
+from mergelake.store.protocol import Store
+from mergelake.store.spec import StoreSpec
+
+
+def open_store(url: str, options: Mapping[str, str] | None = None) -> Store:
+    """The store at `url`: a directory, `file:///dir`, `memory://name`, `s3://bucket/prefix`, `gs://…`, `az://…`.
+
+    Nothing is read or written. Options of every store: `coalesce_gap` (bytes). Of a directory: `sync`
+    ("false" trades durability against a power cut for speed). Of a bucket: `access_key_id`,
+    `secret_access_key`, `session_token`, `endpoint`, `region`, `skip_signature`, `allow_http`, `timeout_s`,
+    `connect_timeout_s`, `max_retries`, `chunk_size` (bytes of an upload part) and obstore's others; what is
+    not given is taken from `AWS_*` or `S3_ENDPOINT` (`GOOGLE_*`, `AZURE_*`).
+
+    Raises `InvalidInputError` for an unknown scheme or option, and for a bucket without credentials.
+    """
+    given = {name: str(value) for name, value in (options or {}).items()}
+    scheme, marker, _ = url.partition("://")
+    if not url:
+        raise InvalidInputError("the URL of a store is empty", name="BAD_ARGUMENTS")
+    if not marker:
+        return _directory(url, given)
+    parts = urlsplit(url)
+    if scheme == "file":
+        return _directory(unquote(parts.path), given)
+    if scheme == "memory":
+        _only(url, given, "coalesce_gap")
+        return MemoryStore(parts.netloc, parts.path, gap=_bytes(given, "coalesce_gap", DIRECTORY_GAP))
+    if scheme in SCHEMES:
+        return _bucket(SCHEMES[scheme], parts.netloc, parts.path.strip("/"), given)
+    raise InvalidInputError(
+        f"'{scheme}://' is not a kind of store",
+        name="BAD_ARGUMENTS",
+        hint="Use a directory, or a URL that starts with file, memory, s3, gs or az",
+    )
+
+
+def _directory(path: str, given: dict[str, str]) -> DirectoryStore:
+    _only(path, given, "coalesce_gap", "sync")
+    sync = given.get("sync", "true").lower() != "false"
+    return DirectoryStore(path, gap=_bytes(given, "coalesce_gap", DIRECTORY_GAP), sync=sync)
+
+
+def _bucket(scheme: str, bucket: str, prefix: str, given: dict[str, str]) -> BucketStore:
+    options = bucket_options(scheme, given, os.environ)
+    url = f"{scheme}://{bucket}/{prefix}".rstrip("/")
+    sizes = {
+        "retries": _bytes(options, "max_retries", 6),
+        "gap": _bytes(options, "coalesce_gap", 1 << 20),
+        "chunk_size": _bytes(options, "chunk_size", 8 << 20),
+    }
+    if scheme == "s3" and sizes["chunk_size"] < 5 << 20:
+        raise InvalidInputError("chunk_size must be 5 MiB at least: S3 takes no smaller parts", name="BAD_ARGUMENTS")
+    return BucketStore(StoreSpec.of(url, options), make_clients(scheme, bucket, prefix, options), **sizes)
+
+
+def _bytes(options: Mapping[str, str], name: str, default: int) -> int:
+    text = options.get(name, str(default))
+    if not text.isdecimal():
+        raise InvalidInputError(f"option {name} is '{text}', not a whole number", name="BAD_ARGUMENTS")
+    return int(text)
+
+
+def _only(url: str, given: Mapping[str, str], *known: str) -> None:
+    unknown = sorted(given.keys() - set(known))
+    if unknown:
+        raise InvalidInputError(
+            f"{url} has no option {', '.join(unknown)}",
+            name="UNKNOWN_SETTING",
+            hint=f"Its options: {', '.join(known)}",
+        )

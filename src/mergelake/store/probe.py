@@ -1,0 +1,55 @@
+"""The probe: does the store's create-if-absent tell the truth? Asked once, when a warehouse is made or first opened.
+
+All safety of the log rests on `create` having one winner. Some S3 look-alikes ignore `If-None-Match` and
+overwrite. The probe creates one object twice: the first must win, the second must lose, and the bytes must
+be the first ones. It cannot show a race that only shows under load, but it catches every store that never
+heard of the condition.
+"""
+
+from __future__ import annotations
+
+from mergelake.core.errors import InvalidInputError, MergelakeError, UnavailableError
+from mergelake.core.ids import IdSource
+from mergelake.store.protocol import Lost, Store, Stored, Unknown
+
+PROBE_DIRECTORY = "_catalog/_probe"
+
+
+def probe_create_if_absent(store: Store, ids: IdSource) -> None:
+    """Return if the store's `create` is exclusive; costs four requests and leaves nothing behind.
+
+    Raises `InvalidInputError` (SUPPORT_IS_DISABLED) for a store that lies, `UnavailableError` for one that
+    gives no clear answer, and what the store raises for missing credentials or a missing bucket.
+    """
+    key = f"{PROBE_DIRECTORY}/{ids.new_id()}"
+    first, second = b"first", b"second"
+    try:
+        outcomes = store.create(key, first), store.create(key, second)
+        if isinstance(outcomes[0], Unknown) or isinstance(outcomes[1], Unknown):
+            reason = next(outcome.reason for outcome in outcomes if isinstance(outcome, Unknown))
+            raise UnavailableError(
+                f"{store.url} gave no clear answer to a conditional put: {reason}",
+                name="NETWORK_ERROR",
+                hint="Try again when the store is well",
+            )
+        found = store.get(key)
+        if outcomes != (Stored(), Lost()) or found != first:
+            raise _liar(store.url, "a second put to the same key was accepted" if found == second else "a put was lost")
+    finally:
+        _clean(store, key)
+
+
+def _clean(store: Store, key: str) -> None:
+    try:
+        store.delete([key])
+    except MergelakeError:
+        return  # the probe's own answer or error matters more than a stray object
+
+
+def _liar(url: str, what: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{url} has no reliable create-if-absent: {what}",
+        name="SUPPORT_IS_DISABLED",
+        hint="Commits would overwrite each other there. Use a store that honours `If-None-Match: *` on PUT (Amazon S3, "
+        "Google Cloud Storage, Azure, Ceph radosgw, MinIO), or a local directory",
+    )

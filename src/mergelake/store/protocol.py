@@ -1,0 +1,140 @@
+"""What the engine asks of an object store, and the three outcomes of a conditional put."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Protocol, TypeAlias
+
+from mergelake.store.spec import StoreSpec
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+"""Bytes as they go in and out: whatever `len`, slicing, `np.frombuffer` and `pa.py_buffer` take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The object did not exist and now holds our bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The object existed already; nothing was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """The reply was lost: the object may or may not hold our bytes. Go and look."""
+
+    reason: str = ""
+
+
+PutOutcome: TypeAlias = Stored | Lost | Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectMeta:
+    """One listed object."""
+
+    key: str
+    size: int
+    modified_ms: int
+    e_tag: str = ""
+
+
+@dataclass(slots=True)
+class Counters:
+    """Requests and bytes by kind since the store was opened; subtract two to measure what lies between."""
+
+    put: int = 0
+    """Writes of any sort; a multipart upload counts its parts and the two requests around them."""
+    get: int = 0
+    """Whole reads and coalesced range reads."""
+    list: int = 0
+    """Pages of listings (1000 keys each)."""
+    head: int = 0
+    delete: int = 0
+    """Delete requests; one takes up to 1000 keys."""
+    retries: int = 0
+    """Requests repeated after a failure, included in the counts above."""
+    bytes_put: int = 0
+    bytes_get: int = 0
+    details: dict[str, int] = field(default_factory=dict)
+    """Requests by kind and class of key, such as `put _log` or `get data`; for people, not for decisions."""
+
+    def __sub__(self, earlier: Counters) -> Counters:
+        """What happened since `earlier`, an older value of the same store's counters."""
+        numbers = {f.name: getattr(self, f.name) - getattr(earlier, f.name) for f in fields(self) if f.name != "details"}
+        details = {k: n - earlier.details.get(k, 0) for k, n in self.details.items() if n != earlier.details.get(k, 0)}
+        return Counters(**numbers, details=details)
+
+    @property
+    def requests(self) -> int:
+        """Requests of every kind."""
+        return self.put + self.get + self.list + self.head + self.delete
+
+
+class Store(Protocol):
+    """A flat namespace of immutable objects under one URL. Keys are relative, `/`-separated.
+
+    One instance is safe for many threads. Errors: a missing object raises `NotFoundError`; a store that
+    does not answer `UnavailableError` (reads and plain puts were retried by then); bad credentials, a
+    missing bucket or an impossible key `InvalidInputError`.
+    """
+
+    @property
+    def url(self) -> str:
+        """The URL it was opened with, without secrets; a plain absolute path for a directory."""
+        ...
+
+    @property
+    def spec(self) -> StoreSpec:
+        """How to open the same store in another process; picklable, holds the credentials."""
+        ...
+
+    @property
+    def counters(self) -> Counters:
+        """Requests and bytes so far: a value of its own, which does not move."""
+        ...
+
+    def get(self, key: str) -> bytes:
+        """The whole object."""
+        ...
+
+    def get_range(self, key: str, start: int, length: int) -> Buffer:
+        """Exactly `length` bytes from `start`; `CorruptDataError` if the object is shorter."""
+        ...
+
+    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
+        """One result for each (start, length); ranges closer than the coalescing gap share a request."""
+        ...
+
+    def put(self, key: str, data: Buffer) -> None:
+        """Write (or overwrite) a small object by one request. Readers see the old bytes or the new."""
+        ...
+
+    def put_large(self, key: str, chunks: Iterable[Buffer]) -> int:
+        """Write an object from a stream by multipart upload; a chunk that fails is sent again alone.
+
+        Returns the size in bytes. Nothing is visible under `key` until all of it is; if `chunks` raises,
+        nothing ever is.
+        """
+        ...
+
+    def create(self, key: str, data: Buffer) -> PutOutcome:
+        """Write the object only if the key is free. Never retried behind the caller's back."""
+        ...
+
+    def head(self, key: str) -> ObjectMeta:
+        """Size and time of one object."""
+        ...
+
+    def list(self, prefix: str, after: str = "") -> Iterator[ObjectMeta]:
+        """Objects below the directory `prefix` (whole path segments; "" for all), in order of key,
+        those greater than the key `after` only.
+        """
+        ...
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete objects; a missing one is no error."""
+        ...

@@ -1,0 +1,126 @@
+"""From a stream of batches to blocks: cut to size, then completed with the columns that were not given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from mergelake.core.arrow import storage_type
+from mergelake.core.errors import error
+from mergelake.core.schema import Column, TableSchema, unknown_column
+from mergelake.core.settings import TableSettings
+from mergelake.expr import compile_expression
+from mergelake.format.defaults import default_array
+from mergelake.table.keys import Block, whole_column
+
+
+def cut_blocks(batches: Iterable[Block], rows_max: int, bytes_max: int) -> Iterator[pa.Table]:
+    """The same rows in the same order, in blocks of up to `rows_max` rows and about `bytes_max` bytes.
+
+    Small batches are gathered, large ones cut; a block without rows never comes out. Zero is no limit.
+    """
+    rows_max = rows_max or 1 << 62
+    bytes_max = bytes_max or 1 << 62
+    held: list[pa.Table] = []
+    held_rows = held_bytes = 0
+    for batch in batches:
+        table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
+        while table.num_rows:
+            row_bytes = max(table.nbytes / table.num_rows, 1.0)
+            room = min(rows_max - held_rows, max(int((bytes_max - held_bytes) / row_bytes), 0 if held else 1))
+            piece = table.slice(0, room)
+            if piece.num_rows:
+                held.append(piece)
+                held_rows += piece.num_rows
+                held_bytes += int(piece.num_rows * row_bytes)
+            table = table.slice(room)
+            if table.num_rows:
+                yield pa.concat_tables(held)
+                held, held_rows, held_bytes = [], 0, 0
+    if held:
+        yield pa.concat_tables(held)
+
+
+@dataclass(frozen=True, slots=True)
+class _Computed:
+    column: Column
+    evaluate: Callable[[Block], pa.Array]
+
+
+class BlockCompleter:
+    """Adds the stored columns that a block lacks: DEFAULT and MATERIALIZED expressions, else the type's default."""
+
+    def __init__(self, schema: TableSchema, given: Iterable[str]) -> None:
+        """`given`: names of the columns that every block has. Raises for columns that cannot be given."""
+        names = list(given)
+        check_given(schema, names)
+        self._schema = schema
+        self._given = names
+        self._computed = [_Computed(column, _default_of(column, schema)) for column in _in_order(schema, names)]
+
+    def complete(self, block: Block) -> pa.Table:
+        """All stored columns of the table, each in one chunk, in the storage form and in the schema's order."""
+        table = pa.table({name: whole_column(block, name) for name in self._given})
+        for missing in self._computed:
+            array = missing.evaluate(table) if self._given else default_array(missing.column.type, block.num_rows)
+            table = table.append_column(missing.column.name, array)
+        for column in self._schema.stored:
+            check_storage(column, table.column(column.name))
+        return table.select([column.name for column in self._schema.stored])
+
+
+def check_given(schema: TableSchema, names: list[str]) -> None:
+    """Whether an insert may name these columns."""
+    known = {column.name: column for column in schema.columns}
+    for name in names:
+        if name not in known:
+            raise unknown_column(name, list(known))
+        kind = known[name].default_kind
+        if kind in ("MATERIALIZED", "ALIAS"):
+            raise error("ILLEGAL_COLUMN", f"Cannot insert column {name}, because it is a {kind} column", "Leave it out")
+    if not names:
+        raise error("EMPTY_LIST_OF_COLUMNS_PASSED", "The data has no columns", "Give at least one column of the table")
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise error("DUPLICATE_COLUMN", f"Column {twice} is given twice")
+
+
+def check_storage(column: Column, data: pa.Array | pa.ChunkedArray) -> None:
+    """Whether an array is in the storage form of its column."""
+    wanted = storage_type(column.type)
+    if not data.type.equals(wanted):
+        raise error("TYPE_MISMATCH", f"Column {column.name} of type {column.type} wants {wanted}, got {data.type}")
+
+
+def block_limits(settings: TableSettings) -> tuple[int, int]:
+    """Rows and bytes of one block of an insert."""
+    return settings.integer("max_insert_block_size"), settings.integer("max_insert_block_bytes")
+
+
+def _in_order(schema: TableSchema, given: list[str]) -> list[Column]:
+    """Missing columns, each after those that its expression reads. ALIAS columns are not stored."""
+    missing = {c.name: c for c in schema.columns if c.name not in given and c.default_kind != "ALIAS"}
+    reads: dict[str, set[str]] = {}
+    for name, column in missing.items():
+        used = compile_expression(column.default, schema.types).columns if column.default else ()
+        reads[name] = set(used) & set(missing) - {name}
+    out: list[Column] = []
+    while missing:
+        ready = [name for name in missing if not reads[name] & set(missing)]
+        if not ready:
+            raise error("BAD_ARGUMENTS", f"The defaults of columns {', '.join(missing)} refer to each other")
+        out += [missing.pop(name) for name in ready]
+    return out
+
+
+def _default_of(column: Column, schema: TableSchema) -> Callable[[Block], pa.Array]:
+    if not column.default:
+        return lambda block: default_array(column.type, block.num_rows)
+    compiled = compile_expression(f"CAST({column.default}, '{_escaped(str(column.type))}')", schema.types)
+    return compiled.evaluate
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "\\'")

@@ -1,0 +1,289 @@
+"""Rows -> parts -> one log entry.
+
+1. `write_blocks` cuts the rows into blocks and each block by partition, sorts, and writes one part for each
+   block and partition. It commits nothing: Spark tasks call it too and send the manifests home.
+2. `commit_parts` appends one entry with all parts of the insert. Readers see all of them or none.
+
+A small insert into an open table costs two PUTs, no GET and no LIST. What fails before the commit deletes
+the objects that it wrote; what fails so that nobody knows whether it was committed deletes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from mergelake.core.clock import Clock
+from mergelake.core.errors import ConflictError, InvalidInputError, MergelakeError, error
+from mergelake.core.ids import IdSource
+from mergelake.core.manifest import PartManifest
+from mergelake.core.schema import TableSchema
+from mergelake.core.settings import TableSettings
+from mergelake.format.partition import WHOLE_TABLE, Partition, partition_keys
+from mergelake.log.operations import AddParts, LogOp
+from mergelake.log.state import State
+from mergelake.parts.writer import write_part
+from mergelake.store.protocol import Store
+from mergelake.table.blocks import BlockCompleter, block_limits, cut_blocks
+from mergelake.table.handle import TableHandle
+from mergelake.table.keys import Block, TableKeys, table_keys
+from mergelake.table.sorting import sort_order
+
+Collapse = Callable[[pa.Table, TableSchema], pa.Table]
+"""The engine's merge of a sorted run of rows, for `optimize_on_insert`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What an insert did."""
+
+    version: int
+    """The table's version with the insert in it."""
+    rows: int
+    """Rows added; 0 for a duplicate."""
+    parts: tuple[str, ...]
+    """ClickHouse names of the new parts."""
+    bytes: int
+    """Bytes on disk of the new parts."""
+    duplicate: bool = False
+    """An insert with the same token (or rows) was there already: success, nothing added."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """The rows of one part: complete, sorted, of one partition."""
+
+    block: pa.Table
+    partition: Partition
+    level: int
+
+
+def write_blocks(
+    store: Store,
+    directory: str,
+    schema: TableSchema,
+    blocks: Iterable[Block],
+    *,
+    ids: IdSource,
+    clock: Clock,
+    threads: int = 1,
+    collapse: Collapse | None = None,
+) -> list[PartManifest]:
+    """Write rows as parts of the table in `directory`, without committing them.
+
+    `blocks` are batches of storage-form columns, all with the same columns, any number of rows; columns that
+    are missing get their defaults. `threads` write columns and parts at the same time. `collapse` is applied
+    to each sorted piece where the table's `optimize_on_insert` is on, and its result has level 1.
+
+    Raises TOO_MANY_PARTS for a block with too many partitions, and what completing a block raises, after
+    deleting what had been written.
+    """
+    writer = _BlockWriter(store, directory, schema, ids, clock, threads, collapse)
+    written: list[PartManifest] = []
+    try:
+        for block in cut_blocks(blocks, *block_limits(writer.settings)):
+            written += writer.write(block)
+    except BaseException:
+        discard_parts(store, directory, written)
+        raise
+    return written
+
+
+class _BlockWriter:
+    def __init__(
+        self,
+        store: Store,
+        directory: str,
+        schema: TableSchema,
+        ids: IdSource,
+        clock: Clock,
+        threads: int,
+        collapse: Collapse | None,
+    ) -> None:
+        self._store, self._directory, self._schema = store, directory, schema
+        self._ids, self._clock, self._threads = ids, clock, threads
+        self.settings = TableSettings(schema.settings)
+        self._keys = table_keys(schema)
+        self._collapse = collapse if self.settings.integer("optimize_on_insert") else None
+        self._completer: BlockCompleter | None = None
+
+    def write(self, block: pa.Table) -> list[PartManifest]:
+        """One part for each partition of the block."""
+        if self._completer is None:
+            self._completer = BlockCompleter(self._schema, block.column_names)
+        pieces = list(self._pieces(self._completer.complete(block)))
+        if self._threads > 1 and len(pieces) > 1:
+            return self._write_together(pieces)
+        written: list[PartManifest] = []
+        try:
+            for piece in pieces:
+                written.append(self._write_piece(piece, self._threads))
+        except BaseException:
+            discard_parts(self._store, self._directory, written)
+            raise
+        return written
+
+    def _write_together(self, pieces: list[_Piece]) -> list[PartManifest]:
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="mergelake-part") as pool:
+            futures = [pool.submit(self._write_piece, piece, 1) for piece in pieces]
+        failed = next((future.exception() for future in futures if future.exception()), None)
+        if failed is not None:
+            done = [future.result() for future in futures if not future.exception()]
+            discard_parts(self._store, self._directory, done)
+            raise failed
+        return [future.result() for future in futures]
+
+    def _pieces(self, block: pa.Table) -> Iterator[_Piece]:
+        for rows, partition in _by_partition(block, self._keys, self.settings):
+            piece = block if rows is None else block.take(pa.array(rows))
+            columns = [key.evaluate(piece) for key in self._keys.sorting]
+            order = sort_order(columns, [key.type for key in self._keys.sorting], self._keys.descending)
+            if order is not None:
+                piece = piece.take(pa.array(order))
+            level = 0
+            if self._collapse is not None:
+                piece, level = self._collapse(piece, self._schema), 1
+            if piece.num_rows:  # an insert that collapses to nothing writes no part
+                yield _Piece(piece, partition, level)
+
+    def _write_piece(self, piece: _Piece, threads: int) -> PartManifest:
+        primary = self._keys.sorting[: self._keys.primary_length]
+        return write_part(
+            self._store,
+            self._directory,
+            self._schema,
+            piece.block,
+            key_columns=[key.evaluate(piece.block) for key in primary],
+            key_types=[key.type for key in primary],
+            ids=self._ids,
+            clock=self._clock,
+            settings=self.settings,
+            partition=piece.partition,
+            partition_columns=self._keys.partition_columns,
+            level=piece.level,
+            threads=threads,
+        )
+
+
+def _by_partition(
+    block: pa.Table, keys: TableKeys, settings: TableSettings
+) -> Iterator[tuple[np.ndarray[tuple[int], np.dtype[np.int64]] | None, Partition]]:
+    """Row numbers of each partition, ascending, partitions by first appearance; None is all rows."""
+    if not keys.partition:
+        yield None, WHOLE_TABLE
+        return
+    codes, partitions = partition_keys([key.evaluate(block) for key in keys.partition], [k.type for k in keys.partition])
+    limit = settings.integer("max_partitions_per_insert_block")
+    if limit and len(partitions) > limit:
+        raise error(
+            "TOO_MANY_PARTS",
+            f"Too many partitions for a single INSERT block ({len(partitions)} partitions, limit is {limit})",
+            "Partition by something coarser, or raise max_partitions_per_insert_block",
+        )
+    if len(partitions) == 1:
+        yield None, partitions[0]
+        return
+    by_code = np.argsort(codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes, minlength=len(partitions)))
+    for partition, rows in zip(partitions, np.split(by_code, ends[:-1]), strict=True):
+        yield rows, partition
+
+
+def discard_parts(store: Store, directory: str, manifests: Iterable[PartManifest]) -> None:
+    """Delete the objects of parts that were never committed (and of nothing else: ids are never reused)."""
+    keys = {
+        f"{directory}/{extent.key}"
+        for manifest in manifests
+        for file in manifest.file_table().values()
+        for extent in file.extents
+        if extent.key.startswith(f"{manifest.id}/")
+    }
+    if not keys:
+        return
+    try:
+        store.delete(sorted(keys))
+    except MergelakeError:
+        return  # unreferenced objects are swept later; the error that led here matters more
+
+
+def commit_parts(
+    handle: TableHandle, manifests: Sequence[PartManifest], dedup_token: str | None = None, dedup_hash: str = ""
+) -> Commit:
+    """Append one entry with all these parts; a repetition of a remembered insert adds nothing.
+
+    `dedup_token` names the insert: a second commit with it is a duplicate, whatever its rows. `dedup_hash` is
+    the hash of the rows, for tables with a `non_replicated_deduplication_window`. The objects of a duplicate,
+    and of parts that were refused, are deleted; if the outcome is not known they stay.
+    """
+    token = dedup_token or ""
+    if not manifests and not token:
+        return Commit(handle.log.state.version, 0, (), 0)
+
+    def build(state: State) -> Sequence[LogOp]:
+        if remembered(state, token, dedup_hash) is not None:
+            return ()
+        return (AddParts(tuple(manifests), token, dedup_hash),)
+
+    try:
+        committed = handle.log.commit(build)
+    except (InvalidInputError, ConflictError, KeyError):
+        discard_parts(handle.store, handle.directory, manifests)
+        raise
+    if committed.entry is None:
+        discard_parts(handle.store, handle.directory, manifests)
+        return duplicate_of(committed.state, token, dedup_hash)
+    ids = {manifest.id for manifest in manifests}
+    partitions = dict.fromkeys(manifest.partition_id for manifest in manifests)
+    tails = [part for p in partitions for part in committed.state.partitions[p][-len(manifests) :]]
+    new = sorted((part for part in tails if part.manifest.id in ids), key=lambda part: part.info.min_block)
+    return Commit(
+        committed.version,
+        sum(manifest.rows for manifest in manifests),
+        tuple(part.name for part in new),
+        sum(manifest.bytes_on_disk for manifest in manifests),
+    )
+
+
+def remembered(state: State, dedup_token: str, dedup_hash: str) -> int | None:
+    """The version that holds this insert already; None if it is new."""
+    insert = state.tokens.get(dedup_token) if dedup_token else state.hashes.get(dedup_hash)
+    return insert.version if insert else None
+
+
+def duplicate_of(state: State, dedup_token: str, dedup_hash: str) -> Commit:
+    """The answer to an insert that is there already."""
+    return Commit(remembered(state, dedup_token, dedup_hash) or state.version, 0, (), 0, duplicate=True)
+
+
+def throttle(handle: TableHandle) -> None:
+    """Slow down, or refuse, an insert into a table with too many active parts in a partition.
+
+    Looks at the store again only when the state known here is over the limit.
+    Raises TOO_MANY_PARTS at `parts_to_throw_insert`.
+
+    Source: ClickHouse, `MergeTreeData::delayInsertOrThrowIfNeeded`.
+    """
+    settings = handle.settings
+    slow, refuse = settings.integer("parts_to_delay_insert"), settings.integer("parts_to_throw_insert")
+    limit = min((n for n in (slow, refuse) if n), default=0)
+    if not limit or _most_parts(handle.log.state) < limit:
+        return
+    parts = _most_parts(handle.refresh())
+    if refuse and parts >= refuse:
+        raise error(
+            "TOO_MANY_PARTS",
+            f"Too many parts ({parts}) in a partition: merges are processing significantly slower than inserts",
+            "Run OPTIMIZE TABLE or a node with the role merge, insert larger batches, or raise parts_to_throw_insert",
+        )
+    if slow and parts >= slow:
+        span = max(refuse - slow, 1)
+        share = min((parts - slow + 1) / span, 1.0)
+        handle.clock.sleep_s(max(0.01, settings.number("max_delay_to_insert") * share))
+
+
+def _most_parts(state: State) -> int:
+    return max(map(len, state.partitions.values()), default=0)

@@ -1,0 +1,90 @@
+"""Partition and sorting keys: expressions over a table's columns, computed for whole blocks.
+
+A key that is a plain column costs nothing: its array is taken as it lies in the block.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from mergelake.core.schema import TableSchema
+from mergelake.core.text import unescape
+from mergelake.core.types import DataType
+from mergelake.expr import compile_expression
+
+Block = pa.Table | pa.RecordBatch
+"""Columns in the storage form, named as in the schema."""
+
+_QUOTED = re.compile(r'`(?:[^`\\]|\\.)*`|"(?:[^"\\]|\\.)*"')
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumn:
+    """One expression of a key, bound to the columns of its table."""
+
+    text: str
+    type: DataType
+    columns: tuple[str, ...]
+    """Columns that it reads."""
+    evaluate: Callable[[Block], pa.Array]
+    """Its values for a block, in the storage form."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableKeys:
+    """All keys of a table."""
+
+    partition: tuple[KeyColumn, ...]
+    sorting: tuple[KeyColumn, ...]
+    descending: tuple[bool, ...]
+    """A flag for each column of the sorting key."""
+    primary_length: int
+    """The primary key is the sorting key's first columns, this many."""
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        """Columns that the partition key reads, each once."""
+        return tuple(dict.fromkeys(name for key in self.partition for name in key.columns))
+
+
+def table_keys(schema: TableSchema) -> TableKeys:
+    """The keys of a table, bound once and then used for many blocks."""
+    return TableKeys(
+        tuple(bind_key(text, schema) for text in schema.partition_by),
+        tuple(bind_key(text, schema) for text in schema.order_by),
+        schema.order_desc or (False,) * len(schema.order_by),
+        len(schema.primary_key or schema.order_by),
+    )
+
+
+def bind_key(text: str, schema: TableSchema) -> KeyColumn:
+    """One key expression over the columns of `schema`; raises what the compiler raises."""
+    name = plain_column(text, schema.names)
+    if name is not None:
+        return KeyColumn(text, schema.column(name).type, (name,), lambda block: whole_column(block, name))
+    compiled = compile_expression(text, schema.types)
+    return KeyColumn(text, compiled.type, tuple(compiled.columns), compiled.evaluate)
+
+
+def plain_column(text: str, names: Sequence[str]) -> str | None:
+    """The column that `text` names, quoted or not; None for any other expression."""
+    bare = text.strip()
+    if _QUOTED.fullmatch(bare):
+        bare = unescape(bare)
+    return bare if bare in names else None
+
+
+def whole_column(block: Block, name: str) -> pa.Array:
+    """One column of a block as a single array."""
+    column = block.column(name)
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    if pa.types.is_dictionary(column.type):
+        column = column.unify_dictionaries()
+    return column.combine_chunks()

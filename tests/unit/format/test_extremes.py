@@ -1,0 +1,62 @@
+"""Minimum and maximum in ClickHouse's order."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from mergelake.core.arrow import storage_type
+from mergelake.core.errors import UnsupportedError
+from mergelake.core.types import parse_type
+from mergelake.format.extremes import extremes, merge_extremes
+from mergelake.format.values import encode_values
+
+
+def _bytes(value: object, text: str) -> bytes:
+    kind = parse_type(text)
+    return encode_values([pa.array([value], storage_type(kind))], [kind])
+
+
+def _le(value: int, width: int = 16) -> bytes:
+    return value.to_bytes(width, "little", signed=value < 0)
+
+
+CASES = [
+    ("Int32", [3, -5, 9], -5, 9),
+    ("String", [b"b", b"a\xff", b"ab"], b"a\xff" if b"a\xff" < b"ab" else b"ab", b"b"),
+    ("FixedString(2)", [b"zz", b"aa"], b"aa", b"zz"),
+    ("Float64", [2.0, float("nan"), -1.0], -1.0, 2.0),
+    ("Nullable(Int8)", [3, None, 1], 1, None),
+    ("Nullable(Int8)", [None, None], None, None),
+    ("Nullable(Int8)", [3, 4], 3, 4),
+    ("LowCardinality(String)", [b"q", b"p"], b"p", b"q"),
+    ("LowCardinality(Nullable(String))", [b"q", None], b"q", None),
+    ("Int128", [_le(-1), _le(1 << 100), _le(5)], _le(-1), _le(1 << 100)),
+    ("UInt128", [_le(255), _le(256), _le(5)], _le(5), _le(256)),
+    ("Decimal(38, 2)", [_le(-300), _le(2)], _le(-300), _le(2)),
+    ("UUID", [bytes(8) + _le(9, 8), _le(9, 8) + bytes(8)], _le(9, 8) + bytes(8), bytes(8) + _le(9, 8)),
+    ("IPv6", [b"\0" * 15 + b"\2", b"\1" + b"\0" * 15], b"\0" * 15 + b"\2", b"\1" + b"\0" * 15),
+]
+
+
+@pytest.mark.parametrize(("text", "values", "low", "high"), CASES, ids=lambda value: str(value)[:24])
+def test_extremes_follow_clickhouses_order(text: str, values: list[object], low: object, high: object) -> None:
+    kind = parse_type(text)
+    array = pa.array(values, storage_type(kind))
+    expected = (_bytes(low, text), _bytes(high, text))
+    assert extremes(array, kind) == expected
+    padded = pa.concat_arrays([array.slice(0, 1), array, array.slice(0, 1)]).slice(1, len(array))
+    assert extremes(padded, kind) == expected
+    assert merge_extremes([extremes(array.slice(i, 1), kind) for i in range(len(array))], kind) == expected
+
+
+def test_only_nan_is_its_own_extreme() -> None:
+    kind = parse_type("Float32")
+    low, high = extremes(pa.array([float("nan")] * 2, pa.float32()), kind)
+    assert low == high == _bytes(float("nan"), "Float32")
+
+
+def test_arrays_have_no_extremes_yet() -> None:
+    kind = parse_type("Array(UInt8)")
+    with pytest.raises(UnsupportedError):
+        extremes(pa.array([[1]], storage_type(kind)), kind)
