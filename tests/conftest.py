@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -125,6 +126,9 @@ def spark_cluster() -> Iterator[dict[str, str]]:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one Spark session of the run, `local[2]`."""
     pyspark_sql = pytest.importorskip("pyspark.sql", reason="the extra `spark` (pyspark) is not installed")
+    # The workers must be this interpreter, not the first python3 on the PATH.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     session = (
         pyspark_sql.SparkSession.builder.master("local[2]")
         .appName("mergelake-tests")

@@ -1,4 +1,4 @@
-"""`checksums.txt`, version 4: size and hash of every file of a part.
+r"""`checksums.txt`, version 4: size and hash of every file of a part.
 
 ::
 

@@ -76,7 +76,9 @@ def parse_codec(text: str) -> Codec:
     if name == "ZSTD":
         level = int(parameter or 1)
         if not 1 <= level <= 22:
-            raise error("ILLEGAL_CODEC_PARAMETER", f"ZSTD codec can't have level more than 22 and less than 1, got {level}")
+            raise error(
+                "ILLEGAL_CODEC_PARAMETER", f"ZSTD codec can't have level more than 22 and less than 1, got {level}"
+            )
         return Codec(ZSTD, level)
     words = {word.upper() for word in re.findall(r"[A-Za-z_][A-Za-z0-9_]*", inner)}
     if words and words <= {known.upper() for known in _KNOWN}:

@@ -49,7 +49,7 @@ def decode_range(source: Region, stop: int, *, inclusive: bool, lead: int, offse
     at = state.ctypes.data
     code = k.scan_run(source.address, source.size, stop, int(inclusive), at)
     if code:
-        raise _error(code, source, state, offset)
+        raise _first_bad(source, int(state[0]), offset) or _error(code, source, state, offset)
     size, before, total = int(state[0]), int(state[1]), int(state[2])
     if total > TOTAL_MAX:
         raise CorruptDataError("Frames claim too many bytes", name="CANNOT_DECOMPRESS", offset=offset)
@@ -77,6 +77,19 @@ def _decode_foreign(source: Region, plain: Region, state: NDArray[np.int64], off
     state[1] = filled + size
 
 
+def _first_bad(source: Region, end: int, offset: int) -> CorruptDataError | None:
+    """The error of the first frame before `end` with a wrong checksum: a size that lies leads the walk astray."""
+    start = 0
+    while start < end:
+        stop = start + 16 + int.from_bytes(source.part(start + 17, start + 21).tobytes(), "little")
+        found = city128(source.part(start + 16, stop).buffer())
+        if found != source.part(start, start + 16).tobytes():
+            state = np.array([start, 0, *np.frombuffer(found, np.int64)], np.int64)
+            return _error(k.BAD_CHECKSUM, source, state, offset)
+        start = stop
+    return None
+
+
 def _error(code: int, source: Region, state: NDArray[np.int64], offset: int) -> CorruptDataError:
     start = int(state[0])
     where = offset + start
@@ -97,8 +110,10 @@ def _error(code: int, source: Region, state: NDArray[np.int64], offset: int) -> 
     return CorruptDataError("A compressed frame has impossible sizes", name="CANNOT_DECOMPRESS", offset=where)
 
 
-def _encode(source: Region, begin: int, ends: NDArray[np.int64], codec: Codec) -> list[tuple[Region, NDArray[np.int64]]]:
-    """Frames [begin, ends[0]), [ends[0], ends[1]), … of `source`: pieces of bytes with the end of each frame in them."""
+def _encode(
+    source: Region, begin: int, ends: NDArray[np.int64], codec: Codec
+) -> list[tuple[Region, NDArray[np.int64]]]:
+    """Frames [begin, ends[0]), [ends[0], ends[1]), … of `source`: bytes, and where each frame ends in them."""
     count = len(ends)
     if not count:
         return []
@@ -146,7 +161,7 @@ class FrameWriter:
         return self._plain.size
 
     def append(self, data: Region, ends: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """Take granules: `ends` (i64, in `data`) and `rows` of each. Returns their marks, u64 of shape (granules, 3)."""
+        """Take granules, `ends` (in `data`) and `rows` of each. Returns their marks, u64 of shape (granules, 3)."""
         granules = len(ends)
         ends = np.ascontiguousarray(ends, np.int64)
         waiting = len(self._pending)
@@ -215,6 +230,4 @@ class FrameWriter:
 
     def digest(self) -> FileDigest:
         """Sizes and hashes of the file; call after `finish`."""
-        return FileDigest(
-            self._packed.size, self._packed.hexdigest(), self._plain.size, self._plain.hexdigest()
-        )
+        return FileDigest(self._packed.size, self._packed.hexdigest(), self._plain.size, self._plain.hexdigest())

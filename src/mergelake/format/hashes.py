@@ -54,9 +54,7 @@ class FileHash:
     def update(self, data: Bytes | Region) -> None:
         """Feed the next bytes of the stream."""
         source = region(data)
-        self._tail_size = file_hash_update(
-            self._state_at, self._tail_at, self._tail_size, source.address, source.size
-        )
+        self._tail_size = file_hash_update(self._state_at, self._tail_at, self._tail_size, source.address, source.size)
         self.size += source.size
 
     def hexdigest(self) -> str:

@@ -12,7 +12,7 @@ the GIL.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from llvmlite import ir
 from numba import njit, types
@@ -26,41 +26,47 @@ def kernel(signature: str | None = None) -> Callable[[F], F]:
     """Compile a function without the GIL, cached on disk; eagerly for `signature`, else on first use."""
 
     def compile_it(function: F) -> F:
+        make: Any = njit
         arguments = (signature,) if signature else ()
         try:
-            compiled: F = njit(*arguments, cache=True, nogil=True)(function)
+            compiled = make(*arguments, cache=True, nogil=True)(function)
         except RuntimeError:  # numba found no place that it may write its cache to
-            compiled = njit(*arguments, nogil=True)(function)
-        return compiled
+            compiled = make(*arguments, nogil=True)(function)
+        return cast("F", compiled)
 
     return compile_it
 
 
 def inlined(function: F) -> F:
     """A small helper that is compiled into the kernels that call it."""
-    compiled: F = njit(inline="never", nogil=True)(function)
-    return compiled
+    compiled: Any = njit(inline="never", nogil=True)(function)
+    return cast("F", compiled)
+
+
+def _intrinsic(function: Callable[..., Any]) -> Any:
+    """A function that writes its own machine code; typed loosely, since kernels are."""
+    return intrinsic(function)
 
 
 def _pointer(builder: Any, address: Any, to: Any) -> Any:
     return builder.inttoptr(address, to.as_pointer())
 
 
-def _loader(bits: int) -> Any:
-    @intrinsic  # type: ignore[untyped-decorator]
+def _loader(bits: int, result: Any) -> Any:
+    @_intrinsic
     def load(typingctx: Any, address: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             kind = ir.IntType(bits)
             value = builder.load(_pointer(builder, args[0], kind), align=1)
             return value if bits == 64 else builder.zext(value, ir.IntType(64))
 
-        return types.uint64(types.int64), codegen
+        return result(types.int64), codegen
 
     return load
 
 
 def _storer(bits: int) -> Any:
-    @intrinsic  # type: ignore[untyped-decorator]
+    @_intrinsic
     def store(typingctx: Any, address: Any, value: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             kind = ir.IntType(bits)
@@ -75,13 +81,15 @@ def _storer(bits: int) -> Any:
     return store
 
 
-load8, load16, load32, load64 = _loader(8), _loader(16), _loader(32), _loader(64)
+load8, load32, load64 = (_loader(bits, types.uint64) for bits in (8, 32, 64))
 """`load*(address) -> uint64`: a little-endian unsigned integer at any alignment."""
+peek8, peek16, peek32, peek64 = (_loader(bits, types.int64) for bits in (8, 16, 32, 64))
+"""The same as int64, for counting; mixing the two kinds in numba gives floating point."""
 store8, store16, store32, store64 = _storer(8), _storer(16), _storer(32), _storer(64)
 """`store*(address, uint64)`: its low bits, at any alignment."""
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_intrinsic
 def copy16(typingctx: Any, target: Any, source: Any) -> Any:
     """`copy16(target, source)`: exactly 16 bytes as one vector."""
 
@@ -94,13 +102,13 @@ def copy16(typingctx: Any, target: Any, source: Any) -> Any:
     return types.void(types.int64, types.int64), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_intrinsic
 def copy(typingctx: Any, target: Any, source: Any, count: Any) -> Any:
     """`copy(target, source, count)`: memcpy."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         byte = ir.IntType(8)
-        cgutils.raw_memcpy(
+        cgutils.raw_memcpy(  # type: ignore[no-untyped-call]
             builder, _pointer(builder, args[0], byte), _pointer(builder, args[1], byte), args[2], 1, align=1
         )
         return context.get_dummy_value()
@@ -108,7 +116,7 @@ def copy(typingctx: Any, target: Any, source: Any, count: Any) -> Any:
     return types.void(types.int64, types.int64, types.int64), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_intrinsic
 def call_decompress(typingctx: Any, function: Any, source: Any, target: Any, size: Any, capacity: Any) -> Any:
     """Call `int LZ4_decompress_safe(src, dst, size, capacity)` at an address."""
 
@@ -131,7 +139,7 @@ def call_decompress(typingctx: Any, function: Any, source: Any, target: Any, siz
     return i8(i8, i8, i8, i8, i8), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_intrinsic
 def call_compress(typingctx: Any, function: Any, source: Any, target: Any, size: Any, capacity: Any) -> Any:
     """Call `int LZ4_compress_fast(src, dst, size, capacity, 1)` at an address."""
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from mergelake.format.jit import (
     copy,
     inlined,
     kernel,
-    load8,
-    load16,
-    load32,
     load64,
+    peek8,
+    peek16,
+    peek32,
+    peek64,
     store8,
     store16,
     store32,
@@ -19,14 +22,15 @@ from mergelake.format.kernels_hash import city
 
 
 @inlined
-def _equal(a, b, size):  # type: ignore[no-untyped-def]
+def _equal(a: int, b: int, size: int) -> bool:
+    """Whether `size` bytes at two addresses are the same."""
     at = 0
     while at + 8 <= size:
         if load64(a + at) != load64(b + at):
             return False
         at += 8
     while at < size:
-        if load8(a + at) != load8(b + at):
+        if peek8(a + at) != peek8(b + at):
             return False
         at += 1
     return True
@@ -36,15 +40,17 @@ def _equal(a, b, size):  # type: ignore[no-untyped-def]
 def place_keys(offsets: int, data: int, first: int, end: int, slots: int, mask: int) -> None:
     """Put keys [first, end) into an empty table of mask + 1 slots (i32, -1 is free)."""
     for key in range(first, end):
-        start = int(load64(offsets + 8 * key))
-        size = int(load64(offsets + 8 * key + 8)) - start
-        slot = int(city(data + start, size)[0]) & mask
-        while load32(slots + 4 * slot) != 0xFFFFFFFF:
+        start = peek64(offsets + 8 * key)
+        size = peek64(offsets + 8 * key + 8) - start
+        slot = np.int64(city(data + start, size)[0] & np.uint64(mask))
+        while peek32(slots + 4 * slot) != 0xFFFFFFFF:
             slot = (slot + 1) & mask
         store32(slots + 4 * slot, key)
 
 
-@kernel("int64(int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64)")
+@kernel(
+    "int64(int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64)"
+)
 def number_rows(
     indexes: int,
     rows: int,
@@ -64,37 +70,37 @@ def number_rows(
 ) -> int:
     """The id of each row's key, new keys added to the table in order of appearance.
 
-    `indexes`: i32 into `entries` dictionary entries, whose bytes are key_data[key_offsets[i]:key_offsets[i + 1]] (i32);
-    a NULL row (`valid` bitmap, 0 if none) gets `null_id`. `known`: i32 per entry, its id or -1. The table is `offsets`
+    `indexes`: i32 into `entries` dictionary entries, whose bytes are key_data[key_offsets[i]:key_offsets[i + 1]] (i32).
+    A NULL row (`valid` bitmap, 0 if none) gets `null_id`. `known`: i32 per entry, its id or -1. The table is `offsets`
     (i64), `data`, `slots`, with `count` keys and room for all that may come. Writes i32 to `out`; returns the new
     count, or -1 for an index out of range.
     """
     for row in range(rows):
         if valid:
             bit = valid_at + row
-            if (int(load8(valid + (bit >> 3))) >> (bit & 7)) & 1 == 0:
+            if (peek8(valid + (bit >> 3)) >> (bit & 7)) & 1 == 0:
                 store32(out + 4 * row, null_id)
                 continue
-        entry = int(load32(indexes + 4 * row))
+        entry = peek32(indexes + 4 * row)
         if entry >= entries:
             return -1
-        found = int(load32(known + 4 * entry))
+        found = peek32(known + 4 * entry)
         if found == 0xFFFFFFFF:
-            key = key_data + int(load32(key_offsets + 4 * entry))
-            size = int(load32(key_offsets + 4 * entry + 4)) - int(load32(key_offsets + 4 * entry))
-            slot = int(city(key, size)[0]) & mask
+            key = key_data + peek32(key_offsets + 4 * entry)
+            size = peek32(key_offsets + 4 * entry + 4) - peek32(key_offsets + 4 * entry)
+            slot = np.int64(city(key, size)[0] & np.uint64(mask))
             while True:
-                found = int(load32(slots + 4 * slot))
+                found = peek32(slots + 4 * slot)
                 if found == 0xFFFFFFFF:
-                    start = int(load64(offsets + 8 * count))
+                    start = peek64(offsets + 8 * count)
                     copy(data + start, key, size)
                     store64(offsets + 8 * count + 8, start + size)
                     store32(slots + 4 * slot, count)
                     found = count
                     count += 1
                     break
-                start = int(load64(offsets + 8 * found))
-                if int(load64(offsets + 8 * found + 8)) - start == size and _equal(data + start, key, size):
+                start = peek64(offsets + 8 * found)
+                if peek64(offsets + 8 * found + 8) - start == size and _equal(data + start, key, size):
                     break
                 slot = (slot + 1) & mask
             store32(known + 4 * entry, found)
@@ -106,28 +112,28 @@ def number_rows(
 def pack_blocks(ids: int, bounds: int, granules: int, flags: int, first_flags: int, out: int, ends: int) -> int:
     """One index block a granule: u64 flags | width, u64 rows, the ids as u8, u16 or u32; none for zero rows.
 
-    `bounds`: i64 last row of each granule, exclusive. The first block gets `first_flags`. Writes to `out` and the end of
-    each granule to `ends`; returns the bytes written.
+    `bounds`: i64 last row of each granule, exclusive. The first block gets `first_flags`. Writes to `out` and where
+    each granule ends to `ends`; returns the bytes written.
     """
     position = 0
     row = 0
     head = first_flags
     for g in range(granules):
-        stop = int(load64(bounds + 8 * g))
+        stop = peek64(bounds + 8 * g)
         if stop > row:
             top = 0
             for i in range(row, stop):
-                top = max(top, int(load32(ids + 4 * i)))
+                top = max(top, peek32(ids + 4 * i))
             width = 0 if top < 256 else (1 if top < 65536 else 2)
             store64(out + position, head | width)
             store64(out + position + 8, stop - row)
             position += 16
             if width == 0:
                 for i in range(row, stop):
-                    store8(out + position + i - row, load32(ids + 4 * i))
+                    store8(out + position + i - row, peek32(ids + 4 * i))
             elif width == 1:
                 for i in range(row, stop):
-                    store16(out + position + 2 * (i - row), load32(ids + 4 * i))
+                    store16(out + position + 2 * (i - row), peek32(ids + 4 * i))
             else:
                 copy(out + position, ids + 4 * row, 4 * (stop - row))
             position += (stop - row) << width
@@ -139,7 +145,15 @@ def pack_blocks(ids: int, bounds: int, granules: int, flags: int, first_flags: i
 
 @kernel("int64(int64, int64, int64, int64, int64, int64, int64, int64, int64)")
 def unpack_ids(
-    source: int, rows: int, width: int, shared: int, shared_at: int, local: int, local_at: int, null_below: int, out: int
+    source: int,
+    rows: int,
+    width: int,
+    shared: int,
+    shared_at: int,
+    local: int,
+    local_at: int,
+    null_below: int,
+    out: int,
 ) -> int:
     """Indexes of one block (`rows` of 1 << `width` bytes) as i32 places in the gathered keys.
 
@@ -149,13 +163,13 @@ def unpack_ids(
     size = shared + local
     for row in range(rows):
         if width == 0:
-            index = int(load8(source + row))
+            index = peek8(source + row)
         elif width == 1:
-            index = int(load16(source + 2 * row))
+            index = peek16(source + 2 * row)
         elif width == 2:
-            index = int(load32(source + 4 * row))
+            index = peek32(source + 4 * row)
         else:
-            index = int(load64(source + 8 * row))
+            index = peek64(source + 8 * row)
         if index < 0 or index >= size:
             return -1
         if index < null_below:
@@ -182,11 +196,11 @@ def unpack_shared(
         store64(used, position)
         if size - position < 16:
             return -1
-        flags = int(load64(source + position))
+        flags = peek64(source + position)
         if flags & ~3 != 0x100:
             return row
         width = flags & 3
-        count = int(load64(source + position + 8))
+        count = peek64(source + position + 8)
         if count <= 0 or count > rows - row or count > (size - position - 16) >> width:
             return -1
         position += 16
@@ -195,22 +209,22 @@ def unpack_shared(
         top = 0
         if width == 0:
             for i in range(count):
-                index = int(load8(base + i))
+                index = peek8(base + i)
                 top = max(top, index)
                 store32(target + 4 * i, shared_at + index)
         elif width == 1:
             for i in range(count):
-                index = int(load16(base + 2 * i))
+                index = peek16(base + 2 * i)
                 top = max(top, index)
                 store32(target + 4 * i, shared_at + index)
         elif width == 2:
             for i in range(count):
-                index = int(load32(base + 4 * i))
+                index = peek32(base + 4 * i)
                 top = max(top, index)
                 store32(target + 4 * i, shared_at + index)
         else:
             for i in range(count):
-                index = int(load64(base + 8 * i))
+                index = peek64(base + 8 * i)
                 top = max(top, index) if index >= 0 else 1 << 62
                 store32(target + 4 * i, shared_at + index)
         if top >= shared:
@@ -218,7 +232,7 @@ def unpack_shared(
         if null_below:
             # The only NULL is key 0; its place would be shared_at.
             for i in range(count):
-                if load32(target + 4 * i) == shared_at:
+                if peek32(target + 4 * i) == shared_at:
                     store32(target + 4 * i, 0xFFFFFFFF)
         position += count << width
         row += count

@@ -11,9 +11,10 @@ from mergelake.format.jit import (
     call_decompress,
     copy,
     kernel,
-    load8,
-    load32,
     load64,
+    peek8,
+    peek32,
+    peek64,
     store8,
     store32,
     store64,
@@ -53,7 +54,7 @@ def cut(
             start = filled
         store64(at + 8 * g, count)
         store64(skip + 8 * g, filled - start)
-        end = pending + int(load64(ends + 8 * g))
+        end = pending + peek64(ends + 8 * g)
         while end - start > max_block:
             if count == room:
                 return -1
@@ -65,9 +66,7 @@ def cut(
 
 
 @kernel("int64(int64, int64, int64, int64, int64, int64, int64, int64)")
-def encode_run(
-    source: int, begin: int, ends: int, count: int, method: int, lz4: int, out: int, sizes: int
-) -> int:
+def encode_run(source: int, begin: int, ends: int, count: int, method: int, lz4: int, out: int, sizes: int) -> int:
     """Encode `count` frames: frame i is the plain bytes from the last end (first: `begin`) to `ends[i]` of `source`.
 
     `out` has room for every frame's LZ4 bound and header. Writes the end of each frame in `out` to `sizes`; returns the
@@ -75,7 +74,7 @@ def encode_run(
     """
     position = 0
     for i in range(count):
-        end = int(load64(ends + 8 * i))
+        end = peek64(ends + 8 * i)
         plain = end - begin
         payload = out + position + 25
         if method == 0x82:
@@ -114,9 +113,9 @@ def scan_run(source: int, size: int, stop: int, inclusive: int, state: int) -> i
         store64(state, position)
         if size - position < 25:
             return 2
-        method = load8(source + position + 16)
-        packed = int(load32(source + position + 17))
-        plain = int(load32(source + position + 21))
+        method = peek8(source + position + 16)
+        packed = peek32(source + position + 17)
+        plain = peek32(source + position + 21)
         if packed < 9 or plain > 1 << 30 or packed > (1 << 30) + (1 << 23):
             return 3
         # LZ4 grows at most 255-fold: a lying header cannot make us allocate more.
@@ -143,16 +142,16 @@ def decode_run(source: int, size: int, out: int, room: int, lz4: int, state: int
     Goes on to the end of the `size` bytes and keeps `state` at the frame in work; state[2:4] gets the checksum found
     when it is wrong. `lz4` is the address of LZ4_decompress_safe, 0 if there is none. Returns one of the results above.
     """
-    position = int(load64(state))
-    filled = int(load64(state + 8))
+    position = peek64(state)
+    filled = peek64(state + 8)
     while position < size:
         store64(state, position)
         store64(state + 8, filled)
         if size - position < 25:
             return 2
         frame = source + position
-        packed = int(load32(frame + 17))
-        plain = int(load32(frame + 21))
+        packed = peek32(frame + 17)
+        plain = peek32(frame + 21)
         if packed < 9 or packed > size - position - 16:
             return 2
         if plain > room - filled:
@@ -162,7 +161,7 @@ def decode_run(source: int, size: int, out: int, room: int, lz4: int, state: int
             store64(state + 16, first)
             store64(state + 24, second)
             return 4
-        method = load8(frame + 16)
+        method = peek8(frame + 16)
         if method == 0x82 and lz4 != 0:
             if call_decompress(lz4, frame + 25, out + filled, packed - 9, plain) != plain:
                 return 5

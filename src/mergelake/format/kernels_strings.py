@@ -6,11 +6,11 @@ have the room (buffers of `memory.allocate` do), else byte for byte.
 
 from __future__ import annotations
 
-from mergelake.format.jit import copy, copy16, inlined, kernel, load8, load32, load64, store8, store32, store64
+from mergelake.format.jit import copy, copy16, inlined, kernel, peek8, peek32, peek64, store8, store32, store64
 
 
 @inlined
-def _move(target, source, size, source_end):  # type: ignore[no-untyped-def]
+def _move(target: int, source: int, size: int, source_end: int) -> None:
     """Copy `size` bytes; may write up to 15 bytes more at `target`, never reads at or after `source_end`."""
     if size <= 64 and source + ((size + 15) & ~15) <= source_end:
         done = 0
@@ -37,21 +37,21 @@ def join_inline(
 ) -> int:
     """Write `rows` strings in inline form to `out` and, for each granule, where it ends to `ends`.
 
-    `offsets`: i32 (i64 if `wide`), rows + 1 of them, into the bytes [`data`, `data_end`); `valid`: address of a validity bitmap or 0
-    (NULL is written as the empty string), `valid_at` its first bit; `bounds`: i64 last row of each granule, exclusive.
+    `offsets`: i32 (i64 if `wide`), rows + 1 of them, into the bytes [`data`, `data_end`). `valid`: a validity bitmap or
+    0, `valid_at` its first bit; NULL is written as the empty string. `bounds`: end row of each granule, i64.
     `out` has room for the bytes, 5 bytes a row and 16 more. Returns the bytes written.
     """
     position = 0
     row = 0
-    start = int(load64(offsets)) if wide else int(load32(offsets))
+    start = peek64(offsets) if wide else peek32(offsets)
     for g in range(granules):
-        stop = int(load64(bounds + 8 * g))
+        stop = peek64(bounds + 8 * g)
         while row < stop:
-            end = int(load64(offsets + 8 * row + 8)) if wide else int(load32(offsets + 4 * row + 4))
+            end = peek64(offsets + 8 * row + 8) if wide else peek32(offsets + 4 * row + 4)
             size = end - start
             if valid:
                 bit = valid_at + row
-                if (int(load8(valid + (bit >> 3))) >> (bit & 7)) & 1 == 0:
+                if (peek8(valid + (bit >> 3)) >> (bit & 7)) & 1 == 0:
                     size = 0
             left = size
             while left >= 128:
@@ -82,7 +82,7 @@ def split_inline(source: int, size: int, rows: int, offsets: int, out: int) -> i
     for row in range(rows):
         if position >= size:
             return -1
-        length = int(load8(source + position))
+        length = peek8(source + position)
         position += 1
         if length >= 128:
             length &= 127
@@ -90,7 +90,7 @@ def split_inline(source: int, size: int, rows: int, offsets: int, out: int) -> i
             while True:
                 if position >= size or shift > 28:
                     return -1
-                byte = int(load8(source + position))
+                byte = peek8(source + position)
                 position += 1
                 length |= (byte & 127) << shift
                 shift += 7
@@ -113,10 +113,10 @@ def sum_lengths(lengths: int, rows: int, limit: int, offsets: int) -> int:
     total = 0
     store32(offsets, 0)
     for row in range(rows):
-        length = load64(lengths + 8 * row)
-        if length > limit - total:
+        length = peek64(lengths + 8 * row)
+        if length < 0 or length > limit - total:
             return -1
-        total += int(length)
+        total += length
         store32(offsets + 4 * row + 4, total)
     return total
 
@@ -126,14 +126,14 @@ def sparse_positions(source: int, size: int, granule_rows: int, granules: int, o
     """Row numbers of the values that a `.sparse.idx` stream says are not default.
 
     Per granule: varints, each the number of defaults before the next value, then one with bit 62 set that counts the
-    trailing defaults. Writes at most `room` i64 to `out`, the bytes consumed to `used`; returns how many, or -1 when the
-    stream is cut, holds nonsense or does not fit the rows.
+    trailing defaults. Writes at most `room` i64 to `out`, the bytes consumed to `used`; returns how many, or -1 when
+    the stream is cut, holds nonsense or does not fit the rows.
     """
     position = 0
     count = 0
     base = 0
     for g in range(granules):
-        rows = int(load64(granule_rows + 8 * g))
+        rows = peek64(granule_rows + 8 * g)
         row = 0
         while True:
             value = 0
@@ -141,7 +141,7 @@ def sparse_positions(source: int, size: int, granule_rows: int, granules: int, o
             while True:
                 if position >= size or shift > 63:
                     return -1
-                byte = int(load8(source + position))
+                byte = peek8(source + position)
                 position += 1
                 value |= (byte & 127) << shift
                 shift += 7

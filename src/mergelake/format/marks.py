@@ -42,9 +42,7 @@ class Marks:
         return self.rows[: self.granules]
 
 
-def parse_marks(
-    name: str, data: Bytes, *, streams: int = 1, granularity: int = 8192, rows: int | None = None
-) -> Marks:
+def parse_marks(name: str, data: Bytes, *, streams: int = 1, granularity: int = 8192, rows: int | None = None) -> Marks:
     """The marks in the file `name`, whose extension says how they lie.
 
     `streams`: pairs in a record of a Compact part. `granularity` and `rows` (of the part): for `.mrk` and `.cmrk` only,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-Bytes = bytes | bytearray | memoryview | pa.Buffer | NDArray[Any]
+Bytes: TypeAlias = "bytes | bytearray | memoryview | pa.Buffer | NDArray[Any]"
 """Anything that holds bytes one after another."""
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from mergelake.core.errors import InternalError
 from mergelake.format.kernels_strings import sparse_positions, sum_lengths
 from mergelake.format.memory import allocate, region
 from mergelake.format.node import Bounds, Node, Sink, Source, as_numpy, null_bytes, refuse_nulls
@@ -22,20 +23,25 @@ class Nullable(Node):
         self.arrow = inner.arrow
 
     def streams(self) -> Iterator[str]:
+        """Names of the streams, in the order of a Compact part."""
         yield self.stream
         yield from self.inner.streams()
 
     def encode(self, array: pa.Array, bounds: Bounds, out: Sink, *, nulls: bool = False) -> None:
+        """Write `array`."""
         out.put(self.stream, region(null_bytes(array)), bounds)
         self.inner.encode(array, bounds, out, nulls=True)
 
     def finish(self, out: Sink) -> None:
+        """Write what had to wait for the end."""
         self.inner.finish(out)
 
     def prefix(self, source: Source) -> None:
+        """Read what comes before a granule of a Compact part."""
         self.inner.prefix(source)
 
     def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
+        """Read `rows` values."""
         flags = as_numpy(source.stream(self.stream).take(rows), np.uint8)
         values = self.inner.decode(source, rows, granules)
         if not flags.any():
@@ -53,27 +59,31 @@ class Array(Node):
         self.arrow = arrow
 
     def streams(self) -> Iterator[str]:
+        """Names of the streams, in the order of a Compact part."""
         yield self.sizes
         yield from self.inner.streams()
 
     def encode(self, array: pa.Array, bounds: Bounds, out: Sink, *, nulls: bool = False) -> None:
+        """Write `array`."""
         refuse_nulls(array, nulls=nulls)
         edges = np.zeros(1, np.int64)
-        values = array.values
         if len(array):
             buffer = np.frombuffer(array.buffers()[1], np.int32)
             edges = buffer[array.offset : array.offset + len(array) + 1].astype(np.int64)
-            values = values.slice(int(edges[0]), int(edges[-1] - edges[0]))
+        values = array.values.slice(int(edges[0]), int(edges[-1] - edges[0]))
         out.put(self.sizes, region(np.diff(edges)), bounds * 8)
         self.inner.encode(values, edges[bounds] - edges[0], out)
 
     def finish(self, out: Sink) -> None:
+        """Write what had to wait for the end."""
         self.inner.finish(out)
 
     def prefix(self, source: Source) -> None:
+        """Read what comes before a granule of a Compact part."""
         self.inner.prefix(source)
 
     def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
+        """Read `rows` values."""
         cursor = source.stream(self.sizes)
         lengths = cursor.take(8 * rows)
         offsets = allocate(4 * rows + 4)
@@ -92,23 +102,28 @@ class Tuple(Node):
         self.arrow = arrow
 
     def streams(self) -> Iterator[str]:
+        """Names of the streams, in the order of a Compact part."""
         for element in self.elements:
             yield from element.streams()
 
     def encode(self, array: pa.Array, bounds: Bounds, out: Sink, *, nulls: bool = False) -> None:
+        """Write `array`."""
         refuse_nulls(array, nulls=nulls)
         for i, element in enumerate(self.elements):
             element.encode(array.field(i), bounds, out)
 
     def finish(self, out: Sink) -> None:
+        """Write what had to wait for the end."""
         for element in self.elements:
             element.finish(out)
 
     def prefix(self, source: Source) -> None:
+        """Read what comes before a granule of a Compact part."""
         for element in self.elements:
             element.prefix(source)
 
     def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
+        """Read `rows` values."""
         children = [element.decode(source, rows, granules) for element in self.elements]
         return pa.Array.from_buffers(self.arrow, rows, [None], children=children)
 
@@ -122,16 +137,20 @@ class Sparse(Node):
         self.arrow = inner.arrow
 
     def streams(self) -> Iterator[str]:
+        """Names of the streams, in the order of a Compact part."""
         yield self.stream
         yield from self.inner.streams()
 
     def encode(self, array: pa.Array, bounds: Bounds, out: Sink, *, nulls: bool = False) -> None:
-        raise AssertionError("sparse columns are not written")
+        """Write `array`."""
+        raise InternalError("sparse columns are not written")
 
     def prefix(self, source: Source) -> None:
+        """Read what comes before a granule of a Compact part."""
         self.inner.prefix(source)
 
     def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
+        """Read `rows` values."""
         cursor = source.stream(self.stream)
         rest = cursor.rest()
         counts = np.ascontiguousarray(granules, np.int64)
@@ -158,5 +177,5 @@ def scatter(values: pa.Array, at: Bounds, rows: int) -> pa.Array:
     width = values.type.bit_width // 8
     kind = np.dtype(f"V{width}") if width not in (1, 2, 4, 8) else np.dtype(f"u{width}")
     out = np.zeros(rows, kind)
-    out[at] = np.frombuffer(values.buffers()[1], kind)[: len(values)]
+    out[at] = as_numpy(region(values.buffers()[1]), kind)[: len(values)]
     return pa.Array.from_buffers(values.type, rows, [None, pa.py_buffer(out.view(np.uint8))])

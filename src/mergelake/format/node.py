@@ -20,13 +20,16 @@ from mergelake.core.errors import CorruptDataError, error
 from mergelake.format.memory import Region, allocate
 
 Bounds = NDArray[np.int64]
+"""Row or byte positions, one a granule."""
+Ids = NDArray[np.int32]
+"""Places in a dictionary, one a row."""
 
 
 class Sink(Protocol):
     """Where nodes write."""
 
-    def put(self, stream: str, data: Region, ends: Bounds) -> None:
-        """The next bytes of a stream; `ends` says where each granule ends in them."""
+    def put(self, stream: str, data: Region, ends: Bounds | None) -> None:
+        """The next bytes of a stream; `ends` says where each granule ends in them (None: they belong to no granule)."""
 
 
 class Cursor:
@@ -96,10 +99,10 @@ class Node(ABC):
     def encode(self, array: pa.Array, bounds: Bounds, out: Sink, *, nulls: bool = False) -> None:
         """Write `array`. With `nulls` a NULL is written as the default, without it refused."""
 
-    def finish(self, out: Sink) -> None:
+    def finish(self, out: Sink) -> None:  # noqa: B027 (most have nothing to do)
         """Write what had to wait for the end."""
 
-    def prefix(self, source: Source) -> None:
+    def prefix(self, source: Source) -> None:  # noqa: B027 (most have nothing to do)
         """Read what a Compact part holds before the data of each granule."""
 
     @abstractmethod
@@ -130,8 +133,8 @@ def null_bytes(array: pa.Array) -> NDArray[np.uint8]:
     bits = np.frombuffer(array.buffers()[0], np.uint8)
     first, last = array.offset >> 3, (array.offset + len(array) + 7) >> 3
     skip = array.offset & 7
-    found: NDArray[np.uint8] = np.unpackbits(bits[first:last], bitorder="little")[skip : skip + len(array)] ^ 1
-    return found
+    valid = np.unpackbits(bits[first:last], bitorder="little")[skip : skip + len(array)]
+    return valid ^ np.uint8(1)
 
 
 def as_numpy(data: Region, dtype: Any) -> NDArray[Any]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address
+from socket import AF_INET6, inet_ntop
 from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -101,7 +102,7 @@ def _value(stored: Any, data_type: t.DataType) -> Any:
         case t.IPv4():
             return str(IPv4Address(stored))
         case t.IPv6():
-            return str(IPv6Address(stored))
+            return inet_ntop(AF_INET6, stored)
         case t.Decimal(_, scale):
             number = int.from_bytes(stored, "little", signed=True) if isinstance(stored, bytes) else stored
             return _decimal_text(number, scale)

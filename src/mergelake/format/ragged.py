@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -66,7 +67,7 @@ def join(columns: Sequence[Cells]) -> Cells:
         return columns[0]
     if all(c.width >= 0 for c in columns):
         return fixed(np.concatenate([c.data.reshape(len(c), c.width) for c in columns], axis=1))
-    lengths = np.sum([c.lengths() for c in columns], axis=0, dtype=np.int64)
+    lengths = np.stack([c.lengths() for c in columns]).sum(axis=0)
     offsets = offsets_of(lengths)
     out = np.empty(int(offsets[-1]), np.uint8)
     at = offsets[:-1].copy()
@@ -120,7 +121,7 @@ def offsets_of(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 @kernel()
-def _scatter(source, offsets, at, out):  # type: ignore[no-untyped-def]
+def _scatter(source: Any, offsets: Any, at: Any, out: Any) -> None:
     for row in range(len(at)):
         start = offsets[row]
         target = at[row]
@@ -129,7 +130,7 @@ def _scatter(source, offsets, at, out):  # type: ignore[no-untyped-def]
 
 
 @kernel()
-def gather(source, starts, offsets, out):  # type: ignore[no-untyped-def]
+def gather(source: Any, starts: Any, offsets: Any, out: Any) -> None:
     """Copy row i of `source`, from starts[i], to out[offsets[i]:offsets[i + 1]]. The caller has checked the bounds."""
     for row in range(len(starts)):
         start = starts[row]
@@ -139,7 +140,7 @@ def gather(source, starts, offsets, out):  # type: ignore[no-untyped-def]
 
 
 @kernel()
-def _write_varuints(values, offsets, out):  # type: ignore[no-untyped-def]
+def _write_varuints(values: Any, offsets: Any, out: Any) -> None:
     for row in range(len(values)):
         value = values[row]
         at = offsets[row]

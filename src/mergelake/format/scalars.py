@@ -23,13 +23,16 @@ class Fixed(Node):
         self.width = arrow.bit_width // 8
 
     def streams(self) -> Iterator[str]:
+        """Names of the streams, in the order of a Compact part."""
         yield self.stream
 
     def encode(self, array: pa.Array, bounds: Bounds, out: Sink, *, nulls: bool = False) -> None:
+        """Write `array`."""
         refuse_nulls(array, nulls=nulls)
         out.put(self.stream, fixed_bytes(array, self.width), bounds * self.width)
 
     def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
+        """Read `rows` values."""
         data = aligned(source.stream(self.stream).take(rows * self.width), self.width)
         return pa.Array.from_buffers(self.arrow, rows, [None, data.buffer()])
 
@@ -59,9 +62,11 @@ class InlineString(Node):
         self._scratch = region(b"")
 
     def streams(self) -> Iterator[str]:
+        """Names of the streams, in the order of a Compact part."""
         yield self.stream
 
     def encode(self, array: pa.Array, bounds: Bounds, out: Sink, *, nulls: bool = False) -> None:
+        """Write `array`."""
         refuse_nulls(array, nulls=nulls)
         rows = len(array)
         _, offsets, data = array.buffers()
@@ -84,6 +89,7 @@ class InlineString(Node):
         out.put(self.stream, self._scratch.part(0, written), ends)
 
     def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
+        """Read `rows` values."""
         cursor = source.stream(self.stream)
         rest = cursor.rest()
         # Every string takes a byte at least; a row count that lies must not make us allocate.
@@ -109,20 +115,25 @@ class SizedString(Node):
         self.sizes = stream + ".size"
 
     def streams(self) -> Iterator[str]:
+        """Names of the streams, in the order of a Compact part."""
         yield self.sizes
         yield self.stream
 
     def encode(self, array: pa.Array, bounds: Bounds, out: Sink, *, nulls: bool = False) -> None:
+        """Write `array`."""
         refuse_nulls(array, nulls=nulls)
         if nulls and array.null_count:
             array = array.fill_null(b"")
-        edges = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+        edges = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1].astype(
+            np.int64
+        )
         data = array.buffers()[2]
         out.put(self.sizes, region(np.diff(edges)), bounds * 8)
         body = region(data).part(int(edges[0]), int(edges[-1])) if data is not None else region(b"")
         out.put(self.stream, body, edges[bounds] - edges[0])
 
     def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
+        """Read `rows` values."""
         sizes = source.stream(self.sizes)
         lengths = sizes.take(8 * rows)
         cursor = source.stream(self.stream)

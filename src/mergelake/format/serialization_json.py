@@ -79,7 +79,9 @@ def _kind(raw: Mapping[str, Any]) -> ColumnKind:
 
 
 def _unknown(what: str) -> Exception:
-    return error("NOT_IMPLEMENTED", f"This part uses {what}", "Rewrite it with the settings that docs/clickhouse.md names")
+    return error(
+        "NOT_IMPLEMENTED", f"This part uses {what}", "Rewrite it with the settings that docs/clickhouse.md names"
+    )
 
 
 def decode_substreams(data: bytes) -> dict[str, tuple[str, ...]]:

@@ -9,6 +9,8 @@ Source: ClickHouse, `src/Common/SipHash.h`.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,7 +25,7 @@ def siphash128(data: bytes) -> bytes:
     '54f0c4900581e097eda2332258dc211b'
     """
     offsets = np.array([0, len(data)], np.int64)
-    return _hash_rows(np.frombuffer(data, np.uint8), offsets).tobytes()
+    return bytes(_hash_rows(np.frombuffer(data, np.uint8), offsets).tobytes())
 
 
 def siphash128_rows(cells: Cells) -> NDArray[np.uint8]:
@@ -33,12 +35,12 @@ def siphash128_rows(cells: Cells) -> NDArray[np.uint8]:
 
 
 @inlined
-def _rotate(value, bits):  # type: ignore[no-untyped-def]
+def _rotate(value: Any, bits: Any) -> Any:
     return (value << np.uint64(bits)) | (value >> np.uint64(64 - bits))
 
 
 @inlined
-def _round(v0, v1, v2, v3):  # type: ignore[no-untyped-def]
+def _round(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
     v0 += v1
     v1 = _rotate(v1, 13) ^ v0
     v0 = _rotate(v0, 32)
@@ -53,7 +55,7 @@ def _round(v0, v1, v2, v3):  # type: ignore[no-untyped-def]
 
 
 @kernel()
-def _hash_rows(data, offsets):  # type: ignore[no-untyped-def]
+def _hash_rows(data: Any, offsets: Any) -> Any:
     rows = len(offsets) - 1
     out = np.empty((rows, 2), np.uint64)
     for row in range(rows):

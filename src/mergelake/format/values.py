@@ -20,6 +20,7 @@ Source: ClickHouse, `ISerialization::serializeBinary`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -186,7 +187,7 @@ def _compile(data_type: t.DataType, program: list[int]) -> None:
 
 
 @kernel()
-def _walk(source, program, rows, starts, lengths):  # type: ignore[no-untyped-def]
+def _walk(source: Any, program: Any, rows: Any, starts: Any, lengths: Any) -> int:
     """Note where every value lies; returns the end, or -1 when the source ends first."""
     at = 0
     size = len(source)

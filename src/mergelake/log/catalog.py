@@ -145,7 +145,7 @@ class CatalogMachine:
             version, timestamp_ms = entry.version, max(entry.timestamp_ms, timestamp_ms)
             for op in entry.ops:
                 _apply(databases, op)
-        return CatalogState(version, timestamp_ms, _freeze(databases))
+        return CatalogState(version, timestamp_ms, databases)
 
     def step(self, state: CatalogState, entry: Entry) -> CatalogState | Reject:
         """The state after one new entry, or why it may not follow."""
@@ -178,10 +178,6 @@ class CatalogMachine:
         try:
             raw = json.loads(data)
             require_format(int(raw["format"]), CATALOG_FORMAT, f"Checkpoint {key}")
-            return CatalogState(int(raw["version"]), int(raw["timestamp_ms"]), _freeze(raw["databases"]))
+            return CatalogState(int(raw["version"]), int(raw["timestamp_ms"]), dict(raw["databases"]))
         except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as cause:
             raise CorruptDataError("A checkpoint is not readable", object_key=key, found=str(cause)) from cause
-
-
-def _freeze(databases: dict[str, dict[str, str]]) -> Databases:
-    return {name: tables for name, tables in databases.items()}

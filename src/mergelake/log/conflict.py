@@ -72,7 +72,7 @@ def step(state: State, entry: Entry) -> State | Reject:
             return reject
         draft.apply(op)
         state = draft.freeze()
-    return state
+    return state if entry.ops else draft.freeze()
 
 
 def _invalid(reason: str, name: str) -> Reject:

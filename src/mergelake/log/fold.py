@@ -173,7 +173,8 @@ class Draft:
 
     def _drop_range(self, op: DropRange) -> None:
         bound = self._block_counter if op.max_block is None else op.max_block
-        touched = (op.partition_id,) if op.partition_id is not None else tuple({**self._partitions, **self._thawed})
+        # Sorted: the order of retirement is part of the state, and must not depend on how it was folded.
+        touched = [op.partition_id] if op.partition_id is not None else sorted({**self._partitions, **self._thawed})
         for partition_id in touched:
             parts = self._parts(partition_id)
             end = bisect_right(parts, bound, key=lambda part: part.info.max_block)
@@ -212,7 +213,7 @@ def _without(inserts: Mapping[str, Insert], partition_id: str) -> dict[str, Inse
     out: dict[str, Insert] = {}
     for name, insert in inserts.items():
         left = tuple(p for p in insert.partition_ids if p != partition_id)
-        if left:
+        if left or not insert.partition_ids:
             out[name] = insert if len(left) == len(insert.partition_ids) else Insert(insert.version, left)
     return out
 

@@ -13,6 +13,7 @@ For each span of the recorded order every source gives as many rows as the span 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +21,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mergelake.core.arrow import storage_type
+from mergelake.core.errors import InternalError
 from mergelake.core.types import DataType
-from mergelake.format.jit import copy, kernel, load8, load16, load32, load64, store8, store16, store32, store64
+from mergelake.format.jit import copy, kernel, load32
 from mergelake.merge.order import RowOrder
 
+memcpy: Any = copy
+i64: Any = np.int64  # int() would keep an unsigned number unsigned in numba
+STRING_BYTES_MAX = (1 << 31) - 1
+"""Bytes of one Arrow array of strings: its offsets are 32 bits."""
 _DICTIONARY_MAX = 1 << 20  # entries of a unified dictionary, before those that are out of use are swept out
 
 
@@ -44,10 +50,12 @@ def gather_column(
         pieces = [run.take(int(count)) for run, count in zip(runs, counts[:-1], strict=True)]
         if not kept:
             continue
-        gathered = _gather(moved, pieces, entries, order.dropped, kept)
-        yield gathered if unified is None else unified.wrap(gathered)
+        for gathered in _gather(moved, pieces, entries, order.dropped, kept):
+            yield gathered if unified is None else unified.wrap(gathered)
         if unified is not None:
             unified.sweep(runs)
+    for run in runs:
+        run.finish()
 
 
 class _Run:
@@ -60,11 +68,13 @@ class _Run:
         self.rest: pa.Array | None = None
 
     def take(self, rows: int) -> pa.Array | None:
-        """The next `rows` rows; None for none. A piece over the end of a batch is the only copy made."""
+        """The next `rows` rows; None for none."""
         pieces = []
         while rows:
             if self.rest is None:
-                array = next(self._batches)
+                array = next(self._batches, None)
+                if array is None:
+                    raise InternalError("A source of a merge has fewer rows than its key columns")
                 self.rest = array if self._unified is None else self._unified.codes(array, self._source)
             piece = self.rest.slice(0, rows)
             self.rest = self.rest.slice(rows) if len(self.rest) > rows else None
@@ -72,7 +82,13 @@ class _Run:
             pieces.append(piece)
         if not pieces:
             return None
+        # One piece is the usual case; a copy is made only over the end of a batch.
         return pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)
+
+    def finish(self) -> None:
+        """After the last row: let the reader close, and make sure that there was no other."""
+        if self.rest is not None or next(self._batches, None) is not None:
+            raise InternalError("A source of a merge has more rows than its key columns")
 
 
 class _Dictionary:
@@ -118,32 +134,32 @@ class _Dictionary:
 
 
 def _gather(
-    kind: pa.DataType, pieces: Sequence[pa.Array | None], entries: NDArray[np.generic], dropped: int, kept: int
-) -> pa.Array:
+    kind: pa.DataType, pieces: Sequence[pa.Array | None], entries: NDArray[Any], dropped: int, kept: int
+) -> Iterator[pa.Array]:
+    """The rows of one span: one array, more only where strings do not fit into one."""
     if pa.types.is_nested(kind) or pa.types.is_null(kind):
-        return _gather_any(kind, pieces, entries, dropped, kept)
-    validity, nulls = None, 0
-    if any(piece is not None and piece.null_count for piece in pieces):
-        valid = [None if p is None else np.asarray(p.is_valid()).view(np.uint8) for p in pieces]
-        flags = np.empty(kept, np.uint8)
-        _copy_fixed(_addresses(valid), 1, entries, dropped, flags.ctypes.data)
-        nulls = kept - int(flags.sum())
-        validity = pa.py_buffer(np.packbits(flags, bitorder="little"))
-    if pa.types.is_binary(kind):
-        starts = np.zeros(len(pieces), np.int64)
-        data = np.zeros(len(pieces), np.int64)
-        for at, piece in enumerate(pieces):
-            if piece is not None:
-                _, offsets, values = piece.buffers()
-                starts[at] = offsets.address + 4 * piece.offset
-                data[at] = values.address if values is not None else 0
-        out_offsets = np.empty(kept + 1, np.int32)
-        total = _measure(starts, entries, dropped, out_offsets)
-        if total >= 1 << 31:
-            raise OverflowError("a span of strings does not fit one Arrow array")
-        out = pa.allocate_buffer(total)
-        _copy_strings(starts, data, entries, dropped, out.address)
-        return pa.Array.from_buffers(kind, kept, [validity, pa.py_buffer(out_offsets), out], nulls)
+        yield _gather_any(kind, pieces, entries, dropped, kept)
+        return
+    if not pa.types.is_binary(kind):
+        yield _gather_fixed(kind, pieces, entries, dropped, kept)
+        return
+    strings = _gather_strings(kind, pieces, entries, dropped, kept)
+    if strings is not None:
+        yield strings
+        return
+    middle = len(entries) // 2
+    counts = _count(entries[:middle], len(pieces), dropped)
+    first = [p if p is None else p.slice(0, int(n)) for p, n in zip(pieces, counts[:-1], strict=True)]
+    second = [p if p is None else p.slice(int(n)) for p, n in zip(pieces, counts[:-1], strict=True)]
+    if counts[-1]:
+        yield from _gather(kind, first, entries[:middle], dropped, int(counts[-1]))
+    if kept > counts[-1]:
+        yield from _gather(kind, second, entries[middle:], dropped, kept - int(counts[-1]))
+
+
+def _gather_fixed(
+    kind: pa.DataType, pieces: Sequence[pa.Array | None], entries: NDArray[Any], dropped: int, kept: int
+) -> pa.Array:
     width = kind.bit_width // 8
     base = np.zeros(len(pieces), np.int64)
     for at, piece in enumerate(pieces):
@@ -151,41 +167,72 @@ def _gather(
             base[at] = piece.buffers()[1].address + width * piece.offset
     out = pa.allocate_buffer(kept * width)
     _copy_fixed(base, width, entries, dropped, out.address)
+    validity, nulls = _gather_validity(pieces, entries, dropped, kept)
     return pa.Array.from_buffers(kind, kept, [validity, out], nulls)
 
 
+def _gather_strings(
+    kind: pa.DataType, pieces: Sequence[pa.Array | None], entries: NDArray[Any], dropped: int, kept: int
+) -> pa.Array | None:
+    """None if the strings are too many bytes for the offsets of one array."""
+    starts = np.zeros(len(pieces), np.int64)
+    data = np.zeros(len(pieces), np.int64)
+    for at, piece in enumerate(pieces):
+        if piece is not None:
+            _, offsets, values = piece.buffers()
+            starts[at] = offsets.address + 4 * piece.offset
+            data[at] = values.address if values is not None else 0
+    out_offsets = np.empty(kept + 1, np.int32)
+    total = _measure(starts, entries, dropped, out_offsets)
+    if total > STRING_BYTES_MAX:
+        return None
+    out = pa.allocate_buffer(total)
+    _copy_strings(starts, data, entries, dropped, out.address)
+    validity, nulls = _gather_validity(pieces, entries, dropped, kept)
+    return pa.Array.from_buffers(kind, kept, [validity, pa.py_buffer(out_offsets), out], nulls)
+
+
+def _gather_validity(
+    pieces: Sequence[pa.Array | None], entries: NDArray[Any], dropped: int, kept: int
+) -> tuple[pa.Buffer | None, int]:
+    """The validity bits of the result, None where no source has a NULL, and how many NULLs there are."""
+    if not any(piece is not None and piece.null_count for piece in pieces):
+        return None, 0
+    valid = [None if p is None else np.asarray(p.is_valid()).view(np.uint8) for p in pieces]
+    flags = np.empty(kept, np.uint8)
+    base = np.array([0 if array is None else array.ctypes.data for array in valid], np.int64)
+    _copy_fixed(base, 1, entries, dropped, flags.ctypes.data)
+    return pa.py_buffer(np.packbits(flags, bitorder="little")), kept - int(flags.sum())
+
+
 def _gather_any(
-    kind: pa.DataType, pieces: Sequence[pa.Array | None], entries: NDArray[np.generic], dropped: int, kept: int
+    kind: pa.DataType, pieces: Sequence[pa.Array | None], entries: NDArray[Any], dropped: int, kept: int
 ) -> pa.Array:
     first = np.zeros(len(pieces), np.int64)
     np.cumsum([0 if piece is None else len(piece) for piece in pieces[:-1]], out=first[1:])
     indices = np.empty(kept, np.int64)
     _locate(first, entries, dropped, indices)
-    whole = pa.concat_arrays([piece if piece.type == kind else piece.cast(kind) for piece in pieces if piece is not None])
+    whole = pa.concat_arrays([piece for piece in pieces if piece is not None])
     return whole.take(pa.array(indices))
 
 
-def _addresses(arrays: Sequence[NDArray[np.uint8] | None]) -> NDArray[np.int64]:
-    return np.array([0 if array is None else array.ctypes.data for array in arrays], np.int64)
-
-
 @kernel()
-def _count(entries: NDArray[np.generic], sources: int, dropped: int) -> NDArray[np.int64]:
+def _count(entries: Any, sources: int, dropped: int) -> NDArray[np.int64]:
     """Rows that each source gives, dropped ones included; last, the rows that stay."""
     counts = np.zeros(sources + 1, np.int64)
     for i in range(len(entries)):
-        entry = np.int64(entries[i])
+        entry = i64(entries[i])
         counts[entry & (dropped - 1)] += 1
         counts[sources] += entry < dropped
     return counts
 
 
 @kernel()
-def _locate(first: NDArray[np.int64], entries: NDArray[np.generic], dropped: int, out: NDArray[np.int64]) -> None:
+def _locate(first: NDArray[np.int64], entries: Any, dropped: int, out: NDArray[np.int64]) -> None:
     cursor = first.copy()
     row = 0
     for i in range(len(entries)):
-        entry = np.int64(entries[i])
+        entry = i64(entries[i])
         source = entry & (dropped - 1)
         if entry < dropped:
             out[row] = cursor[source]
@@ -194,59 +241,58 @@ def _locate(first: NDArray[np.int64], entries: NDArray[np.generic], dropped: int
 
 
 @kernel()
-def _copy_fixed(base: NDArray[np.int64], width: int, entries: NDArray[np.generic], dropped: int, out: int) -> None:
+def _copy_fixed(base: NDArray[np.int64], width: int, entries: Any, dropped: int, out: int) -> None:
     cursor = base.copy()
     for i in range(len(entries)):
-        entry = np.int64(entries[i])
+        entry = i64(entries[i])
         source = entry & (dropped - 1)
         at = cursor[source]
         cursor[source] += width
         if entry >= dropped:
             continue
+        # A length that the compiler knows becomes one load and one store.
         if width == 8:
-            store64(out, load64(at))
+            memcpy(out, at, 8)
         elif width == 4:
-            store32(out, load32(at))
+            memcpy(out, at, 4)
         elif width == 2:
-            store16(out, load16(at))
+            memcpy(out, at, 2)
         elif width == 1:
-            store8(out, load8(at))
+            memcpy(out, at, 1)
         else:
-            copy(out, at, width)
+            memcpy(out, at, width)
         out += width
 
 
 @kernel()
-def _measure(starts: NDArray[np.int64], entries: NDArray[np.generic], dropped: int, out: NDArray[np.int32]) -> int:
+def _measure(starts: NDArray[np.int64], entries: Any, dropped: int, out: NDArray[np.int32]) -> int:
     """Fill the offsets of the result from those of the sources (addresses of int32 offsets); returns the bytes."""
     cursor = starts.copy()
     total = 0
     row = 0
     for i in range(len(entries)):
-        entry = np.int64(entries[i])
+        entry = i64(entries[i])
         source = entry & (dropped - 1)
         at = cursor[source]
         cursor[source] += 4
         if entry < dropped:
             out[row] = np.int32(total)
             row += 1
-            total += np.int64(load32(at + 4)) - np.int64(load32(at))
+            total += i64(load32(at + 4)) - i64(load32(at))
     out[row] = np.int32(total)
     return total
 
 
 @kernel()
-def _copy_strings(
-    starts: NDArray[np.int64], data: NDArray[np.int64], entries: NDArray[np.generic], dropped: int, out: int
-) -> None:
+def _copy_strings(starts: NDArray[np.int64], data: NDArray[np.int64], entries: Any, dropped: int, out: int) -> None:
     cursor = starts.copy()
     for i in range(len(entries)):
-        entry = np.int64(entries[i])
+        entry = i64(entries[i])
         source = entry & (dropped - 1)
         at = cursor[source]
         cursor[source] += 4
         if entry < dropped:
-            start = np.int64(load32(at))
-            length = np.int64(load32(at + 4)) - start
-            copy(out, data[source] + start, length)
+            start = i64(load32(at))
+            length = i64(load32(at + 4)) - start
+            memcpy(out, data[source] + start, length)
             out += length

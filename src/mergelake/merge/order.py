@@ -13,6 +13,7 @@ import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,20 +22,23 @@ from mergelake.table.merging import MergeStep
 from mergelake.table.replacing import WinnerStream
 
 _MEMORY_BYTES = 64 << 20
+Entry = np.dtype[np.uint8] | np.dtype[np.uint16]
+Entries = NDArray[Any]
+"""uint8, or uint16 where there are more than 127 sources; shape (rows of all sources,)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowOrder:
     """The order, and what it adds up to."""
 
-    entries: NDArray[np.uint8] | NDArray[np.uint16]
+    entries: Entries
     """For each row of the sources, in merge order: the source's index; `dropped` is added where the row goes."""
     dropped: int
     """The bit that marks a row which does not stay: 128, or 32768 where there are more than 127 sources."""
     rows: int
     """Rows of the result."""
 
-    def spans(self, rows: int) -> Iterator[NDArray[np.uint8] | NDArray[np.uint16]]:
+    def spans(self, rows: int) -> Iterator[Entries]:
         """The entries, `rows` at a time."""
         for start in range(0, len(self.entries), rows):
             yield self.entries[start : start + rows]
@@ -43,7 +47,7 @@ class RowOrder:
 def record_order(steps: Iterable[MergeStep], sources: int, *, collapse: bool) -> RowOrder:
     """Write down the order that `steps` make of `sources` sorted runs; with `collapse` only winners stay."""
     narrow = sources <= 127
-    dtype = np.dtype(np.uint8) if narrow else np.dtype(np.uint16)
+    dtype: Entry = np.dtype(np.uint8) if narrow else np.dtype(np.uint16)
     dropped = 128 if narrow else 32768
     log = _ByteLog()
     rows = 0
@@ -53,12 +57,12 @@ def record_order(steps: Iterable[MergeStep], sources: int, *, collapse: bool) ->
     def settle(keeps: list[NDArray[np.bool_]]) -> None:
         nonlocal rows
         for keep in keeps:
-            entries = waiting.popleft().astype(dtype)
-            entries[~keep] |= dtype.type(dropped)
             rows += int(keep.sum())
-            log.append(entries)
+            log.append((waiting.popleft() | np.where(keep, 0, dropped)).astype(dtype))
 
     for step in steps:
+        if not len(step.runs):
+            continue
         if collapse:
             waiting.append(step.runs)
             settle(stream.push(step.repeats, step.ranks))
@@ -73,22 +77,22 @@ class _ByteLog:
     """Bytes that are appended, then read as one array."""
 
     def __init__(self) -> None:
-        self._pieces: list[NDArray[np.uint8]] = []
+        self._pieces: list[Entries] = []
         self._bytes = 0
-        self._file = None
+        self._file: IO[bytes] | None = None
 
-    def append(self, entries: NDArray[np.uint8] | NDArray[np.uint16]) -> None:
-        self._pieces.append(entries.view(np.uint8))
+    def append(self, entries: Entries) -> None:
+        self._pieces.append(entries)
         self._bytes += entries.nbytes
         if self._bytes > _MEMORY_BYTES:
             if self._file is None:
-                self._file = tempfile.TemporaryFile(prefix="mergelake-order-")  # noqa: SIM115: lives as long as its map
+                self._file = tempfile.TemporaryFile(prefix="mergelake-order-")  # noqa: SIM115
             for piece in self._pieces:
-                self._file.write(memoryview(piece))
+                self._file.write(piece.data)
             self._pieces.clear()
 
-    def view(self, dtype: np.dtype[np.uint8] | np.dtype[np.uint16]) -> NDArray[np.uint8] | NDArray[np.uint16]:
+    def view(self, dtype: Entry) -> Entries:
         if self._file is None:
-            return np.concatenate(self._pieces).view(dtype) if self._pieces else np.empty(0, dtype)
+            return np.concatenate(self._pieces) if self._pieces else np.empty(0, dtype)
         self._file.flush()
         return np.memmap(self._file, dtype, mode="r", shape=(self._bytes // dtype.itemsize,))

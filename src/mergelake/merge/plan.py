@@ -7,7 +7,7 @@ builds it and however often: no clock, no state of the table. It pickles, and ha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from mergelake.core.errors import InternalError, error
@@ -43,8 +43,6 @@ class MergeTask:
     """What the result will be called if it is committed while the sources are active."""
     kind: str = "regular"
     """Why: `regular` (chosen by the selector), `forced` (a rested partition), `optimize` (a user asked)."""
-    settings: Mapping[str, str] = field(default_factory=dict)
-    """Table settings, as text."""
 
     @property
     def rows(self) -> int:
@@ -69,7 +67,6 @@ class MergeTask:
             "sources": [[str(source.info), source.manifest.to_json()] for source in self.sources],
             "result": str(self.result),
             "kind": self.kind,
-            "settings": dict(self.settings),
         }
 
     @staticmethod
@@ -81,7 +78,6 @@ class MergeTask:
             tuple(MergeSource(PartInfo.parse(name), PartManifest.from_json(part)) for name, part in raw["sources"]),
             PartInfo.parse(raw["result"]),
             raw["kind"],
-            dict(raw["settings"]),
         )
 
 
@@ -100,7 +96,6 @@ def plan_merge(directory: str, schema: TableSchema, parts: Sequence[Candidate], 
         tuple(MergeSource(part.info, part.manifest) for part in parts),
         merged_name(infos),
         kind,
-        dict(schema.settings),
     )
 
 

@@ -1,0 +1,1 @@
+"""The background loop: what to merge next (`plan`, pure), and the process that does it (`runner`)."""

@@ -7,15 +7,17 @@ time.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 
 from mergelake.core.errors import CorruptDataError
 from mergelake.core.manifest import Extent, PartFile
 from mergelake.store.protocol import Buffer, Store
 
-_OBJECTS_AT_ONCE = 8
+_REQUESTS_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +46,7 @@ def locate(directory: str, file: PartFile, offset: int) -> tuple[str, int]:
     return directory, offset
 
 
-def fetch(
-    store: Store, directory: str, files: Mapping[str, PartFile], ranges: Sequence[FileRange]
-) -> list[Buffer]:
+def fetch(store: Store, directory: str, files: Mapping[str, PartFile], ranges: Sequence[FileRange]) -> list[Buffer]:
     """The bytes of each range. Raises `CorruptDataError` if an object is shorter than the manifest says."""
     wanted: dict[str, list[tuple[int, int]]] = {}
     pieces: list[list[tuple[str, int]]] = []  # for each range: (object, index among its requests)
@@ -90,7 +90,19 @@ def _pieces(directory: str, file: PartFile, part: FileRange) -> list[tuple[str, 
 
 
 def _get(store: Store, wanted: Mapping[str, list[tuple[int, int]]]) -> dict[str, list[Buffer]]:
-    if len(wanted) < 2:
+    if len(wanted) < 2 or not _is_remote(store):
         return {key: store.get_ranges(key, requests) for key, requests in wanted.items()}
-    with ThreadPoolExecutor(min(len(wanted), _OBJECTS_AT_ONCE), thread_name_prefix="mergelake-get") as pool:
-        return dict(zip(wanted, pool.map(store.get_ranges, wanted.keys(), wanted.values()), strict=True))
+    bodies = _pool(os.getpid()).map(store.get_ranges, wanted.keys(), wanted.values())
+    return dict(zip(wanted, bodies, strict=True))
+
+
+def _is_remote(store: Store) -> bool:
+    """Whether a request waits for a network: starting a thread takes longer than a read from disk."""
+    scheme, marker, _ = store.url.partition("://")
+    return bool(marker) and scheme not in ("file", "memory")
+
+
+@cache
+def _pool(pid: int) -> ThreadPoolExecutor:
+    """The threads that wait for replies; a forked process (Spark's workers are) needs its own."""
+    return ThreadPoolExecutor(_REQUESTS_AT_ONCE, thread_name_prefix=f"mergelake-get-{pid}")

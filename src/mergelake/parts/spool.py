@@ -143,11 +143,9 @@ class Spool:
         if file.upload is None:
             file.upload = _Upload(self._store, f"{self._prefix}{self._part_id}/{file.name}")
         with self._lock:
-            data = b"".join(file.chunks)
-            file.chunks.clear()
-            file.pending = 0
-        if data:
-            file.upload.send(data)
+            chunks, file.chunks, file.pending = file.chunks, [], 0
+        if chunks:
+            file.upload.send(chunks)
 
     def _wait(self) -> None:
         for put in self._puts:
@@ -178,7 +176,7 @@ class _Upload:
     """One object, pushed into `Store.put_large`, which pulls, from a thread of its own."""
 
     def __init__(self, store: Store, key: str) -> None:
-        self._chunks: queue.Queue[bytes | None] = queue.Queue(maxsize=1)
+        self._queue: queue.Queue[list[bytes] | None] = queue.Queue(maxsize=1)
         self._error: BaseException | None = None
         self._cancelled = False
         self._done = False
@@ -186,17 +184,17 @@ class _Upload:
         self._thread = threading.Thread(target=self._run, args=(store, key), name="mergelake-upload", daemon=True)
         self._thread.start()
 
-    def send(self, data: bytes) -> None:
+    def send(self, chunks: list[bytes]) -> None:
         """Hand over the next bytes; waits while the upload is behind, raises what it died of."""
         if self._error is not None:
             raise self._error
-        self._chunks.put(data)
+        self._queue.put(chunks)
 
     def finish(self) -> None:
         """No more bytes."""
         if not self._done:
             self._done = True
-            self._chunks.put(None)
+            self._queue.put(None)
 
     def wait(self) -> None:
         """Until the object is stored; raises what the upload died of."""
@@ -213,21 +211,20 @@ class _Upload:
 
     def _pull(self) -> Iterator[bytes]:
         while not self._ended:
-            chunk = self._chunks.get()
-            self._ended = chunk is None
+            chunks = self._queue.get()
+            self._ended = chunks is None
             if self._cancelled:
                 raise _CancelledError
-            if chunk is not None:
-                yield chunk
+            yield from chunks or ()
 
     def _run(self, store: Store, key: str) -> None:
         try:
             store.put_large(key, self._pull())
-        except BaseException as problem:  # noqa: BLE001: handed to the writer's thread
-            self._error = problem
+        except BaseException as problem:  # noqa: BLE001
+            self._error = problem  # raised again by the writer's thread
             # The writer may be waiting for room: take what comes until it notices.
             while not self._ended:
-                self._ended = self._chunks.get() is None
+                self._ended = self._queue.get() is None
 
 
 class _CancelledError(Exception):

@@ -35,8 +35,9 @@ from mergelake.format.columns_txt import encode_columns
 from mergelake.format.extremes import extremes
 from mergelake.format.granules import block_bytes, cut_granules, granule_size
 from mergelake.format.hashes import FileDigest, digest
-from mergelake.format.streams import escape, file_stem
+from mergelake.format.names import escape_for_file_name, stream_file_name
 from mergelake.format.partition import WHOLE_TABLE, Partition
+from mergelake.format.reader import concatenate
 from mergelake.format.values import encode_values
 from mergelake.format.wide import ColumnWriter
 from mergelake.parts.spool import Spool
@@ -44,6 +45,8 @@ from mergelake.store.protocol import Store
 
 UNLISTED = frozenset({"columns.txt", "default_compression_codec.txt", "checksums.txt"})
 """Files that `checksums.txt` does not list."""
+_PIECE_ROWS = 1 << 17
+"""Rows that are encoded before their bytes are handed on."""
 
 
 class PartWriter:
@@ -178,7 +181,7 @@ class PartWriter:
             files["partition.dat"] = self._partition.data
         if self.rows:
             for name, (low, high) in self._minmax.items():
-                files[f"minmax_{file_stem(escape(name))}.idx"] = low + high
+                files[f"minmax_{stream_file_name(escape_for_file_name(name))}.idx"] = low + high
         files["count.txt"] = str(self.rows).encode()
         files["columns.txt"] = encode_columns({name: column.type for name, column in self._columns.items()})
         codec = parse_codec(self._settings.text("default_compression_codec"))
@@ -235,7 +238,7 @@ class ColumnSink:
             self._hold(array.slice(0, head))
             array = array.slice(head)
             if self._pending_rows == wanted:
-                self._write(pa.concat_arrays(self._pending), np.array([wanted], np.int64))
+                self._write(concatenate(self._pending), np.array([wanted], np.int64))
                 self._pending, self._pending_rows = [], 0
         whole = self._whole_granules(len(array))
         if len(whole):
@@ -243,12 +246,11 @@ class ColumnSink:
             self._write(array.slice(0, count), whole)
             array = array.slice(count)
         self._hold(array)
-        self._flush(self._writer.drain())
 
     def finish(self) -> None:
         """Write the last, shorter granule and the final marks."""
         if self._pending_rows:
-            rest = pa.concat_arrays(self._pending) if len(self._pending) > 1 else self._pending[0]
+            rest = concatenate(self._pending)
             self._write(rest, np.array([len(rest)], np.int64))
         self._pending, self._pending_rows = [], 0
         self._flush(self._writer.finish())
@@ -275,8 +277,15 @@ class ColumnSink:
         return rest[np.cumsum(rest) <= rows]
 
     def _write(self, array: pa.Array, granule_rows: NDArray[np.int64]) -> None:
+        """Encode whole granules, a piece at a time, so that bytes move on while they are in the processor's cache."""
         self._granule += len(granule_rows)
-        self._writer.append(array, granule_rows)
+        ends = np.cumsum(granule_rows)
+        first = start = 0
+        while first < len(ends):
+            last = max(int(np.searchsorted(ends, start + _PIECE_ROWS, side="right")), first + 1)
+            self._writer.append(array.slice(start, int(ends[last - 1]) - start), granule_rows[first:last])
+            self._flush(self._writer.drain())
+            start, first = int(ends[last - 1]), last
 
     def _hold(self, array: pa.Array) -> None:
         if len(array):
@@ -299,7 +308,6 @@ class _MarkRows:
 
     def __init__(self, granules: int | NDArray[np.int64]) -> None:
         self._granules = granules
-        self._starts = None if isinstance(granules, int) else np.cumsum(granules) - granules
         self.rows = 0
 
     def advance(self, rows: int) -> NDArray[np.int64]:
@@ -307,7 +315,7 @@ class _MarkRows:
         first, self.rows = self.rows, self.rows + rows
         if isinstance(self._granules, int):
             return np.arange(-first % self._granules, rows, self._granules, dtype=np.int64)
-        starts = self._starts
+        starts = np.cumsum(self._granules) - self._granules
         return starts[(starts >= first) & (starts < self.rows)] - first
 
 

@@ -17,6 +17,8 @@ from mergelake.query.outline import Occurrence, Outline, Scope, names_in
 from mergelake.query.source import Source, Wanted
 from mergelake.query.tokens import Token
 
+_MOMENTS = frozenset(("NOW64", "YESTERDAY", "CURRENT_TIMESTAMP", "UTCTIMESTAMP", "UTC_TIMESTAMP"))
+"""Like `now()` and `today()`, which `rewrite` pins to one instant, but not pinned: they must not go down."""
 _INNER = frozenset(("GLOBAL", "LOCAL", "ALL", "INNER", "CROSS", ","))
 _NOT_BEFORE_ALIAS = frozenset(
     "SELECT DISTINCT AS NOT AND OR LIKE ILIKE IN BETWEEN CASE WHEN THEN ELSE INTERVAL IS DIV MOD FROM BY ON".split()
@@ -29,10 +31,11 @@ def wanted(plan: Outline, found: Occurrence, source: Source, sources: Mapping[in
     `columns` is empty where the statement needs only the number of rows.
     """
     scope = plan.scope_of[id(found)]
-    names = set(source.columns) if _needs_all(plan, found, scope) else mentioned(plan, scope)
-    if not found.in_operator and _has_star(plan, scope):
-        outside = _outside_names(plan, scope)
-        names = set(source.columns) if outside is None else names | outside
+    names = mentioned(plan, scope)
+    outside = _outside_names(plan, scope) if _has_star(plan, scope) and not found.in_operator else set()
+    if outside is None or _needs_all(plan, found, scope):
+        outside = set(source.columns) - source.hidden
+    names |= outside
     for name, (_, expression) in source.computed.items():
         if name in names:
             names.update(_expression_names(expression))
@@ -197,7 +200,7 @@ def _own_text(
     at = first
     while at < end:
         token = tokens[at]
-        if token.text == "{" or token.upper in ("SELECT", "AS") or token.upper == "ARRAYJOIN":
+        if token.text == "{" or token.upper in ("SELECT", "AS") or token.upper == "ARRAYJOIN" or token.upper in _MOMENTS:
             if token.upper != "AS" or not _in_cast(tokens, first, at):
                 return ""
         gap = plan.text[tokens[at - 1].end : token.start] if at > first else ""

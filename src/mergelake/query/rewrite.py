@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from mergelake.core import types as t
 from mergelake.core.text import back_quote, quote_identifier_if_needed
 from mergelake.query.arrow_bridge import exact_expression
-from mergelake.query.needs import star_tokens, wanted
+from mergelake.query.needs import mentioned, star_tokens, wanted
 from mergelake.query.outline import Occurrence, Outline
 from mergelake.query.source import Source, Wanted
 
@@ -35,29 +35,30 @@ class Rewritten:
     """A statement for ClickHouse."""
 
     pieces: tuple[str, ...]
-    """Its text, cut where row counts go: `pieces[0] + count + pieces[1] + …`."""
-    counted: tuple[int, ...]
-    """For each gap the slot whose rows it counts."""
+    """Its text, cut where numbers of the moment go: `pieces[0] + number + pieces[1] + …`."""
+    gaps: tuple[int, ...]
+    """For each gap the slot whose rows go there, or `NOW` for the current second."""
     slots: tuple[Slot, ...]
     format: str
     """The statement's own FORMAT, or empty."""
 
-    def text(self, counts: Mapping[int, int]) -> str:
-        """The statement, with the number of rows of each counted slot."""
+    def text(self, numbers: Mapping[int, int]) -> str:
+        """The statement, with the number of rows of each counted slot and the second at `NOW` filled in."""
         out = [self.pieces[0]]
-        for slot, piece in zip(self.counted, self.pieces[1:], strict=True):
-            out += [str(counts[slot]), piece]
+        for gap, piece in zip(self.gaps, self.pieces[1:], strict=True):
+            out += [str(numbers[gap]), piece]
         return "".join(out)
 
 
-_GAP = "\0"
+NOW = -1
+_GAP = "\ue000rows\ue000"  # private-use characters: no statement holds them
 
 
 def rewrite(plan: Outline, sources: Mapping[int, Source]) -> Rewritten:
     """Replace every occurrence that has a source; others stay for ClickHouse to resolve."""
     edits: list[tuple[int, int, str]] = []
     slots: list[Slot] = []
-    counted: list[tuple[int, int]] = []
+    gaps: list[tuple[int, int]] = []
     for found in plan.occurrences:
         source = sources.get(id(found))
         if source is None:
@@ -71,14 +72,17 @@ def rewrite(plan: Outline, sources: Mapping[int, Source]) -> Rewritten:
         slot = Slot(f"ml_{len(slots)}", (found.database, found.name), need, count_only)
         slots.append(slot)
         if count_only:
-            counted.append((found.start, len(slots) - 1))
+            gaps.append((found.start, len(slots) - 1))
         edits += _table_edits(plan, found, source, slot)
+    moments = _moment_edits(plan, sources)
+    gaps += [(start, NOW) for start, _, _ in moments]
+    edits += moments
     edits += _prewhere_edits(plan, sources) + _qualifier_edits(plan, sources) + _hidden_edits(plan, sources)
     if plan.format_at is not None:
         edits.append((*plan.format_at, ""))
     end = len(plan.text) if plan.tokens[-1].kind == "end" else plan.tokens[-1].end
     text = _apply(plan.text[:end].rstrip().rstrip(";"), edits)
-    order = tuple(slot for _, slot in sorted(counted))
+    order = tuple(gap for _, gap in sorted(gaps))
     return Rewritten(tuple(text.split(_GAP)), order, tuple(slots), plan.format)
 
 
@@ -164,6 +168,24 @@ def _prewhere_edits(plan: Outline, sources: Mapping[int, Source]) -> list[tuple[
     return edits
 
 
+def _moment_edits(plan: Outline, sources: Mapping[int, Source]) -> list[tuple[int, int, str]]:
+    """now() and today() in filters become one instant, so that a scan and ClickHouse agree on it."""
+    edits = []
+    for scope in plan.scopes:
+        if not any(s is not None and id(s) in sources for s in scope.sources):
+            continue
+        for clause in ("PREWHERE", "WHERE"):
+            first, end = scope.clauses.get(clause, (0, 0))
+            inner = [s for s in plan.scopes if first <= s.first < end]
+            for at in range(first, end - 2):
+                word = plan.tokens[at].text.lower()
+                is_call = word in ("now", "today") and plan.tokens[at + 1].text == "(" and plan.tokens[at + 2].text == ")"
+                if is_call and not any(s.first <= at < s.end for s in inner):
+                    new = f"toDateTime({_GAP})" if word == "now" else f"toDate(toDateTime({_GAP}))"
+                    edits.append((plan.tokens[at].start, plan.tokens[at + 2].end, new))
+    return edits
+
+
 def _qualifier_edits(plan: Outline, sources: Mapping[int, Source]) -> list[tuple[int, int, str]]:
     """`db.table.column` loses its database, because a subquery has none."""
     edits = []
@@ -184,7 +206,7 @@ def _hidden_edits(plan: Outline, sources: Mapping[int, Source]) -> list[tuple[in
         hidden: set[str] = set()
         for found in scope.sources:
             if found is not None and id(found) in sources:
-                hidden |= sources[id(found)].hidden
+                hidden |= sources[id(found)].hidden & mentioned(plan, scope)
         for at in star_tokens(plan, scope) if hidden else ():
             names = ", ".join(back_quote(name) for name in sorted(hidden))
             edits.append((plan.tokens[at].end, plan.tokens[at].end, f" EXCEPT ({names})"))

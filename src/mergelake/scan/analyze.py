@@ -24,11 +24,13 @@ from mergelake.core import types as t
 from mergelake.core.arrow import storage_type
 from mergelake.core.errors import MergelakeError
 from mergelake.expr.binder import bind
-from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode, unbind
+from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode, conjuncts, unbind
+from mergelake.expr.membership import convert_member
 from mergelake.expr.nodes import Call, ColumnRef
 from mergelake.expr.nodes import Literal as LiteralNode
 from mergelake.expr.values import arrow_value
 from mergelake.scan.condition import And, Chain, Condition, Constant, InRange, InSet, IsNull, Not, Or, Step, Unknown
+from mergelake.scan.contradictions import TURNED, always, contradict
 from mergelake.scan.monotonic import evaluator, step_of
 from mergelake.scan.ordered import Value, is_native_integer, orderable, ordered
 
@@ -42,14 +44,6 @@ _INVERSE = {
     "empty": "notEmpty",
 }
 _INVERSE |= {b: a for a, b in _INVERSE.items()}
-_TURNED = {
-    "less": "greater",
-    "greater": "less",
-    "lessOrEquals": "greaterOrEquals",
-    "greaterOrEquals": "lessOrEquals",
-    "equals": "equals",
-    "notEquals": "notEquals",
-}
 _WEAKENED = {"less": "lessOrEquals", "greater": "greaterOrEquals"}
 _PREFIX = {"like", "notLike", "startsWith"}
 
@@ -82,12 +76,16 @@ def _tree(node: BoundNode, key: Key, negate: bool) -> Condition:
         if node.function == "not":
             return _tree(node.args[0], key, not negate)
         if node.function in ("and", "or"):
-            parts = [_tree(arg, key, negate) for arg in node.args]
-            join = And if (node.function == "and") != negate else Or
-            out = parts[0]
-            for part in parts[1:]:
-                out = join(out, part)
+            is_and = (node.function == "and") != negate
+            if not negate and is_and and contradict(conjuncts(node), _comparable):
+                return Constant(False)
+            out: Condition = Constant(is_and)
+            for arg in node.args:
+                out = _join(out, _tree(arg, key, negate), is_and=is_and)
             return out
+        known = always(node)
+        if known is not None:
+            return Constant(known != negate)
         rewritten = _preimage(node)
         if rewritten is not None:
             return _tree(rewritten, key, negate)
@@ -98,6 +96,14 @@ def _tree(node: BoundNode, key: Key, negate: bool) -> Condition:
         return _atom(node, _INVERSE[function], key)
     found = _atom(node, function, key)
     return Not(found) if negate else found
+
+
+def _join(left: Condition, right: Condition, *, is_and: bool) -> Condition:
+    """Both (or one of them), with what is true or false for all rows folded away."""
+    for one, other in ((left, right), (right, left)):
+        if isinstance(one, Constant):
+            return other if one.value == is_and else one
+    return And(left, right) if is_and else Or(left, right)
 
 
 def _compares_floats(node: BoundNode) -> bool:
@@ -123,12 +129,12 @@ def _atom(node: BoundNode, function: str, key: Key) -> Condition:
         return _in_set(left, right, function == "notIn", key) if isinstance(right, BoundLiteral) else Unknown()
     if function in _PREFIX and isinstance(right, BoundLiteral) and isinstance(right.value, bytes):
         return _prefix(function, left, right.value, key)
-    if function not in _TURNED:
+    if function not in TURNED:
         return _as_flag(node, key)
     if isinstance(right, BoundLiteral):
         return _compare(function, left, right, key)
     if isinstance(left, BoundLiteral):
-        return _compare(_TURNED[function], right, left, key)
+        return _compare(TURNED[function], right, left, key)
     return Unknown()
 
 
@@ -237,7 +243,7 @@ def _compare(function: str, node: BoundNode, constant: BoundLiteral, key: Key) -
             continue
         weakened = _WEAKENED.get(function, function)
         if not rising:
-            weakened = _TURNED[weakened]
+            weakened = TURNED[weakened]
         return _range(weakened, column, (), key.nodes[column].type, value, relaxed=True)
     return Unknown()
 
@@ -300,9 +306,9 @@ def _prefix(function: str, node: BoundNode, pattern: bytes, key: Key) -> Conditi
         return Unknown()
     high = prefix.rstrip(b"\xff")
     above = high[:-1] + bytes([high[-1] + 1]) if high else None
-    atom = InRange(
-        found[0], (), prefix, True, above, False, relaxed=not exact, type=node.type
-    )
+    if function == "notLike" and not exact:
+        return Unknown()
+    atom = InRange(found[0], (), prefix, True, above, False, relaxed=not exact, type=node.type)
     return Not(atom) if function == "notLike" else atom
 
 
@@ -412,10 +418,11 @@ def _set_row(
             if mapped is None:
                 return None
             constant, data_type = mapped, key.nodes[column].type
-        if isinstance(constant.value, float) and is_native_integer(data_type):
-            if constant.value != constant.value // 1:
+        elif t.inner_type(constant.type) != t.inner_type(data_type):
+            member = convert_member(constant.value, constant.type, data_type)
+            if member is None:  # no value of the key equals it
                 return ()
-            constant = BoundLiteral(int(constant.value), t.Int(256, signed=True))
+            constant = BoundLiteral(member, t.inner_type(data_type))
         value = _comparable(constant, data_type)
         if value is None or value != value:
             return None
@@ -492,12 +499,12 @@ def _start_of_day(days: int, inner: t.DateTime | t.DateTime64) -> int | None:
 
 def _preimage(node: BoundCall) -> BoundNode | None:
     """`toYear(x) = 2024` as `x >= '2024-01-01' AND x < '2025-01-01'`; None for anything else."""
-    if node.function not in _TURNED or len(node.args) != 2:
+    if node.function not in TURNED or len(node.args) != 2:
         return None
     left, right = node.args
     function = node.function
     if isinstance(left, BoundLiteral):
-        left, right, function = right, left, _TURNED[function]
+        left, right, function = right, left, TURNED[function]
     if not isinstance(left, BoundCall) or left.function not in ("toYear", "toYYYYMM") or len(left.args) != 1:
         return None
     argument = left.args[0]

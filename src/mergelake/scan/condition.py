@@ -178,6 +178,11 @@ def is_useless(condition: Condition) -> bool:
             return False
 
 
+def is_never(condition: Condition) -> bool:
+    """Whether no row at all can match, whatever the key."""
+    return isinstance(condition, Constant) and not condition.value
+
+
 def is_continuous(condition: Condition, key_columns: int) -> bool:
     """Whether matching keys lie next to each other, so that their ends are found by binary search.
 

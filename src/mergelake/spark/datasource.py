@@ -5,43 +5,162 @@
     spark.read.format("mergelake").load("s3://bucket/warehouse/default.events")
     df.write.format("mergelake").mode("append").save("/data/warehouse/default.events")
 
-Options for reading: `version` or `timestamp_ms` (time travel; else the newest version, fixed when the frame is made),
-`columns` (comma-separated: Spark tells a Python source which filters it wants, but not which columns), `where`
-(a ClickHouse expression, for what Spark cannot push), `final`. For writing: `dedup_token`. Options that start with `store.`
-go to the object store.
+Options for reading: `version` or `timestampMs` (time travel; else the newest version, pinned when the frame is
+made), `columns` (comma-separated: Spark tells a Python source which filters it wants, but not which columns), `where`
+(a ClickHouse expression, for what Spark cannot push), `final` (`true`). For writing: `dedupToken`. Options that
+start with `store.` go to the object store. The package `pyspark_mergelake` makes the name known to every session.
 
-What Spark pushes down is applied exactly here and in the part's index; what has another meaning in ClickHouse
-(NaN, zones) is left to Spark.
+Spark plans in short-lived processes, so reader and writer carry values only and open the table where they run.
+Filters are pushed down where `spark.sql.python.filterPushdown.enabled` is true (our sessions set it).
 """
 
 from __future__ import annotations
 
-import datetime
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import datasource as ds
 from pyspark.sql.types import StructType
 
-from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.core.manifest import PartManifest
-from mergelake.core.text import back_quote, quote_string
-from mergelake.lake import Table, open_table
-from mergelake.scan import ScanRequest
-from mergelake.scan.plan import ScanItem, ScanPlan
-from mergelake.scan.read import read_items
-from mergelake.spark.types import spark_schema, to_spark
+from mergelake.scan.plan import ScanPlan, plan_scan, requested_columns
+from mergelake.scan.predicate import all_types
+from mergelake.scan.request import ScanRequest
+from mergelake.spark.filters import filter_text
+from mergelake.spark.locate import TablePath
+from mergelake.spark.scan import read_for_spark, split_plan
+from mergelake.spark.types import spark_schema
 from mergelake.spark.write import check_columns, write_parts
-from mergelake.store import StoreSpec
+from mergelake.table.handle import Snapshot
+from mergelake.table.insert import commit_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+TASKS = 16
+"""Into how many tasks a scan is cut: a Python data source is not told how many cores there are."""
+
 
 def register(spark: SparkSession) -> None:
-    """Make `format("mergelake")` known to this session (a no-op where `pyspark_mergelake` is importable)."""
+    """Make `format("mergelake")` known to this session (needless where `pyspark_mergelake` is importable)."""
     spark.dataSource.register(MergelakeDataSource)
+
+
+class MergelakeDataSource(ds.DataSource):
+    """Entry point of Spark: options in, a reader or a writer out."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "mergelake"
+
+    def schema(self) -> StructType:
+        """Columns of the table (or those of the option `columns`) at the pinned version."""
+        snapshot = self._snapshot()
+        types = all_types(snapshot.schema)
+        return spark_schema({name: types[name] for name in requested_columns(self._request(), snapshot.schema)})
+
+    def reader(self, schema: StructType) -> MergelakeReader:
+        """A reader of exactly the columns of `schema`."""
+        snapshot = self._snapshot()
+        request = replace(self._request(), columns=tuple(schema.names))
+        requested_columns(request, snapshot.schema)
+        return MergelakeReader(self._path(), snapshot.version, request)
+
+    def writer(self, schema: StructType, overwrite: bool) -> MergelakeWriter:
+        """A writer that appends."""
+        if overwrite:
+            raise error("NOT_IMPLEMENTED", "The mode overwrite is not supported", 'Use mode("append"), or TRUNCATE TABLE first')
+        path = self._path()
+        check_columns(schema.names, path.open().schema)
+        return MergelakeWriter(path, self._option("deduptoken"))
+
+    def _path(self) -> TablePath:
+        path = self._option("path")
+        if not path:
+            raise error("BAD_ARGUMENTS", "No path given", 'Write .load("<warehouse>/<database>.<table>")')
+        stores = {key[6:]: value for key, value in self.options.items() if key.startswith("store.")}
+        return TablePath.parse(path, stores)
+
+    def _option(self, name: str) -> str:
+        return str(next((value for key, value in self.options.items() if key.lower() == name), ""))
+
+    def _request(self) -> ScanRequest:
+        names = [name.strip() for name in self._option("columns").split(",") if name.strip()]
+        final = self._option("final").lower() in ("true", "1")
+        return ScanRequest(tuple(names) or None, self._option("where") or None, final=final)
+
+    def _snapshot(self) -> Snapshot:
+        version, timestamp = self._option("version"), self._option("timestampms")
+        return self._path().open().snapshot(int(version) if version else None, int(timestamp) if timestamp else None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Partition(ds.InputPartition):
+    plan: ScanPlan
+    directory: str
+
+
+class MergelakeReader(ds.DataSourceReader):
+    """Reads one version of a table, wherever Spark sends it."""
+
+    def __init__(self, path: TablePath, version: int, request: ScanRequest) -> None:
+        self._store, self._path, self._version, self._request = path.store, path, version, request
+        self._types: Mapping[str, object] = {}
+
+    def pushFilters(self, filters: list[ds.Filter]) -> Iterable[ds.Filter]:  # noqa: N802  Spark's name
+        """Take the filters that mean the same here; hand the others back."""
+        types = all_types(self._path.open().schema)
+        taken: list[str] = []
+        for wanted in filters:
+            text = filter_text(wanted, types)
+            if text is None:
+                yield wanted
+            else:
+                taken.append(text)
+        if self._request.where:
+            taken.append(f"({self._request.where})")
+        self._request = replace(self._request, where=" AND ".join(taken) or None)
+
+    def partitions(self) -> Sequence[ds.InputPartition]:
+        """Prune, then cut what is left into pieces of equal size."""
+        handle = self._path.open()
+        plan = plan_scan(handle.store, handle.directory, handle.snapshot(self._version), self._request)
+        return [_Partition(piece, handle.directory) for piece in split_plan(plan, TASKS)]
+
+    def read(self, partition: ds.InputPartition) -> Iterator[pa.RecordBatch]:
+        """Rows of one piece."""
+        assert isinstance(partition, _Partition)
+        return read_for_spark(self._store, partition.directory, partition.plan)
+
+
+@dataclass(frozen=True, slots=True)
+class _Written(ds.WriterCommitMessage):
+    """What one task wrote: manifests as JSON text."""
+
+    manifests: tuple[str, ...]
+
+
+class MergelakeWriter(ds.DataSourceArrowWriter):
+    """Tasks write parts; the commit is one log entry for the whole job."""
+
+    def __init__(self, path: TablePath, dedup_token: str) -> None:
+        self._path, self._token = path, dedup_token
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> _Written:
+        """Parts of one task's rows."""
+        handle = self._path.open()
+        parts = write_parts(self._path.store, handle.directory, handle.schema, iterator)
+        return _Written(tuple(json.dumps(part.to_json()) for part in parts))
+
+    def commit(self, messages: list[ds.WriterCommitMessage | None]) -> None:
+        """All parts of all tasks, together or not at all."""
+        written = [text for m in messages if isinstance(m, _Written) for text in m.manifests]
+        commit_parts(self._path.open(), [PartManifest.from_json(json.loads(text)) for text in written], self._token or None)
+
+    def abort(self, messages: list[ds.WriterCommitMessage | None]) -> None:
+        """Nothing: Spark aborts after a failed commit too, which may have landed. What is unreferenced is swept by age."""

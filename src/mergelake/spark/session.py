@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mergelake.core.errors import UnavailableError
-from mergelake.spark.java import archive_option, java_home
+from mergelake.spark.java import archive_option, java_binary
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,17 +46,18 @@ def session(master: str | None = None, *, config: Mapping[str, str] | None = Non
     active = SparkSession.getActiveSession()
     if active is not None and master is None and not config:
         return active
-    home = java_home()
-    if home is not None:
-        os.environ["JAVA_HOME"] = home
+    java_binary()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     master = master or os.environ.get("SPARK_MASTER_URL") or "local[*]"
     builder = SparkSession.builder.master(master).appName("mergelake")
     for name, value in {**CONFIG, "spark.driver.memory": "2g", **(config or {})}.items():
         builder = builder.config(name, value)
+    if master.startswith("local"):
+        builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
     if not (config and "spark.driver.extraJavaOptions" in config):
-        builder = builder.config("spark.driver.extraJavaOptions", archive_option())
+        quiet = f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}"
+        builder = builder.config("spark.driver.extraJavaOptions", f"{quiet} {archive_option()}")
     made = builder.getOrCreate()
     made.sparkContext.setLogLevel("ERROR")
     return made

@@ -9,20 +9,21 @@ lost attempt wrote is swept by age.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from mergelake.core.clock import SystemClock
 from mergelake.core.convert import to_storage
-from mergelake.core.errors import MergelakeError, error
 from mergelake.core.ids import RandomIds
 from mergelake.core.manifest import PartManifest
-from mergelake.core.schema import TableSchema, unknown_column
+from mergelake.core.schema import TableSchema
 from mergelake.spark.tasks import attempt, result_batch, unwrap
 from mergelake.store import StoreSpec
-from mergelake.table.insert import insert_columns, write_blocks
+from mergelake.table.blocks import check_given
+from mergelake.table.insert import write_blocks
+from mergelake.table.replacing import collapse_block
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,7 +41,9 @@ def write_parts(
             arrays = [to_storage(batch.column(name), types[name], name) for name in names]
             yield pa.RecordBatch.from_arrays(arrays, names=names)
 
-    return write_blocks(store.open(), directory, schema, blocks(), ids=RandomIds(), clock=SystemClock())
+    return write_blocks(
+        store.open(), directory, schema, blocks(), ids=RandomIds(), clock=SystemClock(), collapse=collapse_block
+    )
 
 
 def write_frame(frame: DataFrame, store: StoreSpec, directory: str, schema: TableSchema) -> list[PartManifest]:
@@ -61,13 +64,6 @@ def write_frame(frame: DataFrame, store: StoreSpec, directory: str, schema: Tabl
     return [PartManifest.from_json(json.loads(text)) for row in rows for text in unwrap(row.r)]
 
 
-def check_columns(names: list[str], schema: TableSchema) -> None:
+def check_columns(names: Sequence[str], schema: TableSchema) -> None:
     """Refuse columns that the table does not take: unknown, doubled, or computed ones."""
-    known = {column.name for column in insert_columns(schema)}
-    if len(set(names)) != len(names):
-        raise error("DUPLICATE_COLUMN", f"Columns {', '.join(names)} name one twice")
-    for name in names:
-        if name not in known:
-            failure = unknown_column(name, sorted(known))
-            assert isinstance(failure, MergelakeError)
-            raise failure
+    check_given(schema, list(names))

@@ -18,4 +18,15 @@ from mergelake.store.protocol import (
 )
 from mergelake.store.spec import StoreSpec
 
-__all__ = ["Buffer", "Counters", "Lost", "ObjectMeta", "PutOutcome", "Store", "StoreSpec", "Stored", "Unknown", "open_store"]
+__all__ = [
+    "Buffer",
+    "Counters",
+    "Lost",
+    "ObjectMeta",
+    "PutOutcome",
+    "Store",
+    "StoreSpec",
+    "Stored",
+    "Unknown",
+    "open_store",
+]

@@ -143,8 +143,9 @@ class BucketStore:
                     full = len(page) == LIST_PAGE
                     for found in page:
                         meta = _meta(found)
-                        yield meta
-                        last = meta.key
+                        if meta.key > last:  # obstore drops a slash at the end of the offset
+                            yield meta
+                            last = meta.key
                         attempt = 0
             except OBSTORE_ERRORS as problem:
                 attempt += 1

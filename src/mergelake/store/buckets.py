@@ -77,7 +77,11 @@ def bucket_options(scheme: str, given: Mapping[str, str], environment: Mapping[s
         options[_SHORT.get(plain, plain)] = str(value)
     if scheme != "s3":
         # obstore knows the many names of these two; what is in the environment travels with the spec.
-        found = {name.lower().removeprefix(prefix): value for name, value in environment.items() if name.lower().startswith(prefix)}
+        found = {
+            name.lower().removeprefix(prefix): value
+            for name, value in environment.items()
+            if name.lower().startswith(prefix)
+        }
         return {**found, **options}
     wanted = dict(_S3_ENVIRONMENT)
     if not {"access_key_id", "secret_access_key", "skip_signature", "role_arn"} & options.keys():
@@ -107,7 +111,7 @@ def make_clients(scheme: str, bucket: str, prefix: str, options: Mapping[str, st
     common: dict[str, Any] = {
         "prefix": prefix or None,
         "client_options": {
-            "allow_http": own["allow_http"] == "true",
+            "allow_http": own["allow_http"].lower() == "true",
             "timeout": f"{own['timeout_s']}s",
             "connect_timeout": f"{own['connect_timeout_s']}s",
         },

@@ -2,8 +2,8 @@
 
 - A put is atomic: the bytes go to a file in `<root>/.tmp`, are synced, and are renamed to their key.
 - A create is atomic and exclusive: the synced temporary file is *linked* to its key. `link(2)` fails if the
-  name exists, and a reader never meets half a file. (Opening the key with `O_EXCL` and then writing, which
-  is what `obstore.LocalStore` does not do either but close relatives do, would show readers the prefix.)
+  name exists, and a reader never meets half a file. (A rename would overwrite; opening the key with `O_EXCL`
+  and writing then would show readers the first half.)
 - Both are durable on return: file and directory entries are synced, unless opened with `sync=false`.
 - Reads go straight to the file: `pread` for small ranges, a memory map for large ones. A map outlives a
   delete or an overwrite of the key, because files are only ever replaced, never written in place.
@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from mergelake.core.clock import Clock, SystemClock
 from mergelake.core.errors import InvalidInputError, MergelakeError, NotFoundError, UnavailableError
 from mergelake.core.ids import IdSource, RandomIds
 from mergelake.store.keys import LIST_PAGE, check_key, directory_prefix
@@ -32,6 +33,8 @@ GAP_BYTES = 64 << 10
 """Reading this much more costs less than another system call and seek."""
 MAP_BYTES = 8 << 20
 """From this size on a memory map is faster than `pread`, which copies (measured: 0.3 against 0.7 ms at 16 MiB)."""
+TEMPORARY_AGE_S = 7 * 86400
+"""No write takes this long: an older temporary file belongs to nobody."""
 _TEMPORARY = ".tmp"
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
@@ -39,14 +42,24 @@ _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 class DirectoryStore:
     """A `Store` in a local directory, which is made by the first write."""
 
-    def __init__(self, root: str, *, gap: int = GAP_BYTES, sync: bool = True, ids: IdSource | None = None) -> None:
+    def __init__(
+        self,
+        root: str,
+        *,
+        gap: int = GAP_BYTES,
+        sync: bool = True,
+        ids: IdSource | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self.url = str(Path(root).expanduser().absolute())
         self.spec = StoreSpec.of(self.url, {"coalesce_gap": str(gap), "sync": str(sync).lower()})
         self._root = self.url.rstrip("/") + "/"
         self._gap = gap
         self._sync = sync
         self._ids = ids or RandomIds()
+        self._clock = clock or SystemClock()
         self._meter = Meter()
+        self._swept = False
         if Path(root).exists() and not Path(root).is_dir():
             raise InvalidInputError(f"{root} is a file, not a directory", name="BAD_ARGUMENTS")
 
@@ -91,10 +104,10 @@ class DirectoryStore:
         fetches = coalesce(ranges, self._gap)
         if not fetches:
             return scatter(ranges, [], [])
-        received = sum(fetch.length for fetch in fetches)
-        self._meter.count("get", key, requests=len(fetches), received=received)
+        self._meter.count("get", key, requests=len(fetches))
         with self._file(key) as fd:
             bodies = [_read(fd, key, fetch) for fetch in fetches]
+        self._meter.count("get", key, requests=0, received=sum(fetch.length for fetch in fetches))
         return scatter(ranges, fetches, bodies)
 
     def head(self, key: str) -> ObjectMeta:
@@ -135,14 +148,14 @@ class DirectoryStore:
         """Write (or overwrite) an object, atomically and durably."""
         self._meter.count("put", key, sent=len(data))
         path = self._path(key)
-        with _translated(self.url, key), self._temporary([data]) as (temporary, _):
+        with self._temporary(key, [data]) as (temporary, _), _translated(self.url, key, writing=True):
             self._into_place(lambda: os.rename(temporary, path), path)
             self._sync_directory(path)
 
     def put_large(self, key: str, chunks: Iterable[Buffer]) -> int:
         """Write an object from a stream; counted as one put."""
         path = self._path(key)
-        with _translated(self.url, key), self._temporary(chunks) as (temporary, size):
+        with self._temporary(key, chunks) as (temporary, size), _translated(self.url, key, writing=True):
             self._into_place(lambda: os.rename(temporary, path), path)
             self._sync_directory(path)
         self._meter.count("put", key, sent=size)
@@ -154,7 +167,7 @@ class DirectoryStore:
         path = self._path(key)
         if os.path.exists(path):  # spares the loser of an old race the synced temporary file
             return Lost()
-        with _translated(self.url, key), self._temporary([data]) as (temporary, _):
+        with self._temporary(key, [data]) as (temporary, _), _translated(self.url, key, writing=True):
             try:
                 self._into_place(lambda: os.link(temporary, path), path)
             except FileExistsError:
@@ -191,32 +204,53 @@ class DirectoryStore:
                 directory = os.path.dirname(directory)
 
     @contextmanager
-    def _temporary(self, chunks: Iterable[Buffer]) -> Iterator[tuple[str, int]]:
-        """A synced file with those bytes, gone again (under this name) at the end; its path and size."""
-        folder = self._root + _TEMPORARY
-        path = f"{folder}/{self._ids.new_id()}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        try:
-            fd = os.open(path, flags, 0o666)
-        except FileNotFoundError:
-            os.makedirs(folder, exist_ok=True)
-            fd = os.open(path, flags, 0o666)
+    def _temporary(self, key: str, chunks: Iterable[Buffer]) -> Iterator[tuple[str, int]]:
+        """A synced file with those bytes, gone again (under this name) at the end; its path and size.
+
+        Errors of the file are translated, those of `chunks` go through as they are.
+        """
+        with _translated(self.url, key):
+            path, fd = self._open_temporary()
         size = 0
         try:
             try:
                 for chunk in chunks:
                     view = memoryview(chunk).cast("B")
                     size += len(view)
-                    while view:
-                        view = view[os.write(fd, view) :]
+                    with _translated(self.url, key):
+                        while view:
+                            view = view[os.write(fd, view) :]
                 if self._sync:
-                    os.fsync(fd)
+                    with _translated(self.url, key):
+                        os.fsync(fd)
             finally:
                 os.close(fd)
             yield path, size
         finally:
-            with suppress(FileNotFoundError):  # renamed
+            with suppress(OSError):  # renamed; or left behind, which harms nobody
                 os.unlink(path)
+
+    def _open_temporary(self) -> tuple[str, int]:
+        folder = self._root + _TEMPORARY
+        if not self._swept:
+            self._swept = True
+            self._sweep(folder)
+        path = f"{folder}/{self._ids.new_id()}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        try:
+            return path, os.open(path, flags, 0o666)
+        except FileNotFoundError:
+            os.makedirs(folder, exist_ok=True)
+            return path, os.open(path, flags, 0o666)
+
+    def _sweep(self, folder: str) -> None:
+        """Remove temporary files that a crash left behind long ago."""
+        oldest_s = self._clock.now_ms() / 1000 - TEMPORARY_AGE_S
+        with suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                with suppress(OSError):
+                    if entry.stat().st_mtime < oldest_s:
+                        os.unlink(entry.path)
 
     def _into_place(self, move: Callable[[], None], path: str) -> None:
         """Run `move`, making the directory of `path` when it is missing; a delete may take it away again."""
@@ -238,7 +272,10 @@ class DirectoryStore:
     def _sync_directory(self, path: str) -> None:
         """Make the entry of `path` in its directory durable."""
         if self._sync:
-            fd = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                fd = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return  # the object was deleted already, and its directory with it
             try:
                 os.fsync(fd)
             finally:
@@ -281,11 +318,18 @@ def _no_links(url: str) -> MergelakeError:
 
 
 @contextmanager
-def _translated(url: str, key: str) -> Iterator[None]:
+def _translated(url: str, key: str, writing: bool = False) -> Iterator[None]:
     """Errors of the operating system as ours."""
     try:
         yield
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as problem:
+    except (NotADirectoryError, IsADirectoryError) as problem:
+        if writing:
+            raise InvalidInputError(
+                f"'{key}' cannot be an object in {url}: it is a directory, or lies below an object",
+                name="BAD_ARGUMENTS",
+            ) from problem
+        raise NotFoundError(f"there is no object '{key}' in {url}", name="FILE_DOESNT_EXIST") from problem
+    except FileNotFoundError as problem:
         raise NotFoundError(f"there is no object '{key}' in {url}", name="FILE_DOESNT_EXIST") from problem
     except PermissionError as problem:
         raise InvalidInputError(

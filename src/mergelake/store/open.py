@@ -38,7 +38,7 @@ def open_store(url: str, options: Mapping[str, str] | None = None) -> Store:
         return _directory(unquote(parts.path), given)
     if scheme == "memory":
         _only(url, given, "coalesce_gap")
-        return MemoryStore(parts.netloc, parts.path, gap=_bytes(given, "coalesce_gap", DIRECTORY_GAP))
+        return MemoryStore(parts.netloc, parts.path, gap=_whole(given, "coalesce_gap", DIRECTORY_GAP))
     if scheme in SCHEMES:
         return _bucket(SCHEMES[scheme], parts.netloc, parts.path.strip("/"), given)
     raise InvalidInputError(
@@ -51,23 +51,25 @@ def open_store(url: str, options: Mapping[str, str] | None = None) -> Store:
 def _directory(path: str, given: dict[str, str]) -> DirectoryStore:
     _only(path, given, "coalesce_gap", "sync")
     sync = given.get("sync", "true").lower() != "false"
-    return DirectoryStore(path, gap=_bytes(given, "coalesce_gap", DIRECTORY_GAP), sync=sync)
+    return DirectoryStore(path, gap=_whole(given, "coalesce_gap", DIRECTORY_GAP), sync=sync)
 
 
 def _bucket(scheme: str, bucket: str, prefix: str, given: dict[str, str]) -> BucketStore:
     options = bucket_options(scheme, given, os.environ)
     url = f"{scheme}://{bucket}/{prefix}".rstrip("/")
-    sizes = {
-        "retries": _bytes(options, "max_retries", 6),
-        "gap": _bytes(options, "coalesce_gap", 1 << 20),
-        "chunk_size": _bytes(options, "chunk_size", 8 << 20),
-    }
-    if scheme == "s3" and sizes["chunk_size"] < 5 << 20:
+    chunk_size = _whole(options, "chunk_size", 8 << 20)
+    if scheme == "s3" and chunk_size < 5 << 20:
         raise InvalidInputError("chunk_size must be 5 MiB at least: S3 takes no smaller parts", name="BAD_ARGUMENTS")
-    return BucketStore(StoreSpec.of(url, options), make_clients(scheme, bucket, prefix, options), **sizes)
+    return BucketStore(
+        StoreSpec.of(url, options),
+        make_clients(scheme, bucket, prefix, options),
+        retries=_whole(options, "max_retries", 6),
+        gap=_whole(options, "coalesce_gap", 1 << 20),
+        chunk_size=chunk_size,
+    )
 
 
-def _bytes(options: Mapping[str, str], name: str, default: int) -> int:
+def _whole(options: Mapping[str, str], name: str, default: int) -> int:
     text = options.get(name, str(default))
     if not text.isdecimal():
         raise InvalidInputError(f"option {name} is '{text}', not a whole number", name="BAD_ARGUMENTS")

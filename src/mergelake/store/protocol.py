@@ -64,7 +64,9 @@ class Counters:
 
     def __sub__(self, earlier: Counters) -> Counters:
         """What happened since `earlier`, an older value of the same store's counters."""
-        numbers = {f.name: getattr(self, f.name) - getattr(earlier, f.name) for f in fields(self) if f.name != "details"}
+        numbers = {
+            f.name: getattr(self, f.name) - getattr(earlier, f.name) for f in fields(self) if f.name != "details"
+        }
         details = {k: n - earlier.details.get(k, 0) for k, n in self.details.items() if n != earlier.details.get(k, 0)}
         return Counters(**numbers, details=details)
 

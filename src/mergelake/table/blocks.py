@@ -11,6 +11,7 @@ from mergelake.core.arrow import storage_type
 from mergelake.core.errors import error
 from mergelake.core.schema import Column, TableSchema, unknown_column
 from mergelake.core.settings import TableSettings
+from mergelake.core.text import quote_string
 from mergelake.expr import compile_expression
 from mergelake.format.defaults import default_array
 from mergelake.table.keys import Block, whole_column
@@ -52,13 +53,18 @@ class _Computed:
 class BlockCompleter:
     """Adds the stored columns that a block lacks: DEFAULT and MATERIALIZED expressions, else the type's default."""
 
-    def __init__(self, schema: TableSchema, given: Iterable[str]) -> None:
-        """`given`: names of the columns that every block has. Raises for columns that cannot be given."""
+    def __init__(self, schema: TableSchema, given: Iterable[str], now_ms: int) -> None:
+        """`given`: names of the columns that every block has; `now_ms`: what `now()` means in a default.
+
+        Raises for columns that cannot be given, and for defaults that cannot be computed.
+        """
         names = list(given)
         check_given(schema, names)
         self._schema = schema
         self._given = names
-        self._computed = [_Computed(column, _default_of(column, schema)) for column in _in_order(schema, names)]
+        self._computed = [
+            _Computed(column, _default_of(column, schema, now_ms)) for column in _in_order(schema, names, now_ms)
+        ]
 
     def complete(self, block: Block) -> pa.Table:
         """All stored columns of the table, each in one chunk, in the storage form and in the schema's order."""
@@ -99,12 +105,12 @@ def block_limits(settings: TableSettings) -> tuple[int, int]:
     return settings.integer("max_insert_block_size"), settings.integer("max_insert_block_bytes")
 
 
-def _in_order(schema: TableSchema, given: list[str]) -> list[Column]:
+def _in_order(schema: TableSchema, given: list[str], now_ms: int) -> list[Column]:
     """Missing columns, each after those that its expression reads. ALIAS columns are not stored."""
     missing = {c.name: c for c in schema.columns if c.name not in given and c.default_kind != "ALIAS"}
     reads: dict[str, set[str]] = {}
     for name, column in missing.items():
-        used = compile_expression(column.default, schema.types).columns if column.default else ()
+        used = compile_expression(column.default, schema.types, now_ms).columns if column.default else ()
         reads[name] = set(used) & set(missing) - {name}
     out: list[Column] = []
     while missing:
@@ -115,12 +121,9 @@ def _in_order(schema: TableSchema, given: list[str]) -> list[Column]:
     return out
 
 
-def _default_of(column: Column, schema: TableSchema) -> Callable[[Block], pa.Array]:
+def _default_of(column: Column, schema: TableSchema, now_ms: int) -> Callable[[Block], pa.Array]:
     if not column.default:
         return lambda block: default_array(column.type, block.num_rows)
-    compiled = compile_expression(f"CAST({column.default}, '{_escaped(str(column.type))}')", schema.types)
-    return compiled.evaluate
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("'", "\\'")
+    # A default is converted as CAST does: it may be of another type than its column.
+    text = f"CAST({column.default}, {quote_string(str(column.type))})"
+    return compile_expression(text, schema.types, now_ms).evaluate

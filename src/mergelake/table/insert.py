@@ -31,10 +31,14 @@ from mergelake.store.protocol import Store
 from mergelake.table.blocks import BlockCompleter, block_limits, cut_blocks
 from mergelake.table.handle import TableHandle
 from mergelake.table.keys import Block, TableKeys, table_keys
+from mergelake.table.replacing import collapse_block
 from mergelake.table.sorting import sort_order
 
 Collapse = Callable[[pa.Table, TableSchema], pa.Table]
 """The engine's merge of a sorted run of rows, for `optimize_on_insert`."""
+
+
+_ROWS_WORTH_THREADS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +75,13 @@ def write_blocks(
     ids: IdSource,
     clock: Clock,
     threads: int = 1,
-    collapse: Collapse | None = None,
+    collapse: Collapse = collapse_block,
 ) -> list[PartManifest]:
     """Write rows as parts of the table in `directory`, without committing them.
 
     `blocks` are batches of storage-form columns, all with the same columns, any number of rows; columns that
     are missing get their defaults. `threads` write columns and parts at the same time. `collapse` is applied
-    to each sorted piece where the table's `optimize_on_insert` is on, and its result has level 1.
+    to each sorted piece where the engine collapses rows and `optimize_on_insert` is on; its result has level 1.
 
     Raises TOO_MANY_PARTS for a block with too many partitions, and what completing a block raises, after
     deleting what had been written.
@@ -102,26 +106,28 @@ class _BlockWriter:
         ids: IdSource,
         clock: Clock,
         threads: int,
-        collapse: Collapse | None,
+        collapse: Collapse,
     ) -> None:
         self._store, self._directory, self._schema = store, directory, schema
         self._ids, self._clock, self._threads = ids, clock, threads
         self.settings = TableSettings(schema.settings)
         self._keys = table_keys(schema)
-        self._collapse = collapse if self.settings.integer("optimize_on_insert") else None
+        self._collapse = collapse
+        self._collapses = schema.engine != "MergeTree" and self.settings.integer("optimize_on_insert") > 0
         self._completer: BlockCompleter | None = None
 
     def write(self, block: pa.Table) -> list[PartManifest]:
         """One part for each partition of the block."""
         if self._completer is None:
-            self._completer = BlockCompleter(self._schema, block.column_names)
+            self._completer = BlockCompleter(self._schema, block.column_names, self._clock.now_ms())
         pieces = list(self._pieces(self._completer.complete(block)))
-        if self._threads > 1 and len(pieces) > 1:
+        threads = self._threads if block.num_rows >= _ROWS_WORTH_THREADS else 1
+        if threads > 1 and len(pieces) > 1:
             return self._write_together(pieces)
         written: list[PartManifest] = []
         try:
             for piece in pieces:
-                written.append(self._write_piece(piece, self._threads))
+                written.append(self._write_piece(piece, threads))  # noqa: PERF401 - what is written must be known
         except BaseException:
             discard_parts(self._store, self._directory, written)
             raise
@@ -144,11 +150,10 @@ class _BlockWriter:
             order = sort_order(columns, [key.type for key in self._keys.sorting], self._keys.descending)
             if order is not None:
                 piece = piece.take(pa.array(order))
-            level = 0
-            if self._collapse is not None:
-                piece, level = self._collapse(piece, self._schema), 1
+            if self._collapses:
+                piece = self._collapse(piece, self._schema)
             if piece.num_rows:  # an insert that collapses to nothing writes no part
-                yield _Piece(piece, partition, level)
+                yield _Piece(piece, partition, int(self._collapses))
 
     def _write_piece(self, piece: _Piece, threads: int) -> PartManifest:
         primary = self._keys.sorting[: self._keys.primary_length]
@@ -176,7 +181,8 @@ def _by_partition(
     if not keys.partition:
         yield None, WHOLE_TABLE
         return
-    codes, partitions = partition_keys([key.evaluate(block) for key in keys.partition], [k.type for k in keys.partition])
+    columns = [key.evaluate(block) for key in keys.partition]
+    codes, partitions = partition_keys(columns, [key.type for key in keys.partition])
     limit = settings.integer("max_partitions_per_insert_block")
     if limit and len(partitions) > limit:
         raise error(

@@ -74,13 +74,16 @@ def key_words(arrays: Sequence[pa.Array], types: Sequence[t.DataType], desc: Seq
             words[first:] = [~word for word in words[first:]]
     rows = len(arrays[0]) if arrays else 0
     # One column needs no interleaving: (rows, 1) is the same memory.
-    stacked = words[0].reshape(-1, 1) if len(words) == 1 else np.stack(words, axis=1) if words else None
-    return KeyWords(np.empty((rows, 0), np.uint64) if stacked is None else np.ascontiguousarray(stacked), tuple(strings))
+    if len(words) == 1:
+        matrix = np.ascontiguousarray(words[0]).reshape(-1, 1)
+    else:
+        matrix = np.stack(words, axis=1) if words else np.empty((rows, 0), np.uint64)
+    return KeyWords(matrix, tuple(strings))
 
 
 def word_count(types: Sequence[t.DataType]) -> int:
     """How many words the key columns take."""
-    return key_words([pa.array([], storage_type(data_type)) for data_type in types], types).words.shape[1]
+    return int(key_words([pa.array([], storage_type(data_type)) for data_type in types], types).words.shape[1])
 
 
 def number_words(array: pa.Array, data_type: t.DataType) -> NDArray[np.uint64]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -16,7 +17,7 @@ from mergelake.core.text import unescape
 from mergelake.core.types import DataType
 from mergelake.expr import compile_expression
 
-Block = pa.Table | pa.RecordBatch
+Block: TypeAlias = pa.Table | pa.RecordBatch
 """Columns in the storage form, named as in the schema."""
 
 _QUOTED = re.compile(r'`(?:[^`\\]|\\.)*`|"(?:[^"\\]|\\.)*"')

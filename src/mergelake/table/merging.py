@@ -77,6 +77,9 @@ class _Merger:
         self._string_desc = np.array([column.descending for column in empty.strings], np.bool_)
         self._data = np.zeros((runs + 1, len(empty.strings)), np.int64)
         self._capacity = 0
+        self._words = np.zeros((runs + 1, 0, self._width), np.uint64)
+        self._ranks = np.zeros((runs + 1, 0), np.uint64)
+        self._places = np.zeros((runs + 1, 0, len(empty.strings), 2), np.int64)
         self._grow(1)
 
     def _encode(self, arrays: Sequence[pa.Array]) -> KeyWords:
@@ -89,10 +92,9 @@ class _Merger:
         words = np.zeros((slots, capacity, self._width), np.uint64)
         ranks = np.zeros((slots, capacity), np.uint64)
         places = np.zeros((slots, capacity, strings, 2), np.int64)
-        if self._capacity:
-            words[:, : self._capacity] = self._words
-            ranks[:, : self._capacity] = self._ranks
-            places[:, : self._capacity] = self._places
+        words[:, : self._capacity] = self._words
+        ranks[:, : self._capacity] = self._ranks
+        places[:, : self._capacity] = self._places
         self._words, self._ranks, self._places, self._capacity = words, ranks, places, capacity
 
     def feed(self, run: int, arrays: Sequence[pa.Array] | None) -> None:
@@ -100,11 +102,10 @@ class _Merger:
         if arrays is None:
             self._alive[run] = None
             return
-        arrays = list(arrays)
-        versions = arrays.pop() if self._version_type is not None else None
-        if not arrays and versions is None:
-            raise ValueError("a run without key and version has no length")
-        rows = len(arrays[0]) if arrays else len(versions)
+        rows = len(arrays[0])
+        versions = None
+        if self._version_type is not None:
+            *arrays, versions = arrays
         if rows > self._capacity:
             self._grow(rows)
         key = self._encode(arrays)
@@ -213,9 +214,7 @@ def _place(
     while low < high:
         middle = (low + high) // 2
         other = queue[middle]
-        order = _compare(
-            other, positions[other], run, positions[run], words, places, data, string_words, string_desc
-        )
+        order = _compare(other, positions[other], run, positions[run], words, places, data, string_words, string_desc)
         if order < 0 or (order == 0 and other < run):
             low = middle + 1
         else:
@@ -266,9 +265,8 @@ def _merge(
         row = positions[run]
         out_runs[count] = run
         out_ranks[count] = ranks[run, row]
-        out_repeats[count] = (started or count > 0) and 0 == _compare(
-            previous_run, previous_row, run, row, words, places, data, string_words, string_desc
-        )
+        order = _compare(previous_run, previous_row, run, row, words, places, data, string_words, string_desc)
+        out_repeats[count] = (started or count > 0) and order == 0
         previous_run, previous_row = run, row
         count += 1
         positions[run] += 1

@@ -12,7 +12,6 @@ Source: ClickHouse, `src/Processors/Merges/Algorithms/ReplacingSortedAlgorithm.c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +23,7 @@ from mergelake.core.errors import error
 from mergelake.core.schema import TableSchema
 from mergelake.format.jit import kernel
 from mergelake.table.key_words import key_words, number_words, numpy_values, same_as_previous
+from mergelake.table.keys import Block, TableKeys, table_keys, whole_column
 
 ENGINE = "ReplacingMergeTree"
 
@@ -53,7 +53,7 @@ def replacing_mode(schema: TableSchema) -> ReplacingMode | None:
     names = [argument.strip().strip("`") for argument in schema.engine_args]
     if names:
         kind = schema.column(names[0]).type
-        if not isinstance(kind, (t.Int, t.Float, t.Date, t.Date32, t.DateTime, t.DateTime64, t.Bool, t.Enum)) or (
+        if not isinstance(kind, (t.Int, t.Float, t.Date, t.Date32, t.DateTime, t.DateTime64, t.Bool)) or (
             isinstance(kind, t.Int) and kind.bits > 64
         ):
             raise error(
@@ -117,44 +117,48 @@ class WinnerStream:
         return settled
 
 
-def collapse_block(
-    block: pa.RecordBatch, schema: TableSchema, keys: Sequence[pa.Array], key_types: Sequence[t.DataType]
-) -> pa.RecordBatch:
+def collapse_block(block: Block, schema: TableSchema, keys: TableKeys | None = None) -> Block:
     """`optimize_on_insert` for one sorted block of one partition: the rows that a merge would keep.
 
-    `keys` are the values of the sorting key's expressions for the rows of `block`, all in storage form. Blocks of other
+    `block` holds storage-form columns; `keys` are `table_keys(schema)`, where the caller has them. Blocks of other
     engines come back as they are. Raises INCORRECT_DATA for an is_deleted value other than 0 and 1.
     """
     mode = replacing_mode(schema)
     if mode is None or block.num_rows == 0:
         return block
     check_tombstones(block, mode)
-    keep = _keep(block, schema, mode, keys, key_types)
+    keep = _keep(block, schema, mode, keys or table_keys(schema))
     return block if keep.all() else block.filter(pa.array(keep))
 
 
-def final_rows(
-    block: pa.RecordBatch, schema: TableSchema, keys: Sequence[pa.Array], key_types: Sequence[t.DataType]
-) -> NDArray[np.bool_]:
+def final_rows(block: Block, schema: TableSchema, keys: TableKeys | None = None) -> NDArray[np.bool_]:
     """Which rows FINAL shows, of all rows of some keys in merge order (key, part, row).
 
-    `block` holds at least the version and is_deleted columns, in storage form. Raises ILLEGAL_FINAL for an engine
-    that does not collapse.
+    `block` holds, in storage form, the columns that the sorting key reads, the version and is_deleted. Raises
+    ILLEGAL_FINAL for an engine that does not collapse.
     """
     mode = replacing_mode(schema)
     if mode is None:
         raise error("ILLEGAL_FINAL", f"Storage {schema.engine} does not support FINAL", "Leave out FINAL")
-    keep = _keep(block, schema, mode, keys, key_types)
+    keep = _keep(block, schema, mode, keys or table_keys(schema))
     if mode.is_deleted is not None:
-        keep &= numpy_values(block.column(mode.is_deleted)) == 0
+        keep &= numpy_values(whole_column(block, mode.is_deleted)) == 0
     return keep
 
 
-def check_tombstones(block: pa.RecordBatch, mode: ReplacingMode) -> None:
+def final_columns(schema: TableSchema, keys: TableKeys | None = None) -> tuple[str, ...]:
+    """The columns that `final_rows` reads, each once."""
+    mode = replacing_mode(schema) or ReplacingMode()
+    own = [name for name in (mode.version, mode.is_deleted) if name is not None]
+    key_columns = [name for key in (keys or table_keys(schema)).sorting for name in key.columns]
+    return tuple(dict.fromkeys([*key_columns, *own]))
+
+
+def check_tombstones(block: Block, mode: ReplacingMode) -> None:
     """INCORRECT_DATA unless every is_deleted value is 0 or 1."""
     if mode.is_deleted is None:
         return
-    values = numpy_values(block.column(mode.is_deleted))
+    values = numpy_values(whole_column(block, mode.is_deleted))
     if len(values) and values.max() > 1:
         raise error(
             "INCORRECT_DATA",
@@ -163,20 +167,15 @@ def check_tombstones(block: pa.RecordBatch, mode: ReplacingMode) -> None:
         )
 
 
-def _keep(
-    block: pa.RecordBatch,
-    schema: TableSchema,
-    mode: ReplacingMode,
-    keys: Sequence[pa.Array],
-    key_types: Sequence[t.DataType],
-) -> NDArray[np.bool_]:
-    if keys:
-        repeats = same_as_previous(key_words(keys, key_types))
+def _keep(block: Block, schema: TableSchema, mode: ReplacingMode, keys: TableKeys) -> NDArray[np.bool_]:
+    if keys.sorting:
+        arrays = [key.evaluate(block) for key in keys.sorting]
+        repeats = same_as_previous(key_words(arrays, [key.type for key in keys.sorting]))
     else:  # ORDER BY tuple(): all rows have one key
         repeats = np.arange(block.num_rows) > 0
     if mode.version is None:
         return winners(repeats)
-    return winners(repeats, version_ranks(block.column(mode.version), schema.column(mode.version).type))
+    return winners(repeats, version_ranks(whole_column(block, mode.version), schema.column(mode.version).type))
 
 
 @kernel()

@@ -18,6 +18,7 @@ Equal keys keep the order of their rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -130,13 +131,13 @@ def _valid(array: pa.Array) -> NDArray[np.bool_] | None:
     return valid
 
 
-def _fixed(array: pa.Array, dtype: type[np.generic] | np.dtype[np.generic] | str) -> NDArray[np.generic]:
+def _fixed(array: pa.Array, dtype: Any) -> NDArray[Any]:
     """The values of a fixed-width array as they lie in memory; those under NULL may be anything."""
     kind = np.dtype(dtype)
     return np.frombuffer(array.buffers()[1], kind, len(array), array.offset * kind.itemsize)
 
 
-def _narrowed(values: NDArray[np.generic], valid: NDArray[np.bool_] | None) -> Words:
+def _narrowed(values: NDArray[Any], valid: NDArray[np.bool_] | None) -> Words:
     """The word of integers of up to 64 bits, relative to the least; NULL is one more than the greatest."""
     held = values if valid is None else values[valid]
     if len(held) == 0:
@@ -159,13 +160,14 @@ def _with_nulls(words: Words, valid: NDArray[np.bool_] | None) -> Words:
     return [((~valid).astype(np.uint64), 1), *((np.where(valid, word, np.uint64(0)), bits) for word, bits in words)]
 
 
-def _float_word(array: pa.Array) -> NDArray[np.generic]:
-    dtype, unsigned = (np.float32, np.uint32) if array.type.bit_width == 32 else (np.float64, np.uint64)
-    values = _fixed(array, dtype) + dtype(0)  # -0.0 becomes 0.0
-    sign = unsigned(1 << (array.type.bit_width - 1))
-    raw = values.view(unsigned)
-    ordered = np.where(raw & sign, ~raw, raw | sign)
-    ordered[np.isnan(values)] = np.iinfo(unsigned).max
+def _float_word(array: pa.Array) -> NDArray[Any]:
+    single = array.type.bit_width == 32
+    values = _fixed(array, "f4" if single else "f8").copy()
+    values[values == 0] = 0  # -0.0 becomes 0.0
+    raw: NDArray[Any] = values.view(np.uint32 if single else np.uint64)
+    sign: Any = raw.dtype.type(1 << (array.type.bit_width - 1))
+    ordered: NDArray[Any] = np.where(raw & sign, np.invert(raw), raw | sign)
+    ordered[np.isnan(values)] = np.iinfo(raw.dtype).max
     return ordered
 
 

@@ -7,10 +7,16 @@ bursts, messages of about 200 bytes that share templates and differ in ids and n
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 CREATE = """CREATE TABLE {name} (
     timestamp DateTime64(3, 'UTC'),
@@ -122,3 +128,28 @@ def _uuids(random: np.random.Generator, rows: int) -> pa.Array:
     text[:, places[1::2]] = hexdigits[raw & 15]
     offsets = np.arange(rows + 1, dtype=np.int32) * 36
     return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(text))
+
+
+SPARK_COLUMNS = (
+    "timestamp timestamp, level string, service string, host string, user_id bigint, trace_id string, "
+    "status int, latency double, url string, message string"
+)
+
+
+def spark_log_frame(spark: SparkSession, first_block: int, blocks: int, rows: int, **options: int) -> DataFrame:
+    """The log as a Spark DataFrame of `blocks` blocks, made by its tasks; `options` as for `log_block`."""
+
+    def make(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for block in batch.column(0).to_pylist():
+                yield from _as_spark(log_block(first_block + block, rows, **options)).to_batches(max_chunksize=20_000)
+
+    return spark.range(0, blocks, 1, blocks).mapInArrow(make, SPARK_COLUMNS)
+
+
+def _as_spark(block: pa.Table) -> pa.Table:
+    """Spark's types: no dictionaries, no unsigned numbers, microseconds."""
+    types = {"timestamp": pa.timestamp("us", "UTC"), "user_id": pa.int64(), "status": pa.int32()}
+    columns = [c.cast(c.type.value_type) if pa.types.is_dictionary(c.type) else c for c in block.columns]
+    names = block.column_names
+    return pa.table({n: c.cast(types.get(n, c.type)) for n, c in zip(names, columns, strict=True)})

@@ -120,14 +120,13 @@ class StoreContract:
             with pytest.raises(InvalidInputError):
                 store.get_range("k", start, length)
 
+    # M-084
     def test_near_ranges_share_a_request_and_far_ones_do_not(self, store: Store) -> None:
-        if not self.exact_counters:
-            pytest.skip("retries change the counters")
         store.put("k", bytes(8 * MIB))
         before = store.counters
         store.get_ranges("k", [(0, 100), (4 * MIB, 100), (200, 100), (4 * MIB + 1000, 100)])
         used = store.counters - before
-        assert used.get == 2
+        assert used.get == 2 or (not self.exact_counters and used.get % 2 == 0)
         assert used.bytes_get == 300 + 1100
         before = store.counters
         store.get_ranges("k", [(0, 0), (50, 0)])
@@ -168,21 +167,17 @@ class StoreContract:
     def test_a_reader_never_sees_a_mixture(self, store: Store) -> None:
         bodies = [bytes([n]) * (300_000 + n) for n in range(self.races)]
         store.put("k", bodies[0])
-        done = threading.Event()
 
         def write() -> None:
             for body in bodies * 3:
                 store.put("k", body)
-            done.set()
 
         with ThreadPoolExecutor(1) as pool:
             writing = pool.submit(write)
-            seen = 0
-            while not done.is_set() and not writing.done():
+            while not writing.done():
                 assert store.get("k") in bodies
-                seen += 1
             writing.result()
-        assert seen
+        assert store.get("k") == bodies[-1]
 
     # -- large puts ----------------------------------------------------------------------------
 
@@ -263,8 +258,6 @@ class StoreContract:
     # -- counters, spec ------------------------------------------------------------------------
 
     def test_requests_and_bytes_are_counted_by_kind_and_class(self, store: Store) -> None:
-        if not self.exact_counters:
-            pytest.skip("retries change the counters")
         before = store.counters
         store.put("t/part/data.packed", b"12345")
         store.create("t/_log/1", b"123")
@@ -273,7 +266,9 @@ class StoreContract:
         list(store.list("t"))
         store.delete(["t/_log/1"])
         used = store.counters - before
-        assert (used.put, used.get, used.head, used.list, used.delete, used.retries) == (2, 1, 1, 1, 1, 0)
+        if self.exact_counters:
+            assert (used.put, used.get, used.head, used.list, used.delete, used.retries) == (2, 1, 1, 1, 1, 0)
+        assert used.requests == 6 + used.retries
         assert (used.bytes_put, used.bytes_get) == (8, 3)
         assert used.details["put data"] == 1
         assert used.details["put _log"] == 1

@@ -23,7 +23,7 @@ def _le(value: int, width: int = 16) -> bytes:
 
 CASES = [
     ("Int32", [3, -5, 9], -5, 9),
-    ("String", [b"b", b"a\xff", b"ab"], b"a\xff" if b"a\xff" < b"ab" else b"ab", b"b"),
+    ("String", [b"b", b"a\xff", b"ab"], min(b"ab", b"a\xff"), b"b"),
     ("FixedString(2)", [b"zz", b"aa"], b"aa", b"zz"),
     ("Float64", [2.0, float("nan"), -1.0], -1.0, 2.0),
     ("Nullable(Int8)", [3, None, 1], 1, None),

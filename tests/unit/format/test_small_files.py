@@ -26,9 +26,7 @@ PAYLOAD = bytes.fromhex(
 def test_a_real_checksums_payload_comes_back_byte_for_byte() -> None:
     files = decode_payload(PAYLOAD)
     assert list(files) == ["count.txt", "k.bin", "k.mrk2", "primary.idx", "s.bin", "s.mrk2"]
-    assert files["k.bin"] == FileDigest(
-        49, "333113cbdc0701e530bcd1060dc48485", 24, "a09b4879412ee6ed9ed22b9065d3a1fa"
-    )
+    assert files["k.bin"] == FileDigest(49, "333113cbdc0701e530bcd1060dc48485", 24, "a09b4879412ee6ed9ed22b9065d3a1fa")
     assert files["count.txt"].uncompressed_size == -1
     assert encode_payload(files) == PAYLOAD
     assert decode_checksums(encode_checksums(files)) == files

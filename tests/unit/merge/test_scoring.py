@@ -52,7 +52,9 @@ def test_the_selector_chooses_as_clickhouse_does(case: dict[str, str]) -> None:
         count, size, age = map(int, re.split("[x@]", run))
         parts += [(size, age)] * count
     over = dict(pair.split("=") for pair in case.get("over", "").split())
-    values = {k: v == "true" if v in ("true", "false") else float(v) if k == "base" else int(v) for k, v in over.items()}
+    values = {
+        k: v == "true" if v in ("true", "false") else float(v) if k == "base" else int(v) for k, v in over.items()
+    }
     found = _ask(parts, replace(SelectorSettings(), **values), int(case.get("limit", FULL)))
     if case["expect"] == "nothing":
         assert found is None

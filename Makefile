@@ -1,0 +1,54 @@
+# `make` alone lists the verbs. Every verb does its own set-up, once (see tools/setup).
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+VENV ?= .venv
+PYTHON ?= python3
+READY := $(VENV)/.mergelake-ready
+IN := source $(VENV)/activate-mergelake &&
+PYTEST_ARGS ?=
+export NO_MKDOCS_2_WARNING := 1
+
+.PHONY: help dev demo test quick conformance check format docs bench clean
+
+help: ## List the verbs
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(READY): pyproject.toml tools/setup tools/java-home
+	@PYTHON=$(PYTHON) tools/setup $(VENV)
+	@touch $@
+
+dev: $(READY) ## Set up .venv with everything (Java too, when it is missing)
+
+demo: $(READY) ## Ingest, merge, query and serve a log table of two million rows
+	@$(IN) python examples/demo.py
+
+test: $(READY) ## Run all tests, with real S3, Spark and ClickHouse
+	@$(IN) python -m pytest $(PYTEST_ARGS)
+
+quick: $(READY) ## Run the quick half of the tests (under two minutes)
+	@$(IN) HYPOTHESIS_PROFILE=quick python -m pytest -m "not slow and not spark and not s3 and not zookeeper" \
+	  $(wildcard tests/unit tests/cases tests/property) $(PYTEST_ARGS)
+
+conformance: $(READY) ## Compare with a real ClickHouse (chdb)
+	@$(IN) python -m pytest tests/conformance $(PYTEST_ARGS)
+
+check: $(READY) ## Lint, check format, types, imports between rooms, and the docs
+	@$(IN) ruff check .
+	@$(IN) ruff format --check .
+	@$(IN) mypy
+	@$(IN) lint-imports
+	@$(IN) mkdocs build --strict --quiet --site-dir $(abspath $(VENV))/site
+
+format: $(READY) ## Format the code and fix what can be fixed
+	@$(IN) ruff check --fix --quiet . || true
+	@$(IN) ruff format .
+
+docs: $(READY) ## Build the documentation into site/
+	@$(IN) mkdocs build --strict --quiet && echo "open site/index.html"
+
+bench: $(READY) ## Measure against ClickHouse and Spark; prints tables of ratios
+	@$(IN) for file in benchmarks/bench_*.py; do echo "== $$file"; python "$$file"; done
+
+clean: ## Remove what the verbs made, except the environment
+	rm -rf site dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo-output spark-warehouse

@@ -1,0 +1,45 @@
+"""Bulk load through Spark against the same DataFrame written as sorted Parquet by Spark.
+
+python benchmarks/bench_bulk_load.py [rows]
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import mergelake as ml
+from benchmarks.common import Ratio, best_of, show
+from mergelake.spark.session import session
+from mergelake.testing.logtable import CREATE, spark_log_frame
+
+
+def main() -> None:
+    rows = int(sys.argv[1]) if len(sys.argv) > 1 else 2_000_000
+    folder = Path(tempfile.mkdtemp(prefix="mergelake-bench-"))
+    spark = session()
+    try:
+        source = str(folder / "source")
+        spark_log_frame(spark, 0, rows // 100_000, 100_000).write.parquet(source)
+        frame = spark.read.parquet(source)  # both write the same rows, read the same way
+        db = ml.connect(str(folder / "warehouse"), spark=spark)
+        db.sql(CREATE.format(name="logs", partition="tuple()"))
+        table = db.table("logs")
+        table.append(frame.limit(1000))  # starts the workers, compiles the kernels
+        ours = best_of(2, lambda: table.append(frame))
+        sorted_parquet = frame.sortWithinPartitions("service", "timestamp").write.mode("overwrite").option("compression", "lz4")
+        theirs = best_of(2, lambda: sorted_parquet.parquet(str(folder / "sorted")))
+        show(
+            f"Bulk load of {rows:,} log rows",
+            "Spark, sorted Parquet",
+            [Ratio("rows/s", rows / ours, rows / theirs, "rows/s", 1.0, higher_is_better=True)],
+        )
+    finally:
+        spark.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

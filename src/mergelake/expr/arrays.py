@@ -1,0 +1,229 @@
+"""Tuples, arrays and maps: building them, taking an element, has.
+
+Indices count from 1, negative ones from the end; an index outside an array gives the type's default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from mergelake.core import types as t
+from mergelake.core.arrow import storage_type
+from mergelake.core.errors import error
+from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode
+from mergelake.expr.cast_functions import cast_node
+from mergelake.expr.evaluate import Context
+from mergelake.expr.membership import convert_member, positions
+from mergelake.expr.registry import Environment, Resolved, illegal, special
+from mergelake.expr.supertype import common_type
+from mergelake.expr.values import Vec, constant_vec, from_arrow, to_arrow
+
+
+@special("tuple", 0, 1 << 20)
+def _tuple(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+    kinds = tuple(arg.type.inner if isinstance(arg.type, t.LowCardinality) else arg.type for arg in args)
+    result = t.Tuple(kinds)
+    if all(isinstance(arg, BoundLiteral) for arg in args):
+        values = tuple(arg.value for arg in args if isinstance(arg, BoundLiteral))
+        return Resolved(result, node=BoundLiteral(values, result))
+    fields = list(storage_type(result))
+
+    def run(ctx: Context) -> Vec:
+        columns = [to_arrow(ctx.eval(arg), kind, ctx.rows) for arg, kind in zip(args, kinds, strict=True)]
+        return Vec(pa.StructArray.from_arrays(columns, fields=fields))
+
+    return Resolved(result, run=run, cost=5)
+
+
+@special("tupleElement", 2)
+def _tuple_element(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+    whole, index = args
+    kind = t.inner_type(whole.type)
+    if not isinstance(kind, t.Tuple) or not isinstance(index, BoundLiteral):
+        raise illegal("tupleElement", whole.type, index.type)
+    if isinstance(index.value, bytes):
+        name = index.value.decode(errors="replace")
+        if name not in kind.names:
+            raise error("NOT_FOUND_COLUMN_IN_BLOCK", f"Tuple doesn't have element with name '{name}'")
+        at = kind.names.index(name)
+    else:
+        at = int(index.value) - 1
+        if not 0 <= at < len(kind.elements):
+            raise error("NOT_FOUND_COLUMN_IN_BLOCK", f"Tuple doesn't have element with index {index.value}")
+    element = kind.elements[at]
+    if isinstance(whole, BoundCall) and whole.function == "tuple":
+        return Resolved(element, node=whole.args[at])
+    if isinstance(whole, BoundLiteral):
+        return Resolved(element, node=BoundLiteral(whole.value[at], element))
+    return Resolved(element, run=lambda ctx: from_arrow(ctx.eval(whole).data.field(at), element), args=args)
+
+
+@special("array", 0, 1 << 20)
+def _array(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+    inner = common_type([arg.type for arg in args])
+    result = t.Array(inner)
+    nodes = tuple(cast_node(arg, inner, environment) for arg in args)
+    if all(isinstance(node, BoundLiteral) for node in nodes):
+        values = [node.value for node in nodes if isinstance(node, BoundLiteral)]
+        return Resolved(result, node=BoundLiteral(values, result))
+    target = storage_type(result)
+
+    def run(ctx: Context) -> Vec:
+        columns = [to_arrow(ctx.eval(node), inner, ctx.rows) for node in nodes]
+        order = np.arange(len(nodes) * ctx.rows).reshape(len(nodes), ctx.rows).T.ravel()
+        items = pa.concat_arrays(columns).take(pa.array(order))
+        offsets = pa.array(np.arange(ctx.rows + 1) * len(nodes), pa.int32())
+        return Vec(pa.ListArray.from_arrays(offsets, items, type=target))
+
+    return Resolved(result, run=run, cost=20)
+
+
+def offsets_of(data: pa.Array) -> npt.NDArray[np.int64]:
+    """Where each list begins and ends in `data.values`."""
+    raw = np.frombuffer(data.buffers()[1], np.int32, count=len(data) + 1, offset=data.offset * 4)
+    return raw.astype(np.int64)
+
+
+@special("arrayElement", 2)
+def _array_element(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+    whole, index = args
+    kind = t.inner_type(whole.type)
+    if isinstance(kind, t.Map):
+        return _map_element(whole, kind, index)
+    if not isinstance(kind, t.Array) or not isinstance(t.inner_type(index.type), t.Int):
+        raise illegal("arrayElement", whole.type, index.type)
+    if isinstance(index, BoundLiteral) and index.value == 0:
+        raise error("ZERO_ARRAY_OR_TUPLE_INDEX", "Array indices are 1-based")
+    inner = kind.inner
+
+    def run(ctx: Context) -> Vec:
+        lists = ctx.eval(whole).broadcast(ctx.rows)
+        at = ctx.eval(index).broadcast(ctx.rows).data.astype(np.int64)
+        offsets = offsets_of(lists.data)
+        size = np.diff(offsets)
+        place = np.where(at > 0, at - 1, size + at)
+        inside = (place >= 0) & (place < size) & (at != 0)
+        return _pick(lists.data.values, inner, np.where(inside, offsets[:-1] + place, 0), inside)
+
+    return Resolved(inner, run=run, cost=20, args=args)
+
+
+def _pick(values: pa.Array, inner: t.DataType, at: npt.NDArray[np.int64], inside: npt.NDArray[np.bool_]) -> Vec:
+    """Elements of a list's values by position, the type's default (NULL if Nullable) where there is none."""
+    default = to_arrow(constant_vec(default_value(inner), inner), inner, 1)
+    if isinstance(values, pa.DictionaryArray):
+        values = values.cast(values.type.value_type)
+        default = default.cast(default.type.value_type)
+    everything = pa.concat_arrays([values, default])
+    return from_arrow(everything.take(pa.array(np.where(inside, at, len(values)))), inner)
+
+
+def default_value(kind: t.DataType) -> object:
+    """The storage value that stands for nothing: NULL if it may be, else zero, empty, the first enum name."""
+    if t.is_nullable(kind):
+        return None
+    plain = t.inner_type(kind)
+    match plain:
+        case t.String():
+            return b""
+        case t.FixedString(length):
+            return b"\0" * length
+        case t.UUID() | t.IPv6():
+            return b"\0" * 16
+        case t.Enum(_, items):
+            return items[0][1]
+        case t.Float():
+            return 0.0
+        case t.Array() | t.Map():
+            return []
+        case t.Tuple(elements):
+            return tuple(default_value(element) for element in elements)
+        case t.Date32():
+            return -25567
+    return 0
+
+
+def _map_element(whole: BoundNode, kind: t.Map, key: BoundNode) -> Resolved:
+    if not isinstance(key, BoundLiteral):
+        raise error("NOT_IMPLEMENTED", "The key of a map element must be constant")
+    wanted = convert_member(key.value, key.type, kind.key)
+    find = positions([wanted], t.inner_type(kind.key)) if wanted is not None else None
+
+    def run(ctx: Context) -> Vec:
+        lists = ctx.eval(whole).broadcast(ctx.rows).data
+        offsets = offsets_of(lists)
+        keys, values = lists.values.field(0), lists.values.field(1)
+        found = from_arrow(keys, kind.key).decoded()
+        hits = np.flatnonzero(find(found.data) >= 0) if find is not None else np.zeros(0, np.int64)
+        first = np.searchsorted(hits, offsets[:-1])
+        padded = np.append(hits, np.iinfo(np.int64).max)
+        at = padded[first]
+        return _pick(values, kind.value, np.where(at < offsets[1:], at, 0), at < offsets[1:])
+
+    return Resolved(kind.value, run=run, cost=40, args=(whole, key))
+
+
+@special("has", 2)
+def _has(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+    lists, member = args
+    kind = t.inner_type(lists.type)
+    if not isinstance(kind, t.Array):
+        raise illegal("has", lists.type, member.type)
+    if not isinstance(member, BoundLiteral):
+        raise error("NOT_IMPLEMENTED", "The element that has() looks for must be constant")
+    wanted = convert_member(member.value, member.type, kind.inner)
+    if wanted is None and member.value is not None:
+        return Resolved(t.UINT8, node=BoundLiteral(0, t.UINT8))
+    return Resolved(t.UINT8, run=_has_run(lists, kind.inner, wanted), cost=40, args=(lists, member))
+
+
+def _has_run(lists: BoundNode, inner: t.DataType, wanted: object) -> Callable[[Context], Vec]:
+    find = positions([wanted], t.inner_type(inner))
+
+    def run(ctx: Context) -> Vec:
+        data = ctx.eval(lists).broadcast(ctx.rows).data
+        items = from_arrow(data.values, inner).decoded()
+        if wanted is None:
+            hit = np.zeros(items.rows, np.bool_) if items.valid is None else ~items.valid
+        else:
+            hit = find(items.data) >= 0
+            hit = hit if items.valid is None else hit & items.valid
+        offsets = offsets_of(data)
+        total = np.zeros(len(hit) + 1, np.int64)
+        np.cumsum(hit, out=total[1:])
+        return Vec(total[offsets[1:]] > total[offsets[:-1]])
+
+    return run
+
+
+def _map_part(name: str, part: int) -> None:
+    @special(name, 1)
+    def rule(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+        kind = t.inner_type(args[0].type)
+        if not isinstance(kind, t.Map):
+            raise illegal(name, args[0].type)
+        inner = (kind.key, kind.value)[part]
+        target = storage_type(t.Array(inner))
+
+        def run(ctx: Context) -> Vec:
+            data = ctx.eval(args[0]).data
+            offsets = pa.array(offsets_of(data), pa.int32())
+            return Vec(pa.ListArray.from_arrays(offsets, data.values.field(part), type=target))
+
+        return Resolved(t.Array(inner), run=run, cost=2)
+
+
+_map_part("mapKeys", 0)
+_map_part("mapValues", 1)
+
+
+@special("mapContains", 2)
+def _map_contains(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+    keys = environment.call("mapKeys", (args[0],))
+    return Resolved(t.UINT8, node=environment.call("has", (keys, args[1])))
+
+

@@ -1,0 +1,332 @@
+"""CAST and the toT functions: how a value of one type becomes one of another.
+
+`kernel(source, target)` gives the conversion of plain data. Numbers wrap (CAST(300 AS UInt8) is 44), floats are
+cut, text is parsed (`core.text_read`), dates go through local time where the zone matters.
+
+Source: ClickHouse, `src/Functions/FunctionsConversion.h`; edge cases as chdb answers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mergelake.core import types as t
+from mergelake.core.arrow import storage_type
+from mergelake.core.errors import error
+from mergelake.core.text_read import read_text
+from mergelake.core.text_write import to_text
+from mergelake.core.timezones import zone
+from mergelake.expr.evaluate import Kernel
+from mergelake.expr.values import Data, constant_vec, data_from_arrow, data_to_arrow
+
+_NUMBER = (t.Int, t.Float, t.Bool)
+_DAY = 86400
+
+
+def number_dtype(kind: t.DataType) -> np.dtype[Any]:
+    """The numpy dtype of the stored number of a plain type up to 64 bits."""
+    return np.dtype(storage_type(kind).to_pandas_dtype())
+
+
+def can_raise(source: t.DataType, target: t.DataType) -> bool:
+    """Whether some values of `source` have no counterpart in `target`."""
+    if source == target or isinstance(target, (t.String, t.Bool)):
+        return isinstance(source, t.String) and not isinstance(target, t.String)
+    if isinstance(source, (t.String, t.FixedString)) or isinstance(target, (t.Decimal, t.Enum)):
+        return True
+    return isinstance(source, t.Float) and not isinstance(target, t.Float)
+
+
+def kernel(source: t.DataType, target: t.DataType) -> Kernel:
+    """The conversion of plain data between plain types. Raises CANNOT_CONVERT_TYPE where there is none."""
+    found = _kernel(source, target)
+    if found is None:
+        raise error("CANNOT_CONVERT_TYPE", f"Conversion from {source} to {target} is not supported")
+    return found
+
+
+def _same(data: Data) -> Data:
+    return data
+
+
+def _kernel(source: t.DataType, target: t.DataType) -> Kernel | None:
+    if source == target or isinstance(source, t.Nothing):
+        return _same if source == target else lambda data: constant_vec(None, target).broadcast(len(data)).data
+    if isinstance(target, t.String):
+        return lambda data: to_text(data_to_arrow(data, None, storage_type(source)), source)
+    if isinstance(source, t.FixedString) and isinstance(target, t.FixedString):
+        return None
+    if isinstance(source, t.String):
+        return lambda data: _parse(data, target)
+    if isinstance(source, t.FixedString):
+        return lambda data: _parse(strip_padding(data), target)
+    if isinstance(source, t.Decimal) or isinstance(target, t.Decimal):
+        return _decimal(source, target)
+    if isinstance(source, t.Enum):
+        return _to_number(t.Int(source.bits, signed=True), target) if isinstance(target, _NUMBER) else None
+    if isinstance(target, t.Enum):
+        return _to_enum(source, target)
+    if isinstance(source, _NUMBER) and isinstance(target, (*_NUMBER, t.IPv4)):
+        return _to_number(source, target)
+    if isinstance(source, t.IPv4) and isinstance(target, _NUMBER):
+        return _to_number(t.Int(32, signed=False), target)
+    if isinstance(source, t.Interval) and isinstance(target, t.Int):
+        return _to_number(t.Int(64, signed=True), target)
+    if isinstance(source, (t.Date, t.Date32, t.DateTime, t.DateTime64)):
+        return _from_date(source, target)
+    if isinstance(source, _NUMBER):
+        return _number_to_date(target)
+    return _nested(source, target)
+
+
+def _parse(data: pa.Array, target: t.DataType) -> Data:
+    return data_from_arrow(read_text(data, target, wrap=True), target)
+
+
+def strip_padding(data: pa.Array) -> pa.Array:
+    """FixedString data as String data without the zero bytes at the end."""
+    values = [None if value is None else value.rstrip(b"\0") for value in data.to_pylist()]
+    return pa.array(values, pa.binary())
+
+
+# --- numbers
+
+
+def _to_number(source: t.DataType, target: t.DataType) -> Kernel:
+    if isinstance(target, t.Bool):
+        return lambda data: (data != 0).astype(np.uint8)
+    if isinstance(target, t.Float):
+        dtype = number_dtype(target)
+
+        def to_float(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            with np.errstate(all="ignore"):
+                return data.astype(dtype)
+
+        return to_float
+    kind = target if isinstance(target, t.Int) else t.Int(32, signed=False)
+    if isinstance(source, t.Float):
+        return lambda data: float_to_int(data, kind)
+    return lambda data: wrap(data, kind)
+
+
+def wrap(data: npt.NDArray[Any], kind: t.Int) -> npt.NDArray[Any]:
+    """Integers cut to the bits of `kind` as two's complement."""
+    bits = kind.bits
+    if bits <= 64:
+        if data.dtype == object:
+            data = (data % (1 << 64)).astype(np.uint64)
+        return data.astype(number_dtype(kind), copy=False)
+    low = data.astype(object) % (1 << bits)
+    return low - (low >= 1 << (bits - 1)) * (1 << bits) if kind.signed else low
+
+
+def float_to_int(data: npt.NDArray[Any], kind: t.Int) -> npt.NDArray[Any]:
+    """Floats cut to integers. Raises CANNOT_CONVERT_TYPE for infinities and NaN; beyond the type x86 decides."""
+    if not bool(np.isfinite(data).all()):
+        raise error("CANNOT_CONVERT_TYPE", "Unexpected inf or nan to integer conversion")
+    if kind.bits > 64:
+        whole = np.array([int(value) for value in data.tolist()], dtype=object)
+        return wrap(whole, kind)
+    with np.errstate(all="ignore"):
+        if kind.bits == 64 and not kind.signed:
+            big = data >= 2.0**63
+            low = np.where(big, data - 2.0**63, data).astype(np.int64).view(np.uint64)
+            return np.where(big, low ^ np.uint64(1 << 63), low)
+        if kind.bits == 64 or (kind.bits == 32 and not kind.signed):
+            return data.astype(np.int64).astype(number_dtype(kind))
+        inside = (data > -(2.0**31) - 1) & (data < 2.0**31)
+        narrow = np.where(inside, data, -(2.0**31)).astype(np.int32)
+        return narrow.astype(number_dtype(kind))
+
+
+def _to_enum(source: t.DataType, target: t.Enum) -> Kernel | None:
+    if not isinstance(source, (t.Int, t.Enum)):
+        return None
+    values = np.array([number for _, number in target.items])
+
+    def checked(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        unknown = ~np.isin(data, values)
+        if bool(unknown.any()):
+            raise error("UNKNOWN_ELEMENT_OF_ENUM", f"Unexpected value {data[unknown][0]} in enum")
+        return data.astype(number_dtype(target))
+
+    return checked
+
+
+def _decimal(source: t.DataType, target: t.DataType) -> Kernel | None:
+    if isinstance(target, t.Decimal):
+        if isinstance(source, t.Float):
+            return lambda data: _float_to_decimal(data, target)
+        if not isinstance(source, (t.Decimal, t.Int, t.Bool)):
+            return None
+        shift = target.scale - (source.scale if isinstance(source, t.Decimal) else 0)
+        return lambda data: fit_decimal(rescale(data.astype(object), shift), target)
+    if not isinstance(source, t.Decimal):
+        return None
+    scale = source.scale
+    if isinstance(target, t.Float):
+        dtype = number_dtype(target)
+        return lambda data: (data.astype(np.float64) / 10.0**scale).astype(dtype)
+    if isinstance(target, t.Bool):
+        return lambda data: (data != 0).astype(np.uint8)
+    if isinstance(target, t.Int):
+        return lambda data: _decimal_to_int(data, scale, target)
+    return None
+
+
+def rescale(data: npt.NDArray[Any], shift: int) -> npt.NDArray[Any]:
+    """Python ints times 10^shift, cut towards zero."""
+    if shift >= 0:
+        return data * 10**shift
+    return np.where(data < 0, -(-data // 10**-shift), data // 10**-shift)
+
+
+def fit_decimal(data: npt.NDArray[Any], target: t.Decimal) -> npt.NDArray[Any]:
+    """Python ints as the data of `target`. Raises DECIMAL_OVERFLOW beyond its digits."""
+    limit = 10**target.precision
+    if len(data) and bool((abs(data) >= limit).any()):
+        raise error("DECIMAL_OVERFLOW", f"Decimal convert overflow: a value does not fit {target}")
+    return data if target.bits > 64 else data.astype(number_dtype(target))
+
+
+def _float_to_decimal(data: npt.NDArray[Any], target: t.Decimal) -> npt.NDArray[Any]:
+    if not bool(np.isfinite(data).all()):
+        raise error("DECIMAL_OVERFLOW", "Decimal convert overflow. Cannot convert infinity or NaN to decimal")
+    scaled = data * (np.float64(10.0) ** target.scale).astype(data.dtype)
+    if bool((np.abs(scaled.astype(np.float64)) >= 2.0 ** (target.bits - 1)).any()):
+        raise error("DECIMAL_OVERFLOW", "Decimal convert overflow. Float is out of Decimal range")
+    if target.bits > 64:
+        return np.array([int(value) for value in scaled.tolist()], dtype=object)
+    return scaled.astype(number_dtype(target))
+
+
+def _decimal_to_int(data: npt.NDArray[Any], scale: int, target: t.Int) -> npt.NDArray[Any]:
+    whole = rescale(data.astype(object), -scale)
+    low, high = (-(1 << (target.bits - 1)), 1 << (target.bits - 1)) if target.signed else (0, 1 << target.bits)
+    if len(whole) and bool(((whole < low) | (whole >= high)).any()):
+        raise error("DECIMAL_OVERFLOW", "Convert overflow")
+    return wrap(whole, target)
+
+
+# --- dates
+
+
+def _from_date(source: t.DataType, target: t.DataType) -> Kernel | None:
+    if isinstance(target, t.Bool):
+        return None
+    if isinstance(target, _NUMBER):
+        if isinstance(source, t.DateTime64):
+            scale = 10**source.precision
+            if isinstance(target, t.Float):
+                return lambda data: (data.astype(np.float64) / scale).astype(number_dtype(target))
+            return lambda data: wrap(_cut(data, scale), target)
+        return _to_number(_stored(source), target)
+    if isinstance(target, (t.Date, t.Date32)):
+        return _to_days(source, target)
+    if isinstance(target, t.DateTime):
+        return _to_seconds(source, target)
+    if isinstance(target, t.DateTime64):
+        return _to_ticks(source, target)
+    return None
+
+
+def _stored(source: t.DataType) -> t.Int:
+    return {t.Date: t.Int(16, False), t.Date32: t.Int(32, True), t.DateTime: t.Int(32, False)}[type(source)]
+
+
+def _cut(data: npt.NDArray[Any], scale: int) -> npt.NDArray[Any]:
+    """Integer division towards zero."""
+    return np.where(data < 0, -(-data // scale), data // scale) if scale > 1 else data
+
+
+def _to_days(source: t.DataType, target: t.DataType) -> Kernel:
+    dtype = number_dtype(target)
+    if isinstance(source, (t.Date, t.Date32)):
+        return lambda data: data.astype(dtype)
+    local = zone(getattr(source, "timezone", ""))
+    scale = 10**source.precision if isinstance(source, t.DateTime64) else 1
+    return lambda data: (local.to_local(data if scale == 1 else data // scale) // _DAY).astype(dtype)
+
+
+def _to_seconds(source: t.DataType, target: t.DateTime) -> Kernel:
+    if isinstance(source, t.DateTime):
+        return _same
+    if isinstance(source, t.DateTime64):
+        scale = 10**source.precision
+        return lambda data: (data // scale).astype(np.uint32)
+    local = zone(target.timezone)
+    return lambda data: local.to_utc(data.astype(np.int64) * _DAY).astype(np.uint32)
+
+
+def _to_ticks(source: t.DataType, target: t.DateTime64) -> Kernel:
+    scale = 10**target.precision
+    if isinstance(source, t.DateTime64):
+        old = 10**source.precision
+        if scale >= old:
+            return lambda data: data * (scale // old)
+        return lambda data: _cut(data, old // scale)
+    if isinstance(source, t.DateTime):
+        return lambda data: data.astype(np.int64) * scale
+    local = zone(target.timezone)
+    return lambda data: local.to_utc(data.astype(np.int64) * _DAY) * scale
+
+
+def _number_to_date(target: t.DataType) -> Kernel | None:
+    if isinstance(target, t.Date):
+        return _number_to_days
+    if isinstance(target, t.Date32):
+        return _number_to_days32
+    if isinstance(target, t.DateTime):
+        return lambda data: np.clip(_whole(data), 0, 0xFFFFFFFF).astype(np.uint32)
+    if isinstance(target, t.DateTime64):
+        scale = 10**target.precision
+        return lambda data: (data * scale).astype(np.int64) if data.dtype.kind == "f" else data.astype(np.int64) * scale
+    return None
+
+
+def _whole(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.clip(data, -(2.0**62), 2.0**62).astype(np.int64) if data.dtype.kind == "f" else data
+
+
+def _number_to_days(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Up to 65535 a number is days, beyond that seconds, as in ClickHouse."""
+    whole = _whole(data)
+    seconds = np.clip(whole, 0, 0xFFFFFFFF).astype(np.int64) // _DAY
+    return np.where(whole < 0, 0, np.where(whole <= 0xFFFF, whole, seconds)).astype(np.uint16)
+
+
+def _number_to_days32(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    whole = _whole(data)
+    seconds = np.clip(whole, 0, 120529 * _DAY).astype(np.int64) // _DAY
+    return np.where(whole <= 120529, np.clip(whole, -25567, 120529), seconds).astype(np.int32)
+
+
+def _nested(source: t.DataType, target: t.DataType) -> Kernel | None:
+    if not (isinstance(source, t.Array) and isinstance(target, t.Array)):
+        return None
+    from mergelake.expr.values import from_arrow, plain_type
+
+    inner_kernel = _kernel(plain_type(source.inner), plain_type(target.inner))
+    if inner_kernel is None or (t.is_nullable(source.inner) and not t.is_nullable(target.inner)):
+        return None
+    want = storage_type(target)
+    inner_target = target.inner
+
+    def convert(data: pa.Array) -> pa.Array:
+        values = from_arrow(data.flatten(), source.inner).decoded()
+        if isinstance(inner_target, t.LowCardinality):
+            raise error("NOT_IMPLEMENTED", f"Conversion to {target} is not supported")
+        items = data_to_arrow(inner_kernel(values.data), values.valid, want.value_type)
+        lengths = np.asarray(pc.fill_null(pc.list_value_length(data), 0).to_numpy())
+        offsets = np.zeros(len(data) + 1, np.int32)
+        np.cumsum(lengths, out=offsets[1:])
+        return pa.ListArray.from_arrays(pa.array(offsets), items, type=want)
+
+    return convert
+
+

@@ -1,0 +1,58 @@
+"""Text to something that runs: `compile_expression(text, columns)`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from mergelake.core.types import DataType
+from mergelake.expr.binder import bind
+from mergelake.expr.bound import BoundNode, columns_of
+from mergelake.expr.evaluate import Context
+from mergelake.expr.parser import parse
+from mergelake.expr.values import to_arrow
+
+
+class Compiled:
+    """An expression over blocks whose columns have known types. Pickles as its text."""
+
+    __slots__ = ("_now_ms", "_schema", "columns", "node", "text", "type")
+
+    def __init__(self, text: str, schema: Mapping[str, DataType], node: BoundNode, now_ms: int | None) -> None:
+        self.text = text
+        """As given."""
+        self.node = node
+        """The typed tree."""
+        self.type: DataType = node.type
+        """Type of the values."""
+        self.columns: tuple[str, ...] = columns_of(node)
+        """Names of the columns that it reads."""
+        self._schema = {name: schema[name] for name in self.columns}
+        self._now_ms = now_ms
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return compile_expression, (self.text, self._schema, self._now_ms)
+
+    def __repr__(self) -> str:
+        return f"Compiled({self.text!r}: {self.type})"
+
+    def evaluate(self, block: pa.RecordBatch | pa.Table) -> pa.Array:
+        """The value for each row of `block` (columns in storage form), itself in the storage form of `type`."""
+        context = Context.of_block(block, self._schema)
+        return to_arrow(context.eval(self.node), self.type, block.num_rows)
+
+    def mask(self, block: pa.RecordBatch | pa.Table) -> npt.NDArray[np.bool_]:
+        """As a condition: one flag for each row, false where the value is zero or NULL."""
+        return Context.of_block(block, self._schema).mask(self.node)
+
+
+def compile_expression(text: str, columns: Mapping[str, DataType], now_ms: int | None = None) -> Compiled:
+    """Parse and bind `text` over `columns`.
+
+    `now_ms` is what now() and today() mean, milliseconds since the epoch; without it they are refused. Raises
+    SYNTAX_ERROR, UNKNOWN_FUNCTION, UNKNOWN_IDENTIFIER, ILLEGAL_TYPE_OF_ARGUMENT and what constants raise.
+    """
+    return Compiled(text, columns, bind(parse(text), columns, now_ms), now_ms)

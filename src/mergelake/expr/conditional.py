@@ -1,0 +1,176 @@
+"""if, multiIf, CASE, coalesce, ifNull, nullIf, isNull: a branch is evaluated only on its own rows.
+
+Source: ClickHouse, `src/Functions/if.cpp`, `multiIf.cpp`, `coalesce.cpp`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from mergelake.core import types as t
+from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode
+from mergelake.expr.cast_functions import cast_node
+from mergelake.expr.evaluate import Context
+from mergelake.expr.registry import Environment, Resolved, illegal, special
+from mergelake.expr.supertype import common_type
+from mergelake.expr.values import Data, Vec
+
+_NULL = BoundLiteral(None, t.Nullable(t.Nothing()))
+
+
+def merge(mask: npt.NDArray[np.bool_], yes: Vec, no: Vec) -> Vec:
+    """Rows of `yes` where `mask` holds, else of `no`; each has a row for each of *its* rows, or is constant."""
+    rows, hits = len(mask), int(np.count_nonzero(mask))
+    yes, no = yes.broadcast(hits), no.broadcast(rows - hits)
+    at = np.empty(rows, np.int64)
+    at[mask] = np.arange(hits)
+    at[~mask] = np.arange(hits, rows)
+    data = concat(yes.data, no.data)
+    valid = None
+    if yes.valid is not None or no.valid is not None:
+        both = [np.ones(v.rows, np.bool_) if v.valid is None else v.valid for v in (yes, no)]
+        valid = np.concatenate(both)[at]
+    return Vec(data, valid).filter(at) if valid is None else Vec(Vec(data).filter(at).data, valid)
+
+
+def concat(first: Data, second: Data) -> Data:
+    """Two pieces of data one after the other."""
+    if isinstance(first, np.ndarray):
+        return np.concatenate([first, second])
+    return pa.concat_arrays([first, second])
+
+
+def _choose(ctx: Context, mask: npt.NDArray[np.bool_], yes: BoundNode, no: BoundNode) -> Vec:
+    if mask.all():
+        return ctx.eval(yes).broadcast(ctx.rows)
+    if not mask.any():
+        return ctx.eval(no).broadcast(ctx.rows)
+    return merge(mask, _on_rows(ctx, yes, mask), _on_rows(ctx, no, ~mask))
+
+
+def _on_rows(ctx: Context, node: BoundNode, mask: npt.NDArray[np.bool_]) -> Vec:
+    keep = np.flatnonzero(mask)
+    if isinstance(node, BoundCall) and (node.can_raise or node.cost * (len(mask) - len(keep)) > 4 * len(keep)):
+        return ctx.narrowed(keep).eval(node)
+    found = ctx.eval(node)
+    return found if isinstance(node, BoundLiteral) else found.broadcast(len(mask)).filter(keep)
+
+
+def _condition(name: str, node: BoundNode) -> None:
+    if not isinstance(t.inner_type(node.type), (t.Int, t.Bool, t.Nothing)):
+        raise illegal(name, node.type)
+
+
+@special("if", 3, any_case=True)
+def _if(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+    condition, yes, no = args
+    _condition("if", condition)
+    result = common_type([yes.type, no.type])
+    if isinstance(condition, BoundLiteral):
+        return Resolved(result, node=cast_node(yes if condition.value else no, result, environment))
+    yes, no = cast_node(yes, result, environment), cast_node(no, result, environment)
+
+    def run(ctx: Context) -> Vec:
+        return _choose(ctx, np.asarray(ctx.mask(condition)), yes, no)
+
+    return Resolved(result, run=run, cost=10, args=(condition, yes, no))
+
+
+@special("multiIf", 3, 1 << 20, any_case=True, aliases=("caseWithoutExpression",))
+def _multi_if(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+    if len(args) % 2 == 0:
+        raise illegal("multiIf", *(arg.type for arg in args))
+    branches = [*args[1::2], args[-1]]
+    result = common_type([branch.type for branch in branches])
+    found = cast_node(args[-1], result, environment)
+    for condition, branch in reversed(list(zip(args[:-1:2], args[1::2], strict=True))):
+        found = environment.call("if", (condition, cast_node(branch, result, environment), found))
+    return Resolved(result, node=found)
+
+
+@special("isNull", 1, any_case=True)
+def _is_null(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+    return _null_test(args[0], null=True)
+
+
+@special("isNotNull", 1, any_case=True)
+def _is_not_null(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+    return _null_test(args[0], null=False)
+
+
+def _null_test(arg: BoundNode, *, null: bool) -> Resolved:
+    if not t.is_nullable(arg.type):
+        return Resolved(t.UINT8, node=BoundLiteral(int(not null), t.UINT8))
+
+    def run(ctx: Context) -> Vec:
+        vec = ctx.eval(arg)
+        if vec.valid is None:
+            return Vec(np.full(1, not null))
+        return Vec(~vec.valid if null else vec.valid, None, vec.codes)
+
+    return Resolved(t.UINT8, run=run)
+
+
+@special("assumeNotNull", 1, any_case=True)
+def _assume_not_null(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+    if not t.is_nullable(args[0].type):
+        return Resolved(args[0].type, node=args[0])
+    plain = t.inner_type(args[0].type)
+
+    def run(ctx: Context) -> Vec:
+        return Vec((found := ctx.eval(args[0])).data, None, found.codes)
+
+    return Resolved(plain, run=run)
+
+
+@special("toNullable", 1, any_case=True)
+def _to_nullable(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+    return Resolved(t.Nullable(t.inner_type(args[0].type)), run=lambda ctx: ctx.eval(args[0]))
+
+
+@special("ifNull", 2, any_case=True)
+def _if_null(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+    value, other = args
+    if isinstance(value, BoundLiteral) and value.value is None:
+        return Resolved(other.type, node=other)
+    if not t.is_nullable(value.type):
+        return Resolved(value.type, node=value)
+    result = common_type([t.inner_type(value.type), other.type])
+    target = t.Nullable(t.inner_type(result)) if not isinstance(result, t.Nullable) else result
+    value = cast_node(value, target, environment)
+    other = cast_node(other, result, environment)
+
+    def run(ctx: Context) -> Vec:
+        vec = ctx.eval(value)
+        if vec.valid is None or bool(vec.valid.all()):
+            return Vec(vec.data, None, vec.codes)
+        vec = vec.broadcast(ctx.rows)
+        valid = np.ones(vec.rows, np.bool_) if vec.valid is None else vec.valid
+        present = Vec(vec.filter(np.flatnonzero(valid)).data)
+        return merge(valid, present, _on_rows(ctx, other, ~valid))
+
+    return Resolved(result, run=run, cost=10, args=(value, other))
+
+
+@special("coalesce", 1, 1 << 20, any_case=True)
+def _coalesce(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+    kept = [arg for arg in args if not (isinstance(arg, BoundLiteral) and arg.value is None)]
+    for i, arg in enumerate(kept):
+        if not t.is_nullable(arg.type):
+            kept = kept[: i + 1]
+            break
+    if not kept:
+        return Resolved(_NULL.type, node=_NULL)
+    result = common_type([t.inner_type(arg.type) for arg in kept[:-1]] + [kept[-1].type])
+    found = kept[-1] if len(kept) == 1 else cast_node(kept[-1], result, environment)
+    for arg in reversed(kept[:-1]):
+        found = environment.call("ifNull", (arg, found))
+    return Resolved(result, node=found)
+
+
+@special("nullIf", 2, any_case=True)
+def _null_if(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+    same = environment.call("equals", args)
+    return Resolved(args[0].type, node=environment.call("if", (same, _NULL, args[0])))

@@ -1,0 +1,215 @@
+"""Dates and times plus and minus numbers and intervals; differences; now() and today()."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mergelake.core import types as t
+from mergelake.core.errors import error
+from mergelake.core.timezones import zone
+from mergelake.expr import casts
+from mergelake.expr.bound import BoundLiteral
+from mergelake.expr.date_parts import DATES, TIMES, civil, days_of, local_days
+from mergelake.expr.evaluate import Kernel
+from mergelake.expr.registry import Environment, Operand, Resolved, function, illegal
+
+_DAY = 86400
+_SECONDS = {"Second": 1, "Minute": 60, "Hour": 3600}
+_FRACTIONS = {"Millisecond": 3, "Microsecond": 6, "Nanosecond": 9}
+_DAYS = {"Day": 1, "Week": 7}
+_MONTHS = {"Month": 1, "Quarter": 3, "Year": 12}
+
+
+def is_date(kind: t.DataType) -> bool:
+    """Whether arithmetic on this type is about time."""
+    return isinstance(kind, (*DATES, *TIMES, t.Interval))
+
+
+def additive(name: str, args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    """The rule of plus and minus where a side is a date, a time or an interval."""
+    left, right = args[0].type, args[1].type
+    if name == "plus" and not isinstance(left, (*DATES, *TIMES)) and isinstance(right, (*DATES, *TIMES)):
+        flipped = additive(name, (args[1], args[0]), environment)
+        kernel = flipped.kernel
+        if kernel is None:
+            raise illegal(name, left, right)
+        return Resolved(flipped.type, lambda x, y: kernel(y, x), cost=flipped.cost)
+    if isinstance(left, (*DATES, *TIMES)) and isinstance(right, t.Interval):
+        result, kernel = add_interval(left, right.unit)
+        sign = -1 if name == "minus" else 1
+        return Resolved(result, lambda x, y: kernel(x, y * sign), cost=10)
+    if isinstance(left, (*DATES, *TIMES)) and isinstance(right, (t.Int, t.Float, t.Bool)):
+        return _add_number(name, left)
+    if name == "minus" and isinstance(left, (t.Date, t.DateTime)) and type(left) is type(right):
+        return Resolved(t.Int(32, True), lambda x, y: (x.astype(np.int64) - y.astype(np.int64)).astype(np.int32))
+    if isinstance(left, t.Interval) and left == right:
+        ufunc = np.add if name == "plus" else np.subtract
+        return Resolved(left, lambda x, y: ufunc(x, y))
+    raise illegal(name, left, right)
+
+
+def _add_number(name: str, kind: t.DataType) -> Resolved:
+    """A number counts the type's own unit: days, seconds, or seconds for DateTime64."""
+    dtype = casts.number_dtype(kind)
+    sign = -1 if name == "minus" else 1
+    scale = 10**kind.precision if isinstance(kind, t.DateTime64) else 1
+
+    def kernel(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        with np.errstate(all="ignore"):
+            if y.dtype.kind == "f" or scale > 1:
+                return (x + (y * scale * sign).astype(np.int64)).astype(dtype)
+            return (x.astype(np.int64) + y.astype(np.int64) * sign).astype(dtype)
+
+    return Resolved(kind, kernel)
+
+
+def scaled_interval(args: tuple[Operand, ...]) -> Resolved:
+    """The rule of multiply where a side is an interval."""
+    interval = next(arg.type for arg in args if isinstance(arg.type, t.Interval))
+    return Resolved(interval, lambda x, y: (x.astype(np.int64) * y.astype(np.int64)))
+
+
+def add_interval(kind: t.DataType, unit: str) -> tuple[t.DataType, Kernel]:
+    """The type of `kind` plus an interval of `unit`, and the kernel over (data, counts)."""
+    if unit in _FRACTIONS or unit in _SECONDS:
+        return _add_clock(kind, unit)
+    shift = _shift_days(unit)
+    if isinstance(kind, DATES):
+        dtype = casts.number_dtype(kind)
+        return kind, lambda x, y: shift(x.astype(np.int64), y).astype(dtype)
+    local = zone(getattr(kind, "timezone", ""))
+    scale = 10**kind.precision if isinstance(kind, t.DateTime64) else 1
+    dtype = casts.number_dtype(kind)
+
+    def kernel(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        wide = x.astype(np.int64)
+        seconds, rest = wide // scale, wide % scale
+        here = local.to_local(seconds)
+        moved = shift(here // _DAY, y) * _DAY + here % _DAY
+        return (local.to_utc(moved) * scale + rest).astype(dtype)
+
+    return kind, kernel
+
+
+def _shift_days(unit: str) -> Kernel:
+    if unit in _DAYS:
+        factor = _DAYS[unit]
+        return lambda days, count: days + count * factor
+    months = _MONTHS[unit]
+
+    def shift(days: npt.NDArray[Any], count: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        year, month, day = civil(days)
+        total = year.astype(np.int64) * 12 + month - 1 + count * months
+        new_year, new_month = total // 12, total % 12 + 1
+        first = days_of(new_year, new_month, 1)
+        following = days_of(new_year + (new_month == 12), new_month % 12 + 1, 1)
+        return first + np.minimum(day, following - first) - 1
+
+    return shift
+
+
+def _add_clock(kind: t.DataType, unit: str) -> tuple[t.DataType, Kernel]:
+    digits = _FRACTIONS.get(unit, 0)
+    precision = kind.precision if isinstance(kind, t.DateTime64) else 0
+    name = getattr(kind, "timezone", "")
+    wide = digits > 0 or isinstance(kind, (t.DateTime64, t.Date32))
+    if isinstance(kind, t.Date32) and not digits:
+        precision = 3
+    if isinstance(kind, DATES) and digits:
+        result: t.DataType = t.DateTime64(digits, name)
+    else:
+        result = t.DateTime64(max(precision, digits), name) if wide else t.DateTime(name)
+    start = casts.kernel(kind, result)
+    scale = 10**result.precision if isinstance(result, t.DateTime64) else 1
+    factor = scale // 10**digits if digits else scale * _SECONDS[unit]
+    dtype = casts.number_dtype(result)
+    return result, lambda x, y: (start(x).astype(np.int64) + y * factor).astype(dtype)
+
+
+def _shift_function(verb: str, unit: str) -> None:
+    name = f"{verb}{unit}s"
+
+    @function(name, 2)
+    def rule(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+        count = environment.call(f"toInterval{unit}", (args[1].node,))
+        operator = "plus" if verb == "add" else "minus"
+        return Resolved(args[0].type, node=environment.call(operator, (args[0].node, count)))
+
+
+for _unit in (*_SECONDS, *_DAYS, *_MONTHS):
+    _shift_function("add", _unit)
+    _shift_function("subtract", _unit)
+
+
+@function("dateDiff", 3, 4, aliases=("date_diff", "timestampDiff"))
+def _date_diff(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    unit = args[0].value
+    kinds = args[1].type, args[2].type
+    if not isinstance(unit, bytes) or not all(isinstance(kind, (*DATES, *TIMES)) for kind in kinds):
+        raise illegal("dateDiff", *(arg.type for arg in args))
+    from mergelake.expr.parser import interval_unit
+
+    word = interval_unit(unit.decode())
+    chosen = args[3].value.decode() if len(args) > 3 else ""
+    first, second = (_counter(kind, word, chosen) for kind in kinds)
+    return Resolved(t.Int(64, True), lambda _, x, y, *rest: second(y) - first(x), cost=30)
+
+
+def _counter(kind: t.DataType, unit: str, name: str) -> Kernel:
+    """Data -> how many units have begun since 1970 local."""
+    if unit in _SECONDS:
+        stamp = casts.kernel(kind, t.DateTime64(0, getattr(kind, "timezone", "") or name))
+        local, step = zone(name or getattr(kind, "timezone", "")), _SECONDS[unit]
+        return lambda data: local.to_local(stamp(data)) // step if step == 3600 else stamp(data) // step
+    if unit not in _DAYS and unit not in _MONTHS:
+        raise error("NOT_IMPLEMENTED", f"dateDiff in units of {unit} is not supported")
+    days = local_days(kind, name)
+    if unit == "Day":
+        return lambda data: days(data).astype(np.int64)
+    if unit == "Week":
+        return lambda data: (days(data).astype(np.int64) + 3) // 7
+    step = _MONTHS[unit]
+
+    def months(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        year, month, _ = civil(days(data))
+        return (year.astype(np.int64) * 12 + month - 1) // step
+
+    return months
+
+
+@function("now", 0, 1, any_case=True)
+def _now(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    name = args[0].value.decode() if args else ""
+    literal = BoundLiteral(_clock(environment, "now") // 1000 & 0xFFFFFFFF, t.DateTime(name))
+    return Resolved(literal.type, node=literal)
+
+
+@function("now64", 0, 2, any_case=True)
+def _now64(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    precision = int(args[0].value) if args else 3
+    ticks = _clock(environment, "now64") * 10**precision // 1000
+    literal = BoundLiteral(ticks, t.DateTime64(precision))
+    return Resolved(literal.type, node=literal)
+
+
+@function("today", 0, any_case=True, aliases=("current_date", "curdate"))
+def _today(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    return Resolved(t.Date(), node=BoundLiteral(_clock(environment, "today") // 86_400_000, t.Date()))
+
+
+@function("yesterday", 0)
+def _yesterday(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    return Resolved(t.Date(), node=BoundLiteral(_clock(environment, "yesterday") // 86_400_000 - 1, t.Date()))
+
+
+def _clock(environment: Environment, name: str) -> int:
+    if environment.now_ms is None:
+        raise error(
+            "BAD_ARGUMENTS",
+            f"{name}() has no place in an expression that must always give the same value",
+            "Write the date or time as a literal",
+        )
+    return environment.now_ms

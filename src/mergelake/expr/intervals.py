@@ -1,0 +1,105 @@
+"""toStartOfInterval and dateTrunc: rounding down to any number of units, counted from 1970 local time.
+
+Source: ClickHouse, `src/Functions/toStartOfInterval.cpp`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mergelake.core import types as t
+from mergelake.core.errors import error
+from mergelake.core.timezones import zone
+from mergelake.expr.bound import BoundLiteral
+from mergelake.expr.date_parts import DATES, TIMES, civil, days_of, local_days, to_date, to_stamp, zone_name
+from mergelake.expr.parser import interval_unit
+from mergelake.expr.registry import Environment, Operand, Resolved, function, illegal
+
+_DAY = 86400
+_CLOCK = {"Second": 1, "Minute": 60, "Hour": 3600}
+_MONTHS = {"Month": 1, "Quarter": 3, "Year": 12}
+
+
+@function("toStartOfInterval", 2, 3)
+def _to_start_of_interval(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    kind, interval = args[0].type, args[1].type
+    if not isinstance(kind, (*DATES, *TIMES)) or not isinstance(interval, t.Interval) or not args[1].is_constant:
+        raise illegal("toStartOfInterval", *(arg.type for arg in args))
+    count = args[1].value
+    if count is None or count <= 0:
+        raise error("ARGUMENT_OUT_OF_BOUND", "Value for the interval of toStartOfInterval must be positive")
+    name = zone_name("toStartOfInterval", args, 2) or getattr(kind, "timezone", "")
+    if interval.unit in _MONTHS or interval.unit == "Week":
+        days, step, unit = local_days(kind, name), count, interval.unit
+        return Resolved(t.Date(), lambda data, *_: to_date(_start_day(days(data), unit, step)), cost=15)
+    if interval.unit == "Day":
+        days, local, step = local_days(kind, name), zone(name), count
+        result = t.DateTime(name)
+        if isinstance(kind, DATES):
+            return Resolved(t.Date(), lambda data, *_: to_date(days(data).astype(np.int64) // step * step))
+
+        def start_of_days(data: npt.NDArray[Any], *_: object) -> npt.NDArray[Any]:
+            return to_stamp(local.to_utc(days(data) // step * step * _DAY))
+
+        return Resolved(result, start_of_days, cost=10)
+    if isinstance(kind, DATES):
+        raise illegal("toStartOfInterval", kind, interval)
+    return _start_of_clock(kind, interval.unit, count, name)
+
+
+def _start_day(days: npt.NDArray[Any], unit: str, count: int) -> npt.NDArray[Any]:
+    """The local day on which the interval begins; weeks count from Monday 1970-01-05, others from 1970-01-01."""
+    wide = days.astype(np.int64)
+    if unit == "Week":
+        return (wide - 4) // (7 * count) * (7 * count) + 4 if count != 1 else wide - (wide + 3) % 7
+    year, month, _ = civil(days)
+    step = count * _MONTHS[unit]
+    if unit == "Year":
+        return days_of((year - 1970) // count * count + 1970 if count > 1 else year, np.ones(1, np.int64), 1)
+    total = (year.astype(np.int64) - 1970) * 12 + month - 1
+    start = total // step * step
+    return days_of(1970 + start // 12, start % 12 + 1, 1)
+
+
+def _start_of_clock(kind: t.DataType, unit: str, count: int, name: str) -> Resolved:
+    if unit not in _CLOCK:
+        raise error("NOT_IMPLEMENTED", f"toStartOfInterval in units of {unit} is not supported")
+    step = count * _CLOCK[unit]
+    scale = 10**kind.precision if isinstance(kind, t.DateTime64) else 1
+    local = zone(name)
+
+    def kernel(data: npt.NDArray[Any], *_: object) -> npt.NDArray[Any]:
+        seconds = data.astype(np.int64) // scale
+        if unit != "Hour":
+            return to_stamp(seconds // step * step) if unit == "Second" else to_stamp(_aligned(seconds, step))
+        here = local.to_local(seconds)
+        day, clock = here // _DAY, here % _DAY
+        if count == 1 or _DAY % step == 0:
+            return to_stamp(local.to_utc(day * _DAY + clock // step * step))
+        return to_stamp(local.to_utc(here // step * step))
+
+    def _aligned(seconds: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.int64]:
+        offset = local.offset(seconds)
+        return (seconds + offset) // width * width - offset
+
+    return Resolved(t.DateTime(name), kernel, cost=10)
+
+
+@function("dateTrunc", 2, 3, aliases=("date_trunc",))
+def _date_trunc(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    unit = args[0].value
+    if not isinstance(unit, bytes):
+        raise illegal("dateTrunc", *(arg.type for arg in args))
+    word = interval_unit(unit.decode())
+    rest = tuple(arg.node for arg in args[2:])
+    if word in ("Second", "Minute", "Hour") or (word == "Day" and not isinstance(args[1].type, DATES)):
+        name = "toStartOfInterval" if word == "Second" else f"toStartOf{word}"
+        if word == "Second":
+            one = environment.call("toIntervalSecond", (BoundLiteral(1, t.UINT8),))
+            return Resolved(args[1].type, node=environment.call(name, (args[1].node, one, *rest)))
+        return Resolved(args[1].type, node=environment.call(name, (args[1].node, *rest)))
+    one = environment.call(f"toInterval{word}", (BoundLiteral(1, t.UINT8),))
+    return Resolved(args[1].type, node=environment.call("toStartOfInterval", (args[1].node, one, *rest)))

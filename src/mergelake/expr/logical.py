@@ -1,0 +1,122 @@
+"""AND, OR, NOT, XOR with three values, evaluated no further than needed.
+
+AND looks at its later conditions only on the rows that earlier ones left; so a costly LIKE runs on survivors,
+and `x != 0 AND 10 % x = 1` never divides by zero. Conditions that cannot raise run cheapest first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import numpy as np
+import numpy.typing as npt
+
+from mergelake.core import types as t
+from mergelake.expr.bound import BoundCall, BoundNode
+from mergelake.expr.evaluate import Context, truth
+from mergelake.expr.registry import Environment, Operand, Resolved, function, illegal, special
+from mergelake.expr.values import Vec
+
+_GATHER_COST = 4
+"""Nanoseconds that narrowing to a surviving row costs for each column, about."""
+
+
+def _check(name: str, types: list[t.DataType]) -> t.DataType:
+    plain = [t.inner_type(kind) for kind in types]
+    if any(not isinstance(kind, (t.Int, t.Float, t.Bool, t.Nothing)) for kind in plain):
+        raise illegal(name, *types)
+    return t.Bool() if all(isinstance(kind, t.Bool) for kind in plain) else t.UINT8
+
+
+def _connective(name: str, decides: bool) -> None:
+    @special(name, 2, 1 << 20)
+    def rule(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+        result = _check(name, [arg.type for arg in args])
+        if any(t.is_nullable(arg.type) for arg in args):
+            result = t.Nullable(result)
+        return Resolved(result, run=_lazy(args, decides))
+
+
+_connective("and", decides=False)
+_connective("or", decides=True)
+
+
+def _lazy(args: tuple[BoundNode, ...], decides: bool) -> Callable[[Context], Vec]:
+    """A run that stops at rows where some argument has the value `decides`."""
+    raising = any(isinstance(arg, BoundCall) and arg.can_raise for arg in args)
+    order = args if raising else tuple(sorted(args, key=_cost))
+
+    def run(ctx: Context) -> Vec:
+        here, rows = ctx, ctx.rows
+        positions: npt.NDArray[np.int64] | None = None  # of the rows looked at now; None: all
+        undecided = np.ones(rows, np.bool_)
+        unknown: npt.NDArray[np.bool_] | None = None
+        for i, arg in enumerate(order):
+            if i:
+                survivors = int(np.count_nonzero(undecided))
+                if survivors == 0:
+                    break
+                if survivors < here.rows and _worth(arg, survivors, here.rows):
+                    at = np.flatnonzero(undecided)
+                    positions = at if positions is None else positions[at]
+                    here, undecided = ctx.narrowed(positions), np.ones(survivors, np.bool_)
+                    unknown = None if unknown is None else unknown[at]
+            flags, valid = _flags(here, arg)
+            if valid is None:
+                undecided &= flags != decides
+            else:
+                undecided &= (flags != decides) | ~valid
+                unknown = ~valid if unknown is None else unknown | ~valid
+        return _result(rows, positions, undecided, unknown, decides)
+
+    return run
+
+
+def _result(
+    rows: int,
+    positions: npt.NDArray[np.int64] | None,
+    undecided: npt.NDArray[np.bool_],
+    unknown: npt.NDArray[np.bool_] | None,
+    decides: bool,
+) -> Vec:
+    """Rows that nothing decided are the opposite of `decides`, or NULL where an argument was."""
+    if positions is None:
+        found = ~undecided if decides else undecided
+        return Vec(found, None if unknown is None else ~(unknown & undecided))
+    found = np.full(rows, decides)
+    found[positions[undecided]] = not decides
+    if unknown is None:
+        return Vec(found)
+    valid = np.ones(rows, np.bool_)
+    valid[positions[undecided & unknown]] = False
+    return Vec(found, valid)
+
+
+def _flags(ctx: Context, node: BoundNode) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_] | None]:
+    vec = ctx.eval(node)
+    flags, valid = truth(vec.data), vec.valid
+    if vec.codes is not None:
+        return flags[vec.codes], None if valid is None else valid[vec.codes]
+    if len(flags) != ctx.rows:
+        flags = np.broadcast_to(flags, (ctx.rows,))
+        valid = None if valid is None else np.broadcast_to(valid, (ctx.rows,))
+    return flags, valid
+
+
+def _cost(node: BoundNode) -> int:
+    return node.cost if isinstance(node, BoundCall) else 0
+
+
+def _worth(node: BoundNode, survivors: int, rows: int) -> bool:
+    if isinstance(node, BoundCall) and node.can_raise:
+        return True
+    return _cost(node) * (rows - survivors) > _GATHER_COST * survivors
+
+
+@function("not", 1, any_case=True)
+def _not(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    return Resolved(_check("not", [args[0].type]), lambda x: ~truth(x))
+
+
+@function("xor", 2, any_case=True)
+def _xor(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    return Resolved(_check("xor", [arg.type for arg in args]), lambda x, y: truth(x) ^ truth(y))

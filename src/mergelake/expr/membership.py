@@ -1,0 +1,182 @@
+"""IN and NOT IN over constant sets.
+
+Each member is converted to the type of the left side; one that it cannot hold exactly can never match and is
+left out, NULL too. A tuple on the left is looked up column by column: its rows get the numbers of the distinct
+members, and those are combined.
+
+Source: ClickHouse, `src/Interpreters/Set.cpp`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mergelake.core import types as t
+from mergelake.core.arrow import storage_type
+from mergelake.core.errors import MergelakeError, UnsupportedError, error
+from mergelake.core.text_read import read_text
+from mergelake.expr import casts
+from mergelake.expr.bound import BoundLiteral, BoundNode
+from mergelake.expr.evaluate import Context
+from mergelake.expr.registry import Environment, Resolved, illegal, special
+from mergelake.expr.values import Data, Vec, arrow_value, constant_vec, data_to_arrow, mask_array, python_value, storage_value
+
+_TEXT = (t.String, t.FixedString)
+
+
+def convert_member(value: Any, source: t.DataType, target: t.DataType) -> Any:
+    """A constant as a storage value of `target`, or None if `target` does not hold it exactly."""
+    plain, kind = t.inner_type(source), t.inner_type(target)
+    if value is None or plain == kind:
+        return value
+    if isinstance(plain, _TEXT) and not isinstance(kind, _TEXT):
+        return python_value(read_text(pa.array([value], pa.binary()), kind)[0], kind)
+    if isinstance(plain, _TEXT):
+        stripped = value.rstrip(b"\0") if isinstance(plain, t.FixedString) else value
+        if isinstance(kind, t.FixedString):
+            return stripped.ljust(kind.length, b"\0") if len(stripped) <= kind.length else None
+        return stripped
+    if isinstance(kind, t.Int) and isinstance(plain, (t.Int, t.Bool, t.Float)):
+        if value != value or value in (float("inf"), float("-inf")) or value != int(value):
+            return None
+        low, high = (-(1 << (kind.bits - 1)), (1 << (kind.bits - 1)) - 1) if kind.signed else (0, (1 << kind.bits) - 1)
+        return int(value) if low <= value <= high else None
+    if isinstance(kind, t.Float) and isinstance(plain, (t.Int, t.Bool, t.Float)):
+        found = float(np.float32(value)) if kind.bits == 32 else float(value)
+        return found if found == value else None
+    try:
+        there = casts.kernel(plain, kind)(constant_vec(value, plain).data)
+        back = casts.kernel(kind, plain)(there)
+    except UnsupportedError:
+        raise
+    except MergelakeError as failure:
+        if failure.name == "CANNOT_CONVERT_TYPE":
+            raise error("TYPE_MISMATCH", f"Type mismatch in IN: cannot look for {plain} among {kind}") from failure
+        return None
+    found_value = storage_value(Vec(there), kind)
+    return found_value if storage_value(Vec(back), plain) == value else None
+
+
+def _members(right: BoundNode, wide: bool) -> list[tuple[Any, t.DataType]]:
+    """The constants of the right side with their types; a tuple is one member if the left side is one too."""
+    if not isinstance(right, BoundLiteral):
+        raise error("NOT_IMPLEMENTED", "IN needs constants on its right side")
+    kind = t.inner_type(right.type)
+    if isinstance(kind, t.Array):
+        return [(value, kind.inner) for value in right.value]
+    if isinstance(kind, t.Tuple):
+        single = wide and not all(isinstance(t.inner_type(e), t.Tuple) for e in kind.elements)
+        return [(right.value, kind)] if single else list(zip(right.value, kind.elements, strict=True))
+    return [(right.value, kind)]
+
+
+def _membership(name: str, *, negate: bool) -> None:
+    @special(name, 2)
+    def rule(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+        left, right = args
+        kind = t.inner_type(left.type)
+        if isinstance(kind, t.Nothing):
+            return Resolved(left.type, node=left)
+        if isinstance(kind, t.Tuple):
+            return Resolved(t.UINT8, run=_tuples(name, left, kind, right, environment, negate), cost=20, args=args)
+        pairs = _members(right, wide=False)
+        converted = [convert_member(value, source, kind) for value, source in pairs]
+        values = list(dict.fromkeys(value for value in converted if value is not None))
+        lookup = contains(values, kind)
+        folded = BoundLiteral(list(values), t.Array(kind))
+        result = t.Nullable(t.UINT8) if t.is_nullable(left.type) else t.UINT8
+
+        def run(ctx: Context) -> Vec:
+            vec = ctx.eval(left)
+            found = lookup(vec.data)
+            return Vec(~found if negate else found, vec.valid, vec.codes)
+
+        return Resolved(result, run=run, cost=4, args=(left, folded))
+
+
+_membership("in", negate=False)
+_membership("notIn", negate=True)
+
+
+def contains(values: list[Any], kind: t.DataType) -> Callable[[Data], npt.NDArray[np.bool_]]:
+    """Which data of plain type `kind` is one of the storage values."""
+    if not values:
+        return lambda data: np.zeros(len(data), np.bool_)
+    if isinstance(kind, (t.Array, t.Map)):
+        raise illegal("in", kind)
+    position = positions(values, kind)
+    target = storage_type(kind)
+    if isinstance(kind, (t.String, t.FixedString)):
+        members = pa.array(values, target)
+        return lambda data: mask_array(pc.is_in(data, value_set=members))
+    if pa.types.is_fixed_size_binary(target):
+        return lambda data: position(data) >= 0
+    dtype = casts.number_dtype(kind)
+    if len(values) <= 4:
+        fixed = [dtype.type(value) for value in values]
+
+        def few(data: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+            found = np.asarray(data == fixed[0])
+            for value in fixed[1:]:
+                found |= data == value
+            return found
+
+        return few
+    members_array = np.array(values, dtype)
+    return lambda data: np.isin(data, members_array)
+
+
+def positions(values: list[Any], kind: t.DataType) -> Callable[[Data], npt.NDArray[np.int64]]:
+    """For each row its position in `values`, or -1."""
+    target = storage_type(kind)
+    members = pa.array([arrow_value(value, kind) for value in values], target)
+
+    def find(data: Data) -> npt.NDArray[np.int64]:
+        array = data if not isinstance(data, np.ndarray) else data_to_arrow(data, None, target)
+        return np.asarray(pc.index_in(array, value_set=members).fill_null(-1).cast(pa.int64()).to_numpy())
+
+    return find
+
+
+def _tuples(
+    name: str, left: BoundNode, kind: t.Tuple, right: BoundNode, environment: Environment, negate: bool
+) -> Callable[[Context], Vec]:
+    width = len(kind.elements)
+    columns = [environment.call("tupleElement", (left, BoundLiteral(i + 1, t.UINT8))) for i in range(width)]
+    rows: list[list[Any]] = []
+    for value, source in _members(right, wide=True):
+        plain = t.inner_type(source)
+        if not isinstance(plain, t.Tuple) or len(plain.elements) != width:
+            raise illegal(name, kind, plain)
+        pairs = zip(value, plain.elements, kind.elements, strict=True)
+        rows.append([convert_member(item, from_kind, to_kind) for item, from_kind, to_kind in pairs])
+    rows = [row for row in rows if all(item is not None for item in row)]
+    lookups, codes = [], np.zeros(len(rows), np.int64)
+    for i in range(width):
+        distinct = list(dict.fromkeys(row[i] for row in rows))
+        lookups.append((positions(distinct, t.inner_type(kind.elements[i])), len(distinct)))
+        codes = codes * len(distinct) + np.array([distinct.index(row[i]) for row in rows], np.int64)
+
+    def run(ctx: Context) -> Vec:
+        if not rows:
+            return Vec(np.full(1, negate))
+        found = np.zeros(ctx.rows, np.int64)
+        good = np.ones(ctx.rows, np.bool_)
+        for column, (lookup, count) in zip(columns, lookups, strict=True):
+            vec = ctx.eval(column)
+            at = lookup(vec.data)
+            at = at if vec.valid is None else np.where(vec.valid, at, -1)
+            at = at if vec.codes is None else at[vec.codes]
+            good &= at >= 0
+            found = found * count + at
+        hit = good & np.isin(found, codes)
+        return Vec(~hit if negate else hit)
+
+    return run
+

@@ -1,0 +1,140 @@
+"""How a part lies, found from its file names and small files: Wide or Compact, kinds of marks, forms of columns.
+
+====================  ========================================================
+`.mrk`, `.cmrk`       Wide, granules of a fixed number of rows
+`.mrk2`, `.cmrk2`     Wide; the default
+`.mrk3`, `.cmrk3`     Compact, one mark a column
+`.mrk4`, `.cmrk4`     Compact, one mark a stream (ClickHouse 25.8 and newer)
+====================  ========================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from mergelake.core import types as t
+from mergelake.core.errors import CorruptDataError, error
+from mergelake.format.marks import Marks, parse_marks
+from mergelake.format.memory import Bytes
+from mergelake.format.names import stream_file_name
+from mergelake.format.node import Node
+from mergelake.format.serialization_json import (
+    ColumnKind,
+    SerializationInfo,
+    decode_serialization,
+    decode_substreams,
+)
+from mergelake.format.tree import Form, build_node
+
+_EXTENSIONS = ("mrk", "cmrk", "mrk2", "cmrk2", "mrk3", "cmrk3", "mrk4", "cmrk4")
+_COMPACT = {"mrk3", "cmrk3", "mrk4", "cmrk4"}
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the columns of one part lie. Make it with `detect_layout`, or `classic_layout` for our own parts."""
+
+    mark_extension: str
+    """With the dot: `.mrk2`, `.cmrk4`, …"""
+    columns: Mapping[str, t.DataType]
+    """The part's columns, in the order of `columns.txt`."""
+    files: frozenset[str]
+    info: SerializationInfo = field(default_factory=SerializationInfo)
+    substreams: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Streams of each column in the order of the marks, for `.mrk4` and `.cmrk4`."""
+    granularity: int = 8192
+    """Rows of a granule where marks do not tell (`.mrk`, `.cmrk`)."""
+    rows: int | None = None
+
+    @property
+    def compact(self) -> bool:
+        """Whether all columns lie in one `data.bin`."""
+        return self.mark_extension[1:] in _COMPACT
+
+    def node(self, name: str, data_type: t.DataType) -> Node:
+        """The serialiser of a column in this part."""
+        kind = self.info.columns.get(name, ColumnKind())
+        return build_node(name, data_type, Form(self.info.string_sizes, self.info.string_sizes_nested, kind))
+
+    def stem(self, stream: str) -> str:
+        """The file name of a stream in this part, without extension: the plain name, else its hash."""
+        if stream + ".bin" in self.files:
+            return stream
+        hashed = stream_file_name(stream)
+        if hashed + ".bin" in self.files:
+            return hashed
+        raise CorruptDataError(f"The part has no file {stream}.bin", name="NO_FILE_IN_DATA_PART")
+
+    def stems(self, name: str, data_type: t.DataType) -> dict[str, str]:
+        """Stream -> file name without extension, for each stream of a column."""
+        if self.compact:
+            return dict.fromkeys(self.node(name, data_type).streams(), "data")
+        return {stream: self.stem(stream) for stream in self.node(name, data_type).streams()}
+
+    def data_files(self, name: str, data_type: t.DataType) -> tuple[str, ...]:
+        """The `.bin` files of a column."""
+        return tuple(dict.fromkeys(stem + ".bin" for stem in self.stems(name, data_type).values()))
+
+    def mark_files(self, name: str, data_type: t.DataType) -> tuple[str, ...]:
+        """The mark files of a column."""
+        return tuple(dict.fromkeys(stem + self.mark_extension for stem in self.stems(name, data_type).values()))
+
+    def parse_marks(self, file: str, data: Bytes) -> Marks:
+        """The marks in a mark file of this part."""
+        return parse_marks(file, data, streams=self.mark_pairs, granularity=self.granularity, rows=self.rows)
+
+    @property
+    def mark_pairs(self) -> int:
+        """Pairs of positions in each record of a mark file."""
+        if not self.compact:
+            return 1
+        if self.mark_extension in (".mrk4", ".cmrk4"):
+            return sum(map(len, self.substreams.values()))
+        return len(self.columns)
+
+    def compact_span(self, name: str) -> tuple[int, int]:
+        """In marks of a Compact part: the column's first pair, and the pair after its last."""
+        if self.mark_extension in (".mrk4", ".cmrk4"):
+            at = 0
+            for column, streams in self.substreams.items():
+                if column == name:
+                    return at, at + len(streams)
+                at += len(streams)
+        for at, column in enumerate(self.columns):
+            if column == name:
+                return at, at + 1
+        raise error("NO_SUCH_COLUMN_IN_TABLE", f"The part has no column {name}")
+
+
+def detect_layout(
+    file_names: Collection[str],
+    small_files: Mapping[str, bytes],
+    columns: Mapping[str, t.DataType],
+    *,
+    granularity: int = 8192,
+    rows: int | None = None,
+) -> Layout:
+    """The layout of a part with these files. `small_files` holds `serialization.json` and `columns_substreams.txt` if
+    the part has them; `columns` is `columns.txt`. `granularity` and `rows` are for parts with `.mrk` marks only.
+
+    Raises CorruptDataError for a part without marks, NOT_IMPLEMENTED for forms that we do not know.
+    """
+    found = {name.rsplit(".", 1)[-1] for name in file_names if not name.startswith("skp_idx_")}
+    compact = "data.bin" in file_names and any(f"data.{e}" in file_names for e in _COMPACT)
+    extensions = [e for e in _EXTENSIONS if e in found and (e in _COMPACT) == compact]
+    if not extensions:
+        raise CorruptDataError("The part has no mark files", name="NO_FILE_IN_DATA_PART")
+    substreams: Mapping[str, tuple[str, ...]] = {}
+    extension = extensions[-1]
+    if extension in {"mrk4", "cmrk4"}:
+        if "columns_substreams.txt" not in small_files:
+            raise CorruptDataError("A Compact part lacks columns_substreams.txt", name="NO_FILE_IN_DATA_PART")
+        substreams = decode_substreams(small_files["columns_substreams.txt"])
+    info = decode_serialization(small_files.get("serialization.json"))
+    return Layout("." + extension, columns, frozenset(file_names), info, substreams, granularity, rows)
+
+
+def classic_layout(columns: Mapping[str, t.DataType], file_names: Collection[str]) -> Layout:
+    """The layout of a part that `ColumnWriter` wrote."""
+    return Layout(".mrk2", columns, frozenset(file_names))

@@ -1,0 +1,304 @@
+"""LowCardinality: keys in dictionaries, rows as indexes of them.
+
+The dictionary stream holds u64 version 1, then dictionaries (u64 count, keys). The index stream holds blocks:
+u64 flags, [u64 count, additional keys], u64 rows, indexes. Flags: bits 0-7 width of an index (0, 1, 2, 3 for 1, 2,
+4, 8 bytes); 0x100 indexes count through the shared dictionary first; 0x200 the block brings additional keys; 0x400 a
+new shared dictionary starts here. Key 0 of a shared dictionary is the default; of Nullable keys 0 is NULL and 1 the
+default.
+
+Written is one dictionary for the part at its end, and one block a granule (0x500 first, 0x100 after). A column whose
+keys are too many for that keeps them with each granule (0x200), as does each granule after the dictionary has filled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from mergelake.format.kernels_dictionary import pack_blocks, unpack_ids, unpack_shared
+from mergelake.format.keytable import KeyTable
+from mergelake.format.memory import Region, allocate, region
+from mergelake.format.node import Bounds, Cursor, Ids, Node, Sink, Source, refuse_nulls
+from mergelake.format.scalars import INT32_MAX, InlineString
+
+VERSION = 1
+KEYS_MAX = 1 << 20
+"""Most keys of the shared dictionary that we write."""
+BYTES_MAX = 1 << 28
+"""Most bytes of them."""
+PROBE_KEYS = 1 << 16
+_SHARED, _ADDITIONAL, _NEW = 0x100, 0x200, 0x400
+_CACHED = 4
+
+
+class LowCardinality(Node):
+    """Indexes of type i32 into a dictionary, as Arrow has them."""
+
+    def __init__(self, stream: str, keys: Node, *, nullable: bool) -> None:
+        self.stream = stream
+        self.dictionary = stream + ".dict"
+        self.keys = keys
+        self.arrow = pa.dictionary(pa.int32(), keys.arrow)
+        self.reserved = 2 if nullable else 1
+        self.nullable = nullable
+        self._width = 0 if isinstance(keys, InlineString) else keys.arrow.bit_width // 8
+        self._table = KeyTable(self._width, self.reserved)
+        self._local: KeyTable | None = None
+        self._full = False
+        self._rows = 0
+        self._opened = self._started = False
+        self._known: tuple[pa.Array, Ids] | None = None
+        self._cache: dict[tuple[int, int], tuple[pa.Array, int]] = {}
+
+    def streams(self) -> Iterator[str]:
+        """Names of the streams, in the order of a Compact part."""
+        yield self.dictionary
+        yield self.stream
+
+    # -- writing
+
+    def encode(self, array: pa.Array, bounds: Bounds, out: Sink, *, nulls: bool = False) -> None:
+        """Write `array`."""
+        array = self._as_dictionary(array)
+        if not self.nullable:
+            refuse_nulls(array, nulls=nulls)
+        # The dictionary comes last: until then its stream holds the version only, and every mark is (0, 8).
+        if not self._opened:
+            out.put(self.dictionary, region(VERSION.to_bytes(8, "little")), None)
+            self._opened = True
+        out.put(self.dictionary, region(b""), bounds * 0)
+        self._full = self._full or self._too_many(array)
+        if self._full:
+            self._encode_local(array, bounds, out)
+            return
+        self._rows += len(array)
+        ids = self._table.number(array, self._known_ids(array.dictionary))
+        packed = allocate(16 * len(bounds) + 4 * len(ids))
+        ends = np.empty(len(bounds), np.int64)
+        first = _SHARED if self._started else _SHARED | _NEW
+        written = pack_blocks(
+            ids.ctypes.data, bounds.ctypes.data, len(bounds), _SHARED, first, packed.address, ends.ctypes.data
+        )
+        self._started = self._started or written > 0
+        out.put(self.stream, packed.part(0, written), ends)
+
+    def _as_dictionary(self, array: pa.Array) -> pa.DictionaryArray:
+        if not pa.types.is_dictionary(array.type):
+            return array.dictionary_encode()
+        if array.dictionary.null_count:
+            return array.cast(array.type.value_type).dictionary_encode()
+        return array if array.type.index_type == pa.int32() else array.cast(self.arrow)
+
+    def _known_ids(self, entries: pa.Array) -> Ids:
+        """Ids of the entries of a dictionary, kept as long as the same dictionary comes."""
+        if self._known is None or not _same_memory(self._known[0], entries):
+            self._known = (entries, np.full(len(entries), -1, np.int32))
+        return self._known[1]
+
+    def _too_many(self, array: pa.DictionaryArray) -> bool:
+        """Whether a dictionary of the whole part would be too large, or would hardly save anything."""
+        fresh = min(len(array), len(array.dictionary))
+        count, rows = self._table.count + fresh, self._rows + len(array)
+        if count <= PROBE_KEYS:
+            return False
+        return (
+            count > KEYS_MAX
+            or self._table.size + array.dictionary.nbytes > BYTES_MAX
+            or (self._rows > 0 and self._table.count > PROBE_KEYS and 2 * self._table.count > rows)
+        )
+
+    def _encode_local(self, array: pa.DictionaryArray, bounds: Bounds, out: Sink) -> None:
+        """A block with its own keys for each granule."""
+        table = self._local = self._local or KeyTable(self._width, self.reserved if self.nullable else 0)
+        pieces: list[bytes] = []
+        ends = np.empty(len(bounds), np.int64)
+        size = start = 0
+        for g, stop in enumerate(bounds.tolist()):
+            if stop > start:
+                table.clear()
+                ids = table.number(array.slice(start, stop - start))
+                block = allocate(16 + 4 * len(ids))
+                one = np.array([len(ids)], np.int64)
+                end = np.empty(1, np.int64)
+                written = pack_blocks(
+                    ids.ctypes.data, one.ctypes.data, 1, _ADDITIONAL, _ADDITIONAL, block.address, end.ctypes.data
+                )
+                packed = block.part(0, written).tobytes()
+                keys = plain_bytes(self.keys, table.keys(self.keys.arrow))
+                # flags, the keys, then rows and indexes
+                pieces += [packed[:8], table.count.to_bytes(8, "little"), keys, packed[8:]]
+                size += written + 8 + len(keys)
+                start = stop
+            ends[g] = size
+        out.put(self.stream, region(b"".join(pieces)), ends)
+
+    def finish(self, out: Sink) -> None:
+        """Write what had to wait for the end."""
+        if not self._started:
+            return
+        keys = plain_bytes(self.keys, self._table.keys(self.keys.arrow))
+        body = self._table.count.to_bytes(8, "little") + keys
+        out.put(self.dictionary, region(body), None)
+
+    # -- reading
+
+    def prefix(self, source: Source) -> None:
+        """Read what comes before a granule of a Compact part."""
+        self._check_version(source.stream(self.dictionary))
+
+    def _check_version(self, cursor: Cursor) -> None:
+        version = cursor.word()
+        if version != VERSION:
+            raise cursor.corrupt("Unknown version of a LowCardinality dictionary", str(VERSION), str(version))
+
+    def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
+        """Read `rows` values."""
+        cursor = source.stream(self.stream)
+        # Each index takes a byte at least; a row count that lies must not make us allocate.
+        if rows > cursor.left:
+            raise cursor.corrupt("The stream of dictionary indexes ends early", f"{rows} rows", f"{cursor.left} bytes")
+        ids = np.empty(rows, np.int32)
+        gathered = _Gathered(self)
+        used = np.zeros(1, np.int64)
+        shared: tuple[int, int] | None = None
+        done = 0
+        null_below = 1 if self.nullable else 0
+        while done < rows:
+            if shared is not None:
+                rest = cursor.rest()
+                read = unpack_shared(
+                    rest.address, rest.size, rows - done, shared[0], shared[1], null_below,
+                    ids.ctypes.data + 4 * done, used.ctypes.data,
+                )  # fmt: skip
+                if read < 0:
+                    raise cursor.corrupt("A block of dictionary indexes is broken")
+                cursor.take(int(used[0]))
+                done += read
+                if done == rows:
+                    break
+            flags = cursor.word()
+            width = flags & 0xFF
+            if width > 3 or flags & ~0x7FF or not flags & (_SHARED | _ADDITIONAL):
+                raise cursor.corrupt("Unknown flags of a LowCardinality block", found=hex(flags))
+            if flags & _SHARED and (shared is None or flags & _NEW):
+                shared = gathered.add(self._next_dictionary(source, first=shared is None), drop=self.nullable)
+            local = (0, 0)
+            if flags & _ADDITIONAL:
+                local = gathered.add(self._read_keys(cursor), drop=self.nullable and not flags & _SHARED)
+            count = cursor.word()
+            if count == 0 or count > rows - done:
+                raise cursor.corrupt(
+                    "A LowCardinality block has a wrong number of rows", f"at most {rows - done}", str(count)
+                )
+            data = cursor.take(count << width)
+            base, base_at = shared if shared is not None and flags & _SHARED else (0, 0)
+            bad = unpack_ids(
+                data.address, count, width, base, base_at, local[0], local[1], null_below, ids.ctypes.data + 4 * done
+            )
+            if bad:
+                raise cursor.corrupt("An index of a LowCardinality block is past its keys", f"below {base + local[0]}")
+            done += count
+        return gathered.array(ids)
+
+    def _next_dictionary(self, source: Source, *, first: bool) -> pa.Array:
+        """The next shared dictionary; the one that a range starts with is kept for the next ranges."""
+        cursor = source.stream(self.dictionary)
+        origin = source.origin(self.dictionary) if first else None
+        cached = self._cache.get(origin) if origin is not None else None
+        if cached is not None:
+            keys, end = cached
+            cursor.take(end - cursor.position)
+            return keys
+        if origin == (0, 0):
+            self._check_version(cursor)
+        keys = self._read_keys(cursor)
+        if len(keys) < self.reserved:
+            raise cursor.corrupt("A LowCardinality dictionary lacks its default key", found=f"{len(keys)} keys")
+        if origin is not None:
+            if len(self._cache) >= _CACHED:
+                self._cache.clear()
+            self._cache[origin] = (keys, cursor.position)
+        return keys
+
+    def _read_keys(self, cursor: Cursor) -> pa.Array:
+        count = cursor.word()
+        if count > cursor.left:
+            raise cursor.corrupt("A LowCardinality dictionary ends early", f"{count} keys", f"{cursor.left} bytes")
+        return self.keys.decode(_Only(cursor), count, np.array([count], np.int64))
+
+
+class _Only:
+    """A source with one cursor."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self._cursor = cursor
+
+    def stream(self, name: str) -> Cursor:
+        return self._cursor
+
+    def origin(self, name: str) -> tuple[int, int] | None:
+        return None
+
+
+class _Gathered:
+    """Keys of all dictionaries that a range meets, one after another."""
+
+    def __init__(self, node: LowCardinality) -> None:
+        self._node = node
+        self._pieces: list[pa.Array] = []
+        self._size = 0
+
+    def add(self, keys: pa.Array, *, drop: bool) -> tuple[int, int]:
+        """Add keys, without the first if it stands for NULL; returns how many they are and the place of the first."""
+        count = len(keys)
+        kept = keys.slice(1) if drop and count else keys
+        at = self._size - (count - len(kept))
+        self._pieces.append(kept)
+        self._size += len(kept)
+        return count, at
+
+    def array(self, ids: Ids) -> pa.DictionaryArray:
+        """The rows; ids of -1 are NULL. Keys that came more than once are made one."""
+        kind = self._node.keys.arrow
+        keys = self._pieces[0] if len(self._pieces) == 1 else pa.concat_arrays(self._pieces or [pa.array([], kind)])
+        if len(self._pieces) > 1:
+            if self._size > INT32_MAX:
+                raise OverflowError("more than 2^31 dictionary keys in one piece; read fewer granules at once")
+            unique = keys.dictionary_encode()
+            places = np.append(np.asarray(unique.indices), np.int32(-1))
+            ids = places[ids]
+            keys = unique.dictionary
+        if not self._node.nullable:
+            bits = None
+        else:
+            missing = ids < 0
+            bits = pa.py_buffer(np.packbits(~missing, bitorder="little")) if missing.any() else None
+            if bits is not None:
+                ids = np.where(missing, np.int32(0), ids)
+        indexes = pa.Array.from_buffers(pa.int32(), len(ids), [bits, pa.py_buffer(ids)])
+        return pa.DictionaryArray.from_arrays(indexes, keys, safe=False)
+
+
+def _same_memory(left: pa.Array, right: pa.Array) -> bool:
+    if len(left) != len(right) or left.offset != right.offset:
+        return False
+    pairs = zip(left.buffers(), right.buffers(), strict=True)
+    return all((a.address if a else 0) == (b.address if b else 0) for a, b in pairs)
+
+
+class _Collect:
+    """A sink that keeps one stream."""
+
+    data = b""
+
+    def put(self, stream: str, data: Region, ends: Bounds | None) -> None:
+        self.data = data.tobytes()
+
+
+def plain_bytes(node: Node, values: pa.Array) -> bytes:
+    """`values` in the bulk form of `node`, a type with one stream."""
+    sink = _Collect()
+    node.encode(values, np.array([len(values)], np.int64), sink)
+    return sink.data

@@ -1,0 +1,265 @@
+"""Reading a range of granules of one column, from any kind of part.
+
+The reader does no I/O: it says which bytes it needs (`byte_ranges`) and turns them into an Arrow array (`decode`).
+Frame checksums are verified; offsets, lengths and indexes are checked before they are used. What does not hold raises
+CorruptDataError with the offset in the file; who called fills in the object's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from mergelake.core import types as t
+from mergelake.core.errors import CorruptDataError, error
+from mergelake.format.frames import decode_range
+from mergelake.format.layout import Layout
+from mergelake.format.marks import Marks
+from mergelake.format.memory import Bytes, Region, region
+from mergelake.format.node import Cursor
+
+
+class _Span:
+    """The bytes between two positions of a stream: where they lie in the file, and how to cut them out when plain."""
+
+    __slots__ = ("end", "end_skip", "inclusive", "skip", "start", "stop")
+
+    def __init__(self, start: int, skip: int, end: int, stop: int, end_skip: int) -> None:
+        self.start, self.end = start, end
+        """File bytes [start, end)."""
+        self.skip = skip
+        """Plain bytes before the first wanted."""
+        self.stop = stop
+        """File offset of the frame in which the wanted bytes end, or of the first that is not needed."""
+        self.end_skip = end_skip
+        """Wanted plain bytes of that frame; 0: it is not needed."""
+        self.inclusive = end_skip > 0
+
+    def decode(self, data: Region, base: int) -> Cursor:
+        """A cursor over the wanted bytes; `data` starts at file offset `base`."""
+        source = data.part(self.start - base, self.end - base)
+        plain, before = decode_range(
+            source, self.stop - self.start, inclusive=self.inclusive, lead=self.skip, offset=self.start
+        )
+        size = before + self.end_skip
+        if size > plain.size or self.skip > size:
+            raise CorruptDataError(
+                "A mark points past the end of its frame",
+                offset=self.start,
+                expected=f"at most {plain.size} bytes",
+                found=f"{max(size, self.skip)} bytes",
+            )
+        return Cursor(plain.part(0, size), self.skip, self.start)
+
+
+class ColumnReader:
+    """One column of a part of any layout; marks and bytes are handed in.
+
+    `marks` has the parsed mark files of the column (`Layout.mark_files`, `Layout.parse_marks`) by file name, `sizes`
+    the size of each of its data files (`Layout.data_files`). Safe for many threads.
+    """
+
+    def __init__(
+        self, name: str, data_type: t.DataType, layout: Layout, marks: Mapping[str, Marks], sizes: Mapping[str, int]
+    ) -> None:
+        self.name = name
+        self.data_type = data_type
+        self._compact = layout.compact
+        self._node = layout.node(name, data_type)
+        stems = layout.stems(name, data_type)
+        self._files = {stream: stem + ".bin" for stream, stem in stems.items()}
+        self._marks = {stream: marks[stem + layout.mark_extension] for stream, stem in stems.items()}
+        self._sizes = {file: sizes[file] for file in self._files.values()}
+        self._columns = layout.compact_span(name) if self._compact else (0, 1)
+        self._changes: dict[str, NDArray[np.int64]] = {}
+        first = next(iter(self._marks.values()))
+        self.granule_rows: NDArray[np.int64] = first.granule_rows
+        """Rows of each granule, the final mark left out."""
+        for stream, each in self._marks.items():
+            self._check(stream, each)
+
+    def _check(self, stream: str, marks: Marks) -> None:
+        """Marks of all streams agree, go forward and stay in the file."""
+        size = self._sizes[self._files[stream]]
+        flat = marks.offset.reshape(-1)
+        if len(flat) and (flat[-1] > size or (flat[1:] < flat[:-1]).any()):
+            raise CorruptDataError(f"Marks of {stream} go backwards or leave the file of {size} bytes")
+        if not np.array_equal(marks.granule_rows, self.granule_rows):
+            raise CorruptDataError(f"Marks of {stream} have other granules than those of its column")
+
+    def files(self) -> tuple[str, ...]:
+        """The data files that the column needs."""
+        return tuple(self._sizes)
+
+    def byte_ranges(self, first: int, end: int) -> dict[str, tuple[int, int]]:
+        """File -> bytes [start, end) that granules [first, end) need."""
+        self._check_range(first, end)
+        if self._compact:
+            file = next(iter(self._sizes))
+            return {file: (self._compact_span(first).start, self._compact_span(end - 1).end)}
+        return {file: (span.start, span.end) for file, span in self._spans(first, end).items()}
+
+    def _check_range(self, first: int, end: int) -> None:
+        if not 0 <= first < end <= len(self.granule_rows):
+            raise error("BAD_ARGUMENTS", f"Granules [{first}, {end}) of a part with {len(self.granule_rows)}")
+
+    def _spans(self, first: int, end: int) -> dict[str, _Span]:
+        """Of a Wide part: file -> span of granules [first, end)."""
+        return {self._files[stream]: self._span(stream, first, end) for stream in self._files}
+
+    def _span(self, stream: str, first: int, end: int) -> _Span:
+        marks, size = self._marks[stream], self._sizes[self._files[stream]]
+        offset, skip = marks.offset[:, 0], marks.skip[:, 0]
+        if stream.endswith(".dict"):
+            # The dictionary that starts at the mark of `end` may serve the last granule already: read on to the next.
+            starts = self._dictionary_starts(stream)
+            later = int(np.searchsorted(starts, end, side="right"))
+            end = int(starts[later]) if later < len(starts) else len(offset)
+        return _between(offset, skip, first, end, size)
+
+    def _dictionary_starts(self, stream: str) -> NDArray[np.int64]:
+        """Numbers of the marks at which the position in a `.dict` stream changes."""
+        if stream not in self._changes:
+            marks = self._marks[stream]
+            moved = (np.diff(marks.offset[:, 0]) != 0) | (np.diff(marks.skip[:, 0]) != 0)
+            self._changes[stream] = np.flatnonzero(moved) + 1
+        return self._changes[stream]
+
+    def _compact_span(self, granule: int) -> _Span:
+        """Of a Compact part: the span of the column in one granule."""
+        marks, size = next(iter(self._marks.values())), self._sizes["data.bin"]
+        width = marks.offset.shape[1]
+        first, end = self._columns
+        return _between(
+            marks.offset.reshape(-1), marks.skip.reshape(-1), granule * width + first, granule * width + end, size
+        )
+
+    def decode(self, first: int, end: int, data: Mapping[str, Bytes]) -> pa.Array:
+        """The values of granules [first, end) in storage form; `data[file]` holds exactly the bytes of `byte_ranges`.
+
+        Raises CorruptDataError for bytes that are not what they should be, UnsupportedError for an unknown codec.
+        """
+        self._check_range(first, end)
+        rows = self.granule_rows[first:end]
+        if not self._compact:
+            source = _WideSource(self._files, self._spans(first, end), data)
+            found = self._node.decode(source, int(rows.sum()), rows)
+            source.check_end()
+            return found
+        body = region(data["data.bin"])
+        base = self._compact_span(first).start
+        pieces = []
+        for granule in range(first, end):
+            span = self._compact_span(granule)
+            _check_size("data.bin", body, span.end - base, at_least=True)
+            shared = _CompactSource(span.decode(body, base))
+            self._node.prefix(shared)
+            count = self.granule_rows[granule : granule + 1]
+            pieces.append(self._node.decode(shared, int(count[0]), count))
+            shared.check_end()
+        return concatenate(pieces)
+
+
+def _between(offset: NDArray[np.int64], skip: NDArray[np.int64], first: int, end: int, size: int) -> _Span:
+    """The span from mark `first` to mark `end` (the end of the file if there is none)."""
+    start = int(offset[first])
+    if end >= len(offset):
+        return _Span(start, int(skip[first]), size, size, 0)
+    stop, end_skip = int(offset[end]), int(skip[end])
+    if end_skip == 0:
+        return _Span(start, int(skip[first]), stop, stop, 0)
+    # The frame at `stop` is needed as well: it ends where some later mark starts another, or with the file.
+    later = int(np.searchsorted(offset, stop, side="right"))
+    after = int(offset[later]) if later < len(offset) else size
+    return _Span(start, int(skip[first]), after, stop, end_skip)
+
+
+def _check_size(file: str, data: Region, size: int, *, at_least: bool = False) -> None:
+    if data.size != size and not (at_least and data.size > size):
+        raise CorruptDataError(f"{file} is cut short", expected=f"{size} bytes", found=f"{data.size} bytes")
+
+
+class _WideSource:
+    """A cursor for each stream, opened on first use."""
+
+    def __init__(self, files: Mapping[str, str], spans: Mapping[str, _Span], data: Mapping[str, Bytes]) -> None:
+        self._files, self._spans, self._data = files, spans, data
+        self._open: dict[str, Cursor] = {}
+
+    def stream(self, name: str) -> Cursor:
+        """The cursor of a stream, its frames decompressed now."""
+        if name not in self._open:
+            file = self._files[name]
+            span = self._spans[file]
+            body = region(self._data[file])
+            _check_size(file, body, span.end - span.start)
+            self._open[name] = span.decode(body, span.start)
+        return self._open[name]
+
+    def origin(self, name: str) -> tuple[int, int] | None:
+        """Where the stream's bytes start in the part."""
+        span = self._spans[self._files[name]]
+        return span.start, span.skip
+
+    def check_end(self) -> None:
+        """Every stream but the dictionaries has been read to the mark that ends the range."""
+        for name, cursor in self._open.items():
+            if cursor.left and not name.endswith(".dict"):
+                raise _left_over(cursor)
+
+
+class _CompactSource:
+    """One cursor for all streams."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self._cursor = cursor
+
+    def stream(self, name: str) -> Cursor:
+        """The one cursor."""
+        return self._cursor
+
+    def origin(self, name: str) -> tuple[int, int] | None:
+        """Every granule brings its own dictionary: nothing to remember."""
+        return None
+
+    def check_end(self) -> None:
+        """The column has been read to the mark of the next."""
+        if self._cursor.left:
+            raise _left_over(self._cursor)
+
+
+def _left_over(cursor: Cursor) -> CorruptDataError:
+    return cursor.corrupt("A granule has more bytes than its rows need", "0 bytes", f"{cursor.left} bytes")
+
+
+def concatenate(pieces: list[pa.Array]) -> pa.Array:
+    """Arrays of one storage type as one; dictionaries are unified, also deep inside."""
+    if len(pieces) == 1:
+        return pieces[0]
+    return (
+        pa.chunked_array(pieces).unify_dictionaries().combine_chunks() if _plain(pieces[0].type) else _by_part(pieces)
+    )
+
+
+def _plain(kind: pa.DataType) -> bool:
+    """Whether pyarrow itself can concatenate the type (it refuses dictionaries inside of lists and structs)."""
+    if pa.types.is_dictionary(kind):
+        return True
+    return all(
+        _plain(kind.field(i).type) and not pa.types.is_dictionary(kind.field(i).type) for i in range(kind.num_fields)
+    )
+
+
+def _by_part(pieces: list[pa.Array]) -> pa.Array:
+    kind, rows = pieces[0].type, sum(map(len, pieces))
+    if pa.types.is_list(kind):
+        sizes = np.concatenate([np.diff(np.asarray(piece.offsets)) for piece in pieces])
+        offsets = np.zeros(rows + 1, np.int32)
+        np.cumsum(sizes, out=offsets[1:])
+        children = [concatenate([piece.flatten() for piece in pieces])]
+        return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(offsets)], children=children)
+    children = [concatenate(list(parts)) for parts in zip(*(piece.flatten() for piece in pieces), strict=True)]
+    return pa.Array.from_buffers(kind, rows, [None], children=children)

@@ -1,0 +1,182 @@
+"""Writing one column of a Wide part in the classic profile, the form that every ClickHouse since 21.x reads.
+
+Each stream of the column becomes two files: `<stream>.bin`, compressed frames, and `<stream>.mrk2`, plain records of
+(frame offset, offset in the plain frame, rows) for each granule and a final one. Strings lie inline. The bytes are
+those that ClickHouse itself writes with the settings of the classic profile (LowCardinality dictionaries excepted).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from mergelake.core import types as t
+from mergelake.core.errors import error
+from mergelake.format.codec import Codec
+from mergelake.format.frames import MAX_BLOCK, MIN_BLOCK, FrameWriter
+from mergelake.format.hashes import FileDigest, FileHash
+from mergelake.format.memory import Region
+from mergelake.format.names import stream_file_name
+from mergelake.format.node import Bounds
+from mergelake.format.tree import build_node
+
+PIECE_ROWS = 1 << 16
+"""Rows that go through the kernels at once: their bytes should stay in the processor's cache."""
+
+
+def stream_files(name: str, data_type: t.DataType, *, skip: Collection[str] = ()) -> tuple[str, ...]:
+    """The files that a column of this name and type has, without those of the streams in `skip`."""
+    streams = [stream for stream in build_node(name, data_type).streams() if stream not in skip]
+    return tuple(stream_file_name(s) + extension for s in streams for extension in (".bin", ".mrk2"))
+
+
+def empty_files(name: str, data_type: t.DataType, *, skip: Collection[str] = ()) -> dict[str, FileDigest]:
+    """The files of the column in a part without rows, all of them empty."""
+    zero = "0" * 32
+    return {
+        file: FileDigest(0, zero, 0, zero) if file.endswith(".bin") else FileDigest(0, zero)
+        for file in stream_files(name, data_type, skip=skip)
+    }
+
+
+class ColumnWriter:
+    """One column of a Wide part, streaming: `append` granules, `drain` bytes now and then, `finish`, `digests`.
+
+    `skip` names streams that another column writes: siblings of a Nested column share their sizes
+    (`streams.shared_sizes_stream`). A column that got no rows has empty files.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        data_type: t.DataType,
+        codec: Codec,
+        *,
+        min_block: int = MIN_BLOCK,
+        max_block: int = MAX_BLOCK,
+        skip: Collection[str] = (),
+    ) -> None:
+        self.name = name
+        self.data_type = data_type
+        self._node = build_node(name, data_type)
+        self._streams = {
+            stream: _Stream(FrameWriter(codec, min_block, max_block))
+            for stream in self._node.streams()
+            if stream not in skip
+        }
+        self.rows = 0
+        """Rows taken so far."""
+
+    @property
+    def uncompressed_bytes(self) -> int:
+        """Bytes of all streams before compression, so far."""
+        return sum(stream.frames.plain_size for stream in self._streams.values())
+
+    def append(self, array: pa.Array | pa.ChunkedArray, granule_rows: NDArray[np.int64]) -> None:
+        """Take whole granules: `granule_rows` (all positive) sums to the rows of `array`, in storage form.
+
+        Raises CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN for NULLs where the type has none, TYPE_MISMATCH for an array
+        that is not in storage form, BAD_ARGUMENTS for granules that do not fit.
+        """
+        granules = np.ascontiguousarray(granule_rows, np.int64)
+        if granules.sum() != len(array) or (granules <= 0).any():
+            raise error("BAD_ARGUMENTS", f"Granules of {granules.sum()} rows for {len(array)} rows of {self.name}")
+        for start, stop, counts in _pieces(granules):
+            piece = _one(array.slice(start, stop - start))
+            self._append(self._checked(piece), counts)
+
+    def _checked(self, array: pa.Array) -> pa.Array:
+        want = self._node.arrow
+        if array.type == want or (pa.types.is_dictionary(want) and array.type == want.value_type):
+            return array
+        try:
+            return array.cast(want)
+        except pa.ArrowException as refused:
+            raise error(
+                "TYPE_MISMATCH", f"Column {self.name} {self.data_type} is stored as Arrow {want}, got {array.type}"
+            ) from refused
+
+    def _append(self, array: pa.Array, granule_rows: Bounds) -> None:
+        sink = _Granules(self._streams, granule_rows)
+        self._node.encode(array, np.cumsum(granule_rows), sink)
+        self.rows += len(array)
+
+    def drain(self) -> list[tuple[str, bytes]]:
+        """(file, its next bytes) since the last call; files without news are left out."""
+        out: list[tuple[str, bytes]] = []
+        for name, stream in self._streams.items():
+            stem = stream_file_name(name)
+            out += [(stem + ".bin", stream.frames.drain()), (stem + ".mrk2", stream.drain_marks())]
+        return [(file, data) for file, data in out if data]
+
+    def finish(self) -> list[tuple[str, bytes]]:
+        """Write what waits and the final mark; the last bytes of each file. Nothing may be appended afterwards."""
+        if self.rows:
+            self._node.finish(_Granules(self._streams, np.empty(0, np.int64)))
+            for stream in self._streams.values():
+                stream.mark(stream.frames.finish())
+        return self.drain()
+
+    def digests(self) -> dict[str, FileDigest]:
+        """Sizes and hashes of every file, also of empty ones; call after `finish`."""
+        out: dict[str, FileDigest] = {}
+        for name, stream in self._streams.items():
+            stem = stream_file_name(name)
+            out[stem + ".bin"] = stream.frames.digest()
+            out[stem + ".mrk2"] = FileDigest(stream.mark_hash.size, stream.mark_hash.hexdigest())
+        return out
+
+
+class _Stream:
+    """The two files of a stream."""
+
+    def __init__(self, frames: FrameWriter) -> None:
+        self.frames = frames
+        self.mark_hash = FileHash()
+        self._marks: list[bytes] = []
+
+    def mark(self, marks: NDArray[np.uint64]) -> None:
+        self.mark_hash.update(marks)
+        self._marks.append(marks.tobytes())
+
+    def drain_marks(self) -> bytes:
+        out, self._marks = b"".join(self._marks), []
+        return out
+
+
+class _Granules:
+    """The sink of one append: bytes of a stream become granules of `rows`."""
+
+    def __init__(self, streams: dict[str, _Stream], rows: Bounds) -> None:
+        self._streams = streams
+        self._rows = rows
+
+    def put(self, stream: str, data: Region, ends: Bounds | None) -> None:
+        target = self._streams.get(stream)
+        if target is None:
+            return
+        if ends is None:
+            target.frames.append(data, np.array([data.size], np.int64), np.zeros(1, np.int64))
+        else:
+            target.mark(target.frames.append(data, ends, self._rows))
+
+
+def _pieces(granules: Bounds) -> list[tuple[int, int, Bounds]]:
+    """(first row, last row exclusive, granules) of runs of about PIECE_ROWS rows."""
+    ends = np.cumsum(granules)
+    out: list[tuple[int, int, Bounds]] = []
+    first = start = 0
+    while first < len(ends):
+        last = max(int(np.searchsorted(ends, start + PIECE_ROWS, side="right")), first + 1)
+        out.append((start, int(ends[last - 1]), granules[first:last]))
+        start, first = int(ends[last - 1]), last
+    return out
+
+
+def _one(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if not isinstance(array, pa.ChunkedArray):
+        return array
+    return array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()

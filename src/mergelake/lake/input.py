@@ -1,0 +1,131 @@
+"""Whatever users bring -> batches of storage-form columns, checked against the table's schema.
+
+Columns are matched by name. Extra ones are refused, missing ones get their defaults later; a value that
+does not fit its column (NULL, range, type) is a coded error naming the column.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from mergelake.core.convert import to_storage
+
+from mergelake.core.arrow import arrow_type
+from mergelake.core.errors import error
+from mergelake.core.schema import TableSchema
+from mergelake.core.settings import TableSettings
+from mergelake.table.blocks import block_limits, check_given, cut_blocks
+from mergelake.table.keys import whole_column
+
+
+def storage_batches(data: Any, schema: TableSchema) -> Iterator[pa.Table]:
+    """`data` cut into blocks and converted; its column names are checked at once, its values block by block.
+
+    Takes a pyarrow Table, RecordBatch or RecordBatchReader, anything with `__arrow_c_stream__` (polars, DuckDB),
+    a pandas DataFrame, a dict of lists, or a list of dicts.
+    """
+    names, batches = _arrow_batches(data, schema)
+    check_given(schema, names)
+    return _converted(batches, schema)
+
+
+def _converted(batches: Iterable[pa.Table | pa.RecordBatch], schema: TableSchema) -> Iterator[pa.Table]:
+    types = schema.types
+    for block in cut_blocks(batches, *block_limits(TableSettings(schema.settings))):
+        names = block.column_names
+        yield pa.table({name: to_storage(whole_column(block, name), types[name], name) for name in names})
+
+
+def _arrow_batches(data: Any, schema: TableSchema) -> tuple[list[str], Iterable[pa.Table | pa.RecordBatch]]:
+    if isinstance(data, (pa.Table, pa.RecordBatch)):
+        return list(data.schema.names), [data]
+    if isinstance(data, pa.RecordBatchReader):
+        return list(data.schema.names), data
+    if type(data).__module__.partition(".")[0] == "pandas":
+        table = pa.Table.from_pandas(data, preserve_index=False)
+        return list(table.schema.names), [table]
+    if hasattr(data, "__arrow_c_stream__"):
+        reader = pa.RecordBatchReader.from_stream(data)
+        return list(reader.schema.names), reader
+    if isinstance(data, Mapping):
+        return list(data), [_table(data, schema)]
+    if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
+        columns = _columns_of_rows(data)
+        return list(columns), [_table(columns, schema)]
+    raise error(
+        "TYPE_MISMATCH",
+        f"Cannot insert a {type(data).__name__}",
+        "Give a pyarrow Table, RecordBatch or RecordBatchReader, a pandas or polars DataFrame, "
+        "a dict of lists or a list of dicts",
+    )
+
+
+def _columns_of_rows(rows: Sequence[Any]) -> dict[str, list[Any]]:
+    """Rows given as dicts, turned into columns. All rows need the same keys."""
+    if not rows:
+        raise error("EMPTY_LIST_OF_COLUMNS_PASSED", "An empty list of rows has no columns", "Give at least one row")
+    for at, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise error("TYPE_MISMATCH", f"Row {at} is a {type(row).__name__}, not a dict")
+        if row.keys() != rows[0].keys():
+            odd = ", ".join(sorted(map(str, row.keys() ^ rows[0].keys())))
+            raise error("INCORRECT_DATA", f"Row {at} and the first row differ in the columns {odd}")
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def _table(columns: Mapping[str, Any], schema: TableSchema) -> pa.Table:
+    check_given(schema, list(columns))
+    arrays = {name: _array(values, name, schema) for name, values in columns.items()}
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        raise error("INCORRECT_DATA", f"Columns have different numbers of rows: {lengths}")
+    return pa.table(arrays)
+
+
+def _array(values: Any, name: str, schema: TableSchema) -> pa.Array:
+    """A Python list (or numpy array) as Arrow: by its own types, or else by the column's."""
+    if isinstance(values, (pa.Array, pa.ChunkedArray)):
+        return values
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+        pass
+    kind = schema.column(name).type
+    try:
+        return pa.array(values, arrow_type(kind))
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as cause:
+        message = f"Cannot convert the values of column {name} to {kind}: {cause}"
+        raise error("TYPE_MISMATCH", message) from cause
+
+
+class RowHash:
+    """The identity of an insert without a token: its rows in order, as sent, before defaults and partitions.
+
+    The order of columns does not matter. As in ClickHouse, the same rows in another order are another insert.
+    """
+
+    def __init__(self) -> None:
+        self._columns: dict[str, Any] = {}
+        self._rows = 0
+
+    def over(self, blocks: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        """Pass blocks through, hashing them."""
+        for block in blocks:
+            self._rows += block.num_rows
+            for name in block.column_names:
+                digest = self._columns.setdefault(name, hashlib.blake2b(digest_size=16))
+                column = block.column(name)
+                if pa.types.is_dictionary(column.type):  # the same values may have other dictionaries
+                    column = column.cast(column.type.value_type)
+                digest.update(pa.record_batch([whole_column(pa.table({name: column}), name)], names=[name]).serialize())
+            yield block
+
+    def hexdigest(self) -> str:
+        """32 hex digits; complete once all blocks have passed."""
+        whole = hashlib.blake2b(str(self._rows).encode(), digest_size=16)
+        for name in sorted(self._columns):
+            whole.update(repr(name).encode() + self._columns[name].digest())
+        return whole.hexdigest()

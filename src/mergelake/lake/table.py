@@ -1,0 +1,141 @@
+"""`Table`: one table of a warehouse."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+from mergelake.core.convert import to_storage
+
+from mergelake.core.errors import error
+from mergelake.core.schema import TableSchema
+from mergelake.core.settings import TableSettings
+from mergelake.format.partition import WHOLE_TABLE, partitions_of
+from mergelake.lake.input import RowHash, storage_batches
+from mergelake.lake.inspect import history_table, parts_table
+from mergelake.log.operations import DropRange
+from mergelake.table.handle import Snapshot, TableHandle
+from mergelake.table.insert import Commit, commit_parts, duplicate_of, remembered, throttle, write_blocks
+from mergelake.table.keys import table_keys
+
+
+class Table:
+    """A table, open. Threads may share one; `refresh` learns what other processes committed."""
+
+    def __init__(self, name: str, handle: TableHandle, *, threads: int = 1) -> None:
+        self.name = name
+        """`database.table`, as it was called when it was opened."""
+        self.handle = handle
+        self.threads = threads
+        """Threads that one insert may use."""
+
+    def __repr__(self) -> str:
+        return f"<Table {self.name} at {self.location}, version {self.version}>"
+
+    @property
+    def location(self) -> str:
+        """URL, or absolute path, of the table's directory."""
+        return f"{self.handle.store.url.rstrip('/')}/{self.handle.directory}"
+
+    @property
+    def schema(self) -> TableSchema:
+        """Columns, keys, engine, settings."""
+        return self.handle.schema
+
+    @property
+    def version(self) -> int:
+        """The newest version known here."""
+        return self.handle.log.state.version
+
+    def refresh(self) -> int:
+        """Learn what others committed; the version. One GET if they did not."""
+        return self.handle.refresh().version
+
+    def append(self, data: Any, dedup_token: str | None = None) -> Commit:
+        """Insert rows, all of them in one commit.
+
+        `data`: pyarrow Table, RecordBatch or RecordBatchReader, pandas or polars DataFrame, dict of lists, list
+        of dicts. Columns go by name; missing ones get their defaults, extra ones are refused. With a
+        `dedup_token` the insert happens once, however often it is repeated.
+
+        Anything wrong with the data (a NULL, a value out of range, an ill-typed column, too many partitions)
+        raises a coded error, and the table stays as it was.
+        """
+        handle = self.handle
+        state = handle.log.state
+        if dedup_token and remembered(state, dedup_token, "") is not None:
+            return duplicate_of(state, dedup_token, "")
+        blocks = storage_batches(data, handle.schema)
+        throttle(handle)
+        rows = RowHash()
+        hashed = not dedup_token and self._settings.integer("non_replicated_deduplication_window") > 0
+        manifests = write_blocks(
+            handle.store,
+            handle.directory,
+            handle.schema,
+            rows.over(blocks) if hashed else blocks,
+            ids=handle.ids,
+            clock=handle.clock,
+            threads=self.threads,
+        )
+        return commit_parts(handle, manifests, dedup_token, rows.hexdigest() if hashed else "")
+
+    def snapshot(self, version: int | None = None, timestamp: datetime | str | int | None = None) -> Snapshot:
+        """The table as known here, or AS OF a version or a time (datetime, ISO text, or epoch milliseconds)."""
+        return self.handle.snapshot(version, None if timestamp is None else _milliseconds(timestamp))
+
+    def parts(self, *, active_only: bool = True) -> pa.Table:
+        """One row a part, with the names of `system.parts`."""
+        state = self.handle.log.state
+        types = [key.type for key in table_keys(self.schema).partition]
+        return parts_table(state.parts(), () if active_only else state.retired, types)
+
+    def history(self, limit: int | None = None) -> pa.Table:
+        """What was committed, newest first: version, time, author, operations, rows."""
+        last = self.version
+        first = 1 if limit is None else max(1, last - limit + 1)
+        return history_table(list(self.handle.log.entries(first, last))[::-1])
+
+    def truncate(self) -> int:
+        """Drop all rows; the version without them."""
+        return self.handle.log.commit(lambda _: [DropRange(kind="truncate")]).version
+
+    def drop_partition(self, value: Any = None, *, partition_id: str | None = None) -> int:
+        """Drop the rows of one partition, given by value (a tuple for a key of several) or by id; the version.
+
+        A partition that does not exist is dropped without complaint, as in ClickHouse.
+        """
+        found = partition_id if partition_id is not None else self.partition_id(value)
+        return self.handle.log.commit(lambda _: [DropRange(found)]).version
+
+    def partition_id(self, value: Any) -> str:
+        """The id of the partition with this value of the partition key; INVALID_PARTITION_VALUE if it cannot be one."""
+        keys = table_keys(self.schema).partition
+        values: Sequence[Any] = value if isinstance(value, (tuple, list)) else (value,)
+        if not keys and value in (None, (), "all"):
+            return WHOLE_TABLE.id
+        if len(values) != len(keys):
+            message = f"The partition key has {len(keys)} columns, the value {len(values)}"
+            raise error("INVALID_PARTITION_VALUE", message, "Give one value for each, or partition_id=")
+        arrays = [to_storage(pa.array([v]), key.type, key.text) for v, key in zip(values, keys, strict=True)]
+        return partitions_of(arrays, [key.type for key in keys])[0].id
+
+    @property
+    def _settings(self) -> TableSettings:
+        return self.handle.settings
+
+
+def _milliseconds(when: datetime | str | int) -> int:
+    """Epoch milliseconds; a time without a zone is UTC."""
+    if isinstance(when, int):
+        return when
+    if isinstance(when, str):
+        try:
+            when = datetime.fromisoformat(when)
+        except ValueError:
+            raise error("CANNOT_PARSE_DATETIME", f"'{when}' is not a time", "Write it as 2026-01-31 12:00:00") from None
+    if when.tzinfo is None:
+        when = when.replace(tzinfo=UTC)
+    return int(when.timestamp() * 1000)

@@ -1,0 +1,111 @@
+"""`Warehouse`: everything under one URL: databases, and tables in them."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+
+from mergelake.core.clock import Clock, SystemClock
+from mergelake.core.ids import IdSource, RandomIds
+from mergelake.core.schema import TableSchema
+from mergelake.lake.table import Table
+from mergelake.store import Store, StoreSpec, open_store
+from mergelake.store.probe import probe_create_if_absent
+from mergelake.table.catalog import Catalog, Name
+
+DEFAULT_DATABASE = "default"
+
+
+class Warehouse:
+    """Databases and tables in a bucket or directory. Any number of processes may open the same one.
+
+    The first to open it probes the store for a truthful create-if-absent; a store without one is refused.
+    """
+
+    def __init__(
+        self,
+        location: str | StoreSpec | Store,
+        storage_options: Mapping[str, str] | None = None,
+        *,
+        clock: Clock | None = None,
+        ids: IdSource | None = None,
+        author: str | None = None,
+        threads: int | None = None,
+    ) -> None:
+        """`location`: a directory or URL, a store's spec, or an open store.
+
+        `author` goes into the history (default: host and process id); `threads` is how many one insert may use.
+        """
+        if isinstance(location, str):
+            self.store: Store = open_store(location, storage_options)
+        else:
+            self.store = location.open() if isinstance(location, StoreSpec) else location
+        self.clock = clock or SystemClock()
+        self.ids = ids or RandomIds()
+        self.threads = threads or min(os.cpu_count() or 1, 8)
+        who = f"{socket.gethostname()}:{os.getpid()}" if author is None else author
+        self.catalog = Catalog(self.store, clock=self.clock, ids=self.ids, author=who)
+        if self.catalog.state.version == 0:
+            probe_create_if_absent(self.store, self.ids)
+
+    def __repr__(self) -> str:
+        return f"<Warehouse {self.url}>"
+
+    @property
+    def url(self) -> str:
+        """Where it is, without secrets; a plain absolute path for a directory."""
+        return self.store.url
+
+    def databases(self) -> list[str]:
+        """Names of all databases, sorted."""
+        return sorted(self.catalog.refresh().databases)
+
+    def tables(self, database: str | None = None) -> list[str]:
+        """Names of tables, sorted: of one database, or of all as `database.table`."""
+        state = self.catalog.refresh()
+        if database is None:
+            return [f"{d}.{name}" for d, name, _ in state.tables()]
+        return [name for d, name, _ in state.tables() if d == database]
+
+    def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
+        """A new database; DATABASE_ALREADY_EXISTS unless it may."""
+        self.catalog.create_database(name, if_not_exists=if_not_exists)
+
+    def drop_database(self, name: str, *, if_exists: bool = False) -> None:
+        """Remove a database and its tables; UNKNOWN_DATABASE unless it may be missing."""
+        self.catalog.drop_database(name, if_exists=if_exists)
+
+    def create_table(self, name: str, schema: TableSchema, *, if_not_exists: bool = False) -> Table:
+        """A new, empty table; TABLE_ALREADY_EXISTS unless it may (then the one that is there)."""
+        full = split_name(name)
+        handle = self.catalog.create_table(full, schema, if_not_exists=if_not_exists)
+        return Table(".".join(full), handle, threads=self.threads)
+
+    def table(self, name: str) -> Table:
+        """The table `name` or `database.name`, at its newest version; UNKNOWN_TABLE with the nearest name."""
+        full = split_name(name)
+        return Table(".".join(full), self.catalog.open_table(full), threads=self.threads)
+
+    def has_table(self, name: str) -> bool:
+        """Whether there is a table of this name now."""
+        database, table = split_name(name)
+        return table in self.catalog.refresh().databases.get(database, {})
+
+    def drop_table(self, name: str, *, if_exists: bool = False) -> None:
+        """Remove a table; UNKNOWN_TABLE unless it may be missing."""
+        self.catalog.drop_table(split_name(name), if_exists=if_exists)
+
+    def rename_table(self, name: str, new_name: str) -> None:
+        """Give a table another name, also in another database; nothing of it moves."""
+        self.catalog.rename_table(split_name(name), split_name(new_name))
+
+    def exchange_tables(self, name: str, other: str) -> None:
+        """Swap two tables at one instant."""
+        self.catalog.exchange_tables(split_name(name), split_name(other))
+
+
+def split_name(name: str) -> Name:
+    """`table` or `database.table` as a pair."""
+    database, dot, table = name.partition(".")
+    return (database, table) if dot else (DEFAULT_DATABASE, name)

@@ -1,0 +1,65 @@
+"""A merge from decision to commit: execute, then Publish, which retires the sources.
+
+What the outcome of the commit means for the written objects:
+
+=============  ==============================================================================
+committed      they are the table's
+known refusal  a source is gone (somebody else merged or dropped it): delete our own objects
+not known      the entry may be in the log: delete nothing; what is unreferenced is swept later
+=============  ==============================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from mergelake.core.errors import ConflictError, InvalidInputError
+from mergelake.core.manifest import PartManifest
+from mergelake.core.names import PartInfo
+from mergelake.log.operations import LogOp, Publish
+from mergelake.log.state import State
+from mergelake.merge.execute import execute_merge
+from mergelake.merge.plan import MergeTask
+from mergelake.table.handle import TableHandle
+from mergelake.table.insert import discard_parts
+
+Runner = Callable[[MergeTask], PartManifest]
+"""Carries a merge out, here or elsewhere, and returns the manifest of what it wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """A merge that is in the log."""
+
+    version: int
+    info: PartInfo
+    """The new part."""
+    manifest: PartManifest
+    sources: tuple[PartInfo, ...]
+    """What it replaced."""
+
+
+def merge_parts(handle: TableHandle, task: MergeTask, runner: Runner | None = None) -> Merged:
+    """Execute `task` (by `runner`, else in this process) and commit the result.
+
+    Raises ConflictError where a source was replaced or dropped meanwhile: the result's objects are deleted, nothing
+    else has happened. UnavailableError means that it is not known whether the merge was committed.
+    """
+    run = runner or (lambda merge: execute_merge(handle.store, merge, handle.ids, handle.clock))
+    return commit_merge(handle, task, run(task))
+
+
+def commit_merge(handle: TableHandle, task: MergeTask, manifest: PartManifest) -> Merged:
+    """Commit the result of a merge that was executed; raises as `merge_parts` does."""
+
+    def build(state: State) -> Sequence[LogOp]:
+        return (Publish(manifest, task.source_ids, kind=task.kind),)
+
+    try:
+        committed = handle.log.commit(build)
+    except (ConflictError, InvalidInputError, KeyError):
+        discard_parts(handle.store, handle.directory, [manifest])
+        raise
+    sources = tuple(source.info for source in task.sources)
+    return Merged(committed.version, task.result, manifest, sources)

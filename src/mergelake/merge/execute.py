@@ -1,0 +1,240 @@
+"""Making a merge's result: vertical, one column after the other, bounded in memory.
+
+1. **Order.** The sorting key's columns (and the version, for Replacing) of all sources are read batch by batch
+   and merged; what is written down is one byte a row: which source is next, and whether the row stays.
+2. **Primary key.** The columns that the primary key reads are gathered by that order, written, and give the index.
+3. **Every other column** is gathered and written, a few at a time in threads.
+
+So each file is read from start to end, the key columns twice, and memory holds one batch per source and thread
+(`merge_max_chunk_bytes` in all), whatever the size of the parts. Nothing is committed here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pyarrow as pa
+
+from mergelake.core.clock import Clock
+from mergelake.core.ids import IdSource
+from mergelake.core.manifest import PartManifest
+from mergelake.core.settings import TableSettings
+from mergelake.format.extremes import merge_extremes
+from mergelake.format.granules import granule_size
+from mergelake.format.partition import Partition
+from mergelake.merge.gather import gather_column
+from mergelake.merge.order import RowOrder, record_order
+from mergelake.merge.plan import MergeTask, check_engine
+from mergelake.merge.source import SourceReader
+from mergelake.parts.writer import PartWriter
+from mergelake.store.protocol import Store
+from mergelake.table.keys import KeyColumn, TableKeys, table_keys
+from mergelake.table.merging import MergeStep, merge_runs
+from mergelake.table.replacing import ReplacingMode, replacing_mode
+
+Progress = Callable[[int, int], None]
+"""Called with (rows done, rows in all), from any thread, never going back."""
+
+_BATCH_ROWS_MAX = 65536
+
+
+def execute_merge(
+    store: Store,
+    task: MergeTask,
+    ids: IdSource,
+    clock: Clock,
+    on_progress: Progress | None = None,
+    threads: int = 2,
+) -> PartManifest:
+    """Write the part that `task` asks for and return its manifest; nothing is committed.
+
+    The objects lie under a new id, so any number of attempts may run at once. What fails deletes its own objects.
+    Raises `CorruptDataError` for a damaged source, NOT_IMPLEMENTED for an engine without merges.
+    """
+    check_engine(task.schema)
+    merge = _Merge(store, task, max(1, threads), on_progress)
+    order = merge.record()
+    writer = merge.open_writer(order, ids, clock)
+    try:
+        merge.write(writer, order)
+        return writer.finish()
+    except BaseException:
+        writer.abort()
+        raise
+
+
+class _Merge:
+    def __init__(self, store: Store, task: MergeTask, threads: int, on_progress: Progress | None) -> None:
+        self._store = store
+        self._task = task
+        self._threads = threads
+        self._settings = TableSettings(task.schema.settings)
+        self._keys: TableKeys = table_keys(task.schema)
+        self._mode: ReplacingMode | None = replacing_mode(task.schema)
+        self._sources = [SourceReader(store, task.directory, task.schema, s.manifest) for s in task.sources]
+        self._sizes = {
+            column.name: sum(source.column_bytes(column.name) for source in self._sources)
+            for column in task.schema.stored
+        }
+        key_bytes = sum(self._sizes[name] for name in self._order_columns())
+        self._progress = _Meter(on_progress, task.rows, key_bytes + sum(self._sizes.values()))
+
+    def record(self) -> RowOrder:
+        """The order of the result's rows."""
+        names = self._order_columns()
+        version = self._mode.version if self._mode else None
+        version_type = self._task.schema.column(version).type if version else None
+        if not self._keys.sorting and version_type is None:
+            # Without a key and a version the order is that of the parts; any column tells how many rows there are.
+            steps = _in_turn([source.rows for source in self._sources])
+            return record_order(steps, len(self._sources), collapse=bool(self._mode))
+        rows = self._batch_rows(names, len(self._sources))
+        steps = merge_runs(
+            [self._key_batches(source, names, version, rows) for source in self._sources],
+            [key.type for key in self._keys.sorting],
+            self._keys.descending,
+            version_type,
+        )
+        return record_order(steps, len(self._sources), collapse=bool(self._mode))
+
+    def open_writer(self, order: RowOrder, ids: IdSource, clock: Clock) -> PartWriter:
+        """The writer of the result: granules by ClickHouse's rule for the average row."""
+        task, settings = self._task, self._settings
+        share = order.rows / task.rows if task.rows else 0
+        granule = granule_size(
+            order.rows,
+            int(sum(source.manifest.bytes_uncompressed for source in task.sources) * share),
+            settings.integer("index_granularity"),
+            settings.integer("index_granularity_bytes"),
+        )
+        filled = [source.manifest for source in task.sources if source.manifest.rows]
+        minmax = {
+            name: merge_extremes(
+                [(bytes.fromhex(m.minmax[name][0]), bytes.fromhex(m.minmax[name][1])) for m in filled],
+                task.schema.column(name).type,
+            )
+            for name in (self._keys.partition_columns if order.rows else ())
+        }
+        first = task.sources[0].manifest
+        return PartWriter(
+            self._store,
+            task.directory,
+            task.schema,
+            granules=granule,
+            key_types=[key.type for key in self._primary()],
+            ids=ids,
+            clock=clock,
+            settings=settings,
+            partition=Partition(first.partition_id, bytes.fromhex(first.partition)),
+            minmax=minmax,
+            level=task.result.level,
+        )
+
+    def write(self, writer: PartWriter, order: RowOrder) -> None:
+        """All columns, the largest first, so that no thread ends long after the others."""
+        key_columns = list(dict.fromkeys(name for key in self._primary() for name in key.columns))
+        others = [column.name for column in self._task.schema.stored if column.name not in key_columns]
+        others.sort(key=lambda name: -self._sizes[name])
+        if self._threads == 1 or len(others) < 2:
+            self._write_key(writer, order, key_columns)
+            for name in others:
+                self._write_column(writer, order, name)
+            return
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="mergelake-merge") as pool:
+            work = [pool.submit(self._write_column, writer, order, name) for name in others]
+            work.append(pool.submit(self._write_key, writer, order, key_columns))
+            try:
+                for done in work:
+                    done.result()
+            except BaseException:
+                for waiting in work:
+                    waiting.cancel()
+                raise
+
+    def _write_key(self, writer: PartWriter, order: RowOrder, names: Sequence[str]) -> None:
+        if not names:
+            return
+        sinks = [writer.column(name) for name in names]
+        for arrays in zip(*(self._gather(order, name, names) for name in names), strict=True):
+            block = pa.RecordBatch.from_arrays(list(arrays), list(names))
+            writer.append_keys([key.evaluate(block) for key in self._primary()])
+            for sink, array in zip(sinks, arrays, strict=True):
+                sink.append(array)
+        for sink in sinks:
+            sink.finish()
+
+    def _write_column(self, writer: PartWriter, order: RowOrder, name: str) -> None:
+        writer.write_column(name, self._gather(order, name, [name]))
+
+    def _gather(self, order: RowOrder, name: str, together: Sequence[str]) -> Iterator[pa.Array]:
+        """One column in order, cut into spans that suit all columns that are gathered `together`."""
+        span = self._batch_rows(together, self._threads)
+        rows = self._batch_rows(together, self._threads * len(self._sources))
+        sources = [self._column(source, name, rows) for source in self._sources]
+        return gather_column(self._task.schema.column(name).type, sources, order, span)
+
+    def _column(self, source: SourceReader, name: str, rows: int) -> Iterator[pa.Array]:
+        weight = source.column_bytes(name) / max(source.rows, 1)
+        for batch in source.read([name], rows):
+            self._progress.add(weight * batch.num_rows)
+            yield batch.column(0)
+
+    def _key_batches(
+        self, source: SourceReader, names: Sequence[str], version: str | None, rows: int
+    ) -> Iterator[list[pa.Array]]:
+        weight = sum(source.column_bytes(name) for name in names) / max(source.rows, 1)
+        for batch in source.read(names, rows):
+            self._progress.add(weight * batch.num_rows)
+            arrays = [key.evaluate(batch) for key in self._keys.sorting]
+            yield [*arrays, batch.column(version)] if version is not None else arrays
+
+    def _order_columns(self) -> list[str]:
+        """The columns that decide the order and who stays."""
+        names = [name for key in self._keys.sorting for name in key.columns]
+        if self._mode is not None and self._mode.version is not None:
+            names.append(self._mode.version)
+        return list(dict.fromkeys(names))
+
+    def _primary(self) -> Sequence[KeyColumn]:
+        return self._keys.sorting[: self._keys.primary_length]
+
+    def _batch_rows(self, names: Sequence[str], batches: int) -> int:
+        """Rows of a batch of these columns, so that so many at once keep within `merge_max_chunk_bytes`."""
+        row_bytes = max(1, int(sum(self._sizes[name] for name in names) / max(1, self._task.rows)))
+        budget: int = self._settings.integer("merge_max_chunk_bytes") // batches
+        return min(_BATCH_ROWS_MAX, max(1, budget // row_bytes))
+
+
+def _in_turn(rows: Sequence[int]) -> Iterator[MergeStep]:
+    """The order of runs whose rows all have one key: one run after the other."""
+    started = False
+    for run, left in enumerate(rows):
+        while left:
+            count = min(left, _BATCH_ROWS_MAX)
+            repeats = np.ones(count, np.bool_)
+            repeats[0] = started
+            yield MergeStep(np.full(count, run, np.uint16), repeats, np.zeros(count, np.uint64))
+            left -= count
+            started = True
+
+
+class _Meter:
+    """Bytes that were read, told as rows."""
+
+    def __init__(self, on_progress: Progress | None, rows: int, units: float) -> None:
+        self._on_progress = on_progress
+        self._rows = rows
+        self._units = max(units, 1.0)
+        self._done = 0.0
+        self._lock = threading.Lock()
+
+    def add(self, units: float) -> None:
+        """So many more bytes."""
+        if self._on_progress is None:
+            return
+        with self._lock:
+            self._done += units
+            self._on_progress(min(self._rows, int(self._rows * self._done / self._units)), self._rows)

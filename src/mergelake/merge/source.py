@@ -1,0 +1,89 @@
+"""One source of a merge: its columns, in order, in batches, as the newest schema wants them.
+
+A column that was added after the part was written has no files in it: it is computed from the part's other
+columns by its DEFAULT expression, or is the type's default. (Names and types that have changed since are the
+reader's business: it finds columns by id.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+
+from mergelake.core.manifest import PartManifest
+from mergelake.core.schema import Column, TableSchema
+from mergelake.core.text import quote_string
+from mergelake.expr import compile_expression
+from mergelake.format.names import escape_for_file_name, stream_file_name
+from mergelake.parts.reader import PartReader
+from mergelake.store.protocol import Store
+
+Evaluate = Callable[[pa.RecordBatch], pa.Array]
+
+
+class SourceReader:
+    """Reads one source. Threads may share it."""
+
+    def __init__(self, store: Store, directory: str, schema: TableSchema, manifest: PartManifest) -> None:
+        self.rows = manifest.rows
+        self._schema = schema
+        self._held = set(manifest.columns)
+        self._reader = PartReader(store, directory, manifest, {column.name: column for column in schema.stored})
+        self._sizes = {file.name: max(file.size, file.uncompressed_size) for file in self._reader.files.values()}
+
+    def column_bytes(self, name: str) -> int:
+        """About how many bytes the column takes in memory; 0 if the part does not have it (under this name)."""
+        stem = stream_file_name(escape_for_file_name(name))
+        return sum(
+            size
+            for file, size in self._sizes.items()
+            if file.endswith(".bin") and file.startswith((f"{stem}.", f"{stem}%2E"))
+        )
+
+    def read(self, names: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """All rows of these columns in storage form, about `batch_rows` at a time."""
+        computed: dict[str, Evaluate] = {}
+        needed = dict.fromkeys(names)
+        for name in names:
+            found = self._computed(self._schema.column(name))
+            if found is not None:
+                computed[name], reads = found
+                needed.pop(name)
+                needed |= dict.fromkeys(reads)
+        # A default that reads nothing still has to know how many rows there are.
+        wanted = list(needed) or [next(c.name for c in self._schema.stored if c.id in self._held)]
+        for batch in self._batches(wanted, batch_rows):
+            if computed:
+                arrays = [computed[name](batch) if name in computed else batch.column(name) for name in names]
+                yield pa.RecordBatch.from_arrays(arrays, list(names))
+            else:
+                yield batch
+
+    def _batches(self, names: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """Reads a few granules at a time: many sources are open at once, and none may fetch far ahead."""
+        granules = self._reader.granule_rows.tolist() if self.rows else []
+        first, rows = 0, 0
+        for end, granule in enumerate(granules, 1):
+            rows += granule
+            if rows >= batch_rows or end == len(granules):
+                yield from self._reader.read(names, [(first, end)], batch_rows=batch_rows)
+                first, rows = end, 0
+
+    def _computed(self, column: Column) -> tuple[Evaluate, tuple[str, ...]] | None:
+        """How a missing column with a default is computed, and from which columns; None where the reader knows."""
+        if column.id in self._held or not column.default:
+            return None
+        compiled = compile_expression(f"CAST({column.default}, {quote_string(str(column.type))})", self._schema.types)
+        inner = {name: self._computed(self._schema.column(name)) for name in compiled.columns}
+        reads: dict[str, None] = {}
+        for name, found in inner.items():
+            reads |= dict.fromkeys((name,) if found is None else found[1])
+
+        def evaluate(block: pa.RecordBatch) -> pa.Array:
+            arrays = [block.column(name) if found is None else found[0](block) for name, found in inner.items()]
+            if not arrays:  # a constant: the block only says how many rows
+                return compiled.evaluate(block)
+            return compiled.evaluate(pa.RecordBatch.from_arrays(arrays, list(inner)))
+
+        return evaluate, tuple(reads)

@@ -1,0 +1,179 @@
+"""A node: a long-running process (or thread) that keeps tables merged.
+
+Each tick it refreshes its tables, asks `plan.tick` what to start, and hands the work to a few threads; each
+merge is executed by the given runner (in Spark, or right here) and committed by a Publish whose precondition is
+checked at its position in the log. So nodes need not know of each other, and one that dies leaves nothing but
+objects that nobody refers to. A merge that fails is not tried again before a back-off, and never stops the others.
+
+To add a node, start another one on the same URL. To stop one, set the event: it starts nothing new, finishes what
+runs, and leaves.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from mergelake.core.clock import Clock
+from mergelake.core.errors import ConflictError, MergelakeError, NotFoundError
+from mergelake.core.manifest import PartManifest
+from mergelake.core.settings import TableSettings
+from mergelake.merge.commit import MergeOutcome, commit_merge
+from mergelake.merge.plan import MergeTask, plan_merge
+from mergelake.merge.select import Slots
+from mergelake.node.plan import MergeWork, TableView, tick
+from mergelake.table.handle import TableHandle
+
+_logger = logging.getLogger("mergelake.node")
+BACKOFF_FIRST_S, BACKOFF_MAX_S = 1.0, 60.0
+
+MergeRunner = Callable[[MergeTask], PartManifest]
+"""Executes a merge somewhere and returns the manifest of the part that it wrote; commits nothing."""
+
+
+@dataclass(slots=True)
+class NodeStatus:
+    """Counts since the node started; for people and tests."""
+
+    ticks: int = 0
+    merges_started: int = 0
+    merges_done: int = 0
+    merges_lost: int = 0
+    """Another writer had replaced or dropped the sources first."""
+    merges_failed: int = 0
+    rows_merged: int = 0
+    bytes_merged: int = 0
+    last_error: str = ""
+
+
+@dataclass(slots=True)
+class _Backoff:
+    wait_s: float = BACKOFF_FIRST_S
+    until_s: float = 0.0
+
+
+class Node:
+    """The background loop over a set of tables."""
+
+    def __init__(
+        self,
+        name: str,
+        tables: Callable[[], Mapping[str, TableHandle]],
+        run_merge: MergeRunner,
+        *,
+        clock: Clock,
+        slots: Slots | None = None,
+        poll_s: float = 1.0,
+    ) -> None:
+        """`tables` gives the handles of the tables to look after, by name; it is asked at each tick.
+
+        `slots` bounds how many merges run at once (default: 2, the last of them small), `poll_s` how often the
+        node looks when there is nothing to do.
+        """
+        self.name = name
+        self.status = NodeStatus()
+        self._tables = tables
+        self._run_merge = run_merge
+        self._clock = clock
+        self._slots = slots or Slots(total=2, lower_at_free=1, whole_partition_at_free=1)
+        self._poll_s = poll_s
+        self._running: dict[str, tuple[MergeWork, Future[None]]] = {}
+        self._backoff: dict[str, _Backoff] = {}
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(self._slots.total, thread_name_prefix=f"merge-{name}")
+
+    def run(self, stop: threading.Event) -> None:
+        """Until `stop` is set: start what is due, sleep, look again; then wait for what still runs."""
+        try:
+            while not stop.is_set():
+                started = self.step()
+                stop.wait(0.02 if started else self._poll_s)
+        finally:
+            self.drain()
+
+    def step(self) -> int:
+        """One tick; returns how many merges it started."""
+        self.status.ticks += 1
+        handles: dict[str, TableHandle] = {}
+        views: list[TableView] = []
+        for name, handle in self._tables().items():
+            try:
+                state = handle.refresh()
+                settings = TableSettings(state.schema.settings)
+            except NotFoundError:
+                continue  # dropped since it was listed
+            except MergelakeError as failure:
+                self._failed(name, failure)
+                continue
+            if self._waits(handle.directory):
+                continue
+            handles[handle.directory] = handle
+            views.append(TableView(handle.directory, name, tuple(state.parts()), state.retired, settings))
+        with self._lock:
+            running = {key: work.part_ids for key, (work, _) in self._running.items()}
+        works = tick(views, self._clock.now_ms(), running, self._slots)
+        for work in works:
+            self._start(handles[work.table_id], work)
+        return len(works)
+
+    def idle(self) -> bool:
+        """Whether nothing runs and a tick now would start nothing."""
+        with self._lock:
+            return not self._running and self.step_would_start() == 0
+
+    def step_would_start(self) -> int:
+        """How many merges a tick would start now, from the states known here."""
+        views = [
+            TableView(h.directory, name, tuple(s.parts()), s.retired, TableSettings(s.schema.settings))
+            for name, h in self._tables().items()
+            for s in (h.log.state,)
+        ]
+        return len(tick(views, self._clock.now_ms(), {}, self._slots))
+
+    def drain(self) -> None:
+        """Wait for what runs; start nothing more."""
+        self._pool.shutdown(wait=True)
+
+    def _start(self, handle: TableHandle, work: MergeWork) -> None:
+        key = min(work.part_ids)
+        self.status.merges_started += 1
+        with self._lock:
+            future = self._pool.submit(self._merge, key, handle, work)
+            self._running[key] = (work, future)
+
+    def _merge(self, key: str, handle: TableHandle, work: MergeWork) -> None:
+        try:
+            task = plan_merge(handle.directory, handle.schema, work.sources)
+            outcome = commit_merge(handle, task, self._run_merge(task))
+            self._done(handle.directory, task, outcome)
+        except ConflictError:
+            self.status.merges_lost += 1
+        except Exception as failure:  # noqa: BLE001  one bad merge must not end the node
+            self._failed(handle.directory, failure)
+        finally:
+            with self._lock:
+                self._running.pop(key, None)
+
+    def _done(self, table_id: str, task: MergeTask, outcome: MergeOutcome) -> None:
+        with self._lock:
+            self.status.merges_done += 1
+            self.status.rows_merged += task.rows
+            self.status.bytes_merged += task.bytes_on_disk
+            self._backoff.pop(table_id, None)
+        _logger.info("merged %s parts into %s", len(task.sources), outcome.name)
+
+    def _waits(self, table_id: str) -> bool:
+        back = self._backoff.get(table_id)
+        return back is not None and self._clock.monotonic_s() < back.until_s
+
+    def _failed(self, table_id: str, failure: Exception) -> None:
+        with self._lock:
+            self.status.merges_failed += 1
+            self.status.last_error = str(failure)
+            back = self._backoff.setdefault(table_id, _Backoff())
+            back.until_s = self._clock.monotonic_s() + back.wait_s
+            back.wait_s = min(back.wait_s * 2, BACKOFF_MAX_S)
+        _logger.warning("merge failed, next try in %.0f s: %s", back.wait_s / 2, failure)

@@ -1,0 +1,154 @@
+"""A part directory that ClickHouse wrote, opened as one of our parts.
+
+The files stay where they are: the manifest's extents are whole objects in that directory. Wide and Compact parts of
+any mark form are taken. What would give wrong answers if it were ignored is refused: rows deleted by a mask, patch
+parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mergelake.core.errors import CorruptDataError, NotFoundError, error
+from mergelake.core.manifest import Extent, PartFile, PartManifest, encode_files
+from mergelake.core.names import PartInfo
+from mergelake.core.schema import Column
+from mergelake.core.types import DataType
+from mergelake.format.checksums import decode_checksums
+from mergelake.format.columns_txt import decode_columns
+from mergelake.format.hashes import FileDigest
+from mergelake.format.layout import detect_layout
+from mergelake.format.names import escape_for_file_name, stream_file_name
+from mergelake.format.siphash import siphash128
+from mergelake.format.values import decode_prefix
+from mergelake.store.protocol import ObjectMeta, Store
+
+_SMALL = ("columns.txt", "count.txt", "checksums.txt", "serialization.json", "columns_substreams.txt", "partition.dat")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedPart:
+    """A part directory, ready for `PartReader(store, opened.directory, opened.manifest, opened.columns)`."""
+
+    manifest: PartManifest
+    columns: dict[str, Column]
+    """Columns in the order of `columns.txt`; ids count from 0."""
+    directory: str
+    """Where the part's directory lies in the store."""
+
+
+def open_directory(store: Store, prefix: str, *, granularity: int = 8192) -> OpenedPart:
+    """Open the part directory at `prefix`, by one listing and a read of its small files.
+
+    `granularity` is the table's `index_granularity`, needed only for `.mrk` parts. Raises NO_SUCH_DATA_PART if nothing
+    is there, `CorruptDataError` for files that are missing or of another size than `checksums.txt` says,
+    NOT_IMPLEMENTED for deleted-row masks and patch parts.
+    """
+    prefix = prefix.rstrip("/")
+    directory, _, name = prefix.rpartition("/")
+    found = {meta.key[len(prefix) + 1 :]: meta for meta in store.list(prefix)} if prefix else _root(store)
+    files = {file: meta for file, meta in found.items() if "/" not in file}
+    if not files:
+        raise NotFoundError(f"There is no part in {store.url} at '{prefix}'", name="NO_SUCH_DATA_PART")
+    if name.startswith("patch-") or "source_parts.dat" in files:
+        raise error("NOT_IMPLEMENTED", f"{prefix} is a patch part", "Run OPTIMIZE in ClickHouse first")
+    small = {file: store.get(files[file].key) for file in _SMALL if file in files}
+    columns = _columns(small, prefix)
+    if "_row_exists" in columns:
+        raise error(
+            "NOT_IMPLEMENTED",
+            f"Part {prefix} has rows deleted by a mask (_row_exists)",
+            "Run ALTER TABLE … APPLY DELETED MASK in ClickHouse first",
+        )
+    sums = _checksums(small, files)
+    rows = _rows(small, prefix)
+    layout = detect_layout(files, small, columns, granularity=granularity, rows=rows)
+    first, kind = next(iter(columns.items()))
+    mark_file = layout.mark_files(first, kind)[0]
+    marks = layout.parse_marks(mark_file, store.get(files[mark_file].key))
+    table = [_part_file(file, meta, name, sums.get(file)) for file, meta in sorted(files.items())]
+    info = PartInfo.try_parse(name)
+    manifest = PartManifest(
+        id=siphash128(f"{store.url}\n{prefix}\n".encode() + small.get("checksums.txt", b"")).hex(),
+        partition_id=info.partition_id if info else "all",
+        rows=rows,
+        files=encode_files(table),
+        partition=small.get("partition.dat", b"").hex(),
+        minmax=_minmax(store, files, columns),
+        marks=marks.granules,
+        bytes_on_disk=sum(file.size for file in table),
+        bytes_uncompressed=sum(
+            f.uncompressed_size for f in table if f.name.endswith(".bin") and f.uncompressed_size > 0
+        ),
+        columns=tuple(range(len(columns))),
+        part_type="Compact" if layout.compact else "Wide",
+        level=info.level if info else 0,
+        created_ms=max(meta.modified_ms for meta in files.values()),
+    )
+    opened = {column: Column(i, column, columns[column]) for i, column in enumerate(columns)}
+    return OpenedPart(manifest, opened, directory)
+
+
+def _root(store: Store) -> dict[str, ObjectMeta]:
+    return {meta.key: meta for meta in store.list("")}
+
+
+def _columns(small: Mapping[str, bytes], prefix: str) -> dict[str, DataType]:
+    if "columns.txt" not in small:
+        raise CorruptDataError("The part has no columns.txt", name="NO_FILE_IN_DATA_PART", object_key=prefix)
+    return decode_columns(small["columns.txt"])
+
+
+def _rows(small: Mapping[str, bytes], prefix: str) -> int:
+    text = small.get("count.txt", b"").strip()
+    if not text.isdigit():
+        raise CorruptDataError(
+            "The part has no row count", object_key=f"{prefix}/count.txt", expected="a number", found=repr(text[:20])
+        )
+    return int(text)
+
+
+def _checksums(small: Mapping[str, bytes], files: Mapping[str, ObjectMeta]) -> dict[str, FileDigest]:
+    """The part's checksums (none if it has no such file), compared with the sizes of its files."""
+    if "checksums.txt" not in small:
+        return {}
+    try:
+        sums = decode_checksums(small["checksums.txt"])
+    except CorruptDataError as problem:
+        problem.object_key = problem.object_key or files["checksums.txt"].key
+        raise
+    for file, digest in sums.items():
+        if file.endswith(".proj"):
+            continue
+        size = files[file].size if file in files else None
+        if size != digest.size:
+            raise CorruptDataError(
+                "A file of the part is missing" if size is None else "A file of the part has another size",
+                name="BAD_SIZE_OF_FILE_IN_DATA_PART",
+                object_key=files["checksums.txt"].key.rpartition("/")[0] + "/" + file,
+                offset=min(size or 0, digest.size),
+                expected=f"{digest.size} bytes",
+                found="no file" if size is None else f"{size} bytes",
+            )
+    return sums
+
+
+def _part_file(file: str, meta: ObjectMeta, name: str, digest: FileDigest | None) -> PartFile:
+    extents = (Extent(f"{name}/{file}" if name else file, 0, meta.size),)
+    if digest is None:
+        return PartFile(file, meta.size, extents)
+    return PartFile(file, meta.size, extents, digest.hash, digest.uncompressed_size, digest.uncompressed_hash)
+
+
+def _minmax(
+    store: Store, files: Mapping[str, ObjectMeta], columns: Mapping[str, DataType]
+) -> dict[str, tuple[str, str]]:
+    out: dict[str, tuple[str, str]] = {}
+    for column, kind in columns.items():
+        file = f"minmax_{stream_file_name(escape_for_file_name(column))}.idx"
+        if file in files:
+            data = store.get(files[file].key)
+            _, middle = decode_prefix(data, [kind], 1)
+            out[column] = (data[:middle].hex(), data[middle:].hex())
+    return out

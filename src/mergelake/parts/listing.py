@@ -1,0 +1,34 @@
+"""A part as plain files: what `publish` lays out for ClickHouse, whatever objects the bytes lie in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mergelake.core.manifest import PartFile, PartManifest
+from mergelake.parts.fetch import FileRange, fetch, fetch_whole
+from mergelake.store.protocol import Buffer, Store
+
+CHUNK_BYTES = 8 << 20
+"""Most bytes of a large file in memory at once."""
+
+
+def plain_files(store: Store, directory: str, manifest: PartManifest) -> Iterator[tuple[str, Iterator[Buffer]]]:
+    """Every file of a part, by name, as chunks of bytes; `checksums.txt` comes last.
+
+    A packed part is read by one request. Each file's chunks must be taken before the next file is asked for.
+    """
+    files = manifest.file_table()
+    names = sorted(files, key=lambda name: (name == "checksums.txt", name))
+    if manifest.storage == "packed":
+        for name, data in zip(names, fetch_whole(store, directory, files, names), strict=True):
+            yield name, iter([data])
+        return
+    for name in names:
+        yield name, _chunks(store, directory, files[name])
+
+
+def _chunks(store: Store, directory: str, file: PartFile) -> Iterator[Buffer]:
+    table = {file.name: file}
+    for start in range(0, file.size, CHUNK_BYTES):
+        end = min(start + CHUNK_BYTES, file.size)
+        yield from fetch(store, directory, table, [FileRange(file.name, start, end)])

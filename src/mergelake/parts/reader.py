@@ -1,0 +1,413 @@
+"""Reading a part: columns and mark ranges in, record batches out.
+
+A read takes at most three rounds of requests: the small files that say how the part lies (once in its life, then they
+are in the cache), the marks of the columns (likewise), and the ranges of the data files. Batches come one after the
+other; while one window of bytes is decoded the next is fetched.
+
+A part is read by column *id*: it keeps the names that its columns had when it was written. A column that the part does
+not have reads as its type's default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from mergelake.core import types as t
+from mergelake.core.errors import CorruptDataError
+from mergelake.core.manifest import PartFile, PartManifest
+from mergelake.core.schema import Column, unknown_column
+from mergelake.format.columns_txt import decode_columns
+from mergelake.format.defaults import default_array
+from mergelake.format.frames import decode_frames
+from mergelake.format.layout import Layout, detect_layout
+from mergelake.format.marks import Marks
+from mergelake.format.reader import ColumnReader, concatenate
+from mergelake.format.values import decode_values
+from mergelake.parts.cache import PartCache
+from mergelake.parts.evolve import evolve
+from mergelake.parts.fetch import FileRange, fetch_whole, locate
+from mergelake.parts.steps import MarkRange, Step, plan_steps, plan_windows
+from mergelake.parts.window import Window, fetch_window, plain_bytes
+from mergelake.store.protocol import Store
+
+BATCH_ROWS = 65536
+WINDOW_BYTES = 32 << 20
+"""Bytes of data files that are asked for together; two windows are in memory at a time."""
+BATCH_PLAIN_BYTES = 1 << 30
+"""Most plain bytes of one column of a batch: Arrow's offsets are 32 bits."""
+
+_HEADER_FILES = ("columns.txt", "serialization.json", "columns_substreams.txt")
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where a wanted column comes from."""
+
+    wanted: t.DataType
+    stored: t.DataType | None = None
+    """Its type in the part; None if the part lacks it."""
+    reader: ColumnReader | None = None
+
+
+class PartReader:
+    """One part, open for reading. Safe for many threads.
+
+    `columns` are the table's columns by name, as they are now; `caches` holds marks and indexes and should be shared by
+    all readers of a process; `threads` decode columns side by side. `granularity` is the table's `index_granularity`,
+    which only parts of tables without adaptive granules need.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        directory: str,
+        manifest: PartManifest,
+        columns: Mapping[str, Column],
+        caches: PartCache | None = None,
+        *,
+        threads: int = 1,
+        granularity: int = 8192,
+    ) -> None:
+        self.store = store
+        self.directory = directory
+        self.manifest = manifest
+        self.columns = columns
+        self.caches = caches if caches is not None else PartCache()
+        self._threads = threads
+        self._granularity = granularity
+        self._key = (store.url, directory, manifest.id)
+        self._files: dict[str, PartFile] | None = None
+
+    # -- what the part is ----------------------------------------------------------------------
+
+    @property
+    def files(self) -> dict[str, PartFile]:
+        """The part's files by name."""
+        if self._files is None:
+            self._files = self.manifest.file_table()
+        return self._files
+
+    @property
+    def layout(self) -> Layout:
+        """How the part lies, with its columns under the names that they have in it."""
+        return self.caches.get_or((*self._key, "layout"), self._load_layout)
+
+    @property
+    def granule_rows(self) -> NDArray[np.int64]:
+        """Rows of each granule (no final mark)."""
+        return self.caches.get_or((*self._key, "granules"), self._load_granules)
+
+    def primary_index(self, types: Sequence[t.DataType]) -> tuple[pa.Array, ...]:
+        """The primary key at each mark, the final one (the last row) included; plain arrays, not dictionaries.
+
+        `types` are those of the primary key's columns. Parts that other writers made without final marks have one value
+        less. Empty for ORDER BY tuple() and for a part without rows.
+        """
+        return self.caches.get_or((*self._key, "primary", tuple(map(str, types))), lambda: self._load_primary(types))
+
+    def has_column(self, name: str) -> bool:
+        """Whether the part itself holds the table's column `name`."""
+        return self._stored_name(self._column(name)) is not None
+
+    def layout_name(self, name: str) -> str | None:
+        """The name that the table's column `name` has in the part; None if it is not there."""
+        return self._stored_name(self._column(name))
+
+    def warm(self, columns: Iterable[str]) -> None:
+        """Load what `read` needs before it asks for data: layout and marks, by as few requests as possible."""
+        self._readers([name for name in columns if self.has_column(name)])
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def read(
+        self,
+        columns: Sequence[str],
+        ranges: Sequence[MarkRange] | None = None,
+        *,
+        batch_rows: int = BATCH_ROWS,
+        threads: int | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of half-open mark ranges (all without), as batches of about `batch_rows` rows in storage form.
+
+        Ranges ascend and do not overlap; a batch may span several. Raises `CorruptDataError` with the object and the
+        offset in it for bytes that are not what they should be.
+        """
+        sources = self._sources(columns)
+        granules = self._common_granules(sources)
+        steps = plan_steps(granules, [(0, len(granules))] if ranges is None else ranges, batch_rows)
+        readers = {name: source.reader for name, source in sources.items() if source.reader is not None}
+        sizes = [sum(end - start for r in readers.values() for _, start, end in _needs(r, step)) for step in steps]
+        windows = plan_windows(sizes, WINDOW_BYTES)
+        with ExitStack() as stack:
+            ahead = stack.enter_context(ThreadPoolExecutor(1)) if len(windows) > 1 else None
+            workers = threads if threads is not None else self._threads
+            pool = stack.enter_context(ThreadPoolExecutor(workers)) if workers > 1 and len(columns) > 1 else None
+            coming: Future[Window] | None = None
+            for number, (start, stop) in enumerate(windows):
+                window = coming.result() if coming is not None else self._fetch(readers, steps[start:stop])
+                coming = None
+                if ahead is not None and number + 1 < len(windows):
+                    after = windows[number + 1]
+                    coming = ahead.submit(self._fetch, readers, steps[after[0] : after[1]])
+                for step in steps[start:stop]:
+                    for piece in self._bounded(sources, window, step):
+                        yield self._batch(sources, window, piece, pool)
+
+    def _fetch(self, readers: Mapping[str, ColumnReader], steps: Sequence[Step]) -> Window:
+        wanted = [FileRange(*need) for step in steps for reader in readers.values() for need in _needs(reader, step)]
+        return fetch_window(self.store, self.directory, self.files, wanted)
+
+    def _bounded(self, sources: Mapping[str, _Source], window: Window, step: Step) -> list[Step]:
+        """The step, cut in two as often as it takes to keep every column's plain bytes in bounds."""
+        if sum(end - first for first, end in step.ranges) < 2:
+            return [step]
+        for source in sources.values():
+            if source.reader is None or source.stored is None or not _is_variable(source.stored):
+                continue
+            needs = _needs(source.reader, step)
+            plain = sum(plain_bytes(window.get(file, start, end)) for file, start, end in needs)
+            if plain > BATCH_PLAIN_BYTES:
+                left, right = _halves(step, self.granule_rows)
+                return self._bounded(sources, window, left) + self._bounded(sources, window, right)
+        return [step]
+
+    def _batch(
+        self, sources: Mapping[str, _Source], window: Window, step: Step, pool: Executor | None
+    ) -> pa.RecordBatch:
+        def column(source: _Source) -> pa.Array:
+            return self._decode(source, window, step)
+
+        arrays = list(pool.map(column, sources.values()) if pool is not None else map(column, sources.values()))
+        if not arrays:
+            return pa.RecordBatch.from_struct_array(pa.StructArray.from_buffers(pa.struct([]), step.rows, [None]))
+        fields = [
+            pa.field(name, array.type, nullable=t.is_nullable(source.wanted))
+            for (name, source), array in zip(sources.items(), arrays, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+    def _decode(self, source: _Source, window: Window, step: Step) -> pa.Array:
+        reader = source.reader
+        if reader is None or source.stored is None:
+            return default_array(source.wanted, step.rows)
+        pieces: list[pa.Array] = []
+        for first, end in step.ranges:
+            ranges = reader.byte_ranges(first, end)
+            data = {file: window.get(file, start, stop) for file, (start, stop) in ranges.items()}
+            try:
+                pieces.append(reader.decode(first, end, data))
+            except CorruptDataError as problem:
+                raise self._located(problem, ranges, data) from None
+        return evolve(concatenate(pieces), source.stored, source.wanted)
+
+    def _located(
+        self, problem: CorruptDataError, ranges: Mapping[str, tuple[int, int]], data: Mapping[str, memoryview]
+    ) -> CorruptDataError:
+        """The problem with the object that holds the bad bytes, and the offset in it."""
+        guilty, offset = next(iter(ranges)), max(problem.offset, 0)
+        for file, body in data.items():
+            try:
+                decode_frames(body)
+            except CorruptDataError as broken:
+                guilty, offset = file, ranges[file][0] + max(broken.offset, 0)
+                break
+        else:
+            guilty = next((f for f, (low, high) in ranges.items() if low <= offset < high), guilty)
+        problem.object_key, problem.offset = locate(self.directory, self.files[guilty], offset)
+        problem.message = f"{problem.message.rstrip('.')} (file {guilty})"
+        return problem
+
+    # -- columns -------------------------------------------------------------------------------
+
+    def _column(self, name: str) -> Column:
+        column = self.columns.get(name)
+        if column is None:
+            raise unknown_column(name, list(self.columns))
+        return column
+
+    def _stored_name(self, column: Column) -> str | None:
+        """The column's name in the part, None if it is not there."""
+        ids = self.manifest.columns
+        names = list(self.layout.columns)
+        if len(ids) != len(names):
+            raise CorruptDataError(
+                "columns.txt does not fit the manifest",
+                object_key=locate(self.directory, self.files["columns.txt"], 0)[0],
+                expected=f"{len(ids)} columns",
+                found=f"{len(names)}",
+            )
+        return names[ids.index(column.id)] if column.id in ids else None
+
+    def _sources(self, names: Sequence[str]) -> dict[str, _Source]:
+        columns = {name: self._column(name) for name in names}
+        stored = {name: self._stored_name(column) for name, column in columns.items()}
+        readers = self._readers([name for name, there in stored.items() if there is not None])
+        return {
+            name: _Source(column.type, self.layout.columns[str(stored[name])], readers[name])
+            if name in readers
+            else _Source(column.type)
+            for name, column in columns.items()
+        }
+
+    def _readers(self, names: Sequence[str]) -> dict[str, ColumnReader]:
+        """Readers of columns that the part holds; loads missing marks by one round of requests."""
+        layout = self.layout
+        stored = {name: str(self._stored_name(self._column(name))) for name in names}
+        found = {name: self.caches.get((*self._key, "column", there)) for name, there in stored.items()}
+        missing = [name for name, reader in found.items() if reader is None]
+        wanted = {m: None for n in missing for m in layout.mark_files(stored[n], layout.columns[stored[n]])}
+        marks = self._marks(list(wanted))
+        for name in missing:
+            there = stored[name]
+            kind = layout.columns[there]
+            own = {file: marks[file] for file in layout.mark_files(there, kind)}
+            sizes = {file: self.files[file].size for file in layout.data_files(there, kind)}
+            with self._naming(next(iter(own))):
+                reader = ColumnReader(there, kind, layout, own, sizes)
+            size = sum(m.offset.nbytes + m.skip.nbytes + m.rows.nbytes for m in own.values())
+            self.caches.put((*self._key, "column", there), reader, size + 1000)
+            found[name] = reader
+        return {name: reader for name, reader in found.items() if isinstance(reader, ColumnReader)}
+
+    def _marks(self, names: Sequence[str]) -> dict[str, Marks]:
+        layout = self.layout
+        out: dict[str, Marks] = {}
+        for name, data in self._small(names).items():
+            with self._naming(name):
+                out[name] = layout.parse_marks(name, data)
+        return out
+
+    # -- small files ---------------------------------------------------------------------------
+
+    def _small(self, names: Sequence[str]) -> dict[str, bytes]:
+        """Whole small files, those that exist. Of a packed part all small files come by one request and are kept."""
+        there = [name for name in names if name in self.files]
+        if self.manifest.storage == "packed" and there:
+            front = self.caches.get_or((*self._key, "front"), self._load_front)
+            return {name: front[name] for name in there}
+        return {
+            n: bytes(d) for n, d in zip(there, fetch_whole(self.store, self.directory, self.files, there), strict=True)
+        }
+
+    def _load_front(self) -> tuple[dict[str, bytes], int]:
+        names = [name for name in self.files if not name.endswith(".bin")]
+        bodies = fetch_whole(self.store, self.directory, self.files, names)
+        front = {name: bytes(body) for name, body in zip(names, bodies, strict=True)}
+        return front, sum(map(len, front.values())) + 200 * len(front)
+
+    def _load_layout(self) -> tuple[Layout, int]:
+        small = self._small(_HEADER_FILES)
+        if "columns.txt" not in small:
+            raise CorruptDataError("The part has no columns.txt", object_key=self._where("columns.txt"))
+        with self._naming("columns.txt"):
+            columns = decode_columns(small["columns.txt"])
+        with self._naming("serialization.json"):
+            found = detect_layout(
+                self.files.keys(), small, columns, granularity=self._granularity, rows=self.manifest.rows
+            )
+        return found, sum(map(len, small.values())) + 500 * len(columns) + 100 * len(self.files)
+
+    def _load_granules(self) -> tuple[NDArray[np.int64], int]:
+        """Granules from the marks of the first column; all columns have the same."""
+        layout = self.layout
+        name, kind = next(iter(layout.columns.items()))
+        (file,) = layout.mark_files(name, kind)[:1]
+        rows = self._marks([file])[file].granule_rows
+        self._check_rows(rows, file)
+        return rows, rows.nbytes + 100
+
+    def _check_rows(self, rows: NDArray[np.int64], file: str) -> None:
+        if int(rows.sum()) != self.manifest.rows:
+            raise CorruptDataError(
+                "The marks have other rows than the part",
+                object_key=self._where(file),
+                expected=f"{self.manifest.rows} rows",
+                found=f"{int(rows.sum())}",
+            )
+
+    def _common_granules(self, sources: Mapping[str, _Source]) -> NDArray[np.int64]:
+        """The part's granules, from the marks that the columns have loaded anyway."""
+        readers = [source.reader for source in sources.values() if source.reader is not None]
+        if not readers:
+            return self.granule_rows
+        rows = readers[0].granule_rows
+        for reader in readers:
+            self._check_rows(reader.granule_rows, reader.files()[0])
+            if not np.array_equal(reader.granule_rows, rows):
+                raise CorruptDataError(
+                    f"Columns {readers[0].name} and {reader.name} have different granules",
+                    object_key=self._where(reader.files()[0]),
+                )
+        return rows
+
+    def _load_primary(self, types: Sequence[t.DataType]) -> tuple[tuple[pa.Array, ...], int]:
+        name = next((name for name in ("primary.idx", "primary.cidx") if name in self.files), None)
+        if name is None or not self.manifest.rows or not types:
+            return (), 100
+        data = self._small([name])[name]
+        marks = self.manifest.marks
+        with self._naming(name):
+            plain = decode_frames(data) if name.endswith(".cidx") else data
+            try:
+                columns = decode_values(plain, types, marks + 1)
+            except CorruptDataError:
+                if self.layout.mark_extension == ".mrk2":
+                    raise
+                columns = decode_values(plain, types, marks)  # a part without final marks
+        return columns, sum(column.nbytes for column in columns) + 100
+
+    def _where(self, name: str) -> str:
+        if name in self.files:
+            return locate(self.directory, self.files[name], 0)[0]
+        return f"{self.directory}/{self.manifest.id}/{name}"
+
+    def _naming(self, name: str) -> _Naming:
+        return _Naming(self, name)
+
+
+class _Naming:
+    """Fills the object's name (and place in it) into errors that a small file raises."""
+
+    def __init__(self, reader: PartReader, name: str) -> None:
+        self._reader = reader
+        self._name = name
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> None:
+        if isinstance(problem, CorruptDataError) and not problem.object_key:
+            file = self._reader.files.get(self._name)
+            if file is None:
+                problem.object_key = self._reader._where(self._name)
+            elif problem.offset >= 0:
+                problem.object_key, problem.offset = locate(self._reader.directory, file, problem.offset)
+            else:
+                problem.object_key = locate(self._reader.directory, file, 0)[0]
+            problem.message = f"{problem.message.rstrip('.')} (file {self._name})"
+
+
+def _needs(reader: ColumnReader, step: Step) -> list[tuple[str, int, int]]:
+    """(file, start, end) of the bytes that a column needs for a step."""
+    return [(f, a, b) for first, end in step.ranges for f, (a, b) in reader.byte_ranges(first, end).items()]
+
+
+def _halves(step: Step, granule_rows: NDArray[np.int64]) -> tuple[Step, Step]:
+    """Two steps with half of the granules each."""
+    granules = [g for first, end in step.ranges for g in range(first, end)]
+    middle = granules[len(granules) // 2]
+    left = tuple((first, min(end, middle)) for first, end in step.ranges if first < middle)
+    right = tuple((max(first, middle), end) for first, end in step.ranges if end > middle)
+    rows = sum(int(granule_rows[first:end].sum()) for first, end in left)
+    return Step(left, rows), Step(right, step.rows - rows)
+
+
+def _is_variable(data_type: t.DataType) -> bool:
+    return isinstance(data_type, (t.Array, t.Map, t.Tuple)) or isinstance(t.inner_type(data_type), t.String)

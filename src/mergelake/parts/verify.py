@@ -1,0 +1,220 @@
+"""Everything about a part that can be checked without its table: what `mergelake check` and `CHECK TABLE` report.
+
+In order: the file table against `checksums.txt`; every file's size and hash; row counts and granules against the marks;
+every column decoded (which verifies each frame's checksum); the order of the primary index; the extremes of the
+partition's columns. All problems are collected, not only the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow.compute as pc
+
+from mergelake.core import types as t
+from mergelake.core.errors import CorruptDataError, MergelakeError, NotFoundError
+from mergelake.format.checksums import decode_checksums
+from mergelake.format.columns_txt import decode_columns
+from mergelake.format.extremes import extremes, merge_extremes, order_keys
+from mergelake.format.hashes import FileHash
+from mergelake.format.partition import partitions_of
+from mergelake.format.values import decode_values, plain_type
+from mergelake.parts.fetch import FileRange, fetch, fetch_whole, locate
+from mergelake.parts.reader import PartReader
+from mergelake.parts.writer import UNLISTED
+
+_CHUNK = 8 << 20
+_ALWAYS_UNLISTED = UNLISTED | {"columns_substreams.txt", "metadata_version.txt", "invalidated_system_columns.txt"}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a part."""
+
+    message: str
+    file: str = ""
+    """File of the part, or empty where it is none in particular."""
+    object_key: str = ""
+    """Object that holds the file's first bad byte."""
+    offset: int = -1
+    """Offset in that object, or -1."""
+    expected: str = ""
+    found: str = ""
+
+    def __str__(self) -> str:
+        where = f" in {self.object_key}" if self.object_key else ""
+        at = f" at offset {self.offset}" if self.offset >= 0 else ""
+        seen = f": expected {self.expected}, found {self.found}" if self.expected or self.found else ""
+        return f"{self.message}{where}{at}{seen}"
+
+
+def check_part(
+    reader: PartReader,
+    *,
+    key_types: Sequence[t.DataType] = (),
+    key_descending: Sequence[bool] = (),
+    partition_types: Sequence[t.DataType] = (),
+    deep: bool = True,
+) -> list[Problem]:
+    """Check a part; an empty list means that nothing is wrong with it.
+
+    `key_types` and `key_descending` describe the primary key, `partition_types` the partition key; without them their
+    checks are left out. `deep` reads all data; without it only small files and marks are read.
+    """
+    checks: list[Callable[[], Iterator[Problem]]] = [
+        lambda: _listed(reader),
+        lambda: _counts(reader),
+        lambda: _primary(reader, key_types, key_descending),
+        lambda: _partition(reader, partition_types),
+    ]
+    if deep:
+        checks[1:1] = [lambda: _hashes(reader)]
+        checks += [lambda: _columns(reader), lambda: _minmax(reader)]
+    problems: list[Problem] = []
+    for check in checks:
+        try:
+            problems += check()
+        except MergelakeError as broken:
+            problems.append(_problem(broken))
+    return list(dict.fromkeys(problems))
+
+
+def _problem(broken: MergelakeError) -> Problem:
+    if isinstance(broken, CorruptDataError):
+        return Problem(broken.message, "", broken.object_key, broken.offset, broken.expected, broken.found)
+    return Problem(broken.message)
+
+
+def _small(reader: PartReader, name: str) -> bytes:
+    return bytes(fetch_whole(reader.store, reader.directory, reader.files, [name])[0])
+
+
+def _at(reader: PartReader, name: str, message: str, expected: object, found: object, offset: int = 0) -> Problem:
+    key, place = locate(reader.directory, reader.files[name], offset)
+    return Problem(f"{message} (file {name})", name, key, place, str(expected), str(found))
+
+
+def _listed(reader: PartReader) -> Iterator[Problem]:
+    """The manifest's file table and `checksums.txt` say the same."""
+    files = reader.files
+    if "checksums.txt" not in files:
+        yield Problem("The part has no checksums.txt")
+        return
+    sums = decode_checksums(_small(reader, "checksums.txt"))
+    for name, digest in sums.items():
+        if name.endswith(".proj"):
+            continue
+        file = files.get(name)
+        if file is None:
+            yield Problem("A file of checksums.txt is missing", name, expected=f"{digest.size} bytes", found="no file")
+        elif file.size != digest.size:
+            yield _at(reader, name, "A file has another size than checksums.txt says", digest.size, file.size)
+        elif file.hash and file.hash != digest.hash:
+            yield _at(reader, name, "Manifest and checksums.txt have different hashes", digest.hash, file.hash)
+    for name in files.keys() - sums.keys() - _ALWAYS_UNLISTED:
+        yield _at(reader, name, "A file is not in checksums.txt", "an entry", "none")
+
+
+def _hashes(reader: PartReader) -> Iterator[Problem]:
+    """Every file can be read and has its hash."""
+    for name, file in sorted(reader.files.items()):
+        chain = FileHash()
+        try:
+            for start in range(0, file.size, _CHUNK):
+                part = FileRange(name, start, min(start + _CHUNK, file.size))
+                chain.update(fetch(reader.store, reader.directory, reader.files, [part])[0])
+        except (CorruptDataError, NotFoundError) as broken:
+            key = broken.object_key if isinstance(broken, CorruptDataError) else locate(reader.directory, file, 0)[0]
+            yield Problem(f"{broken.message} (file {name})", name, key, -1, f"{file.size} bytes", f"{chain.size} bytes")
+            continue
+        if file.hash and chain.hexdigest() != file.hash:
+            yield _at(reader, name, "The hash of a file does not match", file.hash, chain.hexdigest())
+
+
+def _counts(reader: PartReader) -> Iterator[Problem]:
+    """Rows and columns of the small files, the marks and the manifest agree."""
+    manifest = reader.manifest
+    if "count.txt" in reader.files and (text := _small(reader, "count.txt")) != str(manifest.rows).encode():
+        yield _at(reader, "count.txt", "The row count differs from the manifest's", manifest.rows, repr(text[:20]))
+    columns = decode_columns(_small(reader, "columns.txt"))
+    if len(columns) != len(manifest.columns):
+        yield _at(reader, "columns.txt", "The columns differ from the manifest's", len(manifest.columns), len(columns))
+        return
+    rows = reader.granule_rows
+    if len(rows) != manifest.marks:
+        yield Problem("The marks differ from the manifest's", expected=str(manifest.marks), found=str(len(rows)))
+    reader.warm(_present(reader))
+
+
+def _present(reader: PartReader) -> list[str]:
+    return [name for name in reader.columns if reader.has_column(name)]
+
+
+def _columns(reader: PartReader) -> Iterator[Problem]:
+    """Every column decodes to the part's rows."""
+    for name in _present(reader):
+        try:
+            rows = sum(batch.num_rows for batch in reader.read([name]))
+        except MergelakeError as broken:
+            yield _problem(broken)
+            continue
+        if rows != reader.manifest.rows:
+            yield Problem(
+                f"Column {name} has other rows than the part", "", "", -1, str(reader.manifest.rows), str(rows)
+            )
+
+
+def _primary(reader: PartReader, types: Sequence[t.DataType], descending: Sequence[bool]) -> Iterator[Problem]:
+    """The primary index ascends (or descends where the key does)."""
+    index = reader.primary_index(types)
+    if not index:
+        return
+    name = "primary.idx" if "primary.idx" in reader.files else "primary.cidx"
+    backward = [*descending, *[False] * (len(types) - len(descending))][: len(types)]
+    before = np.zeros(len(index[0]) - 1, bool)  # decided by an earlier column: the mark comes before the next one
+    wrong = np.zeros_like(before)
+    for array, kind, back in zip(index, types, backward, strict=True):
+        ranks = pc.rank(order_keys(array, plain_type(kind)), tiebreaker="dense").to_numpy().astype(np.int64)
+        steps = -np.diff(ranks) if back else np.diff(ranks)
+        wrong |= ~before & (steps < 0)
+        before |= steps > 0
+    for mark in np.flatnonzero(wrong)[:1]:
+        yield _at(
+            reader, name, f"The primary index is not in order at mark {mark + 1}", "an ascending key", "a smaller one"
+        )
+
+
+def _partition(reader: PartReader, types: Sequence[t.DataType]) -> Iterator[Problem]:
+    """`partition.dat` is the manifest's, and gives the partition id."""
+    manifest = reader.manifest
+    if "partition.dat" not in reader.files:
+        if manifest.partition or types:
+            yield Problem("The part has no partition.dat", "partition.dat")
+        return
+    data = _small(reader, "partition.dat")
+    if data.hex() != manifest.partition:
+        yield _at(reader, "partition.dat", "The partition differs from the manifest's", manifest.partition, data.hex())
+    if types:
+        (partition,) = partitions_of(decode_values(data, types, 1), types)
+        if partition.id != manifest.partition_id:
+            yield _at(reader, "partition.dat", "The partition has another id", manifest.partition_id, partition.id)
+
+
+def _minmax(reader: PartReader) -> Iterator[Problem]:
+    """The extremes in the manifest hold every value. (Merges may leave them wider than the rows.)"""
+    names = {reader.layout_name(name): name for name in _present(reader)}
+    for stored, (low, high) in reader.manifest.minmax.items():
+        if stored not in names or not reader.manifest.rows:
+            continue
+        kind = reader.layout.columns[stored]
+        given = (bytes.fromhex(low), bytes.fromhex(high))
+        seen = [extremes(batch.column(0), kind) for batch in reader.read([names[stored]])]
+        if merge_extremes([given, *seen], kind) != given:
+            actual = merge_extremes(seen, kind)
+            yield Problem(
+                f"Values of column {stored} lie outside of its minimum and maximum",
+                expected=f"{low} to {high}",
+                found=f"{actual[0].hex()} to {actual[1].hex()}",
+            )

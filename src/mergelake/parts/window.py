@@ -1,0 +1,66 @@
+"""The bytes of a few steps of a read, asked for together and cut up without copying."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+
+from mergelake.core.errors import InternalError
+from mergelake.core.manifest import PartFile
+from mergelake.parts.fetch import FileRange, fetch
+from mergelake.store.protocol import Buffer, Store
+
+
+class Window:
+    """Ranges of files in memory."""
+
+    def __init__(self, ranges: Sequence[FileRange], bodies: Sequence[Buffer]) -> None:
+        self._starts: dict[str, list[int]] = {}
+        self._bodies: dict[str, list[memoryview]] = {}
+        for part, body in zip(ranges, bodies, strict=True):
+            self._starts.setdefault(part.name, []).append(part.start)
+            self._bodies.setdefault(part.name, []).append(memoryview(body))
+
+    def get(self, name: str, start: int, end: int) -> memoryview:
+        """Bytes of a file that the window covers."""
+        if start == end:
+            return memoryview(b"")
+        at = bisect_right(self._starts.get(name, []), start) - 1
+        if at < 0 or end > self._starts[name][at] + len(self._bodies[name][at]):
+            raise InternalError(f"Bytes {start} to {end} of {name} were not fetched")
+        base = self._starts[name][at]
+        return self._bodies[name][at][start - base : end - base]
+
+
+def fetch_window(store: Store, directory: str, files: Mapping[str, PartFile], wanted: Sequence[FileRange]) -> Window:
+    """Fetch ranges that may overlap, each byte once."""
+    ranges = merge_ranges(wanted)
+    return Window(ranges, fetch(store, directory, files, ranges))
+
+
+def merge_ranges(wanted: Sequence[FileRange]) -> list[FileRange]:
+    """Ranges in order of file and start, those that overlap or touch made one.
+
+    >>> merge_ranges([FileRange("a", 5, 9), FileRange("a", 0, 6), FileRange("a", 10, 11)])
+    [FileRange(name='a', start=0, end=9), FileRange(name='a', start=10, end=11)]
+    """
+    merged: list[FileRange] = []
+    for part in sorted(wanted, key=lambda part: (part.name, part.start, part.end)):
+        last = merged[-1] if merged else None
+        if last is not None and last.name == part.name and part.start <= last.end:
+            merged[-1] = FileRange(last.name, last.start, max(last.end, part.end))
+        elif part.start < part.end:
+            merged.append(part)
+    return merged
+
+
+def plain_bytes(frames: memoryview) -> int:
+    """Plain bytes that frames claim to hold, from their headers; broken ones end the count."""
+    at = total = 0
+    while at + 25 <= len(frames):
+        packed = int.from_bytes(frames[at + 17 : at + 21], "little")
+        total += int.from_bytes(frames[at + 21 : at + 25], "little")
+        if packed < 9:
+            break
+        at += 16 + packed
+    return total

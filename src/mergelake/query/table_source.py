@@ -1,0 +1,158 @@
+"""A MergeTree table of ours as a source of SELECTs: the room `scan` behind the interface of `source`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from mergelake.core.errors import MergelakeError, error
+from mergelake.core.types import DataType
+from mergelake.expr.compiled import compile_expression
+from mergelake.parts.cache import PartCache
+from mergelake.query.source import Wanted
+from mergelake.scan.explain import explain_text
+from mergelake.scan.plan import ScanItem, ScanPlan, plan_scan
+from mergelake.scan.predicate import all_types
+from mergelake.scan.read import read_items
+from mergelake.scan.request import VIRTUAL_COLUMNS, ScanRequest
+from mergelake.store.protocol import Store
+from mergelake.store.spec import StoreSpec
+from mergelake.table.handle import Snapshot
+
+PUSHED_MAX = 4000
+"""Characters of a predicate from which binding it costs more than it can save."""
+
+
+class TableSource:
+    """A snapshot of a table."""
+
+    def __init__(
+        self,
+        name: str,
+        store: Store,
+        directory: str,
+        snapshot: Snapshot,
+        *,
+        now_ms: int,
+        caches: PartCache | None = None,
+        threads: int | None = None,
+        spec: StoreSpec | None = None,
+    ) -> None:
+        """`spec` opens the store in another process; without it the table cannot be read by Spark tasks."""
+        self.name = name
+        self.snapshot = snapshot
+        self._store, self._directory, self._spec = store, directory, spec
+        self._now_ms, self._caches, self._threads = now_ms, caches, threads
+        schema = snapshot.schema
+        self.columns: Mapping[str, DataType] = {
+            **{column.name: column.type for column in schema.stored},
+            **{name: kind for name, kind in VIRTUAL_COLUMNS.items() if name not in schema.names},
+        }
+        self.computed: Mapping[str, tuple[DataType, str]] = {
+            column.name: (column.type, column.default) for column in schema.columns if column.default_kind == "ALIAS"
+        }
+        shown = {column.name for column in schema.columns if column.default_kind in ("", "DEFAULT")}
+        self.hidden = frozenset((*self.columns, *self.computed)) - shown
+
+    @property
+    def version(self) -> Hashable:
+        """The schema's version is enough: a table's id never changes its columns but with it."""
+        return self._directory, self.snapshot.schema.version
+
+    def exact_rows(self) -> int | None:
+        """Rows of all parts."""
+        return self.snapshot.rows
+
+    def can_filter(self, predicate: str) -> bool:
+        """Whether our own expression compiler knows all of it."""
+        if len(predicate) > PUSHED_MAX:
+            return False
+        return _binds(predicate, tuple(all_types(self.snapshot.schema).items()))
+
+    def plan(self, wanted: Wanted) -> TableScan:
+        """Prune parts and marks."""
+        request = ScanRequest(
+            columns=wanted.columns,
+            where=wanted.where or None,
+            prewhere=wanted.prewhere or None,
+            final=wanted.final,
+            sample=self._fraction(wanted.sample) if wanted.sample else None,
+            sample_offset=self._fraction(wanted.sample_offset) if wanted.sample_offset else 0.0,
+            now_ms=self._now_ms,
+        )
+        plan = plan_scan(self._store, self._directory, self.snapshot, request, self._caches)
+        return TableScan(self.name, self._store, self._directory, plan, self._caches, self._threads, self._spec)
+
+    def _fraction(self, text: str) -> float:
+        """`1/10`, `0.1`, or a number of rows (more than 1) as a fraction of the table."""
+        above, _, below = text.partition("/")
+        try:
+            value = float(above) / float(below or 1)
+        except (ValueError, ZeroDivisionError):
+            raise error("SYNTAX_ERROR", f"SAMPLE {text} is not a number", "Write SAMPLE 0.1 or SAMPLE 1/10") from None
+        return value if value <= 1 else min(1.0, value / max(1, self.snapshot.rows))
+
+
+@lru_cache(maxsize=4096)
+def _binds(predicate: str, columns: tuple[tuple[str, DataType], ...]) -> bool:
+    try:
+        return bool(compile_expression(predicate, dict(columns), now_ms=0).columns)
+    except MergelakeError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class TableScan:
+    """A planned read of a table."""
+
+    name: str
+    store: Store
+    directory: str
+    scan: ScanPlan
+    caches: PartCache | None
+    threads: int | None
+    spec: StoreSpec | None
+
+    @property
+    def rows(self) -> int:
+        """About how many rows the ranges hold."""
+        return self.scan.rows_estimate
+
+    @property
+    def items(self) -> Sequence[tuple[ScanItem, ...]]:
+        """One piece a part; FINAL, whose rows may lie in any part, is one piece."""
+        if self.scan.request.final:
+            return (self.scan.items,)
+        return tuple((item,) for item in self.scan.items)
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """The rows, by a few threads."""
+        return read_items(self.store, self.directory, self.scan, caches=self.caches, threads=self.threads)
+
+    def explain(self) -> list[str]:
+        """As ClickHouse's EXPLAIN indexes = 1 prints it."""
+        return explain_text(self.scan, self.name).rstrip("\n").split("\n")
+
+    def reader(self) -> Callable[[Any], Iterator[pa.RecordBatch]]:
+        """Reads one piece in any process."""
+        if self.spec is None:
+            raise error("SUPPORT_IS_DISABLED", f"The store of {self.name} cannot be opened in another process")
+        return ItemReader(self.spec, self.directory, self.scan.with_items(()))
+
+
+@dataclass(frozen=True, slots=True)
+class ItemReader:
+    """What travels to a task: how to open the store, and the plan without its items."""
+
+    spec: StoreSpec
+    directory: str
+    scan: ScanPlan
+
+    def __call__(self, items: Sequence[ScanItem]) -> Iterator[pa.RecordBatch]:
+        """The rows of `items`."""
+        plan = self.scan.with_items(items)
+        return read_items(self.spec.open(), self.directory, plan, threads=1)

@@ -1,0 +1,66 @@
+"""WITH TOTALS: the extra row that ClickHouse's Arrow output leaves out.
+
+The text formats have it: the statement runs once as TabSeparated with types, its last line (after a blank
+one) is the totals row, and ClickHouse itself reads both parts back as Arrow.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from mergelake.core.text import quote_string
+from mergelake.query import engine
+from mergelake.query.outline import Outline
+
+_FORMAT = "TabSeparatedWithNamesAndTypes"
+_SPECIAL = re.compile(rb"[^ -~]|[\\']")
+
+
+@dataclass(frozen=True, slots=True)
+class RowsAndTotals:
+    """Both as ClickHouse writes Arrow."""
+
+    rows: pa.Table
+    totals: pa.Table | None
+
+
+def has_totals(plan: Outline) -> bool:
+    """Whether the outermost SELECT says WITH TOTALS."""
+    for scope in plan.scopes:
+        if scope.role != "top":
+            continue
+        first, end = scope.clauses.get("GROUP", scope.clauses.get("SELECT", (0, 0)))
+        inner = [s for s in plan.scopes if first <= s.first < end and s is not scope]
+        for at in range(first, end):
+            if plan.tokens[at].upper == "TOTALS" and plan.tokens[at - 1].upper == "WITH":
+                return not any(s.first <= at < s.end for s in inner)
+    return False
+
+
+def run(text: str, tables: Mapping[str, object], settings: Mapping[str, str]) -> RowsAndTotals:
+    """Run the statement once, for its rows and its totals."""
+    data = engine.run(text, tables, output=_FORMAT, settings=settings).data.to_pybytes()
+    lines = data.removesuffix(b"\n").split(b"\n")  # TabSeparated escapes line breaks: a line is a row
+    header, body = lines[:2], lines[2:]
+    last: list[bytes] = []
+    if len(body) >= 2 and not body[-2]:
+        last, body = body[-1:], body[:-2]
+    return RowsAndTotals(_read(header + body), _read(header + last) if last else None)
+
+
+def _read(lines: list[bytes]) -> pa.Table:
+    names = [_unescape(name) for name in lines[0].split(b"\t")]
+    types = [_unescape(name) for name in lines[1].split(b"\t")]
+    structure = ", ".join(f"c{i} {data_type}" for i, data_type in enumerate(types))
+    literal = b"'" + _SPECIAL.sub(lambda found: b"\\x%02x" % found.group()[0], b"\n".join(lines[2:])) + b"'"
+    columns = ", ".join(f"c{i}" for i in range(len(names)))
+    sql = f"SELECT {columns} FROM format(TabSeparated, {quote_string(structure)}, {literal.decode()})"
+    return engine.run(sql).table().rename_columns(names)
+
+
+def _unescape(name: bytes) -> str:
+    return name.decode().replace("\\'", "'").replace("\\\\", "\\")

@@ -1,0 +1,98 @@
+"""Rows of one piece of a part that pass the conditions, reading as little as possible.
+
+1. Each filter step reads its columns for the granules that are still alive and evaluates its conditions on the
+   rows that are still alive.
+2. Granules without survivors are dropped before the next step reads anything.
+3. What is left of the requested columns is read for the granules with survivors only.
+
+Columns that were read early are filtered and kept, never read twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from mergelake.core.types import DataType
+from mergelake.expr.evaluate import Context
+from mergelake.scan.prewhere import FilterStep
+from mergelake.scan.prune import MarkRange, join
+from mergelake.scan.source import Arrays, PartSource, block_of
+from mergelake.scan.stats import ScanStats
+
+
+class Survivors:
+    """The rows of some mark ranges that have passed so far, with the columns read so far."""
+
+    def __init__(self, source: PartSource, ranges: Sequence[MarkRange], stats: ScanStats) -> None:
+        self._source = source
+        self._stats = stats
+        self.ranges = tuple(ranges)
+        """Where there still are rows."""
+        self._rows: NDArray[np.int64] | None = None
+        """Row numbers in the part, ascending; None while all rows of the ranges are alive."""
+        self._arrays: Arrays = {}
+        starts = source.row_starts
+        self._looked_at = int(sum(starts[end] - starts[begin] for begin, end in ranges))
+        stats.add(rows=self._looked_at, marks=sum(end - begin for begin, end in ranges))
+
+    @property
+    def count(self) -> int:
+        """Rows alive."""
+        return self._looked_at if self._rows is None else len(self._rows)
+
+    def fetch(self, names: Sequence[str]) -> Arrays:
+        """The columns' values in the surviving rows; those that were not read yet are read."""
+        missing = [name for name in names if name not in self._arrays]
+        if not missing:
+            return {name: self._arrays[name] for name in names}
+        found = self._source.read(missing, self.ranges)
+        self._stats.add(bytes_=sum(array.nbytes for array in found.values()))
+        if self._rows is not None:
+            places = pa.array(self._places())
+            found = {name: array.take(places) for name, array in found.items()}
+        self._arrays.update(found)
+        return {name: self._arrays[name] for name in names}
+
+    def filter(self, step: FilterStep, types: Mapping[str, DataType]) -> None:
+        """Drop the rows that fail the step's conditions; each condition sees only what passed the one before."""
+        self.fetch(step.columns)
+        for condition in step.conditions:
+            if not self.count:
+                return
+            mask = Context.of_block(block_of(self._arrays, self.count), types).mask(condition)
+            self.keep(mask)
+
+    def batch(self, names: Sequence[str], schema: pa.Schema) -> pa.RecordBatch:
+        """The surviving rows with exactly these columns."""
+        arrays = self.fetch(names)
+        return pa.RecordBatch.from_arrays([arrays[name] for name in names], schema=schema)
+
+    def keep(self, mask: NDArray[np.bool_]) -> None:
+        """Drop the rows where `mask`, one flag for each surviving row, is False."""
+        if mask.all():
+            return
+        kept = np.flatnonzero(mask)
+        if self._rows is None:
+            starts = self._source.row_starts
+            rows = [np.arange(starts[begin], starts[end]) for begin, end in self.ranges]
+            self._rows = np.concatenate(rows)[kept]
+        else:
+            self._rows = self._rows[kept]
+        places = pa.array(kept)
+        self._arrays = {name: array.take(places) for name, array in self._arrays.items()}
+        granules = np.unique(np.searchsorted(self._source.row_starts, self._rows, "right") - 1)
+        self.ranges = join(granules)
+
+    def _places(self) -> NDArray[np.int64]:
+        """Where the surviving rows lie among the rows of the ranges."""
+        assert self._rows is not None
+        starts = self._source.row_starts
+        begins = np.array([starts[begin] for begin, _ in self.ranges], dtype=np.int64)
+        lengths = np.array([starts[end] - starts[begin] for begin, end in self.ranges], dtype=np.int64)
+        before = np.concatenate(([0], np.cumsum(lengths)[:-1])) if len(lengths) else np.zeros(0, np.int64)
+        which = np.searchsorted(begins, self._rows, "right") - 1
+        return np.asarray(self._rows - begins[which] + before[which])

@@ -1,0 +1,273 @@
+"""From a snapshot and a request to the marks that have to be read.
+
+1. parts whose virtual columns (`_part`, `_partition_id`) do not fit go;
+2. parts go whose minima and maxima of the partition's columns do not fit (*Min-Max*);
+3. parts go whose partition value does not fit (*Partition*);
+4. the primary index of the others tells which granules may hold matching rows (*PrimaryKey*). Parts whose
+   first and last key already exclude them are not asked, so their index is not fetched.
+
+Only step 4 does I/O. The plan is a value: it pickles, holds nothing that is open, and any process can read its
+items (`scan.read`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+
+from mergelake.core.errors import error
+from mergelake.core.manifest import PartManifest
+from mergelake.core.names import PartInfo
+from mergelake.core.schema import TableSchema, unknown_column
+from mergelake.expr.bound import BoundNode, columns_of
+from mergelake.expr.evaluate import Context
+from mergelake.log.state import ActivePart
+from mergelake.parts.cache import PartCache
+from mergelake.scan.analyze import Key, analyze
+from mergelake.scan.boxes import Checker, KeyTable
+from mergelake.scan.condition import Condition, is_never, is_useless
+from mergelake.scan.describe import describe
+from mergelake.scan.keys import ScanKeys, key_ends, minmax_columns, partition_values, scan_keys
+from mergelake.scan.predicate import all_types, bound_conjuncts, conjunction, split_by_key
+from mergelake.scan.prune import MarkRange, mark_ranges, parts_by_minmax, parts_by_partition, search_algorithm
+from mergelake.scan.request import VIRTUAL_COLUMNS, ScanRequest
+from mergelake.scan.source import open_part
+from mergelake.store.protocol import Store
+from mergelake.table.handle import Snapshot
+from mergelake.table.replacing import replacing_mode
+
+
+@dataclass(frozen=True, slots=True)
+class ScanItem:
+    """A part and the marks of it that have to be read."""
+
+    info: PartInfo
+    manifest: PartManifest
+    ranges: tuple[MarkRange, ...]
+
+    @property
+    def marks(self) -> int:
+        """Granules in the ranges."""
+        return sum(end - begin for begin, end in self.ranges)
+
+    @property
+    def rows_estimate(self) -> int:
+        """About how many rows the ranges hold."""
+        return self.manifest.rows * self.marks // max(1, self.manifest.marks)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStep:
+    """What one index left over: a block of EXPLAIN indexes = 1."""
+
+    type: str
+    """`Min-Max`, `Partition`, `PrimaryKey`."""
+    keys: tuple[str, ...]
+    condition: str
+    parts: int
+    parts_total: int
+    granules: int
+    granules_total: int
+    algorithm: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPlan:
+    """What to read and how to filter it."""
+
+    version: int
+    """Of the snapshot."""
+    schema: TableSchema
+    columns: tuple[str, ...]
+    """Columns of the result."""
+    request: ScanRequest
+    items: tuple[ScanItem, ...]
+    steps: tuple[IndexStep, ...] = ()
+    column_bytes: Mapping[str, int] = field(default_factory=dict)
+    """About how many bytes a column takes: decides which condition runs first."""
+
+    @property
+    def marks(self) -> int:
+        """Granules to read."""
+        return sum(item.marks for item in self.items)
+
+    @property
+    def ranges(self) -> int:
+        """Ranges of marks to read."""
+        return sum(len(item.ranges) for item in self.items)
+
+    @property
+    def rows_estimate(self) -> int:
+        """About how many rows will be looked at."""
+        return sum(item.rows_estimate for item in self.items)
+
+    def with_items(self, items: Sequence[ScanItem]) -> ScanPlan:
+        """The same plan over some of its items, as one task gets it."""
+        return replace(self, items=tuple(items))
+
+
+def plan_scan(
+    store: Store, directory: str, snapshot: Snapshot, request: ScanRequest, caches: PartCache | None = None
+) -> ScanPlan:
+    """Decide what a scan of `snapshot` reads. Fetches primary indexes that are needed and not in `caches`.
+
+    Raises NO_SUCH_COLUMN_IN_TABLE, what binding the conditions raises, ILLEGAL_FINAL, SAMPLING_NOT_SUPPORTED.
+    """
+    schema = snapshot.schema
+    columns = requested_columns(request, schema)
+    if request.final and replacing_mode(schema) is None:
+        raise error("ILLEGAL_FINAL", f"Storage {schema.engine} does not support FINAL", "Leave out FINAL")
+    first, rest = bound_conjuncts(request, schema)
+    pieces = (*first, *rest)
+    keys = scan_keys(schema)
+    parts = [part for part in snapshot.parts if part.manifest.rows > 0]
+    parts = _by_virtual_columns(parts, pieces)
+    if request.final:  # what else it asks may hold for a row that is replaced by one for which it does not
+        pieces = split_by_key(pieces, scan_keys(schema, whole=True).primary.nodes)[0]
+    predicate = conjunction(pieces)
+    steps: list[IndexStep] = []
+    items: tuple[ScanItem, ...] = ()
+    if not (keys.primary.nodes and is_never(analyze(predicate, keys.primary))):
+        if keys.partition.nodes:
+            parts = _partition_steps(parts, predicate, keys, steps)
+        items = _primary_step(store, directory, snapshot, parts, predicate, keys, steps, caches)
+    sizes = column_bytes([item.manifest for item in items], schema)
+    return ScanPlan(snapshot.version, schema, columns, request, items, tuple(steps), sizes)
+
+
+def requested_columns(request: ScanRequest, schema: TableSchema) -> tuple[str, ...]:
+    """The columns of the result; `SELECT *` leaves out MATERIALIZED, ALIAS and EPHEMERAL ones."""
+    if request.columns is None:
+        return tuple(c.name for c in schema.columns if c.default_kind not in ("MATERIALIZED", "ALIAS", "EPHEMERAL"))
+    known = all_types(schema)
+    for name in request.columns:
+        if name not in known or (name in schema.names and schema.column(name).default_kind == "EPHEMERAL"):
+            raise unknown_column(name, list(schema.names))
+    return request.columns
+
+
+def column_bytes(manifests: Sequence[PartManifest], schema: TableSchema) -> dict[str, int]:
+    """Bytes that each column takes in the largest part, from its file table; its objects are not asked."""
+    if not manifests:
+        return {}
+    largest = max(manifests, key=lambda manifest: manifest.rows)
+    sizes = {name: file.size for name, file in largest.file_table().items() if name.endswith(".bin")}
+    out = {}
+    for column in schema.columns:
+        own = (f"{column.name}.bin", f"{column.name}.", f"{column.name}%2E")
+        out[column.name] = sum(size for name, size in sizes.items() if name.startswith(own))
+    return out
+
+
+def _by_virtual_columns(parts: list[ActivePart], pieces: Sequence[BoundNode]) -> list[ActivePart]:
+    """Parts whose name and partition fit the conjuncts that ask for nothing else."""
+    wanted = [p for p in pieces if columns_of(p) and set(columns_of(p)) <= {"_part", "_partition_id"}]
+    if not wanted or not parts:
+        return parts
+    block = pa.table(
+        {
+            "_part": pa.array([str(part.info).encode() for part in parts], pa.binary()).dictionary_encode(),
+            "_partition_id": pa.array([p.info.partition_id.encode() for p in parts], pa.binary()).dictionary_encode(),
+        }
+    )
+    context = Context.of_block(block, VIRTUAL_COLUMNS)
+    keep = np.ones(len(parts), dtype=bool)
+    for piece in wanted:
+        keep &= context.mask(piece)
+    return [part for part, fits in zip(parts, keep, strict=True) if fits]
+
+
+def _partition_steps(
+    parts: list[ActivePart], predicate: BoundNode | None, keys: ScanKeys, steps: list[IndexStep]
+) -> list[ActivePart]:
+    for name, key in (("Min-Max", keys.minmax), ("Partition", keys.partition)):
+        condition = analyze(predicate, key)
+        kept = parts
+        if parts and not is_useless(condition):
+            if name == "Min-Max":
+                low, high = minmax_columns(parts, keys)
+                fits = parts_by_minmax(condition, low, high, key.types)
+            else:
+                fits = parts_by_partition(condition, partition_values(parts, keys), key.types)
+            kept = [part for part, yes in zip(parts, fits, strict=True) if yes]
+        steps.append(_step(name, condition, key, kept, parts))
+        parts = kept
+    return parts
+
+
+def _step(name: str, condition: Condition, key: Key, kept: list[ActivePart], parts: list[ActivePart]) -> IndexStep:
+    text, used = describe(condition, key.names)
+    granules = [sum(part.manifest.marks for part in some) for some in (kept, parts)]
+    return IndexStep(name, used, text, len(kept), len(parts), *granules)
+
+
+def _primary_step(
+    store: Store,
+    directory: str,
+    snapshot: Snapshot,
+    parts: list[ActivePart],
+    predicate: BoundNode | None,
+    keys: ScanKeys,
+    steps: list[IndexStep],
+    caches: PartCache | None,
+) -> tuple[ScanItem, ...]:
+    key = keys.primary
+    condition = analyze(predicate, key)
+    if not key.nodes or is_useless(condition) or not parts:
+        items = [ScanItem(p.info, p.manifest, ((0, p.manifest.marks),)) for p in parts]
+    else:
+        items = _search(store, directory, snapshot, parts, condition, keys, caches)
+    if key.nodes:
+        text, used = describe(condition, key.names)
+        marks, total = sum(item.marks for item in items), sum(part.manifest.marks for part in parts)
+        algorithm = search_algorithm(condition, len(key.nodes)) if parts else ""
+        steps.append(IndexStep("PrimaryKey", used, text, len(items), len(parts), marks, total, algorithm))
+    return tuple(items)
+
+
+def _search(
+    store: Store,
+    directory: str,
+    snapshot: Snapshot,
+    parts: list[ActivePart],
+    condition: Condition,
+    keys: ScanKeys,
+    caches: PartCache | None,
+) -> list[ScanItem]:
+    """The items of parts that may match, after looking into their primary indexes."""
+    types = keys.primary.types
+    # Adopted parts whose last key nobody knows are read whole.
+    unjudged = [ScanItem(p.info, p.manifest, ((0, p.manifest.marks),)) for p in parts if not p.manifest.key_range[1]]
+    parts = [part for part in parts if part.manifest.key_range[1]]
+    first, last = key_ends(parts, keys)
+    ends = [pa.concat_arrays([a, b]) for a, b in zip(first, last, strict=True)]
+    rows = np.arange(len(parts))
+    alive = Checker(condition, KeyTable(ends, types, keys.descending)).ranges(rows, rows + len(parts))[0]
+    bounded = keys.bounded
+    limits = minmax_columns(parts, keys) if bounded else ([], [])
+
+    def search(i: int) -> ScanItem | None:
+        part = parts[i]
+        if part.manifest.marks == 1:
+            index = [pa.concat_arrays([a.slice(i, 1), b.slice(i, 1)]) for a, b in zip(first, last, strict=True)]
+        else:
+            index = list(open_part(store, directory, part.manifest, snapshot.schema, caches).primary_index(types))
+        if len(index[0]) == part.manifest.marks:  # written without a final mark
+            index = [pa.concat_arrays([a, b.slice(i, 1)]) for a, b in zip(index, last, strict=True)]
+        bounds = {k: pa.concat_arrays([limits[0][m].slice(i, 1), limits[1][m].slice(i, 1)]) for k, m in bounded.items()}
+        found = mark_ranges(KeyTable(index, types, keys.descending, bounds), condition, part.manifest.marks)
+        return ScanItem(part.info, part.manifest, found) if found else None
+
+    wanted: list[int] = np.flatnonzero(alive).tolist()
+    if len(wanted) < 3:
+        found = [search(i) for i in wanted]
+    else:
+        with ThreadPoolExecutor(min(len(wanted), 4 * (os.cpu_count() or 1)), "mergelake-plan") as pool:
+            found = list(pool.map(search, wanted))
+    items = unjudged + [item for item in found if item is not None]
+    return sorted(items, key=lambda item: item.info)

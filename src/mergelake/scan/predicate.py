@@ -1,0 +1,118 @@
+"""A request's conditions as one list of bound conjuncts.
+
+ALIAS columns are replaced by their expressions, WHERE and PREWHERE are taken apart at their ANDs, and the
+sampling key's range is added. The same text binds to the same conjuncts in every process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from mergelake.core import types as t
+from mergelake.core.errors import error
+from mergelake.core.schema import TableSchema
+from mergelake.expr.binder import bind
+from mergelake.expr.bound import BoundCall, BoundColumn, BoundNode, columns_of, conjuncts
+from mergelake.expr.nodes import Call, ColumnRef, Literal, Node
+from mergelake.expr.parser import parse
+from mergelake.scan.request import VIRTUAL_COLUMNS, ScanRequest
+
+_ALIAS_DEPTH = 64
+
+
+def all_types(schema: TableSchema) -> dict[str, t.DataType]:
+    """Types of the table's columns, then of the virtual ones that no column hides."""
+    return {**VIRTUAL_COLUMNS, **schema.types}
+
+
+def expand_aliases(node: Node, schema: TableSchema, depth: int = 0) -> Node:
+    """`node` with ALIAS columns replaced by what they stand for."""
+    if isinstance(node, Call):
+        return Call(node.function, tuple(expand_aliases(arg, schema, depth) for arg in node.args))
+    if isinstance(node, ColumnRef) and node.name in schema.names:
+        column = schema.column(node.name)
+        if column.default_kind == "ALIAS":
+            if depth > _ALIAS_DEPTH:
+                raise error("BAD_ARGUMENTS", f"The ALIAS column {node.name} refers to itself")
+            return alias_expression(node.name, schema, depth + 1)
+    return node
+
+
+def alias_expression(name: str, schema: TableSchema, depth: int = 0) -> Node:
+    """The expression of an ALIAS column over stored columns, cast to the column's type."""
+    column = schema.column(name)
+    inner = expand_aliases(parse(column.default), schema, depth)
+    return Call("CAST", (inner, Literal(str(column.type).encode(), t.STRING)))
+
+
+def bound_conjuncts(request: ScanRequest, schema: TableSchema) -> tuple[tuple[BoundNode, ...], tuple[BoundNode, ...]]:
+    """(conjuncts of PREWHERE, conjuncts of WHERE and SAMPLE), bound against the table's columns.
+
+    Raises what parsing and binding raise, and ILLEGAL_TYPE_OF_COLUMN_FOR_FILTER for a condition that is no number.
+    """
+    types = all_types(schema)
+    first = _pieces(parse(request.prewhere), schema, types, request.now_ms) if request.prewhere else ()
+    rest = _pieces(parse(request.where), schema, types, request.now_ms) if request.where else ()
+    if request.sample is not None:
+        rest += sample_conjuncts(request.sample, request.sample_offset, schema, types)
+    return first, rest
+
+
+def _pieces(
+    node: Node, schema: TableSchema, types: Mapping[str, t.DataType], now_ms: int | None
+) -> tuple[BoundNode, ...]:
+    bound = bind(expand_aliases(node, schema), types, now_ms)
+    inner = t.inner_type(bound.type)
+    if not isinstance(inner, (t.Int, t.Float, t.Bool, t.Nothing)):
+        raise error(
+            "ILLEGAL_TYPE_OF_COLUMN_FOR_FILTER",
+            f"The condition {bound} has type {bound.type}",
+            "A filter must be a number or a Bool: compare it with something",
+        )
+    pieces = conjuncts(bound)
+    if len(pieces) > 1 and any(not isinstance(t.inner_type(p.type), (t.Int, t.Float, t.Bool, t.Nothing)) for p in pieces):
+        return (bound,)
+    return pieces
+
+
+def sample_conjuncts(
+    fraction: float, offset: float, schema: TableSchema, types: Mapping[str, t.DataType]
+) -> tuple[BoundNode, ...]:
+    """Which values of the sampling key belong to SAMPLE `fraction` OFFSET `offset`: a range of its type.
+
+    Source: ClickHouse, `MergeTreeDataSelectExecutor::getSampling`.
+    """
+    if not schema.sample_by:
+        raise error("SAMPLING_NOT_SUPPORTED", "The table has no sampling key", "Create it with SAMPLE BY")
+    key = expand_aliases(parse(schema.sample_by), schema)
+    data_type = t.inner_type(bind(key, types).type)
+    if not isinstance(data_type, t.Int) or data_type.signed or data_type.bits > 64:
+        raise error("ILLEGAL_TYPE_OF_COLUMN_FOR_FILTER", f"The sampling key has type {data_type}, not an unsigned integer")
+    universe = 1 << data_type.bits
+    lower, upper = int(offset * universe), int((offset + fraction) * universe)
+    out: list[BoundNode] = []
+    if lower > 0:
+        out.append(bind(Call("greaterOrEquals", (key, Literal(lower, data_type))), types))
+    if upper < universe:
+        out.append(bind(Call("less", (key, Literal(upper, data_type))), types))
+    return tuple(out)
+
+
+def split_by_key(
+    pieces: Sequence[BoundNode], sorting: Sequence[BoundNode]
+) -> tuple[tuple[BoundNode, ...], tuple[BoundNode, ...]]:
+    """(conjuncts that say the same of all rows with one sorting key, the others)."""
+    plain = {node.name for node in sorting if isinstance(node, BoundColumn)}
+    early = tuple(piece for piece in pieces if columns_of(piece) and set(columns_of(piece)) <= plain)
+    return early, tuple(piece for piece in pieces if piece not in early)
+
+
+def conjunction(pieces: tuple[BoundNode, ...]) -> BoundNode | None:
+    """The pieces joined by AND, to be walked; None if there are none."""
+    if len(pieces) < 2:
+        return pieces[0] if pieces else None
+    return BoundCall("and", pieces, t.UINT8, _never)
+
+
+def _never(_: object) -> object:
+    raise AssertionError("a conjunction is evaluated piece by piece")

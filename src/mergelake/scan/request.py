@@ -1,0 +1,44 @@
+"""What a reader asks of a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mergelake.core.errors import error
+from mergelake.core.types import STRING, DataType, Int, LowCardinality
+
+VIRTUAL_COLUMNS: dict[str, DataType] = {
+    "_part": LowCardinality(STRING),
+    "_partition_id": LowCardinality(STRING),
+    "_part_offset": Int(64, signed=False),
+}
+"""Columns that every table has without storing them: where a row lies."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScanRequest:
+    """Columns, conditions as ClickHouse text, and how to read."""
+
+    columns: tuple[str, ...] | None = None
+    """Columns of the result in order, virtual and ALIAS columns too; None is what `SELECT *` gives."""
+    where: str | None = None
+    prewhere: str | None = None
+    """Conditions to evaluate first; the reader moves those of `where` forward on its own."""
+    final: bool = False
+    """Rows as if everything were merged (ReplacingMergeTree)."""
+    sample: float | None = None
+    """Fraction of the range of the sampling key, above 0 and up to 1."""
+    sample_offset: float = 0.0
+    """Where in that range the fraction begins."""
+    limit: int | None = None
+    """Rows after which to stop; any rows will do."""
+    now_ms: int | None = None
+    """What `now()` is in the conditions; None refuses it."""
+
+    def __post_init__(self) -> None:
+        if self.sample is not None and not 0 < self.sample <= 1:
+            raise error("ARGUMENT_OUT_OF_BOUND", f"SAMPLE {self.sample} is not between 0 and 1")
+        if not 0 <= self.sample_offset < 1:
+            raise error("ARGUMENT_OUT_OF_BOUND", f"The OFFSET {self.sample_offset} of SAMPLE is not between 0 and 1")
+        if self.limit is not None and self.limit < 0:
+            raise error("ARGUMENT_OUT_OF_BOUND", f"LIMIT {self.limit} is negative")

@@ -1,0 +1,157 @@
+"""The columns of one part as the table has them now: stored, defaulted, computed or virtual.
+
+A part holds the columns that the table had when it was written. What it lacks is made up on reading: a column that was added later reads as its DEFAULT
+expression over the row, or the type's default value; an ALIAS column as its expression; `_part` and the like from
+where the row lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from mergelake.core import types as t
+from mergelake.core.manifest import PartManifest
+from mergelake.core.names import PartInfo
+from mergelake.core.schema import TableSchema
+from mergelake.expr.binder import bind
+from mergelake.expr.bound import BoundNode, columns_of
+from mergelake.expr.evaluate import Context
+from mergelake.expr.nodes import Call, Literal
+from mergelake.expr.parser import parse
+from mergelake.expr.values import to_arrow
+from mergelake.format.defaults import default_array
+from mergelake.parts.cache import PartCache
+from mergelake.parts.reader import PartReader
+from mergelake.scan.predicate import alias_expression, all_types, expand_aliases
+from mergelake.scan.prune import MarkRange
+from mergelake.scan.request import VIRTUAL_COLUMNS
+from mergelake.store.protocol import Store
+
+Arrays = dict[str, pa.Array]
+
+
+class PartSource:
+    """Reads any column of the table from one part, for ranges of marks."""
+
+    def __init__(self, reader: PartReader, info: PartInfo, schema: TableSchema) -> None:
+        self._reader = reader
+        self._info = info
+        self._schema = schema
+        self._types = all_types(schema)
+        self._held = {column.name for column in schema.stored if column.id in reader.manifest.columns}
+        self._starts = np.concatenate(([0], np.cumsum(reader.granule_rows)))
+        self._expressions: dict[str, BoundNode] = {}
+
+    @property
+    def row_starts(self) -> NDArray[np.int64]:
+        """Row number at which each granule begins, and the part's number of rows."""
+        return self._starts
+
+    def primary_index(self, types: Sequence[t.DataType]) -> tuple[pa.Array, ...]:
+        """The primary key at each mark, the final one included, in storage form."""
+        return self._reader.primary_index(types)
+
+    def read(self, names: Sequence[str], ranges: Sequence[MarkRange]) -> Arrays:
+        """The columns' values in the rows of the ranges, in storage form."""
+        rows = int(sum(self._starts[end] - self._starts[begin] for begin, end in ranges))
+        stored = [name for name in self._closure(names) if name in self._held]
+        arrays = self._read_stored(stored, ranges, rows)
+        for name in names:
+            self._provide(name, arrays, ranges, rows)
+        return {name: arrays[name] for name in names}
+
+    def stored_columns(self, names: Sequence[str]) -> tuple[str, ...]:
+        """The columns of the part that are fetched for `names`."""
+        return tuple(name for name in self._closure(names) if name in self._held)
+
+    def _read_stored(self, names: Sequence[str], ranges: Sequence[MarkRange], rows: int) -> Arrays:
+        if not names or not rows:
+            return {name: default_array(self._types[name], 0) for name in names}
+        batches = list(self._reader.read(names, ranges, batch_rows=rows))
+        return {name: joined([batch.column(i) for batch in batches]) for i, name in enumerate(names)}
+
+    def _closure(self, names: Sequence[str]) -> list[str]:
+        """`names` and everything that computing them needs."""
+        found: dict[str, None] = {}
+        todo = list(names)
+        while todo:
+            name = todo.pop()
+            if name in found:
+                continue
+            found[name] = None
+            expression = self._expression(name)
+            if expression is not None:
+                todo.extend(columns_of(expression))
+        return list(found)
+
+    def _expression(self, name: str) -> BoundNode | None:
+        """What a column that is not stored in this part is computed from; None if nothing is computed."""
+        if name in self._expressions:
+            return self._expressions[name]
+        if name in self._held or name not in self._schema.names:
+            return None
+        column = self._schema.column(name)
+        if not column.default:
+            return None
+        if column.default_kind == "ALIAS":
+            tree = alias_expression(name, self._schema)
+        else:
+            inner = expand_aliases(parse(column.default), self._schema)
+            tree = Call("CAST", (inner, Literal(str(column.type).encode(), t.STRING)))
+        self._expressions[name] = bind(tree, self._types)
+        return self._expressions[name]
+
+    def _provide(self, name: str, arrays: Arrays, ranges: Sequence[MarkRange], rows: int) -> None:
+        if name in arrays:
+            return
+        if name in VIRTUAL_COLUMNS and name not in self._schema.names:
+            arrays[name] = self._virtual(name, ranges, rows)
+            return
+        expression = self._expression(name)
+        if expression is None:
+            arrays[name] = default_array(self._types[name], rows)
+            return
+        needed = columns_of(expression)
+        for other in needed:
+            self._provide(other, arrays, ranges, rows)
+        arrays[name] = evaluate(expression, {other: arrays[other] for other in needed}, self._types, rows)
+
+    def _virtual(self, name: str, ranges: Sequence[MarkRange], rows: int) -> pa.Array:
+        if name == "_part_offset":
+            pieces = [np.arange(self._starts[b], self._starts[e], dtype=np.uint64) for b, e in ranges]
+            return pa.array(np.concatenate(pieces) if pieces else np.zeros(0, np.uint64))
+        text = str(self._info) if name == "_part" else self._info.partition_id
+        return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array([text.encode()], pa.binary()))
+
+
+def evaluate(node: BoundNode, arrays: Mapping[str, pa.Array], types: Mapping[str, t.DataType], rows: int) -> pa.Array:
+    """Values of `node` over rows whose columns are `arrays`, in the storage form of its type."""
+    context = Context.of_block(block_of(arrays, rows), types)
+    return to_arrow(context.eval(node), node.type, rows)
+
+
+def block_of(arrays: Mapping[str, pa.Array], rows: int) -> pa.Table:
+    """The arrays as a block; without any, a block of one column that nobody asks for, to keep the row count."""
+    return pa.table(dict(arrays)) if arrays else pa.table({"": pa.nulls(rows)})
+
+
+def open_part(
+    store: Store, directory: str, manifest: PartManifest, schema: TableSchema, caches: PartCache | None
+) -> PartReader:
+    """A reader of one part, by the columns that the table has now."""
+    return PartReader(store, directory, manifest, {column.name: column for column in schema.stored}, caches)
+
+
+def joined(arrays: Sequence[pa.Array]) -> pa.Array:
+    """The arrays as one; dictionaries are unified."""
+    if len(arrays) == 1:
+        return arrays[0]
+    chunked = pa.chunked_array(arrays)
+    if pa.types.is_dictionary(chunked.type):
+        chunked = chunked.unify_dictionaries()
+    out = chunked.combine_chunks()
+    return out.chunk(0) if isinstance(out, pa.ChunkedArray) else out

@@ -1,0 +1,26 @@
+"""Merges as Spark tasks: one task, one merge; only the order to merge and the manifest travel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mergelake.core.clock import SystemClock
+from mergelake.core.ids import RandomIds
+from mergelake.core.manifest import PartManifest
+from mergelake.merge.execute import execute_merge
+from mergelake.merge.plan import MergeTask
+from mergelake.spark.tasks import run_tasks
+from mergelake.store import StoreSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def run_merges(spark: SparkSession, store: StoreSpec, tasks: Sequence[MergeTask]) -> list[PartManifest]:
+    """Execute merges in Spark, one task each; the caller commits the manifests."""
+
+    def execute(task: MergeTask) -> PartManifest:
+        return execute_merge(store.open(), task, RandomIds(), SystemClock())
+
+    return run_tasks(spark, execute, tasks)

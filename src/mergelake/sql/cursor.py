@@ -1,0 +1,159 @@
+"""A place in a statement: look ahead, accept, expect; errors show the place and say what would have fitted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+
+from mergelake.core.errors import MergelakeError
+from mergelake.core.text import unescape
+from mergelake.query.tokens import Token, next_token, syntax_error
+from mergelake.sql.statements import Like, Name
+
+_OPEN, _CLOSE = ("(", "[", "{"), (")", "]", "}")
+
+
+class Cursor:
+    """Tokens of `text` from `start` to `end`, read on demand: what follows VALUES is never cut into tokens."""
+
+    def __init__(self, text: str, start: int = 0, end: int | None = None) -> None:
+        self.text = text
+        self.end = len(text) if end is None else end
+        self._tokens: list[Token] = []
+        self._read_to = start
+        self._at = 0
+
+    def peek(self, ahead: int = 0) -> Token:
+        """The token `ahead` places on; of kind `end` after the last."""
+        while len(self._tokens) <= self._at + ahead:
+            token = next_token(self.text, self._read_to)
+            if token.kind == "end" or token.start >= self.end:
+                token = Token("end", "", self.end, self.end, "")
+            else:
+                self._read_to = token.end
+            self._tokens.append(token)
+        return self._tokens[self._at + ahead]
+
+    def next(self) -> Token:
+        """The token here, and go on."""
+        token = self.peek()
+        self._at += token.kind != "end"
+        return token
+
+    @property
+    def previous_end(self) -> int:
+        """Offset after the last token that was read."""
+        return self._tokens[self._at - 1].end if self._at else 0
+
+    def at(self, *words: str) -> bool:
+        """Whether these words (or signs) come next."""
+        return all(self.peek(i).upper == word for i, word in enumerate(words))
+
+    def accept(self, *words: str) -> bool:
+        """Go past these words if they come next."""
+        if not self.at(*words):
+            return False
+        for _ in words:
+            self.next()
+        return True
+
+    def expect(self, *words: str) -> None:
+        """Go past these words, or SYNTAX_ERROR."""
+        for word in words:
+            if not self.accept(word):
+                raise self.error(word)
+
+    def error(self, *expected: str) -> MergelakeError:
+        """SYNTAX_ERROR at the token here."""
+        token = self.peek()
+        found = "the end of the statement" if token.kind == "end" else f"'{token.text[:40]}'"
+        wanted = " or ".join(expected) if len(expected) < 3 else "one of " + ", ".join(expected)
+        return syntax_error(self.text[: self.end], token.start, f"expected {wanted}, found {found}")
+
+    def finish(self) -> None:
+        """Nothing may follow."""
+        if self.peek().kind != "end":
+            raise self.error("the end of the statement")
+
+    def identifier(self, what: str = "a name") -> str:
+        """One identifier, quoted or not."""
+        if not self.peek().is_name:
+            raise self.error(what)
+        return self.next().name
+
+    def table_name(self) -> Name:
+        """`table` or `database.table`."""
+        first = self.identifier("the name of a table")
+        if self.accept("."):
+            return Name(first, self.identifier("the name of a table"))
+        return Name("", first)
+
+    def string(self, what: str = "a string in single quotes") -> str:
+        """A string literal's text."""
+        if self.peek().kind != "string":
+            raise self.error(what)
+        return unescape(self.next().text)
+
+    def if_exists(self) -> bool:
+        """IF EXISTS, where it stands."""
+        return self.accept("IF", "EXISTS")
+
+    def if_not_exists(self) -> bool:
+        """IF NOT EXISTS, where it stands."""
+        return self.accept("IF", "NOT", "EXISTS")
+
+    def like(self) -> Like | None:
+        """[NOT] LIKE | ILIKE 'pattern', where it stands."""
+        negated = self.accept("NOT")
+        if self.at("LIKE") or self.at("ILIKE"):
+            return Like(pattern=(word := self.next(), self.string())[1], ignore_case=word.upper == "ILIKE", negated=negated)
+        if negated:
+            raise self.error("LIKE", "ILIKE")
+        return None
+
+    def expression(self, stops: Collection[str], what: str = "an expression") -> str:
+        """The text up to a comma, a closing bracket or one of the words `stops`, all outside of brackets."""
+        return self._text_until(lambda token: token.text == "," or (token.kind == "word" and token.upper in stops), what)
+
+    def expression_list(self, stops: Collection[str]) -> list[str]:
+        """Expressions with commas between them."""
+        out = [self.expression(stops)]
+        while self.accept(","):
+            out.append(self.expression(stops))
+        return out
+
+    def bracketed(self) -> list[str]:
+        """`(a, b, …)` as the texts between the commas; none for `()`."""
+        self.expect("(")
+        if self.accept(")"):
+            return []
+        out = self.expression_list(())
+        self.expect(")")
+        return out
+
+    def _text_until(self, stops: Callable[[Token], bool], what: str) -> str:
+        first = self.peek()
+        depth = cases = 0
+        while (token := self.peek()).kind != "end":
+            if depth == 0 and not cases and token is not first and stops(token):
+                break
+            if depth == 0 and (token.text in _CLOSE or token.text == ";") and token.kind == "sign":
+                break
+            if token.kind == "sign":
+                depth += (token.text in _OPEN) - (token.text in _CLOSE)
+            cases += (token.upper == "CASE") - (token.upper == "END" and cases > 0)
+            self.next()
+        if self.peek() is first or stops(first) and first.text == ",":
+            raise self.error(what)
+        return clean(self.text[first.start : self.previous_end])
+
+
+def clean(text: str) -> str:
+    """An expression on one line: breaks and comments between tokens become single spaces."""
+    if not re.search(r"[\n\r\t]|--|/\*|  ", text):
+        return text
+    out, at, before = [], 0, 0
+    while (token := next_token(text, at)).kind != "end":
+        out.append((" " if out and token.start > before else "") + token.text)
+        at = before = token.end
+    return "".join(out)

@@ -1,0 +1,258 @@
+"""`Database`: a warehouse with SQL. `mergelake.connect(url)` gives one."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from mergelake.core.errors import error
+from mergelake.core.text import back_quote, quote_string
+from mergelake.lake.table import Table
+from mergelake.lake.warehouse import DEFAULT_DATABASE, Warehouse
+from mergelake.parts.cache import PartCache
+from mergelake.query.result import QueryResult
+from mergelake.query.select import Context, run_select
+from mergelake.query.source import Resolve, Source
+from mergelake.query.table_source import TableSource
+from mergelake.query.tokens import split_statements
+from mergelake.sql.lower import OWN_SETTINGS, execute
+from mergelake.sql.parser import parse_statement
+from mergelake.sql.result import Result
+from mergelake.sql.statements import Name
+from mergelake.sql.system_tables import system_table, system_table_names
+from mergelake.store import StoreSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_FOREIGN = ("system", "information_schema", "INFORMATION_SCHEMA")
+"""Databases that ClickHouse itself has; ours come first in `system`."""
+_PARAMETER = re.compile(r"\{\s*([A-Za-z_]\w*)\s*:\s*([^{}]+?)\s*\}")
+
+
+class Database:
+    """Tables of one warehouse, by SQL or as objects. Threads may share one; USE and SET hold for all of them."""
+
+    def __init__(
+        self,
+        warehouse: Warehouse,
+        *,
+        spark: SparkSession | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self.warehouse = warehouse
+        self.current_database = DEFAULT_DATABASE
+        self.settings: dict[str, str] = dict(settings or {})
+        """What SET said, as SQL literals."""
+        self._spark = spark
+        self._caches = PartCache()
+        self._tables: dict[str, Table] = {}
+        self._lock = threading.Lock()
+        self.on_progress: Callable[[int, int], None] | None = None
+        """Called with (rows read, rows to read) while a SELECT runs."""
+        self.cancelled = threading.Event()
+        """Set it to end the SELECT under way with QUERY_WAS_CANCELLED."""
+
+    def __repr__(self) -> str:
+        return f"<Database {self.warehouse.url}>"
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of caches. Nothing is open that others would wait for."""
+        self._tables.clear()
+        self._caches = PartCache()
+
+    def sql(
+        self, text: str, settings: Mapping[str, object] | None = None, params: Mapping[str, object] | None = None
+    ) -> Result:
+        """Run one or several statements (with `;` between them); the result of the last.
+
+        `settings` hold for this call alone. `params` fill `{name:Type}` in, as ClickHouse's query parameters do:
+        always a value, never a piece of SQL.
+        """
+        from mergelake.query.engine import setting_literal
+
+        if params is not None:
+            text = fill_parameters(text, params)
+        before = dict(self.settings)
+        if settings:
+            self.settings.update({name: setting_literal(value) for name, value in settings.items()})
+        try:
+            result = Result()
+            places = split_statements(text)
+            if not places:
+                raise error("SYNTAX_ERROR", "There is no statement", "SELECT 1")
+            for start, end in places:
+                result = execute(self, parse_statement(text, start, end), text)
+            return result
+        finally:
+            if settings:
+                self.settings = before
+
+    def table(self, name: str) -> Table:
+        """The table `name` or `database.name`, at its newest version."""
+        database, dot, table = name.partition(".")
+        return self.open(Name(database, table) if dot else Name("", name))
+
+    def tables(self, database: str | None = None) -> list[str]:
+        """Names of the tables of `database` (default: the current one)."""
+        return self.table_names(database or self.current_database)
+
+    def databases(self) -> list[str]:
+        """Names of all databases."""
+        return self.warehouse.databases()
+
+    def use(self, database: str) -> None:
+        """Make `database` the one that unqualified names mean; UNKNOWN_DATABASE if there is none."""
+        known = self.warehouse.databases()
+        if database not in known and database not in _FOREIGN:
+            raise error("UNKNOWN_DATABASE", f"Database {database} does not exist", f"There are {', '.join(known)}")
+        self.current_database = database
+
+    def full_name(self, name: Name) -> str:
+        """`database.table`."""
+        return f"{name.database or self.current_database}.{name.table}"
+
+    def open(self, name: Name) -> Table:
+        """The table, at its newest version. An open table is kept: looking again costs two small requests."""
+        full = self.full_name(name)
+        database, table = name.database or self.current_database, name.table
+        return self._kept(self.warehouse.catalog.find((database, table)), full)
+
+    def _kept(self, table_id: str, full: str) -> Table:
+        with self._lock:
+            found = self._tables.get(table_id)
+        if found is None:
+            found = self.warehouse.table(full)
+            with self._lock:
+                self._tables[table_id] = found
+        else:
+            found.refresh()
+        found.name = full
+        return found
+
+    def table_names(self, database: str) -> list[str]:
+        """Names of the tables of a database; UNKNOWN_DATABASE if there is none."""
+        if database == "system":
+            return system_table_names()
+        if database not in self.warehouse.databases():
+            raise error("UNKNOWN_DATABASE", f"Database {database} does not exist")
+        return self.warehouse.tables(database)
+
+    def select(self, query: str) -> QueryResult:
+        """Run a SELECT."""
+        self.cancelled.clear()
+        return run_select(query, self.resolver(), self.context())
+
+    def resolver(self) -> Resolve:
+        """How a SELECT finds tables: every one of them as it is at this moment."""
+        catalog = self.warehouse.catalog
+        fresh: list[bool] = []
+        now_ms = self.warehouse.clock.now_ms()
+
+        def resolve(database: str, name: str) -> Source | None:
+            where = database or self.current_database
+            if where in _FOREIGN:
+                return system_table(self, name) if where == "system" else None
+            if not fresh:
+                catalog.refresh()
+                fresh.append(True)
+            table_id = catalog.state.databases.get(where, {}).get(name)
+            table = self.open(Name(where, name)) if table_id is None else self._kept(table_id, f"{where}.{name}")
+            return self._source(table, now_ms)
+
+        return resolve
+
+    def _source(self, table: Table, now_ms: int) -> Source:
+        handle = table.handle
+        threads = self.settings.get("max_threads", "").strip("'")
+        spec = getattr(handle.store, "spec", None)
+        return TableSource(
+            table.name,
+            handle.store,
+            handle.directory,
+            table.snapshot(),
+            now_ms=now_ms,
+            caches=self._caches,
+            threads=int(threads) if threads.isdigit() and int(threads) else None,
+            spec=spec if isinstance(spec, StoreSpec) else None,
+        )
+
+    def engine_settings(self) -> dict[str, str]:
+        """Settings that ClickHouse gets."""
+        return {name: value for name, value in self.settings.items() if name not in OWN_SETTINGS}
+
+    def context(self) -> Context:
+        """How SELECTs run."""
+        executor = self.settings.get("executor", "'auto'").strip("'")
+        return Context(
+            settings=self.engine_settings(),
+            executor=executor,
+            run_tasks=self._run_tasks() if executor != "local" else None,
+            clock=self.warehouse.clock,
+            now_ms=self.warehouse.clock.now_ms(),
+            on_progress=self.on_progress,
+            cancelled=self.cancelled,
+        )
+
+    def _run_tasks(self) -> Any:
+        session = self._spark
+        if session is None and self.settings.get("executor", "").strip("'") == "spark":
+            from mergelake.spark.session import session as start
+
+            session = self._spark = start()
+        if session is None:
+            return None
+        from mergelake.spark.tasks import run_tasks
+
+        return lambda fn, items: run_tasks(session, fn, items)
+
+
+def connect(
+    url: str,
+    storage_options: Mapping[str, str] | None = None,
+    *,
+    spark: SparkSession | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> Database:
+    """Open the warehouse at `url`: a directory, `s3://bucket/prefix`, `gs://`, `az://` or `memory://`.
+
+    `storage_options` are credentials and endpoints (`access_key_id`, `secret_access_key`, `endpoint`, `region`, …). With a
+    Spark session, large SELECTs run on it. `settings` are ClickHouse settings for every statement.
+    """
+    return Database(Warehouse(url, storage_options), spark=spark, settings=settings)
+
+
+def fill_parameters(text: str, params: Mapping[str, object]) -> str:
+    """`{name:Type}` replaced by the value as a literal of that type; `{name:Identifier}` by a quoted name."""
+
+    def fill(name: str, kind: str) -> str:
+        if name not in params:
+            raise error("BAD_ARGUMENTS", f"There is no value for the parameter {name}", f"params={{'{name}': …}}")
+        value = params[name]
+        if kind == "Identifier":
+            return back_quote(str(value))
+        if value is None:
+            return f"CAST(NULL, {quote_string(kind)})"
+        text = str(int(value)) if isinstance(value, bool) else str(value)
+        return f"CAST({quote_string(text)}, {quote_string(kind)})"
+
+    from mergelake.query.tokens import tokenize
+
+    out, at = [], 0
+    skip = 0
+    for token in tokenize(text):
+        if token.start < skip or token.text != "{" or token.kind != "sign":
+            continue
+        match = _PARAMETER.match(text, token.start)
+        if match is not None:
+            out += [text[at : token.start], fill(match.group(1), match.group(2))]
+            at = skip = match.end()
+    return "".join([*out, text[at:]])

@@ -1,0 +1,271 @@
+"""CREATE TABLE: columns, engine and clauses into a `TableSchema`.
+
+    CREATE TABLE [IF NOT EXISTS] t (column …, INDEX …, PRIMARY KEY …) ENGINE = E(args)
+        PARTITION BY … ORDER BY … PRIMARY KEY … SAMPLE BY … TTL … SETTINGS … COMMENT '…' [AS SELECT …]
+
+Source: ClickHouse, `src/Parsers/ParserCreateQuery.cpp`, `ParserStorage.cpp`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from mergelake.core.errors import MergelakeError, error
+from mergelake.core.schema import Column, SkipIndex, TableSchema
+from mergelake.core.settings import TableSettings
+from mergelake.core.text import unescape
+from mergelake.core.types import DataType, Nullable, parse_type
+from mergelake.expr.compiled import compile_expression
+from mergelake.query.tokens import syntax_error
+from mergelake.sql.cursor import Cursor, clean
+from mergelake.sql.statements import CreateTable, Name
+
+_COLUMN_WORDS = frozenset(
+    "NULL NOT DEFAULT MATERIALIZED ALIAS EPHEMERAL COMMENT CODEC STATISTICS TTL PRIMARY SETTINGS COLLATE AUTO_INCREMENT".split()
+)
+_AFTER_DEFAULT = frozenset("COMMENT CODEC STATISTICS TTL PRIMARY SETTINGS".split())
+_TABLE_WORDS = frozenset("ENGINE PARTITION ORDER PRIMARY SAMPLE TTL SETTINGS COMMENT AS EMPTY".split())
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    columns: tuple[Column, ...]
+    indices: tuple[SkipIndex, ...]
+    primary_key: tuple[str, ...] | None
+
+
+def create_table(cursor: Cursor) -> CreateTable:
+    """What follows CREATE TABLE."""
+    if_not_exists = cursor.if_not_exists()
+    name = cursor.table_name()
+    if cursor.at("UUID") and cursor.peek(1).kind == "string":
+        cursor.next()
+        cursor.next()  # the table gets an id of ours
+    if cursor.at("ON", "CLUSTER"):
+        raise error("NOT_IMPLEMENTED", "ON CLUSTER has no meaning here", "Leave it out: every process sees the table at once")
+    body: _Body | None = None
+    like: Name | None = None
+    query = ""
+    if cursor.accept("("):
+        body = _body(cursor)
+    elif cursor.at("CLONE"):
+        raise error("NOT_IMPLEMENTED", "CREATE TABLE … CLONE AS is not supported yet")
+    elif cursor.at("AS") and cursor.peek(1).is_name and cursor.peek(1).upper not in ("SELECT", "WITH"):
+        cursor.next()
+        like = cursor.table_name()
+    clauses = _clauses(cursor)
+    if cursor.accept("EMPTY"):
+        raise error("NOT_IMPLEMENTED", "CREATE TABLE … EMPTY AS SELECT is not supported yet", "Name the columns instead")
+    if cursor.accept("AS"):
+        if not (cursor.at("SELECT") or cursor.at("WITH") or cursor.at("(")):
+            raise cursor.error("SELECT", "WITH")
+        query = cursor.text[cursor.peek().start : cursor.end].strip()
+    else:
+        cursor.finish()
+    if body is None and like is None and not query:
+        raise cursor.error("'(' and the columns", "AS")
+    schema = None
+    if body is not None:
+        keys = {"primary_key": body.primary_key} if body.primary_key is not None else {}
+        schema = _build(clauses or TableSchema(()), columns=body.columns, indices=body.indices, **keys)
+    return CreateTable(name, schema, if_not_exists, like, query, clauses)
+
+
+def _build(clauses: TableSchema, **changes: object) -> TableSchema:
+    # next_column_id is worked out from the columns, so it must not be carried over from the empty clauses.
+    return replace(clauses, next_column_id=0, **changes)  # type: ignore[arg-type]
+
+
+def with_columns(clauses: TableSchema, columns: tuple[Column, ...]) -> TableSchema:
+    """The table that `clauses` describe, with these columns."""
+    return _build(clauses, columns=columns)
+
+
+def _body(cursor: Cursor) -> _Body:
+    columns: list[Column] = []
+    indices: list[SkipIndex] = []
+    primary: tuple[str, ...] | None = None
+    while True:
+        if cursor.at("INDEX") and cursor.peek(1).is_name and cursor.peek(2).upper != "CODEC":
+            cursor.next()
+            indices.append(_index(cursor))
+        elif cursor.at("PRIMARY", "KEY"):
+            cursor.expect("PRIMARY", "KEY")
+            primary = _key_list(cursor, frozenset())[0]
+        elif (cursor.at("PROJECTION") or cursor.at("CONSTRAINT")) and cursor.peek(2).upper in ("(", "CHECK", "ASSUME", "INDEX"):
+            raise error("NOT_IMPLEMENTED", f"{cursor.peek().upper.title()}s of a table are not supported yet", "Leave it out")
+        else:
+            column, is_primary = _column(cursor, len(columns), {c.name: c.type for c in columns})
+            columns.append(column)
+            if is_primary:
+                primary = (*(primary or ()), column.name)
+        if not cursor.accept(","):
+            break
+        if cursor.at(")"):
+            break
+    cursor.expect(")")
+    return _Body(tuple(columns), tuple(indices), primary)
+
+
+def _column(cursor: Cursor, number: int, before: dict[str, DataType]) -> tuple[Column, bool]:
+    name = cursor.identifier("the name of a column")
+    while cursor.accept("."):
+        name += "." + cursor.identifier("the rest of a nested column's name")
+    start = cursor.peek().start
+    data_type: DataType | None = None
+    if cursor.peek().kind == "word" and cursor.peek().upper not in _COLUMN_WORDS:
+        data_type = _type(cursor)
+    kind = default = codec = comment = ttl = ""
+    is_primary = False
+    while True:
+        if cursor.accept("NOT", "NULL"):
+            pass
+        elif cursor.accept("NULL"):
+            data_type = data_type if data_type is None or isinstance(data_type, Nullable) else parse_type(f"Nullable({data_type})")
+        elif cursor.peek().upper in ("DEFAULT", "MATERIALIZED", "ALIAS"):
+            kind = cursor.next().upper
+            default = cursor.expression(_AFTER_DEFAULT, "an expression")
+        elif cursor.accept("EPHEMERAL"):
+            kind = "EPHEMERAL"
+            if cursor.peek().text not in (",", ")") and cursor.peek().upper not in _AFTER_DEFAULT:
+                default = cursor.expression(_AFTER_DEFAULT)
+        elif cursor.accept("COMMENT"):
+            comment = cursor.string()
+        elif cursor.accept("CODEC"):
+            codec = ", ".join(cursor.bracketed())
+        elif cursor.accept("TTL"):
+            ttl = cursor.expression(_AFTER_DEFAULT)
+        elif cursor.accept("PRIMARY", "KEY"):
+            is_primary = True
+        elif cursor.at("STATISTICS") or cursor.at("SETTINGS") or cursor.at("COLLATE") or cursor.at("AUTO_INCREMENT"):
+            raise error("NOT_IMPLEMENTED", f"{cursor.peek().upper} of column {name} is not supported yet", "Leave it out")
+        elif cursor.at(",") or cursor.at(")"):
+            break
+        else:
+            raise cursor.error("','", "')'", "DEFAULT", "MATERIALIZED", "ALIAS", "CODEC", "COMMENT", "TTL")
+    if data_type is None:
+        if not default:
+            raise syntax_error(cursor.text, start, f"expected the type of column {name}")
+        data_type = compile_expression(default, before).type
+    return Column(number, name, data_type, kind, default, codec, comment, ttl), is_primary
+
+
+def _type(cursor: Cursor) -> DataType:
+    """A type by its tokens: a word, and what stands in brackets after it."""
+    first = cursor.next()
+    end = first.end
+    while cursor.peek().kind == "word" and cursor.peek().upper not in _COLUMN_WORDS:
+        end = cursor.next().end  # DOUBLE PRECISION and the like: the type parser says what it thinks of it
+    if cursor.at("("):
+        depth = 0
+        while True:
+            token = cursor.next()
+            if token.kind == "end":
+                raise cursor.error("')'")
+            depth += (token.text == "(") - (token.text == ")")
+            if depth == 0:
+                end = token.end
+                break
+    try:
+        return parse_type(clean(cursor.text[first.start : end]))
+    except MergelakeError as failure:
+        if failure.name == "SYNTAX_ERROR":
+            raise syntax_error(cursor.text, first.start, failure.message) from None
+        raise
+
+
+def _index(cursor: Cursor) -> SkipIndex:
+    name = cursor.identifier("the name of an index")
+    expression = cursor.expression(("TYPE",))
+    cursor.expect("TYPE")
+    kind = cursor.identifier("the type of the index")
+    if cursor.at("("):
+        kind += f"({', '.join(cursor.bracketed())})"
+    granularity = 1
+    if cursor.accept("GRANULARITY"):
+        if cursor.peek().kind != "number":
+            raise cursor.error("a number")
+        granularity = int(cursor.next().text)
+    return SkipIndex(name, expression, kind, granularity)
+
+
+def _clauses(cursor: Cursor) -> TableSchema | None:
+    """Engine and clauses in any order, as a schema without columns; None if there are none."""
+    found: dict[str, object] = {}
+    while True:
+        if cursor.accept("ENGINE"):
+            cursor.accept("=")
+            found["engine"] = cursor.identifier("the name of an engine")
+            found["engine_args"] = tuple(cursor.bracketed()) if cursor.at("(") else ()
+        elif cursor.accept("PARTITION", "BY"):
+            found["partition_by"] = _key_list(cursor, _TABLE_WORDS)[0]
+        elif cursor.accept("ORDER", "BY"):
+            texts, descending = _key_list(cursor, _TABLE_WORDS, directions=True)
+            found["order_by"] = texts
+            found["order_desc"] = descending if any(descending) else ()
+        elif cursor.accept("PRIMARY", "KEY"):
+            found["primary_key"] = _key_list(cursor, _TABLE_WORDS)[0]
+        elif cursor.accept("SAMPLE", "BY"):
+            found["sample_by"] = cursor.expression(_TABLE_WORDS)
+        elif cursor.accept("TTL"):
+            found["ttl"] = tuple(cursor.expression_list(_TABLE_WORDS))
+        elif cursor.accept("SETTINGS"):
+            found["settings"] = TableSettings(settings_list(cursor)).as_text()
+        elif cursor.accept("COMMENT"):
+            found["comment"] = cursor.string()
+        else:
+            break
+    return TableSchema((), **found) if found else None  # type: ignore[arg-type]
+
+
+def _key_list(
+    cursor: Cursor, stops: frozenset[str], *, directions: bool = False
+) -> tuple[tuple[str, ...], tuple[bool, ...]]:
+    """A key: one expression, `(a, b)`, `tuple(a, b)`, `tuple()` or `()`; with DESC where `directions` allows it."""
+    start = cursor.peek()
+    whole = cursor.expression(stops)
+    inner = Cursor(whole)
+    if inner.accept("TUPLE") or inner.at("("):
+        parts = inner.bracketed() if inner.at("(") else []
+        if inner.peek().kind == "end":
+            return _directed(parts, directions, cursor, start.start)
+    return _directed([whole], directions, cursor, start.start)
+
+
+def _directed(
+    parts: list[str], directions: bool, cursor: Cursor, at: int
+) -> tuple[tuple[str, ...], tuple[bool, ...]]:
+    texts, descending = [], []
+    for part in parts:
+        last = part.rsplit(None, 1)
+        word = last[1].upper() if len(last) == 2 else ""
+        if word in ("ASC", "DESC"):
+            if not directions:
+                raise syntax_error(cursor.text, at, f"{word} belongs to ORDER BY only")
+            part = last[0]
+        texts.append(part)
+        descending.append(word == "DESC")
+    return tuple(texts), tuple(descending)
+
+
+def settings_list(cursor: Cursor) -> dict[str, str]:
+    """`name = value, …` with the values as plain text."""
+    return {name: unescape(text) if text[0] == "'" else text for name, text in setting_literals(cursor).items()}
+
+
+def setting_literals(cursor: Cursor) -> dict[str, str]:
+    """`name = value, …` with the values as SQL literals."""
+    out: dict[str, str] = {}
+    while True:
+        name = cursor.identifier("the name of a setting")
+        cursor.expect("=")
+        sign = "-" if cursor.accept("-") else ""
+        token = cursor.peek()
+        if token.kind not in ("number", "string", "word"):
+            raise cursor.error("a value")
+        cursor.next()
+        out[name] = sign + {"TRUE": "1", "FALSE": "0"}.get(token.upper, token.text)
+        following = cursor.peek(1)
+        if not (cursor.at(",") and following.is_name and cursor.peek(2).text == "="):
+            return out
+        cursor.next()

@@ -1,0 +1,86 @@
+"""INSERT: inline data or a SELECT, into one `append`, so into one commit. Nothing is written unless all of it fits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from mergelake.core import types as t
+from mergelake.core.errors import error
+from mergelake.core.schema import Column, TableSchema, unknown_column
+from mergelake.core.text import back_quote, quote_string
+from mergelake.query.select import described, empty_tables, prepare
+from mergelake.sql.formats import read_format
+from mergelake.sql.statements import Insert
+from mergelake.sql.values import names_and_types, read_values
+
+if TYPE_CHECKING:
+    from mergelake.sql.database import Database
+
+_CHECKED = (t.Int, t.Float, t.Date, t.Date32, t.DateTime, t.DateTime64, t.Decimal, t.Bool)
+
+
+def run_insert(db: Database, insert: Insert, script: str) -> int:
+    """Append what the statement gives; the number of rows."""
+    table = db.open(insert.name)
+    targets = target_columns(insert, table.schema, table.name)
+    if insert.query:
+        data = _selected(db, insert.query, targets)
+    elif insert.format.lower() == "values":
+        data = read_values(insert.data, targets, script=script, at=insert.data_at)
+    else:
+        data = read_format(insert.format, insert.data, targets, table.schema)
+    if data.num_rows:
+        token = _plain(insert.settings.get("insert_deduplication_token", ""))
+        table.append(data, dedup_token=token or None)
+    return int(data.num_rows)
+
+
+def _plain(literal: str) -> str:
+    return literal[1:-1] if literal[:1] == "'" else literal
+
+
+def target_columns(insert: Insert, schema: TableSchema, table: str) -> dict[str, t.DataType]:
+    """The columns that the statement fills, in its order. NO_SUCH_COLUMN_IN_TABLE, DUPLICATE_COLUMN, ILLEGAL_COLUMN."""
+    for name in (*insert.columns, *insert.excluded):
+        if name not in schema.names:
+            raise unknown_column(name, list(schema.names), table)
+    if insert.columns:
+        chosen = [schema.column(name) for name in insert.columns]
+        for column in chosen:
+            if column.default_kind in ("MATERIALIZED", "ALIAS"):
+                raise error(
+                    "ILLEGAL_COLUMN",
+                    f"Cannot insert column {column.name}, because it is {column.default_kind} column",
+                    "Leave it out: its value is computed",
+                )
+    else:
+        chosen = [c for c in schema.columns if _by_default(c) and c.name not in insert.excluded]
+    return names_and_types([(column.name, column.type) for column in chosen])
+
+
+def _by_default(column: Column) -> bool:
+    return column.default_kind in ("", "DEFAULT")
+
+
+def _selected(db: Database, query: str, targets: Mapping[str, t.DataType]) -> pa.Table:
+    """The SELECT's rows, its columns by position, cast as ClickHouse would but never silently out of range."""
+    prepared = prepare(query, db.resolver())
+    names, kinds = described(prepared.shape(), empty_tables(prepared), db.engine_settings())
+    if len(names) != len(targets):
+        raise error(
+            "NUMBER_OF_COLUMNS_DOESNT_MATCH",
+            f"The SELECT gives {len(names)} columns, the insert has {len(targets)}",
+            f"It fills {', '.join(targets)}",
+        )
+    if list(kinds) != [str(data_type) for data_type in targets.values()]:
+        casts = []
+        for place, (name, data_type, kind) in enumerate(zip(targets, targets.values(), kinds, strict=True), 1):
+            element = f"tupleElement(ml_row, {place})"
+            function = "accurateCast" if isinstance(t.inner_type(data_type), _CHECKED) else "CAST"
+            casted = element if kind == str(data_type) else f"{function}({element}, {quote_string(str(data_type))})"
+            casts.append(f"{casted} AS {back_quote(name)}")
+        query = f"SELECT {', '.join(casts)} FROM (SELECT tuple(*) AS ml_row FROM ({query}\n))"
+    return db.select(query).table.rename_columns(list(targets))

@@ -1,0 +1,269 @@
+"""ClickHouse's statements: recursive descent over tokens, to the values of `statements`.
+
+`parse_script` cuts a text at its `;` and parses each statement. What ClickHouse knows and we do not (yet) is
+refused by its name with NOT_IMPLEMENTED; what nobody knows is a SYNTAX_ERROR that shows the place.
+
+SELECTs are not parsed here: ClickHouse reads them itself (`query`).
+
+Source: ClickHouse, `src/Parsers/ParserQuery.cpp` and the parsers that it names.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator
+
+from mergelake.core.errors import error
+from mergelake.query.tokens import split_statements
+from mergelake.sql import ddl
+from mergelake.sql import statements as s
+from mergelake.sql.cursor import Cursor
+from mergelake.sql.insert_head import insert
+from mergelake.sql.literals import literal
+
+_REFUSED = {
+    "SYSTEM": "a table here has no server to command; merges run in `mergelake node` or by OPTIMIZE",
+    "GRANT": "the bucket's own permissions decide who may do what",
+    "REVOKE": "the bucket's own permissions decide who may do what",
+    "ATTACH": "a part or table is adopted with `mergelake import`",
+    "DETACH": "DROP removes, RENAME hides",
+    "KILL": "a mutation is cancelled through the Python interface",
+    "UPDATE": "ALTER TABLE … UPDATE is not there yet either",
+    "DELETE": "rows go with ALTER TABLE … DROP PARTITION or TRUNCATE TABLE so far",
+    "CHECK": "use `mergelake fsck`",
+    "BACKUP": "a warehouse is a directory: copy it",
+    "RESTORE": "a warehouse is a directory: copy it",
+    "UNDROP": "dropped tables are not kept yet",
+    "WATCH": "",
+    "BEGIN": "every statement is one commit",
+    "COMMIT": "every statement is one commit",
+    "ROLLBACK": "every statement is one commit",
+}
+_EXPLAIN_KINDS = ("AST", "SYNTAX", "QUERY", "PLAN", "PIPELINE", "ESTIMATE", "TABLE", "CURRENT")
+
+
+def parse_script(text: str) -> Iterator[s.Statement]:
+    """Each statement of `text`, one at a time: an error in the third shows when it is reached."""
+    for start, end in split_statements(text):
+        yield parse_statement(text, start, end)
+
+
+def parse_one(text: str) -> s.Statement:
+    """The only statement of `text`; SYNTAX_ERROR if there are none or several."""
+    places = split_statements(text)
+    if len(places) != 1:
+        raise error("SYNTAX_ERROR", f"Expected one statement, found {len(places)}")
+    return parse_statement(text, *places[0])
+
+
+def parse_statement(text: str, start: int = 0, end: int | None = None) -> s.Statement:
+    """The statement between two offsets of `text`."""
+    cursor = Cursor(text, start, end)
+    word = cursor.peek().upper
+    if word in ("SELECT", "WITH", "FROM", "("):
+        return s.Select(text[cursor.peek().start : cursor.end].strip())
+    if word in _REFUSED:
+        hint = _REFUSED[word]
+        raise error("NOT_IMPLEMENTED", f"{word} is not supported", hint[:1].upper() + hint[1:])
+    parse = _STATEMENTS.get(word)
+    if parse is None:
+        near = difflib.get_close_matches(word, [*_STATEMENTS, "SELECT"], n=1)
+        raise cursor.error(f"{near[0]}?" if near else "a statement (SELECT, CREATE, INSERT, SHOW, …)")
+    cursor.next()
+    return parse(cursor)
+
+
+def _done(cursor: Cursor, statement: s.Statement) -> s.Statement:
+    cursor.finish()
+    return statement
+
+
+def _create(cursor: Cursor) -> s.Statement:
+    if cursor.accept("DATABASE"):
+        if_not_exists = cursor.if_not_exists()
+        name = cursor.identifier("the name of a database")
+        if cursor.accept("ENGINE"):
+            cursor.accept("=")
+            engine = cursor.identifier("the name of an engine")
+            if engine not in ("Atomic", "Ordinary"):
+                raise error("NOT_IMPLEMENTED", f"Database engine {engine} is not supported", "Leave ENGINE out")
+        if cursor.accept("COMMENT"):
+            cursor.string()
+        return _done(cursor, s.CreateDatabase(name, if_not_exists))
+    replaces = cursor.accept("OR", "REPLACE")
+    if not replaces and cursor.accept("TABLE"):
+        return ddl.create_table(cursor)
+    for what in ("TEMPORARY", "VIEW", "MATERIALIZED", "LIVE", "DICTIONARY", "FUNCTION", "USER", "ROLE", "NAMED", "TABLE"):
+        if cursor.at(what):
+            name = "CREATE OR REPLACE" if replaces else f"CREATE {what}"
+            raise error("NOT_IMPLEMENTED", f"{name} is not supported yet", "There are databases and MergeTree tables so far")
+    raise cursor.error("TABLE", "DATABASE")
+
+
+def _drop(cursor: Cursor) -> s.Statement:
+    if cursor.accept("DATABASE"):
+        if_exists = cursor.if_exists()
+        name = cursor.identifier("the name of a database")
+        cursor.accept("SYNC")
+        return _done(cursor, s.DropDatabase(name, if_exists))
+    if not cursor.accept("TABLE"):
+        for what in ("VIEW", "DICTIONARY", "TEMPORARY", "FUNCTION", "USER", "ROLE"):
+            if cursor.at(what):
+                raise error("NOT_IMPLEMENTED", f"DROP {what} is not supported yet")
+        raise cursor.error("TABLE", "DATABASE")
+    if_exists = cursor.if_exists()
+    names = [cursor.table_name()]
+    while cursor.accept(","):
+        names.append(cursor.table_name())
+    cursor.accept("SYNC")
+    cursor.accept("NO", "DELAY")
+    return _done(cursor, s.DropTable(tuple(names), if_exists))
+
+
+def _truncate(cursor: Cursor) -> s.Statement:
+    if cursor.at("DATABASE") or cursor.at("ALL"):
+        raise error("NOT_IMPLEMENTED", f"TRUNCATE {cursor.peek().upper} is not supported yet", "Truncate the tables one by one")
+    cursor.accept("TABLE")
+    if_exists = cursor.if_exists()
+    return _done(cursor, s.TruncateTable(cursor.table_name(), if_exists))
+
+
+def _rename(cursor: Cursor) -> s.Statement:
+    if cursor.accept("DATABASE"):
+        name = cursor.identifier("the name of a database")
+        cursor.expect("TO")
+        return _done(cursor, s.RenameDatabase(name, cursor.identifier("the new name")))
+    cursor.expect("TABLE")
+    pairs = []
+    while True:
+        name = cursor.table_name()
+        cursor.expect("TO")
+        pairs.append((name, cursor.table_name()))
+        if not cursor.accept(","):
+            return _done(cursor, s.RenameTable(tuple(pairs)))
+
+
+def _exchange(cursor: Cursor) -> s.Statement:
+    cursor.expect("TABLES")
+    name = cursor.table_name()
+    cursor.expect("AND")
+    return _done(cursor, s.ExchangeTables(name, cursor.table_name()))
+
+
+def _use(cursor: Cursor) -> s.Statement:
+    return _done(cursor, s.Use(cursor.identifier("the name of a database")))
+
+
+def _show(cursor: Cursor) -> s.Statement:
+    if cursor.accept("DATABASES"):
+        return _done(cursor, s.ShowDatabases(cursor.like()))
+    if cursor.accept("TABLES"):
+        database = cursor.identifier("the name of a database") if cursor.accept("FROM") or cursor.accept("IN") else ""
+        return _done(cursor, s.ShowTables(database, cursor.like()))
+    if cursor.accept("CREATE"):
+        cursor.accept("TABLE")
+        return _done(cursor, s.ShowCreateTable(cursor.table_name()))
+    if cursor.accept("COLUMNS"):
+        if not cursor.accept("FROM"):
+            cursor.expect("IN")
+        return _done(cursor, s.Describe(cursor.table_name()))
+    if cursor.peek().is_name and cursor.peek().upper in (
+        *"PROCESSLIST GRANTS INDEX INDEXES KEYS SETTINGS FUNCTIONS MERGES USERS ROLES CLUSTERS ENGINES DICTIONARIES".split(),
+    ):
+        raise error("NOT_IMPLEMENTED", f"SHOW {cursor.peek().upper} is not supported yet", "Look into the tables of `system`")
+    raise cursor.error("TABLES", "DATABASES", "CREATE TABLE", "COLUMNS")
+
+
+def _describe(cursor: Cursor) -> s.Statement:
+    cursor.accept("TABLE")
+    if cursor.at("(") or cursor.at("SELECT"):
+        return s.Select(f"DESCRIBE TABLE {cursor.text[cursor.peek().start : cursor.end]}")
+    return _done(cursor, s.Describe(cursor.table_name()))
+
+
+def _exists(cursor: Cursor) -> s.Statement:
+    if cursor.accept("DATABASE"):
+        return _done(cursor, s.Exists(s.Name("", cursor.identifier("the name of a database")), database=True))
+    cursor.accept("TABLE")
+    return _done(cursor, s.Exists(cursor.table_name()))
+
+
+def _optimize(cursor: Cursor) -> s.Statement:
+    cursor.expect("TABLE")
+    name = cursor.table_name()
+    partition = _partition(cursor) if cursor.at("PARTITION") else None
+    final = cursor.accept("FINAL")
+    if cursor.at("DEDUPLICATE") or cursor.at("CLEANUP"):
+        raise error("NOT_IMPLEMENTED", f"OPTIMIZE … {cursor.peek().upper} is not supported", "Use a ReplacingMergeTree")
+    return _done(cursor, s.Optimize(name, partition, final))
+
+
+def _partition(cursor: Cursor) -> s.Partition:
+    cursor.expect("PARTITION")
+    if cursor.accept("ID"):
+        return s.Partition(id=cursor.string("the id of a partition in single quotes"))
+    if cursor.accept("ALL"):
+        return s.Partition()
+    if cursor.accept("TUPLE") or cursor.at("("):
+        cursor.expect("(")
+        values = []
+        while not cursor.accept(")"):
+            if values:
+                cursor.expect(",")
+            values.append(literal(cursor))
+        return s.Partition(tuple(values), id="" if values else "all")
+    return s.Partition((literal(cursor),))
+
+
+def _alter(cursor: Cursor) -> s.Statement:
+    cursor.expect("TABLE")
+    name = cursor.table_name()
+    if cursor.at("DROP", "PARTITION"):
+        cursor.next()
+        return _done(cursor, s.DropPartition(name, _partition(cursor)))
+    words = []
+    for ahead in range(3):
+        token = cursor.peek(ahead)
+        if token.kind != "word" or (ahead and token.upper != token.text):
+            break
+        words.append(token.upper)
+    if not words:
+        raise cursor.error("DROP PARTITION")
+    raise error("NOT_IMPLEMENTED", f"ALTER TABLE … {' '.join(words)} is not supported yet", "DROP PARTITION is, so far")
+
+
+def _explain(cursor: Cursor) -> s.Statement:
+    start = cursor.peek().start
+    while cursor.peek().kind != "end":
+        if cursor.peek().upper in ("SELECT", "WITH", "(") or cursor.at("FROM"):
+            kind = cursor.text[start : cursor.peek().start].strip()
+            if kind and kind.split()[0].upper() not in _EXPLAIN_KINDS and "=" not in kind:
+                break
+            return s.Explain(kind, cursor.text[cursor.peek().start : cursor.end].strip())
+        cursor.next()
+    raise cursor.error("SELECT")
+
+
+def _set(cursor: Cursor) -> s.Statement:
+    if cursor.at("ROLE") or cursor.at("DEFAULT", "ROLE") or cursor.at("TRANSACTION"):
+        raise error("NOT_IMPLEMENTED", f"SET {cursor.peek().upper} is not supported")
+    return _done(cursor, s.Set(ddl.setting_literals(cursor)))
+
+
+_STATEMENTS: dict[str, Callable[[Cursor], s.Statement]] = {
+    "CREATE": _create,
+    "DROP": _drop,
+    "TRUNCATE": _truncate,
+    "RENAME": _rename,
+    "EXCHANGE": _exchange,
+    "USE": _use,
+    "SHOW": _show,
+    "DESCRIBE": _describe,
+    "DESC": _describe,
+    "EXISTS": _exists,
+    "INSERT": insert,
+    "OPTIMIZE": _optimize,
+    "ALTER": _alter,
+    "EXPLAIN": _explain,
+    "SET": _set,
+}

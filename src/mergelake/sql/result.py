@@ -1,0 +1,167 @@
+"""What `Database.sql` gives back: rows, in whatever form is wanted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from mergelake.core import types as t
+from mergelake.core.text import back_quote, quote_string
+from mergelake.query import engine
+from mergelake.query.arrow_bridge import parse_types
+from mergelake.query.result import QueryResult, Stats
+from mergelake.sql.cells import cell_rows, is_numeric
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Result:
+    """The rows of a statement. A statement without rows (CREATE, INSERT) has an empty result."""
+
+    def __init__(self, found: QueryResult | None = None) -> None:
+        self._found = found or QueryResult(pa.table({}), ())
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return tuple(self._found.table.column_names)
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """ClickHouse's name of each column's type."""
+        return self._found.types
+
+    @property
+    def stats(self) -> Stats:
+        """Seconds, rows and bytes read, which executor ran it and why."""
+        return self._found.stats
+
+    @property
+    def totals(self) -> pa.Table | None:
+        """The row of WITH TOTALS, or None."""
+        return self._found.totals
+
+    @property
+    def formatted(self) -> bytes | None:
+        """What a statement that ends in FORMAT gave; its rows are only here."""
+        return self._found.formatted
+
+    def __len__(self) -> int:
+        return int(self._found.table.num_rows)
+
+    def __repr__(self) -> str:
+        return f"<Result {len(self)} rows, columns {', '.join(self.columns) or 'none'}>"
+
+    def arrow(self) -> pa.Table:
+        """As a pyarrow Table (`core.arrow` lists the type of each ClickHouse type)."""
+        return self._found.table
+
+    def pandas(self) -> pandas.DataFrame:
+        """As a pandas DataFrame."""
+        return self._found.table.to_pandas()
+
+    def polars(self) -> polars.DataFrame:
+        """As a polars DataFrame."""
+        import polars
+
+        return polars.DataFrame(self._found.table)
+
+    def spark(self, session: SparkSession) -> DataFrame:
+        """As a Spark DataFrame of `session`."""
+        return session.createDataFrame(self._found.table.to_pandas() if _old_spark(session) else self._found.table)
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """As a list of tuples of Python values."""
+        table = self._found.table
+        columns = [table.column(i).to_pylist() for i in range(table.num_columns)]
+        return list(zip(*columns, strict=True)) if columns else []
+
+    def scalar(self) -> Any:
+        """The first value of the first row."""
+        return self._found.table.column(0)[0].as_py()
+
+    def text(self, format: str = "PrettyCompact") -> str:
+        """In any of ClickHouse's output formats: `CSVWithNames`, `JSON`, `TabSeparated`, `Vertical`, …"""
+        if self._found.formatted is not None:
+            return self._found.formatted.decode("utf-8", "replace")
+        if not self.columns:
+            return ""
+        table = self._found.table
+        inner = [f"c{i}" for i in range(table.num_columns)]
+        columns = []
+        for name, data_type, shown in zip(inner, parse_types(self.types), _distinct(self.columns), strict=True):
+            columns.append(f"{_typed(name, data_type)} AS {back_quote(shown)}")
+        sql = f"SELECT {', '.join(columns)} FROM Python(ml_rows)"
+        # Answers are small: one thread keeps their order.
+        return engine.run(sql, {"ml_rows": table.rename_columns(inner)}, output=format, settings={"max_threads": "1"}).text()
+
+    def show(self, limit: int = 40) -> None:
+        """Print the first `limit` rows as a table."""
+        print(self.drawn(limit))  # noqa: T201  (what it is for)
+
+    def drawn(self, limit: int = 40) -> str:
+        """The first `limit` rows as a table of plain characters; numbers stand right."""
+        if self._found.formatted is not None:
+            return self.text()
+        table = self._found.table
+        if not table.num_columns:
+            return "Ok."
+        rows = cell_rows(table, limit)
+        right = [is_numeric(field.type) for field in table.schema]
+        names = list(self.columns)
+        widths = [max(len(name), *(len(row[i]) for row in rows), 1) for i, name in enumerate(names)]
+
+        def line(cells: list[str]) -> str:
+            placed = (c.rjust(w) if r else c.ljust(w) for c, w, r in zip(cells, widths, right, strict=True))
+            return f"│ {' │ '.join(placed)} │"
+
+        bars = ["─" * (width + 2) for width in widths]
+        out = [f"┌{'┬'.join(bars)}┐", line(names), f"├{'┼'.join(bars)}┤", *map(line, rows), f"└{'┴'.join(bars)}┘"]
+        if len(self) > limit:
+            out.append(f"{limit} of {len(self)} rows")
+        return "\n".join(out)
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        head = "".join(f"<th title='{escape(kind)}'>{escape(name)}</th>" for name, kind in zip(self.columns, self.types, strict=True))
+        body = "".join(
+            "<tr>" + "".join(f"<td>{escape(value)}</td>" for value in row) + "</tr>"
+            for row in cell_rows(self._found.table, 100)
+        )
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{len(self)} rows</p>"
+
+
+def _old_spark(session: SparkSession) -> bool:
+    return int(session.version.split(".")[0]) < 4
+
+
+def _distinct(names: tuple[str, ...]) -> list[str]:
+    seen: dict[str, int] = {}
+    out = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        out.append(name if seen[name] == 1 else f"{name}_{seen[name] - 1}")
+    return out
+
+
+def _typed(name: str, data_type: t.DataType | None) -> str:
+    """The public Arrow column as its ClickHouse type again."""
+    if data_type is None or isinstance(data_type, t.AggregateFunction):
+        return name
+    inner = t.inner_type(data_type)
+    if isinstance(inner, t.BFloat16) or (isinstance(inner, t.Int) and inner.bits > 64):
+        return f"reinterpret({name}, {quote_string(str(inner))})"
+    return f"CAST({name}, {quote_string(str(data_type))})"
+
+
+def rows_result(columns: dict[str, list[Any]], schema: dict[str, str]) -> Result:
+    """A small result from Python values; `schema` gives the ClickHouse type of each column."""
+    from mergelake.core.arrow import arrow_schema
+
+    types = {name: t.parse_type(kind) for name, kind in schema.items()}
+    return Result(QueryResult(pa.table(columns, schema=arrow_schema(types)), tuple(schema.values())))

@@ -1,0 +1,106 @@
+"""SHOW, DESCRIBE and friends: what a schema looks like as text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from mergelake.core.schema import Column, TableSchema
+from mergelake.core.text import back_quote, quote_identifier_if_needed, quote_string
+from mergelake.sql.result import Result, rows_result
+from mergelake.sql.statements import Like
+
+
+def create_table_text(name: str, schema: TableSchema) -> str:
+    """The CREATE TABLE statement that makes this table, laid out as ClickHouse does; `name` is `database.table`."""
+    full = ".".join(quote_identifier_if_needed(part) for part in name.split(".", 1))
+    inside = [f"    {_column(column)}" for column in schema.columns]
+    for index in schema.indices:
+        inside.append(f"    INDEX {index.name} {index.expression} TYPE {index.type} GRANULARITY {index.granularity}")
+    lines = [f"CREATE TABLE {full}", "(", ",\n".join(inside), ")", f"ENGINE = {engine_text(schema)}"]
+    if schema.partition_by:
+        lines.append(f"PARTITION BY {key_text(schema.partition_by)}")
+    if schema.primary_key and schema.primary_key != schema.order_by:
+        lines.append(f"PRIMARY KEY {key_text(schema.primary_key)}")
+    lines.append(f"ORDER BY {sorting_text(schema)}")
+    if schema.sample_by:
+        lines.append(f"SAMPLE BY {schema.sample_by}")
+    if schema.ttl:
+        lines.append(f"TTL {', '.join(schema.ttl)}")
+    settings = {"index_granularity": "8192", **schema.settings}
+    lines.append("SETTINGS " + ", ".join(f"{key} = {_value(value)}" for key, value in settings.items()))
+    if schema.comment:
+        lines.append(f"COMMENT {quote_string(schema.comment)}")
+    return "\n".join(lines)
+
+
+def engine_text(schema: TableSchema) -> str:
+    """`ReplacingMergeTree(ver)`."""
+    return schema.engine + (f"({', '.join(schema.engine_args)})" if schema.engine_args else "")
+
+
+def key_text(parts: tuple[str, ...]) -> str:
+    """A key as one expression: `a`, `(a, b)`, `tuple()`."""
+    if not parts:
+        return "tuple()"
+    return parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
+
+
+def sorting_text(schema: TableSchema) -> str:
+    """The sorting key with its directions."""
+    if not any(schema.order_desc):
+        return key_text(schema.order_by)
+    pairs = zip(schema.order_by, schema.order_desc, strict=True)
+    return f"({', '.join(text + ' DESC' * down for text, down in pairs)})"
+
+
+def _value(text: str) -> str:
+    return text if re.fullmatch(r"-?\d+(\.\d+)?", text) else quote_string(text)
+
+
+def _column(column: Column) -> str:
+    out = f"{back_quote(column.name)} {column.type}"
+    if column.default_kind:
+        out += f" {column.default_kind}" + (f" {column.default}" if column.default else "")
+    if column.comment:
+        out += f" COMMENT {quote_string(column.comment)}"
+    if column.codec:
+        out += f" CODEC({column.codec})"
+    if column.ttl:
+        out += f" TTL {column.ttl}"
+    return out
+
+
+def describe(schema: TableSchema) -> Result:
+    """DESCRIBE TABLE, with ClickHouse's columns."""
+    columns = schema.columns
+    return rows_result(
+        {
+            "name": [c.name for c in columns],
+            "type": [str(c.type) for c in columns],
+            "default_type": [c.default_kind for c in columns],
+            "default_expression": [c.default for c in columns],
+            "comment": [c.comment for c in columns],
+            "codec_expression": [c.codec and f"CODEC({c.codec})" for c in columns],
+            "ttl_expression": [c.ttl for c in columns],
+        },
+        dict.fromkeys(
+            ("name", "type", "default_type", "default_expression", "comment", "codec_expression", "ttl_expression"),
+            "String",
+        ),
+    )
+
+
+def names(found: Iterable[str], like: Like | None) -> Result:
+    """One column `name`, filtered."""
+    return rows_result({"name": [name for name in found if like is None or matches(name, like)]}, {"name": "String"})
+
+
+def matches(name: str, like: Like) -> bool:
+    """LIKE: `%` any characters, `_` one, backslash escapes."""
+    pieces = re.findall(r"\\.|%|_|[^\\%_]+|\\", like.pattern, re.DOTALL)
+    pattern = "".join(
+        ".*" if p == "%" else "." if p == "_" else re.escape(p[1:] if len(p) == 2 and p[0] == "\\" else p) for p in pieces
+    )
+    found = re.fullmatch(pattern, name, re.DOTALL | (re.IGNORECASE if like.ignore_case else 0))
+    return (found is None) if like.negated else (found is not None)

@@ -1,0 +1,144 @@
+"""The data of INSERT … VALUES: a fast reader for plain literals, ClickHouse for everything else.
+
+Plain rows (numbers, strings, NULL, true and false) are cut by one regular expression, a match a row, and
+turned into one text column each; the table then parses them strictly by type, as it does for CSV. Anything
+else in the data (a call, an array, a cast) sends all of it to ClickHouse's `values` table function, whose
+typed columns are inserted just as strictly.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+import pyarrow as pa
+
+from mergelake.core import types as t
+from mergelake.core.errors import MergelakeError, error
+from mergelake.core.text import unescape
+from mergelake.query import engine
+from mergelake.query.arrow_bridge import parse_types, to_public
+from mergelake.query.tokens import next_token, syntax_error
+
+_LITERAL = r"('(?:[^'\\]|\\.|'')*'|[-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|inf|nan)|NULL|null|true|false)"
+_GAP = re.compile(r"[\s,]*", re.DOTALL)
+
+
+def read_values(data: str, columns: Mapping[str, t.DataType], *, script: str, at: int) -> pa.Table:
+    """The rows of `data` as columns of text (or typed ones, from expressions), named and ordered as `columns`.
+
+    `script` and `at` (where `data` stands in it) serve errors. Raises SYNTAX_ERROR,
+    NUMBER_OF_COLUMNS_DOESNT_MATCH, and what ClickHouse says about expressions.
+    """
+    rows = _plain_rows(data, len(columns))
+    if rows is None:
+        return _evaluated(data, columns, script, at)
+    if not rows:
+        raise error("SYNTAX_ERROR", "There are no rows after VALUES", "Write VALUES (…), (…)")
+    cells = zip(*rows, strict=True) if len(columns) > 1 else (rows,)
+    arrays = [_column(list(texts), data_type) for texts, data_type in zip(cells, columns.values(), strict=True)]
+    return pa.table(dict(zip(columns, arrays, strict=True)))
+
+
+@lru_cache(maxsize=64)
+def _row(count: int) -> re.Pattern[str]:
+    return re.compile(r"\s*\(\s*" + r"\s*,\s*".join([_LITERAL] * count) + r"\s*,?\s*\)\s*,?", re.DOTALL)
+
+
+def _plain_rows(data: str, count: int) -> list[tuple[str, ...]] | list[str] | None:
+    """Cells as written, a tuple a row (or a string, where there is one column); None if not all are plain."""
+    if count == 0:
+        return None
+    pattern = _row(count)
+    end = 0
+    rows = []
+    append = rows.append
+    for match in pattern.finditer(data):
+        if match.start() != end:
+            return None
+        end = match.end()
+        append(match.groups() if count > 1 else match.group(1))
+    return rows if not data[end:].strip() else None
+
+
+def _column(texts: list[str], data_type: t.DataType) -> pa.Array:
+    """One column of plain literals as nullable text."""
+    inner = t.inner_type(data_type)
+    whole = "".join(texts)
+    if "\\" in whole or "''" in whole:
+        cells = [_text(text) for text in texts]
+    else:
+        cells = [text[1:-1] if text[0] == "'" else None if text in ("NULL", "null") else text for text in texts]
+    if isinstance(inner, t.String | t.FixedString):
+        return pa.array([None if cell is None else cell.encode("utf-8", "surrogateescape") for cell in cells], pa.binary())
+    return pa.array(cells, pa.string())
+
+
+def _text(literal: str) -> str | None:
+    if literal[0] == "'":
+        return unescape(literal)
+    return None if literal in ("NULL", "null") else literal
+
+
+def _evaluated(data: str, columns: Mapping[str, t.DataType], script: str, at: int) -> pa.Table:
+    _check_shape(data, len(columns), script, at)
+    text = data.strip().rstrip(",")
+    sql = f"SELECT * FROM values({text})"
+    settings = {"max_query_size": str(len(sql) * 4 + 1_000_000), "max_ast_elements": "100000000",
+                "max_expanded_ast_elements": "100000000", "max_parser_backtracks": "100000000"}  # fmt: skip
+    try:
+        answer = engine.run(sql, settings=settings).table()
+        described = engine.run(f"DESCRIBE TABLE values({text})", settings=settings).table()
+    except MergelakeError as failure:
+        if failure.name == "LOGICAL_ERROR":
+            raise error("CANNOT_PARSE_TEXT", f"Cannot read the data of VALUES: {failure.message}") from None
+        raise
+    return to_public(answer, parse_types(described["type"].to_pylist())).rename_columns(list(columns))
+
+
+def _check_shape(data: str, count: int, script: str, at: int) -> None:
+    """Every row is a bracket with `count` values; else an error that shows the first that is not."""
+    position, row = 0, 0
+    while True:
+        position = _GAP.match(data, position).end()  # type: ignore[union-attr]
+        if position >= len(data):
+            return
+        row += 1
+        if data[position] != "(":
+            raise syntax_error(script, at + position, f"expected '(' and row {row} of VALUES")
+        found, position = _row_end(data, position, script, at, row)
+        if found != count:
+            raise error(
+                "NUMBER_OF_COLUMNS_DOESNT_MATCH",
+                f"Row {row} of VALUES has {found} values, the insert has {count} columns",
+                "Name the columns: INSERT INTO t (a, b) VALUES …",
+            )
+
+
+def _row_end(data: str, start: int, script: str, at: int, row: int) -> tuple[int, int]:
+    depth, values, position = 0, 1, start
+    empty = True
+    before = ""
+    while True:
+        token = next_token(data, position)
+        if token.kind == "end":
+            raise syntax_error(script, at + len(data), f"row {row} of VALUES is never closed")
+        position = token.end
+        if token.kind == "sign":
+            depth += (token.text in ("(", "[", "{")) - (token.text in (")", "]", "}"))
+            if depth == 0:
+                return (0 if empty else values - (before == ",")), position
+            values += token.text == "," and depth == 1
+        empty = empty and token.start == start
+        before = token.text
+
+
+def names_and_types(columns: Sequence[tuple[str, t.DataType]]) -> dict[str, t.DataType]:
+    """Columns by name, refusing one that is given twice."""
+    out: dict[str, t.DataType] = {}
+    for name, data_type in columns:
+        if name in out:
+            raise error("DUPLICATE_COLUMN", f"Column {name} is given twice", "Name each column once")
+        out[name] = data_type
+    return out

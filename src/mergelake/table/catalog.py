@@ -1,0 +1,167 @@
+"""Names of databases and tables, on the catalog's own log under `_catalog/log`.
+
+CREATE writes the first entry of the table's log and then its name, so a name never points to nothing (what a
+crash in between leaves is a table without a name: unreachable, swept later). DROP takes the name and then
+marks the table, so that an insert under way fails instead of adding rows to a ghost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from mergelake.core.clock import Clock
+from mergelake.core.errors import MergelakeError, error
+from mergelake.core.ids import IdSource
+from mergelake.core.schema import TableSchema
+from mergelake.log.catalog import CatalogMachine, CatalogState, no_database, no_table
+from mergelake.log.commit import Log
+from mergelake.log.operations import (
+    CatalogOp,
+    CreateDatabase,
+    DropDatabase,
+    DropTable,
+    Exchange,
+    PutTable,
+    RemoveTable,
+    RenameTable,
+)
+from mergelake.store.protocol import Store
+from mergelake.table.define import check_schema
+from mergelake.table.handle import TableHandle
+
+Name = tuple[str, str]
+"""Database and table."""
+
+
+class Catalog:
+    """The names of one warehouse. Threads may share one."""
+
+    def __init__(self, store: Store, *, clock: Clock, ids: IdSource, author: str = "") -> None:
+        self._store, self._clock, self._ids, self._author = store, clock, ids, author
+        self._log: Log[CatalogState] = Log.open(
+            store, "_catalog/log", CatalogMachine(), clock=clock, ids=ids, author=author
+        )
+
+    @property
+    def state(self) -> CatalogState:
+        """All names, as known here."""
+        return self._log.state
+
+    def refresh(self) -> CatalogState:
+        """Learn what others did: one GET if nothing."""
+        return self._log.refresh()
+
+    def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
+        """A new database; DATABASE_ALREADY_EXISTS unless it may."""
+        _check_name(name, "database")
+
+        def build(state: CatalogState) -> Sequence[CatalogOp]:
+            return () if if_not_exists and name in state.databases else (CreateDatabase(name),)
+
+        self._log.commit(build)
+
+    def drop_database(self, name: str, *, if_exists: bool = False) -> None:
+        """Remove a database with all its tables, at one instant; UNKNOWN_DATABASE unless it may be missing."""
+        dropped: list[str] = []
+
+        def build(state: CatalogState) -> Sequence[CatalogOp]:
+            dropped[:] = state.databases.get(name, {}).values()
+            if name not in state.databases:
+                return () if if_exists else (DropDatabase(name),)
+            tables = state.databases[name].items()
+            return (*(RemoveTable(name, table, table_id) for table, table_id in tables), DropDatabase(name))
+
+        self._commit_known(build)
+        for table_id in dropped:
+            self._mark_dropped(table_id)
+
+    def create_table(self, name: Name, schema: TableSchema, *, if_not_exists: bool = False) -> TableHandle:
+        """A new table; TABLE_ALREADY_EXISTS unless it may (then the one that is there)."""
+        _check_name(name[1], "table")
+        found = self._existing(name)
+        if found is not None:
+            return self._taken(name, found, if_not_exists)
+        schema = check_schema(schema)
+        table_id = self._ids.new_id()
+        handle = TableHandle.create(
+            self._store, table_id, schema, clock=self._clock, ids=self._ids, author=self._author
+        )
+
+        def build(state: CatalogState) -> Sequence[CatalogOp]:
+            taken = name[1] in state.databases.get(name[0], {})
+            return () if if_not_exists and taken else (PutTable(*name, table_id),)
+
+        committed = self._log.commit(build)
+        if committed.entry is None:
+            return self._taken(name, committed.state.databases[name[0]][name[1]], if_not_exists)
+        return handle
+
+    def drop_table(self, name: Name, *, if_exists: bool = False) -> None:
+        """Remove a table; UNKNOWN_TABLE unless it may be missing."""
+        dropped: list[str] = []
+
+        def build(state: CatalogState) -> Sequence[CatalogOp]:
+            table_id = state.databases.get(name[0], {}).get(name[1])
+            dropped[:] = [table_id] if table_id else []
+            if table_id is None and if_exists:
+                return ()
+            return (RemoveTable(*name, table_id or ""),)
+
+        self._commit_known(build)
+        for table_id in dropped:
+            self._mark_dropped(table_id)
+
+    def rename_table(self, name: Name, new_name: Name) -> None:
+        """Give a table another name, in the same or another database."""
+        _check_name(new_name[1], "table")
+        self._commit_known(lambda _: (RenameTable(*name, *new_name),))
+
+    def exchange_tables(self, name: Name, other: Name) -> None:
+        """Swap two names at one instant."""
+        self._commit_known(lambda _: (Exchange(*name, *other),))
+
+    def find(self, name: Name) -> str:
+        """The id of a table, looked up anew; UNKNOWN_DATABASE or UNKNOWN_TABLE with the nearest name."""
+        state = self.refresh()
+        if name[0] not in state.databases:
+            raise no_database(state, name[0]).as_error()
+        if name[1] not in state.databases[name[0]]:
+            raise no_table(state, *name).as_error()
+        return state.databases[name[0]][name[1]]
+
+    def open_table(self, name: Name) -> TableHandle:
+        """The table called `name`."""
+        return self._open(self.find(name))
+
+    def _open(self, table_id: str) -> TableHandle:
+        return TableHandle.open(self._store, table_id, clock=self._clock, ids=self._ids, author=self._author)
+
+    def _existing(self, name: Name) -> str | None:
+        """The id of a table that is there already; UNKNOWN_DATABASE if its database is not."""
+        state = self.state
+        if name[0] not in state.databases or name[1] in state.databases[name[0]]:
+            state = self.refresh()
+        if name[0] not in state.databases:
+            raise no_database(state, name[0]).as_error()
+        return state.databases[name[0]].get(name[1])
+
+    def _taken(self, name: Name, table_id: str, if_not_exists: bool) -> TableHandle:
+        if not if_not_exists:
+            raise error("TABLE_ALREADY_EXISTS", f"Table {name[0]}.{name[1]} already exists", "Use IF NOT EXISTS")
+        return self._open(table_id)
+
+    def _commit_known(self, build: Callable[[CatalogState], Sequence[CatalogOp]]) -> None:
+        """Commit what depends on existing names: judged on the newest state, not on an old one."""
+        self.refresh()
+        self._log.commit(build)
+
+    def _mark_dropped(self, table_id: str) -> None:
+        try:
+            self._open(table_id).log.commit(lambda state: () if state.dropped else (DropTable(),))
+        except MergelakeError:
+            return  # the name is gone, which is what DROP promises; the objects are unreachable either way
+
+
+def _check_name(name: str, what: str) -> None:
+    if not name or len(name.encode()) > 206 or "\0" in name:
+        raise error("BAD_ARGUMENTS", f"'{name}' cannot be the name of a {what}", "Use 1 to 206 bytes")

@@ -1,0 +1,195 @@
+"""Is this schema a table that we can keep? Every refusal has ClickHouse's code, and nothing has been written yet.
+
+`define` builds a schema from plain Python values; `check_schema` is what every new table goes through,
+wherever its schema came from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from mergelake.core import types as t
+from mergelake.core.arrow import storage_type
+from mergelake.core.errors import error
+from mergelake.core.schema import Column, TableSchema
+from mergelake.core.settings import TableSettings
+from mergelake.core.types import DataType, inner_type, is_nullable, parse_type
+from mergelake.format.codec import parse_codec
+from mergelake.table.blocks import BlockCompleter
+from mergelake.table.keys import KeyColumn, bind_key
+from mergelake.table.replacing import replacing_mode
+
+ENGINES = ("MergeTree", "ReplacingMergeTree")
+"""Engines that can be created."""
+
+_FAMILY = ("Summing", "Aggregating", "Collapsing", "VersionedCollapsing", "Coalescing", "Graphite")
+
+
+def define(
+    columns: Mapping[str, str | DataType],
+    *,
+    order_by: str | Sequence[str] = (),
+    partition_by: str | Sequence[str] = (),
+    primary_key: str | Sequence[str] = (),
+    engine: str = "MergeTree",
+    settings: Mapping[str, str | int | float | bool] | None = None,
+) -> TableSchema:
+    """A checked schema from names and types.
+
+    Keys are a column, an expression, or a sequence of them; `engine` may carry arguments.
+
+    >>> define({"k": "UInt64", "v": "String"}, order_by="k").order_by
+    ('k',)
+    """
+    made = tuple(
+        Column(number, name, parse_type(kind) if isinstance(kind, str) else kind)
+        for number, (name, kind) in enumerate(columns.items())
+    )
+    name, arguments = _split_engine(engine)
+    schema = TableSchema(
+        made,
+        engine=name,
+        engine_args=arguments,
+        partition_by=_key(partition_by),
+        order_by=_key(order_by),
+        primary_key=_key(primary_key),
+        settings=TableSettings(settings).as_text(),
+    )
+    return check_schema(schema)
+
+
+def check_schema(schema: TableSchema) -> TableSchema:
+    """The schema, with the primary key spelled out, if a table of this kind can be kept; else a coded error."""
+    if not schema.stored:
+        raise error("EMPTY_LIST_OF_COLUMNS_PASSED", "A table needs at least one stored column")
+    settings = TableSettings(schema.settings)
+    for column in schema.columns:
+        storage_type(column.type)  # refuses types that cannot be kept
+        parse_codec(column.codec or settings.text("default_compression_codec"))
+    _check_policy(settings)
+    _check_engine(schema)
+    _check_defaults(schema)
+    sorting = _check_sorting_key(schema, settings)
+    _check_partition_key(schema, settings)
+    _check_sample(schema)
+    for given, what in ((schema.ttl, "TTL"), (schema.indices, "Data-skipping indexes")):
+        if given:
+            raise error("NOT_IMPLEMENTED", f"{what} in a table's definition is not supported yet", "Leave it out")
+    for column in schema.columns:
+        if column.ttl:
+            raise error("NOT_IMPLEMENTED", f"The TTL of column {column.name} is not supported yet", "Leave it out")
+    primary = schema.primary_key or schema.order_by
+    for place, text in enumerate(primary):
+        if place >= len(sorting) or text != schema.order_by[place]:
+            instead = schema.order_by[place] if place < len(sorting) else "nothing"
+            raise error(
+                "BAD_ARGUMENTS",
+                f"Primary key must be a prefix of the sorting key, but its column {place + 1} is {text}, not {instead}",
+            )
+    return replace(schema, primary_key=primary)
+
+
+def _key(given: str | Sequence[str]) -> tuple[str, ...]:
+    return ((given,) if given else ()) if isinstance(given, str) else tuple(given)
+
+
+def _split_engine(text: str) -> tuple[str, tuple[str, ...]]:
+    match = re.fullmatch(r"\s*(\w+)\s*(?:\(([^()]*)\))?\s*", text)
+    if match is None:
+        raise error("SYNTAX_ERROR", f"Cannot read the engine '{text}'", "Write it as in ReplacingMergeTree(version)")
+    arguments = tuple(part.strip() for part in (match.group(2) or "").split(",") if part.strip())
+    return match.group(1), arguments
+
+
+def _check_policy(settings: TableSettings) -> None:
+    policy = settings.text("merge_upload_policy")
+    if policy not in ("direct", "volatile"):
+        raise error("BAD_ARGUMENTS", f"merge_upload_policy cannot be '{policy}'", "It is 'direct' or 'volatile'")
+    codec = settings.text("default_compression_codec")
+    if codec:
+        parse_codec(codec)
+
+
+def _check_engine(schema: TableSchema) -> None:
+    name, arguments = schema.engine, schema.engine_args
+    if name not in ENGINES:
+        supported = f"Supported are {' and '.join(ENGINES)}"
+        if name.removeprefix("Replicated").removesuffix("MergeTree") in ("", "Replacing", *_FAMILY):
+            raise error("UNKNOWN_STORAGE", f"Table engine {name} is not supported (yet)", supported)
+        raise error("UNKNOWN_STORAGE", f"Unknown table engine {name}", supported)
+    if name == "MergeTree" and arguments:
+        raise error("NUMBER_OF_ARGUMENTS_DOESNT_MATCH", f"Engine {name} takes no arguments, got {', '.join(arguments)}")
+    replacing_mode(schema)
+
+
+def _check_defaults(schema: TableSchema) -> None:
+    for column in schema.columns:
+        if column.default_kind == "ALIAS":
+            raise error("NOT_IMPLEMENTED", f"ALIAS column {column.name} is not supported yet", "Select the expression")
+        if column.default_kind == "EPHEMERAL":
+            raise error("NOT_IMPLEMENTED", f"EPHEMERAL column {column.name} is not supported yet", "Leave it out")
+    computed = [c.name for c in schema.columns if c.default_kind]
+    plain = [c.name for c in schema.columns if not c.default_kind]
+    if computed and not plain:
+        raise error("EMPTY_LIST_OF_COLUMNS_PASSED", "A table needs a column that is not computed from others")
+    if computed:
+        BlockCompleter(schema, plain, now_ms=0)
+
+
+def _check_sorting_key(schema: TableSchema, settings: TableSettings) -> list[KeyColumn]:
+    keys = _bound(schema, schema.order_by, "Sorting", settings)
+    if len(set(schema.order_by)) != len(schema.order_by):
+        raise error("BAD_ARGUMENTS", "Sorting key contains duplicate expressions")
+    if schema.order_desc and len(schema.order_desc) != len(schema.order_by):
+        raise error("BAD_ARGUMENTS", "Every expression of the sorting key needs a direction, or none")
+    for key in keys:
+        kind = inner_type(key.type)
+        if isinstance(kind, (t.Array, t.BFloat16)):
+            raise error("NOT_IMPLEMENTED", f"A sorting key of type {key.type} is not supported yet: {key.text}")
+        if isinstance(kind, (t.Map, t.AggregateFunction, t.Nothing)):
+            raise error(
+                "DATA_TYPE_CANNOT_BE_USED_IN_KEY", f"Column {key.text} of type {key.type} cannot be in a sorting key"
+            )
+    return keys
+
+
+def _check_partition_key(schema: TableSchema, settings: TableSettings) -> None:
+    for key in _bound(schema, schema.partition_by, "Partition", settings):
+        kind = inner_type(key.type)
+        if isinstance(kind, (t.Float, t.BFloat16)):
+            raise error("BAD_ARGUMENTS", f"Floating point partition key is not supported: {key.text}")
+        if isinstance(kind, (t.Map, t.AggregateFunction, t.Nothing)):
+            raise error(
+                "DATA_TYPE_CANNOT_BE_USED_IN_KEY", f"Column {key.text} of type {key.type} cannot be in a partition key"
+            )
+
+
+def _bound(schema: TableSchema, texts: tuple[str, ...], what: str, settings: TableSettings) -> list[KeyColumn]:
+    keys = [bind_key(text, schema) for text in texts]
+    stored = {column.name for column in schema.stored}
+    for key in keys:
+        if not key.columns:
+            raise error("ILLEGAL_COLUMN", f"{what} key cannot contain constants: {key.text}")
+        for name in key.columns:
+            if name not in stored:
+                raise error("ILLEGAL_COLUMN", f"{what} key uses the column {name}, which is not stored")
+        if is_nullable(key.type) and not settings.integer("allow_nullable_key"):
+            raise error(
+                "ILLEGAL_COLUMN",
+                f"{what} key contains nullable columns, but merge tree setting `allow_nullable_key` is disabled",
+                f"Make {key.text} not Nullable, or set allow_nullable_key = 1",
+            )
+    return keys
+
+
+def _check_sample(schema: TableSchema) -> None:
+    if not schema.sample_by:
+        return
+    if schema.sample_by not in (schema.primary_key or schema.order_by):
+        raise error("BAD_ARGUMENTS", f"Sampling expression {schema.sample_by} must be present in the primary key")
+    kind = bind_key(schema.sample_by, schema).type
+    if not isinstance(kind, t.Int) or kind.signed:
+        message = f"The sampling column must be one unsigned integer, and {schema.sample_by} is {kind}"
+        raise error("ILLEGAL_TYPE_OF_COLUMN_FOR_FILTER", message)

@@ -1,0 +1,214 @@
+"""Showing a table to ClickHouse: its directory, kept up as a `plain_rewritable` disk.
+
+A part exists for ClickHouse once `__meta/<token>/prefix.path` holds its name; the files lie in `<token>/`, and a part
+in `full` storage lies there already. So publishing is mostly one tiny PUT a part. Parts that are packed (or made of
+extents) are laid out in plain files first; their own objects stay, they are what mergelake reads.
+
+It is a one-way view of the log: read the log, list the tokens, plan (`published.plan_publish`), then
+
+1. lay out and name new active parts, merged ones before what they cover is taken away;
+2. write and name an empty part over what was dropped;
+3. take away names whose cover has been visible for the grace period. Objects are never deleted here.
+
+Every step may be repeated, and any step may be the last one before a crash. Two publishers at once do the same
+work twice and no harm.
+
+ClickHouse attaches the directory read-only by the statement of `attach.create_statement`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain
+
+from mergelake.core.errors import NotFoundError
+from mergelake.core.manifest import Extent, PartFile, PartManifest
+from mergelake.core.names import PartInfo
+from mergelake.core.schema import TableSchema
+from mergelake.core.settings import TableSettings
+from mergelake.format.partition import Partition
+from mergelake.log.state import State
+from mergelake.parts.fetch import FileRange, fetch, fetch_whole
+from mergelake.parts.writer import PartWriter
+from mergelake.store.protocol import Store
+from mergelake.table.handle import TableHandle
+from mergelake.table.keys import table_keys
+from mergelake.table.published import Cover, PublishedName, empty_info, plan_publish
+
+GRACE_SECONDS = 300.0
+"""How long a covered name stays visible: more than a reader's refresh interval and its longest query."""
+_COPY_BYTES = 8 << 20
+_FILES_AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class PublishReport:
+    """What one round did; part names as ClickHouse sees them."""
+
+    version: int
+    """The version of the table that is visible now."""
+    added: tuple[str, ...]
+    """Active parts that became visible."""
+    dropped: tuple[str, ...]
+    """Empty parts that became visible, over what was dropped."""
+    removed: tuple[str, ...]
+    """Names that are gone: their cover has been visible for the grace period."""
+    waiting: int
+    """Covered names that are still visible."""
+
+
+def publish(handle: TableHandle, *, grace_seconds: float = GRACE_SECONDS) -> PublishReport:
+    """Bring what ClickHouse sees up to the table's newest version, and take away what it no longer needs.
+
+    Costs one LIST, and for each new part one PUT if it lies in plain files, else one more PUT a file.
+    """
+    return _round(handle, handle.refresh(), grace_seconds)
+
+
+def follow(
+    handle: TableHandle,
+    poll_seconds: float,
+    stop: Callable[[], bool],
+    *,
+    grace_seconds: float = GRACE_SECONDS,
+    on_report: Callable[[PublishReport], None] | None = None,
+) -> None:
+    """Publish after every commit, until `stop()` is true; `on_report` hears of the rounds that did something.
+
+    A quiet table costs one GET a poll, and a LIST only while covered names wait for their grace period.
+    """
+    seen, waiting, due_s = 0, 0, 0.0
+    while not stop():
+        state = handle.refresh()
+        now_s = handle.clock.monotonic_s()
+        if state.version != seen or (waiting and now_s >= due_s):
+            report = _round(handle, state, grace_seconds)
+            seen, waiting, due_s = state.version, report.waiting, now_s + max(grace_seconds / 4, poll_seconds)
+            if on_report is not None and (report.added or report.dropped or report.removed):
+                on_report(report)
+        if stop():
+            return
+        handle.clock.sleep_s(poll_seconds)
+
+
+def unpublish(handle: TableHandle) -> int:
+    """Take all names away, so that nothing is visible; returns how many there were. ClickHouse must detach first."""
+    keys = [meta.key for meta in handle.store.list(f"{handle.directory}/__meta/")]
+    handle.store.delete(keys)
+    return len(keys)
+
+
+def published_names(handle: TableHandle, state: State) -> list[PublishedName]:
+    """The names that ClickHouse sees, by one LIST; the log knows whose they are."""
+    infos = {part.manifest.id: part.info for part in state.parts()}
+    infos |= {part.id: part.info for part in state.retired}
+    prefix = f"{handle.directory}/__meta/"
+    names = []
+    for meta in handle.store.list(prefix):
+        token, _, file = meta.key[len(prefix) :].partition("/")
+        if file != "prefix.path":
+            continue
+        info = infos.get(token) or empty_info(token) or _named_in(handle.store, meta.key)
+        if info is not None:
+            names.append(PublishedName(token, info, meta.modified_ms))
+    return names
+
+
+def _round(handle: TableHandle, state: State, grace_seconds: float) -> PublishReport:
+    store, directory = handle.store, handle.directory
+    shown = published_names(handle, state)
+    active = {part.manifest.id: part for part in state.parts()}
+    grace_ms = round(grace_seconds * 1000)
+    plan = plan_publish({i: part.info for i, part in active.items()}, shown, handle.clock.now_ms(), grace_ms)
+    if not shown:
+        store.put(f"{directory}/__root/format_version.txt", b"1")
+    with ThreadPoolExecutor(_FILES_AT_ONCE, thread_name_prefix="mergelake-publish") as pool:
+        for part_id in plan.add:
+            part = active[part_id]
+            lay_out(store, directory, part.manifest, pool)
+            _name(store, directory, part_id, part.info)
+    for cover in plan.cover:
+        _write_empty(handle, state.schema, cover)
+        _name(store, directory, cover.token, cover.info)
+    removed = plan.remove
+    if grace_ms == 0 and (plan.add or plan.cover):
+        # What was named just now may be all the cover that an old name waits for.
+        shown = published_names(handle, state)
+        removed = plan_publish({i: part.info for i, part in active.items()}, shown, handle.clock.now_ms(), 0).remove
+    store.delete([f"{directory}/__meta/{token}/prefix.path" for token in removed])
+    infos = {name.token: name.info for name in shown}
+    stale = sum(name.token not in active and not name.empty for name in shown)
+    return PublishReport(
+        state.version,
+        tuple(str(active[part_id].info) for part_id in plan.add),
+        tuple(str(cover.info) for cover in plan.cover),
+        tuple(str(infos[token]) for token in removed),
+        stale - sum(empty_info(token) is None for token in removed),
+    )
+
+
+def lay_out(store: Store, directory: str, manifest: PartManifest, pool: ThreadPoolExecutor) -> None:
+    """Make the files of a part exist as plain objects `<id>/<file>`; what lies so already is left alone."""
+    files = manifest.file_table()
+    missing = [f for f in files.values() if not _plain(manifest.id, f)]
+    small = [file.name for file in missing if file.size <= _COPY_BYTES]
+    prefix = f"{directory}/{manifest.id}/"
+    bodies = fetch_whole(store, directory, files, small)
+    puts = [pool.submit(store.put, prefix + n, bytes(body)) for n, body in zip(small, bodies, strict=True)]
+    for file in missing:
+        if file.size > _COPY_BYTES:
+            store.put_large(prefix + file.name, _chunks(store, directory, files, file))
+    for put in puts:
+        put.result()
+
+
+def _plain(part_id: str, file: PartFile) -> bool:
+    return file.extents == (Extent(f"{part_id}/{file.name}", 0, file.size),)
+
+
+def _chunks(store: Store, directory: str, files: Mapping[str, PartFile], file: PartFile) -> Iterator[bytes]:
+    for start in range(0, file.size, _COPY_BYTES):
+        wanted = FileRange(file.name, start, min(file.size, start + _COPY_BYTES))
+        yield from (bytes(body) for body in fetch(store, directory, files, [wanted]))
+
+
+def _name(store: Store, directory: str, token: str, info: PartInfo) -> None:
+    store.put(f"{directory}/__meta/{token}/prefix.path", f"{info}/".encode())
+
+
+def _named_in(store: Store, key: str) -> PartInfo | None:
+    """The name that a `prefix.path` gives, where the log has forgotten the part."""
+    try:
+        return PartInfo.try_parse(store.get(key).decode(errors="replace").rstrip("/"))
+    except NotFoundError:
+        return None  # taken away since the listing
+
+
+def _write_empty(handle: TableHandle, schema: TableSchema, cover: Cover) -> None:
+    """The files of a part without rows, of the partition of the parts that it covers."""
+    data = b""
+    if schema.partition_by:
+        data = handle.store.get(f"{handle.directory}/{cover.over[0]}/partition.dat")
+    keys = table_keys(schema)
+    writer = PartWriter(
+        handle.store,
+        handle.directory,
+        schema,
+        granules=8192,
+        key_types=[key.type for key in keys.sorting[: keys.primary_length]],
+        ids=handle.ids,
+        clock=handle.clock,
+        settings=TableSettings({**schema.settings, "min_bytes_for_full_part_storage": 0}),
+        partition=Partition(cover.info.partition_id, data),
+        part_id=cover.token,
+        level=cover.info.level,
+    )
+    try:
+        for column in schema.stored:
+            writer.write_column(column.name, chain())
+        writer.finish()
+    except BaseException:
+        writer.abort()
+        raise

@@ -1,0 +1,146 @@
+"""What a published table shows to ClickHouse, decided: names to add, drops to cover, names to take away. Pure.
+
+ClickHouse lists names and never forgets a part that nothing covers, so the rules are:
+
+1. Every active part gets its name. A merge's result covers its sources by its name: higher level, same blocks.
+2. What was shown and is covered by nothing (a dropped partition) is covered by an **empty part** over its blocks, a
+   level higher. Names never intersect: an empty part spans no active part.
+3. A covered name is taken away once its cover has been visible for the grace period, so that a reader that
+   still holds the old list can finish. Empty parts stay until something covers them.
+
+The token of a name (its directory) is the part's id, or `drop-<name>` for an empty part: so the listing of
+tokens, together with the log, is the whole state; nothing else has to be kept, and it can be rebuilt at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from mergelake.core.names import PartInfo
+
+_EMPTY = "drop-"
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedName:
+    """A part that ClickHouse sees."""
+
+    token: str
+    """Its directory, beside `__meta`."""
+    info: PartInfo
+    since_ms: int
+    """When the name was put."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether it only covers what was dropped."""
+        return self.token.startswith(_EMPTY)
+
+
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """An empty part to make."""
+
+    info: PartInfo
+    over: tuple[str, ...]
+    """Tokens of the names that it covers, all of one partition."""
+
+    @property
+    def token(self) -> str:
+        """Its directory."""
+        return empty_token(self.info)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishPlan:
+    """What to do, in this order."""
+
+    add: tuple[str, ...]
+    """Ids of active parts that have no name yet."""
+    cover: tuple[Cover, ...]
+    remove: tuple[str, ...]
+    """Tokens of names whose cover has been visible long enough."""
+
+
+def empty_token(info: PartInfo) -> str:
+    """The token of an empty part."""
+    return f"{_EMPTY}{info}"
+
+
+def empty_info(token: str) -> PartInfo | None:
+    """The name behind the token of an empty part; None for other tokens."""
+    return PartInfo.try_parse(token[len(_EMPTY) :]) if token.startswith(_EMPTY) else None
+
+
+def plan_publish(
+    active: Mapping[str, PartInfo], shown: Sequence[PublishedName], now_ms: int, grace_ms: int
+) -> PublishPlan:
+    """What brings the names that are `shown` to those of the `active` parts (by id).
+
+    Running the plan and asking again at once gives an empty one, but for names that wait for their grace period.
+    """
+    known = {name.token for name in shown}
+    add = tuple(part_id for part_id in sorted(active, key=lambda i: active[i]) if part_id not in known)
+    stale = [name for name in shown if name.token not in active]
+    covers = _Covers(active, shown)
+    bare = sorted((name for name in stale if not covers.any_over(name)), key=lambda name: name.info)
+    cover: list[Cover] = []
+    for partition, names in groupby(bare, key=lambda name: name.info.partition_id):
+        cover += _empty_parts(list(names), sorted(i for i in active.values() if i.partition_id == partition))
+    remove = tuple(name.token for name in stale if covers.shown_over(name, now_ms - grace_ms))
+    return PublishPlan(add, tuple(cover), remove)
+
+
+class _Covers:
+    """Names and active parts by partition, asked what lies over a name."""
+
+    def __init__(self, active: Mapping[str, PartInfo], shown: Sequence[PublishedName]) -> None:
+        self._active: dict[str, list[PartInfo]] = {}
+        self._shown: dict[str, list[PublishedName]] = {}
+        for info in active.values():
+            self._active.setdefault(info.partition_id, []).append(info)
+        for name in shown:
+            self._shown.setdefault(name.info.partition_id, []).append(name)
+
+    def any_over(self, name: PublishedName) -> bool:
+        """Whether something active, or another name, covers it."""
+        partition = name.info.partition_id
+        return any(info.covers(name.info) for info in self._active.get(partition, ())) or any(
+            other.token != name.token and other.info.covers(name.info) for other in self._shown.get(partition, ())
+        )
+
+    def shown_over(self, name: PublishedName, until_ms: int) -> bool:
+        """Whether a name that was put by `until_ms` covers it."""
+        return any(
+            other.token != name.token and other.since_ms <= until_ms and other.info.covers(name.info)
+            for other in self._shown.get(name.info.partition_id, ())
+        )
+
+
+def _empty_parts(bare: list[PublishedName], active: list[PartInfo]) -> list[Cover]:
+    """Empty parts over runs of uncovered names of one partition, broken where an active part lies between."""
+    runs: list[list[PublishedName]] = []
+    last_gap = -1
+    for name in bare:
+        # How many active parts lie below: equal for two names that no active part separates.
+        gap = sum(part.max_block < name.info.min_block for part in active)
+        if not runs or gap != last_gap:
+            runs.append([])
+        runs[-1].append(name)
+        last_gap = gap
+    made = []
+    for run in runs:
+        if all(name.empty for name in run):
+            continue
+        infos = [name.info for name in run]
+        info = PartInfo(
+            infos[0].partition_id,
+            min(i.min_block for i in infos),
+            max(i.max_block for i in infos),
+            max(i.level for i in infos) + 1,
+            max(i.mutation for i in infos),
+        )
+        made.append(Cover(info, tuple(name.token for name in run)))
+    return made

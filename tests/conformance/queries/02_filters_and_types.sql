@@ -1,0 +1,27 @@
+-- Every type of the table in filters, results and keys.
+SELECT toTypeName(WatchID), toTypeName(EventDate), toTypeName(EventTime), toTypeName(Device), toTypeName(Price), toTypeName(ClientTime), toTypeName(Income), toTypeName(Interests), toTypeName(SessionID), toTypeName(MobilePhoneModel), toTypeName(IsRefresh) FROM hits LIMIT 1;
+SELECT Device, count() FROM hits GROUP BY Device ORDER BY Device;
+SELECT Device, count() FROM hits WHERE Device = 'phone' GROUP BY Device;
+SELECT count() FROM hits WHERE Device IN ('phone', 'tablet');
+SELECT count(), sum(Price), max(Price), min(Price) FROM hits WHERE Price > 100.5;
+SELECT toStartOfHour(ClientTime) AS h, count() FROM hits WHERE ClientTime >= '2013-07-05 00:00:00.000' AND ClientTime < '2013-07-05 12:00:00' GROUP BY h ORDER BY h;
+SELECT ClientTime, EventTime, SessionID, Price, Income FROM hits ORDER BY WatchID LIMIT 20;
+SELECT count(), countIf(Income IS NULL), sum(Income), avg(Income), any(toTypeName(Income + 1)) FROM hits;
+SELECT count() FROM hits WHERE Income > 4000 OR Income IS NULL;
+SELECT ifNull(Income, -1) DIV 1000 AS k, count() FROM hits GROUP BY k ORDER BY k;
+SELECT count() FROM hits WHERE SessionID = (SELECT max(SessionID) FROM hits);
+SELECT quantilesExact(0.25, 0.5, 0.75)(Duration), sum(Duration), stddevPop(Duration) > 0 FROM hits;
+SELECT toDayOfWeek(EventDate) AS d, formatDateTime(min(EventTime), '%Y-%m-%d') FROM hits GROUP BY d ORDER BY d;
+SELECT dateDiff('day', min(EventDate), max(EventDate)), toYYYYMM(max(EventDate)) FROM hits;
+SELECT count() FROM hits WHERE toYYYYMM(EventDate) = 201308 AND toHour(EventTime) BETWEEN 9 AND 17;
+SELECT EventTime + INTERVAL 1 DAY AS t, EventDate - 1 AS d FROM hits ORDER BY WatchID LIMIT 3;
+SELECT upper(substring(Title, 1, 10)) AS t, position(URL, 'example') AS p, count() FROM hits GROUP BY t, p ORDER BY count() DESC, t, p LIMIT 10;
+SELECT count() FROM hits WHERE Title ILIKE '%WEATHER%' AND match(URL, 'id=[0-9]+5$');
+SELECT splitByChar('/', URL)[3] AS host, count() FROM hits GROUP BY host ORDER BY count() DESC, host;
+SELECT hex(MD5(toString(UserID))) AS h FROM hits ORDER BY UserID, WatchID LIMIT 5;
+SELECT cityHash64(groupArray(URL)) FROM (SELECT URL FROM hits ORDER BY WatchID LIMIT 1000);
+SELECT CounterID FROM hits WHERE CounterID = 7 AND UserID > 0 LIMIT 3;
+SELECT DISTINCT OS FROM hits ORDER BY OS;
+SELECT RegionID, OS FROM hits ORDER BY RegionID, OS, WatchID LIMIT 1 BY RegionID LIMIT 5;
+SELECT count() FROM hits WHERE NOT (CounterID < 10 AND OS > 3) AND RegionID != 5;
+SELECT (OS, UserAgent) AS pair, count() FROM hits WHERE (OS, UserAgent) IN ((1, 2), (3, 4), (5, 6)) GROUP BY pair ORDER BY pair;

@@ -1,0 +1,22 @@
+-- Arrays, ARRAY JOIN, windows, LIMIT BY, WITH TOTALS, ROLLUP, GROUPING SETS.
+SELECT i, count() AS c FROM hits ARRAY JOIN Interests AS i GROUP BY i ORDER BY c DESC, i LIMIT 10;
+SELECT Interests, count() AS c FROM hits ARRAY JOIN Interests WHERE Interests > 90 GROUP BY Interests ORDER BY c DESC, Interests LIMIT 5;
+SELECT arraySum(Interests) AS s, length(Interests) AS l, count() FROM hits GROUP BY s, l ORDER BY s DESC, l LIMIT 10;
+SELECT count() FROM hits WHERE has(Interests, 7);
+SELECT arraySort(groupUniqArrayArray(Interests)) FROM hits WHERE CounterID = 2;
+SELECT arrayMap(x -> x * 2, arrayFilter(x -> x % 2 = 0, Interests)) AS a FROM hits ORDER BY WatchID LIMIT 10;
+SELECT arrayJoin(Interests) AS i, sum(Duration) FROM hits GROUP BY i ORDER BY i LIMIT 10;
+SELECT WatchID, i FROM hits LEFT ARRAY JOIN Interests AS i ORDER BY WatchID, i LIMIT 15;
+SELECT CounterID, URL, c FROM (SELECT CounterID, URL, count() AS c FROM hits GROUP BY CounterID, URL) ORDER BY CounterID, c DESC, URL LIMIT 2 BY CounterID LIMIT 20;
+SELECT OS, WatchID FROM hits ORDER BY OS, WatchID LIMIT 1 OFFSET 1 BY OS;
+SELECT OS, count() FROM hits GROUP BY OS WITH TOTALS ORDER BY OS;
+SELECT Device, OS, sum(Price) FROM hits WHERE OS < 4 GROUP BY Device, OS WITH ROLLUP ORDER BY Device, OS, 3;
+SELECT Device, OS, count() FROM hits WHERE OS < 3 GROUP BY Device, OS WITH CUBE ORDER BY Device, OS, 3;
+SELECT Device, OS, count() FROM hits WHERE OS < 3 GROUP BY GROUPING SETS ((Device), (OS), ()) ORDER BY Device, OS, 3;
+SELECT CounterID, EventDate, c, sum(c) OVER (PARTITION BY CounterID ORDER BY EventDate) AS running FROM (SELECT CounterID, EventDate, count() AS c FROM hits WHERE CounterID <= 3 GROUP BY CounterID, EventDate) ORDER BY CounterID, EventDate LIMIT 30;
+SELECT OS, c, rank() OVER (ORDER BY c DESC, OS) AS r, lagInFrame(c) OVER (ORDER BY c DESC, OS ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS before FROM (SELECT OS, count() AS c FROM hits GROUP BY OS) ORDER BY r;
+SELECT RegionID, row_number() OVER w AS n FROM (SELECT DISTINCT RegionID FROM hits) WINDOW w AS (ORDER BY RegionID) ORDER BY n LIMIT 5;
+SELECT UserID, EventTime FROM hits WHERE CounterID = 1 QUALIFY row_number() OVER (PARTITION BY UserID ORDER BY EventTime DESC, WatchID) = 1 ORDER BY UserID LIMIT 10;
+SELECT argMax(URL, (EventTime, WatchID)), argMin(Title, (EventTime, WatchID)) FROM hits;
+SELECT topK(3)(Device), groupBitOr(OS), sumMap([OS], [1]).1[1] FROM hits;
+SELECT EventDate AS d, count() FROM hits WHERE EventDate < '2013-07-04' GROUP BY d ORDER BY d WITH FILL FROM toDate('2013-06-29') TO toDate('2013-07-06');

@@ -1,0 +1,266 @@
+"""Parts both ways: ClickHouse attaches, checks and reads ours; we read every part that ClickHouse writes."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from mergelake.core.clock import ManualClock
+from mergelake.core.errors import CorruptDataError, UnsupportedError
+from mergelake.core.ids import RandomIds
+from mergelake.core.manifest import PartManifest
+from mergelake.core.schema import Column, TableSchema
+from mergelake.core.settings import TableSettings
+from mergelake.core.types import parse_type
+from mergelake.format.checksums import decode_checksums
+from mergelake.format.partition import partition_keys
+from mergelake.parts.adopt import open_directory
+from mergelake.parts.reader import PartReader
+from mergelake.parts.writer import write_part
+from mergelake.store.directory import DirectoryStore
+from mergelake.store.memory import MemoryStore
+from tests.helpers.blocks import insert, select
+from tests.helpers.clickhouse_tables import CLASSIC, attach, create, part_paths
+from tests.helpers.random_arrays import TYPES, equal, random_array
+
+NEWEST = "min_bytes_for_full_part_storage=0, allow_nullable_key=1"
+PROFILES = {
+    "wide": f"min_bytes_for_wide_part=0, {NEWEST}",
+    "compact": f"min_bytes_for_wide_part=100000000000, min_rows_for_wide_part=100000000000, {NEWEST}",
+    "default": NEWEST,
+    "sparse": f"min_bytes_for_wide_part=0, ratio_of_defaults_for_sparse_serialization=0.01, {NEWEST}",
+    "classic": CLASSIC,
+    "fixed granules": f"index_granularity_bytes=0, min_bytes_for_wide_part=0, {NEWEST}",
+}
+
+
+def _block(rows: int, seed: int, names: list[str]) -> tuple[pa.Table, TableSchema]:
+    """Random columns, sorted by k."""
+    rng = np.random.default_rng(seed)
+    kinds = {"k": parse_type("UInt32"), **{f"c{i}": parse_type(name) for i, name in enumerate(names)}}
+    arrays = [random_array(rng, kind, rows) for kind in kinds.values()]
+    arrays[0] = pa.array(np.sort(rng.integers(0, 1000, rows)).astype(np.uint32))
+    schema = TableSchema(
+        tuple(Column(i, name, kind) for i, (name, kind) in enumerate(kinds.items())),
+        order_by=("k",),
+        primary_key=("k",),
+    )
+    return pa.table(arrays, names=list(kinds)), schema
+
+
+def _write(store: Any, schema: TableSchema, block: pa.Table, **more: Any) -> PartManifest:
+    settings = more.pop("settings", {})
+    keys = more.pop("keys", ["k"])
+    return write_part(
+        store,
+        "t",
+        schema,
+        block,
+        key_columns=[block.column(key).combine_chunks() for key in keys],
+        key_types=[schema.types[key] for key in keys],
+        ids=RandomIds(),
+        clock=ManualClock(),
+        settings=TableSettings(settings),
+        **more,
+    )
+
+
+def _check(oracle: Any, table: str) -> None:
+    answer = str(oracle.query(f"CHECK TABLE {table} SETTINGS check_query_single_value_result = 0", "TSV")).strip()
+    assert answer
+    assert all(line.split("\t")[1] == "1" for line in answer.splitlines()), answer
+
+
+def _assert_equal(found: pa.Table, expected: pa.Table) -> None:
+    assert found.num_rows == expected.num_rows
+    for name in expected.column_names:
+        assert equal(found.column(name).combine_chunks(), expected.column(name).combine_chunks()), name
+
+
+@pytest.mark.parametrize("codec", ["LZ4", "NONE", "ZSTD(3)"])
+@pytest.mark.parametrize("rows", [1, 3000])
+def test_clickhouse_attaches_checks_and_reads_our_part(oracle: Any, codec: str, rows: int) -> None:
+    """M-049: all types, CHECK TABLE passes, values are equal."""
+    # M-049
+    block, schema = _block(rows, rows + len(codec), TYPES)
+    create(oracle, "ours", schema.types, order_by="k")
+    store = MemoryStore()
+    settings = {"default_compression_codec": codec, "index_granularity": 500}
+    manifest = _write(store, schema, block, settings=settings, threads=2)
+    attach(oracle, "ours", "all_7_7_0", store, "t", manifest)
+    _check(oracle, "ours")
+    _assert_equal(select(oracle, "SELECT * FROM ours ORDER BY _part, _part_offset", schema.types), block)
+    oracle.query("OPTIMIZE TABLE ours FINAL")
+    _check(oracle, "ours")
+
+
+def test_our_files_are_clickhouses_byte_for_byte(oracle: Any, tmp_path: Path) -> None:
+    """M-052, M-053, M-055: index, marks, partition, counts, columns, and the data itself with NONE."""
+    # M-052 M-053 M-055
+    # LowCardinality is left out: ClickHouse orders its dictionary by hash, any order is right.
+    names = [name for name in TYPES if "LowCardinality" not in name]
+    block, schema = _block(20_000, 5, names)
+    wide = block.add_column(1, "day", pa.array(np.full(len(block), 19001, np.uint16)))
+    kinds = {"k": schema.types["k"], "day": parse_type("Date"), **{n: schema.types[n] for n in block.column_names[1:]}}
+    schema = TableSchema(
+        tuple(Column(i, name, kind) for i, (name, kind) in enumerate(kinds.items())),
+        partition_by=("day",),
+        order_by=("k", "day"),
+        primary_key=("k", "day"),
+    )
+    for granularity in (8192, 700):
+        settings = f"{CLASSIC}, index_granularity={granularity}"
+        create(oracle, "theirs", kinds, order_by="(k, day)", partition_by=["day"], settings=settings, codec="NONE")
+        insert(oracle, "theirs", wide, kinds, tmp_path)
+        (name, path), *others = part_paths(oracle, "theirs").items()
+        assert (name, others) == ("20220109_1_1_0", [])
+        groups, (partition,) = partition_keys([wide.column("day").combine_chunks()], [kinds["day"]])
+        assert not groups.any()
+        store = MemoryStore()
+        manifest = _write(
+            store,
+            schema,
+            wide,
+            keys=["k", "day"],
+            partition=partition,
+            partition_columns=["day"],
+            settings={"default_compression_codec": "NONE", "index_granularity": granularity},
+        )
+        create(oracle, "ours", kinds, order_by="(k, day)", partition_by=["day"], settings=settings, codec="NONE")
+        kept = attach(oracle, "ours", name, store, "t", manifest)
+        ours, theirs = ({f.name: f.read_bytes() for f in folder.iterdir()} for folder in (kept, path))
+        assert set(theirs) - set(ours) <= {"columns_substreams.txt", "metadata_version.txt", "serialization.json"}
+        assert set(ours) <= set(theirs)
+        differ = [file for file in sorted(ours) if ours[file] != theirs[file]]
+        # ClickHouse compresses checksums.txt with its own settings; what it says must be the same.
+        assert set(differ) <= {"checksums.txt", "default_compression_codec.txt"}, differ
+        sums = decode_checksums(theirs["checksums.txt"])
+        ours_sums = decode_checksums(ours["checksums.txt"])
+        assert {n: d for n, d in sums.items() if n in ours_sums} == ours_sums
+        assert set(sums) - set(ours_sums) <= {"serialization.json"}
+        _check(oracle, "ours")
+
+
+@pytest.mark.parametrize("width", [10, 900, 3000, 200_000])
+def test_granules_follow_clickhouses_rule_of_bytes(oracle: Any, tmp_path: Path, width: int) -> None:
+    """M-052: adaptive granules."""
+    # M-052
+    rows = max(200, min(30_000, 60_000_000 // width))
+    texts = pa.array([bytes([65 + i % 26]) * width for i in range(rows)], pa.binary())
+    block = pa.table([pa.array(np.arange(rows, dtype=np.uint64)), texts], names=["k", "s"])
+    schema = TableSchema(
+        (Column(0, "k", parse_type("UInt64")), Column(1, "s", parse_type("String"))),
+        order_by=("k",),
+        primary_key=("k",),
+    )
+    create(oracle, "granules", schema.types, order_by="k")
+    insert(oracle, "granules", block, schema.types, tmp_path)
+    (path,) = part_paths(oracle, "granules").values()
+    theirs = np.frombuffer((path / "k.mrk2").read_bytes(), np.uint64).reshape(-1, 3)[:-1, 2]
+    store = MemoryStore()
+    reader = PartReader(store, "t", _write(store, schema, block), {c.name: c for c in schema.columns})
+    assert reader.granule_rows.tolist() == theirs.tolist()
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_we_read_what_clickhouse_writes(oracle: Any, tmp_path: Path, profile: str) -> None:
+    """M-049: Wide, Compact, the defaults of the newest version, sparse columns, fixed granules."""
+    # M-049
+    block, schema = _block(5000, 11, TYPES)
+    create(oracle, "theirs", schema.types, order_by="k", settings=f"{PROFILES[profile]}, index_granularity=300")
+    insert(oracle, "theirs", block, schema.types, tmp_path)
+    (path,) = part_paths(oracle, "theirs").values()
+    store = DirectoryStore(str(path.parent))
+    opened = open_directory(store, path.name, granularity=300)
+    assert (opened.manifest.rows, list(opened.columns)) == (5000, list(schema.names))
+    reader = PartReader(store, opened.directory, opened.manifest, opened.columns, threads=2, granularity=300)
+    batches = list(reader.read(schema.names, batch_rows=1000))
+    assert len(batches) > 3
+    stored = select(oracle, "SELECT * FROM theirs ORDER BY _part, _part_offset", schema.types)
+    _assert_equal(pa.Table.from_batches(batches), stored)
+    (index,) = reader.primary_index([schema.types["k"]])
+    starts = np.concatenate([[0], np.cumsum(reader.granule_rows)[:-1]])
+    assert index.to_pylist()[: len(starts)] == stored.column("k").take(pa.array(starts)).to_pylist()
+    picked = pa.Table.from_batches(list(reader.read(schema.names, [(1, 2), (5, 7)])))
+    rows = np.concatenate([np.arange(starts[a], starts[b]) for a, b in ((1, 2), (5, 7))])
+    _assert_equal(picked, stored.take(pa.array(rows)))
+
+
+def test_we_read_what_clickhouse_merged_with_defaults(oracle: Any, tmp_path: Path) -> None:
+    # M-049
+    block, schema = _block(4000, 12, TYPES)
+    create(oracle, "theirs", schema.types, order_by="k", settings=f"{NEWEST}, min_bytes_for_wide_part=0")
+    for start in range(0, 4000, 1000):
+        insert(oracle, "theirs", block.slice(start, 1000), schema.types, tmp_path)
+    oracle.query("OPTIMIZE TABLE theirs FINAL")
+    (path,) = part_paths(oracle, "theirs").values()
+    store = DirectoryStore(str(path.parent))
+    opened = open_directory(store, path.name)
+    assert opened.manifest.level == 1
+    reader = PartReader(store, opened.directory, opened.manifest, opened.columns)
+    stored = select(oracle, "SELECT * FROM theirs ORDER BY _part, _part_offset", schema.types)
+    _assert_equal(pa.Table.from_batches(list(reader.read(schema.names))), stored)
+
+
+def test_a_broken_clickhouse_part_names_object_offset_expected_and_found(oracle: Any, tmp_path: Path) -> None:
+    # M-049
+    block, schema = _block(2000, 13, ["String", "Float64"])
+    create(oracle, "theirs", schema.types, order_by="k", settings=PROFILES["wide"])
+    insert(oracle, "theirs", block, schema.types, tmp_path)
+    (path,) = part_paths(oracle, "theirs").values()
+    shutil.copytree(path, tmp_path / "part")
+    store = DirectoryStore(str(tmp_path))
+    file = tmp_path / "part" / "c1.bin"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1])
+    with pytest.raises(CorruptDataError) as cut:
+        open_directory(store, "part")
+    assert cut.value.object_key == "part/c1.bin"
+    assert (cut.value.expected, cut.value.found) == (f"{len(whole)} bytes", f"{len(whole) - 1} bytes")
+    flipped = bytearray(whole)
+    flipped[100] ^= 32
+    file.write_bytes(flipped)
+    opened = open_directory(store, "part")
+    with pytest.raises(CorruptDataError) as bad:
+        list(PartReader(store, opened.directory, opened.manifest, opened.columns).read(schema.names))
+    assert (bad.value.object_key, bad.value.offset) == ("part/c1.bin", 0)
+    assert bad.value.expected == whole[:16].hex() != bad.value.found
+    file.unlink()
+    with pytest.raises(CorruptDataError, match="missing"):
+        open_directory(store, "part")
+
+
+def test_our_empty_part_is_attached(oracle: Any) -> None:
+    block, schema = _block(0, 14, TYPES)
+    create(oracle, "ours", schema.types, order_by="k")
+    store = MemoryStore()
+    attach(oracle, "ours", "all_1_1_0", store, "t", _write(store, schema, block))
+    _check(oracle, "ours")
+    assert str(oracle.query("SELECT count() FROM ours", "TSV")).strip() == "0"
+
+
+def test_columns_that_a_part_lacks_have_clickhouses_defaults(oracle: Any) -> None:
+    kinds = {"k": parse_type("UInt8"), **{f"c{i}": parse_type(name) for i, name in enumerate(TYPES)}}
+    create(oracle, "theirs", {"k": kinds["k"]}, order_by="k", settings=NEWEST)
+    oracle.query("INSERT INTO theirs VALUES (1), (2)")
+    for name in list(kinds)[1:]:
+        oracle.query(f"ALTER TABLE theirs ADD COLUMN {name} {kinds[name]}")
+    (path,) = part_paths(oracle, "theirs").values()
+    opened = open_directory(store := DirectoryStore(str(path.parent)), path.name)
+    columns = {name: Column(i, name, kind) for i, (name, kind) in enumerate(kinds.items())}
+    (batch,) = PartReader(store, opened.directory, opened.manifest, columns).read(list(kinds))
+    _assert_equal(pa.Table.from_batches([batch]), select(oracle, "SELECT * FROM theirs ORDER BY k", kinds))
+
+
+def test_rows_deleted_by_a_mask_are_refused(oracle: Any) -> None:
+    create(oracle, "theirs", {"k": parse_type("UInt8")}, order_by="k", settings=NEWEST)
+    oracle.query("INSERT INTO theirs VALUES (1), (2)")
+    oracle.query("DELETE FROM theirs WHERE k = 1 SETTINGS lightweight_deletes_sync = 2")
+    (path,) = part_paths(oracle, "theirs").values()
+    with pytest.raises(UnsupportedError, match="DELETED MASK"):
+        open_directory(DirectoryStore(str(path.parent)), path.name)

@@ -1,0 +1,175 @@
+"""A stock ClickHouse attaches a published table and sees every commit: no row twice, none missing."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from mergelake.core.clock import SystemClock
+from mergelake.log.operations import DropRange
+from mergelake.store import Store, open_store
+from mergelake.table.attach import create_statement
+from mergelake.table.define import define
+from mergelake.table.publish import follow, publish, unpublish
+from tests.helpers.blocks import select
+from tests.helpers.merging import SmallTable, plain, random_column
+
+COLUMNS = {"k": "UInt32", "p": "UInt8", "s": "String", "lc": "LowCardinality(String)", "x": "Nullable(Float64)"}
+WAIT_S = 10.0
+
+
+def _block(rows: int, seed: int) -> pa.Table:
+    random = np.random.default_rng(seed)
+    types = define(COLUMNS).types
+    block = {n: random_column(kind, rows, random, distinct=rows) for n, kind in types.items()}
+    block["k"] = pa.array(np.arange(rows, dtype=np.uint32) + seed * 100_000)
+    block["p"] = pa.array(random.integers(0, 3, rows).astype(np.uint8))
+    return pa.table(block)
+
+
+class Served:
+    """A table and a ClickHouse that has attached its directory."""
+
+    def __init__(self, oracle: Any, store: Store, name: str, **settings: object) -> None:
+        engine = str(settings.pop("engine", "MergeTree"))
+        schema = define(COLUMNS, order_by=["k"], partition_by=["p"], engine=engine, settings=settings)
+        self.table = SmallTable(schema, store, SystemClock())
+        self.oracle = oracle
+        self.name = name
+
+    def attach(self) -> None:
+        self.oracle.query(f"DROP TABLE IF EXISTS default.{self.name}")
+        self.oracle.query(create_statement(self.table.handle, "default", self.name))
+
+    def seen(self) -> tuple[int, int]:
+        text = str(self.oracle.query(f"SELECT count(), sum(cityHash64(k)) FROM default.{self.name}", "TSV"))
+        rows, digest = text.split()
+        return int(rows), int(digest)
+
+    def expected(self) -> tuple[int, int]:
+        keys = self.table.rows().column("k").to_pylist()
+        text = str(self.oracle.query(f"SELECT sum(cityHash64(toUInt32(arrayJoin({keys})))) FROM system.one", "TSV"))
+        return len(keys), int(text) if keys else 0
+
+    def wait(self, before: tuple[int, int]) -> None:
+        """Until the reader shows the newest rows; until then it shows exactly those of before."""
+        wanted = self.expected()
+        deadline = time.monotonic() + WAIT_S
+        while (found := self.seen()) != wanted:
+            assert found == before, f"{found} is neither {before} nor {wanted}"
+            assert time.monotonic() < deadline, f"not refreshed: {found} instead of {wanted}"
+            time.sleep(0.1)
+
+    def names(self) -> list[str]:
+        query = f"SELECT name FROM system.parts WHERE active AND table = '{self.name}' AND rows > 0 ORDER BY name"
+        return str(self.oracle.query(query, "TSV")).split()
+
+
+def _life(served: Served) -> None:
+    """Inserts, a merge, a drop, each published and seen."""
+    table = served.table
+    table.insert(_block(3000, 1))
+    first = publish(table.handle)
+    assert len(first.added) == 3
+    served.attach()
+    before = served.seen()
+    assert before == served.expected()
+
+    table.insert(_block(2000, 2))
+    assert len(publish(table.handle).added) == 3
+    table.insert(_block(1000, 3))
+    publish(table.handle)
+    deadline = time.monotonic() + WAIT_S
+    while served.seen() != served.expected():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    # the same answers, value by value
+    ours = sorted(plain(table.rows().select(["k", "s", "x"])), key=repr)
+    types = table.handle.schema.types
+    theirs = select(served.oracle, f"SELECT k, s, x FROM default.{served.name}", {n: types[n] for n in ("k", "s", "x")})
+    assert sorted(plain(theirs), key=repr) == ours
+
+    before = served.seen()
+    table.optimize()
+    report = publish(table.handle)
+    assert (len(report.added), report.removed, report.waiting) == (3, (), 9)
+    served.wait(before)
+    deadline = time.monotonic() + WAIT_S
+    while served.names() != table.names:
+        assert served.seen() == before
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    report = publish(table.handle, grace_seconds=0)
+    assert len(report.removed) == 9
+    for _ in range(15):
+        assert served.seen() == before
+        time.sleep(0.1)
+
+    [gone] = [name for name in table.names if name.startswith("1_")]
+    table.handle.log.commit(lambda _: [DropRange("1")])
+    report = publish(table.handle)
+    assert report.dropped == (gone[:-1] + "2",)
+    served.wait(before)
+    before = served.seen()
+    assert publish(table.handle, grace_seconds=0).removed == (gone,)
+    table.insert(_block(500, 4))
+    publish(table.handle)
+    served.wait(before)
+    for _ in range(12):
+        assert served.seen() == served.expected()
+        time.sleep(0.1)
+    again = publish(table.handle)
+    assert (again.added, again.dropped, again.removed) == ((), (), ())
+    # a new reader sees the same
+    served.attach()
+    assert served.seen() == served.expected()
+    served.oracle.query(f"DROP TABLE default.{served.name}")
+
+
+@pytest.mark.parametrize("storage", ["packed", "full"])
+def test_clickhouse_follows_a_table_in_a_directory(oracle: Any, tmp_path: Path, storage: str) -> None:
+    limit = 0 if storage == "full" else 10 << 20
+    served = Served(oracle, open_store(str(tmp_path)), f"dir_{storage}", min_bytes_for_full_part_storage=limit)
+    _life(served)
+
+
+def test_clickhouse_follows_a_table_on_s3(oracle: Any, s3_url: str, s3_options: dict[str, str]) -> None:
+    served = Served(oracle, open_store(s3_url, s3_options), "on_s3", min_bytes_for_full_part_storage=100_000)
+    _life(served)
+
+
+def test_a_published_replacing_table_answers_final(oracle: Any, tmp_path: Path) -> None:
+    served = Served(oracle, open_store(str(tmp_path)), "replaced", engine="ReplacingMergeTree")
+    for seed in (1, 1, 1):
+        block = _block(1000, seed)
+        served.table.insert(block.set_column(1, "p", pa.array(np.zeros(1000, np.uint8))))
+    publish(served.table.handle)
+    served.attach()
+    assert served.seen()[0] == 3000
+    final = str(oracle.query("SELECT count() FROM default.replaced FINAL", "TSV"))
+    assert int(final) == 1000
+    served.table.optimize()
+    assert len(served.table.rows()) == 1000
+
+
+def test_following_publishes_each_commit_and_unpublishing_hides_all(tmp_path: Path, oracle: Any) -> None:
+    served = Served(oracle, open_store(str(tmp_path)), "followed")
+    table, reports = served.table, []
+
+    def stop() -> bool:
+        if len(reports) < 2 and len(table.parts) < 6:
+            table.insert(_block(100, len(table.parts)))
+        return len(reports) >= 2
+
+    follow(table.handle, 0.01, stop, on_report=reports.append)
+    assert [len(report.added) for report in reports] == [3, 3]
+    served.attach()
+    assert served.seen() == served.expected()
+    oracle.query("DROP TABLE default.followed")
+    assert unpublish(table.handle) == 6
+    assert publish(table.handle).added == tuple(table.names)

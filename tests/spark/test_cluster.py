@@ -1,0 +1,45 @@
+"""The same on a real cluster: a master and two workers, an executor on each, tables in a directory that all see."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+SCRIPT = textwrap.dedent(
+    """
+    import sys
+    import mergelake as ml
+    from mergelake.spark.session import session
+    from mergelake.spark.tasks import run_tasks
+    from mergelake.testing.logtable import CREATE, spark_log_frame
+
+    spark = session(sys.argv[1], config={"spark.executor.memory": "700m", "spark.executor.cores": "1"})
+    db = ml.connect(sys.argv[2], spark=spark)
+    db.sql(CREATE.format(name="logs", partition="tuple()"))
+    table = db.table("logs")
+    for _ in range(2):
+        table.append(spark_log_frame(spark, 0, 4, 5000))
+    table.optimize(final=True)
+    frame = spark.read.format("mergelake").load(f"{sys.argv[2]}/default.logs")
+    hosts = set(run_tasks(spark, lambda _: __import__("os").getpid(), list(range(8))))
+    answer = db.sql("SELECT service, count() FROM logs GROUP BY service ORDER BY service", settings={"executor": "spark"}).rows()
+    print("RESULT", frame.count(), table.parts().num_rows, len(hosts) >= 2, sum(n for _, n in answer))
+    spark.stop()
+    """
+)
+
+
+def test_ingest_merge_scan_and_select_on_a_cluster(spark_cluster, tmp_path):
+    script = tmp_path / "job.py"
+    script.write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, script, spark_cluster["SPARK_MASTER_URL"], tmp_path / "warehouse"],
+        env={**os.environ, **spark_cluster},
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert "RESULT 40000 1 True 40000" in done.stdout, done.stdout + done.stderr[-3000:]

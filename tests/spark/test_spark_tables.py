@@ -1,0 +1,152 @@
+"""Tables through a real Spark session: what goes in comes out, one commit a job, nothing needless read."""
+
+from __future__ import annotations
+
+import datetime
+
+import pyarrow as pa
+import pytest
+
+import mergelake as ml
+from mergelake.core.errors import InvalidInputError, NotFoundError
+from mergelake.spark.tasks import run_tasks
+from mergelake.testing.logtable import CREATE, spark_log_frame
+
+ROWS, BLOCKS = 5_000, 4
+
+
+@pytest.fixture
+def db(tmp_path, spark):
+    database = ml.connect(str(tmp_path / "warehouse"), spark=spark)
+    database.sql(CREATE.format(name="logs", partition="toYYYYMM(timestamp)"))
+    return database
+
+
+@pytest.fixture
+def frame(spark):
+    return spark_log_frame(spark, 0, BLOCKS, ROWS)
+
+
+def test_a_frame_is_written_in_one_commit_and_read_back(db, spark, frame):
+    table = db.table("logs")
+    before = table.version
+    frame.write.format("mergelake").mode("append").save(f"{db.url}/default.logs")
+    table.refresh()
+    assert table.version == before + 1
+    back = spark.read.format("mergelake").load(f"{db.url}/default.logs")
+    columns = ["timestamp", "level", "service", "host", "trace_id", "status", "latency", "url", "message"]
+    assert back.count() == ROWS * BLOCKS
+    assert back.select(*columns).exceptAll(frame.select(*columns)).count() == 0
+    assert frame.select(*columns).exceptAll(back.select(*columns)).count() == 0
+
+
+def test_append_takes_a_spark_frame_and_a_token_makes_it_exactly_once(db, frame):
+    table = db.table("logs")
+    first = table.append(frame, dedup_token="load-1")
+    again = table.append(frame, dedup_token="load-1")
+    assert first.rows == ROWS * BLOCKS
+    assert again.duplicate
+    assert again.rows == 0
+    assert db.sql("SELECT count() FROM logs").rows() == [(ROWS * BLOCKS,)]
+
+
+def test_the_data_source_takes_a_token_too(db, frame):
+    for _ in range(2):
+        frame.write.format("mergelake").option("dedupToken", "t").mode("append").save(f"{db.url}/default.logs")
+    assert db.sql("SELECT count() FROM logs").rows() == [(ROWS * BLOCKS,)]
+
+
+def test_filters_are_pushed_down_and_only_needed_columns_are_read(db, spark, frame):
+    table = db.table("logs")
+    table.append(frame)
+    url = f"{db.url}/default.logs"
+    when = datetime.datetime(2026, 1, 1, 0, 0, 20, tzinfo=datetime.UTC)
+    for condition in (
+        "service = 'auth'",
+        "service IN ('auth', 'cart') AND status >= 500",
+        "timestamp >= '2026-01-01 00:00:10' AND timestamp < '2026-01-01 00:00:20'",
+        "message LIKE '%pool%' AND level = 'INFO'",
+        "url LIKE '/v1/cart%' OR latency > 100",
+        "NOT (status = 200) AND host IS NOT NULL",
+    ):
+        found = spark.read.format("mergelake").load(url).where(condition).selectExpr("count(*)", "sum(status)").collect()
+        expected = frame.where(condition).selectExpr("count(*)", "sum(status)").collect()
+        assert found == expected, condition
+    narrow = spark.read.format("mergelake").option("columns", "service,latency").load(url)
+    assert narrow.columns == ["service", "latency"]
+    scan = table.scan(columns=["latency"], where="service = 'auth' AND timestamp < toDateTime64('2026-01-01 00:00:20', 3, 'UTC')")
+    assert scan.spark(spark).count() == frame.where("service = 'auth'").where(frame.timestamp < when).count()
+
+
+def test_a_scan_reads_its_pinned_version(db, spark, frame):
+    table = db.table("logs")
+    table.append(frame)
+    version = table.version
+    pinned = spark.read.format("mergelake").option("version", version).load(f"{db.url}/default.logs")
+    table.append(frame)
+    assert pinned.count() == ROWS * BLOCKS
+    assert table.scan(version=version).spark(spark).count() == ROWS * BLOCKS
+    assert table.scan().spark(spark).count() == 2 * ROWS * BLOCKS
+
+
+def test_an_empty_scan_is_an_empty_frame(db, spark):
+    assert db.table("logs").scan().spark(spark).count() == 0
+    assert spark.read.format("mergelake").load(f"{db.url}/default.logs").count() == 0
+
+
+def test_merges_run_as_spark_tasks(db, frame):
+    table = db.table("logs")
+    for _ in range(3):
+        table.append(frame)
+    before = db.sql("SELECT count(), sum(latency), uniqExact(trace_id) FROM logs").rows()
+    table.optimize(final=True)
+    assert table.parts().num_rows == 1
+    assert db.sql("SELECT count(), sum(latency), uniqExact(trace_id) FROM logs").rows()[0][0] == before[0][0]
+
+
+@pytest.mark.parametrize(
+    ("columns", "name"),
+    [("'x' AS nosuch", "NO_SUCH_COLUMN_IN_TABLE"), ("CAST(NULL AS string) AS url", "CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN"), ("70000 AS status", None)],
+)
+def test_bad_frames_are_refused_and_nothing_is_written(db, spark, columns, name):
+    table = db.table("logs")
+    version = table.version
+    with pytest.raises(InvalidInputError) as caught:
+        table.append(spark.range(3).selectExpr(columns))
+    if name:
+        assert caught.value.name == name
+    table.refresh()
+    assert table.version == version
+
+
+def test_errors_of_tasks_come_back_as_themselves(spark):
+    def fail(_):
+        raise NotFoundError("no such thing", name="UNKNOWN_TABLE")
+
+    with pytest.raises(NotFoundError, match="no such thing"):
+        run_tasks(spark, fail, [1, 2])
+
+
+def test_tasks_return_their_results_in_order(spark):
+    assert run_tasks(spark, lambda n: n * n, list(range(20))) == [n * n for n in range(20)]
+
+
+def test_nullable_nested_and_unsigned_columns_survive_the_way_through_spark(tmp_path, spark):
+    db = ml.connect(str(tmp_path / "w"), spark=spark)
+    db.sql(
+        "CREATE TABLE t (k UInt64, a UInt8, b UInt16, c UInt32, n Nullable(String), l Array(UInt16), d Date, dt DateTime, "
+        "e Enum8('x' = 1, 'y' = 2), p Decimal(18, 3), f FixedString(2), o Bool) ENGINE = MergeTree ORDER BY k"
+    )
+    db.table("t").append(
+        pa.table(
+            {
+                "k": pa.array([1, 2**63 + 5], pa.uint64()), "a": [1, 255], "b": [1, 65535], "c": [1, 2**32 - 1], "n": [None, "x"],
+                "l": [[1, 2], []], "d": [datetime.date(2026, 1, 2)] * 2, "dt": [datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)] * 2,
+                "e": ["x", "y"], "p": ["1.250", "-3.000"], "f": [b"ab", b"cd"], "o": [True, False],
+            }
+        )
+    )  # fmt: skip
+    rows = db.table("t").scan().spark(spark).orderBy("a").collect()
+    assert [int(r.k) for r in rows] == [1, 2**63 + 5]
+    assert (rows[1].a, rows[1].b, rows[1].c, rows[1].n, rows[1].l, rows[1].e) == (255, 65535, 2**32 - 1, "x", [], "y")
+    assert (rows[0].n, rows[0].l, str(rows[0].p), bytes(rows[0].f), rows[0].o) == (None, [1, 2], "1.250", b"ab", True)

@@ -1,0 +1,66 @@
+"""Entries as JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mergelake.core.errors import CorruptDataError, InvalidInputError
+from mergelake.log import operations as ops
+from mergelake.log.encoding import decode_entry, encode_entry
+from mergelake.log.operations import Entry
+from tests.helpers.manifests import SCHEMA, manifest
+
+EVERY_KIND = (
+    ops.CreateTable(SCHEMA),
+    ops.AlterMetadata(SCHEMA),
+    ops.AddParts((manifest(1, minmax={"k": ("00", "ff")}, ttl={"t": (1, 2)}), manifest(2)), dedup_token="é"),
+    ops.AddParts((), dedup_hash="h"),
+    ops.Publish(manifest(3, "2026"), ("a", "b")),
+    ops.DropRange("p", "drop", 0),
+    ops.DropRange(),
+    ops.DropTable(),
+    ops.CreateDatabase("d"),
+    ops.DropDatabase("d"),
+    ops.PutTable("d", "t", "id"),
+    ops.RemoveTable("d", "t", "id"),
+    ops.RenameTable("d", "t", "d2", "t2"),
+    ops.Exchange("d", "t", "d2", "t2"),
+)
+
+
+def raw(**changes):
+    return json.dumps({**json.loads(encode_entry(Entry(7, "x", 5, "me", ()))), **changes}).encode()
+
+
+def test_every_kind_of_operation_is_the_same_after_json():
+    entry = Entry(3, "attempt", 1_700_000_000_000, "me", EVERY_KIND)
+    assert decode_entry(encode_entry(entry)) == entry
+    assert {type(op) for op in EVERY_KIND} == set(ops.TableOp.__args__) | set(ops.CatalogOp.__args__)
+
+
+def test_a_newer_format_is_refused_by_name():
+    with pytest.raises(InvalidInputError, match=r"UNKNOWN_FORMAT_VERSION") as caught:
+        decode_entry(raw(format=2), "t/_log/7.json")
+    assert "t/_log/7.json" in str(caught.value)
+    assert "upgrade" in str(caught.value)
+
+
+def test_an_unknown_operation_is_refused_by_name():
+    with pytest.raises(InvalidInputError, match=r"'AddVolatile'.*UNKNOWN_FORMAT_VERSION"):
+        decode_entry(raw(ops=[{"op": "AddVolatile", "uuid": "1"}]))
+
+
+BROKEN = [b"", b"{", b"[]", b"7", b"\xff", raw(ops=[{"op": "DropRange", "what": 1}]), raw(ops=7)]
+
+
+@pytest.mark.parametrize("data", BROKEN)
+def test_bytes_that_are_no_entry_are_corrupt(data):
+    with pytest.raises(CorruptDataError, match="the key"):
+        decode_entry(data, "the key")
+
+
+def test_a_missing_field_is_corrupt():
+    with pytest.raises(CorruptDataError):
+        decode_entry(json.dumps({"format": 1, "version": 1}).encode())

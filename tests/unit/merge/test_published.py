@@ -1,0 +1,124 @@
+"""Which names ClickHouse sees, decided; a small model of its reader checks that no row is missing or doubled."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from mergelake.core.names import PartInfo
+from mergelake.table.published import PublishedName, PublishPlan, empty_token, plan_publish
+
+
+def info(name: str) -> PartInfo:
+    return PartInfo.parse(name)
+
+
+def names(*texts: str, since_ms: int = 0) -> list[PublishedName]:
+    """Published names; the token is the name itself, or an empty part's where it starts with `drop-`."""
+    return [PublishedName(t, info(t.removeprefix("drop-")), since_ms) for t in texts]
+
+
+def plan(active: list[str], shown: list[PublishedName], now_ms: int = 10_000, grace_ms: int = 5000) -> PublishPlan:
+    return plan_publish({name: info(name) for name in active}, shown, now_ms, grace_ms)
+
+
+def test_every_active_part_gets_a_name_once() -> None:
+    assert plan(["all_1_1_0", "all_2_2_0"], names("all_1_1_0")).add == ("all_2_2_0",)
+    assert plan(["all_1_1_0"], names("all_1_1_0")) == PublishPlan((), (), ())
+
+
+def test_sources_stay_visible_until_their_merge_has_been_for_the_grace_period() -> None:
+    sources = names("all_1_1_0", "all_2_2_0")
+    assert plan(["all_1_2_1"], sources) == PublishPlan(("all_1_2_1",), (), ())
+    fresh = sources + names("all_1_2_1", since_ms=8000)
+    assert plan(["all_1_2_1"], fresh).remove == ()
+    assert set(plan(["all_1_2_1"], fresh, now_ms=13_000).remove) == {"all_1_1_0", "all_2_2_0"}
+
+
+def test_a_dropped_partition_is_covered_by_one_empty_part() -> None:
+    shown = names("a_1_1_0", "a_2_5_1", "b_6_6_0")
+    done = plan(["b_6_6_0"], shown)
+    assert [str(c.info) for c in done.cover] == ["a_1_5_2"]
+    assert done.remove == ()
+    covered = shown + names("drop-a_1_5_2", since_ms=10_000)
+    assert plan(["b_6_6_0"], covered) == PublishPlan((), (), ())
+    assert set(plan(["b_6_6_0"], covered, now_ms=20_000).remove) == {"a_1_1_0", "a_2_5_1"}
+
+
+def test_an_empty_part_never_spans_an_active_one() -> None:
+    done = plan(["a_3_3_0"], names("a_1_1_0", "a_2_2_0", "a_3_3_0", "a_4_4_0"))
+    assert [str(c.info) for c in done.cover] == ["a_1_2_1", "a_4_4_1"]
+
+
+def test_a_second_drop_covers_the_first_empty_part_as_well() -> None:
+    done = plan([], names("drop-a_1_2_1", "a_3_3_0"))
+    assert [str(c.info) for c in done.cover] == ["a_1_3_2"]
+    again = plan([], names("drop-a_1_2_1", "a_3_3_0") + names("drop-a_1_3_2", since_ms=10_000))
+    assert again == PublishPlan((), (), ())
+
+
+def test_a_merged_part_that_was_dropped_is_covered_and_its_sources_with_it() -> None:
+    done = plan([], names("a_1_1_0", "a_2_2_0", "a_1_2_1"))
+    assert [str(c.info) for c in done.cover] == ["a_1_2_2"]
+
+
+class Reader:
+    """ClickHouse's: it loads the names it sees, hides covered ones, and never forgets what nothing covers."""
+
+    def __init__(self) -> None:
+        self.loaded: set[str] = set()
+
+    def refresh(self, shown: Mapping[str, PartInfo]) -> set[str]:
+        self.loaded |= set(map(str, shown.values()))
+        infos = [info(name) for name in self.loaded]
+        tops = {i for i in infos if not any(o != i and o.covers(i) for o in infos)}
+        for top in tops:
+            assert not any(other != top and top.intersects(other) for other in tops), tops
+        self.loaded = {str(top) for top in tops}
+        gone = self.loaded - set(map(str, shown.values()))
+        assert not gone, f"the reader still uses {gone}, which were taken away"
+        return self.loaded
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_reader_never_misses_or_doubles_a_row_whatever_happens(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    active: dict[str, PartInfo] = {}
+    shown: dict[str, PublishedName] = {}
+    block, now, grace = 0, 0, int(random.choice([0, 3000]))
+    readers = [Reader(), Reader()]
+    for _ in range(80):
+        now += 1000
+        action = random.integers(0, 4)
+        if action == 0 or not active:
+            block += 1
+            active[f"p{block}"] = PartInfo("ab"[block % 2], block, block, 0)
+        elif action == 1:
+            partition = "ab"[random.integers(0, 2)]
+            members = sorted((i, k) for k, i in active.items() if i.partition_id == partition)
+            if len(members) >= 2:
+                first = int(random.integers(0, len(members) - 1))
+                chosen = members[first : first + int(random.integers(2, 4))]
+                for _, key in chosen:
+                    del active[key]
+                low, high = chosen[0][0], chosen[-1][0]
+                level = 1 + max(i.level for i, _ in chosen)
+                active[f"m{now}"] = PartInfo(partition, low.min_block, high.max_block, level)
+        elif action == 2 and random.random() < 0.3:
+            partition = "ab"[random.integers(0, 2)]
+            active = {k: i for k, i in active.items() if i.partition_id != partition}
+        for _ in range(2 if grace == 0 else 1):
+            done = plan_publish(active, list(shown.values()), now, grace)
+            for part_id in done.add:
+                shown[part_id] = PublishedName(part_id, active[part_id], now)
+            for cover in done.cover:
+                shown[cover.token] = PublishedName(empty_token(cover.info), cover.info, now)
+            if grace == 0:
+                continue
+            for token in done.remove:
+                del shown[token]
+        visible = {token: name.info for token, name in shown.items()}
+        # One reader looks at every step, one at every second: within the grace period.
+        for reader in readers[: 1 + (now // 1000) % 2]:
+            seen = {i for i in map(info, reader.refresh(visible)) if empty_token(i) not in shown}
+            assert seen == set(active.values())
