@@ -1,10 +1,10 @@
 """Encoding and decoding columns against ClickHouse on the same data, one thread each.
 
-    python benchmarks/bench_format.py [rows]
+    python benchmarks/bench_format.py [rows] [granules a run]
 
 Write: `ColumnWriter` (encode, compress, hash) plus writing the files, against INSERT SELECT from a Memory table into
-MergeTree with the classic settings. Read: bytes of the files to Arrow arrays, in runs of 64 granules, checksums verified, against
-a SELECT over each column (`ignore` decodes a column without computing with it), both from the page cache. Best of five.
+MergeTree with the classic settings. Read: files to Arrow arrays, a run of granules at a time, checksums verified,
+against a SELECT that decodes the column and computes nothing with it (`ignore`). Both from the page cache, best of 5.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ COLUMNS = {
     "host": "LowCardinality(String)",
     "text": "String",
 }
-CLASSIC = """min_bytes_for_wide_part=0, serialization_info_version='basic', string_serialization_version='single_stream',
-propagate_types_serialization_versions_to_nested_types=0, ratio_of_defaults_for_sparse_serialization=1, compress_marks=0,
-compress_primary_key=0, auto_statistics_types='', fsync_after_insert=0"""
+CLASSIC = """min_bytes_for_wide_part=0, serialization_info_version='basic',
+string_serialization_version='single_stream',
+propagate_types_serialization_versions_to_nested_types=0, ratio_of_defaults_for_sparse_serialization=1,
+compress_marks=0, compress_primary_key=0, auto_statistics_types='', fsync_after_insert=0"""
 GRANULE = 8192
-RUN = int(os.environ.get('RUN', '16'))
+RUN = int(sys.argv[2]) if len(sys.argv) > 2 else 32
 
 
 def best(work: Callable[[], object], times: int = 5) -> float:
@@ -91,7 +92,8 @@ def read(folder: Path, name: str, out: list[pa.Array] | None = None) -> None:
     data_type = parse_type(COLUMNS[name])
     names = stream_files(name, data_type)
     layout = classic_layout({name: data_type}, names)
-    marks = {file: layout.parse_marks(file, (folder / file).read_bytes()) for file in layout.mark_files(name, data_type)}
+    mark_files = layout.mark_files(name, data_type)
+    marks = {file: layout.parse_marks(file, (folder / file).read_bytes()) for file in mark_files}
     sizes = {file: (folder / file).stat().st_size for file in layout.data_files(name, data_type)}
     reader = ColumnReader(name, data_type, layout, marks, sizes)
     with ExitStack() as stack:

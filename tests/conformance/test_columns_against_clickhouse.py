@@ -1,4 +1,4 @@
-"""Columns as ClickHouse writes them, in every form that it writes by default, and as we write them: same values, same bytes."""
+"""Columns as ClickHouse writes them, in every form of its own, and as we write them: same values, same bytes."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_column_that_clickhouse_wrote_reads_as_it_was_inserted(
 def test_our_classic_files_have_the_bytes_of_clickhouse(
     oracle: Any, arrays: dict[str, pa.Array], tmp_path: Path, codec: str
 ) -> None:
-    """Frames are cut at the same places, so marks are equal to the byte; LowCardinality is written in a form of ours."""
+    """Frames are cut at the same places, so marks are equal to the byte; LowCardinality has a form of its own."""
     settings = f"{CLASSIC_SETTINGS}, default_compression_codec = '{codec}'"
     theirs = PartDirectory(_insert(oracle, settings, arrays, tmp_path))
     for column, data_type in COLUMNS.items():

@@ -15,6 +15,8 @@ from tests.helpers.scans import Rows, ScanTable, create_statement, insert_statem
 
 pytestmark = pytest.mark.chdb
 
+PLAIN = "SETTINGS optimize_redundant_comparisons = 0"
+"""ClickHouse's analyzer folds contradictions (a > 8 AND a < 3) before the index sees them; we leave them to the index."""
 GRANULES = {"index_granularity": "4"}
 TABLES: dict[str, tuple[TableSchema, dict[str, str]]] = {}
 
@@ -137,7 +139,7 @@ def index_lines(text: str) -> list[str]:
 
 
 def clickhouse_explain(oracle: Any, name: str, where: str) -> str:
-    return str(oracle.query(f"EXPLAIN indexes = 1 SELECT * FROM {name} WHERE {where}", "TSVRaw"))
+    return str(oracle.query(f"EXPLAIN indexes = 1 SELECT * FROM {name} WHERE {where} {PLAIN}", "TSVRaw"))
 
 
 @pytest.fixture(scope="module")

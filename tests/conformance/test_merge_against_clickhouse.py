@@ -82,6 +82,7 @@ def _tables(
 def test_a_merge_gives_the_rows_of_clickhouse_in_its_order(
     oracle: Any, tmp_path: Path, key: str, engine: str, seed: int
 ) -> None:
+    # M-100
     table, name, types, _ = _tables(oracle, key, engine, seed, tmp_path)
     columns = ", ".join(types)
     inserted = select(oracle, f"SELECT {columns} FROM {name} ORDER BY _part, _part_offset", types)
@@ -106,9 +107,12 @@ def _final(table: SmallTable) -> pa.Table:
     keys = table_keys(schema)
     block = table.rows()
     arrays = [key.evaluate(block) for key in keys.sorting]
-    order = sort_order(arrays, [key.type for key in keys.sorting], keys.descending) if arrays else None
-    block = block if order is None else block.take(pa.array(order))
-    return block.filter(pa.array(final_rows(block, schema, keys)))
+    types = [key.type for key in keys.sorting]
+    order = sort_order(arrays, types, keys.descending) if arrays else None
+    if order is not None:
+        block = block.take(pa.array(order))
+        arrays = [array.take(pa.array(order)) for array in arrays]
+    return block.filter(pa.array(final_rows(block, schema, arrays, types)))
 
 
 def test_a_descending_key_is_merged_as_clickhouse_does(oracle: Any, tmp_path: Path) -> None:

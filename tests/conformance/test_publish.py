@@ -71,7 +71,7 @@ class Served:
 
 
 def _life(served: Served) -> None:
-    """Inserts, a merge, a drop, each published and seen."""
+    """Inserts, a merge, a drop, each published and seen."""  # M-073
     table = served.table
     table.insert(_block(3000, 1))
     first = publish(table.handle)

@@ -14,14 +14,13 @@ from mergelake.core.ids import SeededIds
 from mergelake.core.schema import TableSchema
 from mergelake.core.types import DataType
 from mergelake.log.state import ActivePart
-from mergelake.merge.commit import Merged, merge_parts
+from mergelake.merge.commit import MergeOutcome, merge_parts
 from mergelake.merge.plan import plan_merge
 from mergelake.merge.select import select_optimize
 from mergelake.parts.reader import PartReader
 from mergelake.store import Store, open_store
 from mergelake.table.handle import TableHandle
 from mergelake.table.insert import Commit, commit_parts, write_blocks
-from mergelake.table.replacing import collapse_block, replacing_mode
 
 
 class SmallTable:
@@ -35,13 +34,10 @@ class SmallTable:
 
     def insert(self, *blocks: pa.Table) -> Commit:
         """One insert of storage-form blocks."""
-        collapse = collapse_block if replacing_mode(self.handle.schema) else None
-        written = write_blocks(
-            self.store, "t", self.handle.schema, blocks, ids=self.ids, clock=self.clock, collapse=collapse
-        )
+        written = write_blocks(self.store, "t", self.handle.schema, blocks, ids=self.ids, clock=self.clock)
         return commit_parts(self.handle, written)
 
-    def optimize(self, *, final: bool = True, partition_id: str | None = None) -> list[Merged]:
+    def optimize(self, *, final: bool = True, partition_id: str | None = None) -> list[MergeOutcome]:
         """OPTIMIZE, run here."""
         state = self.handle.refresh()
         chosen = select_optimize(

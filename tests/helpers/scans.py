@@ -87,17 +87,18 @@ def create_statement(name: str, schema: TableSchema) -> str:
         text + (" DESC" if schema.order_desc and schema.order_desc[i] else "")
         for i, text in enumerate(schema.order_by)
     )
-    settings = {**schema.settings, "min_bytes_for_wide_part": 0, "min_rows_for_wide_part": 0}
-    for name_of, value in (
-        ("allow_nullable_key", 1),
-        ("optimize_on_insert", None),
-        ("add_minmax_index_for_numeric_columns", 0),
-    ):
-        if value is not None:
-            settings.setdefault(name_of, value)
+    settings = {
+        **schema.settings,
+        "min_bytes_for_wide_part": 0,
+        "min_rows_for_wide_part": 0,
+        "allow_nullable_key": 1,
+        "add_minmax_index_for_numeric_columns": 0,
+        # Else it may forget the last columns of an index to save memory, and reads more.
+        "primary_key_ratio_of_unique_prefix_values_to_skip_suffix_columns": 1,
+    }
+    settings.pop("optimize_on_insert", None)
     if any(schema.order_desc):
         settings["allow_experimental_reverse_key"] = 1
-    settings.pop("optimize_on_insert", None)
     text = ", ".join(f"{key} = {value}" for key, value in settings.items())
     sample = f" SAMPLE BY {schema.sample_by}" if schema.sample_by else ""
     primary = f" PRIMARY KEY ({', '.join(schema.primary_key)})" if schema.primary_key else ""

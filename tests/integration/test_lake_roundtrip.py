@@ -41,8 +41,9 @@ def contents(table):
         reader = PartReader(table.handle.store, table.handle.directory, part.manifest, columns)
         marks = [(0, len(reader.granule_rows))]
         block = pa.Table.from_batches(list(reader.read(list(columns), marks)))
-        yield part, pa.table(
-            {name: to_public(block[name].combine_chunks(), schema.column(name).type) for name in columns}
+        yield (
+            part,
+            pa.table({name: to_public(block[name].combine_chunks(), schema.column(name).type) for name in columns}),
         )
 
 

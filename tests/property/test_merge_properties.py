@@ -119,6 +119,7 @@ class Part:
 def test_chosen_merges_are_disjoint_neighbours_within_their_limits(
     sizes: list[tuple[int, int, bool]], limits: list[int]
 ) -> None:
+    # M-028, M-043
     now = 10**10
     parts = [
         Part(

@@ -373,8 +373,9 @@ def _days(array: pa.Array, kind: t.DataType) -> pa.Array:
     if pa.types.is_date64(source):
         return array.cast(pa.date32()).view(pa.int32())
     if pa.types.is_timestamp(source):
-        local = pc.local_timestamp(array) if source.tz else array
-        return pc.floor_temporal(local, unit="day").cast(pa.date32(), safe=False).view(pa.int32())
+        ticks = array.view(pa.int64())
+        seconds = ticks.fill_null(0).to_numpy(zero_copy_only=False) // _UNIT_TICKS[source.unit]
+        return _with_validity(pa.int64(), [zone(source.tz or "").to_local(seconds) // 86400], ticks)
     return _whole_numbers(array, kind)
 
 

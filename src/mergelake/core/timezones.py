@@ -2,12 +2,16 @@
 
 A zone is a table of the instants where its offset changes, found once per process: the offset at each midnight
 UTC from 1900 to 2300 by Arrow's time zone database, then a bisection inside each day that differs from the
-next. Local times that occur twice mean the earlier instant, as in ClickHouse; local times that never occur
-are moved forward by the gap.
+next. Beyond 2037 Arrow forgets summer time, so from there on Python's `zoneinfo` is asked, week by week. Local
+times that occur twice mean the earlier instant, and local times that never occur are read with the offset
+after the gap, both as in ClickHouse.
 """
 
 from __future__ import annotations
 
+import datetime
+import zoneinfo
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -21,6 +25,7 @@ from mergelake.core.errors import error
 
 _FIRST, _LAST = -2208988800, 10413792000  # 1900-01-01 and 2300-01-01
 _DAY = 86400
+_RULES_FROM = _FIRST + 50040 * _DAY  # 2037-01-01
 _UTC_NAMES = ("", "UTC", "Etc/UTC", "GMT", "Etc/GMT", "Zulu", "Etc/Zulu", "UCT", "Universal")
 
 
@@ -62,9 +67,9 @@ class Zone:
         wide = local.astype(np.int64, copy=False)
         if self.is_fixed:
             return wide - self.offsets[0]
-        # An instant's local time is past a change if it is past the change's local time under both offsets:
-        # then a doubled hour means its first pass, and a skipped hour is read with the offset before the gap.
-        borders = self.changes + np.maximum(self.offsets[:-1], self.offsets[1:])
+        # The local time at which the old offset ends is the border: so a doubled hour means its first pass, and a
+        # skipped hour is read with the offset after the gap.
+        borders = self.changes + self.offsets[:-1]
         return wide - self.offsets[np.searchsorted(borders, wide, side="right")]
 
 
@@ -73,21 +78,37 @@ def zone(name: str) -> Zone:
     """The zone called `name`; empty means UTC. Raises BAD_ARGUMENTS for an unknown one."""
     if name in _UTC_NAMES:
         return Zone("UTC", np.zeros(0, np.int64), np.zeros(1, np.int64))
-    days = np.arange(_FIRST, _LAST, _DAY, dtype=np.int64)
     try:
-        at_days = _offsets(days, name)
-    except pa.ArrowException as failure:
+        rules = zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as failure:
         raise error("BAD_ARGUMENTS", f"Cannot load time zone {name}", "Give a name of the IANA database") from failure
-    changed = np.flatnonzero(at_days[1:] != at_days[:-1])
-    low, high = days[changed].copy(), days[changed + 1].copy()
-    before = at_days[changed]
+    near = _changes(np.arange(_FIRST, _RULES_FROM + 1, _DAY, dtype=np.int64), lambda at: _offsets(at, name))
+    far = _changes(np.arange(_RULES_FROM, _LAST, 7 * _DAY, dtype=np.int64), lambda at: _rule_offsets(at, rules))
+    changes = np.concatenate([near[0], far[0]])
+    return Zone(name, changes, np.concatenate([near[1], far[1][1:]]))
+
+
+def _changes(probes: npt.NDArray[np.int64], offsets: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.int64]]) -> tuple[
+    npt.NDArray[np.int64], npt.NDArray[np.int64]
+]:
+    """The instants at which the offset changes, found between the probes by bisection, and the offsets around them."""
+    found = offsets(probes)
+    changed = np.flatnonzero(found[1:] != found[:-1])
+    low, high = probes[changed].copy(), probes[changed + 1].copy()
+    before = found[changed]
     while bool((high - low > 1).any()):
         middle = (low + high) // 2
-        same = _offsets(middle, name) == before
+        same = offsets(middle) == before
         low, high = np.where(same, middle, low), np.where(same, high, middle)
-    return Zone(name, high, np.concatenate([at_days[:1], at_days[changed + 1]]))
+    return high, np.concatenate([found[:1], found[changed + 1]])
+
+
+def _rule_offsets(seconds: npt.NDArray[np.int64], rules: zoneinfo.ZoneInfo) -> npt.NDArray[np.int64]:
+    found = [datetime.datetime.fromtimestamp(at, rules).utcoffset() for at in seconds.tolist()]
+    return np.array([0 if each is None else each.total_seconds() for each in found], np.int64)
 
 
 def _offsets(seconds: npt.NDArray[np.int64], name: str) -> npt.NDArray[np.int64]:
     stamps = pa.array(seconds).cast(pa.timestamp("s", name))
-    return np.asarray(pc.local_timestamp(stamps).cast(pa.int64()).to_numpy()) - seconds
+    found: npt.NDArray[np.int64] = pc.local_timestamp(stamps).cast(pa.int64()).to_numpy() - seconds
+    return found

@@ -152,6 +152,12 @@ def _common_integers(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> tuple[npt.NDAr
     return x, y
 
 
+def _magnitude(data: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+    """Absolute values as UInt64; the least Int64 too."""
+    wide = data.astype(np.uint64)
+    return np.where(data < 0, -wide, wide) if data.dtype.kind == "i" else wide
+
+
 @function("intDiv", 2)
 def _int_div(args: tuple[Operand, ...], environment: Environment) -> Resolved:
     a, b = _numbers("intDiv", args)
@@ -191,18 +197,23 @@ def _modulo(args: tuple[Operand, ...], environment: Environment) -> Resolved:
 
         def float_kernel(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[Any]:
             with np.errstate(all="ignore"):
-                return np.asarray(np.fmod(x.astype(np.float64), y.astype(np.float64)))
+                x, y = x.astype(np.float64), y.astype(np.float64)
+                return np.asarray(x - np.trunc(x / y) * y)  # as ClickHouse computes it, not fmod
 
         return Resolved(t.Float(64), float_kernel, cost=10)
     result = t.Int(_next(b.bits) if _signed(a) else b.bits, _signed(a))
 
     def kernel(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[Any]:
         _refuse_division(x, y)
-        x, y = _common_integers(x, y)
-        if x.dtype == object:
+        if x.dtype == object or y.dtype == object:
+            x, y = x.astype(object), y.astype(object)
             rest = abs(x) % abs(y)
             return wrap(np.where(x < 0, -rest, rest), result.bits, result.signed)
-        return wrap(np.fmod(x, y), result.bits, result.signed)
+        if x.dtype.kind == y.dtype.kind or max(x.dtype.itemsize, y.dtype.itemsize) < 8:
+            return wrap(np.fmod(x, y), result.bits, result.signed)
+        # Int64 with UInt64 has no common type, their magnitudes do.
+        magnitude = np.fmod(_magnitude(x), _magnitude(y)).view(np.int64)
+        return wrap(np.where(x < 0, -magnitude, magnitude), result.bits, result.signed)
 
     never = args[1].is_constant and args[1].value not in (0, -1, None)
     return Resolved(result, kernel, can_raise=not never, cost=5)

@@ -250,7 +250,9 @@ def _to_days(source: t.DataType, target: t.DataType) -> Kernel:
         return lambda data: data.astype(dtype)
     local = zone(getattr(source, "timezone", ""))
     scale = 10**source.precision if isinstance(source, t.DateTime64) else 1
-    return lambda data: (local.to_local(data if scale == 1 else data // scale) // _DAY).astype(dtype)
+    if isinstance(source, t.DateTime):
+        return lambda data: np.maximum(local.to_local(data) // _DAY, 0).astype(dtype)
+    return lambda data: (local.to_local(data // scale) // _DAY).astype(dtype)
 
 
 def _to_seconds(source: t.DataType, target: t.DateTime) -> Kernel:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mergelake.core import types as t
-from mergelake.core.errors import error
+from mergelake.core.errors import MergelakeError, error
 from mergelake.core.text_read import read_text
 from mergelake.expr import casts
 from mergelake.expr.bound import BoundLiteral, BoundNode
@@ -52,7 +52,12 @@ def parse_literal(node: BoundNode, target: t.DataType) -> BoundLiteral:
     """A string literal as a literal of `target`. Raises ClickHouse's parse errors."""
     if not isinstance(node, BoundLiteral):
         raise error("ILLEGAL_TYPE_OF_ARGUMENT", "Expected a constant")
-    parsed = read_text(pa.array([node.value], pa.binary()), target)
+    try:
+        parsed = read_text(pa.array([node.value], pa.binary()), target)
+    except MergelakeError as failure:
+        if failure.name not in ("CANNOT_PARSE_TEXT", "CANNOT_PARSE_NUMBER", "ATTEMPT_TO_READ_AFTER_EOF"):
+            raise
+        raise error("TYPE_MISMATCH", f"Cannot convert the string {node} to type {target}") from failure
     return BoundLiteral(python_value(parsed[0], target), target)
 
 
@@ -177,6 +182,11 @@ def _dates(ufunc: np.ufunc, a: t.DataType, b: t.DataType) -> Kernel:
     if type(a) is type(b) and (not isinstance(a, t.DateTime64) or a.precision == getattr(b, "precision", None)):
         return lambda x, y: ufunc(x, y)
     common = common_type([a, b])
+    if isinstance(common, t.DateTime):
+        # A Date may be later than any DateTime: it then counts as the last one.
+        common = t.DateTime64(0, common.timezone)
+        x_wide, y_wide = casts.kernel(a, common), casts.kernel(b, common)
+        return lambda x, y: ufunc(np.minimum(x_wide(x), 0xFFFFFFFF), np.minimum(y_wide(y), 0xFFFFFFFF))
     x_cast, y_cast = casts.kernel(a, common), casts.kernel(b, common)
     return lambda x, y: ufunc(x_cast(x), y_cast(y))
 

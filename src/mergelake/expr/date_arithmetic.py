@@ -79,7 +79,8 @@ def add_interval(kind: t.DataType, unit: str) -> tuple[t.DataType, Kernel]:
     shift = _shift_days(unit)
     if isinstance(kind, DATES):
         dtype = casts.number_dtype(kind)
-        return kind, lambda x, y: shift(x.astype(np.int64), y).astype(dtype)
+        floor = 0 if isinstance(kind, t.Date) and unit in _MONTHS else None
+        return kind, lambda x, y: _floored(shift(x.astype(np.int64), y), floor).astype(dtype)
     local = zone(getattr(kind, "timezone", ""))
     scale = 10**kind.precision if isinstance(kind, t.DateTime64) else 1
     dtype = casts.number_dtype(kind)
@@ -89,9 +90,15 @@ def add_interval(kind: t.DataType, unit: str) -> tuple[t.DataType, Kernel]:
         seconds, rest = wide // scale, wide % scale
         here = local.to_local(seconds)
         moved = shift(here // _DAY, y) * _DAY + here % _DAY
-        return (local.to_utc(moved) * scale + rest).astype(dtype)
+        floor = 0 if isinstance(kind, t.DateTime) and unit in _MONTHS else None
+        return (_floored(local.to_utc(moved), floor) * scale + rest).astype(dtype)
 
     return kind, kernel
+
+
+def _floored(numbers: npt.NDArray[Any], floor: int | None) -> npt.NDArray[Any]:
+    """Months, quarters and years stop at 1970 on the way back; everything else wraps."""
+    return numbers if floor is None else np.maximum(numbers, floor)
 
 
 def _shift_days(unit: str) -> Kernel:
@@ -153,24 +160,36 @@ def _date_diff(args: tuple[Operand, ...], environment: Environment) -> Resolved:
     from mergelake.expr.parser import interval_unit
 
     word = interval_unit(unit.decode())
+    zones = {getattr(kind, "timezone", "") or "UTC" for kind in kinds}
+    if word in _SECONDS and len(zones) > 1 and len(args) < 4:
+        raise error("NOT_IMPLEMENTED", "dateDiff in hours, minutes or seconds needs both times in one time zone")
     chosen = args[3].value.decode() if len(args) > 3 else ""
     first, second = (_counter(kind, word, chosen) for kind in kinds)
     return Resolved(t.Int(64, True), lambda _, x, y, *rest: second(y) - first(x), cost=30)
 
 
-def _counter(kind: t.DataType, unit: str, name: str) -> Kernel:
+def _weeks(days: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Weeks begun on a Monday; ClickHouse cuts towards zero, so the week of 1970 counts twice."""
+    following = days + 7 - (days + 3) % 7
+    return np.where(following < 0, -(-following // 7), following // 7)
+
+
+def _counter(kind: Any, unit: str, name: str) -> Kernel:
     """Data -> how many units have begun since 1970 local."""
     if unit in _SECONDS:
-        stamp = casts.kernel(kind, t.DateTime64(0, getattr(kind, "timezone", "") or name))
-        local, step = zone(name or getattr(kind, "timezone", "")), _SECONDS[unit]
-        return lambda data: local.to_local(stamp(data)) // step if step == 3600 else stamp(data) // step
+        if isinstance(kind, DATES):
+            raise error("NOT_IMPLEMENTED", f"dateDiff of dates in units of {unit} is not supported", "Convert with toDateTime")
+        stamp, step = casts.kernel(kind, t.DateTime64(0, kind.timezone)), _SECONDS[unit]
+        # Hours are counted in UTC, shifted where the zone was not a whole number of hours off in 1970.
+        shift = int(zone(name or kind.timezone).to_local(np.zeros(1, np.int64))[0]) % step if step == 3600 else 0
+        return lambda data: (stamp(data) + shift) // step
     if unit not in _DAYS and unit not in _MONTHS:
         raise error("NOT_IMPLEMENTED", f"dateDiff in units of {unit} is not supported")
     days = local_days(kind, name)
     if unit == "Day":
         return lambda data: days(data).astype(np.int64)
     if unit == "Week":
-        return lambda data: (days(data).astype(np.int64) + 3) // 7
+        return lambda data: _weeks(days(data).astype(np.int64))
     step = _MONTHS[unit]
 
     def months(data: npt.NDArray[Any]) -> npt.NDArray[Any]:

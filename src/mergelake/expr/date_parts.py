@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mergelake.core import types as t
+from mergelake.core.errors import error
 from mergelake.core.timezones import zone
 from mergelake.expr.evaluate import Kernel
 from mergelake.expr.registry import Environment, Operand, Resolved, function, illegal
@@ -188,8 +189,8 @@ def _yyyymmddhhmmss(args: tuple[Operand, ...], environment: Environment) -> Reso
 
 
 def to_date(days: Numbers) -> Numbers:
-    """Days as the data of Date: before 1970 is 0; what is beyond 2149 wraps, as in ClickHouse."""
-    return np.maximum(days, 0).astype(np.uint16)
+    """Days as the data of Date, clamped to what it holds."""
+    return np.clip(days, 0, 0xFFFF).astype(np.uint16)
 
 
 def _start(name: str, of_days: Callable[[Numbers], Numbers]) -> None:
@@ -231,8 +232,8 @@ def _start_of_day(args: tuple[Operand, ...], environment: Environment) -> Resolv
 
 
 def to_stamp(seconds: Numbers) -> Numbers:
-    """UTC seconds as the data of DateTime: before 1970 is 0."""
-    return np.maximum(seconds, 0).astype(np.uint32)
+    """UTC seconds as the data of DateTime, clamped to what it holds."""
+    return np.clip(seconds, 0, 0xFFFFFFFF).astype(np.uint32)
 
 
 def start_of_seconds(step: int, name: str) -> Kernel:
@@ -279,11 +280,16 @@ def _to_unix_timestamp(args: tuple[Operand, ...], environment: Environment) -> R
     if isinstance(kind, DATES):
         return Resolved(_U32, lambda data, *_: (data.astype(np.int64) * _DAY).astype(np.uint32))
     if isinstance(kind, t.DateTime64):
-        scale = 10**kind.precision
-        return Resolved(_U32, lambda data, *_: (data // scale).astype(np.uint32))
+        return Resolved(_U32, lambda data, *_: _stamp_of(data // 10**kind.precision), can_raise=True)
     if not isinstance(kind, t.DateTime):
         raise illegal("toUnixTimestamp", kind)
     return Resolved(_U32, lambda data, *_: data)
+
+
+def _stamp_of(seconds: Numbers) -> Numbers:
+    if bool(((seconds < 0) | (seconds > 0xFFFFFFFF)).any()):
+        raise error("DECIMAL_OVERFLOW", "Convert overflow: a time before 1970 or after 2106 has no Unix timestamp here")
+    return seconds.astype(np.uint32)
 
 
 def _unix64(name: str, digits: int) -> None:

@@ -64,7 +64,8 @@ def _int_hash(name: str, result: t.Int, compute: Callable[[Hashes], Hashes], see
         if not isinstance(kind, (t.Int, t.Bool, t.Date, t.Date32, t.DateTime)) or getattr(kind, "bits", 8) > 64:
             raise illegal(name, kind)
         dtype = np.dtype(f"u{result.bits // 8}")
-        return Resolved(result, lambda x: compute(_bits(x) ^ np.uint64(seed)).astype(dtype), cost=8)
+        # These extend a negative number by its sign, the other hashes do not.
+        return Resolved(result, lambda x: compute(x.astype(np.uint64) ^ np.uint64(seed)).astype(dtype), cost=8)
 
 
 # The functions salt their input; inside other hashes the bare ones are used.

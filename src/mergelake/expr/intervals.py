@@ -1,4 +1,4 @@
-"""toStartOfInterval and dateTrunc: rounding down to any number of units, counted from 1970 local time.
+"""toStartOfInterval and dateTrunc: rounding down to any number of units.
 
 Source: ClickHouse, `src/Functions/toStartOfInterval.cpp`.
 """
@@ -14,7 +14,7 @@ from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.core.timezones import zone
 from mergelake.expr.bound import BoundLiteral
-from mergelake.expr.date_parts import DATES, TIMES, civil, days_of, local_days, to_date, to_stamp, zone_name
+from mergelake.expr.date_parts import DATES, TIMES, civil, days_of, local_days, start_of_seconds, to_date, to_stamp, zone_name
 from mergelake.expr.parser import interval_unit
 from mergelake.expr.registry import Environment, Operand, Resolved, function, illegal
 
@@ -51,17 +51,17 @@ def _to_start_of_interval(args: tuple[Operand, ...], environment: Environment) -
 
 
 def _start_day(days: npt.NDArray[Any], unit: str, count: int) -> npt.NDArray[Any]:
-    """The local day on which the interval begins; weeks count from Monday 1970-01-05, others from 1970-01-01."""
+    """The local day on which the interval begins; weeks count from Monday 1970-01-05, months from 1900."""
     wide = days.astype(np.int64)
     if unit == "Week":
-        return (wide - 4) // (7 * count) * (7 * count) + 4 if count != 1 else wide - (wide + 3) % 7
+        return (wide - 4) // (7 * count) * (7 * count) + 4
     year, month, _ = civil(days)
     step = count * _MONTHS[unit]
     if unit == "Year":
-        return days_of((year - 1970) // count * count + 1970 if count > 1 else year, np.ones(1, np.int64), 1)
-    total = (year.astype(np.int64) - 1970) * 12 + month - 1
+        return days_of(year // count * count, np.ones(1, np.int64), 1)
+    total = (year.astype(np.int64) - 1900) * 12 + month - 1
     start = total // step * step
-    return days_of(1970 + start // 12, start % 12 + 1, 1)
+    return days_of(1900 + start // 12, start % 12 + 1, 1)
 
 
 def _start_of_clock(kind: t.DataType, unit: str, count: int, name: str) -> Resolved:
@@ -69,21 +69,17 @@ def _start_of_clock(kind: t.DataType, unit: str, count: int, name: str) -> Resol
         raise error("NOT_IMPLEMENTED", f"toStartOfInterval in units of {unit} is not supported")
     step = count * _CLOCK[unit]
     scale = 10**kind.precision if isinstance(kind, t.DateTime64) else 1
-    local = zone(name)
+    local, hour = zone(name), start_of_seconds(3600, name)
 
     def kernel(data: npt.NDArray[Any], *_: object) -> npt.NDArray[Any]:
         seconds = data.astype(np.int64) // scale
         if unit != "Hour":
-            return to_stamp(seconds // step * step) if unit == "Second" else to_stamp(_aligned(seconds, step))
+            return to_stamp(seconds // step * step)  # counted in UTC
+        if count == 1:
+            return to_stamp(hour(seconds))
         here = local.to_local(seconds)
-        day, clock = here // _DAY, here % _DAY
-        if count == 1 or _DAY % step == 0:
-            return to_stamp(local.to_utc(day * _DAY + clock // step * step))
-        return to_stamp(local.to_utc(here // step * step))
-
-    def _aligned(seconds: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.int64]:
-        offset = local.offset(seconds)
-        return (seconds + offset) // width * width - offset
+        # Hours are counted from the local midnight; what is longer than a day begins there.
+        return to_stamp(local.to_utc(here // _DAY * _DAY + here % _DAY // step * step))
 
     return Resolved(t.DateTime(name), kernel, cost=10)
 

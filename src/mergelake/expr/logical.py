@@ -24,7 +24,7 @@ def _check(name: str, types: list[t.DataType]) -> t.DataType:
     plain = [t.inner_type(kind) for kind in types]
     if any(not isinstance(kind, (t.Int, t.Float, t.Bool, t.Nothing)) for kind in plain):
         raise illegal(name, *types)
-    return t.Bool() if all(isinstance(kind, t.Bool) for kind in plain) else t.UINT8
+    return t.Bool() if any(isinstance(kind, t.Bool) for kind in types) else t.UINT8
 
 
 def _connective(name: str, decides: bool) -> None:

@@ -35,6 +35,8 @@ def convert_member(value: Any, source: t.DataType, target: t.DataType) -> Any:
     plain, kind = t.inner_type(source), t.inner_type(target)
     if value is None or plain == kind:
         return value
+    if isinstance(plain, _TEXT) and isinstance(kind, t.Enum):
+        return dict(kind.items).get(value.decode(errors="replace"))
     if isinstance(plain, _TEXT) and not isinstance(kind, _TEXT):
         return python_value(read_text(pa.array([value], pa.binary()), kind)[0], kind)
     if isinstance(plain, _TEXT):

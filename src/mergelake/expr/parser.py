@@ -50,7 +50,7 @@ _BINARY = {
 }
 _NEGATED = {"in": "notIn", "like": "notLike", "ilike": "notILike"}
 _MERGED = ("and", "or", "concat")
-_RESERVED = {"AND", "OR", "NOT", "IN", "LIKE", "ILIKE", "BETWEEN", "IS", "DIV", "MOD", "THEN", "ELSE", "WHEN", "END", "AS"}
+_RESERVED = {"AND", "OR", "NOT", "IN", "LIKE", "ILIKE", "BETWEEN", "IS", "DIV", "MOD", "THEN", "ELSE", "WHEN", "END"}
 _MAX_DEPTH = 300
 
 

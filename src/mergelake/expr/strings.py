@@ -256,6 +256,8 @@ def _substring(args: tuple[Operand, ...], environment: Environment) -> Resolved:
     if not all(isinstance(arg.type, t.Int) for arg in args[1:]):
         raise illegal("substring", *(arg.type for arg in args))
     binary = as_binary(args[0].type)
+    if args[1].is_constant and args[1].value == 0 and not args[0].is_constant:
+        raise error("ZERO_ARRAY_OR_TUPLE_INDEX", "Indices in strings are 1-based")
 
     def kernel(x: Data, start: npt.NDArray[Any], count: npt.NDArray[Any] | None = None) -> pa.Array:
         texts = binary(x)
@@ -268,7 +270,7 @@ def _substring(args: tuple[Operand, ...], environment: Environment) -> Resolved:
         begin = np.where(first > 0, first - 1, size + first)
         wanted = size if count is None else np.broadcast_to(_clamped(count), (rows,))
         # A negative length leaves that many bytes off the end.
-        end = np.where(wanted >= 0, begin + wanted, size + wanted)
+        end = size if count is None else np.where(wanted >= 0, begin + wanted, size + wanted)
         begin_inside = np.clip(begin, 0, size)
         found = np.clip(np.minimum(end, size) - begin_inside, 0, None)
         return slices(texts, begin_inside, np.where(first == 0, 0, found))

@@ -20,7 +20,7 @@ import pyarrow as pa
 from mergelake.format.kernels_dictionary import pack_blocks, unpack_ids, unpack_shared
 from mergelake.format.keytable import KeyTable
 from mergelake.format.memory import Region, allocate, region
-from mergelake.format.node import Bounds, Cursor, Ids, Node, Sink, Source, refuse_nulls
+from mergelake.format.node import Bounds, Cursor, Ids, Node, Sink, Source, coerced, refuse_nulls
 from mergelake.format.scalars import INT32_MAX, InlineString
 
 VERSION = 1
@@ -85,11 +85,15 @@ class LowCardinality(Node):
         out.put(self.stream, packed.part(0, written), ends)
 
     def _as_dictionary(self, array: pa.Array) -> pa.DictionaryArray:
+        kind = self.keys.arrow
         if not pa.types.is_dictionary(array.type):
-            return array.dictionary_encode()
+            return coerced(array, kind).dictionary_encode()
         if array.dictionary.null_count:
-            return array.cast(array.type.value_type).dictionary_encode()
-        return array if array.type.index_type == pa.int32() else array.cast(self.arrow)
+            return coerced(array.dictionary_decode(), kind).dictionary_encode()
+        if array.type == self.arrow:
+            return array
+        indexes = coerced(array.indices, pa.int32())
+        return pa.DictionaryArray.from_arrays(indexes, coerced(array.dictionary, kind), safe=False)
 
     def _known_ids(self, entries: pa.Array) -> Ids:
         """Ids of the entries of a dictionary, kept as long as the same dictionary comes."""

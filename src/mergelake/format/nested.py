@@ -10,7 +10,7 @@ import pyarrow as pa
 from mergelake.core.errors import InternalError
 from mergelake.format.kernels_strings import sparse_positions, sum_lengths
 from mergelake.format.memory import allocate, region
-from mergelake.format.node import Bounds, Node, Sink, Source, as_numpy, null_bytes, refuse_nulls
+from mergelake.format.node import Bounds, Node, Sink, Source, as_numpy, coerced, mismatch, null_bytes, refuse_nulls
 from mergelake.format.scalars import INT32_MAX
 
 
@@ -66,6 +66,8 @@ class Array(Node):
     def encode(self, array: pa.Array, bounds: Bounds, out: Sink, *, nulls: bool = False) -> None:
         """Write `array`."""
         refuse_nulls(array, nulls=nulls)
+        if not pa.types.is_list(array.type):
+            array = coerced(array, self.arrow)
         edges = np.zeros(1, np.int64)
         if len(array):
             buffer = np.frombuffer(array.buffers()[1], np.int32)
@@ -109,6 +111,8 @@ class Tuple(Node):
     def encode(self, array: pa.Array, bounds: Bounds, out: Sink, *, nulls: bool = False) -> None:
         """Write `array`."""
         refuse_nulls(array, nulls=nulls)
+        if not pa.types.is_struct(array.type) or array.type.num_fields != len(self.elements):
+            raise mismatch(array, str(self.arrow))
         for i, element in enumerate(self.elements):
             element.encode(array.field(i), bounds, out)
 

@@ -120,6 +120,21 @@ def refuse_nulls(array: pa.Array, *, nulls: bool) -> None:
         )
 
 
+def coerced(array: pa.Array, arrow: pa.DataType) -> pa.Array:
+    """`array` as the Arrow type `arrow`, cast if need be; TYPE_MISMATCH if that cannot be."""
+    if array.type == arrow:
+        return array
+    try:
+        return array.cast(arrow)
+    except pa.ArrowException as refused:
+        raise mismatch(array, str(arrow)) from refused
+
+
+def mismatch(array: pa.Array, expected: str) -> Exception:
+    """The error for an array that is not in storage form."""
+    return error("TYPE_MISMATCH", f"Values that are stored as Arrow {expected} came as {array.type}")
+
+
 def validity(array: pa.Array) -> tuple[int, int]:
     """Address of the validity bitmap (0 if nothing is NULL) and the array's first bit in it."""
     bitmap = array.buffers()[0] if array.null_count else None

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from mergelake.format.kernels_strings import join_inline, split_inline, sum_lengths
 from mergelake.format.memory import Region, allocate, region
-from mergelake.format.node import Bounds, Node, Sink, Source, aligned, null_bytes, refuse_nulls, validity
+from mergelake.format.node import Bounds, Node, Sink, Source, aligned, coerced, null_bytes, refuse_nulls, validity
 
 INT32_MAX = 0x7FFFFFFF
 
@@ -29,6 +29,7 @@ class Fixed(Node):
     def encode(self, array: pa.Array, bounds: Bounds, out: Sink, *, nulls: bool = False) -> None:
         """Write `array`."""
         refuse_nulls(array, nulls=nulls)
+        array = coerced(array, self.arrow)
         out.put(self.stream, fixed_bytes(array, self.width), bounds * self.width)
 
     def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
@@ -68,6 +69,7 @@ class InlineString(Node):
     def encode(self, array: pa.Array, bounds: Bounds, out: Sink, *, nulls: bool = False) -> None:
         """Write `array`."""
         refuse_nulls(array, nulls=nulls)
+        array = coerced(array, self.arrow)
         rows = len(array)
         _, offsets, data = array.buffers()
         ends = np.empty(len(bounds), np.int64)
@@ -122,6 +124,7 @@ class SizedString(Node):
     def encode(self, array: pa.Array, bounds: Bounds, out: Sink, *, nulls: bool = False) -> None:
         """Write `array`."""
         refuse_nulls(array, nulls=nulls)
+        array = coerced(array, self.arrow)
         if nulls and array.null_count:
             array = array.fill_null(b"")
         edges = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1].astype(

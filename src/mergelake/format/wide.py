@@ -24,7 +24,9 @@ from mergelake.format.node import Bounds
 from mergelake.format.tree import build_node
 
 PIECE_ROWS = 1 << 16
-"""Rows that go through the kernels at once: their bytes should stay in the processor's cache."""
+"""Most rows that go through the kernels at once: their bytes should stay in the processor's cache."""
+PIECE_BYTES = 1 << 23
+"""Most bytes that do, unless one granule has more."""
 
 
 def stream_files(name: str, data_type: t.DataType, *, skip: Collection[str] = ()) -> tuple[str, ...]:
@@ -84,20 +86,9 @@ class ColumnWriter:
         granules = np.ascontiguousarray(granule_rows, np.int64)
         if granules.sum() != len(array) or (granules <= 0).any():
             raise error("BAD_ARGUMENTS", f"Granules of {granules.sum()} rows for {len(array)} rows of {self.name}")
-        for start, stop, counts in _pieces(granules):
-            piece = _one(array.slice(start, stop - start))
-            self._append(self._checked(piece), counts)
-
-    def _checked(self, array: pa.Array) -> pa.Array:
-        want = self._node.arrow
-        if array.type == want or (pa.types.is_dictionary(want) and array.type == want.value_type):
-            return array
-        try:
-            return array.cast(want)
-        except pa.ArrowException as refused:
-            raise error(
-                "TYPE_MISMATCH", f"Column {self.name} {self.data_type} is stored as Arrow {want}, got {array.type}"
-            ) from refused
+        rows_max = min(PIECE_ROWS, PIECE_BYTES * len(array) // max(array.nbytes, 1))
+        for start, stop, counts in _pieces(granules, rows_max):
+            self._append(_one(array.slice(start, stop - start)), counts)
 
     def _append(self, array: pa.Array, granule_rows: Bounds) -> None:
         sink = _Granules(self._streams, granule_rows)
@@ -164,13 +155,13 @@ class _Granules:
             target.mark(target.frames.append(data, ends, self._rows))
 
 
-def _pieces(granules: Bounds) -> list[tuple[int, int, Bounds]]:
-    """(first row, last row exclusive, granules) of runs of about PIECE_ROWS rows."""
+def _pieces(granules: Bounds, rows_max: int) -> list[tuple[int, int, Bounds]]:
+    """(first row, last row exclusive, granules) of runs of at most `rows_max` rows, or of one granule."""
     ends = np.cumsum(granules)
     out: list[tuple[int, int, Bounds]] = []
     first = start = 0
     while first < len(ends):
-        last = max(int(np.searchsorted(ends, start + PIECE_ROWS, side="right")), first + 1)
+        last = max(int(np.searchsorted(ends, start + rows_max, side="right")), first + 1)
         out.append((start, int(ends[last - 1]), granules[first:last]))
         start, first = int(ends[last - 1]), last
     return out

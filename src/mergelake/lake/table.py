@@ -7,29 +7,36 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
-from mergelake.core.convert import to_storage
 
+from mergelake.core.convert import to_storage
 from mergelake.core.errors import error
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.format.partition import WHOLE_TABLE, partitions_of
+from mergelake.lake.check import check_table
+from mergelake.lake.environment import Environment
 from mergelake.lake.input import RowHash, storage_batches
 from mergelake.lake.inspect import history_table, parts_table
+from mergelake.lake.scan import Scan
 from mergelake.log.operations import DropRange
+from mergelake.merge.commit import commit_merge
+from mergelake.merge.plan import plan_merge
+from mergelake.merge.select import select_optimize
+from mergelake.scan.request import ScanRequest
 from mergelake.table.handle import Snapshot, TableHandle
 from mergelake.table.insert import Commit, commit_parts, duplicate_of, remembered, throttle, write_blocks
 from mergelake.table.keys import table_keys
+from mergelake.table.publish import GRACE_SECONDS, PublishReport, publish
 
 
 class Table:
     """A table, open. Threads may share one; `refresh` learns what other processes committed."""
 
-    def __init__(self, name: str, handle: TableHandle, *, threads: int = 1) -> None:
+    def __init__(self, name: str, handle: TableHandle, env: Environment) -> None:
         self.name = name
         """`database.table`, as it was called when it was opened."""
         self.handle = handle
-        self.threads = threads
-        """Threads that one insert may use."""
+        self.env = env
 
     def __repr__(self) -> str:
         return f"<Table {self.name} at {self.location}, version {self.version}>"
@@ -38,6 +45,11 @@ class Table:
     def location(self) -> str:
         """URL, or absolute path, of the table's directory."""
         return f"{self.handle.store.url.rstrip('/')}/{self.handle.directory}"
+
+    @property
+    def path(self) -> str:
+        """What Spark's `load()` and `save()` take: `<warehouse>/<database>.<table>`."""
+        return f"{self.handle.store.url.rstrip('/')}/{self.name}"
 
     @property
     def schema(self) -> TableSchema:
@@ -56,7 +68,7 @@ class Table:
     def append(self, data: Any, dedup_token: str | None = None) -> Commit:
         """Insert rows, all of them in one commit.
 
-        `data`: pyarrow Table, RecordBatch or RecordBatchReader, pandas or polars DataFrame, dict of lists, list
+        `data`: Spark DataFrame (written by Spark tasks), pyarrow Table, RecordBatch or RecordBatchReader, pandas or polars DataFrame, dict of lists, list
         of dicts. Columns go by name; missing ones get their defaults, extra ones are refused. With a
         `dedup_token` the insert happens once, however often it is repeated.
 
@@ -67,8 +79,10 @@ class Table:
         state = handle.log.state
         if dedup_token and remembered(state, dedup_token, "") is not None:
             return duplicate_of(state, dedup_token, "")
-        blocks = storage_batches(data, handle.schema)
         throttle(handle)
+        if type(data).__module__.startswith("pyspark."):
+            return self._append_frame(data, dedup_token)
+        blocks = storage_batches(data, handle.schema)
         rows = RowHash()
         hashed = not dedup_token and self._settings.integer("non_replicated_deduplication_window") > 0
         manifests = write_blocks(
@@ -78,9 +92,64 @@ class Table:
             rows.over(blocks) if hashed else blocks,
             ids=handle.ids,
             clock=handle.clock,
-            threads=self.threads,
+            threads=self.env.threads,
         )
         return commit_parts(handle, manifests, dedup_token, rows.hexdigest() if hashed else "")
+
+    def _append_frame(self, frame: Any, dedup_token: str | None) -> Commit:
+        """A Spark DataFrame: its tasks write the parts, this process commits them."""
+        from mergelake.spark.write import write_frame
+
+        manifests = write_frame(frame, self.handle.store.spec, self.handle.directory, self.handle.schema)
+        return commit_parts(self.handle, manifests, dedup_token)
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        *,
+        prewhere: str | None = None,
+        final: bool = False,
+        sample: float | None = None,
+        limit: int | None = None,
+        version: int | None = None,
+        timestamp: datetime | str | int | None = None,
+    ) -> Scan:
+        """Plan a read: `columns` (None: all) of the rows for which `where`, a ClickHouse expression, is true.
+
+        `final` gives rows as if everything were merged; `version` or `timestamp` an older state of the table. The
+        newest version is what this process knows: `refresh()` first to see what others committed since.
+        """
+        request = ScanRequest(
+            None if columns is None else tuple(columns), where, prewhere, final=final, sample=sample, limit=limit,
+            now_ms=self.handle.clock.now_ms(),
+        )  # fmt: skip
+        return Scan.of(self.name, self.handle, self.snapshot(version, timestamp), request, self.env)
+
+    def optimize(self, partition: Any = None, *, partition_id: str | None = None, final: bool = False) -> int:
+        """Merge now: the best merge of the table, all parts of a partition, or (`final`) all of each; how many merges ran.
+
+        Runs as Spark tasks where the warehouse has a session, else in this process; either way in bounded memory.
+        Raises ConflictError where another process changed the same parts meanwhile: refresh and ask again.
+        """
+        self.refresh()
+        found = partition_id if partition is None else self.partition_id(partition)
+        snapshot = self.snapshot()
+        chosen = select_optimize(
+            snapshot.parts, snapshot.settings, self.handle.clock.now_ms(), partition_id=found, final=final
+        )
+        tasks = [plan_merge(self.handle.directory, snapshot.schema, parts, "optimize") for parts in chosen]
+        for task, manifest in zip(tasks, self.env.run_merges(self.handle, tasks), strict=True):
+            commit_merge(self.handle, task, manifest)
+        return len(tasks)
+
+    def check(self) -> pa.Table:
+        """Verify every active part (`CHECK TABLE`): one row a part, with what is wrong."""
+        return check_table(self.handle, self.snapshot())
+
+    def publish(self, *, grace_seconds: float = GRACE_SECONDS) -> PublishReport:
+        """Show the newest version to a stock ClickHouse attached to `location` (see `attach_statement`)."""
+        return publish(self.handle, grace_seconds=grace_seconds)
 
     def snapshot(self, version: int | None = None, timestamp: datetime | str | int | None = None) -> Snapshot:
         """The table as known here, or AS OF a version or a time (datetime, ISO text, or epoch milliseconds)."""

@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from mergelake.core.clock import Clock, SystemClock
 from mergelake.core.ids import IdSource, RandomIds
 from mergelake.core.schema import TableSchema
+from mergelake.lake.environment import Environment
 from mergelake.lake.table import Table
 from mergelake.store import Store, StoreSpec, open_store
 from mergelake.store.probe import probe_create_if_absent
 from mergelake.table.catalog import Catalog, Name
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 DEFAULT_DATABASE = "default"
 
@@ -32,10 +37,13 @@ class Warehouse:
         ids: IdSource | None = None,
         author: str | None = None,
         threads: int | None = None,
+        spark: SparkSession | str | None = None,
     ) -> None:
         """`location`: a directory or URL, a store's spec, or an open store.
 
-        `author` goes into the history (default: host and process id); `threads` is how many one insert may use.
+        `author` goes into the history (default: host and process id). `threads` is how many one insert, scan or
+        merge may use here (default: all cores, up to 8). `spark`: a session, or a master URL to start one on when
+        it is first needed; merges run there then.
         """
         if isinstance(location, str):
             self.store: Store = open_store(location, storage_options)
@@ -43,7 +51,7 @@ class Warehouse:
             self.store = location.open() if isinstance(location, StoreSpec) else location
         self.clock = clock or SystemClock()
         self.ids = ids or RandomIds()
-        self.threads = threads or min(os.cpu_count() or 1, 8)
+        self.env = Environment(threads or min(os.cpu_count() or 1, 8), spark=spark)
         who = f"{socket.gethostname()}:{os.getpid()}" if author is None else author
         self.catalog = Catalog(self.store, clock=self.clock, ids=self.ids, author=who)
         if self.catalog.state.version == 0:
@@ -80,12 +88,12 @@ class Warehouse:
         """A new, empty table; TABLE_ALREADY_EXISTS unless it may (then the one that is there)."""
         full = split_name(name)
         handle = self.catalog.create_table(full, schema, if_not_exists=if_not_exists)
-        return Table(".".join(full), handle, threads=self.threads)
+        return Table(".".join(full), handle, self.env)
 
     def table(self, name: str) -> Table:
         """The table `name` or `database.name`, at its newest version; UNKNOWN_TABLE with the nearest name."""
         full = split_name(name)
-        return Table(".".join(full), self.catalog.open_table(full), threads=self.threads)
+        return Table(".".join(full), self.catalog.open_table(full), self.env)
 
     def has_table(self, name: str) -> bool:
         """Whether there is a table of this name now."""

@@ -4,8 +4,8 @@ To append at position p a writer has applied everything before p, so it judges i
 state. The append has three outcomes:
 
 1. *Stored*: the entry is ours, the state moves on. One PUT, nothing else.
-2. *Lost*: somebody else holds p. Read and apply the winner (and whatever follows), build the operations
-   anew on the new state, wait a random moment, try again.
+2. *Lost*: p is taken. Read it, apply the winner (and whatever follows), wait a random moment, build the
+   operations anew on the new state, try again.
 3. *Unknown*: the reply was lost. Read p: our attempt id means stored, another means lost; nothing there
    means still unknown, and the same bytes are sent again. Only when the store stays silent does the caller
    get `UnavailableError`; until then nobody may delete what the entry refers to.
@@ -33,7 +33,7 @@ from mergelake.log.encoding import encode_entry
 from mergelake.log.machine import S, StateMachine
 from mergelake.log.operations import Entry, LogOp
 from mergelake.log.tail import LogReader
-from mergelake.store.protocol import Lost, PutOutcome, Store, Stored, Unknown
+from mergelake.store.protocol import PutOutcome, Store, Stored, Unknown
 
 RETRIES_MAX = 100
 """Lost races after which a commit gives up."""
@@ -145,11 +145,12 @@ class Log(Generic[S]):
                 after = self._machine.step(self._state, entry)
                 if isinstance(after, Reject):
                     raise after.as_error()
-                if self._append(entry):
+                winner = self._append(entry)
+                if winner is None:
                     self._state = after
                     self._checkpoint(after)
                     return Committed(after, entry)
-                self._state = self._reader.follow(self._state)
+                self._state = self._reader.follow(self._machine.fold(self._state, [winner]))
             raise ConflictError(
                 f"Lost {RETRIES_MAX} races for the next position of the log",
                 hint="Fewer writers, or larger and fewer commits",
@@ -159,25 +160,21 @@ class Log(Generic[S]):
         now_ms = max(self._clock.now_ms(), self._state.timestamp_ms)
         return Entry(self._state.version + 1, self._ids.new_id(), now_ms, self._author, ops)
 
-    def _append(self, entry: Entry) -> bool:
-        """Whether the entry got its position; False means that another one holds it."""
+    def _append(self, entry: Entry) -> Entry | None:
+        """None if the entry got its position, else the entry that holds it."""
         data = encode_entry(entry)
-        outcome = self._create(entry.version, data)
-        if isinstance(outcome, Lost):
-            return False
         for question in range(UNKNOWN_MAX):
-            if isinstance(outcome, Stored):
-                return True
-            # From here on "exists already" may be our own entry, whose reply was lost: look whose it is.
             if question:
                 self._pause(question)
+            if isinstance(self._create(entry.version, data), Stored):
+                return None
+            # Also "exists already" may be our own entry, whose reply was lost on the way: look whose it is.
             try:
                 holder = self._reader.try_entry(entry.version)
             except UnavailableError:
                 continue
             if holder is not None:
-                return holder.attempt == entry.attempt
-            outcome = self._create(entry.version, data)
+                return None if holder.attempt == entry.attempt else holder
         raise UnavailableError(
             f"It is not known whether version {entry.version} was committed: the store does not answer",
             hint="Look at the table's history before trying again, or use a dedup_token and just try again",
@@ -205,5 +202,3 @@ class Log(Generic[S]):
         state = self._state if state is None else state
         self._store.put(self._reader.checkpoint_key(state.version), self._machine.encode(state))
         self._store.put(self._reader.hint_key, json.dumps({"version": state.version}).encode())
-
-

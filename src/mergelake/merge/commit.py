@@ -29,7 +29,7 @@ Runner = Callable[[MergeTask], PartManifest]
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergeOutcome:
     """A merge that is in the log."""
 
     version: int
@@ -39,8 +39,13 @@ class Merged:
     sources: tuple[PartInfo, ...]
     """What it replaced."""
 
+    @property
+    def name(self) -> str:
+        """ClickHouse's name of the new part."""
+        return str(self.info)
 
-def merge_parts(handle: TableHandle, task: MergeTask, runner: Runner | None = None) -> Merged:
+
+def merge_parts(handle: TableHandle, task: MergeTask, runner: Runner | None = None) -> MergeOutcome:
     """Execute `task` (by `runner`, else in this process) and commit the result.
 
     Raises ConflictError where a source was replaced or dropped meanwhile: the result's objects are deleted, nothing
@@ -50,11 +55,11 @@ def merge_parts(handle: TableHandle, task: MergeTask, runner: Runner | None = No
     return commit_merge(handle, task, run(task))
 
 
-def commit_merge(handle: TableHandle, task: MergeTask, manifest: PartManifest) -> Merged:
+def commit_merge(handle: TableHandle, task: MergeTask, manifest: PartManifest) -> MergeOutcome:
     """Commit the result of a merge that was executed; raises as `merge_parts` does."""
 
     def build(state: State) -> Sequence[LogOp]:
-        return (Publish(manifest, task.source_ids, kind=task.kind),)
+        return (Publish(manifest, task.source_ids),)
 
     try:
         committed = handle.log.commit(build)
@@ -62,4 +67,4 @@ def commit_merge(handle: TableHandle, task: MergeTask, manifest: PartManifest) -
         discard_parts(handle.store, handle.directory, [manifest])
         raise
     sources = tuple(source.info for source in task.sources)
-    return Merged(committed.version, task.result, manifest, sources)
+    return MergeOutcome(committed.version, task.result, manifest, sources)

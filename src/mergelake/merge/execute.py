@@ -31,6 +31,7 @@ from mergelake.merge.plan import MergeTask, check_engine
 from mergelake.merge.source import SourceReader
 from mergelake.parts.writer import PartWriter
 from mergelake.store.protocol import Store
+from mergelake.table.key_words import word_count
 from mergelake.table.keys import KeyColumn, TableKeys, table_keys
 from mergelake.table.merging import MergeStep, merge_runs
 from mergelake.table.replacing import ReplacingMode, replacing_mode
@@ -79,6 +80,8 @@ class _Merge:
             column.name: sum(source.column_bytes(column.name) for source in self._sources)
             for column in task.schema.stored
         }
+        budget = self._settings.integer("merge_max_chunk_bytes")
+        self._window_bytes = budget // (self._threads * len(self._sources))
         key_bytes = sum(self._sizes[name] for name in self._order_columns())
         self._progress = _Meter(on_progress, task.rows, key_bytes + sum(self._sizes.values()))
 
@@ -91,10 +94,14 @@ class _Merge:
             # Without a key and a version the order is that of the parts; any column tells how many rows there are.
             steps = _in_turn([source.rows for source in self._sources])
             return record_order(steps, len(self._sources), collapse=bool(self._mode))
-        rows = self._batch_rows(names, len(self._sources))
+        types = [key.type for key in self._keys.sorting]
+        # The merger holds a batch of every source as words: a word is 8 bytes, and 16 more where it begins a string.
+        row_bytes = (24 * word_count(types) + 8) * len(self._sources)
+        words_budget = self._settings.integer("merge_max_chunk_bytes") // row_bytes
+        rows = max(1, min(self._batch_rows(names, len(self._sources)), words_budget))
         steps = merge_runs(
             [self._key_batches(source, names, version, rows) for source in self._sources],
-            [key.type for key in self._keys.sorting],
+            types,
             self._keys.descending,
             version_type,
         )
@@ -178,7 +185,7 @@ class _Merge:
 
     def _column(self, source: SourceReader, name: str, rows: int) -> Iterator[pa.Array]:
         weight = source.column_bytes(name) / max(source.rows, 1)
-        for batch in source.read([name], rows):
+        for batch in source.read([name], rows, self._window_bytes):
             self._progress.add(weight * batch.num_rows)
             yield batch.column(0)
 
@@ -186,7 +193,7 @@ class _Merge:
         self, source: SourceReader, names: Sequence[str], version: str | None, rows: int
     ) -> Iterator[list[pa.Array]]:
         weight = sum(source.column_bytes(name) for name in names) / max(source.rows, 1)
-        for batch in source.read(names, rows):
+        for batch in source.read(names, rows, self._window_bytes):
             self._progress.add(weight * batch.num_rows)
             arrays = [key.evaluate(batch) for key in self._keys.sorting]
             yield [*arrays, batch.column(version)] if version is not None else arrays

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
-from mergelake.core.manifest import PartManifest
+from mergelake.core.manifest import PartFile, PartManifest
 from mergelake.core.schema import Column, TableSchema
 from mergelake.core.text import quote_string
 from mergelake.expr import compile_expression
@@ -30,19 +30,17 @@ class SourceReader:
         self._schema = schema
         self._held = set(manifest.columns)
         self._reader = PartReader(store, directory, manifest, {column.name: column for column in schema.stored})
-        self._sizes = {file.name: max(file.size, file.uncompressed_size) for file in self._reader.files.values()}
 
     def column_bytes(self, name: str) -> int:
         """About how many bytes the column takes in memory; 0 if the part does not have it (under this name)."""
-        stem = stream_file_name(escape_for_file_name(name))
-        return sum(
-            size
-            for file, size in self._sizes.items()
-            if file.endswith(".bin") and file.startswith((f"{stem}.", f"{stem}%2E"))
-        )
+        return sum(max(file.size, file.uncompressed_size) for file in self._data_files(name))
 
-    def read(self, names: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """All rows of these columns in storage form, about `batch_rows` at a time."""
+    def read(self, names: Sequence[str], batch_rows: int, window_bytes: int) -> Iterator[pa.RecordBatch]:
+        """All rows of these columns in storage form, about `batch_rows` at a time.
+
+        About `window_bytes` of data are fetched together (what a batch needs at least): many sources are open at
+        once, and none may fetch far ahead.
+        """
         computed: dict[str, Evaluate] = {}
         needed = dict.fromkeys(names)
         for name in names:
@@ -53,20 +51,26 @@ class SourceReader:
                 needed |= dict.fromkeys(reads)
         # A default that reads nothing still has to know how many rows there are.
         wanted = list(needed) or [next(c.name for c in self._schema.stored if c.id in self._held)]
-        for batch in self._batches(wanted, batch_rows):
+        row_bytes = sum(file.size for name in wanted for file in self._data_files(name)) / max(1, self.rows)
+        window_rows = max(batch_rows, int(window_bytes / max(row_bytes, 1e-3)))
+        for batch in self._batches(wanted, batch_rows, window_rows):
             if computed:
                 arrays = [computed[name](batch) if name in computed else batch.column(name) for name in names]
                 yield pa.RecordBatch.from_arrays(arrays, list(names))
             else:
                 yield batch
 
-    def _batches(self, names: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """Reads a few granules at a time: many sources are open at once, and none may fetch far ahead."""
+    def _data_files(self, name: str) -> list[PartFile]:
+        stem = stream_file_name(escape_for_file_name(name))
+        found = self._reader.files.values()
+        return [f for f in found if f.name.endswith(".bin") and f.name.startswith((f"{stem}.", f"{stem}%2E"))]
+
+    def _batches(self, names: Sequence[str], batch_rows: int, window_rows: int) -> Iterator[pa.RecordBatch]:
         granules = self._reader.granule_rows.tolist() if self.rows else []
         first, rows = 0, 0
         for end, granule in enumerate(granules, 1):
             rows += granule
-            if rows >= batch_rows or end == len(granules):
+            if rows >= window_rows or end == len(granules):
                 yield from self._reader.read(names, [(first, end)], batch_rows=batch_rows)
                 first, rows = end, 0
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mergelake.core import types as t
-from mergelake.core.errors import CorruptDataError
+from mergelake.core.errors import CorruptDataError, UnsupportedError
 from mergelake.core.manifest import PartFile, PartManifest
 from mergelake.core.schema import Column, unknown_column
 from mergelake.format.columns_txt import decode_columns
@@ -218,6 +218,8 @@ class PartReader:
             except CorruptDataError as broken:
                 guilty, offset = file, ranges[file][0] + max(broken.offset, 0)
                 break
+            except UnsupportedError:
+                continue  # not the problem that was met first
         else:
             guilty = next((f for f, (low, high) in ranges.items() if low <= offset < high), guilty)
         problem.object_key, problem.offset = locate(self.directory, self.files[guilty], offset)

@@ -33,6 +33,8 @@ _BASE_SETTINGS = {
     "allow_introspection_functions": "0",
 }
 _FAILURE = re.compile(r"Code: (\d+)\. DB::Exception: (.*?)(?:\. )?\((\w+)\)\s*$", re.DOTALL)
+_SCOPE = re.compile(r"[.:]? In scope .*", re.DOTALL)
+"""ClickHouse quotes the statement, which here is not the one that the user wrote."""
 _local = threading.local()
 
 
@@ -97,7 +99,7 @@ def translate(text: str) -> MergelakeError:
         return error("LOGICAL_ERROR", text.strip() or "ClickHouse failed without a message")
     code, message, name = match.groups()
     CLICKHOUSE_CODES.setdefault(name, int(code))
-    return error(name, message.strip())
+    return error(name, _SCOPE.sub("", message.strip()))
 
 
 def setting_literal(value: object) -> str:

@@ -110,7 +110,7 @@ def predicates(
     scope = plan.scope_of[id(found)]
     if found.in_operator or found not in scope.sources or not _may_filter_before_joins(scope, found):
         return "", ""
-    banned = _aliases(plan, scope)
+    banned = scope_aliases(plan, scope)
     out = []
     for clause in ("WHERE", "PREWHERE"):
         first, end = scope.clauses.get(clause, (0, 0))
@@ -129,9 +129,18 @@ def _may_filter_before_joins(scope: Scope, found: Occurrence) -> bool:
     )
 
 
-def _aliases(plan: Outline, scope: Scope) -> set[str]:
-    """Names that mean something other than a column in `scope`: its aliases, those around it, ARRAY JOIN's."""
+def scope_aliases(plan: Outline, scope: Scope, *, select_only: bool = False) -> set[str]:
+    """Names that mean something other than a column in `scope`: its aliases, those around it, ARRAY JOIN's.
+
+    With `select_only` just those of its SELECT list.
+    """
     out: set[str] = set()
+    if select_only:
+        first, end = scope.clauses.get("SELECT", (0, 0))
+        tokens = plan.tokens[first:end]
+        out.update(b.name for a, b in zip(tokens, tokens[1:], strict=False) if a.upper == "AS" and b.is_name)
+        out.update(plan.tokens[at].name for at in range(first + 1, end) if _is_bare_alias(plan.tokens, at))
+        return out
     around: Scope | None = scope
     while around is not None:
         tokens = plan.tokens[around.first : around.end]

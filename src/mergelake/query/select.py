@@ -12,24 +12,27 @@ A point look-up costs about 3 ms here beside its scan: 0.1 for the outline, 1.2 
 
 from __future__ import annotations
 
+import difflib
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
 from mergelake.core.arrow import storage_schema
 from mergelake.core.clock import Clock, SystemClock
-from mergelake.core.errors import NotFoundError, error
-from mergelake.query import engine, totals
+from mergelake.core.errors import MergelakeError, NotFoundError, error
+from mergelake.query import engine, splitting, totals
 from mergelake.query.arrow_bridge import needs_types, parse_types, to_public
 from mergelake.query.outline import Outline, outline
 from mergelake.query.result import QueryResult, Stats
 from mergelake.query.rewrite import NOW, Rewritten, rewrite
 from mergelake.query.source import Resolve, Scan, Source
 
-RunTasks = Callable[[Callable[[object], object], "list[object]"], "list[object]"]
+RunTasks = Callable[[Callable[[Any], Any], list[Any]], list[Any]]
 """Runs a picklable function on each item, somewhere; results in order."""
 
 SPARK_ROWS_MIN = 50_000_000
@@ -154,12 +157,13 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
     scans = plan_scans(prepared)
     executor, reason, split = choose_executor(prepared, scans, context)
     meter = _Meter(sum(scan.rows for scan in scans.values()), context)
-    if executor == "spark" and split is not None and context.run_tasks is not None:
-        from mergelake.query import splitting
-
-        answer = splitting.run(split, scans, context, meter.counted)
-    else:
-        answer = _run_local(prepared, scans, context, meter)
+    try:
+        if split is not None and context.run_tasks is not None:
+            answer = _run_split(prepared, split, scans, context, meter, context.run_tasks)
+        else:
+            answer = _run_local(prepared, scans, context, meter)
+    except MergelakeError as failure:
+        raise _explained(failure, prepared) from None
     stats = Stats(context.clock.monotonic_s() - started, meter.rows, meter.bytes, executor, reason)
     return QueryResult(answer.table, answer.types, stats, answer.totals, answer.formatted, prepared.rewritten.format)
 
@@ -173,10 +177,10 @@ def plan_scans(prepared: Prepared) -> dict[str, Scan]:
     }
 
 
-def choose_executor(prepared: Prepared, scans: Mapping[str, Scan], context: Context) -> tuple[str, str, object]:
+def choose_executor(
+    prepared: Prepared, scans: Mapping[str, Scan], context: Context
+) -> tuple[str, str, splitting.Split | None]:
     """(local or spark, why, how it is split)."""
-    from mergelake.query import splitting
-
     if context.executor not in ("auto", "local", "spark"):
         raise error("BAD_ARGUMENTS", f"There is no executor '{context.executor}'", "SET executor = 'auto', 'local' or 'spark'")
     if context.executor == "local":
@@ -186,7 +190,9 @@ def choose_executor(prepared: Prepared, scans: Mapping[str, Scan], context: Cont
     rows = sum(scan.rows for scan in scans.values())
     if context.executor == "auto" and rows < SPARK_ROWS_MIN:
         return "local", f"{rows} rows to read, fewer than {SPARK_ROWS_MIN}", None
-    split, why = splitting.split(prepared)
+    if not any(scan.items for scan in scans.values()):
+        return "local", "nothing to read", None
+    split, why = splitting.split(prepared, context.now_ms)
     if split is None:
         return "local", why, None
     return "spark", why, split
@@ -211,10 +217,47 @@ def _run_local(prepared: Prepared, scans: Mapping[str, Scan], context: Context, 
         data = engine.run(text, tables, output=prepared.rewritten.format, settings=context.settings)
         return _Rows(pa.table({}), (), formatted=data.data.to_pybytes())
     if totals.has_totals(prepared.plan):
-        found = totals.run(text, tables, context.settings)
+        names, kinds = described(prepared.shape(), schemas, context.settings)
+        found = totals.run(text, tables, context.settings, names, kinds)
         return finish(found.rows, prepared.shape(), schemas, context.settings, totals=found.totals)
     answer = engine.run(text, tables, settings=context.settings)
     return finish(answer.table(), prepared.shape(), schemas, context.settings)
+
+
+def _run_split(
+    prepared: Prepared,
+    split: splitting.Split,
+    scans: Mapping[str, Scan],
+    context: Context,
+    meter: _Meter,
+    run_tasks: RunTasks,
+) -> _Rows:
+    schemas = empty_tables(prepared)
+    ((name, scan),) = scans.items()
+    task = splitting.PartialTask(scan.reader(), schemas[name].schema, split.partial, {**context.settings, "max_threads": "1"})
+    found = run_tasks(task, list(scan.items))
+    for _, rows, size in found:
+        meter.add(rows, size)
+    output = prepared.rewritten.format or "Arrow"
+    answers = [answer for answer, _, _ in found]
+    partial = dict(zip(*described(split.partial, schemas, context.settings), strict=True))
+    result = splitting.gather(
+        split, answers, partial, lambda sql: engine.run(sql, output=output, settings=context.settings)
+    )
+    if prepared.rewritten.format:
+        return _Rows(pa.table({}), (), formatted=result.data.to_pybytes())
+    names, _ = described(prepared.shape(), schemas, context.settings)
+    return finish(result.table().rename_columns(list(names)), prepared.shape(), schemas, context.settings)
+
+
+def _explained(failure: MergelakeError, prepared: Prepared) -> MergelakeError:
+    """ClickHouse's error with the nearest column, where it is an unknown one."""
+    if failure.name == "UNKNOWN_IDENTIFIER" and not failure.hint:
+        known = [column for source in prepared.sources for column in (*source.columns, *source.computed)]
+        match = re.search(r"`([^`]+)`", failure.message)
+        near = difflib.get_close_matches(match.group(1).rsplit(".", 1)[-1], known, n=1) if match else []
+        failure.hint = f"Maybe you meant {near[0]}" if near else f"There are columns {', '.join(known[:20])}" if known else ""
+    return failure
 
 
 def finish(
@@ -265,6 +308,11 @@ class _Meter:
         self.bytes = 0
         self._total, self._context = total, context
         self._lock = threading.Lock()
+
+    def add(self, rows: int, size: int) -> None:
+        """Count what was read elsewhere."""
+        self.rows += rows
+        self.bytes += size
 
     def counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The same batches."""

@@ -1,9 +1,13 @@
-"""A MergeTree table of ours as a source of SELECTs: the room `scan` behind the interface of `source`."""
+"""A MergeTree table of ours as a source of SELECTs: the room `scan` behind the interface of `source`.
+
+Predicates always prune parts and marks. Whether the scan also drops single rows is a matter of cost: ClickHouse
+filters again anyway, and faster, so it pays only where a cheap condition spares the reading of wide columns.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -11,6 +15,7 @@ import pyarrow as pa
 
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.types import DataType
+from mergelake.expr.bound import BoundCall, BoundColumn
 from mergelake.expr.compiled import compile_expression
 from mergelake.parts.cache import PartCache
 from mergelake.query.source import Wanted
@@ -23,6 +28,8 @@ from mergelake.store.protocol import Store
 from mergelake.store.spec import StoreSpec
 from mergelake.table.handle import Snapshot
 
+ROW_FILTER_NS_PER_BYTE = 1.0
+"""Reading and unpacking one stored byte of the other columns is worth about this many nanoseconds of filtering."""
 PUSHED_MAX = 4000
 """Characters of a predicate from which binding it costs more than it can save."""
 
@@ -71,7 +78,7 @@ class TableSource:
         """Whether our own expression compiler knows all of it."""
         if len(predicate) > PUSHED_MAX:
             return False
-        return _binds(predicate, tuple(all_types(self.snapshot.schema).items()))
+        return _bound(predicate, tuple(all_types(self.snapshot.schema).items())) is not None
 
     def plan(self, wanted: Wanted) -> TableScan:
         """Prune parts and marks."""
@@ -85,7 +92,19 @@ class TableSource:
             now_ms=self._now_ms,
         )
         plan = plan_scan(self._store, self._directory, self.snapshot, request, self._caches)
+        if not self._filters_rows(plan, wanted):
+            plan = replace(plan, request=replace(request, where=None, prewhere=None))
         return TableScan(self.name, self._store, self._directory, plan, self._caches, self._threads, self._spec)
+
+    def _filters_rows(self, plan: ScanPlan, wanted: Wanted) -> bool:
+        """Whether the conditions cost less than reading the columns that they do not need."""
+        predicate = " AND ".join(text for text in (wanted.prewhere, wanted.where) if text)
+        rows = max((item.manifest.rows for item in plan.items), default=0)
+        bound = _bound(predicate, tuple(all_types(self.snapshot.schema).items())) if predicate and rows else None
+        if bound is None or bound.can_raise:
+            return False
+        others = sum(plan.column_bytes.get(name, 0) for name in wanted.columns if name not in bound.columns)
+        return bound.cost <= others / rows * ROW_FILTER_NS_PER_BYTE
 
     def _fraction(self, text: str) -> float:
         """`1/10`, `0.1`, or a number of rows (more than 1) as a fraction of the table."""
@@ -97,12 +116,28 @@ class TableSource:
         return value if value <= 1 else min(1.0, value / max(1, self.snapshot.rows))
 
 
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """What binding a predicate tells of it."""
+
+    columns: frozenset[str]
+    cost: float
+    """Nanoseconds a row, about."""
+    can_raise: bool
+
+
 @lru_cache(maxsize=4096)
-def _binds(predicate: str, columns: tuple[tuple[str, DataType], ...]) -> bool:
+def _bound(predicate: str, columns: tuple[tuple[str, DataType], ...]) -> _Bound | None:
+    """None for a predicate that our compiler does not know, or that names no column."""
     try:
-        return bool(compile_expression(predicate, dict(columns), now_ms=0).columns)
+        compiled = compile_expression(predicate, dict(columns), now_ms=0)
     except MergelakeError:
-        return False
+        return None
+    node = compiled.node
+    if not compiled.columns or not isinstance(node, BoundCall | BoundColumn):
+        return None
+    call = node if isinstance(node, BoundCall) else None
+    return _Bound(frozenset(compiled.columns), call.cost if call else 1, call.can_raise if call else False)
 
 
 @dataclass(frozen=True, slots=True)

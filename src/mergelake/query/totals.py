@@ -1,13 +1,13 @@
 """WITH TOTALS: the extra row that ClickHouse's Arrow output leaves out.
 
-The text formats have it: the statement runs once as TabSeparated with types, its last line (after a blank
+The text formats have it: the statement runs once as TabSeparated, its last line (after a blank
 one) is the totals row, and ClickHouse itself reads both parts back as Arrow.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -16,7 +16,6 @@ from mergelake.core.text import quote_string
 from mergelake.query import engine
 from mergelake.query.outline import Outline
 
-_FORMAT = "TabSeparatedWithNamesAndTypes"
 _SPECIAL = re.compile(rb"[^ -~]|[\\']")
 
 
@@ -41,26 +40,23 @@ def has_totals(plan: Outline) -> bool:
     return False
 
 
-def run(text: str, tables: Mapping[str, object], settings: Mapping[str, str]) -> RowsAndTotals:
-    """Run the statement once, for its rows and its totals."""
-    data = engine.run(text, tables, output=_FORMAT, settings=settings).data.to_pybytes()
-    lines = data.removesuffix(b"\n").split(b"\n")  # TabSeparated escapes line breaks: a line is a row
-    header, body = lines[:2], lines[2:]
+def run(
+    text: str, tables: Mapping[str, object], settings: Mapping[str, str], names: Sequence[str], types: Sequence[str]
+) -> RowsAndTotals:
+    """Run the statement once, for its rows and its totals; `names` and `types` are those of its columns."""
+    data = engine.run(text, tables, output="TabSeparated", settings=settings).data.to_pybytes()
+    body = data.removesuffix(b"\n").split(b"\n")  # TabSeparated escapes line breaks: a line is a row
     last: list[bytes] = []
     if len(body) >= 2 and not body[-2]:
         last, body = body[-1:], body[:-2]
-    return RowsAndTotals(_read(header + body), _read(header + last) if last else None)
+    if len(types) > 1:
+        body = [line for line in body if line]
+    return RowsAndTotals(_read(body, names, types), _read(last, names, types) if last else None)
 
 
-def _read(lines: list[bytes]) -> pa.Table:
-    names = [_unescape(name) for name in lines[0].split(b"\t")]
-    types = [_unescape(name) for name in lines[1].split(b"\t")]
+def _read(lines: list[bytes], names: Sequence[str], types: Sequence[str]) -> pa.Table:
     structure = ", ".join(f"c{i} {data_type}" for i, data_type in enumerate(types))
-    literal = b"'" + _SPECIAL.sub(lambda found: b"\\x%02x" % found.group()[0], b"\n".join(lines[2:])) + b"'"
+    literal = b"'" + _SPECIAL.sub(lambda found: b"\\x%02x" % found.group()[0], b"\n".join(lines)) + b"'"
     columns = ", ".join(f"c{i}" for i in range(len(names)))
     sql = f"SELECT {columns} FROM format(TabSeparated, {quote_string(structure)}, {literal.decode()})"
-    return engine.run(sql).table().rename_columns(names)
-
-
-def _unescape(name: bytes) -> str:
-    return name.decode().replace("\\'", "'").replace("\\\\", "\\")
+    return engine.run(sql).table().rename_columns(list(names))

@@ -24,15 +24,15 @@ from mergelake.core import types as t
 from mergelake.core.arrow import storage_type
 from mergelake.core.errors import MergelakeError
 from mergelake.expr.binder import bind
-from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode, conjuncts, unbind
+from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode, unbind
 from mergelake.expr.membership import convert_member
 from mergelake.expr.nodes import Call, ColumnRef
 from mergelake.expr.nodes import Literal as LiteralNode
 from mergelake.expr.values import arrow_value
 from mergelake.scan.condition import And, Chain, Condition, Constant, InRange, InSet, IsNull, Not, Or, Step, Unknown
-from mergelake.scan.contradictions import TURNED, always, contradict
 from mergelake.scan.monotonic import evaluator, step_of
 from mergelake.scan.ordered import Value, is_native_integer, orderable, ordered
+from mergelake.scan.simplify import simplify
 
 _INVERSE = {
     "equals": "notEquals",
@@ -44,6 +44,14 @@ _INVERSE = {
     "empty": "notEmpty",
 }
 _INVERSE |= {b: a for a, b in _INVERSE.items()}
+_TURNED = {
+    "less": "greater",
+    "greater": "less",
+    "lessOrEquals": "greaterOrEquals",
+    "greaterOrEquals": "lessOrEquals",
+    "equals": "equals",
+    "notEquals": "notEquals",
+}
 _WEAKENED = {"less": "lessOrEquals", "greater": "greaterOrEquals"}
 _PREFIX = {"like", "notLike", "startsWith"}
 
@@ -68,7 +76,7 @@ def analyze(predicate: BoundNode | None, key: Key) -> Condition:
     """What `predicate` says about `key`; Unknown where it says nothing or there is none."""
     if predicate is None or not key.nodes:
         return Unknown()
-    return _tree(predicate, key, False)
+    return _tree(simplify(predicate), key, False)
 
 
 def _tree(node: BoundNode, key: Key, negate: bool) -> Condition:
@@ -77,15 +85,11 @@ def _tree(node: BoundNode, key: Key, negate: bool) -> Condition:
             return _tree(node.args[0], key, not negate)
         if node.function in ("and", "or"):
             is_and = (node.function == "and") != negate
-            if not negate and is_and and contradict(conjuncts(node), _comparable):
-                return Constant(False)
-            out: Condition = Constant(is_and)
-            for arg in node.args:
-                out = _join(out, _tree(arg, key, negate), is_and=is_and)
+            out = _tree(node.args[0], key, negate)
+            for arg in node.args[1:]:
+                following = _tree(arg, key, negate)
+                out = And(out, following) if is_and else Or(out, following)
             return out
-        known = always(node)
-        if known is not None:
-            return Constant(known != negate)
         rewritten = _preimage(node)
         if rewritten is not None:
             return _tree(rewritten, key, negate)
@@ -96,14 +100,6 @@ def _tree(node: BoundNode, key: Key, negate: bool) -> Condition:
         return _atom(node, _INVERSE[function], key)
     found = _atom(node, function, key)
     return Not(found) if negate else found
-
-
-def _join(left: Condition, right: Condition, *, is_and: bool) -> Condition:
-    """Both (or one of them), with what is true or false for all rows folded away."""
-    for one, other in ((left, right), (right, left)):
-        if isinstance(one, Constant):
-            return other if one.value == is_and else one
-    return And(left, right) if is_and else Or(left, right)
 
 
 def _compares_floats(node: BoundNode) -> bool:
@@ -129,12 +125,12 @@ def _atom(node: BoundNode, function: str, key: Key) -> Condition:
         return _in_set(left, right, function == "notIn", key) if isinstance(right, BoundLiteral) else Unknown()
     if function in _PREFIX and isinstance(right, BoundLiteral) and isinstance(right.value, bytes):
         return _prefix(function, left, right.value, key)
-    if function not in TURNED:
+    if function not in _TURNED:
         return _as_flag(node, key)
     if isinstance(right, BoundLiteral):
         return _compare(function, left, right, key)
     if isinstance(left, BoundLiteral):
-        return _compare(TURNED[function], right, left, key)
+        return _compare(_TURNED[function], right, left, key)
     return Unknown()
 
 
@@ -227,9 +223,7 @@ def _compare(function: str, node: BoundNode, constant: BoundLiteral, key: Key) -
         return _range(function, found[0], found[1], node.type, constant, relaxed=False)
     for column, calls in _through_key(node, key):
         rising = True
-        if function == "notEquals":
-            break
-        if function != "equals":
+        if function not in ("equals", "notEquals"):
             steps = [step_of(call) for call in calls]
             if any(step is None or step[1].monotonic != "always" for step in steps):
                 continue
@@ -243,7 +237,7 @@ def _compare(function: str, node: BoundNode, constant: BoundLiteral, key: Key) -
             continue
         weakened = _WEAKENED.get(function, function)
         if not rising:
-            weakened = TURNED[weakened]
+            weakened = _TURNED[weakened]
         return _range(weakened, column, (), key.nodes[column].type, value, relaxed=True)
     return Unknown()
 
@@ -301,6 +295,10 @@ def _prefix(function: str, node: BoundNode, pattern: bytes, key: Key) -> Conditi
     if not isinstance(t.inner_type(node.type), t.String):
         return Unknown()
     prefix, exact = (pattern, True) if function == "startsWith" else like_prefix(pattern)
+    if function != "startsWith" and exact is None:
+        return _compare("equals" if function == "like" else "notEquals", node, BoundLiteral(prefix, t.STRING), key)
+    if function == "notLike" and pattern[:1] == b"%" and not set(pattern[1:]) & set(b"%_\\"):
+        return Not(Unknown())  # ClickHouse has made it NOT endsWith(…), which is no plain AND any more
     found = _find_key(node, key)
     if not prefix or found is None or found[1]:
         return Unknown()
@@ -312,13 +310,17 @@ def _prefix(function: str, node: BoundNode, pattern: bytes, key: Key) -> Conditi
     return Not(atom) if function == "notLike" else atom
 
 
-def like_prefix(pattern: bytes) -> tuple[bytes, bool]:
+def like_prefix(pattern: bytes) -> tuple[bytes, bool | None]:
     r"""The fixed beginning of a LIKE pattern, and whether the pattern says no more than that.
+
+    None instead of True or False: the pattern is a plain text without wildcards.
 
     >>> like_prefix(b"ab\\_c%")
     (b'ab_c', True)
     >>> like_prefix(b"ab_c%")
     (b'ab', False)
+    >>> like_prefix(b"ab")
+    (b'ab', None)
     """
     out = bytearray()
     at = 0
@@ -329,7 +331,7 @@ def like_prefix(pattern: bytes) -> tuple[bytes, bool]:
             at += 1
         out.append(pattern[at])
         at += 1
-    return bytes(out), pattern[at:] == b"%"
+    return bytes(out), (pattern[at:] == b"%" if at < len(pattern) else None)
 
 
 def _in_set(left: BoundNode, right: BoundLiteral, negated: bool, key: Key) -> Condition:
@@ -349,7 +351,7 @@ def _in_set(left: BoundNode, right: BoundLiteral, negated: bool, key: Key) -> Co
         for column, calls in _through_key(item, key):
             chosen.setdefault(column, (position, (), calls))
             relaxed = True
-    if not chosen or (negated and relaxed):
+    if not chosen:
         return Unknown()
     columns = tuple(sorted(chosen))
     try:
@@ -359,8 +361,6 @@ def _in_set(left: BoundNode, right: BoundLiteral, negated: bool, key: Key) -> Co
     if any(row is None for row in kept):
         return Unknown()
     values = sorted({row for row in kept if row})
-    if not values:
-        return Constant(negated)
     compared = [chosen[c][1][-1].type if chosen[c][1] else key.nodes[c].type for c in columns]
     return InSet(
         columns,
@@ -499,12 +499,12 @@ def _start_of_day(days: int, inner: t.DateTime | t.DateTime64) -> int | None:
 
 def _preimage(node: BoundCall) -> BoundNode | None:
     """`toYear(x) = 2024` as `x >= '2024-01-01' AND x < '2025-01-01'`; None for anything else."""
-    if node.function not in TURNED or len(node.args) != 2:
+    if node.function not in _TURNED or len(node.args) != 2:
         return None
     left, right = node.args
     function = node.function
     if isinstance(left, BoundLiteral):
-        left, right, function = right, left, TURNED[function]
+        left, right, function = right, left, _TURNED[function]
     if not isinstance(left, BoundCall) or left.function not in ("toYear", "toYYYYMM") or len(left.args) != 1:
         return None
     argument = left.args[0]

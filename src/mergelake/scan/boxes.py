@@ -263,6 +263,7 @@ class Checker:
         at_first, at_last = padded[first] == low, padded[last] == high
         # What ClickHouse's checkInRange finds with two binary searches.
         inside = (first + 1 < last) | ((first + 1 == last) & (low_included | ~at_first)) | (high_included & at_last)
+        inside &= low <= high
         point = (low == high) & at_first & low_included & high_included & ~np.bool_(atom.relaxed)
         return ~known | inside, ~known | ~point
 
@@ -319,7 +320,7 @@ class Checker:
         known, rising = np.ones(count, dtype=bool), True
         for i, step in enumerate(chain):
             rising = rising == step.rising
-            if step.monotonic == "always" or self._single_point:
+            if step.monotonic in ("always", "anywhere") or self._single_point:
                 continue
             if span.low is None or span.high is None:
                 return np.zeros(count, dtype=bool), True

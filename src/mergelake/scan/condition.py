@@ -35,9 +35,10 @@ class Step:
     """Text before the argument: `plus(`."""
     after: str
     """Text after it: `, 1)`."""
-    monotonic: Literal["always", "checked", "segment"] = "always"
-    """`always`: on all values. `checked`: on an interval whose ends it keeps in (or turns around) order.
-    `segment`: on an interval whose two ends `segment` maps to one value."""
+    monotonic: Literal["always", "anywhere", "checked", "segment"] = "always"
+    """`always`: on all values. `anywhere`: likewise, but ClickHouse does not promise it, so it does not search by
+    bisection. `checked`: on an interval whose ends it keeps in (or turns around) order. `segment`: on an interval
+    whose two ends `segment` maps to one value."""
     rising: bool = True
     """False: greater arguments give smaller results."""
     segment: Callable[[pa.Array], pa.Array] | None = None
@@ -180,7 +181,15 @@ def is_useless(condition: Condition) -> bool:
 
 def is_never(condition: Condition) -> bool:
     """Whether no row at all can match, whatever the key."""
-    return isinstance(condition, Constant) and not condition.value
+    match condition:
+        case Constant(value):
+            return not value
+        case And(left, right):
+            return is_never(left) or is_never(right)
+        case Or(left, right):
+            return is_never(left) and is_never(right)
+        case _:
+            return False
 
 
 def is_continuous(condition: Condition, key_columns: int) -> bool:

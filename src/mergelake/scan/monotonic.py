@@ -115,7 +115,8 @@ def _order_of(call: BoundCall, at: int, argument: t.DataType) -> tuple[str, bool
     if not isinstance(argument, (t.Int, t.Float, t.Bool)):
         return None
     if name == "negate":
-        return "checked", False, ""
+        narrow = not isinstance(argument, t.Int) or argument.bits < 64
+        return ("anywhere" if narrow else "checked"), False, ""
     if name in _INTEGER_CASTS and len(call.args) == 1:
         bits, signed = _INTEGER_CASTS[name]
         if isinstance(argument, t.Bool):

@@ -10,36 +10,37 @@ made), `columns` (comma-separated: Spark tells a Python source which filters it 
 (a ClickHouse expression, for what Spark cannot push), `final` (`true`). For writing: `dedupToken`. Options that
 start with `store.` go to the object store. The package `pyspark_mergelake` makes the name known to every session.
 
-Spark plans in short-lived processes, so reader and writer carry values only and open the table where they run.
+Spark runs each step of its planning in a process of its own, so reader and writer carry values only and open the
+table where they run, and a step imports no more than it needs (the compiled kernels alone take a second to load).
 Filters are pushed down where `spark.sql.python.filterPushdown.enabled` is true (our sessions set it).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql import datasource as ds
-from pyspark.sql.types import StructType
 
 from mergelake.core.errors import error
 from mergelake.core.manifest import PartManifest
-from mergelake.scan.plan import ScanPlan, plan_scan, requested_columns
+from mergelake.scan.plan import requested_columns
 from mergelake.scan.predicate import all_types
 from mergelake.scan.request import ScanRequest
 from mergelake.spark.filters import filter_text
 from mergelake.spark.locate import TablePath
-from mergelake.spark.scan import read_for_spark, split_plan
 from mergelake.spark.types import spark_schema
-from mergelake.spark.write import check_columns, write_parts
-from mergelake.table.handle import Snapshot
-from mergelake.table.insert import commit_parts
+from mergelake.table.blocks import check_given
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from mergelake.scan.plan import ScanPlan
+    from mergelake.table.handle import Snapshot
 
 TASKS = 16
 """Into how many tasks a scan is cut: a Python data source is not told how many cores there are."""
@@ -76,7 +77,7 @@ class MergelakeDataSource(ds.DataSource):
         if overwrite:
             raise error("NOT_IMPLEMENTED", "The mode overwrite is not supported", 'Use mode("append"), or TRUNCATE TABLE first')
         path = self._path()
-        check_columns(schema.names, path.open().schema)
+        check_given(path.open().schema, schema.names)
         return MergelakeWriter(path, self._option("deduptoken"))
 
     def _path(self) -> TablePath:
@@ -110,7 +111,6 @@ class MergelakeReader(ds.DataSourceReader):
 
     def __init__(self, path: TablePath, version: int, request: ScanRequest) -> None:
         self._store, self._path, self._version, self._request = path.store, path, version, request
-        self._types: Mapping[str, object] = {}
 
     def pushFilters(self, filters: list[ds.Filter]) -> Iterable[ds.Filter]:  # noqa: N802  Spark's name
         """Take the filters that mean the same here; hand the others back."""
@@ -128,12 +128,17 @@ class MergelakeReader(ds.DataSourceReader):
 
     def partitions(self) -> Sequence[ds.InputPartition]:
         """Prune, then cut what is left into pieces of equal size."""
+        from mergelake.scan.plan import plan_scan
+        from mergelake.spark.scan import split_plan
+
         handle = self._path.open()
         plan = plan_scan(handle.store, handle.directory, handle.snapshot(self._version), self._request)
         return [_Partition(piece, handle.directory) for piece in split_plan(plan, TASKS)]
 
     def read(self, partition: ds.InputPartition) -> Iterator[pa.RecordBatch]:
         """Rows of one piece."""
+        from mergelake.spark.scan import read_for_spark
+
         assert isinstance(partition, _Partition)
         return read_for_spark(self._store, partition.directory, partition.plan)
 
@@ -153,12 +158,16 @@ class MergelakeWriter(ds.DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Written:
         """Parts of one task's rows."""
+        from mergelake.spark.write import write_parts
+
         handle = self._path.open()
         parts = write_parts(self._path.store, handle.directory, handle.schema, iterator)
         return _Written(tuple(json.dumps(part.to_json()) for part in parts))
 
     def commit(self, messages: list[ds.WriterCommitMessage | None]) -> None:
         """All parts of all tasks, together or not at all."""
+        from mergelake.table.insert import commit_parts
+
         written = [text for m in messages if isinstance(m, _Written) for text in m.manifests]
         commit_parts(self._path.open(), [PartManifest.from_json(json.loads(text)) for text in written], self._token or None)
 

@@ -9,7 +9,7 @@ lost attempt wrote is swept by age.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -23,7 +23,6 @@ from mergelake.spark.tasks import attempt, result_batch, unwrap
 from mergelake.store import StoreSpec
 from mergelake.table.blocks import check_given
 from mergelake.table.insert import write_blocks
-from mergelake.table.replacing import collapse_block
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,9 +40,7 @@ def write_parts(
             arrays = [to_storage(batch.column(name), types[name], name) for name in names]
             yield pa.RecordBatch.from_arrays(arrays, names=names)
 
-    return write_blocks(
-        store.open(), directory, schema, blocks(), ids=RandomIds(), clock=SystemClock(), collapse=collapse_block
-    )
+    return write_blocks(store.open(), directory, schema, blocks(), ids=RandomIds(), clock=SystemClock())
 
 
 def write_frame(frame: DataFrame, store: StoreSpec, directory: str, schema: TableSchema) -> list[PartManifest]:
@@ -51,7 +48,7 @@ def write_frame(frame: DataFrame, store: StoreSpec, directory: str, schema: Tabl
 
     Columns are matched by name; missing ones get their defaults. Raises NO_SUCH_COLUMN_IN_TABLE for one too many.
     """
-    check_columns(frame.columns, schema)
+    check_given(schema, frame.columns)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         def run() -> list[str]:
@@ -62,8 +59,3 @@ def write_frame(frame: DataFrame, store: StoreSpec, directory: str, schema: Tabl
 
     rows = frame.mapInArrow(task, "i bigint, r binary").collect()
     return [PartManifest.from_json(json.loads(text)) for row in rows for text in unwrap(row.r)]
-
-
-def check_columns(names: Sequence[str], schema: TableSchema) -> None:
-    """Refuse columns that the table does not take: unknown, doubled, or computed ones."""
-    check_given(schema, list(names))

@@ -12,6 +12,7 @@ Source: ClickHouse, `src/Processors/Merges/Algorithms/ReplacingSortedAlgorithm.c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -127,31 +128,26 @@ def collapse_block(block: Block, schema: TableSchema, keys: TableKeys | None = N
     if mode is None or block.num_rows == 0:
         return block
     check_tombstones(block, mode)
-    keep = _keep(block, schema, mode, keys or table_keys(schema))
+    sorting = (keys or table_keys(schema)).sorting
+    keep = _keep(block, schema, mode, [key.evaluate(block) for key in sorting], [key.type for key in sorting])
     return block if keep.all() else block.filter(pa.array(keep))
 
 
-def final_rows(block: Block, schema: TableSchema, keys: TableKeys | None = None) -> NDArray[np.bool_]:
+def final_rows(
+    block: Block, schema: TableSchema, keys: Sequence[pa.Array], key_types: Sequence[t.DataType]
+) -> NDArray[np.bool_]:
     """Which rows FINAL shows, of all rows of some keys in merge order (key, part, row).
 
-    `block` holds, in storage form, the columns that the sorting key reads, the version and is_deleted. Raises
-    ILLEGAL_FINAL for an engine that does not collapse.
+    `keys` are the values of the sorting key's expressions, `block` holds at least the version and is_deleted columns,
+    all in storage form. Raises ILLEGAL_FINAL for an engine that does not collapse.
     """
     mode = replacing_mode(schema)
     if mode is None:
         raise error("ILLEGAL_FINAL", f"Storage {schema.engine} does not support FINAL", "Leave out FINAL")
-    keep = _keep(block, schema, mode, keys or table_keys(schema))
+    keep = _keep(block, schema, mode, keys, key_types)
     if mode.is_deleted is not None:
         keep &= numpy_values(whole_column(block, mode.is_deleted)) == 0
     return keep
-
-
-def final_columns(schema: TableSchema, keys: TableKeys | None = None) -> tuple[str, ...]:
-    """The columns that `final_rows` reads, each once."""
-    mode = replacing_mode(schema) or ReplacingMode()
-    own = [name for name in (mode.version, mode.is_deleted) if name is not None]
-    key_columns = [name for key in (keys or table_keys(schema)).sorting for name in key.columns]
-    return tuple(dict.fromkeys([*key_columns, *own]))
 
 
 def check_tombstones(block: Block, mode: ReplacingMode) -> None:
@@ -167,12 +163,15 @@ def check_tombstones(block: Block, mode: ReplacingMode) -> None:
         )
 
 
-def _keep(block: Block, schema: TableSchema, mode: ReplacingMode, keys: TableKeys) -> NDArray[np.bool_]:
-    if keys.sorting:
-        arrays = [key.evaluate(block) for key in keys.sorting]
-        repeats = same_as_previous(key_words(arrays, [key.type for key in keys.sorting]))
-    else:  # ORDER BY tuple(): all rows have one key
-        repeats = np.arange(block.num_rows) > 0
+def _keep(
+    block: Block,
+    schema: TableSchema,
+    mode: ReplacingMode,
+    keys: Sequence[pa.Array],
+    key_types: Sequence[t.DataType],
+) -> NDArray[np.bool_]:
+    # Under ORDER BY tuple() all rows have one key.
+    repeats = same_as_previous(key_words(keys, key_types)) if keys else np.arange(block.num_rows) > 0
     if mode.version is None:
         return winners(repeats)
     return winners(repeats, version_ranks(whole_column(block, mode.version), schema.column(mode.version).type))

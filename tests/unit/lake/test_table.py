@@ -77,8 +77,8 @@ def test_missing_columns_get_their_defaults(table):
         ({"k": [1, 2], "v": ["a"]}, 117, "different numbers of rows"),
         ([{"k": 1}, {"v": "a"}], 117, "Row 1"),
         ([1, 2], 53, "not a dict"),
-        ([], 35, "no columns"),
-        ({}, 35, "no columns"),
+        ([], 90, "no columns"),
+        ({}, 90, "no columns"),
         ("k", 53, "str"),
     ],
 )

@@ -115,6 +115,28 @@ def test_a_lost_reply_to_a_lost_race_is_a_lost_race():
     assert open_log(store).state.version == 41
 
 
+def test_an_entry_that_was_sent_twice_on_the_way_is_still_ours():
+    class Echo(MemoryStore):
+        def create(self, key, data):
+            super().create(key, data)
+            return super().create(key, data)  # a proxy repeated the request: the reply says "exists already"
+
+    store = Echo()
+    log = new_log(store)
+    assert insert(log, 1).version == 2
+    assert open_log(store).state.part_count == 1
+
+
+def test_a_lost_race_reads_the_winner_once():
+    store = MemoryStore()
+    first = new_log(store)
+    second = open_log(store, seed=1)
+    insert(first, 1)
+    before = store.counters
+    insert(second, 2)
+    assert requests(store, before) == {"put": 2, "get": 2, "list": 0, "head": 0}
+
+
 def test_a_silent_store_is_reported_as_not_known():
     store = MemoryStore()
     new_log(store)

@@ -30,6 +30,10 @@ def test_a_table_in_a_directory(tmp_path: Any) -> None:
         engine="ReplacingMergeTree(day)", settings={"index_granularity": 100},
     )  # fmt: skip
     handle = TableHandle.create(open_store(str(tmp_path)), "abc", schema, clock=ManualClock(), ids=SeededIds())
+    disk = (
+        "disk(type = object_storage, object_storage_type = local, metadata_type = plain_rewritable, "
+        f"readonly = 1, path = '{tmp_path}/abc/')"
+    )
     assert create_statement(handle, "d", "t", refresh_seconds=5).splitlines() == [
         "CREATE TABLE `d`.`t`",
         "(",
@@ -41,9 +45,7 @@ def test_a_table_in_a_directory(tmp_path: Any) -> None:
         "PARTITION BY toYYYYMM(day)",
         "PRIMARY KEY `k y`",
         "ORDER BY (`k y`, s)",
-        "SETTINGS index_granularity = 100, refresh_parts_interval = 5, table_disk = 1, "
-        "disk = disk(type = object_storage, object_storage_type = local, metadata_type = plain_rewritable, "
-        f"readonly = 1, path = '{tmp_path}/abc/')",
+        f"SETTINGS index_granularity = 100, refresh_parts_interval = 5, table_disk = 1, disk = {disk}",
     ]
 
 

@@ -40,12 +40,14 @@ def lengths(ranges: list[list[Part]]) -> list[int]:
 
 
 def test_merge_never_crosses_a_partition() -> None:
+    # M-043
     parts = run("a", 1, 4) + run("b", 5, 4)
     assert lengths(part_ranges(parts)) == [4, 4]
     assert select_merges(parts, DEFAULTS, NOW) == []
 
 
 def test_merge_never_skips_a_busy_part() -> None:
+    # M-028
     parts = run("all", 1, 9)
     assert lengths(part_ranges(parts, busy={"all_5_5_0"})) == [4, 4]
     assert select_merges(parts, DEFAULTS, NOW, busy={"all_5_5_0"}) == []
@@ -76,6 +78,7 @@ def test_equal_scores_choose_the_later_range() -> None:
 
 
 def test_merges_can_be_switched_off() -> None:
+    # M-027
     settings = TableSettings({"max_bytes_to_merge_at_max_space_in_pool": 0})
     assert select_merges(run("a", 1, 50), settings, NOW) == []
 
@@ -113,6 +116,7 @@ def test_optimize_of_a_partition_wants_two_parts_unless_final() -> None:
 
 
 def test_optimize_final_takes_every_partition() -> None:
+    # M-042
     parts = [part("a_1_1_2"), *run("b", 2, 3)]
     assert lengths(select_optimize(parts, DEFAULTS, NOW, final=True)) == [1, 3]
     assert lengths(select_optimize(parts, DEFAULTS, NOW, final=True, skip_merged=True)) == [3]

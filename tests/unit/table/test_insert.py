@@ -15,7 +15,7 @@ from mergelake.store.memory import MemoryStore
 from mergelake.table.define import define
 from mergelake.table.handle import Snapshot, TableHandle
 from mergelake.table.insert import commit_parts, throttle, write_blocks
-from mergelake.testing.faulty_store import Fault, FaultyStore
+from mergelake.testing.faulty_store import Fault, FaultyStore, SimulatedCrash
 from tests.helpers.manifests import manifest
 
 EXAMPLE = define({"a": "Int32", "b": "Int32"}, partition_by="a", order_by="b", settings={"index_granularity": 3})
@@ -182,6 +182,33 @@ def test_a_retried_insert_with_a_token_happens_once_whatever_the_store_says(seed
                 continue
     snapshot = TableHandle.open(store, "t", clock=ManualClock(), ids=SeededIds(9)).snapshot()
     assert snapshot.rows == rows == 5
+
+
+@pytest.mark.parametrize("fault", [Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.FAIL_BEFORE, Fault.LOSE_REPLY])
+def test_an_insert_that_dies_anywhere_is_there_wholly_or_not_at_all(fault):  # M-069, M-094
+    def world():
+        store = MemoryStore()
+        insert(new_table(store=store), block([1], [1]))
+        return store
+
+    def run(store, number):
+        handle = TableHandle.open(store, "t", clock=ManualClock(), ids=SeededIds(number))
+        return insert(handle, block([1, 2, 3], [1, 2, 3]), dedup_token="batch")
+
+    counting = FaultyStore(world())
+    run(counting, 0)
+    for step in range(counting.operations):
+        store = world()
+        try:
+            acknowledged = run(FaultyStore(store, script={step: fault}), step + 10)
+        except (SimulatedCrash, UnavailableError):
+            acknowledged = None
+        rows = TableHandle.open(store, "t", clock=ManualClock(), ids=SeededIds(5)).snapshot().rows
+        assert rows == 4 if acknowledged else rows in (1, 4)
+        assert run(store, step + 1000).duplicate == (rows == 4)
+        handle = TableHandle.open(store, "t", clock=ManualClock(), ids=SeededIds(5))
+        assert handle.snapshot().rows == 4
+        assert {f"t/{part.manifest.id}/data.packed" for part in handle.snapshot().parts} <= set(objects(handle))
 
 
 def test_an_insert_into_a_dropped_table_fails_and_leaves_no_objects():

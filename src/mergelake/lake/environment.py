@@ -1,0 +1,44 @@
+"""What all tables of one warehouse share in a process: threads, caches, and where heavy work runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mergelake.core.manifest import PartManifest
+from mergelake.merge.execute import execute_merge
+from mergelake.merge.plan import MergeTask
+from mergelake.parts.cache import PartCache
+from mergelake.table.handle import TableHandle
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(slots=True)
+class Environment:
+    """Settings of a process, not of a table."""
+
+    threads: int = 1
+    """Threads that one insert, scan or merge may use here."""
+    caches: PartCache = field(default_factory=PartCache)
+    """Marks and primary indexes of all tables."""
+    spark: SparkSession | str | None = None
+    """A session, a master URL on which to start one when it is first needed, or None: heavy work runs here."""
+
+    def spark_session(self) -> SparkSession:
+        """The session; started now if only its master was given (or nothing: `local[*]`)."""
+        if self.spark is None or isinstance(self.spark, str):
+            from mergelake.spark.session import session
+
+            self.spark = session(self.spark)
+        return self.spark
+
+    def run_merges(self, handle: TableHandle, tasks: Sequence[MergeTask]) -> list[PartManifest]:
+        """Execute merges as Spark tasks, or one after the other in this process; commits nothing."""
+        if self.spark is not None and tasks:
+            from mergelake.spark.merge import run_merges
+
+            return run_merges(self.spark_session(), handle.store.spec, tasks)
+        return [execute_merge(handle.store, task, handle.ids, handle.clock, threads=self.threads) for task in tasks]

@@ -1,0 +1,84 @@
+"""`Scan`: what a reader asked of one version of a table; nothing is read before a result is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from mergelake.core.arrow import arrow_schema
+from mergelake.core.convert import to_public_table
+from mergelake.core.types import DataType
+from mergelake.lake.environment import Environment
+from mergelake.scan.explain import explain_text
+from mergelake.scan.plan import ScanPlan, plan_scan
+from mergelake.scan.predicate import all_types
+from mergelake.scan.read import read_items
+from mergelake.scan.request import ScanRequest
+from mergelake.scan.stats import ScanStats
+from mergelake.table.handle import Snapshot, TableHandle
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A planned scan of one version. It can be read more than once, always with the same rows."""
+
+    name: str
+    handle: TableHandle
+    plan: ScanPlan
+    env: Environment
+    stats: ScanStats = field(default_factory=ScanStats)
+    """Parts, granules, rows and bytes read so far by `arrow`, `batches` and their kin."""
+
+    @staticmethod
+    def of(name: str, handle: TableHandle, snapshot: Snapshot, request: ScanRequest, env: Environment) -> Scan:
+        """Plan `request`; raises what `plan_scan` raises."""
+        return Scan(name, handle, plan_scan(handle.store, handle.directory, snapshot, request, env.caches), env)
+
+    @property
+    def types(self) -> dict[str, DataType]:
+        """Columns of the result and their ClickHouse types."""
+        types = all_types(self.plan.schema)
+        return {name: types[name] for name in self.plan.columns}
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows in Arrow's usual types (`core.arrow`, public form), streamed; no order is promised."""
+        for batch in self._storage_batches():
+            yield from to_public_table(pa.Table.from_batches([batch]), self.types).to_batches()
+
+    def reader(self) -> pa.RecordBatchReader:
+        """The same as a RecordBatchReader: for DuckDB, Polars and whatever else takes a stream."""
+        return pa.RecordBatchReader.from_batches(arrow_schema(self.types), self.batches())
+
+    def arrow(self) -> pa.Table:
+        """All rows as one table."""
+        return pa.Table.from_batches(list(self.batches()), arrow_schema(self.types))
+
+    def pandas(self) -> Any:
+        """All rows as a pandas DataFrame."""
+        return self.arrow().to_pandas()
+
+    def polars(self) -> Any:
+        """All rows as a polars DataFrame."""
+        import polars
+
+        return polars.from_arrow(self.arrow())
+
+    def spark(self, session: SparkSession | None = None, *, tasks: int | None = None) -> DataFrame:
+        """The rows as a Spark DataFrame, read by Spark tasks; nothing passes through this process."""
+        from mergelake.spark.scan import scan_frame
+
+        return scan_frame(session or self.env.spark_session(), self.handle.store.spec, self.handle.directory, self.plan, tasks=tasks)
+
+    def explain(self) -> str:
+        """What is read and why, as ClickHouse's EXPLAIN indexes = 1 prints it."""
+        return explain_text(self.plan, self.name)
+
+    def _storage_batches(self) -> Iterator[pa.RecordBatch]:
+        store, directory, env = self.handle.store, self.handle.directory, self.env
+        return read_items(store, directory, self.plan, caches=env.caches, threads=env.threads, stats=self.stats)
