@@ -29,7 +29,9 @@ def main() -> None:
         table = db.table("logs")
         table.append(frame.limit(1000))  # starts the workers, compiles the kernels
         ours = best_of(2, lambda: table.append(frame))
-        sorted_parquet = frame.sortWithinPartitions("service", "timestamp").write.mode("overwrite").option("compression", "lz4")
+        sorted_parquet = (
+            frame.sortWithinPartitions("service", "timestamp").write.mode("overwrite").option("compression", "lz4")
+        )
         theirs = best_of(2, lambda: sorted_parquet.parquet(str(folder / "sorted")))
         show(
             f"Bulk load of {rows:,} log rows",

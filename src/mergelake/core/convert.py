@@ -57,8 +57,10 @@ def _unchunked(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     if isinstance(array, pa.ChunkedArray):
         chunks = [chunk for chunk in array.chunks if len(chunk)]
         if not chunks:
-            return pa.array([], array.type) if not isinstance(array.type, pa.BaseExtensionType) else array.type.wrap_array(
-                pa.array([], array.type.storage_type)
+            return (
+                pa.array([], array.type)
+                if not isinstance(array.type, pa.BaseExtensionType)
+                else array.type.wrap_array(pa.array([], array.type.storage_type))
             )
         array = chunks[0] if len(chunks) == 1 else array.combine_chunks()
         if isinstance(array, pa.ChunkedArray):
@@ -259,7 +261,9 @@ def _whole_numbers(array: pa.Array, kind: t.DataType) -> pa.Array:
 
 
 def _fraction(array: pa.Array, row: int, kind: t.DataType) -> MergelakeError:
-    return _at(row, error("TYPE_MISMATCH", f"Value {array[row]} is no whole number but the column is {kind}", "Round it first"))
+    return _at(
+        row, error("TYPE_MISMATCH", f"Value {array[row]} is no whole number but the column is {kind}", "Round it first")
+    )
 
 
 def _integers(array: pa.Array, kind: t.Int) -> pa.Array:
@@ -298,7 +302,9 @@ def _wide(numbers: pa.Array, bits: int, kind: t.DataType) -> pa.Array:
     if numbers.type == pa.uint64():
         numbers = numbers.cast(pa.decimal128(20, 0))
     decimal = numbers.cast(pa.decimal256(76, 0))
-    raw = np.frombuffer(decimal.buffers()[1] or b"", "<u8").reshape(-1, 4)[decimal.offset : decimal.offset + len(decimal)]
+    raw = np.frombuffer(decimal.buffers()[1] or b"", "<u8").reshape(-1, 4)[
+        decimal.offset : decimal.offset + len(decimal)
+    ]
     if isinstance(kind, t.Int) and not kind.signed:
         negative = (raw[:, 3] >> np.uint64(63) == 1) & decimal.is_valid().to_numpy(zero_copy_only=False)
         if negative.any():
@@ -387,7 +393,9 @@ def _ticks(array: pa.Array, kind: t.DateTime | t.DateTime64, precision: int) -> 
         seconds = zone(kind.timezone).to_utc(days.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64) * 86400)
         return _scaled(_with_validity(pa.int64(), [seconds], days), 1, 10**precision, kind, array)
     if pa.types.is_timestamp(source):
-        return _scaled(array.cast(pa.timestamp(source.unit)).view(pa.int64()), _UNIT_TICKS[source.unit], 10**precision, kind, array)
+        return _scaled(
+            array.cast(pa.timestamp(source.unit)).view(pa.int64()), _UNIT_TICKS[source.unit], 10**precision, kind, array
+        )
     if pa.types.is_integer(source):
         return _checked(array, -(1 << 63), (1 << 63) - 1, t.Int(64, signed=True), array)
     if pa.types.is_floating(source) and isinstance(kind, t.DateTime64):
@@ -446,7 +454,9 @@ def _fixed_string(array: pa.Array, kind: t.FixedString) -> pa.Array:
     if len(sizes) and int(sizes.max()) > kind.length:
         row = int(np.argmax(sizes > kind.length))
         raise _at(row, error("TOO_LARGE_STRING_SIZE", f"A string of {sizes[row]} bytes is too long for {kind}"))
-    offsets = np.frombuffer(texts.buffers()[1], np.int32, count=len(texts) + 1, offset=texts.offset * 4).astype(np.int64)
+    offsets = np.frombuffer(texts.buffers()[1], np.int32, count=len(texts) + 1, offset=texts.offset * 4).astype(
+        np.int64
+    )
     raw = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
     out = np.zeros((len(texts), kind.length), np.uint8)
     lengths = np.diff(offsets)
@@ -471,7 +481,11 @@ def _sixteen_bytes(array: pa.Array, kind: t.UUID | t.IPv6) -> pa.Array:
         raise _mismatch(array, kind)
     texts = _binary(array)
     sizes = pc.binary_length(texts).drop_null()
-    if len(sizes) and (pa.types.is_binary(source) or pa.types.is_large_binary(source)) and pc.all(pc.equal(sizes, 16)).as_py():
+    if (
+        len(sizes)
+        and (pa.types.is_binary(source) or pa.types.is_large_binary(source))
+        and pc.all(pc.equal(sizes, 16)).as_py()
+    ):
         return _sixteen_bytes(texts.cast(pa.binary(16)), kind)
     return read_text(texts, kind)
 
@@ -483,9 +497,7 @@ def _nested(array: pa.Array, kind: t.Array | t.Map | t.Tuple) -> pa.Array:
     if isinstance(kind, t.Tuple):
         return _struct(array, kind)
     target = storage_type(kind)
-    if pa.types.is_fixed_size_list(source) or pa.types.is_list_view(source) or pa.types.is_large_list_view(source):
-        array = array.cast(pa.list_(source.value_type))
-    elif pa.types.is_large_list(source):
+    if pa.types.is_fixed_size_list(source) or pa.types.is_list_view(source) or pa.types.is_large_list_view(source) or pa.types.is_large_list(source):
         array = array.cast(pa.list_(source.value_type))
     is_map = pa.types.is_map(array.type)
     if not (pa.types.is_list(array.type) or is_map):

@@ -88,7 +88,9 @@ def _timestamps(array: pa.Array, precision: int, target: pa.DataType) -> pa.Arra
     found = pc.min_max(array)
     limit = ((1 << 63) - 1) // factor
     if found["min"].as_py() is not None and not (-limit <= found["min"].as_py() and found["max"].as_py() <= limit):
-        raise error("VALUE_IS_OUT_OF_RANGE_OF_DATA_TYPE", f"A DateTime64({precision}) is beyond what Arrow's {target} can hold")
+        raise error(
+            "VALUE_IS_OUT_OF_RANGE_OF_DATA_TYPE", f"A DateTime64({precision}) is beyond what Arrow's {target} can hold"
+        )
     return pc.multiply(array, pa.scalar(factor, pa.int64())).view(target)
 
 

@@ -46,9 +46,7 @@ _TABLE = (
     Setting(
         "merge_selector_enable_heuristic_to_lower_max_parts_to_merge_at_once", 1, "Narrow merges when parts are few"
     ),
-    Setting(
-        "merge_selector_heuristic_to_lower_max_parts_to_merge_at_once_exponent", 5, "Exponent of that heuristic"
-    ),
+    Setting("merge_selector_heuristic_to_lower_max_parts_to_merge_at_once_exponent", 5, "Exponent of that heuristic"),
     Setting("min_age_to_force_merge_seconds", 0, "Merge everything that is older; 0 is off"),
     Setting("min_age_to_force_merge_on_partition_only", 0, "Only whole partitions, for the setting above"),
     Setting("parts_to_delay_insert", 1000, "Active parts of a partition from which inserts are slowed"),

@@ -9,11 +9,7 @@ _ESCAPES = {"b": "\b", "f": "\f", "r": "\r", "n": "\n", "t": "\t", "0": "\0", "a
 
 
 def back_quote(name: str) -> str:
-    """`name` in back-quotes, backslash and back-quote escaped.
-
-    >>> back_quote("a`b")
-    '`a\\\\`b`'
-    """
+    """`name` in back-quotes, backslash and back-quote escaped."""
     return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
 
 

@@ -81,7 +81,9 @@ class _Cutter:
 
     def wrong(self, wanted: str) -> MergelakeError:
         shown = self.text[:100].decode(errors="backslashreplace")
-        return error("CANNOT_PARSE_INPUT_ASSERTION_FAILED", f"Cannot parse '{shown}': expected {wanted} at byte {self.at}")
+        return error(
+            "CANNOT_PARSE_INPUT_ASSERTION_FAILED", f"Cannot parse '{shown}': expected {wanted} at byte {self.at}"
+        )
 
     def accept(self, sign: bytes) -> bool:
         self.skip()

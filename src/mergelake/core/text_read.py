@@ -126,16 +126,23 @@ def _int(text: bytes, kind: t.Int, wrap: bool) -> Any:
     if not text or (not sign and not digits):
         raise _garbage(text, 0, kind)
     if sign == b"-" and not kind.signed:
-        raise error("CANNOT_PARSE_NUMBER", f"Unsigned type must not contain '-' symbol: cannot parse {kind} from '{_show(text)}'")
+        raise error(
+            "CANNOT_PARSE_NUMBER",
+            f"Unsigned type must not contain '-' symbol: cannot parse {kind} from '{_show(text)}'",
+        )
     if not digits:
-        raise error("CANNOT_PARSE_NUMBER", f"Cannot parse number without any digits: cannot parse {kind} from '{_show(text)}'")
+        raise error(
+            "CANNOT_PARSE_NUMBER", f"Cannot parse number without any digits: cannot parse {kind} from '{_show(text)}'"
+        )
     if match is not None and match.end() != len(text):
         raise _garbage(text, match.end(), kind)
     value = int(digits) * (-1 if sign == b"-" else 1)
     low, high = (-(1 << (kind.bits - 1)), (1 << (kind.bits - 1)) - 1) if kind.signed else (0, (1 << kind.bits) - 1)
     if not low <= value <= high:
         if not wrap:
-            raise error("VALUE_IS_OUT_OF_RANGE_OF_DATA_TYPE", f"Value {_show(text)} is out of range of {kind} ({low} to {high})")
+            raise error(
+                "VALUE_IS_OUT_OF_RANGE_OF_DATA_TYPE", f"Value {_show(text)} is out of range of {kind} ({low} to {high})"
+            )
         value = (value - low) % (1 << kind.bits) + low
     return value if kind.bits <= 64 else value.to_bytes(kind.bits // 8, "little", signed=kind.signed)
 
@@ -146,7 +153,9 @@ _FLOAT = re.compile(rb"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]?(?:inf(?:i
 def _float(text: bytes, kind: t.Float) -> float:
     match = _FLOAT.match(text)
     if match is None:
-        raise error("CANNOT_PARSE_NUMBER", f"Cannot read floating point value: cannot parse {kind} from '{_show(text)}'")
+        raise error(
+            "CANNOT_PARSE_NUMBER", f"Cannot read floating point value: cannot parse {kind} from '{_show(text)}'"
+        )
     if match.end() != len(text):
         raise _garbage(text, match.end(), kind)
     return float(text)
@@ -202,7 +211,9 @@ def _datetime_parts(text: bytes, zone_name: str, kind: t.DataType) -> tuple[int,
         return int(stamp.group(1)), stamp.group(2) or b""
     match = _DATETIME.fullmatch(text)
     if match is None:
-        raise error("CANNOT_PARSE_DATETIME", f"Cannot read {kind} from '{_show(text)}'", "Write it as YYYY-MM-DD hh:mm:ss")
+        raise error(
+            "CANNOT_PARSE_DATETIME", f"Cannot read {kind} from '{_show(text)}'", "Write it as YYYY-MM-DD hh:mm:ss"
+        )
     year, month, day = (int(group) for group in match.groups()[:9] if group)
     days = _days_of(year, month, day)
     if days is None:
@@ -390,7 +401,9 @@ def _bulk_datetime(kind: t.DataType, texts: pa.Array) -> tuple[npt.NDArray[Any],
     return _spread(len(texts), rows, ticks, good & exact)
 
 
-def _spread(count: int, rows: npt.NDArray[np.int64], values: npt.NDArray[Any], good: Flags) -> tuple[npt.NDArray[Any], Flags]:
+def _spread(
+    count: int, rows: npt.NDArray[np.int64], values: npt.NDArray[Any], good: Flags
+) -> tuple[npt.NDArray[Any], Flags]:
     if len(rows) == count:
         return np.where(good, values, 0), good
     out, sure = np.zeros(count, np.int64), np.zeros(count, np.bool_)

@@ -88,9 +88,9 @@ def zone(name: str) -> Zone:
     return Zone(name, changes, np.concatenate([near[1], far[1][1:]]))
 
 
-def _changes(probes: npt.NDArray[np.int64], offsets: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.int64]]) -> tuple[
-    npt.NDArray[np.int64], npt.NDArray[np.int64]
-]:
+def _changes(
+    probes: npt.NDArray[np.int64], offsets: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.int64]]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """The instants at which the offset changes, found between the probes by bisection, and the offsets around them."""
     found = offsets(probes)
     changed = np.flatnonzero(found[1:] != found[:-1])

@@ -59,7 +59,7 @@ def _on_rows(ctx: Context, node: BoundNode, mask: npt.NDArray[np.bool_]) -> Vec:
 
 
 def _condition(name: str, node: BoundNode) -> None:
-    if not isinstance(t.inner_type(node.type), (t.Int, t.Bool, t.Nothing)):
+    if t.inner_type(node.type) not in (t.UINT8, t.Bool(), t.Nothing()):
         raise illegal(name, node.type)
 
 

@@ -38,11 +38,9 @@ def _to_start_of_interval(args: tuple[Operand, ...], environment: Environment) -
     if interval.unit == "Day":
         days, local, step = local_days(kind, name), zone(name), count
         result = t.DateTime(name)
-        if isinstance(kind, DATES):
-            return Resolved(t.Date(), lambda data, *_: to_date(days(data).astype(np.int64) // step * step))
 
         def start_of_days(data: npt.NDArray[Any], *_: object) -> npt.NDArray[Any]:
-            return to_stamp(local.to_utc(days(data) // step * step * _DAY))
+            return to_stamp(local.to_utc(days(data).astype(np.int64) // step * step * _DAY))
 
         return Resolved(result, start_of_days, cost=10)
     if isinstance(kind, DATES):

@@ -104,11 +104,18 @@ def like_kernel(pattern: bytes, *, ignore_case: bool) -> Callable[[pa.Array], np
 def regex_kernel(pattern: bytes, *, ignore_case: bool = False) -> Callable[[pa.Array], npt.NDArray[np.bool_]]:
     """A test whether binary values contain a match of a RE2 pattern."""
     try:
-        pc.match_substring_regex(pa.array([b""]), pattern, ignore_case=ignore_case)
+        text = pattern.decode()
+        pc.match_substring_regex(pa.array([""]), text, ignore_case=ignore_case)
     except (pa.ArrowException, UnicodeDecodeError) as failure:
         shown = pattern.decode(errors="backslashreplace")
         raise error("CANNOT_COMPILE_REGEXP", f"Cannot compile the regular expression '{shown}': {failure}") from failure
-    return lambda data: mask_array(pc.match_substring_regex(data, pattern, ignore_case=ignore_case))
+    # On Arrow strings RE2 reads UTF-8, as in ClickHouse; on binary it would match single bytes.
+    return lambda data: mask_array(pc.match_substring_regex(as_text(data), text, ignore_case=ignore_case))
+
+
+def as_text(data: pa.Array) -> pa.Array:
+    """Binary data called a string array, not checked to be UTF-8."""
+    return pa.Array.from_buffers(pa.string(), len(data), data.buffers(), data.null_count, data.offset)
 
 
 def _pattern(name: str, args: tuple[Operand, ...]) -> bytes:
@@ -256,12 +263,13 @@ def _substring(args: tuple[Operand, ...], environment: Environment) -> Resolved:
     if not all(isinstance(arg.type, t.Int) for arg in args[1:]):
         raise illegal("substring", *(arg.type for arg in args))
     binary = as_binary(args[0].type)
-    if args[1].is_constant and args[1].value == 0 and not args[0].is_constant:
-        raise error("ZERO_ARRAY_OR_TUPLE_INDEX", "Indices in strings are 1-based")
+    zero = args[1].is_constant and args[1].value == 0 and not args[0].is_constant
 
     def kernel(x: Data, start: npt.NDArray[Any], count: npt.NDArray[Any] | None = None) -> pa.Array:
         texts = binary(x)
         rows = 0 if 0 in (len(texts), len(start)) else max(len(texts), len(start), 1 if count is None else len(count))
+        if zero and rows:
+            raise error("ZERO_ARRAY_OR_TUPLE_INDEX", "Indices in strings are 1-based")
         if len(texts) != rows:
             texts = texts.take(pa.array(np.zeros(rows, np.int32)))
         size = lengths(texts)
@@ -275,7 +283,7 @@ def _substring(args: tuple[Operand, ...], environment: Environment) -> Resolved:
         found = np.clip(np.minimum(end, size) - begin_inside, 0, None)
         return slices(texts, begin_inside, np.where(first == 0, 0, found))
 
-    return Resolved(t.STRING, kernel, cost=20)
+    return Resolved(t.STRING, kernel, can_raise=zero, cost=20)
 
 
 def _clamped(data: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
@@ -308,9 +316,7 @@ def _trim(name: str, compute: Callable[..., Any], alias: str) -> None:
         binary = as_binary(args[0].type)
 
         def kernel(x: Data) -> pa.Array:
-            texts = binary(x)
-            as_text = pa.Array.from_buffers(pa.string(), len(texts), texts.buffers(), texts.null_count, texts.offset)
-            found = compute(as_text, characters=" ")
+            found = compute(as_text(binary(x)), characters=" ")
             return pa.Array.from_buffers(pa.binary(), len(found), found.buffers(), found.null_count, found.offset)
 
         return Resolved(t.STRING, kernel, cost=15)

@@ -132,5 +132,3 @@ def _added(op: LogOp) -> int:
     if isinstance(op, AddParts):
         return len(op.parts)
     return 1 if isinstance(op, Publish) else 0
-
-

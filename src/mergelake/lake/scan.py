@@ -73,7 +73,9 @@ class Scan:
         """The rows as a Spark DataFrame, read by Spark tasks; nothing passes through this process."""
         from mergelake.spark.scan import scan_frame
 
-        return scan_frame(session or self.env.spark_session(), self.handle.store.spec, self.handle.directory, self.plan, tasks=tasks)
+        return scan_frame(
+            session or self.env.spark_session(), self.handle.store.spec, self.handle.directory, self.plan, tasks=tasks
+        )
 
     def explain(self) -> str:
         """What is read and why, as ClickHouse's EXPLAIN indexes = 1 prints it."""

@@ -68,8 +68,8 @@ class Table:
     def append(self, data: Any, dedup_token: str | None = None) -> Commit:
         """Insert rows, all of them in one commit.
 
-        `data`: Spark DataFrame (written by Spark tasks), pyarrow Table, RecordBatch or RecordBatchReader, pandas or polars DataFrame, dict of lists, list
-        of dicts. Columns go by name; missing ones get their defaults, extra ones are refused. With a
+        `data`: Spark DataFrame (written by Spark tasks), pyarrow Table, RecordBatch or RecordBatchReader, pandas or
+        polars DataFrame, dict of lists, list of dicts. Columns go by name; missing ones get their defaults, extra ones are refused. With a
         `dedup_token` the insert happens once, however often it is repeated.
 
         Anything wrong with the data (a NULL, a value out of range, an ill-typed column, too many partitions)
@@ -127,7 +127,7 @@ class Table:
         return Scan.of(self.name, self.handle, self.snapshot(version, timestamp), request, self.env)
 
     def optimize(self, partition: Any = None, *, partition_id: str | None = None, final: bool = False) -> int:
-        """Merge now: the best merge of the table, all parts of a partition, or (`final`) all of each; how many merges ran.
+        """Merge now: the table's best merge, all parts of a partition, or (`final`) of each; how many merges ran.
 
         Runs as Spark tasks where the warehouse has a session, else in this process; either way in bounded memory.
         Raises ConflictError where another process changed the same parts meanwhile: refresh and ask again.

@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING
 
 from mergelake.core.clock import Clock, SystemClock
 from mergelake.core.ids import IdSource, RandomIds
+from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import TableSchema
 from mergelake.lake.environment import Environment
 from mergelake.lake.table import Table
+from mergelake.merge.plan import MergeTask
+from mergelake.merge.select import Slots
+from mergelake.node.runner import Node
 from mergelake.store import Store, StoreSpec, open_store
 from mergelake.store.probe import probe_create_if_absent
 from mergelake.table.catalog import Catalog, Name
+from mergelake.table.handle import TableHandle
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,6 +59,7 @@ class Warehouse:
         self.env = Environment(threads or min(os.cpu_count() or 1, 8), spark=spark)
         who = f"{socket.gethostname()}:{os.getpid()}" if author is None else author
         self.catalog = Catalog(self.store, clock=self.clock, ids=self.ids, author=who)
+        self._handles: dict[str, TableHandle] = {}
         if self.catalog.state.version == 0:
             probe_create_if_absent(self.store, self.ids)
 
@@ -94,6 +100,24 @@ class Warehouse:
         """The table `name` or `database.name`, at its newest version; UNKNOWN_TABLE with the nearest name."""
         full = split_name(name)
         return Table(".".join(full), self.catalog.open_table(full), self.env)
+
+    def handles(self) -> dict[str, TableHandle]:
+        """Every table by name, open; opened once and kept, whatever it is called later."""
+        names = {table_id: f"{database}.{name}" for database, name, table_id in self.catalog.refresh().tables()}
+        self._handles = {table_id: self._handles.get(table_id) or self.catalog.open_id(table_id) for table_id in names}
+        return {names[table_id]: handle for table_id, handle in self._handles.items()}
+
+    def node(self, name: str = "node", *, slots: int = 2, poll_s: float = 1.0) -> Node:
+        """A background loop that keeps all tables merged: call its `run(stop)` in a thread or a process of its own.
+
+        `slots` merges run at once, as Spark tasks where the warehouse has a session.
+        """
+        bounds = Slots(total=slots, lower_at_free=1, whole_partition_at_free=1)
+
+        def run_merge(handle: TableHandle, task: MergeTask) -> PartManifest:
+            return self.env.run_merges(handle, [task])[0]
+
+        return Node(name, self.handles, run_merge, clock=self.clock, slots=bounds, poll_s=poll_s)
 
     def has_table(self, name: str) -> bool:
         """Whether there is a table of this name now."""

@@ -20,7 +20,6 @@ class TableView:
     """What a tick sees of one table."""
 
     table_id: str
-    name: str
     parts: tuple[ActivePart, ...]
     retired: tuple[RetiredPart, ...]
     settings: TableSettings
@@ -70,9 +69,7 @@ def tick(
     return started
 
 
-def _next_merge(
-    table: TableView, now_ms: int, busy: frozenset[str], used: int, slots: Slots
-) -> MergeWork | None:
+def _next_merge(table: TableView, now_ms: int, busy: frozenset[str], used: int, slots: Slots) -> MergeWork | None:
     limit = merge_bytes_limit(table.settings, used, slots)
     if limit == 0:
         return None

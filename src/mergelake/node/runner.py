@@ -18,7 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from mergelake.core.clock import Clock
-from mergelake.core.errors import ConflictError, MergelakeError, NotFoundError
+from mergelake.core.errors import ConflictError, MergelakeError
 from mergelake.core.manifest import PartManifest
 from mergelake.core.settings import TableSettings
 from mergelake.merge.commit import MergeOutcome, commit_merge
@@ -30,7 +30,7 @@ from mergelake.table.handle import TableHandle
 _logger = logging.getLogger("mergelake.node")
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 1.0, 60.0
 
-MergeRunner = Callable[[MergeTask], PartManifest]
+MergeRunner = Callable[[TableHandle, MergeTask], PartManifest]
 """Executes a merge somewhere and returns the manifest of the part that it wrote; commits nothing."""
 
 
@@ -98,40 +98,35 @@ class Node:
         """One tick; returns how many merges it started."""
         self.status.ticks += 1
         handles: dict[str, TableHandle] = {}
-        views: list[TableView] = []
-        for name, handle in self._tables().items():
+        for handle in self._tables().values():
             try:
-                state = handle.refresh()
-                settings = TableSettings(state.schema.settings)
-            except NotFoundError:
-                continue  # dropped since it was listed
+                handle.refresh()
             except MergelakeError as failure:
-                self._failed(name, failure)
-                continue
-            if self._waits(handle.directory):
-                continue
-            handles[handle.directory] = handle
-            views.append(TableView(handle.directory, name, tuple(state.parts()), state.retired, settings))
-        with self._lock:
-            running = {key: work.part_ids for key, (work, _) in self._running.items()}
-        works = tick(views, self._clock.now_ms(), running, self._slots)
+                self._failed(handle.directory, failure)
+            else:
+                handles[handle.directory] = handle
+        works = self._due(handles)
         for work in works:
             self._start(handles[work.table_id], work)
         return len(works)
 
     def idle(self) -> bool:
-        """Whether nothing runs and a tick now would start nothing."""
+        """Whether nothing runs, and nothing would be started on what is known here."""
         with self._lock:
-            return not self._running and self.step_would_start() == 0
+            if self._running:
+                return False
+        return not self._due({handle.directory: handle for handle in self._tables().values()})
 
-    def step_would_start(self) -> int:
-        """How many merges a tick would start now, from the states known here."""
-        views = [
-            TableView(h.directory, name, tuple(s.parts()), s.retired, TableSettings(s.schema.settings))
-            for name, h in self._tables().items()
-            for s in (h.log.state,)
-        ]
-        return len(tick(views, self._clock.now_ms(), {}, self._slots))
+    def _due(self, handles: Mapping[str, TableHandle]) -> list[MergeWork]:
+        views = []
+        for table_id, handle in handles.items():
+            state = handle.log.state
+            if not state.dropped and not self._waits(table_id):
+                settings = TableSettings(state.schema.settings)
+                views.append(TableView(table_id, tuple(state.parts()), state.retired, settings))
+        with self._lock:
+            running = {key: work.part_ids for key, (work, _) in self._running.items()}
+        return tick(views, self._clock.now_ms(), running, self._slots)
 
     def drain(self) -> None:
         """Wait for what runs; start nothing more."""
@@ -147,8 +142,8 @@ class Node:
     def _merge(self, key: str, handle: TableHandle, work: MergeWork) -> None:
         try:
             task = plan_merge(handle.directory, handle.schema, work.sources)
-            outcome = commit_merge(handle, task, self._run_merge(task))
-            self._done(handle.directory, task, outcome)
+            merged = commit_merge(handle, task, self._run_merge(handle, task))
+            self._done(handle.directory, task, merged)
         except ConflictError:
             self.status.merges_lost += 1
         except Exception as failure:  # noqa: BLE001  one bad merge must not end the node
@@ -157,13 +152,13 @@ class Node:
             with self._lock:
                 self._running.pop(key, None)
 
-    def _done(self, table_id: str, task: MergeTask, outcome: MergeOutcome) -> None:
+    def _done(self, table_id: str, task: MergeTask, merged: MergeOutcome) -> None:
         with self._lock:
             self.status.merges_done += 1
             self.status.rows_merged += task.rows
             self.status.bytes_merged += task.bytes_on_disk
             self._backoff.pop(table_id, None)
-        _logger.info("merged %s parts into %s", len(task.sources), outcome.name)
+        _logger.info("merged %s parts into %s", len(task.sources), merged.name)
 
     def _waits(self, table_id: str) -> bool:
         back = self._backoff.get(table_id)

@@ -94,7 +94,8 @@ def _tree(node: BoundNode, key: Key, negate: bool) -> Condition:
         if rewritten is not None:
             return _tree(rewritten, key, negate)
     if isinstance(node, BoundLiteral) and isinstance(node.value, (int, float, type(None))):
-        return Constant(bool(node.value) != (negate and node.value is not None))
+        known = Constant(bool(node.value))
+        return Not(known) if negate and node.value is not None else known
     function = node.function if isinstance(node, BoundCall) else ""
     if negate and function in _INVERSE and not _compares_floats(node):
         return _atom(node, _INVERSE[function], key)
@@ -264,7 +265,7 @@ def _range(
         low_included = high_included = True
     elif function in ("less", "lessOrEquals"):
         high, high_included = value, function == "lessOrEquals"
-        if shrink and not high_included and isinstance(value, int) and value > 0:
+        if shrink and not high_included and isinstance(value, int) and value != 0:
             high, high_included = value - 1, True
     else:
         low, low_included = value, function == "greaterOrEquals"

@@ -163,7 +163,10 @@ def has_chain(condition: Condition) -> bool:
 
 
 def is_useless(condition: Condition) -> bool:
-    """Whether nothing can be skipped by it: true or unknown in every branch that counts."""
+    """Whether nothing can be skipped by it: true or unknown in every branch that counts.
+
+    A negated constant counts as what is negated: so it does for ClickHouse, whose numbers we give.
+    """
     match condition:
         case Unknown():
             return True

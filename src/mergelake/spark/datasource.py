@@ -75,7 +75,9 @@ class MergelakeDataSource(ds.DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> MergelakeWriter:
         """A writer that appends."""
         if overwrite:
-            raise error("NOT_IMPLEMENTED", "The mode overwrite is not supported", 'Use mode("append"), or TRUNCATE TABLE first')
+            raise error(
+                "NOT_IMPLEMENTED", "The mode overwrite is not supported", 'Use mode("append"), or TRUNCATE TABLE first'
+            )
         path = self._path()
         check_given(path.open().schema, schema.names)
         return MergelakeWriter(path, self._option("deduptoken"))
@@ -169,7 +171,9 @@ class MergelakeWriter(ds.DataSourceArrowWriter):
         from mergelake.table.insert import commit_parts
 
         written = [text for m in messages if isinstance(m, _Written) for text in m.manifests]
-        commit_parts(self._path.open(), [PartManifest.from_json(json.loads(text)) for text in written], self._token or None)
+        commit_parts(
+            self._path.open(), [PartManifest.from_json(json.loads(text)) for text in written], self._token or None
+        )
 
     def abort(self, messages: list[ds.WriterCommitMessage | None]) -> None:
         """Nothing: Spark aborts after a failed commit too, which may have landed. What is unreferenced is swept by age."""

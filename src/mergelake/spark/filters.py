@@ -30,7 +30,7 @@ def filter_text(wanted: ds.Filter, types: Mapping[str, t.DataType]) -> str | Non
     if isinstance(wanted, ds.Not):
         inner = filter_text(wanted.child, types)
         return None if inner is None or isinstance(wanted.child, ds.In) else f"NOT ({inner})"
-    attribute = getattr(wanted, "attribute", ())
+    attribute: tuple[str, ...] = getattr(wanted, "attribute", ())
     if len(attribute) != 1 or attribute[0] not in types:
         return None
     name, kind = back_quote(attribute[0]), t.inner_type(types[attribute[0]])

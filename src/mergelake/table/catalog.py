@@ -26,7 +26,6 @@ from mergelake.log.operations import (
     RenameTable,
 )
 from mergelake.store.protocol import Store
-from mergelake.table.define import check_schema
 from mergelake.table.handle import TableHandle
 
 Name = tuple[str, str]
@@ -81,6 +80,8 @@ class Catalog:
         found = self._existing(name)
         if found is not None:
             return self._taken(name, found, if_not_exists)
+        from mergelake.table.define import check_schema  # loads kernels that opening a table does not need
+
         schema = check_schema(schema)
         table_id = self._ids.new_id()
         handle = TableHandle.create(
@@ -131,9 +132,10 @@ class Catalog:
 
     def open_table(self, name: Name) -> TableHandle:
         """The table called `name`."""
-        return self._open(self.find(name))
+        return self.open_id(self.find(name))
 
-    def _open(self, table_id: str) -> TableHandle:
+    def open_id(self, table_id: str) -> TableHandle:
+        """The table in this directory, whatever it is called."""
         return TableHandle.open(self._store, table_id, clock=self._clock, ids=self._ids, author=self._author)
 
     def _existing(self, name: Name) -> str | None:
@@ -148,7 +150,7 @@ class Catalog:
     def _taken(self, name: Name, table_id: str, if_not_exists: bool) -> TableHandle:
         if not if_not_exists:
             raise error("TABLE_ALREADY_EXISTS", f"Table {name[0]}.{name[1]} already exists", "Use IF NOT EXISTS")
-        return self._open(table_id)
+        return self.open_id(table_id)
 
     def _commit_known(self, build: Callable[[CatalogState], Sequence[CatalogOp]]) -> None:
         """Commit what depends on existing names: judged on the newest state, not on an old one."""
@@ -157,7 +159,7 @@ class Catalog:
 
     def _mark_dropped(self, table_id: str) -> None:
         try:
-            self._open(table_id).log.commit(lambda state: () if state.dropped else (DropTable(),))
+            self.open_id(table_id).log.commit(lambda state: () if state.dropped else (DropTable(),))
         except MergelakeError:
             return  # the name is gone, which is what DROP promises; the objects are unreachable either way
 

@@ -15,10 +15,12 @@ NOW_MS = 10_000_000
 
 def view(table_id: str, parts: int, partition: str = "all") -> TableView:
     active = tuple(
-        ActivePart(PartInfo(partition, n, n, 0), manifest(f"{table_id}{n:030x}", partition, bytes_on_disk=1 << 20), n, 0)
+        ActivePart(
+            PartInfo(partition, n, n, 0), manifest(f"{table_id}{n:030x}", partition, bytes_on_disk=1 << 20), n, 0
+        )
         for n in range(1, parts + 1)
     )
-    return TableView(table_id, table_id, active, (), TableSettings())
+    return TableView(table_id, active, (), TableSettings())
 
 
 def test_a_table_with_many_small_parts_gets_a_merge_of_neighbours():
