@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (tables read best with one idea a line)
 """Expressions give ClickHouse's types and values: random ones, and every function by a table of calls."""
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from tests.helpers import expressions as ex
 
 REFUSED = {"48", "386"}
 """Valid ClickHouse that is refused by name here (no Variant, no function of non-constant patterns): never wrong."""
-STRICTER_THERE = {"407"}
-"""ClickHouse raises DECIMAL_OVERFLOW when it compares Decimals with wide integers; the exact answer is given here."""
+STRICTER_THERE = {"407", "135", "153"}
+"""ClickHouse raises where the exact answer is given here: Decimals compared with wide integers (407), and calls on rows
+that are not needed, of untaken branches or with a NULL beside (135, 153)."""
 
 
 @pytest.fixture(scope="module")
@@ -30,9 +32,9 @@ ROWS = ex.block()
 def test_random_expressions_have_clickhouses_types_and_values(session: Any, expression: str) -> None:
     assume(len(expression) < 300)
     mine = ex.ours(ROWS, expression)
-    assume(mine not in REFUSED)
+    assume(not (isinstance(mine, str) and mine in REFUSED))
     known = ex.theirs(session, expression)
-    assume(known not in STRICTER_THERE)
+    assume(not (isinstance(known, str) and known in STRICTER_THERE))
     if isinstance(mine, str) and isinstance(known, str):
         return
     assert mine == known
@@ -48,13 +50,13 @@ de + 1 | de + dw | de * i8 | de / 3 | -de | abs(de) | de > 0.5 | (u8, s) = (1, '
 b AND nb | ni OR b | NOT ni | xor(b, u8) | ni AND 0 | nb OR 1 | NULL AND u8 | u8 AND i8 AND ni
 i8 IN (1, 2, 300) | ni NOT IN (0, NULL) | s IN ('a', '') | d IN ('2020-02-29') | (i8, s) IN ((1, 'a')) | f64 IN (1.5, 2) | e IN ('x')
 u8 IN (1.0, 1.5) | lc NOT IN ('a') | de IN (0, 1) | i8 BETWEEN -1 AND 100 | i8 NOT BETWEEN 0 AND 5
-s LIKE 'a%' | s LIKE '%b' | s LIKE '%a\\%b%' | s LIKE 'x\\_y' | s LIKE '_' | s ILIKE 'AB%' | lc NOT LIKE '%b%' | fs LIKE 'ab%'
+s LIKE 'a%' | s LIKE '%b' | s LIKE '%a\\%b%' | s LIKE 'x\\_y' | s LIKE '_' | s ILIKE 'AB%' | s ILIKE '%' | s LIKE '%\\%' | s LIKE '%\\%%' | s ILIKE 'a%B' | lc NOT LIKE '%b%' | fs LIKE 'ab%'
 match(s, '^[a-z]+$') | match(s, 'B|o') | startsWith(s, 'a') | endsWith(s, lc) | startsWith(fs, 'a') | e LIKE 'x%'
 length(s) | length(fs) | length(a) | length(m) | empty(s) | notEmpty(ns) | empty(a) | empty(fs) | lower(s) | upper(lc) | lower(fs)
 concat(s, '-', i8) | s || ns | concat(d, ts) | substring(s, 2) | substring(s, -2, 1) | substring(s, i8, u8) | substring(fs, 1, 2)
 position(s, 'b') | position(s, '') | reverse(s) | trimBoth(concat(' ', s, ' ')) | trimLeft(' a') | trimRight(s)
 if(b, i8, u16) | if(nb, s, 'x') | if(b, 1, NULL) | multiIf(i8 > 5, 1, i8 < 0, -1, 300) | CASE WHEN b THEN s ELSE lc END
-CASE u8 WHEN 1 THEN 'one' WHEN 2 THEN 'two' END | b ? i8 : 0 | ifNull(ni, 0) | ifNull(ns, s) | coalesce(ni, NULL, 7) | nullIf(u8, 1)
+CASE u8 WHEN 1 THEN 'one' WHEN 2 THEN 'two' END | b ? i8 : 0 | toBool(i8) | toIPv6('::1') | arrayElement(a, 2) | ifNull(ni, 0) | ifNull(ns, s) | coalesce(ni, NULL, 7) | nullIf(u8, 1)
 isNull(ni) | isNotNull(ns) | s IS NULL | lcn IS NOT NULL | assumeNotNull(toNullable(i8)) | toNullable(s) | if(1, u8, i8)
 if(u8 != 0, 10 DIV u8, 0) | u8 != 0 AND 10 % u8 = 1 | u8 = 0 OR 10 DIV u8 > 3
 toInt8(i32) | toUInt8(f64 > 1) | toInt64(u64) | toUInt16(d) | toInt32(ts) | toInt64(t3) | toFloat32(i64) | toFloat64(de) | toInt32(de)
@@ -94,8 +96,32 @@ def test_each_call_has_clickhouses_type_and_values(session: Any, call: str) -> N
 
 
 def test_each_known_function_is_compared_with_clickhouse() -> None:
-    operators = {"plus", "minus", "multiply", "divide", "modulo", "intDiv", "negate", "equals", "notEquals", "less", "greater"}
-    operators |= {"lessOrEquals", "greaterOrEquals", "and", "or", "not", "in", "notIn", "like", "notLike", "ilike", "notILike"}
+    operators = {
+        "plus",
+        "minus",
+        "multiply",
+        "divide",
+        "modulo",
+        "intDiv",
+        "negate",
+        "equals",
+        "notEquals",
+        "less",
+        "greater",
+    }
+    operators |= {
+        "lessOrEquals",
+        "greaterOrEquals",
+        "and",
+        "or",
+        "not",
+        "in",
+        "notIn",
+        "like",
+        "notLike",
+        "ilike",
+        "notILike",
+    }
     clocks = {"now", "now64", "today", "yesterday"}
     spelled = " ".join(calls())
     families = ("toInterval", "add", "subtract", "toInt", "toUInt", "toDecimal", "toFloat", "toUnixTimestamp64")
@@ -105,7 +131,7 @@ def test_each_known_function_is_compared_with_clickhouse() -> None:
         if name not in operators | clocks and f"{name}(" not in spelled
         and not name.startswith(families) and not name.endswith(("OrNull", "OrZero"))
     ]  # fmt: skip
-    assert missing == ["toBool", "toIPv6"] or not missing
+    assert not missing
 
 
 ERRORS = [

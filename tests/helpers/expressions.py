@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (tables read best with one idea a line)
 """Random ClickHouse expressions over a fixed block, and the same block as a ClickHouse table."""
 
 from __future__ import annotations
@@ -22,16 +23,46 @@ ROWS = 24
 
 def _ints(low: int, high: int) -> list[int]:
     edges = [low, high, 0, 1, min(2, high), max(low, -1), high - 1]
-    return [*edges, *(_RANDOM.integers(low, high, ROWS - len(edges), endpoint=True, dtype=np.int64).tolist() if high < 2**63 else _RANDOM.integers(low, high, ROWS - len(edges), endpoint=True, dtype=np.uint64).tolist())]
+    return [
+        *edges,
+        *(
+            _RANDOM.integers(low, high, ROWS - len(edges), endpoint=True, dtype=np.int64).tolist()
+            if high < 2**63
+            else _RANDOM.integers(low, high, ROWS - len(edges), endpoint=True, dtype=np.uint64).tolist()
+        ),
+    ]
 
 
 def _nulls(values: list[Any]) -> list[Any]:
     return [None if i % 4 == 1 else value for i, value in enumerate(values)]
 
 
-_WORDS = [b"", b"a", b"ab", b"abc", b"ABC", b"a%b", b"x_y", b"foo bar", "é".encode(), b"\xff\x00z", b"12", b"-7", b"2020-02-03"]
+_WORDS = [
+    b"",
+    b"a",
+    b"ab",
+    b"abc",
+    b"ABC",
+    b"a%b",
+    b"x_y",
+    b"foo bar",
+    "é".encode(),
+    b"\xff\x00z",
+    b"12",
+    b"-7",
+    b"2020-02-03",
+]
 _TEXTS = [_WORDS[i % len(_WORDS)] for i in range(ROWS)]
-_STAMPS = [0, 1, 2**32 - 1, 1582970400, 1603587600, 1603591200, 1616893200, *_RANDOM.integers(0, 2**32, ROWS - 7).tolist()]
+_STAMPS = [
+    0,
+    1,
+    2**32 - 1,
+    1582970400,
+    1603587600,
+    1603591200,
+    1616893200,
+    *_RANDOM.integers(0, 2**32, ROWS - 7).tolist(),
+]
 _LATER = [*_STAMPS[2:], 10_000_000, 2**31]  # ClickHouse has oddities of its own on the first day of a zone
 _FLOATS = [0.0, -0.0, 1.5, -2.5, 1e300, 1e-7, 1e21, float("inf"), float("-inf"), float("nan"), 0.1,
            *_RANDOM.normal(0, 1000, ROWS - 11).round(3).tolist()]  # fmt: skip
@@ -57,7 +88,7 @@ COLUMNS: dict[str, tuple[str, list[Any]]] = {
     "lc": ("LowCardinality(String)", [_WORDS[i % 5] for i in range(ROWS)]),
     "lcn": ("LowCardinality(Nullable(String))", _nulls([_WORDS[i % 7] for i in range(ROWS)])),
     "fs": ("FixedString(4)", [word[:4].ljust(4, b"\0") for word in _TEXTS]),
-    "d": ("Date", [0, 1, 65535, 18321, *_RANDOM.integers(0, 65536, ROWS - 4).tolist()]),
+    "d": ("Date", [0, 1, 18321, 65535, *_RANDOM.integers(0, 65536, ROWS - 4).tolist()]),
     "d32": ("Date32", [-25567, 120529, 0, -1, *_RANDOM.integers(-25567, 120529, ROWS - 4).tolist()]),
     "nd": ("Nullable(Date)", _nulls(_RANDOM.integers(0, 65536, ROWS).tolist())),
     "ts": ("DateTime('UTC')", _STAMPS),

@@ -84,8 +84,7 @@ def create_statement(name: str, schema: TableSchema) -> str:
     args = f"({', '.join(schema.engine_args)})" if schema.engine_args else ""
     partition = f" PARTITION BY ({', '.join(schema.partition_by)})" if schema.partition_by else ""
     order = ", ".join(
-        text + (" DESC" if schema.order_desc and schema.order_desc[i] else "")
-        for i, text in enumerate(schema.order_by)
+        text + (" DESC" if schema.order_desc and schema.order_desc[i] else "") for i, text in enumerate(schema.order_by)
     )
     settings = {
         **schema.settings,

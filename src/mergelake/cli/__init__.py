@@ -1,0 +1,1 @@
+"""The command line `mergelake`: commands, output, the shell."""

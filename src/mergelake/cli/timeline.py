@@ -13,6 +13,8 @@ import html
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 WIDTH, LEFT, RIGHT = 1080, 64, 64
 PLOT = WIDTH - LEFT - RIGHT
 LEVELS = ("#9ecae8", "#5fa8d3", "#2f7fb8", "#1b5a91", "#123c69", "#0b2545")
@@ -35,6 +37,27 @@ class PartLife:
     """None while it is active."""
     merged: bool
     """Written by a merge (else by an insert)."""
+
+
+def part_lives(parts: pa.Table, history: pa.Table) -> list[PartLife]:
+    """The lives of all parts: from `Table.parts(active_only=False)` and `Table.history()`, all versions."""
+    times = dict(zip(history["version"].to_pylist(), history["time"].cast(pa.int64()).to_pylist(), strict=True))
+    why = dict(zip(history["version"].to_pylist(), history["operations"].to_pylist(), strict=True))
+    return [
+        PartLife(
+            row["name"],
+            row["partition_id"],
+            row["min_block_number"],
+            row["max_block_number"],
+            row["level"],
+            row["rows"],
+            row["bytes_on_disk"],
+            times[row["added_version"]],
+            times[row["removed_version"]] if row["removed_version"] else None,
+            merged=why[row["added_version"]].startswith("Publish"),
+        )
+        for row in parts.to_pylist()
+    ]
 
 
 def render_timeline(title: str, lives: Sequence[PartLife], facts: Iterable[tuple[str, str]] = ()) -> str:

@@ -5,8 +5,8 @@
 1. wrappers go first (chunks, extension types, run-end encoding, dictionaries);
 2. NULL in a column that is not Nullable is refused (CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN);
 3. the values are converted by the target's family: a number out of range is refused, text is parsed by ClickHouse's
-   rules (`core.text_read`), a timestamp of any unit and zone is an instant, one without a zone is UTC, and a fraction of
-   a second that the column cannot hold is cut off.
+   rules (`core.text_read`), a timestamp of any unit and zone is an instant, one without a zone is UTC, and a fraction
+   of a second that the column cannot hold is cut off.
 
 Errors name the column, the row and the value. `to_public` (`core.public`) is the way back.
 """
@@ -283,8 +283,7 @@ def _checked(numbers: pa.Array, low: int, high: int, kind: t.DataType, given: pa
     found = pc.min_max(numbers)
     least, most = found["min"].as_py(), found["max"].as_py()
     if least is not None and (least < low or most > high):
-        rows = [i for i in (pc.index(numbers, least).as_py(), pc.index(numbers, most).as_py())]
-        row = rows[0] if least < low else rows[1]
+        row = int(pc.index(numbers, least if least < low else most).as_py())
         raise _out_of_range(row, given[row], kind, low, high)
     return numbers.cast(target)
 
@@ -497,7 +496,12 @@ def _nested(array: pa.Array, kind: t.Array | t.Map | t.Tuple) -> pa.Array:
     if isinstance(kind, t.Tuple):
         return _struct(array, kind)
     target = storage_type(kind)
-    if pa.types.is_fixed_size_list(source) or pa.types.is_list_view(source) or pa.types.is_large_list_view(source) or pa.types.is_large_list(source):
+    if (
+        pa.types.is_fixed_size_list(source)
+        or pa.types.is_list_view(source)
+        or pa.types.is_large_list_view(source)
+        or pa.types.is_large_list(source)
+    ):
         array = array.cast(pa.list_(source.value_type))
     is_map = pa.types.is_map(array.type)
     if not (pa.types.is_list(array.type) or is_map):

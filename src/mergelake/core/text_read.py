@@ -240,7 +240,7 @@ def _datetime64(text: bytes, kind: t.DateTime64) -> int:
     ticks = seconds * 10**kind.precision + int(digits or b"0")
     if not -(1 << 63) <= ticks < 1 << 63:
         raise error("DECIMAL_OVERFLOW", f"'{_show(text)}' is out of range of {kind}")
-    return ticks
+    return int(ticks)
 
 
 def _enum(text: bytes, names: dict[bytes, int]) -> int:
@@ -297,7 +297,7 @@ def _decimal(text: bytes, kind: t.Decimal) -> int | bytes:
     value = digits * 10**shift if shift >= 0 else digits // 10 ** min(-shift, 400)
     if value >= 10**kind.precision:
         raise error("ARGUMENT_OUT_OF_BOUND", f"Too many digits in decimal value '{_show(text)}' for {kind}")
-    value = -value if sign == b"-" else value
+    value = int(-value if sign == b"-" else value)
     return value if kind.bits <= 64 else value.to_bytes(kind.bits // 8, "little", signed=True)
 
 

@@ -27,8 +27,9 @@ def literal_text(value: Any, data_type: t.DataType) -> str:
         return "\\N"
     if isinstance(data_type, t.Bool):
         return "true" if value else "false"
-    text = _BY_KIND.get(type(t.inner_type(data_type)), _plain)
-    return text(value, t.inner_type(data_type))
+    plain = t.inner_type(data_type)
+    write: Callable[[Any, Any], str] = _BY_KIND.get(type(plain), _plain)
+    return write(value, plain)
 
 
 def quoted_text(value: Any, data_type: t.DataType) -> str:

@@ -66,7 +66,7 @@ class Zone:
         """UTC seconds for local seconds."""
         wide = local.astype(np.int64, copy=False)
         if self.is_fixed:
-            return wide - self.offsets[0]
+            return np.asarray(wide - self.offsets[0])
         # The local time at which the old offset ends is the border: so a doubled hour means its first pass, and a
         # skipped hour is read with the offset after the gap.
         borders = self.changes + self.offsets[:-1]

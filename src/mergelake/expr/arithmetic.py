@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from mergelake.core import types as t
 from mergelake.core.errors import error
-from mergelake.expr import date_arithmetic, decimals
+from mergelake.expr import casts, date_arithmetic, decimals
 from mergelake.expr.evaluate import Kernel
 from mergelake.expr.registry import Environment, Operand, Resolved, function, illegal
 
@@ -30,22 +30,12 @@ def as_int(data_type: t.DataType) -> t.Int | t.Float | None:
 
 def dtype_of(number: t.Int | t.Float) -> np.dtype[Any]:
     """The numpy dtype of a number's data; object beyond 64 bits."""
-    if isinstance(number, t.Float):
-        return np.dtype(f"f{number.bits // 8}")
-    return np.dtype(object) if number.bits > 64 else np.dtype(f"{'i' if number.signed else 'u'}{number.bits // 8}")
+    return np.dtype(object) if number.bits > 64 else casts.number_dtype(number)
 
 
 def wrap(data: npt.NDArray[Any], bits: int, signed: bool) -> npt.NDArray[Any]:
     """Integers cut to `bits` as two's complement; object arrays hold Python ints."""
-    if bits <= 64:
-        target = np.dtype(f"{'i' if signed else 'u'}{bits // 8}")
-        if data.dtype == object:
-            data = (data % (1 << 64)).astype(np.uint64)
-        return data.astype(target, copy=False)
-    if data.dtype != object:
-        data = data.astype(object)
-    low = data % (1 << bits)
-    return low - (low >= 1 << (bits - 1)) * (1 << bits) if signed else low
+    return casts.wrap(data, t.Int(bits, signed))
 
 
 def _next(bits: int) -> int:
@@ -182,10 +172,14 @@ def _int_div(args: tuple[Operand, ...], environment: Environment) -> Resolved:
 
 def _float_to_int(data: npt.NDArray[Any], result: t.Int) -> npt.NDArray[Any]:
     if not bool(np.isfinite(data).all()):
-        raise error("ILLEGAL_DIVISION", "Cannot perform integer division, because it will produce infinite or too large number")
+        raise error(
+            "ILLEGAL_DIVISION", "Cannot perform integer division, because it will produce infinite or too large number"
+        )
     limit = float(1 << (result.bits - result.signed))
     if bool(((data >= limit) | (data < (-limit if result.signed else 0))).any()):
-        raise error("ILLEGAL_DIVISION", "Cannot perform integer division, because it will produce infinite or too large number")
+        raise error(
+            "ILLEGAL_DIVISION", "Cannot perform integer division, because it will produce infinite or too large number"
+        )
     return data.astype(dtype_of(result))
 
 

@@ -225,5 +225,3 @@ _map_part("mapValues", 1)
 def _map_contains(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
     keys = environment.call("mapKeys", (args[0],))
     return Resolved(t.UINT8, node=environment.call("has", (keys, args[1])))
-
-

@@ -47,7 +47,11 @@ class _Binder:
                 found = BoundColumn(head, whole)
                 return self.call("tupleElement", (found, BoundLiteral(element.encode(), t.STRING)))
         near = difflib.get_close_matches(name, list(self._columns), n=3)
-        hint = f"Maybe you meant: {', '.join(near)}" if near else f"There are columns {', '.join(list(self._columns)[:20])}"
+        hint = (
+            f"Maybe you meant: {', '.join(near)}"
+            if near
+            else f"There are columns {', '.join(list(self._columns)[:20])}"
+        )
         raise error("UNKNOWN_IDENTIFIER", f"Unknown expression identifier {name}", hint)
 
     def call(self, name: str, args: tuple[BoundNode, ...]) -> BoundNode:
@@ -81,4 +85,3 @@ class _Binder:
         if all(isinstance(arg, BoundLiteral) for arg in args):
             return evaluate_constant(bound)
         return bound
-

@@ -123,7 +123,7 @@ def _register(name: str, base: t.DataType, most: int, aliases: tuple[str, ...] =
 
 
 def _register_tolerant(name: str, base: t.DataType, most: int) -> None:
-    """toTOrNull and toTOrZero: text that does not parse becomes NULL, or the default of the type."""
+    """ToTOrNull and toTOrZero: text that does not parse becomes NULL, or the default of the type."""
     for suffix in ("OrNull", "OrZero"):
 
         @special(name + suffix, 1, most)

@@ -30,7 +30,8 @@ _DAY = 86400
 
 def number_dtype(kind: t.DataType) -> np.dtype[Any]:
     """The numpy dtype of the stored number of a plain type up to 64 bits."""
-    return np.dtype(storage_type(kind).to_pandas_dtype())
+    found: np.dtype[Any] = np.dtype(storage_type(kind).to_pandas_dtype())
+    return found
 
 
 def can_raise(source: t.DataType, target: t.DataType) -> bool:
@@ -122,7 +123,7 @@ def wrap(data: npt.NDArray[Any], kind: t.Int) -> npt.NDArray[Any]:
             data = (data % (1 << 64)).astype(np.uint64)
         return data.astype(number_dtype(kind), copy=False)
     low = data.astype(object) % (1 << bits)
-    return low - (low >= 1 << (bits - 1)) * (1 << bits) if kind.signed else low
+    return np.where(low >= 1 << (bits - 1), low - (1 << bits), low) if kind.signed else low
 
 
 def float_to_int(data: npt.NDArray[Any], kind: t.Int) -> npt.NDArray[Any]:
@@ -182,8 +183,8 @@ def _decimal(source: t.DataType, target: t.DataType) -> Kernel | None:
 def rescale(data: npt.NDArray[Any], shift: int) -> npt.NDArray[Any]:
     """Python ints times 10^shift, cut towards zero."""
     if shift >= 0:
-        return data * 10**shift
-    return np.where(data < 0, -(-data // 10**-shift), data // 10**-shift)
+        return np.asarray(data * 10**shift)
+    return np.asarray(np.where(data < 0, -(-data // 10**-shift), data // 10**-shift))
 
 
 def fit_decimal(data: npt.NDArray[Any], target: t.Decimal) -> npt.NDArray[Any]:
@@ -202,7 +203,8 @@ def _float_to_decimal(data: npt.NDArray[Any], target: t.Decimal) -> npt.NDArray[
         raise error("DECIMAL_OVERFLOW", "Decimal convert overflow. Float is out of Decimal range")
     if target.bits > 64:
         return np.array([int(value) for value in scaled.tolist()], dtype=object)
-    return scaled.astype(number_dtype(target))
+    cut: npt.NDArray[Any] = scaled.astype(number_dtype(target))
+    return cut
 
 
 def _decimal_to_int(data: npt.NDArray[Any], scale: int, target: t.Int) -> npt.NDArray[Any]:
@@ -305,7 +307,7 @@ def _number_to_days(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def _number_to_days32(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
     whole = _whole(data)
     seconds = np.clip(whole, 0, 120529 * _DAY).astype(np.int64) // _DAY
-    return np.where(whole <= 120529, np.clip(whole, -25567, 120529), seconds).astype(np.int32)
+    return np.asarray(np.where(whole <= 120529, np.clip(whole, -25567, 120529), seconds), np.int32)
 
 
 def _nested(source: t.DataType, target: t.DataType) -> Kernel | None:
@@ -330,5 +332,3 @@ def _nested(source: t.DataType, target: t.DataType) -> Kernel | None:
         return pa.ListArray.from_arrays(pa.array(offsets), items, type=want)
 
     return convert
-
-

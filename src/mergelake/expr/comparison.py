@@ -183,10 +183,7 @@ def _dates(ufunc: np.ufunc, a: t.DataType, b: t.DataType) -> Kernel:
         return lambda x, y: ufunc(x, y)
     common = common_type([a, b])
     if isinstance(common, t.DateTime):
-        # A Date may be later than any DateTime: it then counts as the last one.
-        common = t.DateTime64(0, common.timezone)
-        x_wide, y_wide = casts.kernel(a, common), casts.kernel(b, common)
-        return lambda x, y: ufunc(np.minimum(x_wide(x), 0xFFFFFFFF), np.minimum(y_wide(y), 0xFFFFFFFF))
+        common = t.DateTime64(0, common.timezone)  # a Date may be later than any DateTime
     x_cast, y_cast = casts.kernel(a, common), casts.kernel(b, common)
     return lambda x, y: ufunc(x_cast(x), y_cast(y))
 
@@ -198,9 +195,9 @@ def _halves(name: str) -> Kernel:
         same_high = x["hi"] == y["hi"]
         if name in ("equals", "notEquals"):
             same = same_high & (x["lo"] == y["lo"])
-            return same if name == "equals" else ~same
+            return np.asarray(same if name == "equals" else ~same)
         strict = np.less if name.startswith("less") else np.greater
-        return strict(x["hi"], y["hi"]) | (same_high & _OPERATORS[name][0](x["lo"], y["lo"]))
+        return np.asarray(strict(x["hi"], y["hi"]) | (same_high & _OPERATORS[name][0](x["lo"], y["lo"])))
 
     return kernel
 

@@ -33,10 +33,10 @@ def additive(name: str, args: tuple[Operand, ...], environment: Environment) -> 
     left, right = args[0].type, args[1].type
     if name == "plus" and not isinstance(left, (*DATES, *TIMES)) and isinstance(right, (*DATES, *TIMES)):
         flipped = additive(name, (args[1], args[0]), environment)
-        kernel = flipped.kernel
-        if kernel is None:
+        swapped = flipped.kernel
+        if swapped is None:
             raise illegal(name, left, right)
-        return Resolved(flipped.type, lambda x, y: kernel(y, x), cost=flipped.cost)
+        return Resolved(flipped.type, lambda x, y: swapped(y, x), cost=flipped.cost)
     if isinstance(left, (*DATES, *TIMES)) and isinstance(right, t.Interval):
         result, kernel = add_interval(left, right.unit)
         sign = -1 if name == "minus" else 1
@@ -69,7 +69,7 @@ def _add_number(name: str, kind: t.DataType) -> Resolved:
 def scaled_interval(args: tuple[Operand, ...]) -> Resolved:
     """The rule of multiply where a side is an interval."""
     interval = next(arg.type for arg in args if isinstance(arg.type, t.Interval))
-    return Resolved(interval, lambda x, y: (x.astype(np.int64) * y.astype(np.int64)))
+    return Resolved(interval, lambda x, y: x.astype(np.int64) * y.astype(np.int64))
 
 
 def add_interval(kind: t.DataType, unit: str) -> tuple[t.DataType, Kernel]:
@@ -113,7 +113,7 @@ def _shift_days(unit: str) -> Kernel:
         new_year, new_month = total // 12, total % 12 + 1
         first = days_of(new_year, new_month, 1)
         following = days_of(new_year + (new_month == 12), new_month % 12 + 1, 1)
-        return first + np.minimum(day, following - first) - 1
+        return np.asarray(first + np.minimum(day, following - first) - 1)
 
     return shift
 
@@ -178,7 +178,9 @@ def _counter(kind: Any, unit: str, name: str) -> Kernel:
     """Data -> how many units have begun since 1970 local."""
     if unit in _SECONDS:
         if isinstance(kind, DATES):
-            raise error("NOT_IMPLEMENTED", f"dateDiff of dates in units of {unit} is not supported", "Convert with toDateTime")
+            raise error(
+                "NOT_IMPLEMENTED", f"dateDiff of dates in units of {unit} is not supported", "Convert with toDateTime"
+            )
         stamp, step = casts.kernel(kind, t.DateTime64(0, kind.timezone)), _SECONDS[unit]
         # Hours are counted in UTC, shifted where the zone was not a whole number of hours off in 1970.
         shift = int(zone(name or kind.timezone).to_local(np.zeros(1, np.int64))[0]) % step if step == 3600 else 0

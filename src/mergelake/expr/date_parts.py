@@ -90,7 +90,9 @@ def _part(name: str, result: t.DataType, of_days: Callable[[Numbers], Numbers], 
         return Resolved(result, lambda data, *_: of_days(days(data)).astype(dtype), cost=15)
 
 
-def _clock_part(name: str, result: t.DataType, of_seconds: Callable[[Numbers], Numbers], aliases: tuple[str, ...]) -> None:
+def _clock_part(
+    name: str, result: t.DataType, of_seconds: Callable[[Numbers], Numbers], aliases: tuple[str, ...]
+) -> None:
     @function(name, 1, 2, aliases=aliases)
     def rule(args: tuple[Operand, ...], environment: Environment) -> Resolved:
         if not isinstance(args[0].type, TIMES):
@@ -111,7 +113,7 @@ def _yyyymm(days: Numbers) -> Numbers:
 
 def _yyyymmdd(days: Numbers) -> Numbers:
     year, month, day = civil(days)
-    return year * 10000 + month * 100 + day
+    return np.asarray(year * 10000 + month * 100 + day)
 
 
 def start_of_month(days: Numbers) -> Numbers:
@@ -166,9 +168,11 @@ def _day_of_week(args: tuple[Operand, ...], environment: Environment) -> Resolve
     if mode not in (0, 1, 2, 3):
         raise illegal("toDayOfWeek", *(arg.type for arg in args))
     days = local_days(args[0].type, zone_name("toDayOfWeek", args, 2))
-    from_sunday, from_one = mode in (2, 3), mode in (0, 2)
+    from_sunday, from_one = mode in (2, 3), mode in (0, 3)
     shift = 4 if from_sunday else 3
-    return Resolved(_U8, lambda data, *_: ((days(data).astype(np.int64) + shift) % 7 + from_one).astype(np.uint8), cost=6)
+    return Resolved(
+        _U8, lambda data, *_: ((days(data).astype(np.int64) + shift) % 7 + from_one).astype(np.uint8), cost=6
+    )
 
 
 @function("toYYYYMMDDhhmmss", 1, 2)
@@ -176,14 +180,16 @@ def _yyyymmddhhmmss(args: tuple[Operand, ...], environment: Environment) -> Reso
     if not isinstance(args[0].type, (*DATES, *TIMES)):
         raise illegal("toYYYYMMDDhhmmss", *(arg.type for arg in args))
     if isinstance(args[0].type, DATES):
-        return Resolved(t.Int(64, False), lambda data, *_: _yyyymmdd(data).astype(np.uint64) * np.uint64(1000000), cost=15)
+        return Resolved(
+            t.Int(64, False), lambda data, *_: _yyyymmdd(data).astype(np.uint64) * np.uint64(1000000), cost=15
+        )
     seconds = local_seconds(args[0].type, zone_name("toYYYYMMDDhhmmss", args, 1))
 
     def kernel(data: Numbers, *_: Numbers) -> Numbers:
         local = seconds(data)
         clock = local % _DAY
         number = clock // 3600 * 10000 + clock // 60 % 60 * 100 + clock % 60
-        return (_yyyymmdd(local // _DAY).astype(np.int64) * 1000000 + number).astype(np.uint64)
+        return np.asarray(_yyyymmdd(local // _DAY).astype(np.int64) * 1000000 + number, np.uint64)
 
     return Resolved(t.Int(64, False), kernel, cost=20)
 
@@ -228,7 +234,9 @@ def _start_of_day(args: tuple[Operand, ...], environment: Environment) -> Resolv
         raise illegal("toStartOfDay", *(arg.type for arg in args))
     name = zone_name("toStartOfDay", args, 1) or getattr(kind, "timezone", "")
     days, local = local_days(kind, name), zone(name)
-    return Resolved(t.DateTime(name), lambda data, *_: to_stamp(local.to_utc(days(data).astype(np.int64) * _DAY)), cost=6)
+    return Resolved(
+        t.DateTime(name), lambda data, *_: to_stamp(local.to_utc(days(data).astype(np.int64) * _DAY)), cost=6
+    )
 
 
 def to_stamp(seconds: Numbers) -> Numbers:
@@ -260,7 +268,9 @@ def _start_of_clock(name: str, step: int) -> None:
         chosen = zone_name(name, args, 1) or getattr(kind, "timezone", "")
         start = start_of_seconds(step, chosen)
         scale = 10**kind.precision if isinstance(kind, t.DateTime64) else 1
-        return Resolved(t.DateTime(chosen), lambda data, *_: to_stamp(start(data if scale == 1 else data // scale)), cost=6)
+        return Resolved(
+            t.DateTime(chosen), lambda data, *_: to_stamp(start(data if scale == 1 else data // scale)), cost=6
+        )
 
 
 _start_of_clock("toStartOfHour", 3600)
@@ -299,7 +309,7 @@ def _unix64(name: str, digits: int) -> None:
         if not isinstance(kind, t.DateTime64):
             raise illegal(name, kind)
         up, down = 10 ** max(digits - kind.precision, 0), 10 ** max(kind.precision - digits, 0)
-        return Resolved(t.Int(64, True), lambda data: data * up // down)
+        return Resolved(t.Int(64, True), lambda data: np.where(data < 0, -(-data // down), data // down) * up)
 
 
 for _name, _digits in (("toUnixTimestamp64Second", 0), ("toUnixTimestamp64Milli", 3), ("toUnixTimestamp64Micro", 6),

@@ -158,4 +158,3 @@ def _no_columns(name: str) -> Vec:
 
 
 _NO_ROWS = Context(1, _no_columns)
-

@@ -8,7 +8,7 @@ Source: ClickHouse, `contrib/cityhash102/src/city.cc` and `src/Common/SipHash.h`
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numba import njit
@@ -26,10 +26,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 def _kernel(function: F) -> F:
     """Compile without the GIL, cached on disk where that can be written."""
     try:
-        compiled: F = njit(cache=True, nogil=True)(function)
+        compiled: Any = njit(cache=True, nogil=True)(function)
     except RuntimeError:
         compiled = njit(nogil=True)(function)
-    return compiled
+    return cast("F", compiled)
 
 
 @_kernel

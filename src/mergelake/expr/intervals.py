@@ -14,7 +14,17 @@ from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.core.timezones import zone
 from mergelake.expr.bound import BoundLiteral
-from mergelake.expr.date_parts import DATES, TIMES, civil, days_of, local_days, start_of_seconds, to_date, to_stamp, zone_name
+from mergelake.expr.date_parts import (
+    DATES,
+    TIMES,
+    civil,
+    days_of,
+    local_days,
+    start_of_seconds,
+    to_date,
+    to_stamp,
+    zone_name,
+)
 from mergelake.expr.parser import interval_unit
 from mergelake.expr.registry import Environment, Operand, Resolved, function, illegal
 

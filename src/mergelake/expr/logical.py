@@ -7,6 +7,7 @@ and `x != 0 AND 10 % x = 1` never divides by zero. Conditions that cannot raise 
 from __future__ import annotations
 
 from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 

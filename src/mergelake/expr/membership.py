@@ -25,7 +25,16 @@ from mergelake.expr import casts
 from mergelake.expr.bound import BoundLiteral, BoundNode
 from mergelake.expr.evaluate import Context
 from mergelake.expr.registry import Environment, Resolved, illegal, special
-from mergelake.expr.values import Data, Vec, arrow_value, constant_vec, data_to_arrow, mask_array, python_value, storage_value
+from mergelake.expr.values import (
+    Data,
+    Vec,
+    arrow_value,
+    constant_vec,
+    data_to_arrow,
+    mask_array,
+    python_value,
+    storage_value,
+)
 
 _TEXT = (t.String, t.FixedString)
 
@@ -181,4 +190,3 @@ def _tuples(
         return Vec(~hit if negate else hit)
 
     return run
-

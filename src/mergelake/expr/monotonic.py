@@ -76,8 +76,6 @@ def _apply(node: BoundCall, at: int, value: Any) -> Any:
     return storage_value(node.run(_One(1, no_column)), node.type)
 
 
-
-
 def _always(call: BoundCall, at: int, kind: t.DataType, low: Any, high: Any) -> bool:
     return at == 0
 
@@ -161,8 +159,8 @@ def _to_stamp(call: BoundCall, at: int, kind: t.DataType, low: Any, high: Any) -
     if at != 0 or not isinstance(kind, (t.Date, t.Date32, t.DateTime, t.DateTime64)):
         return False
     if isinstance(kind, (t.Date, t.Date32)):
-        return low >= 0 and high < 0xFFFFFFFF // _DAY
-    inside = 0 <= _utc_seconds(kind, low) and _utc_seconds(kind, high) <= 0xFFFFFFFF
+        return bool(low >= 0 and high < 0xFFFFFFFF // _DAY)
+    inside = _utc_seconds(kind, low) >= 0 and _utc_seconds(kind, high) <= 0xFFFFFFFF
     if call.function in ("toStartOfHour", "toStartOfDay", "toStartOfInterval", "toStartOfTenMinutes"):
         return inside and _no_change(kind, name, low, high)
     return inside
@@ -207,8 +205,11 @@ def _modulo(call: BoundCall, at: int, kind: t.DataType, low: Any, high: Any) -> 
     by = call.args[1]
     if at != 0 or not isinstance(by, BoundLiteral) or not isinstance(kind, t.Int) or not isinstance(by.value, int):
         return False
-    return by.value > 0 and 0 <= low <= high and low // by.value == high // by.value and not (
-        isinstance(by.type, t.Int) and by.type.signed
+    return (
+        by.value > 0
+        and 0 <= low <= high
+        and low // by.value == high // by.value
+        and not (isinstance(by.type, t.Int) and by.type.signed)
     )
 
 
@@ -232,7 +233,7 @@ def _cast(call: BoundCall, at: int, kind: t.DataType, low: Any, high: Any) -> bo
         return True
     if isinstance(target, t.Int) and isinstance(kind, t.Float):
         limit = 1 << (target.bits - target.signed)
-        return (-limit if target.signed else -1) < low <= high < limit
+        return bool((-limit if target.signed else -1) < low <= high < limit)
     if isinstance(target, (t.Date, t.Date32)) and isinstance(kind, (t.Date, t.Date32, t.DateTime, t.DateTime64)):
         fits = isinstance(target, t.Date32) or _of_days_to_date(call, at, kind, low, high)
         return fits and _days_keep_order(kind, _zone_of(call, kind, 1), low, high)
@@ -255,7 +256,10 @@ def _plus_interval(call: BoundCall, at: int, kind: t.DataType, low: Any, high: A
     forward = (other.value >= 0) == (call.function == "plus")
     moved = [_apply(call, at, value) for value in (low, high)]
     # Moved the right way at both ends, nothing has wrapped between them.
-    return all(new >= old if forward else new <= old for new, old in zip(moved, (low, high), strict=True)) and moved[0] <= moved[1]
+    return (
+        all(new >= old if forward else new <= old for new, old in zip(moved, (low, high), strict=True))
+        and moved[0] <= moved[1]
+    )
 
 
 _PLUS = _exact(lambda x, c, at: x + c)

@@ -135,5 +135,3 @@ def _float_text(value: float) -> str:
         return "inf" if value > 0 else "-inf"
     text = repr(value)
     return text[:-2] + "." if text.endswith(".0") else text
-
-

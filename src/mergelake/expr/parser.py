@@ -90,7 +90,7 @@ def number_literal(text: str) -> Literal:
     else:
         return Literal(float(bare), Float(64))
     signed = value < 0
-    for bits in (8, 16, 32, 64, 128, 256):
+    for bits in (8, 16, 32, 64):
         if (-(1 << (bits - 1)) <= value) if signed else value < 1 << bits:
             return Literal(value, Int(bits, signed))
     return Literal(float(value), Float(64))

@@ -6,6 +6,7 @@ Source: ClickHouse, `src/Functions/FunctionsString*.h`, `like.cpp`; regular expr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -57,6 +58,14 @@ def like_to_regex(pattern: bytes) -> bytes:
     """A LIKE pattern as a regular expression over bytes: `%` any bytes, `_` one character, backslash escapes both."""
     out: list[bytes] = []
     at = 0
+    # An open end needs no anchor: `.*` would not get past bytes that are not UTF-8.
+    inner = pattern.lstrip(b"%")
+    start = b"" if len(inner) < len(pattern) else b"^"
+    pattern, end = inner, b"$"
+    if pattern.endswith(b"%") and not re.search(rb"(?<!\\)(\\\\)*\\%$", pattern):
+        pattern, end = pattern.rstrip(b"%"), b""
+        if pattern.endswith(b"\\") and (len(pattern) - len(pattern.rstrip(b"\\"))) % 2:
+            pattern += b"%"  # the first of the trailing signs was an escaped one
     while at < len(pattern):
         char = pattern[at : at + 1]
         if char == b"%":
@@ -71,7 +80,7 @@ def like_to_regex(pattern: bytes) -> bytes:
         else:
             out.append(_quote(char))
         at += 1
-    return b"(?s)^" + b"".join(out) + b"$"
+    return b"(?s)" + start + b"".join(out) + end
 
 
 def _quote(raw: bytes) -> bytes:
@@ -216,7 +225,9 @@ def _case(name: str, table: npt.NDArray[np.uint8], alias: str) -> None:
         binary = as_binary(args[0].type)
         result = args[0].type if isinstance(args[0].type, t.FixedString) else t.STRING
         if isinstance(result, t.FixedString):
-            return Resolved(result, lambda x: _mapped(x.cast(pa.binary()), table).cast(pa.binary(result.length)), cost=10)
+            return Resolved(
+                result, lambda x: _mapped(x.cast(pa.binary()), table).cast(pa.binary(result.length)), cost=10
+            )
         return Resolved(result, lambda x: _mapped(binary(x), table), cost=8)
 
 
@@ -226,7 +237,9 @@ def _mapped(data: pa.Array, table: npt.NDArray[np.uint8]) -> pa.Array:
     if raw is None:
         return data
     mapped = table[np.frombuffer(raw, np.uint8)]
-    return pa.Array.from_buffers(data.type, len(data), [valid, offsets, pa.py_buffer(mapped)], data.null_count, data.offset)
+    return pa.Array.from_buffers(
+        data.type, len(data), [valid, offsets, pa.py_buffer(mapped)], data.null_count, data.offset
+    )
 
 
 _case("lower", _LOWER, "lcase")
@@ -308,7 +321,6 @@ def _reverse(args: tuple[Operand, ...], environment: Environment) -> Resolved:
     return Resolved(t.STRING, lambda x: pc.binary_reverse(x), cost=10)
 
 
-
 def _trim(name: str, compute: Callable[..., Any], alias: str) -> None:
     @function(name, 1, aliases=(alias,))
     def rule(args: tuple[Operand, ...], environment: Environment) -> Resolved:
@@ -325,4 +337,3 @@ def _trim(name: str, compute: Callable[..., Any], alias: str) -> None:
 _trim("trimBoth", pc.ascii_trim, "trim")
 _trim("trimLeft", pc.ascii_ltrim, "ltrim")
 _trim("trimRight", pc.ascii_rtrim, "rtrim")
-

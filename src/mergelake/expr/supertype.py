@@ -15,7 +15,7 @@ _DIGITS = {8: 3, 16: 5, 32: 10, 64: 20, 128: 39, 256: 78}
 def common_type(types: list[t.DataType]) -> t.DataType:
     """The least supertype of `types`, without LowCardinality. Raises NO_COMMON_TYPE."""
     plain = [t.inner_type(kind) for kind in types]
-    known = [kind for kind in plain if not isinstance(kind, t.Nothing)]
+    known: list[t.DataType] = [kind for kind in plain if not isinstance(kind, t.Nothing)]
     if not known:
         return t.Nullable(t.Nothing()) if types else t.Nothing()
     found = known[0] if all(kind == known[0] for kind in known) else _mixed(known)
@@ -46,7 +46,11 @@ def no_common_type(types: list[t.DataType]) -> MergelakeError:
 
 
 def _numbers(types: list[t.DataType]) -> t.DataType:
-    ints = [t.Int(8, signed=False) if isinstance(kind, t.Bool) else kind for kind in types if isinstance(kind, (t.Int, t.Bool))]
+    ints = [
+        t.Int(8, signed=False) if isinstance(kind, t.Bool) else kind
+        for kind in types
+        if isinstance(kind, (t.Int, t.Bool))
+    ]
     floats = max((kind.bits for kind in types if isinstance(kind, t.Float)), default=0)
     signed = max((kind.bits for kind in ints if kind.signed), default=0)
     unsigned = max((kind.bits for kind in ints if not kind.signed), default=0)

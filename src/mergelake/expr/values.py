@@ -105,7 +105,7 @@ def _from_dictionary(array: pa.DictionaryArray, data_type: t.DataType) -> Vec:
         indices = indices.fill_null(len(dictionary) - 1)
     inner = from_arrow(dictionary, data_type)
     codes = indices.to_numpy(zero_copy_only=False)
-    if len(codes) and not (0 <= int(codes.min()) and int(codes.max()) < len(dictionary)):
+    if len(codes) and not (int(codes.min()) >= 0 and int(codes.max()) < len(dictionary)):
         raise InternalError("A dictionary index points past its dictionary")
     if len(dictionary) > len(codes):
         return Vec(inner.data, inner.valid, codes).decoded()

@@ -23,6 +23,7 @@ from mergelake.merge.commit import commit_merge
 from mergelake.merge.plan import plan_merge
 from mergelake.merge.select import select_optimize
 from mergelake.scan.request import ScanRequest
+from mergelake.table.attach import create_statement
 from mergelake.table.handle import Snapshot, TableHandle
 from mergelake.table.insert import Commit, commit_parts, duplicate_of, remembered, throttle, write_blocks
 from mergelake.table.keys import table_keys
@@ -150,6 +151,14 @@ class Table:
     def publish(self, *, grace_seconds: float = GRACE_SECONDS) -> PublishReport:
         """Show the newest version to a stock ClickHouse attached to `location` (see `attach_statement`)."""
         return publish(self.handle, grace_seconds=grace_seconds)
+
+    def attach_statement(self, name: str = "", *, refresh_seconds: int = 1, **keys: str) -> str:
+        """The CREATE TABLE by which a stock ClickHouse serves the published table as `name` (`database.table`).
+
+        `keys`: `access_key_id` and `secret_access_key` for the server, where it should not have ours.
+        """
+        database, _, table = (name or self.name).rpartition(".")
+        return create_statement(self.handle, database or "default", table, refresh_seconds=refresh_seconds, **keys)
 
     def snapshot(self, version: int | None = None, timestamp: datetime | str | int | None = None) -> Snapshot:
         """The table as known here, or AS OF a version or a time (datetime, ISO text, or epoch milliseconds)."""

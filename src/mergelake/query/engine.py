@@ -54,7 +54,7 @@ class Answer:
 
     def text(self) -> str:
         """The bytes as text; what is not UTF-8 is replaced."""
-        return self.data.to_pybytes().decode("utf-8", "replace")
+        return bytes(self.data).decode("utf-8", "replace")
 
 
 def available() -> bool:
@@ -83,8 +83,10 @@ def run(
     objects = {name: value.stream if isinstance(value, _Guard) else value for name, value in scope.items()}
     try:
         # chdb looks for the names in the frames that call it: this frame's locals are exactly `objects`.
-        result = eval("connection.query(sql, output)", {"connection": connection, "sql": sql, "output": output}, objects)
-    except Exception as failure:
+        result = eval(
+            "connection.query(sql, output)", {"connection": connection, "sql": sql, "output": output}, objects
+        )
+    except Exception as failure:  # noqa: BLE001  (chdb raises a RuntimeError, its own, and what a reader raised)
         for guard in scope.values():
             if isinstance(guard, _Guard) and guard.raised is not None:
                 raise guard.raised from None
@@ -143,18 +145,29 @@ def _guarded(value: object) -> object:
 
 def _connection() -> Any:
     if getattr(_local, "pid", None) != os.getpid():
-        try:
-            from chdb.state.sqlitelike import Connection
-        except ImportError as missing:
-            raise UnavailableError(
-                "SELECT runs in ClickHouse itself, and the package chdb is not installed",
-                hint="pip install 'mergelake[sql]'",
-            ) from missing
-        _local.connection = Connection(":memory:")
+        _local.connection = _connected()
         _local.pid = os.getpid()
         _local.applied = {}
         _local.connection.query("SET " + ", ".join(f"{name} = {value}" for name, value in _BASE_SETTINGS.items()))
     return _local.connection
+
+
+def _connected() -> Any:
+    try:
+        from chdb.state.sqlitelike import Connection
+    except ImportError as missing:
+        raise UnavailableError(
+            "SELECT runs in ClickHouse itself, and the package chdb is not installed",
+            hint="pip install 'mergelake[sql]'",
+        ) from missing
+    try:
+        return Connection(":memory:")
+    except RuntimeError as failure:
+        # A process has one ClickHouse. Where the caller started it with a path, ours joins it and stores nothing.
+        match = re.search(r"already initialized with path '([^']*)'", str(failure))
+        if match is None:
+            raise translate(str(failure)) from None
+        return Connection(match.group(1))
 
 
 def _apply(settings: Mapping[str, str]) -> None:
@@ -171,5 +184,5 @@ def _apply(settings: Mapping[str, str]) -> None:
             if _local.applied.get(name) != value:
                 _local.connection.query(f"SET {name} = {value}")
                 _local.applied[name] = value
-    except Exception as failure:
+    except Exception as failure:  # noqa: BLE001  (chdb raises a RuntimeError or its own)
         raise translate(str(failure)) from None

@@ -12,16 +12,41 @@ statement as well, so pushing it only ever saves work.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 from mergelake.query.outline import Occurrence, Outline, Scope, names_in
 from mergelake.query.source import Source, Wanted
 from mergelake.query.tokens import Token
 
-_MOMENTS = frozenset(("NOW64", "YESTERDAY", "CURRENT_TIMESTAMP", "UTCTIMESTAMP", "UTC_TIMESTAMP"))
-"""Like `now()` and `today()`, which `rewrite` pins to one instant, but not pinned: they must not go down."""
+_NOT_PUSHED = frozenset(
+    ("SELECT", "ARRAYJOIN", "NOW64", "YESTERDAY", "CURRENT_TIMESTAMP", "UTCTIMESTAMP", "UTC_TIMESTAMP")
+)
+"""Words of a condition that stays above: `now()` and `today()` are pinned to one instant, their relatives are not."""
 _INNER = frozenset(("GLOBAL", "LOCAL", "ALL", "INNER", "CROSS", ","))
 _NOT_BEFORE_ALIAS = frozenset(
-    "SELECT DISTINCT AS NOT AND OR LIKE ILIKE IN BETWEEN CASE WHEN THEN ELSE INTERVAL IS DIV MOD FROM BY ON".split()
+    [
+        "SELECT",
+        "DISTINCT",
+        "AS",
+        "NOT",
+        "AND",
+        "OR",
+        "LIKE",
+        "ILIKE",
+        "IN",
+        "BETWEEN",
+        "CASE",
+        "WHEN",
+        "THEN",
+        "ELSE",
+        "INTERVAL",
+        "IS",
+        "DIV",
+        "MOD",
+        "FROM",
+        "BY",
+        "ON",
+    ]
 )
 
 
@@ -103,9 +128,7 @@ def _outside_names(plan: Outline, scope: Scope) -> set[str] | None:
     return None if outside is None else names | outside
 
 
-def predicates(
-    plan: Outline, found: Occurrence, source: Source, sources: Mapping[int, Source]
-) -> tuple[str, str]:
+def predicates(plan: Outline, found: Occurrence, source: Source, sources: Mapping[int, Source]) -> tuple[str, str]:
     """The parts of WHERE and of PREWHERE that the table can judge alone, as text without qualifiers."""
     scope = plan.scope_of[id(found)]
     if found.in_operator or found not in scope.sources or not _may_filter_before_joins(scope, found):
@@ -125,7 +148,8 @@ def _may_filter_before_joins(scope: Scope, found: Occurrence) -> bool:
         return True
     is_first = scope.sources[0] is found and scope.joins[0] == ""
     return is_first and all(
-        kind <= _INNER or ("LEFT" in kind and "RIGHT" not in kind) or kind <= {"ASOF", "GLOBAL", "INNER"} for kind in kinds
+        kind <= _INNER or ("LEFT" in kind and "RIGHT" not in kind) or kind <= {"ASOF", "GLOBAL", "INNER"}
+        for kind in kinds
     )
 
 
@@ -138,13 +162,13 @@ def scope_aliases(plan: Outline, scope: Scope, *, select_only: bool = False) -> 
     if select_only:
         first, end = scope.clauses.get("SELECT", (0, 0))
         tokens = plan.tokens[first:end]
-        out.update(b.name for a, b in zip(tokens, tokens[1:], strict=False) if a.upper == "AS" and b.is_name)
+        out.update(b.name for a, b in pairwise(tokens) if a.upper == "AS" and b.is_name)
         out.update(plan.tokens[at].name for at in range(first + 1, end) if _is_bare_alias(plan.tokens, at))
         return out
     around: Scope | None = scope
     while around is not None:
         tokens = plan.tokens[around.first : around.end]
-        out.update(b.name for a, b in zip(tokens, tokens[1:], strict=False) if a.upper == "AS" and b.is_name)
+        out.update(b.name for a, b in pairwise(tokens) if a.upper == "AS" and b.is_name)
         first, end = around.clauses.get("SELECT", (0, 0))
         out.update(plan.tokens[at].name for at in range(first + 1, end) if _is_bare_alias(plan.tokens, at))
         for begin, stop in around.array_join:
@@ -209,20 +233,18 @@ def _own_text(
     at = first
     while at < end:
         token = tokens[at]
-        if token.text == "{" or token.upper in ("SELECT", "AS") or token.upper == "ARRAYJOIN" or token.upper in _MOMENTS:
-            if token.upper != "AS" or not _in_cast(tokens, first, at):
-                return ""
+        if token.text == "{" or token.upper in _NOT_PUSHED or (token.upper == "AS" and not _in_cast(tokens, first, at)):
+            return ""
         gap = plan.text[tokens[at - 1].end : token.start] if at > first else ""
         is_column = token.is_name and tokens[at + 1].text not in ("(", "'")
         skip = _qualifier(tokens, at, found) if is_column else 0
-        if skip:
-            at += skip
-            pieces.append(gap + tokens[at].text)
-        else:
-            if is_column and token.name in source.columns:
-                if token.name in banned or any(other is None or token.name in other.columns for other in others):
-                    return ""
-            pieces.append(gap + token.text)
+        at += skip
+        name = tokens[at].name
+        is_open = not skip and any(other is None or name in other.columns for other in others)
+        is_other = name in banned and not (skip and not scope.array_join)
+        if is_column and name in source.columns and (is_open or is_other):
+            return ""
+        pieces.append(gap + tokens[at].text)
         at += 1
     text = "".join(pieces).strip()
     return text if source.can_filter(text) else ""

@@ -16,11 +16,46 @@ from dataclasses import dataclass, field
 from mergelake.query.tokens import Token, tokenize
 
 CLAUSES = ("WITH", "SELECT", "FROM", "PREWHERE", "WHERE", "GROUP", "HAVING", "WINDOW", "QUALIFY", "ORDER", "LIMIT")
-_JOIN_WORDS = frozenset("GLOBAL LOCAL ANY ALL ASOF SEMI ANTI INNER LEFT RIGHT FULL OUTER CROSS PASTE NATURAL".split())
+_JOIN_WORDS = frozenset(
+    [
+        "GLOBAL",
+        "LOCAL",
+        "ANY",
+        "ALL",
+        "ASOF",
+        "SEMI",
+        "ANTI",
+        "INNER",
+        "LEFT",
+        "RIGHT",
+        "FULL",
+        "OUTER",
+        "CROSS",
+        "PASTE",
+        "NATURAL",
+    ]
+)
 _NOT_ALIASES = _JOIN_WORDS | frozenset(
     (
         *CLAUSES,
-        *"OFFSET FETCH SETTINGS FORMAT INTO UNION EXCEPT INTERSECT JOIN ARRAY ON USING FINAL SAMPLE AS BY".split(),
+        *[
+            "OFFSET",
+            "FETCH",
+            "SETTINGS",
+            "FORMAT",
+            "INTO",
+            "UNION",
+            "EXCEPT",
+            "INTERSECT",
+            "JOIN",
+            "ARRAY",
+            "ON",
+            "USING",
+            "FINAL",
+            "SAMPLE",
+            "AS",
+            "BY",
+        ],
     )
 )
 _AFTER_WITH = frozenset(("TOTALS", "ROLLUP", "CUBE", "FILL", "TIES"))
@@ -216,10 +251,10 @@ class _Walker:
             if self._starts_clause(at, frame):
                 self._enter(frame, word, at)
                 return at + 1
-        if frame.clause == "WITH" and follow.upper == "AS" and self.tokens[at + 2].text == "(":
-            if self.tokens[at + 3].upper in ("SELECT", "WITH", "FROM", "("):
-                frame.pending_cte = token.name
-                return at + 2
+        opens = follow.upper == "AS" and self.tokens[at + 2].text == "("
+        if frame.clause == "WITH" and opens and self.tokens[at + 3].upper in ("SELECT", "WITH", "FROM", "("):
+            frame.pending_cte = token.name
+            return at + 2
         if frame.clause == "FROM":
             if word == "JOIN":
                 return self._join(at)
@@ -250,12 +285,22 @@ class _Walker:
             case "SETTINGS":
                 return follow.is_name and self.tokens[at + 2].text == "="
             case "FORMAT":
-                return follow.kind == "word" and (self.tokens[at + 2].kind == "end" or self.tokens[at + 2].text == ";"
-                                                  or self.tokens[at + 2].upper == "SETTINGS")
+                return follow.kind == "word" and (
+                    self.tokens[at + 2].kind == "end"
+                    or self.tokens[at + 2].text == ";"
+                    or self.tokens[at + 2].upper == "SETTINGS"
+                )
             case "SELECT" | "FROM" | "PREWHERE" | "WHERE" | "HAVING" | "QUALIFY" | "LIMIT":
                 return True
             case "OFFSET":
-                return follow.kind == "number" and frame.clause in ("ORDER", "LIMIT", "FROM", "WHERE", "GROUP", "HAVING")
+                return follow.kind == "number" and frame.clause in (
+                    "ORDER",
+                    "LIMIT",
+                    "FROM",
+                    "WHERE",
+                    "GROUP",
+                    "HAVING",
+                )
         return False
 
     def _new_scope(self, frame: _Frame, at: int) -> None:

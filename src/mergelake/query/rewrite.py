@@ -134,14 +134,14 @@ def _table_edits(plan: Outline, found: Occurrence, source: Source, slot: Slot) -
         inner = f"(SELECT {_list(source, columns)} FROM Python({slot.object_name}))"
         computed = _computed_names(plan, found, source)
         if computed:
-            extra = ", ".join(f"CAST({source.computed[n][1]} AS {source.computed[n][0]}) AS {back_quote(n)}" for n in computed)
+            extra = ", ".join(
+                f"CAST({source.computed[n][1]} AS {source.computed[n][0]}) AS {back_quote(n)}" for n in computed
+            )
             inner = f"(SELECT *, {extra} FROM {inner})"
     if not found.in_operator and not found.alias:
         inner += f" AS {quote_identifier_if_needed(found.name)}"
     edits.append((found.start, found.end, inner))
-    for place in (found.final, found.sample):
-        if place is not None:
-            edits.append((*place, ""))
+    edits += [(*place, "") for place in (found.final, found.sample) if place is not None]
     return edits
 
 
@@ -164,7 +164,11 @@ def _prewhere_edits(plan: Outline, sources: Mapping[int, Source]) -> list[tuple[
             continue
         second = plan.tokens[scope.clause_words["WHERE"]]
         last = plan.tokens[scope.clauses["WHERE"][1] - 1]
-        edits += [(keyword.start, keyword.end, "WHERE ("), (second.start, second.end, ") AND ("), (last.end, last.end, ")")]
+        edits += [
+            (keyword.start, keyword.end, "WHERE ("),
+            (second.start, second.end, ") AND ("),
+            (last.end, last.end, ")"),
+        ]
     return edits
 
 
@@ -179,7 +183,9 @@ def _moment_edits(plan: Outline, sources: Mapping[int, Source]) -> list[tuple[in
             inner = [s for s in plan.scopes if first <= s.first < end]
             for at in range(first, end - 2):
                 word = plan.tokens[at].text.lower()
-                is_call = word in ("now", "today") and plan.tokens[at + 1].text == "(" and plan.tokens[at + 2].text == ")"
+                is_call = (
+                    word in ("now", "today") and plan.tokens[at + 1].text == "(" and plan.tokens[at + 2].text == ")"
+                )
                 if is_call and not any(s.first <= at < s.end for s in inner):
                     new = f"toDateTime({_GAP})" if word == "now" else f"toDate(toDateTime({_GAP}))"
                     edits.append((plan.tokens[at].start, plan.tokens[at + 2].end, new))
@@ -192,10 +198,9 @@ def _qualifier_edits(plan: Outline, sources: Mapping[int, Source]) -> list[tuple
     tokens = plan.tokens
     pairs = {(o.database, o.name) for o in plan.occurrences if o.database and not o.alias and id(o) in sources}
     for at in range(len(tokens) - 4) if pairs else ():
-        names = tokens[at].is_name and tokens[at + 2].is_name and tokens[at + 4].kind in ("word", "quoted", "sign")
-        if names and tokens[at + 1].text == "." and tokens[at + 3].text == ".":
-            if (tokens[at].name, tokens[at + 2].name) in pairs and (at == 0 or tokens[at - 1].text != "."):
-                edits.append((tokens[at].start, tokens[at + 2].start, ""))
+        dots = tokens[at + 1].text == "." and tokens[at + 3].text == "." and (at == 0 or tokens[at - 1].text != ".")
+        if dots and (tokens[at].name, tokens[at + 2].name) in pairs:
+            edits.append((tokens[at].start, tokens[at + 2].start, ""))
     return edits
 
 

@@ -150,7 +150,7 @@ def _outline(sql: str) -> Outline:
 
 
 def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> QueryResult:
-    """Run a SELECT over tables that `resolve` knows; others are ClickHouse's own (`numbers(10)`, `system.functions`)."""
+    """Run a SELECT over tables that `resolve` knows; others (`numbers(10)`, `system.functions`) are ClickHouse's own."""
     context = context or Context()
     started = context.clock.monotonic_s()
     prepared = prepare(sql, resolve)
@@ -182,7 +182,9 @@ def choose_executor(
 ) -> tuple[str, str, splitting.Split | None]:
     """(local or spark, why, how it is split)."""
     if context.executor not in ("auto", "local", "spark"):
-        raise error("BAD_ARGUMENTS", f"There is no executor '{context.executor}'", "SET executor = 'auto', 'local' or 'spark'")
+        raise error(
+            "BAD_ARGUMENTS", f"There is no executor '{context.executor}'", "SET executor = 'auto', 'local' or 'spark'"
+        )
     if context.executor == "local":
         return "local", "asked for by the setting executor", None
     if context.run_tasks is None:
@@ -234,7 +236,9 @@ def _run_split(
 ) -> _Rows:
     schemas = empty_tables(prepared)
     ((name, scan),) = scans.items()
-    task = splitting.PartialTask(scan.reader(), schemas[name].schema, split.partial, {**context.settings, "max_threads": "1"})
+    task = splitting.PartialTask(
+        scan.reader(), schemas[name].schema, split.partial, {**context.settings, "max_threads": "1"}
+    )
     found = run_tasks(task, list(scan.items))
     for _, rows, size in found:
         meter.add(rows, size)
@@ -256,7 +260,9 @@ def _explained(failure: MergelakeError, prepared: Prepared) -> MergelakeError:
         known = [column for source in prepared.sources for column in (*source.columns, *source.computed)]
         match = re.search(r"`([^`]+)`", failure.message)
         near = difflib.get_close_matches(match.group(1).rsplit(".", 1)[-1], known, n=1) if match else []
-        failure.hint = f"Maybe you meant {near[0]}" if near else f"There are columns {', '.join(known[:20])}" if known else ""
+        failure.hint = (
+            f"Maybe you meant {near[0]}" if near else f"There are columns {', '.join(known[:20])}" if known else ""
+        )
     return failure
 
 
@@ -347,7 +353,9 @@ def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: st
                 lines.append(f"  {label}: {text}")
         lines += [f"  {line}" for line in scans[slot.object_name].explain()]
     text = prepared.text(context.now_ms)
-    rows = engine.run(f"EXPLAIN {kind} {text}".replace("  ", " "), empty_tables(prepared), settings=context.settings).table()
+    rows = engine.run(
+        f"EXPLAIN {kind} {text}".replace("  ", " "), empty_tables(prepared), settings=context.settings
+    ).table()
     lines.append("ClickHouse")
     lines += [f"  {line}" for line in rows.column(0).to_pylist()]
     return lines

@@ -131,7 +131,8 @@ class ArrowSource:
 
     def plan(self, wanted: Wanted) -> ArrowScan:
         """The whole table, its wanted columns."""
-        return ArrowScan(self.table.select(wanted.columns).cast(storage_schema({c: self.columns[c] for c in wanted.columns})))
+        schema = storage_schema({name: self.columns[name] for name in wanted.columns})
+        return ArrowScan(self.table.select(wanted.columns).cast(schema))
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,7 +180,9 @@ def _groups(plan: Outline, scope: Scope, calls: list[AggregateCall]) -> tuple[Sp
     where = scope.clauses.get("WHERE")
     inner = [*keys, *((call.first, call.end) for call in calls), *([where] if where else [])]
     used = {name for first, end in inner for name in names_in(plan.tokens[first:end])}
-    shadowing = {name for name, (first, end) in aliases.items() if not (end - first == 1 and plan.tokens[first].name == name)}
+    shadowing = {
+        name for name, (first, end) in aliases.items() if not (end - first == 1 and plan.tokens[first].name == name)
+    }
     if used & shadowing:
         return None, f"{min(used & shadowing)} is an alias inside a key, an aggregate or WHERE"
     states: dict[tuple[str, str, str], str] = {}
@@ -188,7 +190,9 @@ def _groups(plan: Outline, scope: Scope, calls: list[AggregateCall]) -> tuple[Sp
         states.setdefault((call.name, call.parameters, call.arguments), f"ml_a{len(states)}")
     by_call = {(c.first, c.end): c.merged(states[c.name, c.parameters, c.arguments]) for c in calls}
     partial_list = [f"{plan.slice(*key)} AS ml_k{i}" for i, key in enumerate(keys)]
-    partial_list += [f"{next(c for c in calls if (c.name, c.parameters, c.arguments) == k).state} AS {n}" for k, n in states.items()]
+    partial_list += [
+        f"{next(c for c in calls if (c.name, c.parameters, c.arguments) == k).state} AS {n}" for k, n in states.items()
+    ]
     partial = f"SELECT {', '.join(partial_list)} FROM {plan.slice(*scope.clauses['FROM'])}"
     if where:
         partial += f" WHERE {plan.slice(*where)}"
@@ -258,8 +262,43 @@ def _final(
 
 
 _WORDS = frozenset(
-    "AS AND OR NOT IN LIKE ILIKE BETWEEN IS NULL CASE WHEN THEN ELSE END ASC DESC NULLS FIRST LAST TRUE FALSE INTERVAL DIV MOD "
-    "SECOND MINUTE HOUR DAY WEEK MONTH QUARTER YEAR COLLATE CAST".split()
+    [
+        "AS",
+        "AND",
+        "OR",
+        "NOT",
+        "IN",
+        "LIKE",
+        "ILIKE",
+        "BETWEEN",
+        "IS",
+        "NULL",
+        "CASE",
+        "WHEN",
+        "THEN",
+        "ELSE",
+        "END",
+        "ASC",
+        "DESC",
+        "NULLS",
+        "FIRST",
+        "LAST",
+        "TRUE",
+        "FALSE",
+        "INTERVAL",
+        "DIV",
+        "MOD",
+        "SECOND",
+        "MINUTE",
+        "HOUR",
+        "DAY",
+        "WEEK",
+        "MONTH",
+        "QUARTER",
+        "YEAR",
+        "COLLATE",
+        "CAST",
+    ]
 )
 
 
@@ -301,9 +340,9 @@ def _key_at(plan: Outline, at: int, end: int, shapes: list[tuple[tuple[str, str]
         return None  # an alias's own name
     best, length = None, 0
     for index, shape in enumerate(shapes):
-        if len(shape) > length and at + len(shape) <= end:
-            if tuple(_shape(token) for token in plan.tokens[at : at + len(shape)]) == shape:
-                best, length = index, len(shape)
+        fits = length < len(shape) <= end - at
+        if fits and tuple(_shape(token) for token in plan.tokens[at : at + len(shape)]) == shape:
+            best, length = index, len(shape)
     return best
 
 

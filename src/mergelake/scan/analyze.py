@@ -16,22 +16,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
 from mergelake.core import types as t
 from mergelake.core.arrow import storage_type
 from mergelake.core.errors import MergelakeError
-from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode, unbind
 from mergelake.expr.membership import convert_member
 from mergelake.expr.nodes import Call, ColumnRef
-from mergelake.expr.nodes import Literal as LiteralNode
 from mergelake.expr.values import arrow_value
 from mergelake.scan.condition import And, Chain, Condition, Constant, InRange, InSet, IsNull, Not, Or, Step, Unknown
+from mergelake.scan.constants import comparable, in_type
 from mergelake.scan.monotonic import evaluator, step_of
-from mergelake.scan.ordered import Value, is_native_integer, orderable, ordered
+from mergelake.scan.ordered import Value, is_native_integer, orderable
+from mergelake.scan.preimage import TURNED, preimage
 from mergelake.scan.simplify import simplify
 
 _INVERSE = {
@@ -44,14 +43,6 @@ _INVERSE = {
     "empty": "notEmpty",
 }
 _INVERSE |= {b: a for a, b in _INVERSE.items()}
-_TURNED = {
-    "less": "greater",
-    "greater": "less",
-    "lessOrEquals": "greaterOrEquals",
-    "greaterOrEquals": "lessOrEquals",
-    "equals": "equals",
-    "notEquals": "notEquals",
-}
 _WEAKENED = {"less": "lessOrEquals", "greater": "greaterOrEquals"}
 _PREFIX = {"like", "notLike", "startsWith"}
 
@@ -90,7 +81,7 @@ def _tree(node: BoundNode, key: Key, negate: bool) -> Condition:
                 following = _tree(arg, key, negate)
                 out = And(out, following) if is_and else Or(out, following)
             return out
-        rewritten = _preimage(node)
+        rewritten = preimage(node)
         if rewritten is not None:
             return _tree(rewritten, key, negate)
     if isinstance(node, BoundLiteral) and isinstance(node.value, (int, float, type(None))):
@@ -118,7 +109,9 @@ def _atom(node: BoundNode, function: str, key: Key) -> Condition:
             return Unknown()
         return IsNull(found[0], function == "isNotNull")
     if function in ("empty", "notEmpty") and isinstance(t.inner_type(node.args[0].type), t.String):
-        return _compare("equals" if function == "empty" else "notEquals", node.args[0], BoundLiteral(b"", t.STRING), key)
+        return _compare(
+            "equals" if function == "empty" else "notEquals", node.args[0], BoundLiteral(b"", t.STRING), key
+        )
     if len(node.args) != 2:
         return _as_flag(node, key)
     left, right = node.args
@@ -126,12 +119,12 @@ def _atom(node: BoundNode, function: str, key: Key) -> Condition:
         return _in_set(left, right, function == "notIn", key) if isinstance(right, BoundLiteral) else Unknown()
     if function in _PREFIX and isinstance(right, BoundLiteral) and isinstance(right.value, bytes):
         return _prefix(function, left, right.value, key)
-    if function not in _TURNED:
+    if function not in TURNED:
         return _as_flag(node, key)
     if isinstance(right, BoundLiteral):
         return _compare(function, left, right, key)
     if isinstance(left, BoundLiteral):
-        return _compare(_TURNED[function], right, left, key)
+        return _compare(TURNED[function], right, left, key)
     return Unknown()
 
 
@@ -196,7 +189,7 @@ def _through_key(node: BoundNode, key: Key) -> list[tuple[int, list[BoundCall]]]
 
 def _mapped(value: BoundLiteral, calls: Sequence[BoundCall], start: t.DataType) -> BoundLiteral | None:
     """`value` sent through the functions of a key expression."""
-    found = _in_type(value, start)
+    found = in_type(value, start)
     if found is None:
         return None
     array = pa.array([arrow_value(found, start)], storage_type(start))
@@ -238,7 +231,7 @@ def _compare(function: str, node: BoundNode, constant: BoundLiteral, key: Key) -
             continue
         weakened = _WEAKENED.get(function, function)
         if not rising:
-            weakened = _TURNED[weakened]
+            weakened = TURNED[weakened]
         return _range(weakened, column, (), key.nodes[column].type, value, relaxed=True)
     return Unknown()
 
@@ -254,7 +247,7 @@ def _range(
         if isinstance(rounded, Constant):
             return rounded
         function, constant = rounded
-    value = _comparable(constant, data_type)
+    value = comparable(constant, data_type)
     if value is None:
         return Unknown()
     low: Value | None = None
@@ -424,125 +417,8 @@ def _set_row(
             if member is None:  # no value of the key equals it
                 return ()
             constant = BoundLiteral(member, t.inner_type(data_type))
-        value = _comparable(constant, data_type)
+        value = comparable(constant, data_type)
         if value is None or value != value:
             return None
         out.append(value)
     return tuple(out)
-
-
-# --- constants
-
-
-def _comparable(constant: BoundLiteral, data_type: t.DataType) -> Value | None:
-    """The constant among the comparable values (`scan.ordered`) of a type; None if it is not understood."""
-    inner, own = t.inner_type(data_type), t.inner_type(constant.type)
-    value: Any = constant.value
-    if is_native_integer(inner) and isinstance(value, int):
-        same = own == inner or isinstance(inner, t.DateTime) and isinstance(own, t.DateTime)
-        if same or (isinstance(own, (t.Int, t.Bool)) and isinstance(inner, (t.Int, t.Bool, t.DateTime))):
-            return value
-    value = _in_type(constant, data_type)
-    if value is None:
-        return None
-    array = pa.array([arrow_value(value, inner)], storage_type(inner))
-    return ordered(array, inner).item(0)
-
-
-def _in_type(constant: BoundLiteral, data_type: t.DataType) -> Any:
-    """The storage value of `data_type` that equals the constant exactly; None if there is none or it is not known."""
-    inner, own, value = t.inner_type(data_type), t.inner_type(constant.type), constant.value
-    if own == inner or value is None:
-        return value
-    if isinstance(inner, t.Float) and isinstance(value, (int, float)) and isinstance(own, (t.Int, t.Float, t.Bool)):
-        exact = float(value)
-        if inner.bits == 32:
-            exact = pa.scalar(exact, pa.float64()).cast(pa.float32(), safe=False).as_py()
-        return exact if exact == value else None
-    if isinstance(inner, (t.Int, t.Bool)) and isinstance(own, (t.Int, t.Bool)):
-        return value if _fits(value, inner) else None
-    if isinstance(inner, t.Decimal) and isinstance(own, (t.Int, t.Decimal)):
-        return _rescaled(value, own.scale if isinstance(own, t.Decimal) else 0, inner.scale)
-    if isinstance(inner, t.DateTime64) and isinstance(own, (t.DateTime, t.DateTime64)):
-        return _rescaled(value, own.precision if isinstance(own, t.DateTime64) else 0, inner.precision)
-    if isinstance(inner, t.DateTime) and isinstance(own, t.DateTime):
-        return value
-    if isinstance(inner, (t.DateTime, t.DateTime64)) and isinstance(own, t.Date):
-        return _start_of_day(value, inner)
-    if isinstance(inner, t.FixedString) and isinstance(own, (t.String, t.FixedString)) and len(value) <= inner.length:
-        return value.ljust(inner.length, b"\0")
-    return None
-
-
-def _fits(value: int, inner: t.Int | t.Bool) -> bool:
-    if isinstance(inner, t.Bool):
-        return value in (0, 1)
-    low = -(1 << (inner.bits - 1)) if inner.signed else 0
-    return low <= value < low + (1 << inner.bits)
-
-
-def _rescaled(value: int, scale: int, wanted: int) -> int | None:
-    return value * 10 ** (wanted - scale) if wanted >= scale else None
-
-
-def _start_of_day(days: int, inner: t.DateTime | t.DateTime64) -> int | None:
-    zone = LiteralNode((inner.timezone or "UTC").encode(), t.STRING)
-    text = unbind(BoundLiteral(days, t.Date()))
-    bound = bind(Call("toDateTime", (Call("toDate", (text,)), zone)), {})
-    if not isinstance(bound, BoundLiteral) or not 0 <= days < 49710:
-        return None
-    scale = inner.precision if isinstance(inner, t.DateTime64) else 0
-    return int(bound.value) * 10**scale
-
-
-# --- years and months
-
-
-def _preimage(node: BoundCall) -> BoundNode | None:
-    """`toYear(x) = 2024` as `x >= '2024-01-01' AND x < '2025-01-01'`; None for anything else."""
-    if node.function not in _TURNED or len(node.args) != 2:
-        return None
-    left, right = node.args
-    function = node.function
-    if isinstance(left, BoundLiteral):
-        left, right, function = right, left, _TURNED[function]
-    if not isinstance(left, BoundCall) or left.function not in ("toYear", "toYYYYMM") or len(left.args) != 1:
-        return None
-    argument = left.args[0]
-    inner = t.inner_type(argument.type)
-    if not isinstance(right, BoundLiteral) or not isinstance(right.value, int) or not isinstance(right.type, t.Int):
-        return None
-    if not isinstance(inner, (t.Date, t.DateTime)) or isinstance(argument, BoundLiteral):
-        return None
-    year, month = (right.value, 1) if left.function == "toYear" else divmod(right.value, 100)
-    if not 1970 <= year <= 2104 or not 1 <= month <= 12:
-        return None
-    after = (year + 1, 1) if left.function == "toYear" or month == 12 else (year, month + 1)
-    first, end = _start(inner, year, month), _start(inner, *after)
-
-    def compare(name: str, edge: str) -> Call:
-        return Call(name, (ColumnRef("x"), LiteralNode(edge.encode(), t.STRING)))
-
-    tree = {
-        "equals": Call("and", (compare("greaterOrEquals", first), compare("less", end))),
-        "notEquals": Call("or", (compare("less", first), compare("greaterOrEquals", end))),
-        "less": compare("less", first),
-        "lessOrEquals": compare("less", end),
-        "greater": compare("greaterOrEquals", end),
-        "greaterOrEquals": compare("greaterOrEquals", first),
-    }[function]
-    return _substitute(bind(tree, {"x": argument.type}), argument)
-
-
-def _start(inner: t.DataType, year: int, month: int) -> str:
-    text = f"{year:04d}-{month:02d}-01"
-    return text if isinstance(inner, t.Date) else f"{text} 00:00:00"
-
-
-def _substitute(node: BoundNode, argument: BoundNode) -> BoundNode:
-    """`node` with its column replaced; only walked, never evaluated."""
-    if isinstance(node, BoundCall):
-        args = tuple(_substitute(arg, argument) for arg in node.args)
-        return BoundCall(node.function, args, node.type, node.run)
-    return node if isinstance(node, BoundLiteral) else argument
-

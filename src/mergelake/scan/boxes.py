@@ -330,7 +330,8 @@ class Checker:
                 ends = (low, high) if step.rising else (high, low)
                 known &= source.less(low, high) == result.less(*ends)
                 continue
-            assert step.segment is not None and step.segment_type is not None
+            assert step.segment is not None
+            assert step.segment_type is not None
             array = self._keys.values(column)
             for earlier in chain[:i]:
                 array = earlier.apply(array)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import pyarrow as pa
@@ -224,7 +225,7 @@ def is_continuous(condition: Condition, key_columns: int) -> bool:
             return False
     if found[0] == free:
         return False
-    return all(b >= a and not (a == b == bounded) for a, b in zip(found, found[1:], strict=False))
+    return all(b >= a and not (a == b == bounded) for a, b in pairwise(found))
 
 
 def _is_conjunction(condition: Condition) -> bool:

@@ -13,7 +13,19 @@ from typing import Any
 
 from mergelake.core import types as t
 from mergelake.core.text import quote_string
-from mergelake.scan.condition import And, Chain, Condition, Constant, InRange, InSet, IsNull, Not, Or, Unknown, used_columns
+from mergelake.scan.condition import (
+    And,
+    Chain,
+    Condition,
+    Constant,
+    InRange,
+    InSet,
+    IsNull,
+    Not,
+    Or,
+    Unknown,
+    used_columns,
+)
 
 _TRUE, _FALSE = "true", "false"
 

@@ -18,18 +18,18 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from mergelake.core.arrow import storage_type
-from mergelake.core.types import is_nullable
+from mergelake.core.types import DataType, is_nullable
 from mergelake.expr.bound import BoundNode, columns_of
 from mergelake.parts.cache import PartCache
 from mergelake.scan.filter import Survivors
-from mergelake.scan.keys import scan_keys
+from mergelake.scan.keys import decode_keys, scan_keys
 from mergelake.scan.ordered import Value, ordered
 from mergelake.scan.plan import ScanItem, ScanPlan
 from mergelake.scan.predicate import all_types, bound_conjuncts, split_by_key
@@ -142,7 +142,7 @@ class _Final:
             if point != points[-1]:
                 points.append(point)
         points.append(None)
-        for low, high in zip(points, points[1:], strict=False):
+        for low, high in pairwise(points):
             items = []
             for item, index in zip(group, indexes, strict=True):
                 ranges = _granules_between(index, types, flags, item.ranges, low, high)
@@ -238,25 +238,27 @@ def read_final(
                 future.cancel()
 
 
-def _ranks(keys: Sequence[pa.Array], types: Sequence[object], descending: Sequence[bool]) -> NDArray[np.int64]:
+def _ranks(keys: Sequence[pa.Array], types: Sequence[DataType], descending: Sequence[bool]) -> NDArray[np.int64]:
     """Dense ranks of rows by their keys, in key order."""
     rows = len(keys[0])
-    order = sort_order(keys, types, descending)  # type: ignore[arg-type]
+    order = sort_order(keys, types, descending)
     at = np.arange(rows) if order is None else order
     taken = [key.take(pa.array(at)) for key in keys]
-    fresh = ~same_as_previous(key_words(taken, types))  # type: ignore[arg-type]
+    fresh = ~same_as_previous(key_words(taken, types))
     fresh[:1] = False
     ranks = np.empty(rows, dtype=np.int64)
     ranks[at] = np.cumsum(fresh)
     return ranks
 
 
-def _precedes(keys: Sequence[pa.Array], types: Sequence[object], descending: Sequence[bool], point: Point) -> NDArray[np.bool_]:
+def _precedes(
+    keys: Sequence[pa.Array], types: Sequence[DataType], descending: Sequence[bool], point: Point
+) -> NDArray[np.bool_]:
     """Which rows' keys come strictly before `point` in key order."""
     before = np.zeros(len(keys[0]), dtype=bool)
     tied = np.ones(len(keys[0]), dtype=bool)
     for key, data_type, down, value in zip(keys, types, descending, point, strict=False):
-        form = ordered(key, data_type)  # type: ignore[arg-type]
+        form = ordered(key, data_type)
         cells = form.cells([] if value is None else [value])
         equal = cells == 1
         less = cells > 1 if down else cells < 1
@@ -267,7 +269,7 @@ def _precedes(keys: Sequence[pa.Array], types: Sequence[object], descending: Seq
 
 def _granules_between(
     index: Sequence[pa.Array],
-    types: Sequence[object],
+    types: Sequence[DataType],
     descending: Sequence[bool],
     ranges: Sequence[MarkRange],
     low: Point | None,

@@ -10,6 +10,7 @@ Source: ClickHouse, `getMonotonicityForRange` of each function; `FactorTransform
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import pyarrow as pa
 
@@ -24,6 +25,8 @@ from mergelake.scan.condition import Step
 from mergelake.scan.describe import literal_text
 
 _ARGUMENT = "x"
+Order = tuple[Literal["always", "anywhere", "checked", "segment"], bool, str]
+"""(kind, rising, segment function) of a function's order, see `Step`."""
 _TIME_RISING = {
     "toDate",
     "toDate32",
@@ -107,7 +110,7 @@ def _text(node: BoundNode) -> str:
     return literal_text(node.value, node.type) if isinstance(node, BoundLiteral) else str(node)
 
 
-def _order_of(call: BoundCall, at: int, argument: t.DataType) -> tuple[str, bool, str] | None:
+def _order_of(call: BoundCall, at: int, argument: t.DataType) -> Order | None:
     """(kind, rising, segment function) of the call in its varying argument."""
     name = call.function
     if isinstance(argument, (t.Date, t.Date32, t.DateTime, t.DateTime64)):
@@ -143,7 +146,7 @@ def _order_of(call: BoundCall, at: int, argument: t.DataType) -> tuple[str, bool
     return None
 
 
-def _order_of_time(call: BoundCall, at: int, argument: t.DataType) -> tuple[str, bool, str] | None:
+def _order_of_time(call: BoundCall, at: int, argument: t.DataType) -> Order | None:
     name = call.function
     if name in ("plus", "minus") and len(call.args) == 2 and at == 0:
         other = call.args[1]

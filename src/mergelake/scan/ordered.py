@@ -46,7 +46,7 @@ class Ordered:
         if self.missing is not None and self.missing[i]:
             return None
         value = self.values[i]
-        return value.as_py() if isinstance(value, pa.Scalar) else _python(value)  # type: ignore[no-any-return]
+        return _python(value.as_py() if isinstance(value, pa.Scalar) else value)
 
     def same(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Whether the values at rows `left` equal those at rows `right` (NULL equals NULL)."""
@@ -63,9 +63,11 @@ class Ordered:
     def less(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Whether the values at rows `left` are less than those at rows `right`; False next to NULL or NaN."""
         if isinstance(self.values, pa.Array):
-            out = np.asarray(pc.less(self.values.take(pa.array(left)), self.values.take(pa.array(right))).fill_null(False))
+            out = np.asarray(
+                pc.less(self.values.take(pa.array(left)), self.values.take(pa.array(right))).fill_null(False)
+            )
         else:
-            out = np.asarray(self.values[left] < self.values[right], dtype=bool)
+            out = np.asarray(np.less(self.values[left], self.values[right]), dtype=bool)
         return out if self.missing is None else out & ~self.missing[left] & ~self.missing[right]
 
     def cells(self, cuts: Sequence[Value], step: int = 0) -> Cells:
@@ -92,15 +94,15 @@ class Ordered:
 
 def _searched(values: NDArray[np.generic], cuts: Sequence[Value], step: int) -> Cells:
     kind = values.dtype
-    info = np.iinfo(kind) if kind.kind in "iu" else None
-    bounds = [c - step if step and isinstance(c, int) else c for c in cuts]
-    # Cut points outside the type lie below or above every value: they only shift the cells.
-    below = sum(1 for c in bounds if info is not None and c < info.min)  # type: ignore[operator]
-    inside = [c for c in bounds if info is None or info.min <= c <= info.max]  # type: ignore[operator]
-    edges = np.array(inside, dtype=kind)
-    left = np.searchsorted(edges, values, "left")  # type: ignore[call-overload]
-    right = np.searchsorted(edges, values, "right")  # type: ignore[call-overload]
-    return np.asarray(left + right + 2 * below, dtype=np.int64)
+    bounds = [cut - step if step and isinstance(cut, int) else cut for cut in cuts]
+    below = 0
+    if kind.kind in "iu":
+        # Cut points outside the type lie below or above every value: they only shift the cells.
+        low, high = (0, (1 << 64) - 1) if kind.kind == "u" else (-(1 << 63), (1 << 63) - 1)
+        below = sum(isinstance(cut, int) and cut < low for cut in bounds)
+        bounds = [cut for cut in bounds if isinstance(cut, int) and low <= cut <= high]
+    edges = np.array(bounds, dtype=kind)
+    return np.searchsorted(edges, values, "left") + np.searchsorted(edges, values, "right") + 2 * below
 
 
 def _python(value: object) -> Value:

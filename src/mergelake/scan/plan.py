@@ -202,8 +202,8 @@ def _partition_steps(
 
 def _step(name: str, condition: Condition, key: Key, kept: list[ActivePart], parts: list[ActivePart]) -> IndexStep:
     text, used = describe(condition, key.names)
-    granules = [sum(part.manifest.marks for part in some) for some in (kept, parts)]
-    return IndexStep(name, used, text, len(kept), len(parts), *granules)
+    granules, total = (sum(part.manifest.marks for part in some) for some in (kept, parts))
+    return IndexStep(name, used, text, len(kept), len(parts), granules, total)
 
 
 def _primary_step(

@@ -13,8 +13,10 @@ from mergelake.core.errors import error
 from mergelake.core.schema import TableSchema
 from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundCall, BoundColumn, BoundNode, columns_of, conjuncts
+from mergelake.expr.evaluate import Context
 from mergelake.expr.nodes import Call, ColumnRef, Literal, Node
 from mergelake.expr.parser import parse
+from mergelake.expr.values import Vec
 from mergelake.scan.request import VIRTUAL_COLUMNS, ScanRequest
 
 _ALIAS_DEPTH = 64
@@ -70,7 +72,9 @@ def _pieces(
             "A filter must be a number or a Bool: compare it with something",
         )
     pieces = conjuncts(bound)
-    if len(pieces) > 1 and any(not isinstance(t.inner_type(p.type), (t.Int, t.Float, t.Bool, t.Nothing)) for p in pieces):
+    if len(pieces) > 1 and any(
+        not isinstance(t.inner_type(p.type), (t.Int, t.Float, t.Bool, t.Nothing)) for p in pieces
+    ):
         return (bound,)
     return pieces
 
@@ -87,7 +91,9 @@ def sample_conjuncts(
     key = expand_aliases(parse(schema.sample_by), schema)
     data_type = t.inner_type(bind(key, types).type)
     if not isinstance(data_type, t.Int) or data_type.signed or data_type.bits > 64:
-        raise error("ILLEGAL_TYPE_OF_COLUMN_FOR_FILTER", f"The sampling key has type {data_type}, not an unsigned integer")
+        raise error(
+            "ILLEGAL_TYPE_OF_COLUMN_FOR_FILTER", f"The sampling key has type {data_type}, not an unsigned integer"
+        )
     universe = 1 << data_type.bits
     lower, upper = int(offset * universe), int((offset + fraction) * universe)
     out: list[BoundNode] = []
@@ -114,5 +120,5 @@ def conjunction(pieces: tuple[BoundNode, ...]) -> BoundNode | None:
     return BoundCall("and", pieces, t.UINT8, _never)
 
 
-def _never(_: object) -> object:
+def _never(_: Context) -> Vec:
     raise AssertionError("a conjunction is evaluated piece by piece")

@@ -1,8 +1,8 @@
 """The columns of one part as the table has them now: stored, defaulted, computed or virtual.
 
-A part holds the columns that the table had when it was written. What it lacks is made up on reading: a column that was added later reads as its DEFAULT
-expression over the row, or the type's default value; an ALIAS column as its expression; `_part` and the like from
-where the row lies.
+A part holds the columns that the table had when it was written. What it lacks is made up on reading: a column
+that was added later reads as its DEFAULT expression over the row, or the type's default value; an ALIAS column as
+its expression; `_part` and the like from where the row lies.
 """
 
 from __future__ import annotations
@@ -125,7 +125,8 @@ class PartSource:
             pieces = [np.arange(self._starts[b], self._starts[e], dtype=np.uint64) for b, e in ranges]
             return pa.array(np.concatenate(pieces) if pieces else np.zeros(0, np.uint64))
         text = str(self._info) if name == "_part" else self._info.partition_id
-        return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array([text.encode()], pa.binary()))
+        codes = pa.array(np.zeros(rows, np.int32))
+        return pa.DictionaryArray.from_arrays(codes, pa.array([text.encode()], pa.binary()))
 
 
 def evaluate(node: BoundNode, arrays: Mapping[str, pa.Array], types: Mapping[str, t.DataType], rows: int) -> pa.Array:

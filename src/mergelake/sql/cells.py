@@ -20,7 +20,8 @@ def cell_rows(table: pa.Table, limit: int | None = None) -> list[list[str]]:
 
 def is_numeric(data_type: pa.DataType) -> bool:
     """Whether a column is drawn right-aligned."""
-    return pa.types.is_integer(data_type) or pa.types.is_floating(data_type) or pa.types.is_decimal(data_type)
+    kinds = pa.types
+    return bool(kinds.is_integer(data_type) or kinds.is_floating(data_type) or kinds.is_decimal(data_type))
 
 
 def _column(column: pa.ChunkedArray) -> list[str]:

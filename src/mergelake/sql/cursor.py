@@ -106,14 +106,19 @@ class Cursor:
         """[NOT] LIKE | ILIKE 'pattern', where it stands."""
         negated = self.accept("NOT")
         if self.at("LIKE") or self.at("ILIKE"):
-            return Like(pattern=(word := self.next(), self.string())[1], ignore_case=word.upper == "ILIKE", negated=negated)
+            word = self.next().upper
+            return Like(self.string(), ignore_case=word == "ILIKE", negated=negated)
         if negated:
             raise self.error("LIKE", "ILIKE")
         return None
 
     def expression(self, stops: Collection[str], what: str = "an expression") -> str:
         """The text up to a comma, a closing bracket or one of the words `stops`, all outside of brackets."""
-        return self._text_until(lambda token: token.text == "," or (token.kind == "word" and token.upper in stops), what)
+
+        def ends(token: Token) -> bool:
+            return token.text == "," or (token.kind == "word" and token.upper in stops)
+
+        return self._text_until(ends, what)
 
     def expression_list(self, stops: Collection[str]) -> list[str]:
         """Expressions with commas between them."""
@@ -135,7 +140,7 @@ class Cursor:
         first = self.peek()
         depth = cases = 0
         while (token := self.peek()).kind != "end":
-            if depth == 0 and not cases and token is not first and stops(token):
+            if depth == 0 and not cases and (token is not first or token.text == ",") and stops(token):
                 break
             if depth == 0 and (token.text in _CLOSE or token.text == ";") and token.kind == "sign":
                 break
@@ -143,7 +148,7 @@ class Cursor:
                 depth += (token.text in _OPEN) - (token.text in _CLOSE)
             cases += (token.upper == "CASE") - (token.upper == "END" and cases > 0)
             self.next()
-        if self.peek() is first or stops(first) and first.text == ",":
+        if self.peek() is first:
             raise self.error(what)
         return clean(self.text[first.start : self.previous_end])
 
@@ -152,7 +157,8 @@ def clean(text: str) -> str:
     """An expression on one line: breaks and comments between tokens become single spaces."""
     if not re.search(r"[\n\r\t]|--|/\*|  ", text):
         return text
-    out, at, before = [], 0, 0
+    out: list[str] = []
+    at = before = 0
     while (token := next_token(text, at)).kind != "end":
         out.append((" " if out and token.start > before else "") + token.text)
         at = before = token.end

@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mergelake.core.errors import error
 from mergelake.core.text import back_quote, quote_string
 from mergelake.lake.table import Table
 from mergelake.lake.warehouse import DEFAULT_DATABASE, Warehouse
-from mergelake.parts.cache import PartCache
 from mergelake.query.result import QueryResult
-from mergelake.query.select import Context, run_select
+from mergelake.query.select import Context, RunTasks, run_select
 from mergelake.query.source import Resolve, Source
 from mergelake.query.table_source import TableSource
 from mergelake.query.tokens import split_statements
@@ -22,7 +21,6 @@ from mergelake.sql.parser import parse_statement
 from mergelake.sql.result import Result
 from mergelake.sql.statements import Name
 from mergelake.sql.system_tables import system_table, system_table_names
-from mergelake.store import StoreSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,15 +37,12 @@ class Database:
         self,
         warehouse: Warehouse,
         *,
-        spark: SparkSession | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:
         self.warehouse = warehouse
         self.current_database = DEFAULT_DATABASE
         self.settings: dict[str, str] = dict(settings or {})
         """What SET said, as SQL literals."""
-        self._spark = spark
-        self._caches = PartCache()
         self._tables: dict[str, Table] = {}
         self._lock = threading.Lock()
         self.on_progress: Callable[[int, int], None] | None = None
@@ -65,9 +60,8 @@ class Database:
         self.close()
 
     def close(self) -> None:
-        """Let go of caches. Nothing is open that others would wait for."""
+        """Let go of open tables. Nothing is held that others would wait for."""
         self._tables.clear()
-        self._caches = PartCache()
 
     def sql(
         self, text: str, settings: Mapping[str, object] | None = None, params: Mapping[str, object] | None = None
@@ -173,16 +167,15 @@ class Database:
     def _source(self, table: Table, now_ms: int) -> Source:
         handle = table.handle
         threads = self.settings.get("max_threads", "").strip("'")
-        spec = getattr(handle.store, "spec", None)
         return TableSource(
             table.name,
             handle.store,
             handle.directory,
             table.snapshot(),
             now_ms=now_ms,
-            caches=self._caches,
-            threads=int(threads) if threads.isdigit() and int(threads) else None,
-            spec=spec if isinstance(spec, StoreSpec) else None,
+            caches=table.env.caches,
+            threads=int(threads) if threads.isdigit() and int(threads) else table.env.threads,
+            spec=handle.store.spec,
         )
 
     def engine_settings(self) -> dict[str, str]:
@@ -202,32 +195,30 @@ class Database:
             cancelled=self.cancelled,
         )
 
-    def _run_tasks(self) -> Any:
-        session = self._spark
-        if session is None and self.settings.get("executor", "").strip("'") == "spark":
-            from mergelake.spark.session import session as start
-
-            session = self._spark = start()
-        if session is None:
+    def _run_tasks(self) -> RunTasks | None:
+        """How Spark runs tasks, where there is a session or the user insists on one."""
+        env = self.warehouse.env
+        if env.spark is None and self.settings.get("executor", "").strip("'") != "spark":
             return None
         from mergelake.spark.tasks import run_tasks
 
-        return lambda fn, items: run_tasks(session, fn, items)
+        return lambda fn, items: run_tasks(env.spark_session(), fn, items)
 
 
 def connect(
     url: str,
     storage_options: Mapping[str, str] | None = None,
     *,
-    spark: SparkSession | None = None,
+    spark: SparkSession | str | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> Database:
     """Open the warehouse at `url`: a directory, `s3://bucket/prefix`, `gs://`, `az://` or `memory://`.
 
-    `storage_options` are credentials and endpoints (`access_key_id`, `secret_access_key`, `endpoint`, `region`, …). With a
-    Spark session, large SELECTs run on it. `settings` are ClickHouse settings for every statement.
+    `storage_options` are credentials and endpoints (`access_key_id`, `secret_access_key`, `endpoint`, `region`, …).
+    With `spark`, a session or a master's URL, merges and large SELECTs run there. `settings` are ClickHouse settings
+    for every statement.
     """
-    return Database(Warehouse(url, storage_options), spark=spark, settings=settings)
+    return Database(Warehouse(url, storage_options, spark=spark), settings=settings)
 
 
 def fill_parameters(text: str, params: Mapping[str, object]) -> str:

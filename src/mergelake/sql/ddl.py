@@ -21,10 +21,27 @@ from mergelake.sql.cursor import Cursor, clean
 from mergelake.sql.statements import CreateTable, Name
 
 _COLUMN_WORDS = frozenset(
-    "NULL NOT DEFAULT MATERIALIZED ALIAS EPHEMERAL COMMENT CODEC STATISTICS TTL PRIMARY SETTINGS COLLATE AUTO_INCREMENT".split()
+    [
+        "NULL",
+        "NOT",
+        "DEFAULT",
+        "MATERIALIZED",
+        "ALIAS",
+        "EPHEMERAL",
+        "COMMENT",
+        "CODEC",
+        "STATISTICS",
+        "TTL",
+        "PRIMARY",
+        "SETTINGS",
+        "COLLATE",
+        "AUTO_INCREMENT",
+    ]
 )
-_AFTER_DEFAULT = frozenset("COMMENT CODEC STATISTICS TTL PRIMARY SETTINGS".split())
-_TABLE_WORDS = frozenset("ENGINE PARTITION ORDER PRIMARY SAMPLE TTL SETTINGS COMMENT AS EMPTY".split())
+_AFTER_DEFAULT = frozenset(["COMMENT", "CODEC", "STATISTICS", "TTL", "PRIMARY", "SETTINGS"])
+_TABLE_WORDS = frozenset(
+    ["ENGINE", "PARTITION", "ORDER", "PRIMARY", "SAMPLE", "TTL", "SETTINGS", "COMMENT", "AS", "EMPTY"]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +59,9 @@ def create_table(cursor: Cursor) -> CreateTable:
         cursor.next()
         cursor.next()  # the table gets an id of ours
     if cursor.at("ON", "CLUSTER"):
-        raise error("NOT_IMPLEMENTED", "ON CLUSTER has no meaning here", "Leave it out: every process sees the table at once")
+        raise error(
+            "NOT_IMPLEMENTED", "ON CLUSTER has no meaning here", "Leave it out: every process sees the table at once"
+        )
     body: _Body | None = None
     like: Name | None = None
     query = ""
@@ -55,7 +74,9 @@ def create_table(cursor: Cursor) -> CreateTable:
         like = cursor.table_name()
     clauses = _clauses(cursor)
     if cursor.accept("EMPTY"):
-        raise error("NOT_IMPLEMENTED", "CREATE TABLE … EMPTY AS SELECT is not supported yet", "Name the columns instead")
+        raise error(
+            "NOT_IMPLEMENTED", "CREATE TABLE … EMPTY AS SELECT is not supported yet", "Name the columns instead"
+        )
     if cursor.accept("AS"):
         if not (cursor.at("SELECT") or cursor.at("WITH") or cursor.at("(")):
             raise cursor.error("SELECT", "WITH")
@@ -92,8 +113,15 @@ def _body(cursor: Cursor) -> _Body:
         elif cursor.at("PRIMARY", "KEY"):
             cursor.expect("PRIMARY", "KEY")
             primary = _key_list(cursor, frozenset())[0]
-        elif (cursor.at("PROJECTION") or cursor.at("CONSTRAINT")) and cursor.peek(2).upper in ("(", "CHECK", "ASSUME", "INDEX"):
-            raise error("NOT_IMPLEMENTED", f"{cursor.peek().upper.title()}s of a table are not supported yet", "Leave it out")
+        elif (cursor.at("PROJECTION") or cursor.at("CONSTRAINT")) and cursor.peek(2).upper in (
+            "(",
+            "CHECK",
+            "ASSUME",
+            "INDEX",
+        ):
+            raise error(
+                "NOT_IMPLEMENTED", f"{cursor.peek().upper.title()}s of a table are not supported yet", "Leave it out"
+            )
         else:
             column, is_primary = _column(cursor, len(columns), {c.name: c.type for c in columns})
             columns.append(column)
@@ -121,7 +149,11 @@ def _column(cursor: Cursor, number: int, before: dict[str, DataType]) -> tuple[C
         if cursor.accept("NOT", "NULL"):
             pass
         elif cursor.accept("NULL"):
-            data_type = data_type if data_type is None or isinstance(data_type, Nullable) else parse_type(f"Nullable({data_type})")
+            data_type = (
+                data_type
+                if data_type is None or isinstance(data_type, Nullable)
+                else parse_type(f"Nullable({data_type})")
+            )
         elif cursor.peek().upper in ("DEFAULT", "MATERIALIZED", "ALIAS"):
             kind = cursor.next().upper
             default = cursor.expression(_AFTER_DEFAULT, "an expression")
@@ -138,7 +170,9 @@ def _column(cursor: Cursor, number: int, before: dict[str, DataType]) -> tuple[C
         elif cursor.accept("PRIMARY", "KEY"):
             is_primary = True
         elif cursor.at("STATISTICS") or cursor.at("SETTINGS") or cursor.at("COLLATE") or cursor.at("AUTO_INCREMENT"):
-            raise error("NOT_IMPLEMENTED", f"{cursor.peek().upper} of column {name} is not supported yet", "Leave it out")
+            raise error(
+                "NOT_IMPLEMENTED", f"{cursor.peek().upper} of column {name} is not supported yet", "Leave it out"
+            )
         elif cursor.at(",") or cursor.at(")"):
             break
         else:
@@ -232,9 +266,7 @@ def _key_list(
     return _directed([whole], directions, cursor, start.start)
 
 
-def _directed(
-    parts: list[str], directions: bool, cursor: Cursor, at: int
-) -> tuple[tuple[str, ...], tuple[bool, ...]]:
+def _directed(parts: list[str], directions: bool, cursor: Cursor, at: int) -> tuple[tuple[str, ...], tuple[bool, ...]]:
     texts, descending = [], []
     for part in parts:
         last = part.rsplit(None, 1)

@@ -1,8 +1,8 @@
-"""Inline data of INSERT … FORMAT: JSONEachRow, CSV and TabSeparated, to columns that the table checks strictly.
+r"""Inline data of INSERT … FORMAT: JSONEachRow, CSV and TabSeparated, to columns that the table checks strictly.
 
 CSV and TabSeparated come as columns of text, parsed later by type; a value out of range or an unparsable date
 is then refused, where ClickHouse's own readers wrap or clamp it. An empty CSV cell and a missing JSON key mean
-the column's default, `\\N` is NULL.
+the column's default, `\N` is NULL.
 
 Source: ClickHouse, `src/Processors/Formats/Impl/{CSV,TabSeparated,JSONEachRow}RowInputFormat.cpp`.
 """
@@ -23,7 +23,12 @@ from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.core.schema import TableSchema, unknown_column
 
-_ALIASES = {"tsv": "tabseparated", "tsvwithnames": "tabseparatedwithnames", "ndjson": "jsoneachrow", "jsonlines": "jsoneachrow"}
+_ALIASES = {
+    "tsv": "tabseparated",
+    "tsvwithnames": "tabseparatedwithnames",
+    "ndjson": "jsoneachrow",
+    "jsonlines": "jsoneachrow",
+}
 FORMATS = ("Values", "JSONEachRow", "CSV", "CSVWithNames", "TabSeparated", "TabSeparatedWithNames")
 """Formats of inline data."""
 
@@ -103,7 +108,8 @@ def _as_text(columns: Mapping[str, pa.ChunkedArray], types: Mapping[str, t.DataT
         try:
             out[name] = column.cast(pa.string())
         except pa.ArrowInvalid:
-            raise error("CANNOT_PARSE_TEXT", f"Column {name} of type {types[name]} holds text that is not UTF-8") from None
+            message = f"Column {name} of type {types[name]} holds text that is not UTF-8"
+            raise error("CANNOT_PARSE_TEXT", message) from None
     return pa.table(out)
 
 
@@ -166,7 +172,7 @@ def _zero(data_type: t.DataType) -> bytes:
         case t.UUID():
             return b"00000000-0000-0000-0000-000000000000"
         case t.IPv4():
-            return b"0.0.0.0"  # noqa: S104  (a value, not an address to bind)
+            return b"0.0.0.0"
         case t.IPv6():
             return b"::"
         case t.Enum(_, items):
@@ -212,7 +218,8 @@ def _json_rows(data: str) -> list[dict[str, Any]]:
     decoder = json.JSONDecoder(parse_float=Decimal)
     if text.startswith("{") and "\n" in text:
         try:  # the usual case, an object a line: one call for all
-            return [_object(row) for row in decoder.decode("[" + ",".join(filter(None, map(str.strip, text.split("\n")))) + "]")]
+            lines = ",".join(filter(None, map(str.strip, text.split("\n"))))
+            return [_object(row) for row in decoder.decode(f"[{lines}]")]
         except ValueError:
             pass  # objects over several lines, or a real fault: the slow way finds which
     rows: list[dict[str, Any]] = []
@@ -222,7 +229,9 @@ def _json_rows(data: str) -> list[dict[str, Any]]:
             value, at = decoder.raw_decode(text, at)
         except json.JSONDecodeError as failure:
             near = text[failure.pos : failure.pos + 30]
-            raise error("INCORRECT_DATA", f"Cannot parse JSON object {len(rows) + 1}: {failure.msg} at '{near}'") from None
+            raise error(
+                "INCORRECT_DATA", f"Cannot parse JSON object {len(rows) + 1}: {failure.msg} at '{near}'"
+            ) from None
         rows += [_object(v) for v in value] if isinstance(value, list) else [_object(value)]
         while at < len(text) and text[at] in " \t\r\n,":
             at += 1
@@ -260,7 +269,9 @@ def _scalar(value: Any, name: str) -> str | None:
         return "true" if value else "false"
     if isinstance(value, int | Decimal):
         return str(value)
-    raise error("INCORRECT_DATA", f"Column {name} is not nested, but the data has {json.dumps(value, default=str)[:60]}")
+    raise error(
+        "INCORRECT_DATA", f"Column {name} is not nested, but the data has {json.dumps(value, default=str)[:60]}"
+    )
 
 
 def _nested(value: Any, data_type: t.DataType, name: str) -> Any:

@@ -13,14 +13,18 @@ def insert(cursor: Cursor) -> Insert:
     cursor.expect("INTO")
     cursor.accept("TABLE")
     if cursor.at("FUNCTION"):
-        raise error("NOT_IMPLEMENTED", "INSERT INTO FUNCTION is not supported", "Write a result with `mergelake sql --format`")
+        raise error(
+            "NOT_IMPLEMENTED", "INSERT INTO FUNCTION is not supported", "Write a result with `mergelake sql --format`"
+        )
     name = cursor.table_name()
     columns: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
     if cursor.at("(") and cursor.peek(1).upper not in ("SELECT", "WITH", "("):
         columns, excluded = _columns(cursor)
     if cursor.at("PARTITION", "BY"):
-        raise error("NOT_IMPLEMENTED", "INSERT … PARTITION BY is not supported", "The table's own partition key decides")
+        raise error(
+            "NOT_IMPLEMENTED", "INSERT … PARTITION BY is not supported", "The table's own partition key decides"
+        )
     settings = setting_literals(cursor) if cursor.accept("SETTINGS") else {}
     if cursor.at("FROM", "INFILE"):
         raise error("NOT_IMPLEMENTED", "INSERT … FROM INFILE is not supported yet", "INSERT … SELECT * FROM file('…')")

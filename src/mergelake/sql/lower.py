@@ -104,7 +104,9 @@ def _borrowed(db: Database, statement: s.CreateTable) -> TableSchema:
             return replace(other, version=1)
         return with_columns(statement.clauses, other.columns)
     if statement.clauses is None:
-        raise error("ENGINE_REQUIRED", "CREATE TABLE … AS SELECT needs a table engine", "Write ENGINE = MergeTree ORDER BY …")
+        raise error(
+            "ENGINE_REQUIRED", "CREATE TABLE … AS SELECT needs a table engine", "Write ENGINE = MergeTree ORDER BY …"
+        )
     from mergelake.core.types import parse_type
 
     prepared = prepare(statement.query, db.resolver())

@@ -39,6 +39,18 @@ _REFUSED = {
     "COMMIT": "every statement is one commit",
     "ROLLBACK": "every statement is one commit",
 }
+_SHOW_REFUSED = (
+    "PROCESSLIST",
+    "GRANTS",
+    "INDEX",
+    "INDEXES",
+    "KEYS",
+    "SETTINGS",
+    "FUNCTIONS",
+    "MERGES",
+    "USERS",
+    "ENGINES",
+)
 _EXPLAIN_KINDS = ("AST", "SYNTAX", "QUERY", "PLAN", "PIPELINE", "ESTIMATE", "TABLE", "CURRENT")
 
 
@@ -93,10 +105,21 @@ def _create(cursor: Cursor) -> s.Statement:
     replaces = cursor.accept("OR", "REPLACE")
     if not replaces and cursor.accept("TABLE"):
         return ddl.create_table(cursor)
-    for what in ("TEMPORARY", "VIEW", "MATERIALIZED", "LIVE", "DICTIONARY", "FUNCTION", "USER", "ROLE", "NAMED", "TABLE"):
+    for what in (
+        "TEMPORARY",
+        "VIEW",
+        "MATERIALIZED",
+        "LIVE",
+        "DICTIONARY",
+        "FUNCTION",
+        "USER",
+        "ROLE",
+        "NAMED",
+        "TABLE",
+    ):
         if cursor.at(what):
             name = "CREATE OR REPLACE" if replaces else f"CREATE {what}"
-            raise error("NOT_IMPLEMENTED", f"{name} is not supported yet", "There are databases and MergeTree tables so far")
+            raise error("NOT_IMPLEMENTED", f"{name} is not supported yet", "There are databases and MergeTree tables")
     raise cursor.error("TABLE", "DATABASE")
 
 
@@ -122,7 +145,7 @@ def _drop(cursor: Cursor) -> s.Statement:
 
 def _truncate(cursor: Cursor) -> s.Statement:
     if cursor.at("DATABASE") or cursor.at("ALL"):
-        raise error("NOT_IMPLEMENTED", f"TRUNCATE {cursor.peek().upper} is not supported yet", "Truncate the tables one by one")
+        raise error("NOT_IMPLEMENTED", f"TRUNCATE {cursor.peek().upper} is not supported yet", "Truncate each table")
     cursor.accept("TABLE")
     if_exists = cursor.if_exists()
     return _done(cursor, s.TruncateTable(cursor.table_name(), if_exists))
@@ -134,11 +157,11 @@ def _rename(cursor: Cursor) -> s.Statement:
         cursor.expect("TO")
         return _done(cursor, s.RenameDatabase(name, cursor.identifier("the new name")))
     cursor.expect("TABLE")
-    pairs = []
+    pairs: list[tuple[s.Name, s.Name]] = []
     while True:
-        name = cursor.table_name()
+        table = cursor.table_name()
         cursor.expect("TO")
-        pairs.append((name, cursor.table_name()))
+        pairs.append((table, cursor.table_name()))
         if not cursor.accept(","):
             return _done(cursor, s.RenameTable(tuple(pairs)))
 
@@ -167,10 +190,8 @@ def _show(cursor: Cursor) -> s.Statement:
         if not cursor.accept("FROM"):
             cursor.expect("IN")
         return _done(cursor, s.Describe(cursor.table_name()))
-    if cursor.peek().is_name and cursor.peek().upper in (
-        *"PROCESSLIST GRANTS INDEX INDEXES KEYS SETTINGS FUNCTIONS MERGES USERS ROLES CLUSTERS ENGINES DICTIONARIES".split(),
-    ):
-        raise error("NOT_IMPLEMENTED", f"SHOW {cursor.peek().upper} is not supported yet", "Look into the tables of `system`")
+    if cursor.peek().upper in _SHOW_REFUSED:
+        raise error("NOT_IMPLEMENTED", f"SHOW {cursor.peek().upper} is not supported yet", "Look into `system`")
     raise cursor.error("TABLES", "DATABASES", "CREATE TABLE", "COLUMNS")
 
 
@@ -206,7 +227,7 @@ def _partition(cursor: Cursor) -> s.Partition:
         return s.Partition()
     if cursor.accept("TUPLE") or cursor.at("("):
         cursor.expect("(")
-        values = []
+        values: list[int | float | str | None] = []
         while not cursor.accept(")"):
             if values:
                 cursor.expect(",")

@@ -97,7 +97,9 @@ class Result:
             columns.append(f"{_typed(name, data_type)} AS {back_quote(shown)}")
         sql = f"SELECT {', '.join(columns)} FROM Python(ml_rows)"
         # Answers are small: one thread keeps their order.
-        return engine.run(sql, {"ml_rows": table.rename_columns(inner)}, output=format, settings={"max_threads": "1"}).text()
+        return engine.run(
+            sql, {"ml_rows": table.rename_columns(inner)}, output=format, settings={"max_threads": "1"}
+        ).text()
 
     def show(self, limit: int = 40) -> None:
         """Print the first `limit` rows as a table."""
@@ -110,6 +112,8 @@ class Result:
         table = self._found.table
         if not table.num_columns:
             return "Ok."
+        if len(self) == 1 and table.num_columns == 1 and "\n" in str(self.scalar()):
+            return str(self.scalar())  # SHOW CREATE TABLE
         rows = cell_rows(table, limit)
         right = [is_numeric(field.type) for field in table.schema]
         names = list(self.columns)
@@ -128,7 +132,10 @@ class Result:
     def _repr_html_(self) -> str:
         from html import escape
 
-        head = "".join(f"<th title='{escape(kind)}'>{escape(name)}</th>" for name, kind in zip(self.columns, self.types, strict=True))
+        head = "".join(
+            f"<th title='{escape(kind)}'>{escape(name)}</th>"
+            for name, kind in zip(self.columns, self.types, strict=True)
+        )
         body = "".join(
             "<tr>" + "".join(f"<td>{escape(value)}</td>" for value in row) + "</tr>"
             for row in cell_rows(self._found.table, 100)

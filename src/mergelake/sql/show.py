@@ -15,8 +15,7 @@ def create_table_text(name: str, schema: TableSchema) -> str:
     """The CREATE TABLE statement that makes this table, laid out as ClickHouse does; `name` is `database.table`."""
     full = ".".join(quote_identifier_if_needed(part) for part in name.split(".", 1))
     inside = [f"    {_column(column)}" for column in schema.columns]
-    for index in schema.indices:
-        inside.append(f"    INDEX {index.name} {index.expression} TYPE {index.type} GRANULARITY {index.granularity}")
+    inside += [f"    INDEX {i.name} {i.expression} TYPE {i.type} GRANULARITY {i.granularity}" for i in schema.indices]
     lines = [f"CREATE TABLE {full}", "(", ",\n".join(inside), ")", f"ENGINE = {engine_text(schema)}"]
     if schema.partition_by:
         lines.append(f"PARTITION BY {key_text(schema.partition_by)}")
@@ -100,7 +99,8 @@ def matches(name: str, like: Like) -> bool:
     """LIKE: `%` any characters, `_` one, backslash escapes."""
     pieces = re.findall(r"\\.|%|_|[^\\%_]+|\\", like.pattern, re.DOTALL)
     pattern = "".join(
-        ".*" if p == "%" else "." if p == "_" else re.escape(p[1:] if len(p) == 2 and p[0] == "\\" else p) for p in pieces
+        ".*" if p == "%" else "." if p == "_" else re.escape(p[1:] if len(p) == 2 and p[0] == "\\" else p)
+        for p in pieces
     )
     found = re.fullmatch(pattern, name, re.DOTALL | (re.IGNORECASE if like.ignore_case else 0))
     return (found is None) if like.negated else (found is not None)

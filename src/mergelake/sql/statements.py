@@ -42,24 +42,32 @@ class Like:
 
 @dataclass(frozen=True, slots=True)
 class CreateDatabase:
+    """CREATE DATABASE."""
+
     name: str
     if_not_exists: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class DropDatabase:
+    """DROP DATABASE."""
+
     name: str
     if_exists: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RenameDatabase:
+    """RENAME DATABASE."""
+
     name: str
     new_name: str
 
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
+    """CREATE TABLE."""
+
     name: Name
     schema: TableSchema | None
     """None where the columns come from another table or a SELECT."""
@@ -74,55 +82,75 @@ class CreateTable:
 
 @dataclass(frozen=True, slots=True)
 class DropTable:
+    """DROP TABLE, of one or several."""
+
     names: tuple[Name, ...]
     if_exists: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TruncateTable:
+    """TRUNCATE TABLE."""
+
     name: Name
     if_exists: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RenameTable:
+    """RENAME TABLE a TO b, …."""
+
     pairs: tuple[tuple[Name, Name], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ExchangeTables:
+    """EXCHANGE TABLES."""
+
     name: Name
     other: Name
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
+    """USE."""
+
     database: str
 
 
 @dataclass(frozen=True, slots=True)
 class ShowDatabases:
+    """SHOW DATABASES."""
+
     like: Like | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ShowTables:
+    """SHOW TABLES [FROM database]; an empty database is the current one."""
+
     database: str = ""
     like: Like | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ShowCreateTable:
+    """SHOW CREATE TABLE."""
+
     name: Name
 
 
 @dataclass(frozen=True, slots=True)
 class Describe:
+    """DESCRIBE TABLE, SHOW COLUMNS."""
+
     name: Name
 
 
 @dataclass(frozen=True, slots=True)
 class Exists:
+    """EXISTS."""
+
     name: Name
     database: bool = False
     """EXISTS DATABASE: `name.table` is its name."""
@@ -130,6 +158,8 @@ class Exists:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
+    """INSERT."""
+
     name: Name
     columns: tuple[str, ...] = ()
     """As given; empty for all that can be inserted."""
@@ -147,6 +177,8 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Optimize:
+    """OPTIMIZE TABLE."""
+
     name: Name
     partition: Partition | None = None
     final: bool = False
@@ -154,6 +186,8 @@ class Optimize:
 
 @dataclass(frozen=True, slots=True)
 class DropPartition:
+    """ALTER TABLE … DROP PARTITION."""
+
     name: Name
     partition: Partition
     """No values and no id: PARTITION ALL."""
@@ -161,6 +195,8 @@ class DropPartition:
 
 @dataclass(frozen=True, slots=True)
 class Explain:
+    """EXPLAIN."""
+
     kind: str
     """What stands between EXPLAIN and the SELECT, as ClickHouse takes it: `PLAN`, `indexes = 1`, empty."""
     query: str
@@ -168,12 +204,16 @@ class Explain:
 
 @dataclass(frozen=True, slots=True)
 class Set:
+    """SET."""
+
     settings: Mapping[str, str]
     """Values as SQL literals."""
 
 
 @dataclass(frozen=True, slots=True)
 class Select:
+    """SELECT, and whatever ClickHouse reads itself."""
+
     query: str
 
 

@@ -21,7 +21,8 @@ from mergelake.query import engine
 from mergelake.query.arrow_bridge import parse_types, to_public
 from mergelake.query.tokens import next_token, syntax_error
 
-_LITERAL = r"('(?:[^'\\]|\\.|'')*'|[-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|inf|nan)|NULL|null|true|false)"
+_NUMBER = r"[-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|inf|nan)"
+_LITERAL = rf"('(?:[^'\\]|\\.|'')*'|{_NUMBER}|NULL|null|true|false)"
 _GAP = re.compile(r"[\s,]*", re.DOTALL)
 
 
@@ -36,8 +37,8 @@ def read_values(data: str, columns: Mapping[str, t.DataType], *, script: str, at
         return _evaluated(data, columns, script, at)
     if not rows:
         raise error("SYNTAX_ERROR", "There are no rows after VALUES", "Write VALUES (…), (…)")
-    cells = zip(*rows, strict=True) if len(columns) > 1 else (rows,)
-    arrays = [_column(list(texts), data_type) for texts, data_type in zip(cells, columns.values(), strict=True)]
+    cells = zip(*rows, strict=True)
+    arrays = [_column(texts, data_type) for texts, data_type in zip(cells, columns.values(), strict=True)]
     return pa.table(dict(zip(columns, arrays, strict=True)))
 
 
@@ -46,23 +47,23 @@ def _row(count: int) -> re.Pattern[str]:
     return re.compile(r"\s*\(\s*" + r"\s*,\s*".join([_LITERAL] * count) + r"\s*,?\s*\)\s*,?", re.DOTALL)
 
 
-def _plain_rows(data: str, count: int) -> list[tuple[str, ...]] | list[str] | None:
-    """Cells as written, a tuple a row (or a string, where there is one column); None if not all are plain."""
+def _plain_rows(data: str, count: int) -> list[tuple[str, ...]] | None:
+    """Cells as written, a tuple a row; None if not all are plain."""
     if count == 0:
         return None
     pattern = _row(count)
     end = 0
-    rows = []
+    rows: list[tuple[str, ...]] = []
     append = rows.append
     for match in pattern.finditer(data):
         if match.start() != end:
             return None
         end = match.end()
-        append(match.groups() if count > 1 else match.group(1))
+        append(match.groups())
     return rows if not data[end:].strip() else None
 
 
-def _column(texts: list[str], data_type: t.DataType) -> pa.Array:
+def _column(texts: Sequence[str], data_type: t.DataType) -> pa.Array:
     """One column of plain literals as nullable text."""
     inner = t.inner_type(data_type)
     whole = "".join(texts)
@@ -71,7 +72,8 @@ def _column(texts: list[str], data_type: t.DataType) -> pa.Array:
     else:
         cells = [text[1:-1] if text[0] == "'" else None if text in ("NULL", "null") else text for text in texts]
     if isinstance(inner, t.String | t.FixedString):
-        return pa.array([None if cell is None else cell.encode("utf-8", "surrogateescape") for cell in cells], pa.binary())
+        encoded = [None if cell is None else cell.encode("utf-8", "surrogateescape") for cell in cells]
+        return pa.array(encoded, pa.binary())
     return pa.array(cells, pa.string())
 
 

@@ -47,10 +47,39 @@ SAMPLE BY intHash32(UserID)
 _FIRST_SECOND = 1_372_636_800
 """2013-07-01 00:00:00 UTC, where ClickBench's month begins."""
 _DAYS = 61
-_WORDS = (
-    "weather cinema news football recipe car price map hotel train ticket music film phone review garden "
-    "bank school doctor game shop sale house street winter summer kitchen python clickhouse lake bucket"
-).split()
+_WORDS = [
+    "weather",
+    "cinema",
+    "news",
+    "football",
+    "recipe",
+    "car",
+    "price",
+    "map",
+    "hotel",
+    "train",
+    "ticket",
+    "music",
+    "film",
+    "phone",
+    "review",
+    "garden",
+    "bank",
+    "school",
+    "doctor",
+    "game",
+    "shop",
+    "sale",
+    "house",
+    "street",
+    "winter",
+    "summer",
+    "kitchen",
+    "python",
+    "clickhouse",
+    "lake",
+    "bucket",
+]
 _HOSTS = ("example.com", "shop.example", "news.example", "maps.example", "mail.example", "video.example")
 _PHONES = ("", "iPhone", "Galaxy", "Nexus", "Lumia", "Xperia")
 
@@ -107,7 +136,12 @@ def _skewed(rng: np.random.Generator, rows: int, distinct: int) -> np.ndarray[tu
 
 def _urls(rng: np.random.Generator, distinct: int) -> pa.Array:
     host, a, b = (rng.integers(0, n, distinct) for n in (len(_HOSTS), len(_WORDS), len(_WORDS)))
-    return pa.array([f"http://{_HOSTS[h]}/{_WORDS[x]}/{_WORDS[y]}?id={i}" for i, (h, x, y) in enumerate(zip(host, a, b, strict=True))])
+    return pa.array(
+        [
+            f"http://{_HOSTS[h]}/{_WORDS[x]}/{_WORDS[y]}?id={i}"
+            for i, (h, x, y) in enumerate(zip(host, a, b, strict=True))
+        ]
+    )
 
 
 def _phrases(rng: np.random.Generator, distinct: int) -> pa.Array:

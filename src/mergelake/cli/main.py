@@ -1,0 +1,317 @@
+"""`mergelake`: the command line. Every command calls what a Python user would call.
+
+Results go to stdout, everything else to stderr; an error ends with code 1 and says the way out.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mergelake.cli.output import FORMATS, Output, print_result
+from mergelake.cli.running import run_watched
+from mergelake.cli.shell import Shell
+from mergelake.core.clock import SystemClock
+from mergelake.core.errors import MergelakeError, error
+from mergelake.core.manifest import PartManifest
+from mergelake.log.encoding import encode_entry
+from mergelake.merge.plan import MergeTask
+from mergelake.query.tokens import split_statements
+from mergelake.sql.database import Database, connect
+from mergelake.table.handle import TableHandle
+
+Url = Annotated[str, typer.Argument(help="Warehouse: a directory or s3://, gs://, az:// URL", show_default=False)]
+TableName = Annotated[str, typer.Argument(help="table, or database.table", show_default=False)]
+Form = Annotated[str, typer.Option("--format", help="table or json")]
+Options = Annotated[
+    list[str] | None,
+    typer.Option("--option", "-o", help="Storage option as name=value; may be repeated", show_default=False),
+]
+
+commands = typer.Typer(
+    name="mergelake",
+    help="MergeTree without the server: ClickHouse's tables in a bucket.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def app(arguments: list[str] | None = None) -> None:
+    """Run the command line; exits with 0, 1 (an error of ours) or 2 (wrong usage)."""
+    try:
+        commands(args=arguments)
+    except MergelakeError as failure:
+        Output().error(failure)
+        sys.exit(1)
+    except (BrokenPipeError, KeyboardInterrupt):
+        sys.exit(130)
+
+
+def _options(given: list[str] | None) -> Mapping[str, str]:
+    out = {}
+    for text in given or []:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise error("BAD_ARGUMENTS", f"The option '{text}' is not name=value", "Write -o region=eu-central-1")
+        out[name] = value
+    return out
+
+
+def _open(url: str, options: list[str] | None, spark: str | None = None) -> Database:
+    return connect(url, _options(options), spark=spark)
+
+
+def _output(form: str) -> Output:
+    if form not in ("table", "json"):
+        raise error("BAD_ARGUMENTS", f"There is no output format '{form}'", "It is table or json")
+    return Output(form)
+
+
+@commands.command()
+def sql(
+    file: Annotated[Path | None, typer.Argument(help="Script to run; - reads stdin", show_default=False)] = None,
+    directory: Annotated[str, typer.Option("--directory", "--url", "-d", help="Warehouse: a directory or URL")] = ".",
+    query: Annotated[str | None, typer.Option("--query", "-q", help="Statements to run", show_default=False)] = None,
+    format_name: Annotated[
+        str, typer.Option("--format", "-f", help=f"{', '.join(FORMATS)} or any of ClickHouse's", show_default=False)
+    ] = "",
+    options: Options = None,
+    spark: Annotated[
+        str | None, typer.Option(help="Spark master for large SELECTs and merges", show_default=False)
+    ] = None,
+    timing: Annotated[bool, typer.Option("--time", "-t", help="Print rows and seconds, to stderr")] = False,
+) -> None:
+    """Run SQL: statements, a script, or a shell."""
+    output, clock = Output(), SystemClock()
+    text = query
+    if file is not None:
+        if query is not None:
+            raise error("BAD_ARGUMENTS", "Both a script and --query are given", "Give one of them")
+        text = sys.stdin.read() if str(file) == "-" else _script(file)
+    elif query is None and not sys.stdin.isatty():
+        text = sys.stdin.read()
+    db = _open(directory, options, spark)
+    if text is None:
+        Shell(db, output, clock, format_name or "pretty").run()
+        return
+    chosen = format_name or ("pretty" if output.interactive else "tsv")
+    for start, end in split_statements(text):
+        result = run_watched(db, text[start:end], output, clock)
+        print_result(output, result, chosen, footer=timing or (output.interactive and not format_name))
+
+
+def _script(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as failure:
+        raise error("BAD_ARGUMENTS", f"Cannot read the script {path}: {failure}") from None
+
+
+@commands.command()
+def tables(url: Url, form: Form = "table", options: Options = None) -> None:
+    """List the tables of a warehouse."""
+    db = _open(url, options)
+    query = "SELECT database, name, engine, total_rows, total_bytes, parts FROM system.tables ORDER BY database, name"
+    _output(form).rows(db.sql(query).arrow(), empty="There are no tables.")
+
+
+@commands.command()
+def parts(
+    url: Url,
+    table: TableName,
+    form: Form = "table",
+    options: Options = None,
+    retired: Annotated[bool, typer.Option("--all", help="Replaced parts too")] = False,
+) -> None:
+    """List the parts of a table."""
+    found = _open(url, options).table(table).parts(active_only=not retired)
+    shown = [
+        "name",
+        "active",
+        "rows",
+        "marks",
+        "bytes_on_disk",
+        "part_type",
+        "part_storage_type",
+        "level",
+        "modification_time",
+    ]
+    _output(form).rows(found if form == "json" else found.select(shown), empty="The table has no parts.")
+
+
+@commands.command()
+def history(
+    url: Url,
+    table: TableName,
+    form: Form = "table",
+    options: Options = None,
+    limit: Annotated[int, typer.Option(help="How many commits", min=1)] = 20,
+) -> None:
+    """List a table's commits, newest first."""
+    _output(form).rows(_open(url, options).table(table).history(limit))
+
+
+@commands.command()
+def log(
+    url: Url,
+    table: TableName,
+    version: Annotated[
+        int | None, typer.Option(help="Which entry (default: the newest)", min=1, show_default=False)
+    ] = None,
+    options: Options = None,
+) -> None:
+    """Print one entry of a table's log, as JSON."""
+    handle = _open(url, options).table(table).handle
+    last = handle.log.state.version
+    wanted = version or last
+    found = list(handle.log.entries(wanted, wanted)) if wanted <= last else []
+    if not found:
+        raise error("BAD_ARGUMENTS", f"The log has no version {wanted}", f"The newest is {last}")
+    Output("json").json(json.loads(encode_entry(found[0])))
+
+
+@commands.command()
+def explain(
+    url: Url,
+    query: Annotated[str, typer.Argument(help="A SELECT", show_default=False)],
+    form: Form = "table",
+    options: Options = None,
+) -> None:
+    """Show how a SELECT would run: executor, parts and granules that each index drops, ClickHouse's plan."""
+    output = _output(form)
+    lines = [row[0] for row in _open(url, options).sql(f"EXPLAIN {query}").rows()]
+    if form == "json":
+        output.json(lines)
+    else:
+        output.text("\n".join(lines))
+
+
+@commands.command()
+def optimize(
+    url: Url,
+    table: TableName,
+    final: Annotated[bool, typer.Option("--final", help="One part for each partition")] = False,
+    partition_id: Annotated[str | None, typer.Option(help="Only this partition", show_default=False)] = None,
+    form: Form = "table",
+    options: Options = None,
+    spark: Annotated[str | None, typer.Option(help="Spark master that runs the merges", show_default=False)] = None,
+) -> None:
+    """Merge parts now."""
+    found = _open(url, options, spark).table(table)
+    before = found.parts().num_rows
+    merges = found.optimize(partition_id=partition_id, final=final)
+    _output(form).facts({"merges": merges, "parts before": before, "parts after": found.parts().num_rows})
+
+
+@commands.command()
+def check(url: Url, table: TableName, form: Form = "table", options: Options = None) -> None:
+    """Verify every byte of a table's parts; code 1 if something is wrong."""
+    found = _open(url, options).table(table).check()
+    _output(form).rows(found, empty="The table has no parts.")
+    bad = [row for row in found.to_pylist() if not row.get("is_passed", True)]
+    if bad:
+        raise typer.Exit(1)
+
+
+@commands.command()
+def publish(
+    url: Url,
+    table: TableName,
+    follow: Annotated[bool, typer.Option("--follow", help="Publish every commit, until Ctrl-C")] = False,
+    poll: Annotated[float, typer.Option(help="Seconds between looks, with --follow", min=0.05)] = 1.0,
+    form: Form = "table",
+    options: Options = None,
+) -> None:
+    """Let a stock ClickHouse see a table's newest version."""
+    from mergelake.table.publish import PublishReport
+    from mergelake.table.publish import follow as follow_table
+
+    output = _output(form)
+    found = _open(url, options).table(table)
+
+    def show(report: PublishReport) -> None:
+        facts: dict[str, Any] = {
+            "version": report.version,
+            "added": list(report.added),
+            "removed": list(report.removed),
+        }
+        output.facts({**facts, "empty parts": list(report.dropped), "waiting": report.waiting})
+
+    if follow:
+        stop = _stop_on_signals()
+        output.note(f"Publishing {found.name} at {found.location}. Ctrl-C ends.")
+        follow_table(found.handle, poll, stop.is_set, on_report=show)
+    else:
+        show(found.publish())
+        output.note(f"ClickHouse reads it from {found.location}")
+
+
+@commands.command()
+def node(
+    url: Url,
+    name: Annotated[str, typer.Option(help="Name of this node")] = "node",
+    only: Annotated[
+        list[str] | None, typer.Option("--table", help="Only this table; may be repeated", show_default=False)
+    ] = None,
+    poll: Annotated[float, typer.Option(help="Seconds between looks", min=0.05)] = 1.0,
+    spark: Annotated[str | None, typer.Option(help="Spark master that runs the merges", show_default=False)] = None,
+    once: Annotated[bool, typer.Option("--once", help="Merge what is due, then leave")] = False,
+    form: Form = "table",
+    options: Options = None,
+) -> None:
+    """Keep tables merged in the background until SIGTERM or Ctrl-C."""
+    from mergelake.node.runner import Node
+
+    output = _output(form)
+    db = _open(url, options, spark)
+    warehouse = db.warehouse
+
+    def handles() -> dict[str, TableHandle]:
+        names = only or warehouse.tables()
+        return {found.name: found.handle for found in map(db.table, names)}
+
+    first = handles()  # a table that does not exist is an error now, not later
+
+    def merge(handle: TableHandle, task: MergeTask) -> PartManifest:
+        return warehouse.env.run_merges(handle, [task])[0]
+
+    worker = Node(name, handles, merge, clock=warehouse.clock, poll_s=poll)
+    stop = _stop_on_signals()
+    output.note(f"Node {name} looks after {len(first)} tables of {warehouse.url}. Ctrl-C ends.")
+    if once:
+        while worker.step() or not worker.idle():
+            stop.wait(0.05)
+        worker.drain()
+    else:
+        worker.run(stop)
+    status = worker.status
+    output.facts(
+        {
+            "merges done": status.merges_done,
+            "merges lost": status.merges_lost,
+            "merges failed": status.merges_failed,
+            "rows merged": status.rows_merged,
+            "last error": status.last_error or "none",
+        }
+    )
+
+
+def _stop_on_signals() -> threading.Event:
+    """An event that SIGTERM and SIGINT set."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,159 @@
+"""What commands print: results to stdout, everything else to stderr; a table for people or JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import IO, Any
+
+import pyarrow as pa
+from rich import box
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from mergelake.core.errors import MergelakeError
+from mergelake.sql.cells import cell, cell_rows, is_numeric
+from mergelake.sql.result import Result
+
+_WIDTH_IN_FILES = 400
+ROWS_SHOWN = 1000
+"""Rows of a result that are drawn."""
+FORMATS = {
+    "pretty": "",
+    "json": "JSON",
+    "jsonl": "JSONEachRow",
+    "csv": "CSVWithNames",
+    "tsv": "TabSeparated",
+    "vertical": "Vertical",
+    "markdown": "Markdown",
+    "parquet": "Parquet",
+}
+"""Short names of output formats; any of ClickHouse's own names will do as well."""
+
+
+class Output:
+    """Where a command writes."""
+
+    def __init__(self, form: str = "table", stdout: IO[str] | None = None, stderr: IO[str] | None = None) -> None:
+        self.form = form
+        self._stdout = stdout or sys.stdout
+        self.console = Console(file=self._stdout, highlight=False)
+        if not self.console.is_terminal:
+            self.console.width = _WIDTH_IN_FILES
+        self.messages = Console(file=stderr or sys.stderr, highlight=False, soft_wrap=True)
+
+    @property
+    def interactive(self) -> bool:
+        """Whether a person reads along."""
+        return self.console.is_terminal
+
+    def rows(self, table: pa.Table, *, empty: str = "Nothing to show.") -> None:
+        """A table of results."""
+        if self.form == "json":
+            self.json([dict(zip(table.column_names, row, strict=True)) for row in _values(table)])
+        elif table.num_rows == 0:
+            self.note(empty)
+        else:
+            self.console.print(drawn(table, ()))
+
+    def json(self, value: Any) -> None:
+        """A value as JSON."""
+        self.text(json.dumps(value, default=cell, indent=2, ensure_ascii=False))
+
+    def facts(self, facts: dict[str, Any]) -> None:
+        """Names and values."""
+        if self.form == "json":
+            self.json(facts)
+            return
+        width = max(map(len, facts))
+        for name, value in facts.items():
+            self.console.print(Text.assemble((f"{name:<{width}}  ", "dim"), str(value)))
+
+    def text(self, text: str) -> None:
+        """Text as it is."""
+        self._stdout.write(text if text.endswith("\n") or not text else text + "\n")
+        self._stdout.flush()
+
+    def note(self, text: str) -> None:
+        """Something to read that is no result."""
+        self.messages.print(Text(text, style="dim"))
+
+    def error(self, failure: MergelakeError) -> None:
+        """What went wrong, and the way out."""
+        lines = str(failure).rstrip().split("\n")
+        self.messages.print(Text(lines[0], style="bold red"))
+        for line in lines[1:]:
+            self.messages.print(Text(line))
+
+
+def _values(table: pa.Table) -> list[tuple[Any, ...]]:
+    columns = [table.column(i).to_pylist() for i in range(table.num_columns)]
+    return list(zip(*columns, strict=True)) if columns else []
+
+
+def drawn(
+    table: pa.Table, types: tuple[str, ...], limit: int = ROWS_SHOWN, totals: pa.Table | None = None
+) -> RichTable:
+    """A result as a table on the screen: types under the names, numbers to the right, totals under a line."""
+    out = RichTable(box=box.ROUNDED, header_style="bold", show_lines=False, pad_edge=True)
+    for index, field in enumerate(table.schema):
+        head = Text(field.name)
+        if types:
+            head.append(f"\n{types[index]}", style="dim not bold")
+        out.add_column(head, justify="right" if is_numeric(field.type) else "left", overflow="fold")
+    for row in cell_rows(table, limit):
+        out.add_row(*(Text(value, style="dim" if value == "NULL" else "") for value in row))
+    if totals is not None and totals.num_rows:
+        out.add_section()
+        out.add_row(*(Text(value, style="bold") for value in cell_rows(totals)[0]))
+    return out
+
+
+def print_result(output: Output, result: Result, format_name: str, *, footer: bool) -> None:
+    """One statement's result in a format, and, where a person reads, how many rows in how many seconds."""
+    clickhouse = FORMATS.get(format_name.lower(), format_name)
+    if result.formatted is not None:
+        output.text(result.text())
+    elif not result.columns:
+        if footer:
+            output.note("Ok.")
+        return
+    elif clickhouse:
+        output.text(result.text(clickhouse))
+    elif len(result) == 1 and len(result.columns) == 1 and "\n" in str(result.scalar()):
+        output.text(str(result.scalar()))  # SHOW CREATE TABLE
+    elif result.columns == ("explain",):
+        output.text("\n".join(str(row[0]) for row in result.rows()))
+    elif len(result):
+        output.console.print(drawn(result.arrow(), result.types, totals=result.totals))
+    if footer:
+        output.note(summary(result))
+
+
+def summary(result: Result) -> str:
+    """`3 rows in set. Elapsed: 0.012 s. Processed 1.20 million rows, 34.10 MB (100.00 million rows/s)`."""
+    stats, rows = result.stats, len(result)
+    shown = f" ({ROWS_SHOWN} shown)" if rows > ROWS_SHOWN else ""
+    text = f"{rows} {'row' if rows == 1 else 'rows'} in set{shown}. Elapsed: {stats.elapsed_s:.3f} s."
+    if stats.rows_read:
+        speed = stats.rows_read / max(stats.elapsed_s, 1e-6)
+        text += f" Processed {count(stats.rows_read)} rows, {size(stats.bytes_read)} ({count(speed)} rows/s)."
+    return text + (" On Spark." if stats.executor == "spark" else "")
+
+
+def count(number: float) -> str:
+    """A number of things for people: 950, 1.20 thousand, 3.40 million."""
+    for unit, name in ((1e9, " billion"), (1e6, " million"), (1e3, " thousand")):
+        if number >= unit:
+            return f"{number / unit:.2f}{name}"
+    return f"{number:.0f}"
+
+
+def size(number: float) -> str:
+    """Bytes for people."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if number < 1000 or unit == "TB":
+            break
+        number /= 1000
+    return f"{number:.0f} B" if unit == "B" else f"{number:.2f} {unit}"

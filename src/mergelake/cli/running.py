@@ -1,0 +1,86 @@
+"""Run a statement while a person watches: progress on the terminal, Ctrl-C cancels the statement, not the shell."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from rich.live import Live
+from rich.text import Text
+
+from mergelake.cli.output import Output, count
+from mergelake.core.clock import Clock
+from mergelake.sql.database import Database
+from mergelake.sql.result import Result
+
+_SHOW_AFTER_S = 0.3
+_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
+
+def run_watched(db: Database, statement: str, output: Output, clock: Clock) -> Result:
+    """The statement's result. Raises what it raises; QUERY_WAS_CANCELLED after Ctrl-C."""
+    if not output.messages.is_terminal:
+        return db.sql(statement)
+    state = [0, 0]
+
+    def heard(rows: int, total: int) -> None:
+        state[:] = [rows, total]
+
+    db.on_progress = heard
+    try:
+        return _waited(lambda: db.sql(statement), state, output, clock, db.cancelled)
+    finally:
+        db.on_progress = None
+
+
+def _waited(
+    call: Callable[[], Result], state: list[int], output: Output, clock: Clock, cancelled: threading.Event
+) -> Result:
+    done = threading.Event()
+    outcome: list[Result] = []
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            outcome.append(call())
+        except BaseException as failure:  # noqa: BLE001  (raised again in the caller's thread)
+            failures.append(failure)
+        finally:
+            done.set()
+
+    # The worker keeps its own ClickHouse connection; a daemon, so that a stuck statement cannot hold the process.
+    threading.Thread(target=work, daemon=True, name="mergelake-statement").start()
+    started = clock.monotonic_s()
+    live: Live | None = None
+    try:
+        while not done.wait(0.08):
+            elapsed = clock.monotonic_s() - started
+            try:
+                if live is None and elapsed > _SHOW_AFTER_S:
+                    live = Live(console=output.messages, transient=True, auto_refresh=False)
+                    live.start()
+                if live is not None:
+                    live.update(_line(elapsed, state), refresh=True)
+            except KeyboardInterrupt:
+                cancelled.set()
+    except KeyboardInterrupt:
+        cancelled.set()
+        done.wait()
+    finally:
+        if live is not None:
+            live.stop()
+    if failures:
+        raise failures[0]
+    return outcome[0]
+
+
+def _line(elapsed_s: float, state: list[int]) -> Text:
+    rows, total = state
+    spinner = _SPINNER[int(elapsed_s * 12) % len(_SPINNER)]
+    text = Text(f"{spinner} {elapsed_s:5.1f} s", style="cyan")
+    if rows:
+        share = min(rows / total, 1.0) if total else 0.0
+        filled = int(share * 24)
+        text.append(f"  {'━' * filled}{'╌' * (24 - filled)} {share:4.0%}" if total else "")
+        text.append(f"  {count(rows)} rows, {count(rows / max(elapsed_s, 1e-3))} rows/s", style="dim")
+    return text

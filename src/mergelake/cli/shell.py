@@ -1,0 +1,237 @@
+"""The interactive shell: history, many lines until `;`, completion of keywords, tables and columns."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+from mergelake.cli.output import Output, print_result
+from mergelake.cli.running import run_watched
+from mergelake.core.clock import Clock
+from mergelake.core.errors import MergelakeError
+from mergelake.query.tokens import split_statements
+from mergelake.sql.database import Database
+
+KEYWORDS = [
+    "SELECT",
+    "FROM",
+    "WHERE",
+    "PREWHERE",
+    "GROUP",
+    "BY",
+    "ORDER",
+    "BY",
+    "HAVING",
+    "LIMIT",
+    "OFFSET",
+    "FINAL",
+    "SAMPLE",
+    "JOIN",
+    "LEFT",
+    "INNER",
+    "ASOF",
+    "ANY",
+    "USING",
+    "ON",
+    "AS",
+    "ARRAY",
+    "DISTINCT",
+    "UNION",
+    "ALL",
+    "WITH",
+    "TOTALS",
+    "INSERT",
+    "INTO",
+    "VALUES",
+    "FORMAT",
+    "CREATE",
+    "TABLE",
+    "DATABASE",
+    "DROP",
+    "TRUNCATE",
+    "RENAME",
+    "EXCHANGE",
+    "TABLES",
+    "TO",
+    "SHOW",
+    "DATABASES",
+    "DESCRIBE",
+    "EXISTS",
+    "OPTIMIZE",
+    "PARTITION",
+    "ALTER",
+    "EXPLAIN",
+    "indexes",
+    "SET",
+    "SETTINGS",
+    "USE",
+    "ENGINE",
+    "MergeTree",
+    "ReplacingMergeTree",
+    "PRIMARY",
+    "KEY",
+    "IF",
+    "NOT",
+    "count()",
+    "sum(",
+    "avg(",
+    "min(",
+    "max(",
+    "uniq(",
+    "quantile(",
+    "toDate(",
+    "toYYYYMM(",
+    "toStartOfHour(",
+]
+HELP = """\
+End a statement with `;`. Several lines are fine. Ctrl-C cancels a running statement, Ctrl-D leaves.
+
+  \\d              tables of the current database        \\d NAME   columns of a table
+  \\l              databases                             \\u NAME   use a database
+  \\f FORMAT       output format: pretty, json, csv, tsv, vertical, markdown or any of ClickHouse's
+  help  \\h        this text                             exit  \\q  leave
+
+Statements: SELECT (all of ClickHouse's), EXPLAIN [indexes = 1], CREATE, DROP, RENAME, EXCHANGE, TRUNCATE, INSERT,
+OPTIMIZE TABLE [PARTITION] [FINAL], ALTER TABLE … DROP PARTITION, SHOW, DESCRIBE, USE, SET."""
+_LEAVE = ("exit", "quit", "\\q", "exit;", "quit;")
+_TABLES_COMPLETED = 50
+
+
+class Shell:
+    """One conversation with a database."""
+
+    def __init__(self, db: Database, output: Output, clock: Clock, format_name: str = "pretty") -> None:
+        self.db, self.output, self.clock = db, output, clock
+        self.format_name = format_name
+
+    def run(self) -> None:
+        """Read and answer until the person leaves."""
+        session: PromptSession[str] = PromptSession(
+            history=_history(),
+            completer=Names(self.db),
+            complete_while_typing=False,
+            multiline=Condition(lambda: not _is_finished(session.default_buffer.text)),
+            prompt_continuation=lambda width, number, wrapped: " " * (width - 3) + "-> ",
+            key_bindings=_bindings(),
+            enable_open_in_editor=True,
+        )
+        self.output.note(f"mergelake on {self.db.warehouse.url}. `help` for help, `exit` to leave.")
+        while True:
+            try:
+                text = session.prompt(f"{self.db.current_database} :) ")
+            except KeyboardInterrupt:
+                continue
+            except EOFError:
+                return
+            if not self.answer(text):
+                return
+
+    def answer(self, text: str) -> bool:
+        """Answer what was typed; False to leave."""
+        stripped = text.strip()
+        if stripped.lower() in _LEAVE:
+            return False
+        try:
+            if stripped.startswith("\\") or stripped.lower() in ("help", "help;"):
+                self._command(stripped)
+            else:
+                self.statements(text)
+        except MergelakeError as failure:
+            self.output.error(failure)
+        return True
+
+    def statements(self, text: str) -> None:
+        """Run each statement of `text` and print its result."""
+        for start, end in split_statements(text):
+            result = run_watched(self.db, text[start:end], self.output, self.clock)
+            print_result(self.output, result, self.format_name, footer=self.output.interactive)
+
+    def _command(self, text: str) -> None:
+        word, _, rest = text.rstrip(";").partition(" ")
+        rest = rest.strip()
+        match word:
+            case "\\d" if rest:
+                self.statements(f"DESCRIBE TABLE {rest}")
+            case "\\d" | "\\dt":
+                self.statements(
+                    "SELECT name, engine, total_rows AS rows, formatReadableSize(total_bytes) AS size, parts "
+                    "FROM system.tables WHERE database = currentDatabase() ORDER BY name".replace(
+                        "currentDatabase()", "'" + self.db.current_database.replace("'", "\\'") + "'"
+                    )
+                )
+            case "\\l":
+                self.statements("SHOW DATABASES")
+            case "\\u" | "\\c" if rest:
+                self.db.use(rest)
+            case "\\f" if rest:
+                self.format_name = rest
+            case "help" | "\\h" | "\\?":
+                self.output.text(HELP)
+            case _:
+                self.output.note(f"There is no command {word}; `help` lists what there is.")
+
+
+class Names(Completer):
+    """Keywords, tables, and the columns of tables that the text names."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        """What the word before the cursor may become."""
+        word = document.get_word_before_cursor(WORD=False)
+        if not word.strip():
+            return
+        lowered = word.lower()
+        for name in (*self._names(document.text), *KEYWORDS):
+            if name.lower().startswith(lowered) and name != word:
+                yield Completion(name, start_position=-len(word))
+
+    def _names(self, text: str) -> list[str]:
+        try:
+            tables = self._db.tables()
+            columns = [
+                column
+                for table in tables[:_TABLES_COMPLETED]
+                if table in text
+                for column in self._db.table(f"{self._db.current_database}.{table}").schema.names
+            ]
+        except MergelakeError:
+            return []  # completion never disturbs
+        return [*tables, *columns, *self._db.databases()]
+
+
+def _is_finished(text: str) -> bool:
+    """Whether Enter sends the text: a command, or a statement with its `;`."""
+    stripped = text.strip()
+    if not stripped or stripped.startswith("\\") or stripped.lower() in (*_LEAVE, "help"):
+        return True
+    return stripped.endswith((";", "\\G"))
+
+
+def _bindings() -> KeyBindings:
+    bindings = KeyBindings()
+
+    @bindings.add("escape", "enter")
+    def send(event: KeyPressEvent) -> None:
+        event.current_buffer.validate_and_handle()
+
+    return bindings
+
+
+def _history() -> History:
+    """`~/.mergelake_history`, or `$MERGELAKE_HISTORY`; nothing where that cannot be written."""
+    path = Path(os.environ.get("MERGELAKE_HISTORY") or Path.home() / ".mergelake_history")
+    try:
+        path.touch(mode=0o600)
+    except OSError:
+        return InMemoryHistory()
+    return FileHistory(str(path))
