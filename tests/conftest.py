@@ -125,22 +125,16 @@ def spark_cluster() -> Iterator[dict[str, str]]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one Spark session of the run, `local[2]`."""
-    pyspark_sql = pytest.importorskip("pyspark.sql", reason="the extra `spark` (pyspark) is not installed")
-    # The workers must be this interpreter, not the first python3 on the PATH.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    session = (
-        pyspark_sql.SparkSession.builder.master("local[2]")
-        .appName("mergelake-tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.driver.memory", "1g")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.execution.arrow.pyspark.enabled", "true")
-        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("spark-warehouse")))
-        .getOrCreate()
+    pytest.importorskip("pyspark.sql", reason="the extra `spark` (pyspark) is not installed")
+    from mergelake.spark.session import session as start
+
+    session = start(
+        "local[2]",
+        config={
+            "spark.driver.memory": "1g",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("spark-warehouse")),
+        },
     )
     yield session
     session.stop()

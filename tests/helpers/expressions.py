@@ -63,7 +63,7 @@ _STAMPS = [
     1616893200,
     *_RANDOM.integers(0, 2**32, ROWS - 7).tolist(),
 ]
-_LATER = [*_STAMPS[2:], 10_000_000, 2**31]  # ClickHouse has oddities of its own on the first day of a zone
+_LATER = [*_STAMPS[2:], 10_000_000, 2**31]  # without the first day of a zone
 _FLOATS = [0.0, -0.0, 1.5, -2.5, 1e300, 1e-7, 1e21, float("inf"), float("-inf"), float("nan"), 0.1,
            *_RANDOM.normal(0, 1000, ROWS - 11).round(3).tolist()]  # fmt: skip
 _SMALL_FLOATS = [struct.unpack("f", struct.pack("f", value if abs(value) < 1e30 else 3.5))[0] for value in _FLOATS]

@@ -30,10 +30,10 @@ def frame(spark):
 def test_a_frame_is_written_in_one_commit_and_read_back(db, spark, frame):
     table = db.table("logs")
     before = table.version
-    frame.write.format("mergelake").mode("append").save(f"{db.url}/default.logs")
+    frame.write.format("mergelake").mode("append").save(db.table("logs").path)
     table.refresh()
     assert table.version == before + 1
-    back = spark.read.format("mergelake").load(f"{db.url}/default.logs")
+    back = spark.read.format("mergelake").load(db.table("logs").path)
     columns = ["timestamp", "level", "service", "host", "trace_id", "status", "latency", "url", "message"]
     assert back.count() == ROWS * BLOCKS
     assert back.select(*columns).exceptAll(frame.select(*columns)).count() == 0
@@ -52,14 +52,14 @@ def test_append_takes_a_spark_frame_and_a_token_makes_it_exactly_once(db, frame)
 
 def test_the_data_source_takes_a_token_too(db, frame):
     for _ in range(2):
-        frame.write.format("mergelake").option("dedupToken", "t").mode("append").save(f"{db.url}/default.logs")
+        frame.write.format("mergelake").option("dedupToken", "t").mode("append").save(db.table("logs").path)
     assert db.sql("SELECT count() FROM logs").rows() == [(ROWS * BLOCKS,)]
 
 
 def test_filters_are_pushed_down_and_only_needed_columns_are_read(db, spark, frame):
     table = db.table("logs")
     table.append(frame)
-    url = f"{db.url}/default.logs"
+    url = db.table("logs").path
     when = datetime.datetime(2026, 1, 1, 0, 0, 20, tzinfo=datetime.UTC)
     for condition in (
         "service = 'auth'",
@@ -86,7 +86,7 @@ def test_a_scan_reads_its_pinned_version(db, spark, frame):
     table = db.table("logs")
     table.append(frame)
     version = table.version
-    pinned = spark.read.format("mergelake").option("version", version).load(f"{db.url}/default.logs")
+    pinned = spark.read.format("mergelake").option("version", version).load(db.table("logs").path)
     table.append(frame)
     assert pinned.count() == ROWS * BLOCKS
     assert table.scan(version=version).spark(spark).count() == ROWS * BLOCKS
@@ -95,7 +95,7 @@ def test_a_scan_reads_its_pinned_version(db, spark, frame):
 
 def test_an_empty_scan_is_an_empty_frame(db, spark):
     assert db.table("logs").scan().spark(spark).count() == 0
-    assert spark.read.format("mergelake").load(f"{db.url}/default.logs").count() == 0
+    assert spark.read.format("mergelake").load(db.table("logs").path).count() == 0
 
 
 def test_merges_run_as_spark_tasks(db, frame):

@@ -211,7 +211,7 @@ def _values(array: pa.Array, kind: t.DataType) -> pa.Array:
         case t.Date():
             return _checked(_days(array, kind), 0, 0xFFFF, kind, array)
         case t.Date32():
-            return _checked(_days(array, kind), -25567, 120529, kind, array)
+            return _checked(_days(array, kind), -719528, 2932896, kind, array)  # years 0 to 9999
         case t.DateTime():
             return _checked(_ticks(array, kind, 0), 0, 0xFFFFFFFF, kind, array)
         case t.DateTime64(precision):

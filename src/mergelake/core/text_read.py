@@ -193,13 +193,13 @@ def _date(text: bytes, kind: t.Date | t.Date32) -> int:
     parts = [int(group) for group in match.groups() if group]
     days = _days_of(*parts)
     if isinstance(kind, t.Date32):
-        return -25567 if days is None else min(max(days, -25567), 120529)
+        return -25567 if days is None else days  # 1900-01-01, the default of the type
     return 0 if days is None else min(max(days, 0), 0xFFFF)
 
 
 _DATETIME = re.compile(
     rb"(?:(\d{4})-(\d\d?)-(\d\d?)|(\d{4})/(\d\d?)/(\d\d?)|(\d{4})(\d\d)(\d\d))"
-    rb"(?:[ T]?(\d\d?)(?::?(\d\d?)(?::?(\d\d?))?)?(?:\.(\d+))?)?\s*(Z|[+-]\d\d:?\d\d)?"
+    rb"(?:[ T](\d\d?)(?::(\d\d?)(?::(\d\d?)(?:\.(\d*))?)?)?|[ T]?(\d\d)(\d\d)(\d\d))?\s*(Z|[+-]\d\d:?\d\d)?"
 )
 _STAMP = re.compile(rb"(-?\d{1,10})(?:\.(\d+))?")
 
@@ -218,9 +218,15 @@ def _datetime_parts(text: bytes, zone_name: str, kind: t.DataType) -> tuple[int,
     days = _days_of(year, month, day)
     if days is None:
         raise error("CANNOT_PARSE_DATETIME", f"Cannot read {kind} from '{_show(text)}': unexpected date")
-    hour, minute, second = (int(group or 0) for group in match.groups()[9:12])
+    compact = match.group(14) is not None
+    if compact and match.group(7) is None:
+        raise error(
+            "CANNOT_PARSE_DATETIME",
+            f"Cannot read {kind} from '{_show(text)}': a date with signs needs a time with signs",
+        )
+    hour, minute, second = (int(group or 0) for group in (match.groups()[13:16] if compact else match.groups()[9:12]))
     seconds = days * 86400 + hour * 3600 + minute * 60 + second
-    offset = match.group(14)
+    offset = match.group(17)
     if offset is None:
         seconds = int(zone(zone_name).to_utc(np.array([seconds]))[0])
     elif offset != b"Z":

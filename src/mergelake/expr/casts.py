@@ -26,6 +26,7 @@ from mergelake.expr.values import Data, constant_vec, data_from_arrow, data_to_a
 
 _NUMBER = (t.Int, t.Float, t.Bool)
 _DAY = 86400
+_FIRST_DATE32, _LAST_DATE32 = -719528, 2932896  # 0000-01-01 and 9999-12-31
 
 
 def number_dtype(kind: t.DataType) -> np.dtype[Any]:
@@ -264,7 +265,14 @@ def _to_seconds(source: t.DataType, target: t.DateTime) -> Kernel:
         scale = 10**source.precision
         return lambda data: (data // scale).astype(np.uint32)
     local = zone(target.timezone)
+    if isinstance(source, t.Date):
+        return lambda data: midnight_in_range(local.to_utc(data.astype(np.int64) * _DAY)).astype(np.uint32)
     return lambda data: local.to_utc(data.astype(np.int64) * _DAY).astype(np.uint32)
+
+
+def midnight_in_range(seconds: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Midnights in UTC seconds; the one just before 1970 counts as the next, as in ClickHouse's table of days."""
+    return np.where(seconds < 0, seconds + _DAY, seconds)
 
 
 def _to_ticks(source: t.DataType, target: t.DateTime64) -> Kernel:
@@ -306,8 +314,8 @@ def _number_to_days(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def _number_to_days32(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
     whole = _whole(data)
-    seconds = np.clip(whole, 0, 120529 * _DAY).astype(np.int64) // _DAY
-    return np.asarray(np.where(whole <= 120529, np.clip(whole, -25567, 120529), seconds), np.int32)
+    seconds = np.clip(whole, 0, _LAST_DATE32 * _DAY).astype(np.int64) // _DAY
+    return np.asarray(np.where(whole <= _LAST_DATE32, np.maximum(whole, _FIRST_DATE32), seconds), np.int32)
 
 
 def _nested(source: t.DataType, target: t.DataType) -> Kernel | None:

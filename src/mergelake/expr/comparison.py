@@ -46,6 +46,8 @@ _TEXT = (t.String, t.FixedString)
 _NUMBER = (t.Int, t.Float, t.Bool)
 _DATES = (t.Date, t.Date32, t.DateTime, t.DateTime64)
 _RESULT = t.UINT8
+_LAST_MIDNIGHT = 49710
+"""2106-02-07 in days."""
 
 
 def parse_literal(node: BoundNode, target: t.DataType) -> BoundLiteral:
@@ -183,9 +185,19 @@ def _dates(ufunc: np.ufunc, a: t.DataType, b: t.DataType) -> Kernel:
         return lambda x, y: ufunc(x, y)
     common = common_type([a, b])
     if isinstance(common, t.DateTime):
-        common = t.DateTime64(0, common.timezone)  # a Date may be later than any DateTime
+        return _date_with_time(ufunc, a, b, common)
     x_cast, y_cast = casts.kernel(a, common), casts.kernel(b, common)
     return lambda x, y: ufunc(x_cast(x), y_cast(y))
+
+
+def _date_with_time(ufunc: np.ufunc, a: t.DataType, b: t.DataType, common: t.DateTime) -> Kernel:
+    """A Date is compared by its midnight; one later than any DateTime counts as the last midnight that there is."""
+    midnight = casts.kernel(t.Date(), common)
+
+    def seconds(data: npt.NDArray[Any], kind: t.DataType) -> npt.NDArray[Any]:
+        return data if isinstance(kind, t.DateTime) else midnight(np.minimum(data, _LAST_MIDNIGHT))
+
+    return lambda x, y: ufunc(seconds(x, a), seconds(y, b))
 
 
 def _halves(name: str) -> Kernel:

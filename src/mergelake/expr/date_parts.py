@@ -17,6 +17,7 @@ import numpy.typing as npt
 from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.core.timezones import zone
+from mergelake.expr.casts import midnight_in_range
 from mergelake.expr.evaluate import Kernel
 from mergelake.expr.registry import Environment, Operand, Resolved, function, illegal
 
@@ -234,9 +235,12 @@ def _start_of_day(args: tuple[Operand, ...], environment: Environment) -> Resolv
         raise illegal("toStartOfDay", *(arg.type for arg in args))
     name = zone_name("toStartOfDay", args, 1) or getattr(kind, "timezone", "")
     days, local = local_days(kind, name), zone(name)
-    return Resolved(
-        t.DateTime(name), lambda data, *_: to_stamp(local.to_utc(days(data).astype(np.int64) * _DAY)), cost=6
-    )
+
+    def kernel(data: Numbers, *_: Numbers) -> Numbers:
+        midnight = local.to_utc(days(data).astype(np.int64) * _DAY)
+        return to_stamp(midnight if isinstance(kind, t.DateTime64) else midnight_in_range(midnight))
+
+    return Resolved(t.DateTime(name), kernel, cost=6)
 
 
 def to_stamp(seconds: Numbers) -> Numbers:

@@ -14,6 +14,7 @@ from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.core.timezones import zone
 from mergelake.expr.bound import BoundLiteral
+from mergelake.expr.casts import midnight_in_range
 from mergelake.expr.date_parts import (
     DATES,
     TIMES,
@@ -50,7 +51,8 @@ def _to_start_of_interval(args: tuple[Operand, ...], environment: Environment) -
         result = t.DateTime(name)
 
         def start_of_days(data: npt.NDArray[Any], *_: object) -> npt.NDArray[Any]:
-            return to_stamp(local.to_utc(days(data).astype(np.int64) // step * step * _DAY))
+            midnight = local.to_utc(days(data).astype(np.int64) // step * step * _DAY)
+            return to_stamp(midnight if isinstance(kind, t.DateTime64) else midnight_in_range(midnight))
 
         return Resolved(result, start_of_days, cost=10)
     if isinstance(kind, DATES):

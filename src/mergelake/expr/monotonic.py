@@ -159,7 +159,8 @@ def _to_stamp(call: BoundCall, at: int, kind: t.DataType, low: Any, high: Any) -
     if at != 0 or not isinstance(kind, (t.Date, t.Date32, t.DateTime, t.DateTime64)):
         return False
     if isinstance(kind, (t.Date, t.Date32)):
-        return bool(low >= 0 and high < 0xFFFFFFFF // _DAY)
+        # The first midnight of a zone east of Greenwich lies before 1970, and is moved.
+        return bool(low >= 1 and high < 0xFFFFFFFF // _DAY)
     inside = _utc_seconds(kind, low) >= 0 and _utc_seconds(kind, high) <= 0xFFFFFFFF
     if call.function in ("toStartOfHour", "toStartOfDay", "toStartOfInterval", "toStartOfTenMinutes"):
         return inside and _no_change(kind, name, low, high)

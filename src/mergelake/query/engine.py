@@ -87,6 +87,7 @@ def run(
             "connection.query(sql, output)", {"connection": connection, "sql": sql, "output": output}, objects
         )
     except Exception as failure:  # noqa: BLE001  (chdb raises a RuntimeError, its own, and what a reader raised)
+        _renew()
         for guard in scope.values():
             if isinstance(guard, _Guard) and guard.raised is not None:
                 raise guard.raised from None
@@ -130,13 +131,13 @@ class _Guard:
 
 
 def _buffer(result: Any) -> pa.Buffer:
-    """The result's bytes in place. chdb's own view does not keep them alive, so the buffer holds the result."""
+    """The result's bytes in place. chdb's own view does not keep them alive, so the buffer holds all of it."""
     view = result.get_memview()
     window = memoryview(view.view()) if view is not None else memoryview(b"")
     if not len(window):
         return pa.py_buffer(b"")
     address = np.frombuffer(window, np.uint8).ctypes.data
-    return pa.foreign_buffer(address, len(window), base=(result, view))
+    return pa.foreign_buffer(address, len(window), base=(result, view, window))
 
 
 def _guarded(value: object) -> object:
@@ -150,6 +151,14 @@ def _connection() -> Any:
         _local.applied = {}
         _local.connection.query("SET " + ", ".join(f"{name} = {value}" for name, value in _BASE_SETTINGS.items()))
     return _local.connection
+
+
+def _renew() -> None:
+    """A new connection for this thread: after a failure the old one may prefix its next answer with leftovers."""
+    old = _local.connection
+    _local.pid = None
+    _connection()  # before the old one closes: with the last connection the whole engine would go
+    old.close()
 
 
 def _connected() -> Any:

@@ -229,6 +229,7 @@ def _own_text(
     first, end = conjunct
     tokens = plan.tokens
     others = [sources.get(id(s)) if s is not None else None for s in scope.sources if s is not found]
+    foreign = {s.alias or s.name for s in scope.sources if s is not None and s is not found}
     pieces: list[str] = []
     at = first
     while at < end:
@@ -238,6 +239,8 @@ def _own_text(
         gap = plan.text[tokens[at - 1].end : token.start] if at > first else ""
         is_column = token.is_name and tokens[at + 1].text not in ("(", "'")
         skip = _qualifier(tokens, at, found) if is_column else 0
+        if is_column and not skip and tokens[at + 1].text == "." and token.name in foreign:
+            return ""
         at += skip
         name = tokens[at].name
         is_open = not skip and any(other is None or name in other.columns for other in others)

@@ -150,7 +150,7 @@ def _outline(sql: str) -> Outline:
 
 
 def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> QueryResult:
-    """Run a SELECT over tables that `resolve` knows; others (`numbers(10)`, `system.functions`) are ClickHouse's own."""
+    """Run a SELECT over tables that `resolve` knows; others (`numbers(10)`, `system.one`) are ClickHouse's own."""
     context = context or Context()
     started = context.clock.monotonic_s()
     prepared = prepare(sql, resolve)

@@ -61,16 +61,18 @@ Box = dict[int, Span]
 
 @dataclass(slots=True)
 class KeyTable:
-    """Keys at the marks of one part, with what pruning derives from them on first use.
+    """Keys at the marks of one part (or several), with what pruning derives from them on first use.
 
-    `columns` are storage arrays, one value a mark; `bounds` holds for some columns two more values, between
-    which all values of the part lie (from the partition's minima and maxima).
+    `columns` are storage arrays, one value a mark. `bounds` holds for some columns the least values of all parts,
+    then the greatest (from the partition's minima and maxima); `part_of` says to which part a mark belongs, None
+    if there is only one.
     """
 
     columns: Sequence[pa.Array]
     types: Sequence[DataType]
     descending: Sequence[bool] = ()
     bounds: Mapping[int, pa.Array] = field(default_factory=dict)
+    part_of: Rows | None = None
     _ordered: dict[int, Ordered] = field(default_factory=dict)
     _values: dict[int, pa.Array] = field(default_factory=dict)
 
@@ -100,11 +102,13 @@ class KeyTable:
             self._ordered[column] = ordered(self.values(column), self.types[column])
         return self._ordered[column]
 
-    def everything(self, column: int) -> Span:
-        """The interval that holds all values of the column."""
+    def everything(self, column: int, rows: Rows) -> Span:
+        """The intervals that hold all values of the column in the parts of these marks."""
         if column not in self.bounds:
             return Span(None, False, None, False)
-        return Span(np.array([self.marks]), False, np.array([self.marks + 1]), False)
+        parts = np.zeros(len(rows), dtype=np.int64) if self.part_of is None else self.part_of[rows]
+        count = len(self.bounds[column]) // 2
+        return Span(self.marks + parts, False, self.marks + count + parts, False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +167,7 @@ class Checker:
             return self.box(box, count)
         if prefix + 1 == len(self._keys.columns):
             return self.box({**box, prefix: self._between(begin, end, prefix, is_open=False)}, count)
-        rest = {c: self._keys.everything(c) for c in range(prefix + 1, self._prefix)}
+        rest = {c: self._keys.everything(c, begin) for c in range(prefix + 1, self._prefix)}
         out = self.box({**box, prefix: self._between(begin, end, prefix, is_open=True), **rest}, count)
         for is_left, rows in ((True, begin), (False, end)):
             edge = {**box, prefix: Span(rows, False, rows, False)}
@@ -177,7 +181,7 @@ class Checker:
             return self.box(box, count)
         if column + 1 == len(self._keys.columns):
             return self.box({**box, column: self._beyond(rows, column, is_left, is_open=False)}, count)
-        rest = {c: self._keys.everything(c) for c in range(column + 1, self._prefix)}
+        rest = {c: self._keys.everything(c, rows) for c in range(column + 1, self._prefix)}
         out = self.box({**box, column: self._beyond(rows, column, is_left, is_open=True), **rest}, count)
         return _either(out, self._edge(rows, {**box, column: Span(rows, False, rows, False)}, column + 1, is_left))
 
@@ -186,7 +190,7 @@ class Checker:
         return Span(low, is_open, high, is_open)
 
     def _beyond(self, rows: Rows, column: int, is_left: bool, *, is_open: bool) -> Span:
-        whole = self._keys.everything(column)
+        whole = self._keys.everything(column, rows)
         if is_left != self._keys.is_descending(column):
             return Span(rows, is_open, whole.high, False)
         return Span(whole.low, False, rows, is_open)
@@ -297,9 +301,8 @@ class Checker:
     def _cut(self, column: int, chain: Chain, cuts: Sequence[Value], shrink: bool) -> _Cuts:
         source = self._applied(column, chain)[-1]
         data_type = chain[-1].type if chain else self._keys.types[column]
-        may_miss = is_nullable(data_type) or isinstance(inner_type(data_type), FloatType)
         at = source.cells(cuts)
-        top = 2 * len(cuts) + (1 if may_miss else 0)
+        top = 2 * len(cuts) + int(_may_miss(data_type))
         if shrink and self._shrink:
             return _Cuts(at, source.cells(cuts, 1), source.cells(cuts, -1), top, True)
         return _Cuts(at, at + (at & 1), at - (at & 1), top, False)
@@ -320,12 +323,19 @@ class Checker:
         known, rising = np.ones(count, dtype=bool), True
         for i, step in enumerate(chain):
             rising = rising == step.rising
-            if step.monotonic in ("always", "anywhere") or self._single_point:
+            source, result = self._applied(column, chain)[i : i + 2]
+            everywhere = step.monotonic in ("always", "anywhere")
+            # NULL and NaN are greatest before and after a falling function, so there they break its order.
+            sound = step.rising or not _may_miss(chain[i - 1].type if i else self._keys.types[column])
+            if self._single_point or (everywhere and sound):
                 continue
             if span.low is None or span.high is None:
                 return np.zeros(count, dtype=bool), True
             low, high = np.broadcast_to(span.low, count), np.broadcast_to(span.high, count)
-            source, result = self._applied(column, chain)[i : i + 2]
+            if not sound and source.missing is not None:
+                known &= ~source.missing[low] & ~source.missing[high]
+            if everywhere:
+                continue
             if step.monotonic == "checked":
                 ends = (low, high) if step.rising else (high, low)
                 known &= source.less(low, high) == result.less(*ends)
@@ -337,6 +347,11 @@ class Checker:
                 array = earlier.apply(array)
             known &= ordered(step.segment(array), step.segment_type).same(low, high)
         return known, rising or self._single_point
+
+
+def _may_miss(data_type: DataType) -> bool:
+    """Whether a value may be NULL or NaN."""
+    return is_nullable(data_type) or isinstance(inner_type(data_type), FloatType)
 
 
 _EVERYTHING = Span(None, False, None, False)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from mergelake.core.errors import error
 from mergelake.core.manifest import PartManifest
@@ -34,12 +35,22 @@ from mergelake.scan.condition import Condition, is_never, is_useless
 from mergelake.scan.describe import describe
 from mergelake.scan.keys import ScanKeys, key_ends, minmax_columns, partition_values, scan_keys
 from mergelake.scan.predicate import all_types, bound_conjuncts, conjunction, split_by_key
-from mergelake.scan.prune import MarkRange, mark_ranges, parts_by_minmax, parts_by_partition, search_algorithm
+from mergelake.scan.prune import (
+    MarkRange,
+    mark_ranges,
+    mark_ranges_of_parts,
+    parts_by_minmax,
+    parts_by_partition,
+    search_algorithm,
+)
 from mergelake.scan.request import VIRTUAL_COLUMNS, ScanRequest
 from mergelake.scan.source import open_part
 from mergelake.store.protocol import Store
 from mergelake.table.handle import Snapshot
 from mergelake.table.replacing import replacing_mode
+
+_MANY_PARTS = 64
+"""From so many parts on their indexes are searched together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,23 +262,35 @@ def _search(
     bounded = keys.bounded
     limits = minmax_columns(parts, keys) if bounded else ([], [])
 
-    def search(i: int) -> ScanItem | None:
+    def load(i: int) -> list[pa.Array]:
         part = parts[i]
         if part.manifest.marks == 1:
-            index = [pa.concat_arrays([a.slice(i, 1), b.slice(i, 1)]) for a, b in zip(first, last, strict=True)]
-        else:
-            index = list(open_part(store, directory, part.manifest, snapshot.schema, caches).primary_index(types))
+            return [pa.concat_arrays([a.slice(i, 1), b.slice(i, 1)]) for a, b in zip(first, last, strict=True)]
+        index = open_part(store, directory, part.manifest, snapshot.schema, caches).primary_index(types)
         if len(index[0]) == part.manifest.marks:  # written without a final mark
-            index = [pa.concat_arrays([a, b.slice(i, 1)]) for a, b in zip(index, last, strict=True)]
-        bounds = {k: pa.concat_arrays([limits[0][m].slice(i, 1), limits[1][m].slice(i, 1)]) for k, m in bounded.items()}
-        found = mark_ranges(KeyTable(index, types, keys.descending, bounds), condition, part.manifest.marks)
-        return ScanItem(part.info, part.manifest, found) if found else None
+            return [pa.concat_arrays([a, b.slice(i, 1)]) for a, b in zip(index, last, strict=True)]
+        return list(index)
 
-    wanted: list[int] = np.flatnonzero(alive).tolist()
+    wanted = np.flatnonzero(alive)
     if len(wanted) < 3:
-        found = [search(i) for i in wanted]
+        indexes = [load(i) for i in wanted.tolist()]
     else:
         with ThreadPoolExecutor(min(len(wanted), 4 * (os.cpu_count() or 1)), "mergelake-plan") as pool:
-            found = list(pool.map(search, wanted))
-    items = unjudged + [item for item in found if item is not None]
-    return sorted(items, key=lambda item: item.info)
+            indexes = list(pool.map(load, wanted.tolist()))
+    if len(wanted) < _MANY_PARTS:
+        found = []
+        for i, index in zip(wanted.tolist(), indexes, strict=True):
+            keys_of = KeyTable(index, types, keys.descending, _bounds(limits, bounded, np.array([i])))
+            found.append(mark_ranges(keys_of, condition))
+    else:
+        found = mark_ranges_of_parts(indexes, condition, types, keys.descending, _bounds(limits, bounded, wanted))
+    judged = [ScanItem(parts[i].info, parts[i].manifest, r) for i, r in zip(wanted, found, strict=True) if r]
+    return sorted(unjudged + judged, key=lambda item: item.info)
+
+
+def _bounds(
+    limits: tuple[list[pa.Array], list[pa.Array]], bounded: Mapping[int, int], parts: NDArray[np.int64]
+) -> dict[int, pa.Array]:
+    """Minima, then maxima, of the key columns for which the manifests of `parts` have them."""
+    rows = pa.array(parts)
+    return {k: pa.concat_arrays([limits[0][m].take(rows), limits[1][m].take(rows)]) for k, m in bounded.items()}

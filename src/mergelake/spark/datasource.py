@@ -141,7 +141,8 @@ class MergelakeReader(ds.DataSourceReader):
         """Rows of one piece."""
         from mergelake.spark.scan import read_for_spark
 
-        assert isinstance(partition, _Partition)
+        if not isinstance(partition, _Partition):
+            return iter(())  # where there are no partitions Spark reads one of its own
         return read_for_spark(self._store, partition.directory, partition.plan)
 
 
@@ -176,4 +177,4 @@ class MergelakeWriter(ds.DataSourceArrowWriter):
         )
 
     def abort(self, messages: list[ds.WriterCommitMessage | None]) -> None:
-        """Nothing: Spark aborts after a failed commit too, which may have landed. What is unreferenced is swept by age."""
+        """Nothing: Spark aborts after a failed commit too, which may have landed; unreferenced objects are swept."""

@@ -38,7 +38,7 @@ ROUND_TRIPS: list[tuple[str, pa.Array, list[Any]]] = [
     ("FixedString(3)", pa.array(["a", "abc"]), [b"a\0\0", b"abc"]),
     ("Date", pa.array([datetime.date(2149, 6, 6)]), [datetime.date(2149, 6, 6)]),
     ("Date", pa.array([datetime.datetime(2020, 1, 1, 23)]), [datetime.date(2020, 1, 1)]),
-    ("Date32", pa.array([datetime.date(1900, 1, 1)]), [datetime.date(1900, 1, 1)]),
+    ("Date32", pa.array([datetime.date(1900, 1, 1), datetime.date(9999, 12, 31)]), [datetime.date(1900, 1, 1), datetime.date(9999, 12, 31)]),
     ("DateTime", pa.array([datetime.datetime(2020, 1, 1, 1, 2, 3, 999999)]), [datetime.datetime(2020, 1, 1, 1, 2, 3, tzinfo=UTC)]),
     ("DateTime64(6)", pa.array([datetime.datetime(1950, 1, 1, 1, 2, 3, 999999)]), [datetime.datetime(1950, 1, 1, 1, 2, 3, 999999, tzinfo=UTC)]),
     ("DateTime64(3)", pa.array([1_500], pa.timestamp("ms", "Asia/Tokyo")), [datetime.datetime(1970, 1, 1, 0, 0, 1, 500000, tzinfo=UTC)]),

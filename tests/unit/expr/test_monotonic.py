@@ -19,7 +19,7 @@ EXPRESSIONS = [
     ("Int64", "x - 1"), ("Int32", "x * -3"), ("Int32", "toInt8(x)"), ("Int64", "toUInt64(x)"), ("UInt32", "x % 100"),
     ("UInt16", "toFloat32(x) / 2"), ("Int64", "toFloat64(x)"), ("Date", "toYYYYMM(x)"), ("Date", "toStartOfMonth(x)"), ("Date", "toMonth(x)"),
     ("Date", "x + 400"), ("Date", "x + INTERVAL 1 MONTH"), ("Date", "x - INTERVAL 3 YEAR"), ("Date", "toDayOfWeek(x)"),
-    ("Date", "toDateTime(x)"), ("DateTime('UTC')", "toDate(x)"), ("DateTime('UTC')", "toStartOfHour(x)"), ("DateTime('UTC')", "toHour(x)"),
+    ("Date", "toDateTime(x)"), ("Date", "toDateTime(x, 'Asia/Tokyo')"), ("DateTime('UTC')", "toDate(x)"), ("DateTime('UTC')", "toStartOfHour(x)"), ("DateTime('UTC')", "toHour(x)"),
     ("DateTime('Europe/Berlin')", "toDate(x)"), ("DateTime('Europe/Berlin')", "toStartOfInterval(x, INTERVAL 3 HOUR)"),
     ("DateTime('America/St_Johns')", "toDate(x)"), ("DateTime('America/St_Johns')", "toYYYYMMDDhhmmss(x)"),
     ("DateTime('Europe/Berlin')", "toStartOfDay(x)"), ("DateTime('Asia/Kolkata')", "toStartOfHour(x)"), ("DateTime('UTC')", "x + INTERVAL 1 DAY"),
