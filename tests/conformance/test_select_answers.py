@@ -95,7 +95,7 @@ def test_a_select_answers_as_clickhouse_does(both: tuple[Database, Any], query: 
 def test_split_over_tasks_it_answers_the_same_or_says_that_it_ran_locally(
     both: tuple[Database, Any], query: str
 ) -> None:
-    db, oracle = both
+    db, _ = both
 
     def run_tasks(fn: Any, items: list[Any]) -> list[Any]:
         task = pickle.dumps(fn)  # as it would travel

@@ -63,7 +63,7 @@ _STAMPS = [
     1616893200,
     *_RANDOM.integers(0, 2**32, ROWS - 7).tolist(),
 ]
-_LATER = [*_STAMPS[2:], 10_000_000, 2**31]  # without the first day of a zone
+_LATER = [*_STAMPS[2:], 10_000_000, 2**31]  # dateDiff in days differs from ClickHouse on 1969-12-31 local
 _FLOATS = [0.0, -0.0, 1.5, -2.5, 1e300, 1e-7, 1e21, float("inf"), float("-inf"), float("nan"), 0.1,
            *_RANDOM.normal(0, 1000, ROWS - 11).round(3).tolist()]  # fmt: skip
 _SMALL_FLOATS = [struct.unpack("f", struct.pack("f", value if abs(value) < 1e30 else 3.5))[0] for value in _FLOATS]
@@ -88,13 +88,13 @@ COLUMNS: dict[str, tuple[str, list[Any]]] = {
     "lc": ("LowCardinality(String)", [_WORDS[i % 5] for i in range(ROWS)]),
     "lcn": ("LowCardinality(Nullable(String))", _nulls([_WORDS[i % 7] for i in range(ROWS)])),
     "fs": ("FixedString(4)", [word[:4].ljust(4, b"\0") for word in _TEXTS]),
-    "d": ("Date", [0, 1, 18321, 65535, *_RANDOM.integers(0, 65536, ROWS - 4).tolist()]),
+    "d": ("Date", [0, 1, 65535, 18321, *_RANDOM.integers(0, 65536, ROWS - 4).tolist()]),
     "d32": ("Date32", [-25567, 120529, 0, -1, *_RANDOM.integers(-25567, 120529, ROWS - 4).tolist()]),
     "nd": ("Nullable(Date)", _nulls(_RANDOM.integers(0, 65536, ROWS).tolist())),
     "ts": ("DateTime('UTC')", _STAMPS),
-    "tb": ("DateTime('Europe/Berlin')", _LATER),
+    "tb": ("DateTime('Europe/Berlin')", _STAMPS),
     "tn": ("DateTime('America/New_York')", _LATER[::-1]),
-    "ti": ("DateTime('Asia/Kolkata')", _LATER),
+    "ti": ("DateTime('Asia/Kolkata')", _STAMPS),
     "t3": ("DateTime64(3, 'UTC')", [v * 1000 + v % 1000 for v in _STAMPS]),
     "t6": ("DateTime64(6, 'Asia/Tokyo')", [(v - 10**9) * 10**6 + v % 10**6 for v in _STAMPS]),
     "e": ("Enum8('x' = -1, 'y' = 0, 'z' = 5)", [(-1, 0, 5)[i % 3] for i in range(ROWS)]),

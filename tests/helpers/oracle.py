@@ -1,10 +1,12 @@
-"""ClickHouse as the oracle: one chdb session for the whole process (chdb allows no second one)."""
+"""ClickHouse as the oracle: one chdb session for the whole process.
+
+A process has one ClickHouse, and its path is fixed at the first use. This session and the room `query` both
+ask for the in-memory default, so they share it in whatever order they come.
+"""
 
 from __future__ import annotations
 
 import atexit
-import shutil
-import tempfile
 from typing import Any
 
 _session: Any = None
@@ -16,12 +18,6 @@ def oracle() -> Any:
     if _session is None:
         import chdb.session
 
-        path = tempfile.mkdtemp(prefix="mergelake-oracle-")
-        _session = chdb.session.Session(path)
-        atexit.register(_close, path)
+        _session = chdb.session.Session()
+        atexit.register(_session.close)
     return _session
-
-
-def _close(path: str) -> None:
-    _session.close()
-    shutil.rmtree(path, ignore_errors=True)

@@ -107,7 +107,7 @@ def _typed(name: str, value: str | float | bool) -> int | float | str:
     setting = TABLE_SETTINGS.get(name)
     if setting is None:
         near = difflib.get_close_matches(name, TABLE_SETTINGS, n=1)
-        hint = f"Maybe you meant {near[0]}" if near else "system.settings lists what there is"
+        hint = f"Maybe you meant {near[0]}" if near else "system.merge_tree_settings lists what there is"
         raise error("UNKNOWN_SETTING", f"Unknown setting '{name}' for storage MergeTree", hint)
     if isinstance(setting.default, str):
         return str(value)

@@ -53,6 +53,10 @@ def try_read_text(texts: pa.Array, data_type: t.DataType, *, wrap: bool = False)
     none = np.zeros(len(texts), np.bool_)
     if isinstance(plain, t.String):
         return texts, none
+    if isinstance(plain, t.UUID):
+        uuids = _canonical_uuids(texts)
+        if uuids is not None:
+            return uuids, none
     scalar = _scalar_parser(plain, wrap)
     bulk = _BULK.get(type(plain))
     valid = texts.is_valid().to_numpy(zero_copy_only=False)
@@ -432,6 +436,26 @@ def _bulk_float(kind: t.DataType, texts: pa.Array) -> tuple[npt.NDArray[Any], Fl
     plain = pc.match_substring_regex(texts, r"^-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?$").fill_null(False)
     values = pc.if_else(plain, texts, pa.scalar(b"0", pa.binary())).cast(pa.string()).cast(pa.float64()).to_numpy()
     return values, plain.to_numpy(zero_copy_only=False)
+
+
+_HEX = np.full(256, 16, np.uint8)
+_HEX[np.frombuffer(b"0123456789", np.uint8)] = np.arange(10)
+_HEX[np.frombuffer(b"abcdef", np.uint8)] = _HEX[np.frombuffer(b"ABCDEF", np.uint8)] = np.arange(10, 16)
+_UUID_DIGITS = np.array([i for i in range(36) if i not in (8, 13, 18, 23)]).reshape(16, 2)
+_UUID_STORED = np.array([*range(7, -1, -1), *range(15, 7, -1)])
+"""Which byte of the text's order stands where in a stored UUID: each half is reversed."""
+
+
+def _canonical_uuids(texts: pa.Array) -> pa.Array | None:
+    """All texts as stored UUIDs where every one is of the form 8-4-4-4-12; None where one is not, or is NULL."""
+    matrix, rows, lengths = _windows(texts, 36)
+    if texts.null_count or len(rows) != len(texts) or len(texts) == 0 or int(lengths.max()) != 36:
+        return None
+    digits = _HEX[matrix[:, _UUID_DIGITS[_UUID_STORED]]]
+    if (matrix[:, [8, 13, 18, 23]] != 45).any() or (digits > 15).any():
+        return None
+    raw = digits[:, :, 0] << 4 | digits[:, :, 1]
+    return pa.Array.from_buffers(pa.binary(16), len(texts), [None, pa.py_buffer(raw)])
 
 
 _BULK: dict[type, Callable[[Any, pa.Array], tuple[npt.NDArray[Any], Flags]]] = {

@@ -46,8 +46,8 @@ _TEXT = (t.String, t.FixedString)
 _NUMBER = (t.Int, t.Float, t.Bool)
 _DATES = (t.Date, t.Date32, t.DateTime, t.DateTime64)
 _RESULT = t.UINT8
-_LAST_MIDNIGHT = 49710
-"""2106-02-07 in days."""
+_LAST_MIDNIGHT = 49709
+"""2106-02-06 in days: the last whole day of DateTime, to which ClickHouse clamps later dates when it compares."""
 
 
 def parse_literal(node: BoundNode, target: t.DataType) -> BoundLiteral:
@@ -101,6 +101,8 @@ def _kernel(name: str, left: Operand, right: Operand) -> tuple[Kernel, int]:
     stamp = {type(a), type(b)} <= {t.DateTime, t.Int, t.Float} or {type(a), type(b)} <= {t.IPv4, t.Int}
     if same or stamp:
         return lambda x, y: ufunc(x, y), 1
+    if isinstance(a, (t.Array, t.Map)) and type(a) is type(b):
+        raise error("NOT_IMPLEMENTED", f"Comparing {a} with {b} is not supported")
     raise illegal(name, a, b)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mergelake.core import types as t
-from mergelake.expr.bound import BoundCall, BoundNode
+from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode
 from mergelake.expr.evaluate import Context, truth
 from mergelake.expr.registry import Environment, Operand, Resolved, function, illegal, special
 from mergelake.expr.values import Vec
@@ -44,7 +44,8 @@ _connective("or", decides=True)
 def _lazy(args: tuple[BoundNode, ...], decides: bool) -> Callable[[Context], Vec]:
     """A run that stops at rows where some argument has the value `decides`."""
     raising = any(isinstance(arg, BoundCall) and arg.can_raise for arg in args)
-    order = args if raising else tuple(sorted(args, key=_cost))
+    # A constant may decide all by itself, so it always goes first; the sort keeps the order given otherwise.
+    order = tuple(sorted(args, key=(lambda arg: not isinstance(arg, BoundLiteral)) if raising else _cost))
 
     def run(ctx: Context) -> Vec:
         here, rows = ctx, ctx.rows

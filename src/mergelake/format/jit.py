@@ -161,3 +161,22 @@ def call_compress(typingctx: Any, function: Any, source: Any, target: Any, size:
 
     i8 = types.int64
     return i8(i8, i8, i8, i8, i8), codegen
+
+
+def _bits(name: str, result: Any) -> Any:
+    @_intrinsic
+    def count(typingctx: Any, value: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            if name == "bswap":
+                return builder.bswap(args[0])
+            return getattr(builder, name)(args[0], ir.Constant(ir.IntType(1), 0))
+
+        return result(types.uint64), codegen
+
+    return count
+
+
+swap64 = _bits("bswap", types.uint64)
+"""`swap64(uint64) -> uint64`: the bytes in reverse order."""
+leading_zeros, trailing_zeros = _bits("ctlz", types.int64), _bits("cttz", types.int64)
+"""`*_zeros(uint64) -> int64`: zero bits above the highest, below the lowest one; 64 for zero."""

@@ -52,7 +52,7 @@ def check(state: CatalogState, op: LogOp) -> Reject | None:
     match op:
         case CreateDatabase(name):
             if name in state.databases:
-                return Reject(f"Database {name} already exists", "DATABASE_ALREADY_EXISTS", "invalid")
+                return Reject(f"Database {name} already exists. Use IF NOT EXISTS", "DATABASE_ALREADY_EXISTS", "invalid")
         case DropDatabase(name):
             if name not in state.databases:
                 return no_database(state, name)
@@ -76,7 +76,8 @@ def check(state: CatalogState, op: LogOp) -> Reject | None:
 
 def no_database(state: CatalogState, name: str) -> Reject:
     """The rejection for a database that is not there, with the nearest name."""
-    return Reject(f"Database {name} does not exist.{_maybe(name, state.databases)}", "UNKNOWN_DATABASE", "invalid")
+    near = _maybe(name, state.databases) or f" There are {', '.join(sorted(state.databases)[:20])}"
+    return Reject(f"Database {name} does not exist.{near}", "UNKNOWN_DATABASE", "invalid")
 
 
 def no_table(state: CatalogState, database: str, name: str) -> Reject:
@@ -84,7 +85,7 @@ def no_table(state: CatalogState, database: str, name: str) -> Reject:
     near = _maybe(name, state.databases.get(database, ()))
     if not near:
         others = [f"{d}.{n}" for d, n, _ in state.tables()]
-        near = _maybe(f"{database}.{name}", others)
+        near = _maybe(f"{database}.{name}", others) or f" SHOW TABLES FROM {database} lists those that do"
     return Reject(f"Table {database}.{name} does not exist.{near}", "UNKNOWN_TABLE", "invalid")
 
 
@@ -103,7 +104,7 @@ def _free(state: CatalogState, database: str, name: str) -> Reject | None:
     if database not in state.databases:
         return no_database(state, database)
     if name in state.databases[database]:
-        return Reject(f"Table {database}.{name} already exists", "TABLE_ALREADY_EXISTS", "invalid")
+        return Reject(f"Table {database}.{name} already exists. Choose another name, or drop that one first", "TABLE_ALREADY_EXISTS", "invalid")
     return None
 
 

@@ -95,7 +95,11 @@ def _exact(expression: str, data_type: t.DataType, depth: int) -> str:
 
 
 def _cast(expression: str, data_type: t.DataType) -> str:
-    return f"CAST({expression}, {quote_string(str(data_type))})"
+    return _cast_text(expression, str(data_type))
+
+
+def _cast_text(expression: str, kind: str) -> str:
+    return f"CAST({expression}, {quote_string(kind)})"
 
 
 def parse_types(names: Sequence[str]) -> list[t.DataType | None]:
@@ -122,6 +126,16 @@ def _is_plain(arrow: pa.DataType) -> bool:
         or arrow in (pa.uint8(), pa.uint16(), pa.uint64(), pa.date32())
         or pa.types.is_decimal(arrow)
     )
+
+
+def without_nothing(text: str, names: Sequence[str], kinds: Sequence[str]) -> str:
+    """The statement with Array(Nothing), the type of `[]`, as Array(String): Arrow has no such non-nullable type."""
+    casts = [
+        f"{_cast_text(back_quote(name), kind.replace('(Nothing)', '(String)'))} AS {back_quote(name)}"
+        for name, kind in zip(names, kinds, strict=True)
+        if "(Nothing)" in kind.replace("Nullable(Nothing)", "")
+    ]
+    return f"SELECT * REPLACE ({', '.join(casts)}) FROM ({text}\n)" if casts else text
 
 
 def to_public(table: pa.Table, types: Sequence[t.DataType | None]) -> pa.Table:

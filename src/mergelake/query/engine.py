@@ -36,6 +36,8 @@ _FAILURE = re.compile(r"Code: (\d+)\. DB::Exception: (.*?)(?:\. )?\((\w+)\)\s*$"
 _SCOPE = re.compile(r"[.:]? In scope .*", re.DOTALL)
 """ClickHouse quotes the statement, which here is not the one that the user wrote."""
 _local = threading.local()
+_anchors: dict[int, Any] = {}
+"""Process id -> a connection that only keeps the engine up while threads, and theirs, come and go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +148,8 @@ def _guarded(value: object) -> object:
 
 def _connection() -> Any:
     if getattr(_local, "pid", None) != os.getpid():
+        if _anchors.get(os.getpid()) is None:
+            _anchors[os.getpid()] = _connected()
         _local.connection = _connected()
         _local.pid = os.getpid()
         _local.applied = {}
@@ -157,7 +161,7 @@ def _renew() -> None:
     """A new connection for this thread: after a failure the old one may prefix its next answer with leftovers."""
     old = _local.connection
     _local.pid = None
-    _connection()  # before the old one closes: with the last connection the whole engine would go
+    _connection()
     old.close()
 
 

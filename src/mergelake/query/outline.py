@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from mergelake.core.text import unescape
+from mergelake.query.source import AsOf
 from mergelake.query.tokens import Token, tokenize
 
 CLAUSES = ("WITH", "SELECT", "FROM", "PREWHERE", "WHERE", "GROUP", "HAVING", "WINDOW", "QUALIFY", "ORDER", "LIMIT")
@@ -72,6 +74,10 @@ class Occurrence:
     """First character of the name."""
     end: int
     """One past its last."""
+    as_of: AsOf | None = None
+    """Which older version is meant."""
+    as_of_at: tuple[int, int] | None = None
+    """Where AS OF … stands."""
     alias: str = ""
     """Empty where the statement gives none."""
     final: tuple[int, int] | None = None
@@ -386,6 +392,7 @@ class _Walker:
         self.out.scope_of[id(found)] = scope
 
     def _after_table(self, found: Occurrence, at: int) -> int:
+        at = self._as_of(found, at)
         if self.tokens[at].upper == "AS" and self.tokens[at + 1].is_name:
             found.alias = self.tokens[at + 1].name
             at += 2
@@ -402,6 +409,20 @@ class _Walker:
                 found.sample_offset, at = self._ratio(at + 1)
             found.sample = (self.tokens[begin].start, self.tokens[at - 1].end)
         return at
+
+    def _as_of(self, found: Occurrence, at: int) -> int:
+        """`AS OF VERSION 42 | TIMESTAMP 'text'`: ours, and no ClickHouse statement has a number or string there."""
+        word, value = self.tokens[min(at + 2, len(self.tokens) - 1)].upper, self.tokens[min(at + 3, len(self.tokens) - 1)]
+        if self.tokens[at].upper != "AS" or self.tokens[at + 1].upper != "OF":
+            return at
+        if word == "VERSION" and value.kind == "number" and value.text.isdecimal():
+            found.as_of = AsOf(version=int(value.text))
+        elif word == "TIMESTAMP" and value.kind == "string":
+            found.as_of = AsOf(timestamp=unescape(value.text))
+        else:
+            return at
+        found.as_of_at = (self.tokens[at].start, value.end)
+        return at + 4
 
     def _ratio(self, at: int) -> tuple[str, int]:
         text = self.tokens[at].text

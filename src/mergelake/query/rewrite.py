@@ -14,7 +14,7 @@ from mergelake.core.text import back_quote, quote_identifier_if_needed
 from mergelake.query.arrow_bridge import exact_expression
 from mergelake.query.needs import mentioned, star_tokens, wanted
 from mergelake.query.outline import Occurrence, Outline
-from mergelake.query.source import Source, Wanted
+from mergelake.query.source import AsOf, Source, Wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,8 @@ class Slot:
 
     object_name: str
     """`Python(object_name)` reads it."""
-    table: tuple[str, str]
-    """Database (or empty) and name, as the statement has them."""
+    table: tuple[str, str, AsOf | None]
+    """Database (or empty), name and version, as the statement has them."""
     wanted: Wanted
     counted: bool
     """Nothing but the number of rows is needed, and it is known: no scan at all."""
@@ -69,7 +69,7 @@ def rewrite(plan: Outline, sources: Mapping[int, Source]) -> Rewritten:
         count_only = count_only and source.exact_rows() is not None
         if not need.columns:
             need = _with_columns(need, (_narrowest(source),))
-        slot = Slot(f"ml_{len(slots)}", (found.database, found.name), need, count_only)
+        slot = Slot(f"ml_{len(slots)}", (found.database, found.name, found.as_of), need, count_only)
         slots.append(slot)
         if count_only:
             gaps.append((found.start, len(slots) - 1))
@@ -141,7 +141,7 @@ def _table_edits(plan: Outline, found: Occurrence, source: Source, slot: Slot) -
     if not found.in_operator and not found.alias:
         inner += f" AS {quote_identifier_if_needed(found.name)}"
     edits.append((found.start, found.end, inner))
-    edits += [(*place, "") for place in (found.final, found.sample) if place is not None]
+    edits += [(*place, "") for place in (found.as_of_at, found.final, found.sample) if place is not None]
     return edits
 
 

@@ -26,11 +26,11 @@ from mergelake.core.arrow import storage_schema
 from mergelake.core.clock import Clock, SystemClock
 from mergelake.core.errors import MergelakeError, NotFoundError, error
 from mergelake.query import engine, splitting, totals
-from mergelake.query.arrow_bridge import needs_types, parse_types, to_public
+from mergelake.query.arrow_bridge import needs_types, parse_types, to_public, without_nothing
 from mergelake.query.outline import Outline, outline
 from mergelake.query.result import QueryResult, Stats
 from mergelake.query.rewrite import NOW, Rewritten, rewrite
-from mergelake.query.source import Resolve, Scan, Source
+from mergelake.query.source import AsOf, Resolve, Scan, Source
 
 RunTasks = Callable[[Callable[[Any], Any], list[Any]], list[Any]]
 """Runs a picklable function on each item, somewhere; results in order."""
@@ -107,18 +107,21 @@ class Prepared:
 
 def prepare(sql: str, resolve: Resolve) -> Prepared:
     """Take the statement apart and look its tables up. Nothing is read."""
-    seen: dict[tuple[str, str], Source | None] = {}
+    seen: dict[tuple[str, str, AsOf | None], Source | None] = {}
 
-    def look_up(database: str, name: str) -> Source | None:
-        if (database, name) not in seen:
-            seen[database, name] = resolve(database, name)
-        return seen[database, name]
+    def look_up(database: str, name: str, moment: AsOf | None) -> Source | None:
+        if (database, name, moment) not in seen:
+            newest = resolve(database, name) if moment is None else look_up(database, name, None)
+            if moment is not None and newest is None:
+                raise error("NOT_IMPLEMENTED", f"{database}.{name} has no older versions", "Leave out AS OF")
+            seen[database, name, moment] = newest if moment is None or newest is None else newest.at(moment)
+        return seen[database, name, moment]
 
     plan = _outline(sql)
     sources: dict[int, Source] = {}
     for found in plan.occurrences:
         try:
-            source = look_up(found.database, found.name)
+            source = look_up(found.database, found.name, found.as_of)
         except NotFoundError:
             if not found.in_operator:
                 raise
@@ -222,6 +225,8 @@ def _run_local(prepared: Prepared, scans: Mapping[str, Scan], context: Context, 
         names, kinds = described(prepared.shape(), schemas, context.settings)
         found = totals.run(text, tables, context.settings, names, kinds)
         return finish(found.rows, prepared.shape(), schemas, context.settings, totals=found.totals)
+    names, kinds = described(prepared.shape(), schemas, context.settings)
+    text = without_nothing(text, names, kinds)
     answer = engine.run(text, tables, settings=context.settings)
     return finish(answer.table(), prepared.shape(), schemas, context.settings)
 
@@ -275,7 +280,7 @@ def finish(
 ) -> _Rows:
     """ClickHouse's answer in the public form; its types from DESCRIBE where Arrow leaves them open."""
     types = described(text, schemas, settings)[1]
-    parsed = parse_types(types)
+    parsed = parse_types([kind.replace("Array(Nothing)", "Array(String)") for kind in types])
     if needs_types(raw.schema):
         raw = to_public(raw, parsed)
     if totals is not None and needs_types(totals.schema):
@@ -342,7 +347,7 @@ def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: st
     executor, why, _ = choose_executor(prepared, scans, context)
     lines = [f"Executor: {executor} ({why})"]
     for slot in prepared.rewritten.slots:
-        name = ".".join(part for part in slot.table if part)
+        name = ".".join(part for part in slot.table[:2] if part)
         if slot.counted:
             lines.append(f"Count of {name}: from the parts' row counts, nothing is read")
             continue

@@ -13,7 +13,16 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from mergelake.core.arrow import storage_schema
+from mergelake.core.errors import error
 from mergelake.core.types import DataType
+
+
+@dataclass(frozen=True, slots=True)
+class AsOf:
+    """`AS OF VERSION 42` or `AS OF TIMESTAMP '2026-01-31 12:00:00'`: one of the two is set."""
+
+    version: int | None = None
+    timestamp: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +98,10 @@ class Source(Protocol):
         """Whether `Wanted.where` may hold `predicate`."""
         ...
 
+    def at(self, moment: AsOf) -> Source:
+        """The same table at an older version; BAD_ARGUMENTS for one that never was, NOT_IMPLEMENTED without any."""
+        ...
+
     def plan(self, wanted: Wanted) -> Scan:
         """Decide what to read."""
         ...
@@ -128,6 +141,10 @@ class ArrowSource:
     def can_filter(self, predicate: str) -> bool:
         """ClickHouse filters; nothing is gained before it."""
         return False
+
+    def at(self, moment: AsOf) -> Source:
+        """Rows in memory have no history."""
+        raise error("NOT_IMPLEMENTED", "This table has no older versions", "Leave out AS OF")
 
     def plan(self, wanted: Wanted) -> ArrowScan:
         """The whole table, its wanted columns."""

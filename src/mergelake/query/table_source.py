@@ -18,7 +18,7 @@ from mergelake.core.types import DataType
 from mergelake.expr.bound import BoundCall, BoundColumn
 from mergelake.expr.compiled import compile_expression
 from mergelake.parts.cache import PartCache
-from mergelake.query.source import Wanted
+from mergelake.query.source import AsOf, Wanted
 from mergelake.scan.explain import explain_text
 from mergelake.scan.plan import ScanItem, ScanPlan, plan_scan
 from mergelake.scan.predicate import all_types
@@ -48,12 +48,17 @@ class TableSource:
         caches: PartCache | None = None,
         threads: int | None = None,
         spec: StoreSpec | None = None,
+        history: Callable[[int | None, str | None], Snapshot] | None = None,
     ) -> None:
-        """`spec` opens the store in another process; without it the table cannot be read by Spark tasks."""
+        """`spec` opens the store in another process; without it the table cannot be read by Spark tasks.
+
+        `history` gives the snapshot AS OF a version or a time.
+        """
         self.name = name
         self.snapshot = snapshot
         self._store, self._directory, self._spec = store, directory, spec
         self._now_ms, self._caches, self._threads = now_ms, caches, threads
+        self._history = history
         schema = snapshot.schema
         self.columns: Mapping[str, DataType] = {
             **{column.name: column.type for column in schema.stored},
@@ -79,6 +84,21 @@ class TableSource:
         if len(predicate) > PUSHED_MAX:
             return False
         return _bound(predicate, tuple(all_types(self.snapshot.schema).items())) is not None
+
+    def at(self, moment: AsOf) -> TableSource:
+        """The table as it was."""
+        if self._history is None:
+            raise error("NOT_IMPLEMENTED", f"The history of {self.name} is not at hand", "Leave out AS OF")
+        return TableSource(
+            self.name,
+            self._store,
+            self._directory,
+            self._history(moment.version, moment.timestamp),
+            now_ms=self._now_ms,
+            caches=self._caches,
+            threads=self._threads,
+            spec=self._spec,
+        )
 
     def plan(self, wanted: Wanted) -> TableScan:
         """Prune parts and marks."""

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from mergelake.core.errors import error
 from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo
-from mergelake.core.schema import TableSchema, unknown_column
+from mergelake.core.schema import TableSchema
 from mergelake.expr.bound import BoundNode, columns_of
 from mergelake.expr.evaluate import Context
 from mergelake.log.state import ActivePart
@@ -34,7 +34,7 @@ from mergelake.scan.boxes import Checker, KeyTable
 from mergelake.scan.condition import Condition, is_never, is_useless
 from mergelake.scan.describe import describe
 from mergelake.scan.keys import ScanKeys, key_ends, minmax_columns, partition_values, scan_keys
-from mergelake.scan.predicate import all_types, bound_conjuncts, conjunction, split_by_key
+from mergelake.scan.predicate import bound_conjuncts, conjunction, requested_columns, split_by_key
 from mergelake.scan.prune import (
     MarkRange,
     mark_ranges,
@@ -149,17 +149,6 @@ def plan_scan(
         items = _primary_step(store, directory, snapshot, parts, predicate, keys, steps, caches)
     sizes = column_bytes([item.manifest for item in items], schema)
     return ScanPlan(snapshot.version, schema, columns, request, items, tuple(steps), sizes)
-
-
-def requested_columns(request: ScanRequest, schema: TableSchema) -> tuple[str, ...]:
-    """The columns of the result; `SELECT *` leaves out MATERIALIZED, ALIAS and EPHEMERAL ones."""
-    if request.columns is None:
-        return tuple(c.name for c in schema.columns if c.default_kind not in ("MATERIALIZED", "ALIAS", "EPHEMERAL"))
-    known = all_types(schema)
-    for name in request.columns:
-        if name not in known or (name in schema.names and schema.column(name).default_kind == "EPHEMERAL"):
-            raise unknown_column(name, list(schema.names))
-    return request.columns
 
 
 def column_bytes(manifests: Sequence[PartManifest], schema: TableSchema) -> dict[str, int]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from mergelake.core import types as t
 from mergelake.core.errors import error
-from mergelake.core.schema import TableSchema
+from mergelake.core.schema import TableSchema, unknown_column
 from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundCall, BoundColumn, BoundNode, columns_of, conjuncts
 from mergelake.expr.evaluate import Context
@@ -122,3 +122,14 @@ def conjunction(pieces: tuple[BoundNode, ...]) -> BoundNode | None:
 
 def _never(_: Context) -> Vec:
     raise AssertionError("a conjunction is evaluated piece by piece")
+
+
+def requested_columns(request: ScanRequest, schema: TableSchema) -> tuple[str, ...]:
+    """The columns of the result; `SELECT *` leaves out MATERIALIZED, ALIAS and EPHEMERAL ones."""
+    if request.columns is None:
+        return tuple(c.name for c in schema.columns if c.default_kind not in ("MATERIALIZED", "ALIAS", "EPHEMERAL"))
+    known = all_types(schema)
+    for name in request.columns:
+        if name not in known or (name in schema.names and schema.column(name).default_kind == "EPHEMERAL"):
+            raise unknown_column(name, list(schema.names))
+    return request.columns

@@ -26,8 +26,7 @@ from pyspark.sql import datasource as ds
 
 from mergelake.core.errors import error
 from mergelake.core.manifest import PartManifest
-from mergelake.scan.plan import requested_columns
-from mergelake.scan.predicate import all_types
+from mergelake.scan.predicate import all_types, requested_columns
 from mergelake.scan.request import ScanRequest
 from mergelake.spark.filters import filter_text
 from mergelake.spark.locate import TablePath

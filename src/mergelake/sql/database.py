@@ -137,7 +137,7 @@ class Database:
         if database == "system":
             return system_table_names()
         if database not in self.warehouse.databases():
-            raise error("UNKNOWN_DATABASE", f"Database {database} does not exist")
+            raise error("UNKNOWN_DATABASE", f"Database {database} does not exist", "SHOW DATABASES lists those that do")
         return self.warehouse.tables(database)
 
     def select(self, query: str) -> QueryResult:
@@ -176,6 +176,7 @@ class Database:
             caches=table.env.caches,
             threads=int(threads) if threads.isdigit() and int(threads) else table.env.threads,
             spec=handle.store.spec,
+            history=table.snapshot,
         )
 
     def engine_settings(self) -> dict[str, str]:

@@ -75,6 +75,10 @@ def execute(db: Database, statement: s.Statement, script: str) -> Result:
             return rows_result({"result": [int(found)]}, {"result": "UInt8"})
         case s.Optimize(name, partition, final):
             _optimize(db, name, partition, final)
+        case s.CheckTable(name):
+            found = db.open(name).check()
+            columns = {column: found[column].to_pylist() for column in found.column_names}
+            return rows_result(columns, {"part_path": "String", "is_passed": "UInt8", "message": "String"})
         case s.DropPartition(name, partition):
             _drop_partition(db, name, partition)
         case s.Set(settings):

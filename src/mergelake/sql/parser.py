@@ -30,7 +30,6 @@ _REFUSED = {
     "KILL": "a mutation is cancelled through the Python interface",
     "UPDATE": "ALTER TABLE … UPDATE is not there yet either",
     "DELETE": "rows go with ALTER TABLE … DROP PARTITION or TRUNCATE TABLE so far",
-    "CHECK": "use `mergelake fsck`",
     "BACKUP": "a warehouse is a directory: copy it",
     "RESTORE": "a warehouse is a directory: copy it",
     "UNDROP": "dropped tables are not kept yet",
@@ -219,6 +218,17 @@ def _optimize(cursor: Cursor) -> s.Statement:
     return _done(cursor, s.Optimize(name, partition, final))
 
 
+def _check(cursor: Cursor) -> s.Statement:
+    if cursor.at("ALL") or cursor.at("DATABASE"):
+        raise error("NOT_IMPLEMENTED", f"CHECK {cursor.peek().upper} is not supported yet", "Check each table")
+    cursor.expect("TABLE")
+    name = cursor.table_name()
+    for word in ("PARTITION", "PART"):
+        if cursor.at(word):
+            raise error("NOT_IMPLEMENTED", f"CHECK TABLE … {word} is not supported yet", "Check the whole table")
+    return _done(cursor, s.CheckTable(name))
+
+
 def _partition(cursor: Cursor) -> s.Partition:
     cursor.expect("PARTITION")
     if cursor.accept("ID"):
@@ -284,6 +294,7 @@ _STATEMENTS: dict[str, Callable[[Cursor], s.Statement]] = {
     "EXISTS": _exists,
     "INSERT": insert,
     "OPTIMIZE": _optimize,
+    "CHECK": _check,
     "ALTER": _alter,
     "EXPLAIN": _explain,
     "SET": _set,

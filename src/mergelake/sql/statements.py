@@ -185,6 +185,13 @@ class Optimize:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckTable:
+    """CHECK TABLE."""
+
+    name: Name
+
+
+@dataclass(frozen=True, slots=True)
 class DropPartition:
     """ALTER TABLE … DROP PARTITION."""
 
@@ -234,6 +241,7 @@ Statement = (
     | Exists
     | Insert
     | Optimize
+    | CheckTable
     | DropPartition
     | Explain
     | Set

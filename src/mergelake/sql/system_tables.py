@@ -115,8 +115,13 @@ def _parts(db: Database) -> Rows:
     for database, name, table in _all_tables(db):
         found = table.parts(active_only=False)
         for row in found.to_pylist():
-            given = tuple(row.get(column) for column in _PART_COLUMNS if column not in ("database", "table", "engine"))
-            yield (database, name, table.schema.engine, *given)
+            here = {"database": database, "table": name, "engine": table.schema.engine, **row}
+            yield tuple(_filled(here.get(column), kind) for column, kind in _PART_COLUMNS.items())
+
+
+def _filled(value: Any, kind: str) -> Any:
+    """What the log no longer knows of a retired part, as its column's default."""
+    return {"String": ""}.get(kind, 0) if value is None and not kind.startswith("Nullable") else value
 
 
 def _settings(db: Database) -> Rows:

@@ -15,14 +15,18 @@ from functools import lru_cache
 import pyarrow as pa
 
 from mergelake.core import types as t
+from mergelake.core.convert import to_public, to_storage
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.text import unescape
 from mergelake.query import engine
-from mergelake.query.arrow_bridge import parse_types, to_public
+from mergelake.query.arrow_bridge import parse_types, without_nothing
+from mergelake.query.arrow_bridge import to_public as answer_to_public
 from mergelake.query.tokens import next_token, syntax_error
 
 _NUMBER = r"[-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|inf|nan)"
 _LITERAL = rf"('(?:[^'\\]|\\.|'')*'|{_NUMBER}|NULL|null|true|false)"
+_ROWS_ALONE = 10_000
+"""Most rows that are asked for one by one."""
 _GAP = re.compile(r"[\s,]*", re.DOTALL)
 
 
@@ -84,38 +88,55 @@ def _text(literal: str) -> str | None:
 
 
 def _evaluated(data: str, columns: Mapping[str, t.DataType], script: str, at: int) -> pa.Table:
-    _check_shape(data, len(columns), script, at)
-    text = data.strip().rstrip(",")
-    sql = f"SELECT * FROM values({text})"
-    settings = {"max_query_size": str(len(sql) * 4 + 1_000_000), "max_ast_elements": "100000000",
-                "max_expanded_ast_elements": "100000000", "max_parser_backtracks": "100000000"}  # fmt: skip
+    rows = _row_texts(data, len(columns), script, at)
     try:
-        answer = engine.run(sql, settings=settings).table()
-        described = engine.run(f"DESCRIBE TABLE values({text})", settings=settings).table()
+        return _asked(", ".join(rows), columns)
     except MergelakeError as failure:
         if failure.name == "LOGICAL_ERROR":
             raise error("CANNOT_PARSE_TEXT", f"Cannot read the data of VALUES: {failure.message}") from None
-        raise
-    return to_public(answer, parse_types(described["type"].to_pylist())).rename_columns(list(columns))
+        if failure.name not in ("NO_COMMON_TYPE", "TYPE_MISMATCH") or not 1 < len(rows) <= _ROWS_ALONE:
+            raise
+    # A column may hold a text in one row and a date in another: each row is asked for alone, then.
+    pieces = [_asked(row, columns) for row in rows]
+    out = {}
+    for name, kind in columns.items():
+        arrays = [to_storage(piece[name].combine_chunks(), kind, name) for piece in pieces]
+        out[name] = pa.chunked_array([to_public(array, kind) for array in arrays])
+    return pa.table(out)
 
 
-def _check_shape(data: str, count: int, script: str, at: int) -> None:
-    """Every row is a bracket with `count` values; else an error that shows the first that is not."""
-    position, row = 0, 0
+def _asked(rows: str, columns: Mapping[str, t.DataType]) -> pa.Table:
+    """The rows as ClickHouse's `values` table function types them."""
+    limit = str(len(rows) * 4 + 1_000_000)
+    settings = dict.fromkeys(("max_query_size", "max_ast_elements", "max_expanded_ast_elements"), limit)
+    told = engine.run(f"DESCRIBE TABLE values({rows})", settings=settings).table()
+    names, kinds = told["name"].to_pylist(), told["type"].to_pylist()
+    sql = without_nothing(f"SELECT * FROM values({rows})", names, kinds)
+    answer = engine.run(sql, settings=settings).table()
+    types = parse_types([kind.replace("Array(Nothing)", "Array(String)") for kind in kinds])
+    return answer_to_public(answer, types).rename_columns(list(columns))
+
+
+def _row_texts(data: str, count: int, script: str, at: int) -> list[str]:
+    """The text of each row, brackets included; an error that shows the first that has not `count` values."""
+    rows: list[str] = []
+    position = 0
     while True:
         position = _GAP.match(data, position).end()  # type: ignore[union-attr]
         if position >= len(data):
-            return
-        row += 1
+            return rows
+        number = len(rows) + 1
         if data[position] != "(":
-            raise syntax_error(script, at + position, f"expected '(' and row {row} of VALUES")
-        found, position = _row_end(data, position, script, at, row)
+            raise syntax_error(script, at + position, f"expected '(' and row {number} of VALUES")
+        found, end = _row_end(data, position, script, at, number)
         if found != count:
             raise error(
                 "NUMBER_OF_COLUMNS_DOESNT_MATCH",
-                f"Row {row} of VALUES has {found} values, the insert has {count} columns",
+                f"Row {number} of VALUES has {found} values, the insert has {count} columns",
                 "Name the columns: INSERT INTO t (a, b) VALUES …",
             )
+        rows.append(data[position:end])
+        position = end
 
 
 def _row_end(data: str, start: int, script: str, at: int, row: int) -> tuple[int, int]:

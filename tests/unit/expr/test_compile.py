@@ -54,6 +54,7 @@ def test_a_condition_guards_what_follows_it() -> None:
     assert compile_expression("a != 0 AND 6 % a = 0", TYPES).mask(BLOCK).tolist() == [False, True, True, True]
     assert compile_expression("a = 0 OR 6 DIV a > 2", TYPES).mask(BLOCK).tolist() == [True, True, True, False]
     assert compile_expression("if(a = 0, -1, 6 DIV a)", TYPES).evaluate(BLOCK).to_pylist() == [-1, 6, 3, 2]
+    assert compile_expression("6 % a = 0 OR 1", TYPES).mask(BLOCK).tolist() == [True] * 4
     with pytest.raises(MergelakeError, match="Division by zero"):
         compile_expression("6 % a = 0", TYPES).mask(BLOCK)
 

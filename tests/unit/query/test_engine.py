@@ -77,7 +77,9 @@ def test_threads_run_side_by_side_with_their_own_tables() -> None:
 
     def work(number: int) -> None:
         for _ in range(5):
-            table = engine.run("SELECT sum(z) AS s FROM Python(t)", {"t": stream(iter([batch(number, number)]))}).table()
+            table = engine.run(
+                "SELECT sum(z) AS s FROM Python(t)", {"t": stream(iter([batch(number, number)]))}
+            ).table()
             found[number] = table["s"][0].as_py()
 
     threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]

@@ -106,8 +106,8 @@ def test_a_left_join_lets_conditions_of_its_left_side_down() -> None:
 
 def test_prewhere_final_and_sample_leave_the_text() -> None:
     text = rewritten("SELECT a FROM t AS q FINAL SAMPLE 1/2 PREWHERE b = 1 WHERE c = 2 ORDER BY a")
-    assert text.split() == (
-        "SELECT a FROM (SELECT `a`, `b`, `c` FROM Python(ml_0)) AS q WHERE ( b = 1 ) AND ( c = 2) ORDER BY a".split()
+    assert " ".join(text.split()) == (
+        "SELECT a FROM (SELECT `a`, `b`, `c` FROM Python(ml_0)) AS q WHERE ( b = 1 ) AND ( c = 2) ORDER BY a"
     )
 
 

@@ -8,7 +8,8 @@ def names(sql: str) -> list[str]:
 
 
 def test_every_place_that_names_a_table_is_found_once() -> None:
-    sql = "SELECT * FROM a JOIN db.b ON a.x = b.x, c WHERE k IN d AND k IN (SELECT k FROM e) AND v = (SELECT max(v) FROM f)"
+    inner = "k IN (SELECT k FROM e) AND v = (SELECT max(v) FROM f)"
+    sql = f"SELECT * FROM a JOIN db.b ON a.x = b.x, c WHERE k IN d AND {inner}"
     assert names(sql) == ["a", "db.b", "c", "d", "e", "f"]
 
 

@@ -11,7 +11,10 @@ import pytest
 from mergelake.core.errors import InvalidInputError, MergelakeError
 from mergelake.core.schema import Column
 from mergelake.core.types import parse_type
-from mergelake.scan import ScanRequest, ScanStats, explain_text, read_items
+from mergelake.scan.explain import explain_text
+from mergelake.scan.read import read_items
+from mergelake.scan.request import ScanRequest
+from mergelake.scan.stats import ScanStats
 from mergelake.scan.filter import Survivors
 from mergelake.scan.plan import ScanItem
 from mergelake.scan.read import cut_pieces
@@ -178,7 +181,7 @@ def test_column_added_later_reads_as_its_default() -> None:
     added = tuple(Column(10 + i, n, parse_type(kind), d, e) for i, (n, kind, d, e) in enumerate(kinds))
     snapshot = table.handle.snapshot()
     later = replace(snapshot, schema=replace(snapshot.schema, columns=(*snapshot.schema.columns, *added)))
-    from mergelake.scan import plan_scan
+    from mergelake.scan.plan import plan_scan
 
     plan = plan_scan(table.store, "t", later, ScanRequest(("k", "w", "x", "y"), where="y > 204"))
     rows = [row for batch in read_items(table.store, "t", plan) for row in batch.to_pylist()]

@@ -1,0 +1,59 @@
+"""Loops of the Delta codec: values become differences to their predecessors, and back, modulo 2^(8 width)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mergelake.format.jit import kernel, load8, load32, load64, peek16, store8, store16, store32, store64
+
+_ZERO = np.uint64(0)
+
+
+@kernel("void(int64, int64, int64, int64)")
+def delta_encode(source: int, out: int, count: int, width: int) -> None:
+    """Differences of `count` values of `width` (1, 2, 4, 8) bytes; the first to zero."""
+    last: Any = _ZERO
+    if width == 8:
+        for i in range(count):
+            value = load64(source + 8 * i)
+            store64(out + 8 * i, value - last)
+            last = value
+    elif width == 4:
+        for i in range(count):
+            value = load32(source + 4 * i)
+            store32(out + 4 * i, value - last)
+            last = value
+    elif width == 2:
+        for i in range(count):
+            value = np.uint64(peek16(source + 2 * i))
+            store16(out + 2 * i, value - last)
+            last = value
+    else:
+        for i in range(count):
+            value = load8(source + i)
+            store8(out + i, value - last)
+            last = value
+
+
+@kernel("void(int64, int64, int64, int64)")
+def delta_decode(source: int, out: int, count: int, width: int) -> None:
+    """Running sums of `count` differences."""
+    value: Any = _ZERO
+    if width == 8:
+        for i in range(count):
+            value += load64(source + 8 * i)
+            store64(out + 8 * i, value)
+    elif width == 4:
+        for i in range(count):
+            value += load32(source + 4 * i)
+            store32(out + 4 * i, value)
+    elif width == 2:
+        for i in range(count):
+            value += np.uint64(peek16(source + 2 * i))
+            store16(out + 2 * i, value)
+    else:
+        for i in range(count):
+            value += load8(source + i)
+            store8(out + i, value)

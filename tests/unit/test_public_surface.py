@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+import doctest
+
+import mergelake
+
+
+def test_all_is_sorted_and_every_name_is_there_and_nothing_else_is_shown() -> None:
+    assert mergelake.__all__ == sorted(mergelake.__all__, key=lambda name: (name[0].islower(), name))
+    assert dir(mergelake) == sorted(mergelake.__all__)
+    for name in mergelake.__all__:
+        assert getattr(mergelake, name) is not None
+
+
+def test_the_example_in_the_docstring_runs() -> None:
+    assert doctest.testmod(mergelake).failed == 0
