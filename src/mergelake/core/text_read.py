@@ -454,7 +454,7 @@ def _canonical_uuids(texts: pa.Array) -> pa.Array | None:
     digits = _HEX[matrix[:, _UUID_DIGITS[_UUID_STORED]]]
     if (matrix[:, [8, 13, 18, 23]] != 45).any() or (digits > 15).any():
         return None
-    raw = digits[:, :, 0] << 4 | digits[:, :, 1]
+    raw = np.ascontiguousarray(digits[:, :, 0] << 4 | digits[:, :, 1])
     return pa.Array.from_buffers(pa.binary(16), len(texts), [None, pa.py_buffer(raw)])
 
 

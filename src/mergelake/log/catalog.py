@@ -104,7 +104,8 @@ def _free(state: CatalogState, database: str, name: str) -> Reject | None:
     if database not in state.databases:
         return no_database(state, database)
     if name in state.databases[database]:
-        return Reject(f"Table {database}.{name} already exists. Choose another name, or drop that one first", "TABLE_ALREADY_EXISTS", "invalid")
+        reason = f"Table {database}.{name} already exists. Choose another name, or drop that one first"
+        return Reject(reason, "TABLE_ALREADY_EXISTS", "invalid")
     return None
 
 

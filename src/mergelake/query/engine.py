@@ -33,7 +33,9 @@ _BASE_SETTINGS = {
     "allow_introspection_functions": "0",
 }
 _FAILURE = re.compile(r"Code: (\d+)\. DB::Exception: (.*?)(?:\. )?\((\w+)\)\s*$", re.DOTALL)
-_SCOPE = re.compile(r"[.:]? In scope .*", re.DOTALL)
+_NESTED = re.compile(r"^Code: \d+\. DB::Exception: (?=Code: )|\s*\(version [\d.]+\)\.?(?: \(\w+\))?\s*$")
+"""An error that ClickHouse has wrapped once more."""
+_SCOPE = re.compile(r"[.:]? (?:In scope|while executing) .*", re.DOTALL)
 """ClickHouse quotes the statement, which here is not the one that the user wrote."""
 _local = threading.local()
 _anchors: dict[int, Any] = {}
@@ -99,7 +101,7 @@ def run(
 
 def translate(text: str) -> MergelakeError:
     """ClickHouse's error text as one of ours, its code and name kept."""
-    match = _FAILURE.search(text.strip())
+    match = _FAILURE.search(_NESTED.sub("", text.strip()))
     if match is None:
         return error("LOGICAL_ERROR", text.strip() or "ClickHouse failed without a message")
     code, message, name = match.groups()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from mergelake.core import types as t
-from mergelake.core.errors import error
+from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import Column, TableSchema, unknown_column
 from mergelake.core.text import back_quote, quote_string
 from mergelake.query.select import described, empty_tables, prepare
@@ -83,4 +83,10 @@ def _selected(db: Database, query: str, targets: Mapping[str, t.DataType]) -> pa
             casted = element if kind == str(data_type) else f"{function}({element}, {quote_string(str(data_type))})"
             casts.append(f"{casted} AS {back_quote(name)}")
         query = f"SELECT {', '.join(casts)} FROM (SELECT tuple(*) AS ml_row FROM ({query}\n))"
-    return db.select(query).table.rename_columns(list(targets))
+    try:
+        return db.select(query).table.rename_columns(list(targets))
+    except MergelakeError as failure:
+        if failure.name == "CANNOT_CONVERT_TYPE" and not failure.hint:
+            wanted = ", ".join(f"{name} {data_type}" for name, data_type in targets.items())
+            failure.hint = f"The insert fills {wanted}: filter or cast in the SELECT"
+        raise

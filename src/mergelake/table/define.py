@@ -83,6 +83,7 @@ def check_schema(schema: TableSchema) -> TableSchema:
     primary = schema.primary_key or schema.order_by
     for place, text in enumerate(primary):
         if place >= len(sorting) or text != schema.order_by[place]:
+            bind_key(text, schema)  # an unknown column is told as such
             instead = schema.order_by[place] if place < len(sorting) else "nothing"
             raise error(
                 "BAD_ARGUMENTS",
