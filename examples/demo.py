@@ -1,7 +1,7 @@
 """The main job on a directory, from nothing to a served table, with progress and a report.
 
-1. Ingest a service log through Spark: half of it in batches of 20,000 rows (the hard case), half in bulk,
-   while a node merges in the background.
+1. Ingest a service log through Spark: half of it in bulk, half in batches of 20,000 rows (the hard case), while a
+   node merges in the background.
 2. Query it with ClickHouse's SQL.
 3. Publish it, let a stock ClickHouse attach the same directory, and compare the answers.
 4. Report what it cost, and draw how parts grew and merged.
@@ -16,6 +16,7 @@ import json
 import shutil
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from dataclasses import dataclass
@@ -41,14 +42,22 @@ BATCH_ROWS = 20_000
 BULK_ROWS = 100_000
 ROWS_PER_SECOND = 10
 QUERIES = {
-    "Errors by service": "SELECT service, count() AS errors, round(quantileExact(0.5)(latency), 3) AS p50 FROM logs "
-    "WHERE level = 'ERROR' GROUP BY service ORDER BY errors DESC, service LIMIT 5",
-    "Slowest routes": "SELECT extract(url, '^/[a-z0-9]+/[a-z]+') AS route, count() AS n, round(max(latency), 1) AS worst "
-    "FROM logs WHERE status >= 500 GROUP BY route ORDER BY worst DESC, route LIMIT 5",
-    "Requests by day": "SELECT toDate(timestamp) AS day, count() AS n, uniqExact(user_id) AS users FROM logs GROUP BY day ORDER BY day",
-    "One service, ten minutes": "SELECT count() AS n, round(avg(latency), 6) AS mean FROM logs WHERE service = 'payments' "
-    "AND timestamp >= '2026-01-01 06:00:00' AND timestamp < '2026-01-01 06:10:00'",
-    "Text search": "SELECT level, count() AS n FROM logs WHERE message LIKE '%connection pool%' GROUP BY level ORDER BY level",
+    "Errors by service": """
+        SELECT service, count() AS errors, round(quantileExact(0.5)(latency), 3) AS p50
+        FROM logs WHERE level = 'ERROR' GROUP BY service ORDER BY errors DESC, service LIMIT 5""",
+    "Slowest routes": """
+        SELECT extract(url, '^/[a-z0-9]+/[a-z]+') AS route, count() AS n, round(max(latency), 1) AS worst
+        FROM logs WHERE status >= 500 GROUP BY route ORDER BY worst DESC, route LIMIT 5""",
+    "Requests by day": """
+        SELECT toDate(timestamp) AS day, count() AS n, uniqExact(user_id) AS users
+        FROM logs GROUP BY day ORDER BY day""",
+    "One service, ten minutes": """
+        SELECT count() AS n, round(avg(latency), 6) AS mean
+        FROM logs WHERE service = 'payments'
+        AND timestamp >= '2026-01-01 06:00:00' AND timestamp < '2026-01-01 06:10:00'""",
+    "Text search": """
+        SELECT level, count() AS n
+        FROM logs WHERE message LIKE '%connection pool%' GROUP BY level ORDER BY level""",
 }
 
 
@@ -90,8 +99,8 @@ def main() -> int:
     background.start()
     try:
         with progress_bars(console) as progress:
-            ingest_batches(spark, table, options.rows // 2, figures, progress)
-            ingest_bulk(spark, table, options.rows - figures.batch_rows, figures, progress)
+            ingest_bulk(spark, table, options.rows // 2, figures, progress)
+            ingest_batches(spark, table, options.rows - figures.bulk_rows, figures, progress)
             wait_for_merges(table, node, figures, progress)
     finally:
         stop.set()
@@ -125,17 +134,19 @@ def warm_up(spark: SparkSession, url: str) -> None:
     """Spark's workers start and load the kernels, in a table of their own: not what the demo measures."""
     db = ml.connect(url + "-warm-up", spark=spark)
     db.sql(CREATE.format(name="logs", partition="tuple()"))
-    db.table("logs").append(spark_log_frame(spark, 0, 2, 1000))
+    table = db.table("logs")
+    table.append(spark_log_frame(spark, 0, 2, 1000))
+    spark_log_frame(spark, 0, 2, 1000).write.format("mergelake").mode("append").save(table.path)
 
 
 def ingest_batches(spark: SparkSession, table: ml.Table, rows: int, figures: Figures, progress: Progress) -> None:
     """Small batches, one Spark job and one commit each: what makes parts pile up."""
-    batches = rows // BATCH_ROWS
+    batches, first = rows // BATCH_ROWS, figures.bulk_rows // BATCH_ROWS
     title = f"Ingest in batches of {BATCH_ROWS:,} rows"
     bar = progress.add_task(title, total=batches)
     started = time.monotonic()
     for batch in range(batches):
-        table.append(spark_log_frame(spark, batch, 1, BATCH_ROWS, rows_per_second=ROWS_PER_SECOND))
+        table.append(spark_log_frame(spark, first + batch, 1, BATCH_ROWS, rows_per_second=ROWS_PER_SECOND))
         progress.update(bar, advance=1, description=f"{title} · {table.parts().num_rows} parts")
     figures.batch_seconds = time.monotonic() - started
     figures.batches, figures.batch_rows = batches, batches * BATCH_ROWS
@@ -143,9 +154,9 @@ def ingest_batches(spark: SparkSession, table: ml.Table, rows: int, figures: Fig
 
 def ingest_bulk(spark: SparkSession, table: ml.Table, rows: int, figures: Figures, progress: Progress) -> None:
     """The rest through the data source: one job, one commit."""
-    blocks, first = rows // BULK_ROWS, figures.batch_rows // BULK_ROWS
+    blocks = rows // BULK_ROWS
     bar = progress.add_task(f"Bulk load of {blocks * BULK_ROWS:,} rows, one commit", total=1)
-    frame = spark_log_frame(spark, first, blocks, BULK_ROWS, rows_per_second=ROWS_PER_SECOND)
+    frame = spark_log_frame(spark, 0, blocks, BULK_ROWS, rows_per_second=ROWS_PER_SECOND)
     started = time.monotonic()
     frame.coalesce(2).write.format("mergelake").mode("append").save(table.path)
     figures.bulk_seconds, figures.bulk_rows = time.monotonic() - started, blocks * BULK_ROWS
@@ -187,8 +198,9 @@ def ask(db: ml.Database, console: Console) -> dict[str, str]:
     for title, query in QUERIES.items():
         result = db.sql(query)
         answers[title] = result.text("JSONCompactEachRow")
-        console.print(f"\n[bold]{title}[/]  [dim]{result.stats.elapsed_s:.3f} s, {result.stats.rows_read:,} rows read[/]")
-        console.print(query, style="dim", markup=False, highlight=False)
+        stats = result.stats
+        console.print(f"\n[bold]{title}[/]  [dim]{stats.elapsed_s:.3f} s, {stats.rows_read:,} rows read[/]")
+        console.print(textwrap.dedent(query).strip(), style="dim", markup=False, highlight=False)
         result.show()
     return answers
 
@@ -202,7 +214,8 @@ def ask_clickhouse(table: ml.Table, folder: Path) -> dict[str, str]:
         "work = json.load(sys.stdin)\n"
         "clickhouse = chdb.session.Session()\n"
         "clickhouse.query(work['attach'])\n"
-        "print(json.dumps({t: clickhouse.query(q, 'JSONCompactEachRow').bytes().decode() for t, q in work['queries'].items()}))"
+        "ask = lambda query: clickhouse.query(query, 'JSONCompactEachRow').bytes().decode()\n"
+        "print(json.dumps({title: ask(query) for title, query in work['queries'].items()}))"
     )
     work = json.dumps({"attach": statement, "queries": QUERIES})
     done = subprocess.run([sys.executable, "-c", script], input=work, capture_output=True, text=True, check=True)
@@ -249,7 +262,8 @@ def report(table: ml.Table, figures: Figures, folder: Path, console: Console) ->
     console.print(shown)
     page = folder / "report.html"
     page.write_text(render_timeline("How parts grew and merged", lives, facts))
-    console.print(f"\nPicture: [bold]{page.resolve()}[/]   ClickHouse attaches with {(folder / 'attach.sql').resolve()}")
+    console.print(f"\nPicture to open in a browser: [bold]{page.resolve()}[/]", soft_wrap=True)
+    console.print(f"Attach a ClickHouse with:     [bold]{(folder / 'attach.sql').resolve()}[/]", soft_wrap=True)
 
 
 if __name__ == "__main__":

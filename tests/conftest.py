@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import sys
 import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any

@@ -24,7 +24,8 @@ SCRIPT = textwrap.dedent(
     table.optimize(final=True)
     frame = spark.read.format("mergelake").load(f"{sys.argv[2]}/default.logs")
     hosts = set(run_tasks(spark, lambda _: __import__("os").getpid(), list(range(8))))
-    answer = db.sql("SELECT service, count() FROM logs GROUP BY service ORDER BY service", settings={"executor": "spark"}).rows()
+    query = "SELECT service, count() FROM logs GROUP BY service ORDER BY service"
+    answer = db.sql(query, settings={"executor": "spark"}).rows()
     print("RESULT", frame.count(), table.parts().num_rows, len(hosts) >= 2, sum(n for _, n in answer))
     spark.stop()
     """

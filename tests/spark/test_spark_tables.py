@@ -142,18 +142,27 @@ def test_tasks_return_their_results_in_order(spark):
 def test_nullable_nested_and_unsigned_columns_survive_the_way_through_spark(tmp_path, spark):
     db = ml.connect(str(tmp_path / "w"), spark=spark)
     db.sql(
-        "CREATE TABLE t (k UInt64, a UInt8, b UInt16, c UInt32, n Nullable(String), l Array(UInt16), d Date, dt DateTime, "
-        "e Enum8('x' = 1, 'y' = 2), p Decimal(18, 3), f FixedString(2), o Bool) ENGINE = MergeTree ORDER BY k"
+        "CREATE TABLE t (k UInt64, a UInt8, b UInt16, c UInt32, n Nullable(String), l Array(UInt16), d Date, "
+        "dt DateTime, e Enum8('x' = 1, 'y' = 2), p Decimal(18, 3), f FixedString(2), o Bool) ENGINE = MergeTree ORDER BY k"
     )
     db.table("t").append(
         pa.table(
             {
-                "k": pa.array([1, 2**63 + 5], pa.uint64()), "a": [1, 255], "b": [1, 65535], "c": [1, 2**32 - 1], "n": [None, "x"],
-                "l": [[1, 2], []], "d": [datetime.date(2026, 1, 2)] * 2, "dt": [datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)] * 2,
-                "e": ["x", "y"], "p": ["1.250", "-3.000"], "f": [b"ab", b"cd"], "o": [True, False],
+                "k": pa.array([1, 2**63 + 5], pa.uint64()),
+                "a": [1, 255],
+                "b": [1, 65535],
+                "c": [1, 2**32 - 1],
+                "n": [None, "x"],
+                "l": [[1, 2], []],
+                "d": [datetime.date(2026, 1, 2)] * 2,
+                "dt": [datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)] * 2,
+                "e": ["x", "y"],
+                "p": ["1.250", "-3.000"],
+                "f": [b"ab", b"cd"],
+                "o": [True, False],
             }
         )
-    )  # fmt: skip
+    )
     rows = db.table("t").scan().spark(spark).orderBy("a").collect()
     assert [int(r.k) for r in rows] == [1, 2**63 + 5]
     assert (rows[1].a, rows[1].b, rows[1].c, rows[1].n, rows[1].l, rows[1].e) == (255, 65535, 2**32 - 1, "x", [], "y")

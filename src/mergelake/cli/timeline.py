@@ -10,6 +10,7 @@ Two drawings over the same time axis:
 from __future__ import annotations
 
 import html
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -95,18 +96,18 @@ class _Scale:
         ticks = ""
         for i in range(6):
             x = LEFT + PLOT * i / 5
-            ticks += f"<line x1={x:.1f} x2={x:.1f} y1={y} y2={y + 5} class=a /><text x={x:.1f} y={y + 18} text-anchor=middle>"
-            ticks += f"{seconds * i / 5:.1f} s</text>"
+            ticks += f"<line x1={x:.1f} x2={x:.1f} y1={y} y2={y + 5} class=a />"
+            ticks += f"<text x={x:.1f} y={y + 18} text-anchor=middle>{seconds * i / 5:.1f} s</text>"
         return f"<line x1={LEFT} x2={LEFT + PLOT} y1={y} y2={y} class=a />{ticks}"
 
 
 def _growth(lives: Sequence[PartLife], scale: _Scale) -> str:
     height, top = 220, 12
-    births = sorted((life.born_ms, 1) for life in lives)
-    deaths = sorted((life.died_ms, -1) for life in lives if life.died_ms is not None)
+    changes: Counter[int] = Counter(life.born_ms for life in lives)
+    changes.subtract(life.died_ms for life in lives if life.died_ms is not None)
     counts: list[tuple[int, int]] = []
     active = 0
-    for at, change in sorted([*births, *deaths]):
+    for at, change in sorted(changes.items()):
         active += change
         counts.append((at, active))
     most = max((count for _, count in counts), default=1)
@@ -122,7 +123,8 @@ def _growth(lives: Sequence[PartLife], scale: _Scale) -> str:
         + _steps([(scale.x(at), y(size / total)) for at, size in inserted], scale, y(0), "#8fb996")
         + _steps([(scale.x(at), y(size / total)) for at, size in merged], scale, y(0), "#edae49")
         + _steps([(scale.x(at), y(count / most)) for at, count in counts], scale, y(0), "#d1495b")
-        + f"<text x={LEFT - 8} y={y(1) + 4} text-anchor=end>{most}</text><text x={LEFT - 8} y={y(0)} text-anchor=end>0</text>"
+        + f"<text x={LEFT - 8} y={y(1) + 4} text-anchor=end>{most}</text>"
+        + f"<text x={LEFT - 8} y={y(0)} text-anchor=end>0</text>"
         + f"<text x={LEFT + PLOT + 8} y={y(1) + 4}>{_size(total)}</text>"
         + scale.axis(top + height)
         + "</svg>"
@@ -174,9 +176,12 @@ def _size(count: float) -> str:
 
 
 _STYLE = """
-body{font:15px/1.45 system-ui,sans-serif;max-width:1120px;margin:24px auto;padding:0 16px;color:#1b2733;background:#fcfcfb}
-h1{font-size:24px}h2{font-size:17px;margin-top:28px}svg{width:100%;height:auto;background:#fff;border:1px solid #e3e6e8}
-text{font:11px system-ui,sans-serif;fill:#5b6770}.a{stroke:#b7c0c7}table{border-collapse:collapse}
-th{text-align:left;font-weight:500;color:#5b6770;padding:3px 24px 3px 0}td{padding:3px 0;font-variant-numeric:tabular-nums}
-.key span{margin-right:18px;font-size:13px;color:#5b6770}.key i{display:inline-block;width:11px;height:11px;margin-right:6px}
+body{font:15px/1.45 system-ui,sans-serif;max-width:1120px;margin:24px auto;padding:0 16px;color:#1b2733}
+h1{font-size:24px}h2{font-size:17px;margin-top:28px}
+svg{width:100%;height:auto;background:#fff;border:1px solid #e3e6e8}
+text{font:11px system-ui,sans-serif;fill:#5b6770}.a{stroke:#b7c0c7}
+table{border-collapse:collapse}th{text-align:left;font-weight:500;color:#5b6770;padding:3px 24px 3px 0}
+td{padding:3px 0;font-variant-numeric:tabular-nums}
+.key span{margin-right:18px;font-size:13px;color:#5b6770}
+.key i{display:inline-block;width:11px;height:11px;margin-right:6px}
 """

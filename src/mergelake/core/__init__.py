@@ -1,0 +1,1 @@
+"""Names, types, schemas, manifests, settings, clock, ids, errors: what every room may use; nothing does I/O."""

@@ -372,8 +372,14 @@ _ALIASES: dict[str, DataType] = {  # case-insensitive in ClickHouse; widths are 
     "multipolygon": Array(Array(Array(_POINT))),
 }
 
-_TOKEN = re.compile(r"""\s*(?:(?P<word>[A-Za-z_][A-Za-z0-9_]*)|(?P<number>-?\d+(?:\.\d+)?)|(?P<text>'(?:[^'\\]|\\.|'')*')
-    |(?P<quoted>`(?:[^`\\]|\\.)*`|"(?:[^"\\]|\\.)*")|(?P<sign>[(),=]))""", re.VERBOSE)  # fmt: skip
+_TOKEN = re.compile(
+    r"""\s*(?:(?P<word>[A-Za-z_][A-Za-z0-9_]*)
+    |(?P<number>-?\d+(?:\.\d+)?)
+    |(?P<text>'(?:[^'\\]|\\.|'')*')
+    |(?P<quoted>`(?:[^`\\]|\\.)*`|"(?:[^"\\]|\\.)*")
+    |(?P<sign>[(),=]))""",
+    re.VERBOSE,
+)
 
 
 def parse_type(text: str) -> DataType:

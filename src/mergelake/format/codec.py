@@ -1,162 +1,283 @@
-"""Codecs: what compresses a frame's payload, and the table of methods that a reader understands.
+"""Codecs as values: what `CODEC(…)` says, parsed and checked as ClickHouse does.
 
-To add a codec to the reader, add its method byte to `DECODERS`; to the writer, a kind to `parse_codec` and `compress`.
-Delta, DoubleDelta, Gorilla, T64, FPC, GCD and chains of codecs are refused by name.
+A codec is one step (`Delta(8)`) or a chain of them (`Delta(8), ZSTD(1)`), first step first. Steps whose work depends on
+the values' type are parsed without it; `codec_types` binds them to a stream's type, `codec_run` runs them.
+
+To add a codec: its method byte and name here, its argument check in `_FAMILIES`, its type check in `codec_types.bind`,
+its two directions in `codec_run`.
 """
 
 from __future__ import annotations
 
-import ctypes
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import lz4.block
-import zstandard
-
-from mergelake.core.errors import CorruptDataError, UnsupportedError, error
+from mergelake.core.errors import error
 from mergelake.format.kernels_frames import LZ4, NONE
-from mergelake.format.memory import Region
 
 ZSTD = 0x90
+MULTIPLE = 0x91
+DELTA = 0x92
+T64 = 0x93
+DOUBLE_DELTA = 0x94
+GORILLA = 0x95
+FPC = 0x98
+GCD = 0x9A
 
-_NAMES = {
-    0x91: "Multiple",
-    0x92: "Delta",
-    0x93: "T64",
-    0x94: "DoubleDelta",
-    0x95: "Gorilla",
+NAMES = {
+    NONE: "NONE",
+    LZ4: "LZ4",
+    ZSTD: "ZSTD",
+    MULTIPLE: "Multiple",
+    DELTA: "Delta",
+    T64: "T64",
+    DOUBLE_DELTA: "DoubleDelta",
+    GORILLA: "Gorilla",
     0x96: "AES_128_GCM_SIV",
     0x97: "AES_256_GCM_SIV",
-    0x98: "FPC",
-    0x9A: "GCD",
+    FPC: "FPC",
+    0x99: "DEFLATE_QPL",
+    GCD: "GCD",
+    0x9B: "ZSTD_QAT",
     0x9C: "ALP",
     0x9E: "Quantized",
     0x9F: "ZXC",
 }
-_KNOWN = {"LZ4HC", "DEFLATE_QPL", "ZSTD_QAT", "NONE", "LZ4", "ZSTD", *_NAMES.values()}
+"""Names by method byte. Source: ClickHouse, `src/Compression/CompressionInfo.h`."""
+
+_DEFAULT = -1
+_REFUSED = {"AES_128_GCM_SIV", "AES_256_GCM_SIV", "DEFLATE_QPL", "ZSTD_QAT", "ALP", "Quantized", "ZXC"}
 
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """One codec with its level; `str` gives ClickHouse's spelling without `CODEC(…)`."""
+    """One codec with its parameters, or a chain; `str` gives ClickHouse's spelling without `CODEC(…)`."""
 
     method: int
     """The method byte of frames."""
     level: int = 0
-    """Compression level of ZSTD."""
+    """Level of ZSTD and FPC; of LZ4HC the level + 1, so that 0 is plain LZ4."""
+    width: int = 0
+    """Bytes of a value, for codecs of values; 0: not bound to a type yet."""
+    kind: int = 0
+    """T64: the number of the value's type in frames; GCD: 1 for signed values."""
+    by_bits: bool = False
+    """T64: the "bit" variant."""
+    steps: tuple[Codec, ...] = ()
+    """The steps of a chain, which has the method MULTIPLE."""
 
     def __str__(self) -> str:
-        return {NONE: "NONE", LZ4: "LZ4"}.get(self.method, f"ZSTD({self.level})")
+        match self.method:
+            case 0x91:
+                return ", ".join(map(str, self.steps))
+            case 0x82 if self.level:
+                return f"LZ4HC({self.level - 1})"
+            case 0x90 | 0x98:
+                return f"{NAMES[self.method]}({self.level})"
+            case 0x92 | 0x95 if self.width:
+                return f"{NAMES[self.method]}({self.width})"
+            case 0x93 if self.by_bits:
+                return "T64('bit')"
+            case -1:
+                return "Default"
+            case _:
+                return NAMES[self.method]
+
+    @property
+    def chain(self) -> tuple[Codec, ...]:
+        """The steps, also of a single codec."""
+        return self.steps or (self,)
 
 
 CODEC_LZ4 = Codec(LZ4)
 CODEC_NONE = Codec(NONE)
 
 
-def parse_codec(text: str) -> Codec:
-    """The codec that `LZ4`, `ZSTD(3)`, `CODEC(NONE)`, `Default` or empty text names (empty and `Default`: LZ4).
-
-    Raises ILLEGAL_CODEC_PARAMETER for a bad level, UNKNOWN_CODEC for an unknown name, UnsupportedError for a codec
-    that ClickHouse has and we do not.
-
-    >>> str(parse_codec("CODEC(ZSTD)"))
-    'ZSTD(1)'
-    """
-    inner = re.sub(r"^\s*CODEC\s*\((.*)\)\s*$", r"\1", text, flags=re.IGNORECASE | re.DOTALL).strip()
-    match = re.fullmatch(r"([A-Za-z0-9_]+)\s*(?:\(\s*(-?\d+)\s*\))?", inner)
-    name = (match.group(1) if match else inner).upper()
-    parameter = match.group(2) if match else None
-    if parameter is not None and name in {"LZ4", "NONE", "DEFAULT"}:
-        raise error("ILLEGAL_CODEC_PARAMETER", f"Codec {name} takes no parameter, got {parameter}")
-    if name in {"", "LZ4", "DEFAULT"}:
-        return CODEC_LZ4
-    if name == "NONE":
+def chained(steps: Sequence[Codec]) -> Codec:
+    """The codec that does `steps` one after the other; NONE for no step."""
+    if not steps:
         return CODEC_NONE
-    if name == "ZSTD":
-        level = int(parameter or 1)
-        if not 1 <= level <= 22:
-            raise error(
-                "ILLEGAL_CODEC_PARAMETER", f"ZSTD codec can't have level more than 22 and less than 1, got {level}"
-            )
-        return Codec(ZSTD, level)
-    words = {word.upper() for word in re.findall(r"[A-Za-z_][A-Za-z0-9_]*", inner)}
-    if words and words <= {known.upper() for known in _KNOWN}:
-        raise error("NOT_IMPLEMENTED", f"Codec {inner} is not supported", "Use NONE, LZ4 or ZSTD(level)")
-    raise error("UNKNOWN_CODEC", f"Unknown codec family code: {inner}", "Use NONE, LZ4 or ZSTD(level)")
+    return steps[0] if len(steps) == 1 else Codec(MULTIPLE, steps=tuple(steps))
 
 
-def _find_lz4() -> tuple[int, int]:
-    """Addresses of LZ4_decompress_safe and LZ4_compress_fast in the `lz4` package's own library; 0 if not exported.
+def parse_codec(text: str, default: Codec = CODEC_LZ4) -> Codec:
+    """The codec that `LZ4`, `Delta, ZSTD(3)`, `CODEC(NONE)` or empty text names; `Default` and empty mean `default`.
 
-    They are tried on a known block before they are trusted.
+    Codecs of values are not bound to a type: see `codec_types`. Raises UNKNOWN_CODEC, ILLEGAL_SYNTAX_FOR_CODEC_TYPE,
+    ILLEGAL_CODEC_PARAMETER, BAD_ARGUMENTS and so on as ClickHouse does, NOT_IMPLEMENTED for what it has and we do not.
+
+    >>> str(parse_codec("CODEC(Delta, ZSTD)"))
+    'Delta, ZSTD(1)'
     """
-    try:
-        library = ctypes.CDLL(lz4.block._block.__file__)
-        decompress, compress = library.LZ4_decompress_safe, library.LZ4_compress_fast
-    except (AttributeError, OSError):
-        return 0, 0
-    plain = b"mergelake" * 20
-    packed, back = ctypes.create_string_buffer(512), ctypes.create_string_buffer(512)
-    size = compress(plain, packed, len(plain), 512, 1)
-    if size <= 0 or decompress(packed, back, size, 512) != len(plain) or back.raw[: len(plain)] != plain:
-        return 0, 0
-    addresses = [ctypes.cast(function, ctypes.c_void_p).value or 0 for function in (decompress, compress)]
-    return addresses[0], addresses[1]
+    steps: list[Codec] = []
+    for step in parse_steps(text):
+        steps += default.chain if step.method == _DEFAULT else [step]
+    return chained(steps) if steps else default
 
 
-LZ4_DECOMPRESS, LZ4_COMPRESS = _find_lz4()
-"""Addresses for kernels, or 0: then frames go through `lz4.block` one by one."""
+def parse_default_codec(text: str) -> Codec:
+    """The codec that the setting `default_compression_codec` names: general codecs only, in any case.
 
-
-def _decode_lz4(payload: Region, plain_size: int) -> bytes:
-    return bytes(lz4.block.decompress(payload.buffer(), uncompressed_size=plain_size))
-
-
-def _decode_zstd(payload: Region, plain_size: int) -> bytes:
-    source = payload.buffer()
-    stated = zstandard.frame_content_size(source)
-    if stated not in (-1, plain_size):
-        raise ValueError(f"the ZSTD frame holds {stated} bytes")
-    return zstandard.ZstdDecompressor(max_window_size=1 << 27).decompress(source, max_output_size=plain_size)
-
-
-DECODERS: dict[int, Callable[[Region, int], bytes]] = {LZ4: _decode_lz4, ZSTD: _decode_zstd}
-"""Method byte -> decoder(payload, plain size) -> plain bytes; any exception means that the payload is corrupt."""
-
-
-def decompress(method: int, payload: Region, plain_size: int, offset: int) -> bytes:
-    """The plain bytes of one frame's payload.
-
-    Raises UnsupportedError for a method we do not know, CorruptDataError (with `offset`) for a bad payload.
+    >>> str(parse_default_codec("zstd(3)"))
+    'ZSTD(3)'
     """
-    decoder = DECODERS.get(method)
-    if decoder is None:
-        name = _NAMES.get(method, f"with method byte {method:#04x}")
-        raise UnsupportedError(
-            f"Compression codec {name} is not supported (frame at offset {offset})",
-            name="UNKNOWN_COMPRESSION_METHOD",
-            hint="Rewrite the column with NONE, LZ4 or ZSTD in ClickHouse",
+    codec = parse_codec(text.upper())
+    if any(step.method not in (NONE, LZ4, ZSTD) for step in codec.chain) or codec.steps:
+        raise error(
+            "NOT_IMPLEMENTED",
+            f"default_compression_codec cannot be {text}",
+            "It is NONE, LZ4, LZ4HC(level) or ZSTD(level); others are for CODEC(...) of a column",
         )
-    try:
-        plain = decoder(payload, plain_size)
-    except (ValueError, RuntimeError, MemoryError, zstandard.ZstdError) as caught:
-        raise bad_payload(offset, str(caught)) from caught
-    if len(plain) != plain_size:
-        raise bad_payload(offset, f"{len(plain)} bytes in place of {plain_size}")
-    return plain
+    return codec
 
 
-def bad_payload(offset: int, why: str = "") -> CorruptDataError:
-    """The error for a payload that does not decompress."""
-    because = f" ({why})" if why else ""
-    return CorruptDataError(f"A compressed frame does not decompress{because}", name="CANNOT_DECOMPRESS", offset=offset)
+_LITERAL = r"-?\d+(?:\.\d+)?|'[^'\\]*'"
+_STEP = re.compile(
+    rf"\s*([A-Za-z_]\w*)\s*(\(\s*((?:{_LITERAL})(?:\s*,\s*(?:{_LITERAL}))*)?\s*\))?\s*(,|$)", re.ASCII
+)
+_Argument = int | float | str
 
 
-def compress(codec: Codec, plain: Region) -> bytes:
-    """One payload, for codecs that kernels do not have."""
-    if codec.method == ZSTD:
-        return zstandard.ZstdCompressor(level=codec.level).compress(plain.buffer())
-    if codec.method == LZ4:
-        return bytes(lz4.block.compress(plain.buffer(), store_size=False))
-    return plain.tobytes()
+def parse_steps(text: str) -> list[Codec]:
+    """The steps that `text` names, `Default` among them as a step of its own."""
+    inner = re.sub(r"^\s*CODEC\s*\((.*)\)\s*$", r"\1", text, flags=re.IGNORECASE | re.DOTALL).strip()
+    steps: list[Codec] = []
+    at, more = 0, bool(inner)
+    while more:
+        match = _STEP.match(inner, at)
+        if match is None:
+            raise error("SYNTAX_ERROR", f"Cannot read the codec '{text.strip()}' at '{inner[at : at + 20]}'")
+        given = [_argument(word) for word in re.findall(_LITERAL, match.group(3) or "")]
+        steps.append(_step(match.group(1), given, called=match.group(2) is not None))
+        at, more = match.end(), match.group(4) == ","
+    if len(steps) > 255:
+        raise error("BAD_ARGUMENTS", f"A chain of {len(steps)} codecs is too long", "There may be 255")
+    return steps
+
+
+def _argument(word: str) -> _Argument:
+    if word.startswith("'"):
+        return word[1:-1]
+    return float(word) if "." in word else int(word)
+
+
+def _step(name: str, given: list[_Argument], *, called: bool) -> Codec:
+    if name == "Default":
+        if called:
+            raise error("BAD_ARGUMENTS", "Default codec cannot have any arguments, it is the table's default codec")
+        return Codec(_DEFAULT)
+    if name in _REFUSED:
+        raise error("NOT_IMPLEMENTED", f"Codec {name} is not supported", "Use ZSTD(level)")
+    if name == "Multiple":
+        raise error("UNKNOWN_CODEC", "Codec Multiple cannot be specified directly", "Write its steps")
+    make = _FAMILIES.get(name)
+    if make is None:
+        near = next((known for known in _FAMILIES if known.upper() == name.upper()), "")
+        raise error("UNKNOWN_CODEC", f"Unknown codec family: {name}", f"Maybe you meant {near}" if near else "")
+    return make(name, given)
+
+
+def _unsigned(value: _Argument) -> bool:
+    return isinstance(value, int) and value >= 0
+
+
+def _plain(method: int) -> Callable[[str, list[_Argument]], Codec]:
+    def make(name: str, given: list[_Argument]) -> Codec:
+        if given:
+            raise error("DATA_TYPE_CANNOT_HAVE_ARGUMENTS", f"Compression codec {name} cannot have arguments")
+        return Codec(method)
+
+    return make
+
+
+def _of_width(method: int) -> Callable[[str, list[_Argument]], Codec]:
+    def make(name: str, given: list[_Argument]) -> Codec:
+        _count(name, given, 1)
+        if not given:
+            return Codec(method)
+        if not _unsigned(given[0]):
+            raise error("ILLEGAL_CODEC_PARAMETER", f"{name} codec argument must be unsigned integer")
+        if given[0] not in (1, 2, 4, 8):
+            raise error(
+                "ILLEGAL_CODEC_PARAMETER", f"Argument value for {name} codec can be 1, 2, 4 or 8, given {given[0]}"
+            )
+        return Codec(method, width=int(given[0]))
+
+    return make
+
+
+def _count(name: str, given: list[_Argument], most: int) -> None:
+    if len(given) > most:
+        allowed = ("no parameters", "1 parameter", "1 or 2 parameters")[most]
+        raise error("ILLEGAL_SYNTAX_FOR_CODEC_TYPE", f"{name} codec must have {allowed}, given {len(given)}")
+
+
+def _gcd(name: str, given: list[_Argument]) -> Codec:
+    _count(name, given, 0)
+    return Codec(GCD)
+
+
+def _t64(name: str, given: list[_Argument]) -> Codec:
+    _count(name, given, 1)
+    variant = given[0] if given else "byte"
+    if not isinstance(variant, str):
+        raise error("BAD_GET", f"T64 takes a string, given {variant}", "Write T64('bit') or T64('byte')")
+    if variant not in ("bit", "byte"):
+        raise error("ILLEGAL_CODEC_PARAMETER", f"Wrong modification for T64: {variant}", "It is 'bit' or 'byte'")
+    return Codec(T64, by_bits=variant == "bit")
+
+
+def _fpc(name: str, given: list[_Argument]) -> Codec:
+    _count(name, given, 2)
+    if not all(map(_unsigned, given)):
+        raise error("ILLEGAL_CODEC_PARAMETER", "Arguments of codec FPC must be unsigned integers")
+    level = int(given[0]) if given else 12
+    width = int(given[1]) if len(given) > 1 else 0
+    if not 1 <= level <= 28:
+        raise error("ILLEGAL_CODEC_PARAMETER", f"Codec FPC level must be between 1 and 28, given {level}")
+    if width not in (0, 4, 8) or (len(given) > 1 and not width):
+        raise error("ILLEGAL_CODEC_PARAMETER", f"Float size for codec FPC can be 4 or 8, given {width}")
+    return Codec(FPC, level, width)
+
+
+def _levelled(name: str, given: list[_Argument], most: int) -> list[int]:
+    _count(name, given, most)
+    for value in given:
+        if not isinstance(value, int):
+            raise error("BAD_GET", f"{name} takes an unsigned integer, given {value}")
+        if value < 0:
+            raise error("ILLEGAL_CODEC_PARAMETER", f"{name} takes an unsigned integer, given {value}")
+    return [int(value) for value in given]
+
+
+def _lz4hc(name: str, given: list[_Argument]) -> Codec:
+    levels = _levelled(name, given, 1)
+    return Codec(LZ4, (levels[0] if levels else 0) + 1)
+
+
+def _zstd(name: str, given: list[_Argument]) -> Codec:
+    level, window = [*_levelled(name, given, 2), *(1, 0)[len(given) :]]
+    if level > 22:
+        raise error("ILLEGAL_CODEC_PARAMETER", f"ZSTD codec can't have level more than 22, given {level}")
+    if window and not 10 <= window <= 31:
+        raise error(
+            "ILLEGAL_CODEC_PARAMETER", f"ZSTD codec can't have window log more than 31 and lower than 10, given {window}"
+        )
+    if len(given) > 1:
+        raise error("NOT_IMPLEMENTED", "The window of ZSTD(level, window) is not supported", "Write ZSTD(level)")
+    return Codec(ZSTD, level)
+
+
+_FAMILIES: dict[str, Callable[[str, list[_Argument]], Codec]] = {
+    "NONE": _plain(NONE),
+    "LZ4": _plain(LZ4),
+    "LZ4HC": _lz4hc,
+    "ZSTD": _zstd,
+    "Delta": _of_width(DELTA),
+    "DoubleDelta": _of_width(DOUBLE_DELTA),
+    "Gorilla": _of_width(GORILLA),
+    "T64": _t64,
+    "FPC": _fpc,
+    "GCD": _gcd,
+}

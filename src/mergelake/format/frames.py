@@ -12,9 +12,17 @@ from numpy.typing import NDArray
 
 from mergelake.core.errors import CorruptDataError, InternalError
 from mergelake.format import kernels_frames as k
-from mergelake.format.codec import LZ4_COMPRESS, LZ4_DECOMPRESS, Codec, bad_payload, compress, decompress
+from mergelake.format.codec import Codec
+from mergelake.format.codec_run import (
+    LZ4_COMPRESS,
+    LZ4_DECOMPRESS,
+    bad_payload,
+    compress,
+    decompress,
+    with_header,
+)
 from mergelake.format.hashes import FileDigest, FileHash, city128
-from mergelake.format.memory import Bytes, Region, allocate, region
+from mergelake.format.memory import Bytes, Region, allocate, copy_in, region
 
 MIN_BLOCK = 65536
 MAX_BLOCK = 1 << 20
@@ -69,10 +77,8 @@ def _decode_foreign(source: Region, plain: Region, state: NDArray[np.int64], off
     start, filled = int(state[0]), int(state[1])
     head = source.part(start + 16, start + 25).tobytes()
     packed, size = int.from_bytes(head[1:5], "little"), int.from_bytes(head[5:9], "little")
-    out = decompress(head[0], source.part(start + k.HEADER, start + 16 + packed), size, offset + start)
-    target = np.frombuffer(plain.owner, np.uint8)  # type: ignore[call-overload]
-    base = plain.address - target.ctypes.data + filled
-    target[base : base + size] = np.frombuffer(out, np.uint8)
+    payload = source.part(start + k.HEADER, start + 16 + packed)
+    decompress(head[0], payload, plain.part(filled, filled + size), offset + start)
     state[0] = start + 16 + packed
     state[1] = filled + size
 
@@ -118,7 +124,7 @@ def _encode(
     if not count:
         return []
     plain = int(ends[-1]) - begin
-    if codec.method == k.NONE or (codec.method == k.LZ4 and LZ4_COMPRESS):
+    if codec.method == k.NONE or (codec.method == k.LZ4 and not codec.level and LZ4_COMPRESS):
         out = allocate(plain + plain // 255 + count * (k.HEADER + 17))
         sizes = np.empty(count, np.int64)
         written = k.encode_run(
@@ -129,15 +135,10 @@ def _encode(
         return [(out.part(0, written), sizes)]
     pieces = []
     for end in ends.tolist():
-        payload = compress(codec, source.part(begin, end))
-        head = (
-            codec.method.to_bytes(1, "little")
-            + (len(payload) + 9).to_bytes(4, "little")
-            + (end - begin).to_bytes(4, "little")
-        )
-        body = head + payload
-        frame = city128(body) + body
-        pieces.append((region(frame), np.array([len(frame)], np.int64)))
+        body = with_header(codec.method, compress(codec, source.part(begin, end)), end - begin)
+        frame = Region(body.address - 16, body.size + 16, body.owner)
+        copy_in(frame, city128(body.buffer()))
+        pieces.append((frame, np.array([frame.size], np.int64)))
         begin = end
     return pieces
 

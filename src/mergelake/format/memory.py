@@ -31,6 +31,10 @@ class Region:
         """The bytes [start, end)."""
         return Region(self.address + start, end - start, self.owner)
 
+    def byte(self, at: int) -> int:
+        """One byte."""
+        return int(ctypes.c_uint8.from_address(self.address + at).value)
+
     def tobytes(self) -> bytes:
         """A copy."""
         return ctypes.string_at(self.address, self.size)
@@ -60,3 +64,30 @@ def allocate(size: int, lead: int = 0) -> Region:
     owner = np.empty(size + 128, np.uint8)
     start = owner.ctypes.data
     return Region(start + (-(start + lead)) % 64, size, owner)
+
+
+ROOM = 320
+"""Bytes before a region of `with_room`: the headers of a frame and of a chain of 255 codecs fit."""
+
+
+def with_room(size: int) -> Region:
+    """Fresh bytes with `ROOM` bytes before them that may be overwritten, for headers."""
+    return allocate(size + ROOM).tail(ROOM)
+
+
+def padded(data: Region) -> Region:
+    """A copy, so that loops may read up to 64 bytes past its end."""
+    out = allocate(data.size)
+    ctypes.memmove(out.address, data.address, data.size)
+    return out
+
+
+def copy_in(target: Region, data: bytes) -> None:
+    """Write `data` to the start of `target`; the caller knows that it fits."""
+    ctypes.memmove(target.address, data, len(data))
+
+
+def as_writable(data: Region, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The whole values in a region as an array that may be written; it does not keep the region alive."""
+    count = data.size // dtype.itemsize
+    return np.frombuffer((ctypes.c_uint8 * (count * dtype.itemsize)).from_address(data.address), dtype)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.format.codec import Codec
+from mergelake.format.codec_types import stream_codec, stream_types
 from mergelake.format.frames import MAX_BLOCK, MIN_BLOCK, FrameWriter
 from mergelake.format.hashes import FileDigest, FileHash
 from mergelake.format.memory import Region
@@ -64,9 +65,10 @@ class ColumnWriter:
         self.name = name
         self.data_type = data_type
         self._node = build_node(name, data_type)
+        kinds = zip(self._node.streams(), stream_types(data_type), strict=True)
         self._streams = {
-            stream: _Stream(FrameWriter(codec, min_block, max_block))
-            for stream in self._node.streams()
+            stream: _Stream(FrameWriter(stream_codec(codec, values), min_block, max_block))
+            for stream, values in kinds
             if stream not in skip
         }
         self.rows = 0

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from mergelake.core.convert import to_storage
 
 from mergelake.core.arrow import arrow_type
+from mergelake.core.convert import to_storage
 from mergelake.core.errors import error
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings

@@ -70,8 +70,8 @@ class Table:
         """Insert rows, all of them in one commit.
 
         `data`: Spark DataFrame (written by Spark tasks), pyarrow Table, RecordBatch or RecordBatchReader, pandas or
-        polars DataFrame, dict of lists, list of dicts. Columns go by name; missing ones get their defaults, extra ones are refused. With a
-        `dedup_token` the insert happens once, however often it is repeated.
+        polars DataFrame, dict of lists, list of dicts. Columns go by name; missing ones get their defaults, extra
+        ones are refused. With a `dedup_token` the insert happens once, however often it is repeated.
 
         Anything wrong with the data (a NULL, a value out of range, an ill-typed column, too many partitions)
         raises a coded error, and the table stays as it was.

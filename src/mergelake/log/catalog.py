@@ -52,7 +52,8 @@ def check(state: CatalogState, op: LogOp) -> Reject | None:
     match op:
         case CreateDatabase(name):
             if name in state.databases:
-                return Reject(f"Database {name} already exists. Use IF NOT EXISTS", "DATABASE_ALREADY_EXISTS", "invalid")
+                message = f"Database {name} already exists. Use IF NOT EXISTS"
+                return Reject(message, "DATABASE_ALREADY_EXISTS", "invalid")
         case DropDatabase(name):
             if name not in state.databases:
                 return no_database(state, name)

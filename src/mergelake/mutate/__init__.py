@@ -1,0 +1,1 @@
+"""Mutations: commands and plans (pure), execution. Still empty: the place is kept so that nothing has to move."""

@@ -126,8 +126,7 @@ def _hashes(reader: PartReader) -> Iterator[Problem]:
                 part = FileRange(name, start, min(start + _CHUNK, file.size))
                 chain.update(fetch(reader.store, reader.directory, reader.files, [part])[0])
         except (CorruptDataError, NotFoundError) as broken:
-            key = broken.object_key if isinstance(broken, CorruptDataError) else locate(reader.directory, file, 0)[0]
-            yield Problem(f"{broken.message} (file {name})", name, key, -1, f"{file.size} bytes", f"{chain.size} bytes")
+            yield _problem(broken)  # as the checks below tell it: the object, not each file that lies in it
             continue
         if file.hash and chain.hexdigest() != file.hash:
             yield _at(reader, name, "The hash of a file does not match", file.hash, chain.hexdigest())

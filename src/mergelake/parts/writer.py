@@ -30,7 +30,7 @@ from mergelake.core.schema import Column, TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.core.types import DataType
 from mergelake.format.checksums import encode_checksums
-from mergelake.format.codec import parse_codec
+from mergelake.format.codec import parse_codec, parse_default_codec
 from mergelake.format.columns_txt import encode_columns
 from mergelake.format.extremes import extremes
 from mergelake.format.granules import block_bytes, cut_granules, granule_size
@@ -184,7 +184,7 @@ class PartWriter:
                 files[f"minmax_{stream_file_name(escape_for_file_name(name))}.idx"] = low + high
         files["count.txt"] = str(self.rows).encode()
         files["columns.txt"] = encode_columns({name: column.type for name, column in self._columns.items()})
-        codec = parse_codec(self._settings.text("default_compression_codec"))
+        codec = parse_default_codec(self._settings.text("default_compression_codec"))
         files["default_compression_codec.txt"] = f"CODEC({codec})".encode()
         return files
 
@@ -217,7 +217,7 @@ class ColumnSink:
         self._writer = ColumnWriter(
             column.name,
             column.type,
-            parse_codec(column.codec or settings.text("default_compression_codec")),
+            parse_codec(column.codec, parse_default_codec(settings.text("default_compression_codec"))),
             min_block=settings.integer("min_compress_block_size"),
             max_block=settings.integer("max_compress_block_size"),
         )

@@ -37,6 +37,8 @@ RunTasks = Callable[[Callable[[Any], Any], list[Any]], list[Any]]
 
 SPARK_ROWS_MIN = 50_000_000
 """`executor = 'auto'` goes to Spark from this many rows to read."""
+SMALL_ROWS = 100_000
+"""A scan of at most so many rows is read before ClickHouse starts."""
 _KEPT = 512
 
 
@@ -214,10 +216,7 @@ class _Rows:
 def _run_local(prepared: Prepared, scans: Mapping[str, Scan], context: Context, meter: _Meter) -> _Rows:
     text = prepared.text(context.now_ms)
     schemas = empty_tables(prepared)
-    tables = {
-        name: pa.RecordBatchReader.from_batches(schemas[name].schema, meter.counted(scan.read()))
-        for name, scan in scans.items()
-    }
+    tables = {name: _given(scan, schemas[name].schema, meter) for name, scan in scans.items()}
     if prepared.rewritten.format:
         data = engine.run(text, tables, output=prepared.rewritten.format, settings=context.settings)
         return _Rows(pa.table({}), (), formatted=data.data.to_pybytes())
@@ -229,6 +228,14 @@ def _run_local(prepared: Prepared, scans: Mapping[str, Scan], context: Context, 
     text = without_nothing(text, names, kinds)
     answer = engine.run(text, tables, settings=context.settings)
     return finish(answer.table(), prepared.shape(), schemas, context.settings)
+
+
+def _given(scan: Scan, schema: pa.Schema, meter: _Meter) -> pa.Table | pa.RecordBatchReader:
+    """A scan as ClickHouse takes it: a stream, or a table where it is small, which spares a change of threads."""
+    batches = meter.counted(scan.read())
+    if scan.rows <= SMALL_ROWS:
+        return pa.Table.from_batches(batches, schema)
+    return pa.RecordBatchReader.from_batches(schema, batches)
 
 
 def _run_split(

@@ -30,6 +30,8 @@ from mergelake.table.handle import Snapshot
 
 ROW_FILTER_NS_PER_BYTE = 1.0
 """Reading and unpacking one stored byte of the other columns is worth about this many nanoseconds of filtering."""
+_ROWS_FOR_THREADS = 200_000
+"""Below that, handing work to threads costs more than they save."""
 PUSHED_MAX = 4000
 """Characters of a predicate from which binding it costs more than it can save."""
 
@@ -186,7 +188,8 @@ class TableScan:
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """The rows, by a few threads."""
-        return read_items(self.store, self.directory, self.scan, caches=self.caches, threads=self.threads)
+        threads = 1 if self.rows < _ROWS_FOR_THREADS else self.threads
+        return read_items(self.store, self.directory, self.scan, caches=self.caches, threads=threads)
 
     def explain(self) -> list[str]:
         """As ClickHouse's EXPLAIN indexes = 1 prints it."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from mergelake.core import types as t
+from mergelake.core.convert import to_storage
 from mergelake.core.text import back_quote, quote_string
 from mergelake.query import engine
 from mergelake.query.arrow_bridge import parse_types
@@ -72,7 +73,15 @@ class Result:
 
     def spark(self, session: SparkSession) -> DataFrame:
         """As a Spark DataFrame of `session`."""
-        return session.createDataFrame(self._found.table.to_pandas() if _old_spark(session) else self._found.table)
+        from mergelake.spark.types import spark_arrow_schema, to_spark
+
+        types = {name: t.parse_type(kind) for name, kind in zip(self.columns, self.types, strict=True)}
+        storage = {
+            name: to_storage(column.combine_chunks(), types[name], name)
+            for name, column in zip(self.columns, self._found.table.columns, strict=True)
+        }
+        batches = [to_spark(batch, types) for batch in pa.table(storage).to_batches()]
+        return session.createDataFrame(pa.Table.from_batches(batches, spark_arrow_schema(types)))
 
     def rows(self) -> list[tuple[Any, ...]]:
         """As a list of tuples of Python values."""
@@ -141,10 +150,6 @@ class Result:
             for row in cell_rows(self._found.table, 100)
         )
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{len(self)} rows</p>"
-
-
-def _old_spark(session: SparkSession) -> bool:
-    return int(session.version.split(".")[0]) < 4
 
 
 def _distinct(names: tuple[str, ...]) -> list[str]:

@@ -16,7 +16,8 @@ from mergelake.core.errors import error
 from mergelake.core.schema import Column, TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.core.types import DataType, inner_type, is_nullable, parse_type
-from mergelake.format.codec import parse_codec
+from mergelake.format.codec import parse_default_codec
+from mergelake.format.codec_types import check_codec
 from mergelake.table.blocks import BlockCompleter
 from mergelake.table.keys import KeyColumn, bind_key
 from mergelake.table.replacing import replacing_mode
@@ -61,14 +62,17 @@ def define(
 
 
 def check_schema(schema: TableSchema) -> TableSchema:
-    """The schema, with the primary key spelled out, if a table of this kind can be kept; else a coded error."""
+    """The schema, with primary key and codecs spelled out, if a table of this kind can be kept; else a coded error."""
     if not schema.stored:
         raise error("EMPTY_LIST_OF_COLUMNS_PASSED", "A table needs at least one stored column")
     settings = TableSettings(schema.settings)
+    _check_policy(settings)
+    default = parse_default_codec(settings.text("default_compression_codec"))
+    columns = []
     for column in schema.columns:
         storage_type(column.type)  # refuses types that cannot be kept
-        parse_codec(column.codec or settings.text("default_compression_codec"))
-    _check_policy(settings)
+        columns.append(replace(column, codec=check_codec(column.codec, column.type, default)))
+    schema = replace(schema, columns=tuple(columns))
     _check_engine(schema)
     _check_defaults(schema)
     sorting = _check_sorting_key(schema, settings)
@@ -108,9 +112,6 @@ def _check_policy(settings: TableSettings) -> None:
     policy = settings.text("merge_upload_policy")
     if policy not in ("direct", "volatile"):
         raise error("BAD_ARGUMENTS", f"merge_upload_policy cannot be '{policy}'", "It is 'direct' or 'volatile'")
-    codec = settings.text("default_compression_codec")
-    if codec:
-        parse_codec(codec)
 
 
 def _check_engine(schema: TableSchema) -> None:

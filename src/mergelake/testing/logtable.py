@@ -35,14 +35,14 @@ START_MS = 1_767_225_600_000  # 2026-01-01 00:00:00 UTC
 LEVELS = ["DEBUG", "INFO", "WARN", "ERROR"]
 SERVICES = [
     *("api-gateway", "auth", "billing", "cart", "catalog", "checkout", "email", "fraud", "images", "inventory"),
-    *("ledger", "notifications", "orders", "payments", "pricing", "profile", "related", "reviews", "search", "shipping"),
+    *("ledger", "notifications", "orders", "payments", "pricing", "profile", "related", "reviews", "search", "shop"),
 ]  # fmt: skip
 ROUTES = [
     *("/v1/orders/", "/v1/cart/", "/v1/users/", "/v2/search?q=item-", "/v1/payments/", "/v1/items/", "/health?n="),
     *("/v1/sessions/", "/v2/recommendations/", "/v1/reviews?item=", "/v1/shipments/", "/static/img/"),
 ]  # fmt: skip
 TEMPLATES = [
-    ("request completed: upstream answered and the response was sent in full, keeping the connection; route=", " bytes="),
+    ("request completed: upstream answered and the response was sent in full, connection kept; route=", " bytes="),
     ("cache miss for the requested key, falling back to the primary store and refreshing the entry; key=", " ttl_ms="),
     ("retrying the call to the downstream service after a transient failure with back-off; call=", " attempt="),
     ("connection pool is close to its limit, waiting for a free slot before serving this request; pool=", " waiting="),

@@ -12,12 +12,11 @@ from mergelake.core.errors import InvalidInputError, MergelakeError
 from mergelake.core.schema import Column
 from mergelake.core.types import parse_type
 from mergelake.scan.explain import explain_text
-from mergelake.scan.read import read_items
-from mergelake.scan.request import ScanRequest
-from mergelake.scan.stats import ScanStats
 from mergelake.scan.filter import Survivors
 from mergelake.scan.plan import ScanItem
-from mergelake.scan.read import cut_pieces
+from mergelake.scan.read import cut_pieces, read_items
+from mergelake.scan.request import ScanRequest
+from mergelake.scan.stats import ScanStats
 from tests.helpers.scans import ScanTable, make_schema
 
 EXAMPLE = ([(1, 1, 1)], [(5, 2, 2), (5, 3, 3)], [(3, 14 - c, c) for c in range(4, 11)])

@@ -1,0 +1,182 @@
+"""Running codecs: one frame's payload from its plain bytes, and back.
+
+General codecs and chains are here; those of values in `codec_values`. A chain's payload: u8 number of steps, their
+method bytes, and the last step's block: u8 method, u32 size with this header, u32 plain size, payload. Its plain bytes
+are the block of the step before it, and so on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+import lz4.block
+import zstandard
+
+from mergelake.core.errors import CorruptDataError, UnsupportedError
+from mergelake.format import codec_values as values
+from mergelake.format.codec import DELTA, DOUBLE_DELTA, FPC, GCD, GORILLA, MULTIPLE, NAMES, T64, ZSTD, Codec
+from mergelake.format.kernels_frames import LZ4, NONE, PLAIN_MAX
+from mergelake.format.memory import Region, allocate
+from mergelake.format.memory import copy_in as put
+from mergelake.format.memory import with_room as fresh
+
+BLOCK_HEADER = 9
+
+
+def _find_lz4() -> tuple[int, int]:
+    """Addresses of LZ4_decompress_safe and LZ4_compress_fast in the `lz4` package's own library; 0 if not exported.
+
+    They are tried on a known block before they are trusted.
+    """
+    try:
+        library = ctypes.CDLL(lz4.block._block.__file__)
+        decompress, compress = library.LZ4_decompress_safe, library.LZ4_compress_fast
+    except (AttributeError, OSError):
+        return 0, 0
+    plain = b"mergelake" * 20
+    packed, back = ctypes.create_string_buffer(512), ctypes.create_string_buffer(512)
+    size = compress(plain, packed, len(plain), 512, 1)
+    if size <= 0 or decompress(packed, back, size, 512) != len(plain) or back.raw[: len(plain)] != plain:
+        return 0, 0
+    addresses = [ctypes.cast(function, ctypes.c_void_p).value or 0 for function in (decompress, compress)]
+    return addresses[0], addresses[1]
+
+
+LZ4_DECOMPRESS, LZ4_COMPRESS = _find_lz4()
+"""Addresses for kernels, or 0: then frames go through `lz4.block` one by one."""
+
+
+# -- to payloads: regions with room for headers before them
+
+
+def compress(codec: Codec, plain: Region) -> Region:
+    """The payload of `plain`; before it lie `memory.ROOM` bytes that may be overwritten."""
+    match codec.method:
+        case 0x91:
+            return _compress_chain(codec.steps, plain)
+        case 0x82 if codec.level:
+            packed = lz4.block.compress(
+                plain.buffer(), mode="high_compression", compression=min(codec.level - 1, 12), store_size=False
+            )
+        case 0x82:
+            packed = lz4.block.compress(plain.buffer(), store_size=False)
+        case 0x90:
+            packed = zstandard.ZstdCompressor(level=codec.level).compress(plain.buffer())
+        case 0x02:
+            packed = plain.tobytes()
+        case _:
+            return values.ENCODERS[codec.method](codec, plain)
+    out = fresh(len(packed))
+    put(out, packed)
+    return out
+
+
+def with_header(method: int, payload: Region, plain_size: int) -> Region:
+    """The payload with the header that frames and blocks share, written into the room before it."""
+    block = Region(payload.address - BLOCK_HEADER, payload.size + BLOCK_HEADER, payload.owner)
+    put(block, bytes([method]) + block.size.to_bytes(4, "little") + plain_size.to_bytes(4, "little"))
+    return block
+
+
+def _compress_chain(steps: tuple[Codec, ...], plain: Region) -> Region:
+    for step in steps:
+        plain = with_header(step.method, compress(step, plain), plain.size)
+    head = bytes([len(steps), *(step.method for step in steps)])
+    out = Region(plain.address - len(head), plain.size + len(head), plain.owner)
+    put(out, head)
+    return out
+
+
+# -- from payloads; ValueError and the like mean that the payload is corrupt
+
+
+def decompress(method: int, payload: Region, target: Region, offset: int) -> None:
+    """Fill `target` with the plain bytes of one frame's payload.
+
+    Raises UnsupportedError for a method we do not know, CorruptDataError (with `offset`) for a bad payload.
+    """
+    try:
+        _decoder(method, offset)(payload, target)
+    except (ValueError, RuntimeError, MemoryError, zstandard.ZstdError) as caught:
+        raise bad_payload(offset, str(caught)) from caught
+
+
+def bad_payload(offset: int, why: str = "") -> CorruptDataError:
+    """The error for a payload that does not decompress."""
+    because = f" ({why})" if why else ""
+    return CorruptDataError(f"A compressed frame does not decompress{because}", name="CANNOT_DECOMPRESS", offset=offset)
+
+
+def _decoder(method: int, offset: int) -> Callable[[Region, Region], None]:
+    if method == MULTIPLE:
+        return lambda payload, target: _decode_chain(payload, target, offset)
+    decoder = DECODERS.get(method)
+    if decoder is None:
+        name = NAMES.get(method, f"with method byte {method:#04x}")
+        raise UnsupportedError(
+            f"Compression codec {name} is not supported (frame at offset {offset})",
+            name="UNKNOWN_COMPRESSION_METHOD",
+            hint="Rewrite the column with LZ4 or ZSTD in ClickHouse",
+        )
+    return decoder
+
+
+def _decode_lz4(payload: Region, target: Region) -> None:
+    _fill(target, lz4.block.decompress(payload.buffer(), uncompressed_size=target.size))
+
+
+def _decode_zstd(payload: Region, target: Region) -> None:
+    source = payload.buffer()
+    stated = zstandard.frame_content_size(source)
+    if stated not in (-1, target.size):
+        raise ValueError(f"the ZSTD frame holds {stated} bytes")
+    _fill(target, zstandard.ZstdDecompressor(max_window_size=1 << 27).decompress(source, max_output_size=target.size))
+
+
+def _decode_none(payload: Region, target: Region) -> None:
+    if payload.size != target.size:
+        raise ValueError(f"{payload.size} bytes in place of {target.size}")
+    ctypes.memmove(target.address, payload.address, payload.size)
+
+
+def _fill(target: Region, plain: bytes) -> None:
+    if len(plain) != target.size:
+        raise ValueError(f"{len(plain)} bytes in place of {target.size}")
+    put(target, plain)
+
+
+def _decode_chain(payload: Region, target: Region, offset: int) -> None:
+    methods = payload.part(1, 1 + payload.byte(0)).tobytes() if payload.size and payload.byte(0) < payload.size else b""
+    if not methods:
+        raise ValueError("a chain without its codecs")
+    block = payload.tail(1 + len(methods))
+    # No codec doubles its input but for a few hundred bytes, so nothing within may be much larger than what comes out.
+    most = target.size
+    limits = [most := min(2 * most + most // 2 + 1024, PLAIN_MAX) for _ in methods[1:]]
+    for i in range(len(methods) - 1, -1, -1):
+        if block.size < BLOCK_HEADER:
+            raise ValueError("a block in a chain is cut short")
+        head = block.part(0, BLOCK_HEADER).tobytes()
+        packed, plain = int.from_bytes(head[1:5], "little"), int.from_bytes(head[5:9], "little")
+        if head[0] != methods[i] or packed != block.size:
+            raise ValueError("a block in a chain has another method or size")
+        if head[0] == MULTIPLE or (plain > limits[i - 1] if i else plain != target.size):
+            raise ValueError("a block in a chain has an impossible size")
+        out = allocate(plain) if i else target
+        _decoder(head[0], offset)(block.tail(BLOCK_HEADER), out)
+        block = out
+
+
+DECODERS: dict[int, Callable[[Region, Region], None]] = {
+    NONE: _decode_none,
+    LZ4: _decode_lz4,
+    ZSTD: _decode_zstd,
+    DELTA: values.decode_delta,
+    DOUBLE_DELTA: values.decode_double_delta,
+    GORILLA: values.decode_gorilla,
+    T64: values.decode_t64,
+    FPC: values.decode_fpc,
+    GCD: values.decode_gcd,
+}
+"""Method byte -> decoder(payload, target), which fills all of `target`."""

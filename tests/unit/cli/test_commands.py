@@ -1,0 +1,137 @@
+"""The commands, in this process: what they print, where, and with which code they end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mergelake.cli.main import app
+from mergelake.sql.database import connect
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    url = str(tmp_path / "warehouse")
+    db = connect(url)
+    db.sql("CREATE TABLE t (k UInt64, s String, n Nullable(Float64)) ENGINE = MergeTree ORDER BY k")
+    db.sql("INSERT INTO t VALUES (1, 'a\tb', 1.5), (2, '', NULL); INSERT INTO t (k) VALUES (5)")
+    return url
+
+
+def run(*arguments: str) -> int:
+    try:
+        app(list(arguments))
+    except SystemExit as left:
+        return int(left.code or 0)
+    return 0
+
+
+def test_sql_prints_tab_separated_values_where_nobody_watches(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("sql", "-d", url, "-q", "SELECT * FROM t ORDER BY k; SELECT 7") == 0
+    assert capsys.readouterr().out == "1\ta\\tb\t1.5\n2\t\t\\N\n5\t\t\\N\n7\n"
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        ("csv", '"k","n"\n1,1.5\n2,\\N\n5,\\N\n'),
+        ("jsonl", '{"k":1,"n":1.5}\n{"k":2,"n":null}\n{"k":5,"n":null}\n'),
+        ("JSONCompactEachRow", "[1, 1.5]\n[2, null]\n[5, null]\n"),
+    ],
+)
+def test_sql_prints_any_format(url: str, capsys: pytest.CaptureFixture[str], form: str, expected: str) -> None:
+    assert run("sql", "-d", url, "-q", "SELECT k, n FROM t ORDER BY k", "--format", form) == 0
+    assert capsys.readouterr().out == expected
+
+
+def test_a_pretty_table_has_types_and_numbers_to_the_right(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("sql", "-d", url, "-q", "SELECT k * 1000 AS k, n FROM t ORDER BY k", "--format", "pretty", "--time") == 0
+    captured = capsys.readouterr()
+    assert "│ UInt64 │ Nullable(Float64) │" in captured.out
+    assert "│   1000 │               1.5 │" in captured.out
+    assert "│   2000 │              NULL │" in captured.out
+    assert "3 rows in set. Elapsed: " in captured.err
+    assert "Processed 3 rows" in captured.err
+
+
+def test_a_script_runs_and_stops_at_its_first_error(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "script.sql"
+    script.write_text("INSERT INTO t (k) VALUES (9);\nSELECT count() FROM t;\nSELECT nosuch FROM t;\nSELECT 5;")
+    assert run("sql", "-d", url, str(script)) == 1
+    captured = capsys.readouterr()
+    assert captured.out == "4\n"
+    assert "Code: 47." in captured.err
+    assert "Traceback" not in captured.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("sql", "-q", "SELCT 1"), "expected SELECT?"),
+        (("sql", "-q", "SELECT 1 FROM nosuch"), "UNKNOWN_TABLE"),
+        (("sql", "-q", "SELECT 1", "--format", "Nosuch"), "UNKNOWN_FORMAT"),
+        (("sql", "/nonexistent/script.sql"), "Cannot read the script"),
+        (("parts", "URL", "nosuch"), "UNKNOWN_TABLE"),
+        (("parts", "URL", "t", "--format", "yaml"), "It is table or json"),
+        (("log", "URL", "t", "--version", "99"), "The newest is"),
+        (("parts", "URL", "t", "-o", "region"), "is not name=value"),
+    ],
+)
+def test_errors_go_to_stderr_with_code_1_and_no_traceback(
+    url: str, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], expected: str
+) -> None:
+    given = [url if argument == "URL" else argument for argument in arguments]
+    assert run(*given, *(("-d", url) if given[0] == "sql" else ())) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert expected in captured.err.replace("\n", " ")
+    assert "Traceback" not in captured.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key"),
+    [
+        (("tables", "URL"), "name"),
+        (("parts", "URL", "t"), "rows"),
+        (("history", "URL", "t"), "operations"),
+        (("check", "URL", "t"), "part_path"),
+    ],
+)
+def test_lists_come_as_a_table_or_as_json(
+    url: str, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], key: str
+) -> None:
+    given = [url if argument == "URL" else argument for argument in arguments]
+    assert run(*given, "--format", "json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert rows
+    assert key in rows[0]
+    assert run(*given) == 0
+    assert key in capsys.readouterr().out
+
+
+def test_log_prints_an_entry_as_json(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("log", url, "t", "--version", "1") == 0
+    assert json.loads(capsys.readouterr().out)["version"] == 1
+
+
+def test_explain_shows_pruning(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("explain", url, "SELECT s FROM t WHERE k = 2") == 0
+    assert "Parts: 1/2" in capsys.readouterr().out
+
+
+def test_optimize_merges_and_node_finds_nothing_left(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("optimize", url, "t", "--final", "--format", "json") == 0
+    assert json.loads(capsys.readouterr().out) == {"merges": 1, "parts before": 2, "parts after": 1}
+    assert run("node", url, "--once", "--format", "json") == 0
+    assert json.loads(capsys.readouterr().out)["merges failed"] == 0
+
+
+def test_publish_names_what_became_visible(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("publish", url, "t", "--format", "json") == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["added"] == ["all_1_1_0", "all_2_2_0"]
+    assert "ClickHouse reads it from" in captured.err
