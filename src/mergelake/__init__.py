@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from mergelake.lake.warehouse import Warehouse
     from mergelake.parts.public import PartData, read_part
     from mergelake.sql.database import Database, connect
+    from mergelake.sql.part_files import WrittenPart, write_part
     from mergelake.sql.result import Result
     from mergelake.table.define import define
     from mergelake.table.insert import Commit
@@ -60,9 +61,11 @@ __all__ = [
     "UnavailableError",
     "UnsupportedError",
     "Warehouse",
+    "WrittenPart",
     "connect",
     "define",
     "read_part",
+    "write_part",
 ]
 
 _HOMES = {
@@ -75,9 +78,11 @@ _HOMES = {
     "Table": "lake.table",
     "TableSchema": "core.schema",
     "Warehouse": "lake.warehouse",
+    "WrittenPart": "sql.part_files",
     "connect": "sql.database",
     "define": "table.define",
     "read_part": "parts.public",
+    "write_part": "sql.part_files",
 }
 """Where each name lives; errors are in `core.errors`."""
 

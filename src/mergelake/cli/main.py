@@ -35,6 +35,9 @@ Options = Annotated[
     typer.Option("--option", "-o", help="Storage option as name=value; may be repeated", show_default=False),
 ]
 
+_GRACE_S = 2.0
+"""How long a node that is told to stop waits for the merges under way."""
+
 commands = typer.Typer(
     name="mergelake",
     help="MergeTree without the server: ClickHouse's tables in a bucket.",
@@ -282,7 +285,7 @@ def node(
     first = handles()  # a table that does not exist is an error now, not later
 
     def merge(handle: TableHandle, task: MergeTask) -> PartManifest:
-        return warehouse.env.run_merges(handle, [task])[0]
+        return warehouse.env.run_merges(handle, [task], worker.abandon)[0]
 
     worker = Node(name, handles, merge, clock=warehouse.clock, poll_s=poll)
     stop = _stop_on_signals()
@@ -292,12 +295,13 @@ def node(
             stop.wait(0.05)
         worker.drain()
     else:
-        worker.run(stop)
+        worker.run(stop, grace_s=_GRACE_S)
     status = worker.status
     output.facts(
         {
             "merges done": status.merges_done,
             "merges lost": status.merges_lost,
+            "merges abandoned": status.merges_abandoned,
             "merges failed": status.merges_failed,
             "rows merged": status.rows_merged,
             "last error": status.last_error or "none",

@@ -147,7 +147,7 @@ def unknown_column(name: str, known: list[str], table: str = "") -> Exception:
     """The error for a column that is not there, with the nearest names."""
     import difflib
 
-    near = difflib.get_close_matches(name, known, n=1)
+    near = [other for other in known if other.lower() == name.lower()] or difflib.get_close_matches(name, known, n=1)
     where = f" in table {table}" if table else ""
     hint = f"Maybe you meant {near[0]}" if near else f"There are columns {', '.join(known[:20])}"
     return error("NO_SUCH_COLUMN_IN_TABLE", f"There is no column {name}{where}", hint)

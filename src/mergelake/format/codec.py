@@ -25,7 +25,11 @@ GORILLA = 0x95
 FPC = 0x98
 GCD = 0x9A
 
+DEFAULT = -1
+"""Stands for the table's default codec among parsed steps."""
+
 NAMES = {
+    DEFAULT: "Default",
     NONE: "NONE",
     LZ4: "LZ4",
     ZSTD: "ZSTD",
@@ -46,7 +50,6 @@ NAMES = {
 }
 """Names by method byte. Source: ClickHouse, `src/Compression/CompressionInfo.h`."""
 
-_DEFAULT = -1
 _REFUSED = {"AES_128_GCM_SIV", "AES_256_GCM_SIV", "DEFLATE_QPL", "ZSTD_QAT", "ALP", "Quantized", "ZXC"}
 
 
@@ -68,21 +71,16 @@ class Codec:
     """The steps of a chain, which has the method MULTIPLE."""
 
     def __str__(self) -> str:
-        match self.method:
-            case 0x91:
-                return ", ".join(map(str, self.steps))
-            case 0x82 if self.level:
-                return f"LZ4HC({self.level - 1})"
-            case 0x90 | 0x98:
-                return f"{NAMES[self.method]}({self.level})"
-            case 0x92 | 0x95 if self.width:
-                return f"{NAMES[self.method]}({self.width})"
-            case 0x93 if self.by_bits:
-                return "T64('bit')"
-            case -1:
-                return "Default"
-            case _:
-                return NAMES[self.method]
+        if self.steps:
+            return ", ".join(map(str, self.steps))
+        if self.method == LZ4 and self.level:
+            return f"LZ4HC({self.level - 1})"
+        name = NAMES[self.method]
+        if self.method in (ZSTD, FPC):
+            return f"{name}({self.level})"
+        if self.method in (DELTA, GORILLA) and self.width:
+            return f"{name}({self.width})"
+        return "T64('bit')" if self.by_bits else name
 
     @property
     def chain(self) -> tuple[Codec, ...]:
@@ -112,7 +110,7 @@ def parse_codec(text: str, default: Codec = CODEC_LZ4) -> Codec:
     """
     steps: list[Codec] = []
     for step in parse_steps(text):
-        steps += default.chain if step.method == _DEFAULT else [step]
+        steps += default.chain if step.method == DEFAULT else [step]
     return chained(steps) if steps else default
 
 
@@ -133,9 +131,7 @@ def parse_default_codec(text: str) -> Codec:
 
 
 _LITERAL = r"-?\d+(?:\.\d+)?|'[^'\\]*'"
-_STEP = re.compile(
-    rf"\s*([A-Za-z_]\w*)\s*(\(\s*((?:{_LITERAL})(?:\s*,\s*(?:{_LITERAL}))*)?\s*\))?\s*(,|$)", re.ASCII
-)
+_STEP = re.compile(rf"\s*([A-Za-z_]\w*)\s*(\(\s*((?:{_LITERAL})(?:\s*,\s*(?:{_LITERAL}))*)?\s*\))?\s*(,|$)", re.ASCII)
 _Argument = int | float | str
 
 
@@ -166,7 +162,7 @@ def _step(name: str, given: list[_Argument], *, called: bool) -> Codec:
     if name == "Default":
         if called:
             raise error("BAD_ARGUMENTS", "Default codec cannot have any arguments, it is the table's default codec")
-        return Codec(_DEFAULT)
+        return Codec(DEFAULT)
     if name in _REFUSED:
         raise error("NOT_IMPLEMENTED", f"Codec {name} is not supported", "Use ZSTD(level)")
     if name == "Multiple":
@@ -261,9 +257,7 @@ def _zstd(name: str, given: list[_Argument]) -> Codec:
     if level > 22:
         raise error("ILLEGAL_CODEC_PARAMETER", f"ZSTD codec can't have level more than 22, given {level}")
     if window and not 10 <= window <= 31:
-        raise error(
-            "ILLEGAL_CODEC_PARAMETER", f"ZSTD codec can't have window log more than 31 and lower than 10, given {window}"
-        )
+        raise error("ILLEGAL_CODEC_PARAMETER", f"ZSTD codec can't have window log other than 10 to 31, given {window}")
     if len(given) > 1:
         raise error("NOT_IMPLEMENTED", "The window of ZSTD(level, window) is not supported", "Write ZSTD(level)")
     return Codec(ZSTD, level)

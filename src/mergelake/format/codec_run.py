@@ -8,18 +8,18 @@ are the block of the step before it, and so on.
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable
 
 import lz4.block
 import zstandard
 
 from mergelake.core.errors import CorruptDataError, UnsupportedError
+from mergelake.format import codec as c
 from mergelake.format import codec_values as values
-from mergelake.format.codec import DELTA, DOUBLE_DELTA, FPC, GCD, GORILLA, MULTIPLE, NAMES, T64, ZSTD, Codec
-from mergelake.format.kernels_frames import LZ4, NONE, PLAIN_MAX
-from mergelake.format.memory import Region, allocate
-from mergelake.format.memory import copy_in as put
-from mergelake.format.memory import with_room as fresh
+from mergelake.format import kernels_frames as k
+from mergelake.format.codec import Codec
+from mergelake.format.memory import Region, allocate, copy_in, with_room
 
 BLOCK_HEADER = 9
 
@@ -46,6 +46,28 @@ def _find_lz4() -> tuple[int, int]:
 LZ4_DECOMPRESS, LZ4_COMPRESS = _find_lz4()
 """Addresses for kernels, or 0: then frames go through `lz4.block` one by one."""
 
+_I, _P = ctypes.c_int, ctypes.c_void_p
+_lz4_decompress = ctypes.CFUNCTYPE(_I, _P, _P, _I, _I)(LZ4_DECOMPRESS) if LZ4_DECOMPRESS else None
+_lz4_compress = ctypes.CFUNCTYPE(_I, _P, _P, _I, _I, _I)(LZ4_COMPRESS) if LZ4_COMPRESS else None
+
+
+class _Contexts(threading.local):
+    """ZSTD's working memory, which costs more than a frame; one context serves one thread."""
+
+    def __init__(self) -> None:
+        self.compressors: dict[int, zstandard.ZstdCompressor] = {}
+        self.decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 27)
+
+    def compressor(self, level: int) -> zstandard.ZstdCompressor:
+        """The one of this level."""
+        found = self.compressors.get(level)
+        if found is None:
+            found = self.compressors[level] = zstandard.ZstdCompressor(level=level)
+        return found
+
+
+_contexts = _Contexts()
+
 
 # -- to payloads: regions with room for headers before them
 
@@ -53,29 +75,39 @@ LZ4_DECOMPRESS, LZ4_COMPRESS = _find_lz4()
 def compress(codec: Codec, plain: Region) -> Region:
     """The payload of `plain`; before it lie `memory.ROOM` bytes that may be overwritten."""
     match codec.method:
-        case 0x91:
+        case c.MULTIPLE:
             return _compress_chain(codec.steps, plain)
-        case 0x82 if codec.level:
+        case k.LZ4 if codec.level:
             packed = lz4.block.compress(
                 plain.buffer(), mode="high_compression", compression=min(codec.level - 1, 12), store_size=False
             )
-        case 0x82:
-            packed = lz4.block.compress(plain.buffer(), store_size=False)
-        case 0x90:
-            packed = zstandard.ZstdCompressor(level=codec.level).compress(plain.buffer())
-        case 0x02:
+        case k.LZ4:
+            return _compress_lz4(plain)
+        case c.ZSTD:
+            packed = _contexts.compressor(codec.level).compress(plain.buffer())
+        case k.NONE:
             packed = plain.tobytes()
         case _:
             return values.ENCODERS[codec.method](codec, plain)
-    out = fresh(len(packed))
-    put(out, packed)
+    out = with_room(len(packed))
+    copy_in(out, packed)
     return out
+
+
+def _compress_lz4(plain: Region) -> Region:
+    room = plain.size + plain.size // 255 + 16
+    out = with_room(room)
+    if _lz4_compress is not None:
+        return out.part(0, _lz4_compress(plain.address, out.address, plain.size, room, 1))
+    packed = lz4.block.compress(plain.buffer(), store_size=False)
+    copy_in(out, packed)
+    return out.part(0, len(packed))
 
 
 def with_header(method: int, payload: Region, plain_size: int) -> Region:
     """The payload with the header that frames and blocks share, written into the room before it."""
     block = Region(payload.address - BLOCK_HEADER, payload.size + BLOCK_HEADER, payload.owner)
-    put(block, bytes([method]) + block.size.to_bytes(4, "little") + plain_size.to_bytes(4, "little"))
+    copy_in(block, bytes([method]) + block.size.to_bytes(4, "little") + plain_size.to_bytes(4, "little"))
     return block
 
 
@@ -84,7 +116,7 @@ def _compress_chain(steps: tuple[Codec, ...], plain: Region) -> Region:
         plain = with_header(step.method, compress(step, plain), plain.size)
     head = bytes([len(steps), *(step.method for step in steps)])
     out = Region(plain.address - len(head), plain.size + len(head), plain.owner)
-    put(out, head)
+    copy_in(out, head)
     return out
 
 
@@ -98,7 +130,7 @@ def decompress(method: int, payload: Region, target: Region, offset: int) -> Non
     """
     try:
         _decoder(method, offset)(payload, target)
-    except (ValueError, RuntimeError, MemoryError, zstandard.ZstdError) as caught:
+    except (ValueError, RuntimeError, MemoryError, zstandard.ZstdError, lz4.block.LZ4BlockError) as caught:
         raise bad_payload(offset, str(caught)) from caught
 
 
@@ -109,11 +141,11 @@ def bad_payload(offset: int, why: str = "") -> CorruptDataError:
 
 
 def _decoder(method: int, offset: int) -> Callable[[Region, Region], None]:
-    if method == MULTIPLE:
+    if method == c.MULTIPLE:
         return lambda payload, target: _decode_chain(payload, target, offset)
     decoder = DECODERS.get(method)
     if decoder is None:
-        name = NAMES.get(method, f"with method byte {method:#04x}")
+        name = c.NAMES.get(method, f"with method byte {method:#04x}")
         raise UnsupportedError(
             f"Compression codec {name} is not supported (frame at offset {offset})",
             name="UNKNOWN_COMPRESSION_METHOD",
@@ -123,7 +155,10 @@ def _decoder(method: int, offset: int) -> Callable[[Region, Region], None]:
 
 
 def _decode_lz4(payload: Region, target: Region) -> None:
-    _fill(target, lz4.block.decompress(payload.buffer(), uncompressed_size=target.size))
+    if _lz4_decompress is None:
+        _fill(target, lz4.block.decompress(payload.buffer(), uncompressed_size=target.size))
+    elif _lz4_decompress(payload.address, target.address, payload.size, target.size) != target.size:
+        raise ValueError("no LZ4 block of this size")
 
 
 def _decode_zstd(payload: Region, target: Region) -> None:
@@ -131,7 +166,7 @@ def _decode_zstd(payload: Region, target: Region) -> None:
     stated = zstandard.frame_content_size(source)
     if stated not in (-1, target.size):
         raise ValueError(f"the ZSTD frame holds {stated} bytes")
-    _fill(target, zstandard.ZstdDecompressor(max_window_size=1 << 27).decompress(source, max_output_size=target.size))
+    _fill(target, _contexts.decompressor.decompress(source, max_output_size=target.size))
 
 
 def _decode_none(payload: Region, target: Region) -> None:
@@ -143,7 +178,7 @@ def _decode_none(payload: Region, target: Region) -> None:
 def _fill(target: Region, plain: bytes) -> None:
     if len(plain) != target.size:
         raise ValueError(f"{len(plain)} bytes in place of {target.size}")
-    put(target, plain)
+    copy_in(target, plain)
 
 
 def _decode_chain(payload: Region, target: Region, offset: int) -> None:
@@ -153,7 +188,7 @@ def _decode_chain(payload: Region, target: Region, offset: int) -> None:
     block = payload.tail(1 + len(methods))
     # No codec doubles its input but for a few hundred bytes, so nothing within may be much larger than what comes out.
     most = target.size
-    limits = [most := min(2 * most + most // 2 + 1024, PLAIN_MAX) for _ in methods[1:]]
+    limits = [most := min(2 * most + most // 2 + 1024, k.PLAIN_MAX) for _ in methods[1:]]
     for i in range(len(methods) - 1, -1, -1):
         if block.size < BLOCK_HEADER:
             raise ValueError("a block in a chain is cut short")
@@ -161,7 +196,7 @@ def _decode_chain(payload: Region, target: Region, offset: int) -> None:
         packed, plain = int.from_bytes(head[1:5], "little"), int.from_bytes(head[5:9], "little")
         if head[0] != methods[i] or packed != block.size:
             raise ValueError("a block in a chain has another method or size")
-        if head[0] == MULTIPLE or (plain > limits[i - 1] if i else plain != target.size):
+        if head[0] == c.MULTIPLE or (plain > limits[i - 1] if i else plain != target.size):
             raise ValueError("a block in a chain has an impossible size")
         out = allocate(plain) if i else target
         _decoder(head[0], offset)(block.tail(BLOCK_HEADER), out)
@@ -169,14 +204,14 @@ def _decode_chain(payload: Region, target: Region, offset: int) -> None:
 
 
 DECODERS: dict[int, Callable[[Region, Region], None]] = {
-    NONE: _decode_none,
-    LZ4: _decode_lz4,
-    ZSTD: _decode_zstd,
-    DELTA: values.decode_delta,
-    DOUBLE_DELTA: values.decode_double_delta,
-    GORILLA: values.decode_gorilla,
-    T64: values.decode_t64,
-    FPC: values.decode_fpc,
-    GCD: values.decode_gcd,
+    k.NONE: _decode_none,
+    k.LZ4: _decode_lz4,
+    c.ZSTD: _decode_zstd,
+    c.DELTA: values.decode_delta,
+    c.DOUBLE_DELTA: values.decode_double_delta,
+    c.GORILLA: values.decode_gorilla,
+    c.T64: values.decode_t64,
+    c.FPC: values.decode_fpc,
+    c.GCD: values.decode_gcd,
 }
 """Method byte -> decoder(payload, target), which fills all of `target`."""

@@ -14,24 +14,12 @@ from dataclasses import replace
 from mergelake.core import types as t
 from mergelake.core.arrow import storage_type
 from mergelake.core.errors import error
-from mergelake.format.codec import (
-    CODEC_LZ4,
-    DELTA,
-    DOUBLE_DELTA,
-    FPC,
-    GCD,
-    GORILLA,
-    T64,
-    ZSTD,
-    Codec,
-    chained,
-    parse_codec,
-    parse_steps,
-)
+from mergelake.format import codec as c
+from mergelake.format.codec import CODEC_LZ4, Codec, chained, parse_steps
 from mergelake.format.kernels_frames import LZ4, NONE
 
-_GENERAL = (LZ4, ZSTD)
-_FLOATING = (GORILLA, FPC)
+_GENERAL = (LZ4, c.ZSTD)
+_FLOATING = (c.GORILLA, c.FPC)
 
 
 def stream_types(data_type: t.DataType) -> Iterator[t.DataType | None]:
@@ -69,20 +57,20 @@ def stream_codec(codec: Codec, values: t.DataType | None) -> Codec:
 def bind(step: Codec, values: t.DataType) -> Codec:
     """One step with the width and sign of `values`."""
     match step.method:
-        case 0x92 | 0x95:
+        case c.DELTA | c.GORILLA:
             return step if step.width else replace(step, width=_width(step, values))
-        case 0x94:
+        case c.DOUBLE_DELTA:
             if not _numeric(values):
                 raise error(
                     "BAD_ARGUMENTS", f"Codec DoubleDelta is not applicable for {values}: the type is not numeric"
                 )
             width = _width(step, values)
             return step if step.width else replace(step, width=width)
-        case 0x98:
+        case c.FPC:
             if not isinstance(values, t.Float):
                 raise error("BAD_ARGUMENTS", f"Codec FPC is not applicable for {values}: the type is not Float*")
             return step if step.width else replace(step, width=values.bits // 8)
-        case 0x9A:
+        case c.GCD:
             if not isinstance(values, (t.Int, t.Bool, t.Decimal, t.Date, t.Date32, t.DateTime, t.DateTime64)):
                 raise error(
                     "BAD_ARGUMENTS",
@@ -90,12 +78,10 @@ def bind(step: Codec, values: t.DataType) -> Codec:
                     "It can only be used with Int*, UInt*, Decimal*, Date* or DateTime* types",
                 )
             return replace(step, width=_size(values), kind=int(_signed(values)))
-        case 0x93:
+        case c.T64:
             kind = _t64_kind(values)
             if not kind:
-                raise error(
-                    "ILLEGAL_SYNTAX_FOR_CODEC_TYPE", f"T64 codec is not supported for specified type {values}"
-                )
+                raise error("ILLEGAL_SYNTAX_FOR_CODEC_TYPE", f"T64 codec is not supported for specified type {values}")
             return replace(step, width=_size(values), kind=kind)
         case _:
             return step
@@ -111,12 +97,10 @@ def check_codec(text: str, data_type: t.DataType, default: Codec = CODEC_LZ4) ->
     if not parsed:
         return ""
     places = [values for values in stream_types(data_type) if values is not None]
-    bound = [[step if step.method < 0 else bind(step, values) for values in places] for step in parsed]
+    bound = [[bind(step, values) for values in places] for step in parsed]
     spelled = ", ".join(str(steps[-1]) for steps in bound)
-    flat: list[int] = []
-    for step in parsed:
-        flat.append((parse_codec("Default", default) if step.method < 0 else step).chain[-1].method)
-    _check_sense(flat, spelled, floating=_has_floats(data_type))
+    methods = [default.method if step.method == c.DEFAULT else step.method for step in parsed]
+    _check_sense(methods, spelled, floating=_has_floats(data_type))
     if any(step != steps[0] for steps in bound for step in steps):
         # Elements of different widths: each stream finds its own, so nothing is spelled out.
         return _inside(text)
@@ -134,13 +118,11 @@ def _check_sense(methods: list[int], spelled: str, *, floating: bool) -> None:
 
     general = [i for i, method in enumerate(methods) if method in _GENERAL]
     series = [i for i, method in enumerate(methods) if method in _FLOATING]
-    deltas = [i for i, method in enumerate(methods) if method in (DELTA, DOUBLE_DELTA)]
+    deltas = [i for i, method in enumerate(methods) if method in (c.DELTA, c.DOUBLE_DELTA)]
     if NONE in methods and len(methods) > 1:
         refuse("it does not make sense to have codec NONE along with others")
-    if NONE not in methods and all(method in (DELTA, GCD) for method in methods):
-        raise error(
-            "BAD_ARGUMENTS", f"Compression codec {spelled} does not compress anything", f"Write {spelled}, LZ4"
-        )
+    if NONE not in methods and all(method in (c.DELTA, c.GCD) for method in methods):
+        raise error("BAD_ARGUMENTS", f"Compression codec {spelled} does not compress anything", f"Write {spelled}, LZ4")
     if series and not floating:
         refuse("it does not make sense to apply a floating-point time series codec to non-floating-point columns")
     if series and deltas and deltas[0] < series[-1]:

@@ -152,9 +152,7 @@ def encode_fpc(codec: Codec, plain: Region) -> Region:
     out = with_room(plain.size + plain.size // codec.width + 32)
     copy_in(out, bytes([codec.width, codec.level]))
     tables = np.zeros(2 << codec.level, np.uint64)
-    written = fpc_encode(
-        plain.address, plain.size, codec.width, codec.level, tables.ctypes.data, out.address + 2
-    )
+    written = fpc_encode(plain.address, plain.size, codec.width, codec.level, tables.ctypes.data, out.address + 2)
     return out.part(0, 2 + written)
 
 
@@ -172,9 +170,14 @@ def decode_fpc(payload: Region, target: Region) -> None:
 
 
 _T64_TYPES = {
-    **{1: (1, False), 2: (2, False), 3: (4, False), 4: (8, False), 6: (1, True), 7: (2, True), 8: (4, True)},
-    **{9: (8, True), 13: (2, False), 14: (4, False), 15: (8, True), 17: (1, False), 18: (2, False), 19: (4, True)},
-    **{20: (8, True), 21: (4, False), 22: (4, True), 23: (4, True), 24: (8, True)},
+    **dict.fromkeys((1, 17), (1, False)),
+    **dict.fromkeys((2, 13, 18), (2, False)),
+    **dict.fromkeys((3, 14, 21), (4, False)),
+    4: (8, False),
+    6: (1, True),
+    7: (2, True),
+    **dict.fromkeys((8, 19, 22, 23), (4, True)),
+    **dict.fromkeys((9, 15, 20, 24), (8, True)),
 }
 """Width and sign by the type's number in frames."""
 

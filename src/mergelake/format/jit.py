@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.extending import intrinsic as _numba_intrinsic
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,9 +43,9 @@ def inlined(function: F) -> F:
     return cast("F", compiled)
 
 
-def _intrinsic(function: Callable[..., Any]) -> Any:
+def intrinsic(function: Callable[..., Any]) -> Any:
     """A function that writes its own machine code; typed loosely, since kernels are."""
-    return intrinsic(function)
+    return _numba_intrinsic(function)
 
 
 def _pointer(builder: Any, address: Any, to: Any) -> Any:
@@ -53,7 +53,7 @@ def _pointer(builder: Any, address: Any, to: Any) -> Any:
 
 
 def _loader(bits: int, result: Any) -> Any:
-    @_intrinsic
+    @intrinsic
     def load(typingctx: Any, address: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             kind = ir.IntType(bits)
@@ -66,7 +66,7 @@ def _loader(bits: int, result: Any) -> Any:
 
 
 def _storer(bits: int) -> Any:
-    @_intrinsic
+    @intrinsic
     def store(typingctx: Any, address: Any, value: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             kind = ir.IntType(bits)
@@ -89,7 +89,7 @@ store8, store16, store32, store64 = _storer(8), _storer(16), _storer(32), _store
 """`store*(address, uint64)`: its low bits, at any alignment."""
 
 
-@_intrinsic
+@intrinsic
 def copy16(typingctx: Any, target: Any, source: Any) -> Any:
     """`copy16(target, source)`: exactly 16 bytes as one vector."""
 
@@ -102,7 +102,7 @@ def copy16(typingctx: Any, target: Any, source: Any) -> Any:
     return types.void(types.int64, types.int64), codegen
 
 
-@_intrinsic
+@intrinsic
 def copy(typingctx: Any, target: Any, source: Any, count: Any) -> Any:
     """`copy(target, source, count)`: memcpy."""
 
@@ -116,7 +116,7 @@ def copy(typingctx: Any, target: Any, source: Any, count: Any) -> Any:
     return types.void(types.int64, types.int64, types.int64), codegen
 
 
-@_intrinsic
+@intrinsic
 def call_decompress(typingctx: Any, function: Any, source: Any, target: Any, size: Any, capacity: Any) -> Any:
     """Call `int LZ4_decompress_safe(src, dst, size, capacity)` at an address."""
 
@@ -139,7 +139,7 @@ def call_decompress(typingctx: Any, function: Any, source: Any, target: Any, siz
     return i8(i8, i8, i8, i8, i8), codegen
 
 
-@_intrinsic
+@intrinsic
 def call_compress(typingctx: Any, function: Any, source: Any, target: Any, size: Any, capacity: Any) -> Any:
     """Call `int LZ4_compress_fast(src, dst, size, capacity, 1)` at an address."""
 
@@ -164,7 +164,7 @@ def call_compress(typingctx: Any, function: Any, source: Any, target: Any, size:
 
 
 def _bits(name: str, result: Any) -> Any:
-    @_intrinsic
+    @intrinsic
     def count(typingctx: Any, value: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             if name == "bswap":

@@ -10,7 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from mergelake.format.jit import inlined, load8, load32, load64, peek8, peek16, store8, store16, store32, store64, swap64
+from mergelake.format.jit import (
+    inlined,
+    load8,
+    load32,
+    load64,
+    peek8,
+    peek16,
+    store8,
+    store16,
+    store32,
+    store64,
+    swap64,
+)
 
 
 @inlined

@@ -46,13 +46,13 @@ def double_delta_encode(source: int, count: int, width: int, out: int) -> int:
             continue
         sign = _1 if second < 0 else _0
         size = np.uint64(-second if second < 0 else second) - _1
-        if -63 < second and second < 64:
+        if -63 < second < 64:
             out, waiting, filled = put(out, waiting, filled, (((_2 << 1) | sign) << 6) | size, 9)
-        elif -255 < second and second < 256:
+        elif -255 < second < 256:
             out, waiting, filled = put(out, waiting, filled, ((np.uint64(12) | sign) << 8) | size, 12)
-        elif -2047 < second and second < 2048:
+        elif -2047 < second < 2048:
             out, waiting, filled = put(out, waiting, filled, ((np.uint64(28) | sign) << 11) | size, 16)
-        elif -2147483648 < second and second < 2147483647:
+        elif -2147483648 < second < 2147483647:
             out, waiting, filled = put(out, waiting, filled, ((np.uint64(60) | sign) << 31) | size, 37)
         else:
             out, waiting, filled = put(out, waiting, filled, ((np.uint64(62) | sign) << 31) | (size >> 32), 37)
@@ -97,10 +97,8 @@ def double_delta_decode(source: int, size: int, count: int, width: int, out: int
         else:
             at, bits = 5, 63
         negative = (word >> (63 - at)) & _1
-        if bits == 63:
-            second = take(source, bit + 6, 63) + _1
-        else:
-            second = ((word << (at + 1)) >> (64 - bits)) + _1
+        size_less_one = take(source, bit + 6, 63) if bits == 63 else (word << (at + 1)) >> (64 - bits)
+        second = size_less_one + _1
         delta = delta - second if negative else delta + second
         value += delta
         store(out + i * width, width, value)

@@ -16,7 +16,7 @@ _0 = np.uint64(0)
 
 
 @inlined
-def _next(tables: int, level: int, width: int, at: int, other: int, last: Any, value: Any) -> Any:
+def _next(tables: int, level: int, width: int, at: Any, other: Any, last: Any, value: Any) -> Any:
     """Teach both tables `value` (`last` came before); the new places in the tables.
 
     DFCM has the first 2^level entries of 8 bytes, FCM the second.

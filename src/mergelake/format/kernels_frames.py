@@ -121,6 +121,11 @@ def scan_run(source: int, size: int, stop: int, inclusive: int, state: int) -> i
         # LZ4 grows at most 255-fold: a lying header cannot make us allocate more.
         if (method == 0x02 and plain != packed - 9) or (method == 0x82 and plain > 255 * packed):
             return 3
+        # Delta and GCD never shrink, DoubleDelta and Gorilla have a bit for each value, FPC a byte for two.
+        if (method == 0x92 or method == 0x9A) and plain > packed:
+            return 3
+        if ((method == 0x94 or method == 0x95) and plain > 64 * packed) or (method == 0x98 and plain > 16 * packed):
+            return 3
         if packed > size - position - 16:
             return 2
         position += packed + 16

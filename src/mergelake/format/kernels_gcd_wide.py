@@ -22,7 +22,7 @@ def _wide(source: int, limbs: int, signed: int, out: Any) -> bool:
     for j in range(limbs):
         out[j] = ~out[j] + carry
         carry = _1 if carry == _1 and out[j] == _0 else _0
-    return out[limbs - 1] >> 63 == _0
+    return bool(out[limbs - 1] >> 63 == _0)
 
 
 @inlined

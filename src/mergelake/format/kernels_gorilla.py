@@ -1,7 +1,7 @@
 """Loops of Gorilla: what changed from one value to the next as bits.
 
-`0` is nothing, `10` is followed by the bits of the last window that changed, `11` by the number of zero bits above a new
-window (3 to 6 bits, by the width of values), its length (one bit more) and its bits.
+`0` is nothing, `10` is followed by the bits of the last window that changed, `11` by the number of zero bits above a
+new window (3 to 6 bits, by the width of values), its length (one bit more) and its bits.
 """
 
 from __future__ import annotations
@@ -73,14 +73,15 @@ def gorilla_decode(source: int, size: int, count: int, width: int, out: int) -> 
         else:
             bit += 2
             if prefix == _3:
-                lead = np.int64((word << 2) >> (65 - length_bits))
-                length = np.int64((word << (length_bits + 1)) >> (64 - length_bits))
+                lead = int((word << 2) >> (65 - length_bits))
+                length = int((word << (length_bits + 1)) >> (64 - length_bits))
                 bit += 2 * length_bits - 1
                 trail = 8 * width - lead - length
             # The limit is checked again before the data are read: the window was all we knew to be there.
             if length == 0 or trail < 0 or bit + length > limit:
                 return -1
-            value ^= take(source, bit, length) << trail
+            data = window(source, bit) >> (64 - length) if length <= 57 else take(source, bit, length)
+            value ^= data << trail
             bit += length
         store(out + i * width, width, value)
     return 0 if bit <= limit else -1

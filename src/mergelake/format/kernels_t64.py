@@ -12,11 +12,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from mergelake.format.jit import _intrinsic, copy, inlined, kernel, load64, peek8, store8, store64
-
-_M7, _K7 = np.uint64(0x00AA00AA00AA00AA), np.uint64(0xAA55AA55AA55AA55)
-_M14, _K14 = np.uint64(0x0000CCCC0000CCCC), np.uint64(0xCCCC3333CCCC3333)
-_M28, _K28 = np.uint64(0x00000000F0F0F0F0), np.uint64(0xF0F0F0F00F0F0F0F)
+from mergelake.format.jit import copy, intrinsic, kernel, load64, store64
 
 
 def _vector(builder: Any, address: Any, kind: Any) -> Any:
@@ -29,7 +25,7 @@ def _weaver(width: int) -> Any:
     `low` is or-ed to values that have a bit of `sign`, `high` to the others.
     """
 
-    @_intrinsic
+    @intrinsic
     def weave(typingctx: Any, rows: Any, out: Any, low: Any, high: Any, sign: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             i64 = ir.IntType(64)
@@ -67,7 +63,7 @@ def _weaver(width: int) -> Any:
 def _splitter(width: int) -> Any:
     """`split(values, rows)`: 16 values to `width` rows of bytes."""
 
-    @_intrinsic
+    @intrinsic
     def split(typingctx: Any, values: Any, rows: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             i64 = ir.IntType(64)
@@ -90,12 +86,46 @@ _weave1, _weave2, _weave4, _weave8 = (_weaver(width) for width in (1, 2, 4, 8))
 _split1, _split2, _split4, _split8 = (_splitter(width) for width in (1, 2, 4, 8))
 
 
-@inlined
-def _turn(x: Any) -> Any:
-    """An 8 x 8 matrix of bits, byte i bit j, as byte j bit i."""
-    x = (x & _K7) | ((x & _M7) << 7) | ((x >> 7) & _M7)
-    x = (x & _K14) | ((x & _M14) << 14) | ((x >> 14) & _M14)
-    return (x & _K28) | ((x & _M28) << 28) | ((x >> 28) & _M28)
+def _turner(*, bits_first: bool) -> Any:
+    """`turn(source, out)`: 64 bytes and the bits of 64 bytes as 8 u64, one for each bit, into each other."""
+
+    @intrinsic
+    def turn(typingctx: Any, source: Any, out: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            words, octets = ir.VectorType(ir.IntType(64), 8), ir.VectorType(ir.IntType(8), 64)
+
+            def number(value: int) -> Any:
+                return ir.Constant(words, [value] * 8)
+
+            def turn_bits(value: Any) -> Any:
+                # Each word is a matrix of 8 x 8 bits; halves of halves of it change places.
+                for shift, kept, moved in _STEPS:
+                    up = builder.shl(builder.and_(value, number(moved)), number(shift))
+                    down = builder.and_(builder.lshr(value, number(shift)), number(moved))
+                    value = builder.or_(builder.and_(value, number(kept)), builder.or_(up, down))
+                return value
+
+            def turn_bytes(value: Any) -> Any:
+                order = ir.Constant(ir.VectorType(ir.IntType(32), 64), [8 * (i % 8) + i // 8 for i in range(64)])
+                flat = builder.bitcast(value, octets)
+                return builder.bitcast(builder.shuffle_vector(flat, flat, order), words)
+
+            value = builder.load(_vector(builder, args[0], words), align=1)
+            value = turn_bytes(turn_bits(value)) if bits_first else turn_bits(turn_bytes(value))
+            builder.store(value, _vector(builder, args[1], words), align=1)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64), codegen
+
+    return turn
+
+
+_STEPS = (
+    (7, 0xAA55AA55AA55AA55, 0x00AA00AA00AA00AA),
+    (14, 0xCCCC3333CCCC3333, 0x0000CCCC0000CCCC),
+    (28, 0xF0F0F0F00F0F0F0F, 0x00000000F0F0F0F0),
+)
+_to_planes, _to_bytes = _turner(bits_first=True), _turner(bits_first=False)
 
 
 @kernel("void(int64, int64, int64, int64, int64, int64, int64)")
@@ -123,11 +153,8 @@ def t64_encode(source: int, count: int, width: int, bits: int, by_bits: int, scr
                 _split1(at, row)
         copy(out, scratch, 64 * full)
         for b in range(full, (bits + 7) >> 3):
-            planes = min(bits - 8 * b, 8)
-            for j in range(8):
-                turned = _turn(load64(scratch + 64 * b + 8 * j))
-                for i in range(planes):
-                    store8(out + 64 * b + 8 * i + j, turned >> (8 * i))
+            _to_planes(scratch + 64 * b, scratch + 64 * b)
+            copy(out + 64 * b, scratch + 64 * b, 8 * min(bits - 8 * b, 8))
         out += 8 * bits
 
 
@@ -153,11 +180,12 @@ def t64_decode(
         copy(scratch, source, 64 * full)
         for b in range(full, rows):
             planes = min(bits - 8 * b, 8)
-            for j in range(8):
-                gathered = np.uint64(0)
-                for i in range(planes):
-                    gathered |= np.uint64(peek8(source + 64 * b + 8 * i + j)) << (8 * i)
-                store64(scratch + 64 * b + 8 * j, _turn(gathered))
+            if planes == 8:
+                _to_bytes(source + 64 * b, scratch + 64 * b)
+            else:
+                for j in range(8):
+                    store64(scratch + 64 * b + 8 * j, load64(source + 64 * b + 8 * j) if j < planes else np.uint64(0))
+                _to_bytes(scratch + 64 * b, scratch + 64 * b)
         whole = count - first >= 64
         block = out + first * width if whole else scratch + 512
         for quarter in range(4):

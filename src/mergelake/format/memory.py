@@ -90,4 +90,4 @@ def copy_in(target: Region, data: bytes) -> None:
 def as_writable(data: Region, dtype: np.dtype[Any]) -> NDArray[Any]:
     """The whole values in a region as an array that may be written; it does not keep the region alive."""
     count = data.size // dtype.itemsize
-    return np.frombuffer((ctypes.c_uint8 * (count * dtype.itemsize)).from_address(data.address), dtype)
+    return np.frombuffer(memoryview((ctypes.c_uint8 * (count * dtype.itemsize)).from_address(data.address)), dtype)

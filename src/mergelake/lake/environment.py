@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from mergelake.core.errors import error
 from mergelake.core.manifest import PartManifest
 from mergelake.merge.execute import execute_merge
 from mergelake.merge.plan import MergeTask
@@ -35,10 +37,23 @@ class Environment:
             self.spark = session(self.spark)
         return self.spark
 
-    def run_merges(self, handle: TableHandle, tasks: Sequence[MergeTask]) -> list[PartManifest]:
-        """Execute merges as Spark tasks, or one after the other in this process; commits nothing."""
+    def run_merges(
+        self, handle: TableHandle, tasks: Sequence[MergeTask], abandon: threading.Event | None = None
+    ) -> list[PartManifest]:
+        """Execute merges as Spark tasks, or one after the other in this process; commits nothing.
+
+        When `abandon` is set, a merge in this process ends soon with ABORTED and leaves no object behind.
+        """
         if self.spark is not None and tasks:
             from mergelake.spark.merge import run_merges
 
             return run_merges(self.spark_session(), handle.store.spec, tasks)
-        return [execute_merge(handle.store, task, handle.ids, handle.clock, threads=self.threads) for task in tasks]
+
+        def heard(rows: int, total: int) -> None:
+            if abandon is not None and abandon.is_set():
+                raise error("ABORTED", f"The merge was abandoned after {rows} of {total} rows", "It is due again later")
+
+        return [
+            execute_merge(handle.store, task, handle.ids, handle.clock, on_progress=heard, threads=self.threads)
+            for task in tasks
+        ]

@@ -73,7 +73,7 @@ def _active(part: ActivePart) -> dict[str, Any]:
         "part_type": m.part_type,
         "part_storage_type": "Packed" if m.storage == "packed" else "Full",
         "active": 1,
-        "marks": m.marks,
+        "marks": m.marks + 1 if m.marks else 0,  # ClickHouse counts the final mark, which ends a part
         "rows": m.rows,
         "bytes_on_disk": m.bytes_on_disk,
         "data_uncompressed_bytes": m.bytes_uncompressed,

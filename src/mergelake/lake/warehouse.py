@@ -115,9 +115,10 @@ class Warehouse:
         bounds = Slots(total=slots, lower_at_free=1, whole_partition_at_free=1)
 
         def run_merge(handle: TableHandle, task: MergeTask) -> PartManifest:
-            return self.env.run_merges(handle, [task])[0]
+            return self.env.run_merges(handle, [task], made.abandon)[0]
 
-        return Node(name, self.handles, run_merge, clock=self.clock, slots=bounds, poll_s=poll_s)
+        made = Node(name, self.handles, run_merge, clock=self.clock, slots=bounds, poll_s=poll_s)
+        return made
 
     def has_table(self, name: str) -> bool:
         """Whether there is a table of this name now."""

@@ -6,7 +6,7 @@ checked at its position in the log. So nodes need not know of each other, and on
 objects that nobody refers to. A merge that fails is not tried again before a back-off, and never stops the others.
 
 To add a node, start another one on the same URL. To stop one, set the event: it starts nothing new, finishes what
-runs, and leaves.
+runs (or, given a time for that, abandons what takes longer: the sources are still there), and leaves.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 from mergelake.core.clock import Clock
@@ -43,6 +43,8 @@ class NodeStatus:
     merges_done: int = 0
     merges_lost: int = 0
     """Another writer had replaced or dropped the sources first."""
+    merges_abandoned: int = 0
+    """Under way when the node had to leave; due again for whoever looks next."""
     merges_failed: int = 0
     rows_merged: int = 0
     bytes_merged: int = 0
@@ -75,6 +77,8 @@ class Node:
         """
         self.name = name
         self.status = NodeStatus()
+        self.abandon = threading.Event()
+        """Set when the node waits no longer: a runner that sees it ends its merge with an error."""
         self._tables = tables
         self._run_merge = run_merge
         self._clock = clock
@@ -85,14 +89,14 @@ class Node:
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(self._slots.total, thread_name_prefix=f"merge-{name}")
 
-    def run(self, stop: threading.Event) -> None:
-        """Until `stop` is set: start what is due, sleep, look again; then wait for what still runs."""
+    def run(self, stop: threading.Event, grace_s: float | None = None) -> None:
+        """Until `stop` is set: start what is due, sleep, look again; then `drain(grace_s)`."""
         try:
             while not stop.is_set():
                 started = self.step()
                 stop.wait(0.02 if started else self._poll_s)
         finally:
-            self.drain()
+            self.drain(grace_s)
 
     def step(self) -> int:
         """One tick; returns how many merges it started."""
@@ -128,8 +132,13 @@ class Node:
             running = {key: work.part_ids for key, (work, _) in self._running.items()}
         return tick(views, self._clock.now_ms(), running, self._slots)
 
-    def drain(self) -> None:
-        """Wait for what runs; start nothing more."""
+    def drain(self, grace_s: float | None = None) -> None:
+        """Wait for what runs, start nothing more; after `grace_s` seconds abandon it (None: never)."""
+        if grace_s is not None:
+            with self._lock:
+                running = [future for _, future in self._running.values()]
+            wait(running, timeout=grace_s)
+            self.abandon.set()
         self._pool.shutdown(wait=True)
 
     def _start(self, handle: TableHandle, work: MergeWork) -> None:
@@ -147,7 +156,10 @@ class Node:
         except ConflictError:
             self.status.merges_lost += 1
         except Exception as failure:  # noqa: BLE001  one bad merge must not end the node
-            self._failed(handle.directory, failure)
+            if self.abandon.is_set():
+                self.status.merges_abandoned += 1
+            else:
+                self._failed(handle.directory, failure)
         finally:
             with self._lock:
                 self._running.pop(key, None)

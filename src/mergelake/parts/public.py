@@ -3,9 +3,10 @@
 ::
 
     part = read_part("/var/lib/clickhouse/store/abc/…/all_1_1_0", columns=["k", "s"])
-    part.types, part.rows
+    part.rows, part.schema
+    table = part.arrow()
     for batch in part.batches(): ...
-    table = part.storage()
+    duckdb.from_arrow(part.reader())
 """
 
 from __future__ import annotations
@@ -14,38 +15,62 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from mergelake.core.arrow import storage_schema
+from mergelake.core.arrow import arrow_schema, storage_schema
+from mergelake.core.public import to_public_table
 from mergelake.core.schema import unknown_column
 from mergelake.core.types import DataType
 from mergelake.parts.adopt import open_directory
 from mergelake.parts.reader import BATCH_ROWS, PartReader
 from mergelake.store.open import open_store
+from mergelake.store.protocol import Store
 
 
 class PartData:
     """An opened part directory and the columns that are wanted from it."""
 
-    def __init__(self, reader: PartReader, columns: Sequence[str]) -> None:
-        self.reader = reader
+    def __init__(self, name: str, part: PartReader, columns: Sequence[str]) -> None:
+        self.name = name
+        """Name of the directory."""
+        self.part = part
+        """The reader below: mark ranges, primary index, storage form."""
         self._columns = tuple(columns)
+
+    def __repr__(self) -> str:
+        manifest = self.part.manifest
+        return f"<PartData {self.name}: {manifest.rows} rows, {len(self._columns)} columns, {manifest.part_type}>"
 
     @property
     def rows(self) -> int:
         """Rows of the part."""
-        return self.reader.manifest.rows
+        return self.part.manifest.rows
 
     @property
     def types(self) -> dict[str, DataType]:
         """ClickHouse type of each wanted column."""
-        return {name: self.reader.columns[name].type for name in self._columns}
+        return {name: self.part.columns[name].type for name in self._columns}
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of what is read."""
+        return arrow_schema(self.types)
+
+    def arrow(self) -> pa.Table:
+        """All rows."""
+        return pa.Table.from_batches(self.batches(), schema=self.schema)
 
     def batches(self, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-        """The rows, in storage form (`core.arrow`)."""
-        return self.reader.read(self._columns, batch_rows=batch_rows)
+        """The rows in their order, about `batch_rows` at a time; windows of the files are fetched as they are needed."""
+        types = self.types
+        for batch in self.part.read(self._columns, batch_rows=batch_rows):
+            yield from to_public_table(batch, types).to_batches()
+
+    def reader(self, batch_rows: int = BATCH_ROWS) -> pa.RecordBatchReader:
+        """The rows as an Arrow stream, which DuckDB, polars and pandas read without a copy."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.batches(batch_rows))
 
     def storage(self) -> pa.Table:
-        """All rows, in storage form."""
-        batches = list(self.batches())
+        """All rows, in storage form (`core.arrow`)."""
+        batches = list(self.part.read(self._columns))
         return pa.Table.from_batches(batches) if batches else storage_schema(self.types).empty_table()
 
 
@@ -59,11 +84,11 @@ def read_part(
 ) -> PartData:
     """Open the part directory at a path or URL; `columns` are those that are wanted, all without.
 
-    `options` go to `open_store`. Nothing but small files is read before rows are asked for. Errors as in
+    `options` go to `open_store`. `granularity` is the table's `index_granularity`, needed only for parts of tables with
+    `index_granularity_bytes = 0`. Nothing but small files is read before rows are asked for. Errors as in
     `adopt.open_directory`; NO_SUCH_COLUMN_IN_TABLE for a column that the part does not have.
     """
-    parent, _, name = path_or_url.rstrip("/").rpartition("/")
-    store = open_store(parent or ("/" if path_or_url.startswith("/") else "."), options)
+    store, name = part_location(path_or_url, options)
     opened = open_directory(store, name, granularity=granularity)
     wanted = list(opened.columns) if columns is None else list(columns)
     for column in wanted:
@@ -72,4 +97,10 @@ def read_part(
     reader = PartReader(
         store, opened.directory, opened.manifest, opened.columns, threads=threads, granularity=granularity
     )
-    return PartData(reader, wanted)
+    return PartData(name, reader, wanted)
+
+
+def part_location(path_or_url: str, options: Mapping[str, str] | None = None) -> tuple[Store, str]:
+    """The store that holds a part directory, and the directory's name in it."""
+    parent, _, name = path_or_url.rstrip("/").rpartition("/")
+    return open_store(parent or ("/" if path_or_url.startswith("/") else "."), options), name

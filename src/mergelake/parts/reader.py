@@ -280,8 +280,9 @@ class PartReader:
 
     def _marks(self, names: Sequence[str]) -> dict[str, Marks]:
         layout = self.layout
-        out: dict[str, Marks] = {}
-        for name, data in self._small(names).items():
+        kept = {name: self.caches.get((*self._key, "marks", name)) for name in names}
+        out = {name: marks for name, marks in kept.items() if isinstance(marks, Marks)}
+        for name, data in self._small([name for name in names if name not in out]).items():
             with self._naming(name):
                 out[name] = layout.parse_marks(name, data)
         return out
@@ -321,8 +322,11 @@ class PartReader:
         layout = self.layout
         name, kind = next(iter(layout.columns.items()))
         (file,) = layout.mark_files(name, kind)[:1]
-        rows = self._marks([file])[file].granule_rows
+        marks = self._marks([file])[file]
+        rows = marks.granule_rows
         self._check_rows(rows, file)
+        # The column itself is often read next: its marks are not fetched again.
+        self.caches.put((*self._key, "marks", file), marks, 3 * rows.nbytes + 100)
         return rows, rows.nbytes + 100
 
     def _check_rows(self, rows: NDArray[np.int64], file: str) -> None:

@@ -412,7 +412,10 @@ class _Walker:
 
     def _as_of(self, found: Occurrence, at: int) -> int:
         """`AS OF VERSION 42 | TIMESTAMP 'text'`: ours, and no ClickHouse statement has a number or string there."""
-        word, value = self.tokens[min(at + 2, len(self.tokens) - 1)].upper, self.tokens[min(at + 3, len(self.tokens) - 1)]
+        word, value = (
+            self.tokens[min(at + 2, len(self.tokens) - 1)].upper,
+            self.tokens[min(at + 3, len(self.tokens) - 1)],
+        )
         if self.tokens[at].upper != "AS" or self.tokens[at + 1].upper != "OF":
             return at
         if word == "VERSION" and value.kind == "number" and value.text.isdecimal():

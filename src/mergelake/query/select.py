@@ -18,6 +18,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -38,7 +39,9 @@ RunTasks = Callable[[Callable[[Any], Any], list[Any]], list[Any]]
 SPARK_ROWS_MIN = 50_000_000
 """`executor = 'auto'` goes to Spark from this many rows to read."""
 SMALL_ROWS = 100_000
-"""A scan of at most so many rows is read before ClickHouse starts."""
+"""A scan of at most so many rows is read whole even for a LIMIT."""
+HELD_BYTES = 64 << 20
+"""Most bytes of one scan that are read before ClickHouse starts."""
 _KEPT = 512
 
 
@@ -105,6 +108,15 @@ class Prepared:
     def shape(self) -> str:
         """The statement with zeros for the numbers of the moment: its columns and types are the same."""
         return self.rewritten.text(dict.fromkeys((NOW, *range(len(self.rewritten.slots))), 0))
+
+    def columns(self, settings: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Names and types of the columns that the statement gives.
+
+        Kept by the statement without the literals of its filters, which change neither: a look-up by another key
+        need not ask again.
+        """
+        versions = tuple(source.version for source in self.sources)
+        return described(self.shape(), empty_tables(self), settings, (_without_filters(self.plan), versions))
 
 
 def prepare(sql: str, resolve: Resolve) -> Prepared:
@@ -216,26 +228,47 @@ class _Rows:
 def _run_local(prepared: Prepared, scans: Mapping[str, Scan], context: Context, meter: _Meter) -> _Rows:
     text = prepared.text(context.now_ms)
     schemas = empty_tables(prepared)
-    tables = {name: _given(scan, schemas[name].schema, meter) for name, scan in scans.items()}
+    whole = not _may_stop_early(prepared.plan, scans)
+    tables = {
+        name: _given(meter.counted(scan.read()), schemas[name].schema, whole=whole) for name, scan in scans.items()
+    }
     if prepared.rewritten.format:
         data = engine.run(text, tables, output=prepared.rewritten.format, settings=context.settings)
         return _Rows(pa.table({}), (), formatted=data.data.to_pybytes())
     if totals.has_totals(prepared.plan):
-        names, kinds = described(prepared.shape(), schemas, context.settings)
+        names, kinds = prepared.columns(context.settings)
         found = totals.run(text, tables, context.settings, names, kinds)
-        return finish(found.rows, prepared.shape(), schemas, context.settings, totals=found.totals)
-    names, kinds = described(prepared.shape(), schemas, context.settings)
+        return finish(found.rows, kinds, totals=found.totals)
+    names, kinds = prepared.columns(context.settings)
     text = without_nothing(text, names, kinds)
     answer = engine.run(text, tables, settings=context.settings)
-    return finish(answer.table(), prepared.shape(), schemas, context.settings)
+    return finish(answer.table(), kinds)
 
 
-def _given(scan: Scan, schema: pa.Schema, meter: _Meter) -> pa.Table | pa.RecordBatchReader:
-    """A scan as ClickHouse takes it: a stream, or a table where it is small, which spares a change of threads."""
-    batches = meter.counted(scan.read())
-    if scan.rows <= SMALL_ROWS:
-        return pa.Table.from_batches(batches, schema)
+def _given(batches: Iterator[pa.RecordBatch], schema: pa.Schema, *, whole: bool) -> pa.Table | pa.RecordBatchReader:
+    """A scan as ClickHouse takes it: a table where it fits into `HELD_BYTES`, else a stream.
+
+    A stream is pulled through Python by ClickHouse's own threads, which then wait for each other; a table is not.
+    Without `whole` it is always a stream: the statement may stop early.
+    """
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches if whole else ():
+        held.append(batch)
+        size += batch.nbytes
+        if size > HELD_BYTES:
+            return pa.RecordBatchReader.from_batches(schema, chain(held, batches))
+    if whole:
+        return pa.Table.from_batches(held, schema)
     return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def _may_stop_early(plan: Outline, scans: Mapping[str, Scan]) -> bool:
+    """Whether a LIMIT may be full before the scans are: not in a look-up, nor where all rows are sorted or grouped."""
+    if sum(scan.rows for scan in scans.values()) <= SMALL_ROWS:
+        return False
+    limited = [scope for scope in plan.scopes if "LIMIT" in scope.clauses]
+    return any("ORDER" not in scope.clauses and "GROUP" not in scope.clauses for scope in limited)
 
 
 def _run_split(
@@ -262,8 +295,8 @@ def _run_split(
     )
     if prepared.rewritten.format:
         return _Rows(pa.table({}), (), formatted=result.data.to_pybytes())
-    names, _ = described(prepared.shape(), schemas, context.settings)
-    return finish(result.table().rename_columns(list(names)), prepared.shape(), schemas, context.settings)
+    names, kinds = prepared.columns(context.settings)
+    return finish(result.table().rename_columns(list(names)), kinds)
 
 
 def _explained(failure: MergelakeError, prepared: Prepared) -> MergelakeError:
@@ -278,34 +311,43 @@ def _explained(failure: MergelakeError, prepared: Prepared) -> MergelakeError:
     return failure
 
 
-def finish(
-    raw: pa.Table,
-    text: str,
-    schemas: Mapping[str, pa.Table],
-    settings: Mapping[str, str],
-    totals: pa.Table | None = None,
-) -> _Rows:
-    """ClickHouse's answer in the public form; its types from DESCRIBE where Arrow leaves them open."""
-    types = described(text, schemas, settings)[1]
-    parsed = parse_types([kind.replace("Array(Nothing)", "Array(String)") for kind in types])
+def finish(raw: pa.Table, kinds: tuple[str, ...], totals: pa.Table | None = None) -> _Rows:
+    """ClickHouse's answer, whose columns have the types `kinds`, in the public form."""
+    parsed = parse_types([kind.replace("Array(Nothing)", "Array(String)") for kind in kinds])
     if needs_types(raw.schema):
         raw = to_public(raw, parsed)
     if totals is not None and needs_types(totals.schema):
         totals = to_public(totals, parsed)
-    return _Rows(raw, types, totals)
+    return _Rows(raw, kinds, totals)
 
 
 def described(
-    text: str, schemas: Mapping[str, pa.Table], settings: Mapping[str, str]
+    text: str, schemas: Mapping[str, pa.Table], settings: Mapping[str, str], key: Hashable = None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names and types of the columns that a rewritten statement gives."""
-    key = (text, tuple((name, table.schema.to_string()) for name, table in schemas.items()), tuple(settings.items()))
-    found = _types.get(key)
+    """Names and types of the columns that a rewritten statement gives; kept by `key` (default: text and schemas)."""
+    if key is None:
+        key = (text, tuple((name, table.schema.to_string()) for name, table in schemas.items()))
+    kept = (key, tuple(settings.items()))
+    found = _types.get(kept)
     if not isinstance(found, tuple):
         rows = engine.run(f"DESCRIBE TABLE ({text}\n)", schemas, settings=settings).table()
         found = (tuple(rows["name"].to_pylist()), tuple(rows["type"].to_pylist()))
-        _types.put(key, found)
+        _types.put(kept, found)
     return found
+
+
+def _without_filters(plan: Outline) -> tuple[str, ...]:
+    """The statement's tokens, the literals of WHERE and PREWHERE left out. An alias made there keeps its own."""
+    out = [token.text for token in plan.tokens]
+    for scope in plan.scopes:
+        for clause in ("WHERE", "PREWHERE"):
+            first, end = scope.clauses.get(clause, (0, 0))
+            if any(token.upper == "AS" for token in plan.tokens[first:end]):
+                continue
+            for at in range(first, end):
+                if plan.tokens[at].kind in ("number", "string"):
+                    out[at] = ""
+    return tuple(out)
 
 
 def empty_tables(prepared: Prepared) -> dict[str, pa.Table]:

@@ -28,6 +28,8 @@ from mergelake.store.protocol import Store
 from mergelake.store.spec import StoreSpec
 from mergelake.table.handle import Snapshot
 
+ROW_FILTER_NS = 20
+"""What dropping rows costs beside the condition itself, for each row looked at."""
 ROW_FILTER_NS_PER_BYTE = 1.0
 """Reading and unpacking one stored byte of the other columns is worth about this many nanoseconds of filtering."""
 _ROWS_FOR_THREADS = 200_000
@@ -126,7 +128,7 @@ class TableSource:
         if bound is None or bound.can_raise:
             return False
         others = sum(plan.column_bytes.get(name, 0) for name in wanted.columns if name not in bound.columns)
-        return bound.cost <= others / rows * ROW_FILTER_NS_PER_BYTE
+        return bound.cost + ROW_FILTER_NS <= others / rows * ROW_FILTER_NS_PER_BYTE
 
     def _fraction(self, text: str) -> float:
         """`1/10`, `0.1`, or a number of rows (more than 1) as a fraction of the table."""

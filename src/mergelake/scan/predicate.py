@@ -7,6 +7,7 @@ sampling key's range is added. The same text binds to the same conjuncts in ever
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from mergelake.core import types as t
 from mergelake.core.errors import error
@@ -53,17 +54,33 @@ def bound_conjuncts(request: ScanRequest, schema: TableSchema) -> tuple[tuple[Bo
     Raises what parsing and binding raise, and ILLEGAL_TYPE_OF_COLUMN_FOR_FILTER for a condition that is no number.
     """
     types = all_types(schema)
-    first = _pieces(parse(request.prewhere), schema, types, request.now_ms) if request.prewhere else ()
-    rest = _pieces(parse(request.where), schema, types, request.now_ms) if request.where else ()
+    known = _Known(schema, types)
+    first = _pieces(request.prewhere, known, request.now_ms) if request.prewhere else ()
+    rest = _pieces(request.where, known, request.now_ms) if request.where else ()
     if request.sample is not None:
         rest += sample_conjuncts(request.sample, request.sample_offset, schema, types)
     return first, rest
 
 
-def _pieces(
-    node: Node, schema: TableSchema, types: Mapping[str, t.DataType], now_ms: int | None
-) -> tuple[BoundNode, ...]:
-    bound = bind(expand_aliases(node, schema), types, now_ms)
+class _Known:
+    """What a condition may refer to; equal where it would be bound to the same tree."""
+
+    def __init__(self, schema: TableSchema, types: Mapping[str, t.DataType]) -> None:
+        self.schema, self.types = schema, types
+        aliases = tuple(column.default for column in schema.columns if column.default_kind == "ALIAS")
+        self._key = (tuple(types.items()), aliases)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Known) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+# One SELECT binds its conditions in each of its stages (plan, steps, every piece): once is enough.
+@lru_cache(maxsize=256)
+def _pieces(text: str, known: _Known, now_ms: int | None) -> tuple[BoundNode, ...]:
+    bound = bind(expand_aliases(parse(text), known.schema), known.types, now_ms)
     inner = t.inner_type(bound.type)
     if not isinstance(inner, (t.Int, t.Float, t.Bool, t.Nothing)):
         raise error(

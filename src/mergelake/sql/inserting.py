@@ -11,7 +11,7 @@ from mergelake.core import types as t
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import Column, TableSchema, unknown_column
 from mergelake.core.text import back_quote, quote_string
-from mergelake.query.select import described, empty_tables, prepare
+from mergelake.query.select import prepare
 from mergelake.sql.formats import read_format
 from mergelake.sql.statements import Insert
 from mergelake.sql.values import names_and_types, read_values
@@ -68,7 +68,7 @@ def _by_default(column: Column) -> bool:
 def _selected(db: Database, query: str, targets: Mapping[str, t.DataType]) -> pa.Table:
     """The SELECT's rows, its columns by position, cast as ClickHouse would but never silently out of range."""
     prepared = prepare(query, db.resolver())
-    names, kinds = described(prepared.shape(), empty_tables(prepared), db.engine_settings())
+    names, kinds = prepared.columns(db.engine_settings())
     if len(names) != len(targets):
         raise error(
             "NUMBER_OF_COLUMNS_DOESNT_MATCH",

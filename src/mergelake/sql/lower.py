@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, assert_never
 from mergelake.core.errors import error
 from mergelake.core.schema import Column, TableSchema
 from mergelake.query import engine
-from mergelake.query.select import described, empty_tables, explain, prepare
+from mergelake.query.select import explain, prepare
 from mergelake.sql import show
 from mergelake.sql import statements as s
 from mergelake.sql.ddl import with_columns
@@ -114,7 +114,7 @@ def _borrowed(db: Database, statement: s.CreateTable) -> TableSchema:
     from mergelake.core.types import parse_type
 
     prepared = prepare(statement.query, db.resolver())
-    names, kinds = described(prepared.shape(), empty_tables(prepared), db.engine_settings())
+    names, kinds = prepared.columns(db.engine_settings())
     columns = tuple(Column(i, name, parse_type(kind)) for i, (name, kind) in enumerate(zip(names, kinds, strict=True)))
     return with_columns(statement.clauses, columns)
 

@@ -36,6 +36,8 @@ from mergelake.table.sorting import sort_order
 
 Collapse = Callable[[pa.Table, TableSchema], pa.Table]
 """The engine's merge of a sorted run of rows, for `optimize_on_insert`."""
+NamePart = Callable[[Partition, int], str]
+"""The id (and so the directory) of a part: its partition and level in, a name out. Called once a part, in order."""
 
 
 _ROWS_WORTH_THREADS = 50_000
@@ -64,6 +66,8 @@ class _Piece:
     block: pa.Table
     partition: Partition
     level: int
+    part_id: str | None = None
+    """None: an id that nobody else has."""
 
 
 def write_blocks(
@@ -76,17 +80,19 @@ def write_blocks(
     clock: Clock,
     threads: int = 1,
     collapse: Collapse = collapse_block,
+    name_part: NamePart | None = None,
 ) -> list[PartManifest]:
     """Write rows as parts of the table in `directory`, without committing them.
 
     `blocks` are batches of storage-form columns, all with the same columns, any number of rows; columns that
     are missing get their defaults. `threads` write columns and parts at the same time. `collapse` is applied
     to each sorted piece where the engine collapses rows and `optimize_on_insert` is on; its result has level 1.
+    `name_part` gives parts ids of the caller's choice.
 
     Raises TOO_MANY_PARTS for a block with too many partitions, and what completing a block raises, after
     deleting what had been written.
     """
-    writer = _BlockWriter(store, directory, schema, ids, clock, threads, collapse)
+    writer = _BlockWriter(store, directory, schema, ids, clock, threads, collapse, name_part)
     written: list[PartManifest] = []
     try:
         for block in cut_blocks(blocks, *block_limits(writer.settings)):
@@ -107,12 +113,14 @@ class _BlockWriter:
         clock: Clock,
         threads: int,
         collapse: Collapse,
+        name_part: NamePart | None,
     ) -> None:
         self._store, self._directory, self._schema = store, directory, schema
         self._ids, self._clock, self._threads = ids, clock, threads
         self.settings = TableSettings(schema.settings)
         self._keys = table_keys(schema)
         self._collapse = collapse
+        self._name_part = name_part
         self._collapses = schema.engine != "MergeTree" and self.settings.integer("optimize_on_insert") > 0
         self._completer: BlockCompleter | None = None
 
@@ -153,7 +161,8 @@ class _BlockWriter:
             if self._collapses:
                 piece = self._collapse(piece, self._schema)
             if piece.num_rows:  # an insert that collapses to nothing writes no part
-                yield _Piece(piece, partition, int(self._collapses))
+                level = int(self._collapses)
+                yield _Piece(piece, partition, level, self._name_part and self._name_part(partition, level))
 
     def _write_piece(self, piece: _Piece, threads: int) -> PartManifest:
         primary = self._keys.sorting[: self._keys.primary_length]
@@ -169,6 +178,7 @@ class _BlockWriter:
             settings=self.settings,
             partition=piece.partition,
             partition_columns=self._keys.partition_columns,
+            part_id=piece.part_id,
             level=piece.level,
             threads=threads,
         )

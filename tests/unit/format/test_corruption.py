@@ -135,9 +135,9 @@ def test_sparse_offsets_that_do_not_fit_the_rows_are_corrupt(plain: bytes) -> No
 def test_a_codec_that_we_lack_is_unsupported_not_corrupt() -> None:
     data_type = parse_type("UInt8")
     files = written("c", data_type, pa.array([1, 2], pa.uint8()), [2], CODEC_NONE)
-    body = b"\x92" + (13).to_bytes(4, "little") + (2).to_bytes(4, "little") + b"\x01\x00\x01\x01"
+    body = b"\x9c" + (13).to_bytes(4, "little") + (2).to_bytes(4, "little") + b"\x01\x00\x01\x01"
     from mergelake.format.hashes import city128
 
     files["c.bin"] = city128(body) + body
-    with pytest.raises(UnsupportedError, match="Delta"):
+    with pytest.raises(UnsupportedError, match="ALP"):
         _read("UInt8", files)

@@ -129,7 +129,7 @@ def test_read_part_is_the_short_way_in(tmp_path: Any) -> None:
     assert (part.rows, list(part.types)) == (1000, ["s", "k"])
     assert part.storage().column("k").to_pylist() == list(range(1000))
     assert [batch.num_rows for batch in part.batches(batch_rows=400)] == [400, 400, 200]
-    opened = read_part(str(tmp_path)).reader
+    opened = read_part(str(tmp_path)).part
     assert check_part(opened, key_types=[KINDS["k"]]) == []
     with pytest.raises(ValueError, match="nope"):
         read_part(str(tmp_path), columns=["nope"])
