@@ -75,6 +75,23 @@ def test_final_shows_the_rows_that_clickhouse_shows(
         assert sorted(lines) == sorted(theirs.splitlines()), where
 
 
+@pytest.mark.parametrize("first", [9, 10, 2])
+def test_of_equal_versions_in_several_partitions_final_shows_the_one_that_clickhouse_shows(
+    first: int, oracle: Any
+) -> None:
+    schema = replacing(order_by=("k",), partition_by=("v",))
+    ours = ScanTable(schema)
+    oracle.query("CREATE DATABASE IF NOT EXISTS finals")
+    oracle.query("DROP TABLE IF EXISTS finals.ties SYNC")
+    oracle.query(create_statement("finals.ties", schema))
+    for partition in (first, 1, 10, 9):
+        rows = [{"k": 1, "s": b"", "v": partition, "ver": 0, "gone": 0}]
+        ours.insert(rows)
+        oracle.query(insert_statement("finals.ties", rows))
+    theirs = str(oracle.query("SELECT v FROM finals.ties FINAL", "TSV")).split()
+    assert [str(row["v"]) for row in ours.scan(ScanRequest(final=True))] == theirs == ["9"]
+
+
 def test_final_reads_parts_that_do_not_overlap_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     from mergelake.parts.cache import PartCache
     from mergelake.scan.final import _Final

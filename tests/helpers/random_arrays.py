@@ -44,8 +44,12 @@ def random_array(rng: np.random.Generator, data_type: t.DataType, rows: int) -> 
     """`rows` values of `data_type`."""
     kind = storage_type(data_type)
     match data_type:
+        case t.SimpleAggregateFunction(_, inner):
+            return random_array(rng, inner, rows)
         case t.Nullable(inner):
             values = random_array(rng, inner, rows)
+            if isinstance(inner, t.Tuple):
+                return values
             return pa.array(values.to_pylist(), kind, mask=rng.random(rows) < 0.2)
         case t.LowCardinality(inner):
             few = random_array(rng, inner, max(1, rows // 10))
@@ -57,6 +61,8 @@ def random_array(rng: np.random.Generator, data_type: t.DataType, rows: int) -> 
             return pa.ListArray.from_arrays(pa.array(offsets), random_array(rng, inner, int(offsets[-1])), type=kind)
         case t.Tuple(elements):
             parts = [random_array(rng, element, rows) for element in elements]
+            if not parts:
+                return pa.StructArray.from_buffers(kind, rows, [None], children=[])
             return pa.StructArray.from_arrays(parts, fields=list(kind))
         case t.Map(key, value):
             return random_array(rng, t.Array(t.Tuple((key, value), ("keys", "values"))), rows)

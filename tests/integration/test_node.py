@@ -125,3 +125,32 @@ def test_a_table_that_is_dropped_under_a_node_does_not_disturb_it(tmp_path):
     settle(node)
     node.drain()
     assert node.status.merges_failed == 0
+
+
+def test_a_node_that_must_leave_abandons_a_long_merge_and_leaves_nothing_of_it(tmp_path):
+    # M-096
+    warehouse = Warehouse(str(tmp_path))
+    table = warehouse.create_table("t", SCHEMA)
+    for n in range(12):
+        table.append(rows(n * 50))
+    node = warehouse.node(poll_s=0.01)
+    real, started, objects = node._run_merge, threading.Event(), sorted(tmp_path.rglob("*"))
+
+    def slow(handle, task):
+        started.set()
+        node.abandon.wait(30)  # a merge that would take longer than anybody waits for
+        return real(handle, task)
+
+    node._run_merge = slow
+    stop = threading.Event()
+    thread = threading.Thread(target=node.run, args=(stop, 0.1))
+    thread.start()
+    assert started.wait(5)
+    stop.set()
+    thread.join(5)
+    assert not thread.is_alive()
+    assert (node.status.merges_done, node.status.merges_failed) == (0, 0)
+    assert node.status.merges_abandoned == node.status.merges_started > 0
+    assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == [path for path in objects if path.is_file()]
+    assert keys(table) == list(range(600))
+    assert table.optimize(final=True) == 1  # another node does it

@@ -58,7 +58,7 @@ def try_read_text(texts: pa.Array, data_type: t.DataType, *, wrap: bool = False)
         if uuids is not None:
             return uuids, none
     scalar = _scalar_parser(plain, wrap)
-    bulk = _BULK.get(type(plain))
+    bulk = None if pa.types.is_fixed_size_binary(target) else _BULK.get(type(plain))
     valid = texts.is_valid().to_numpy(zero_copy_only=False)
     if bulk is None or len(texts) == 0:
         return _one_by_one(texts, scalar, target)
@@ -163,6 +163,11 @@ def _float(text: bytes, kind: t.Float) -> float:
     if match.end() != len(text):
         raise _garbage(text, match.end(), kind)
     return float(text)
+
+
+def _bfloat16(text: bytes, kind: t.BFloat16) -> int:
+    """The upper half of the nearest Float32, cut off as ClickHouse does."""
+    return int(np.float32(_float(text, t.Float(32))).view(np.uint32)) >> 16
 
 
 _TRUE = {b"1", b"true", b"t", b"yes", b"y", b"on", b"enable", b"enabled"}
@@ -324,6 +329,8 @@ def _time(text: bytes, kind: t.Time | t.Time64) -> int:
 
 _SCALAR: dict[type, Callable[[bytes, Any], Any]] = {
     t.Float: _float,
+    t.BFloat16: _bfloat16,
+    t.Interval: lambda text, kind: _int(text, t.Int(64, signed=True), wrap=False),
     t.Bool: _bool,
     t.Date: _date,
     t.Date32: _date,
@@ -422,8 +429,7 @@ def _spread(
 
 
 def _bulk_int(kind: t.DataType, texts: pa.Array) -> tuple[npt.NDArray[Any], Flags]:
-    if not isinstance(kind, t.Int) or kind.bits > 64:
-        return np.zeros(len(texts)), np.zeros(len(texts), np.bool_)
+    assert isinstance(kind, t.Int)
     plain = pc.match_substring_regex(texts, r"^-?[0-9]{1,18}$" if kind.signed else r"^[0-9]{1,18}$").fill_null(False)
     values = pc.if_else(plain, texts, pa.scalar(b"0", pa.binary())).cast(pa.string()).cast(pa.int64()).to_numpy()
     sure = plain.to_numpy(zero_copy_only=False)

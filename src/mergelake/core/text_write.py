@@ -124,6 +124,13 @@ def decimal_text(value: int, scale: int) -> str:
     return sign + digits[:-scale] + (f".{fraction}" if fraction else "")
 
 
+def time_text(ticks: int, precision: int) -> str:
+    """Ticks of 10^-precision seconds as `hh:mm:ss.…`."""
+    seconds, fraction = divmod(abs(ticks), 10**precision)
+    tail = f".{fraction:0{precision}d}" if precision else ""
+    return f"{'-' if ticks < 0 else ''}{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{tail}"
+
+
 def uuid_text(stored: bytes) -> str:
     """The canonical text of a UUID's stored bytes."""
     return str(uuid.UUID(bytes=stored[7::-1] + stored[:7:-1]))
@@ -181,6 +188,9 @@ def _tuple(value: Any, data_type: t.Tuple) -> str:
 _BY_KIND: dict[type, Callable[[Any, Any], str]] = {
     t.Int: _wide,
     t.Float: lambda value, kind: float_text(value, kind.bits),
+    t.BFloat16: lambda value, kind: float_text(float(np.uint32(int(value) << 16).view(np.float32)), 32),
+    t.Time: lambda value, kind: time_text(int(value), 0),
+    t.Time64: lambda value, kind: time_text(int(value), kind.precision),
     t.Bool: lambda value, kind: "true" if value else "false",
     t.String: _bytes,
     t.FixedString: _bytes,

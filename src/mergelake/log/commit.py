@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any, Generic
 
 from mergelake.core.clock import Clock
-from mergelake.core.errors import ConflictError, MergelakeError, UnavailableError, error
+from mergelake.core.errors import ConflictError, InvalidInputError, UnavailableError, error
 from mergelake.core.ids import IdSource
 from mergelake.log.conflict import Reject
 from mergelake.log.encoding import encode_entry
@@ -163,22 +163,27 @@ class Log(Generic[S]):
     def _append(self, entry: Entry) -> Entry | None:
         """None if the entry got its position, else the entry that holds it."""
         data = encode_entry(entry)
+        sent = False
         for question in range(UNKNOWN_MAX):
             if question:
                 self._pause(question)
-            if isinstance(self._create(entry.version, data), Stored):
-                return None
             # Also "exists already" may be our own entry, whose reply was lost on the way: look whose it is.
             try:
+                if isinstance(self._create(entry.version, data), Stored):
+                    return None
+                sent = True
                 holder = self._reader.try_entry(entry.version)
             except UnavailableError:
                 continue
+            except InvalidInputError as refusal:
+                # Refused at once, the entry is not there. A refusal (of credentials that ran out) after it was
+                # sent says nothing, and must not be taken for a commit that failed.
+                if not sent or refusal.name == "UNKNOWN_FORMAT_VERSION":
+                    raise
+                raise _not_known(entry.version, str(refusal)) from refusal
             if holder is not None:
                 return None if holder.attempt == entry.attempt else holder
-        raise UnavailableError(
-            f"It is not known whether version {entry.version} was committed: the store does not answer",
-            hint="Look at the table's history before trying again, or use a dedup_token and just try again",
-        )
+        raise _not_known(entry.version, "the store does not answer")
 
     def _create(self, version: int, data: bytes) -> PutOutcome:
         try:
@@ -194,11 +199,18 @@ class Log(Generic[S]):
         if state.version % self._machine.checkpoint_interval(state) == 0:
             try:
                 self.write_checkpoint(state)
-            except MergelakeError as cause:  # the commit stands; opening is only slower
-                _logger.warning("no checkpoint at version %d: %s", state.version, cause)
+            except Exception as cause:  # noqa: BLE001  the commit stands, whatever this is; opening is only slower
+                _logger.warning("no checkpoint at version %d: %r", state.version, cause)
 
     def write_checkpoint(self, state: S | None = None) -> None:
         """Write a state (the newest) as a checkpoint, and the hint that finds it."""
         state = self._state if state is None else state
         self._store.put(self._reader.checkpoint_key(state.version), self._machine.encode(state))
         self._store.put(self._reader.hint_key, json.dumps({"version": state.version}).encode())
+
+
+def _not_known(version: int, why: str) -> UnavailableError:
+    return UnavailableError(
+        f"It is not known whether version {version} was committed: {why}",
+        hint="Look at the table's history before trying again, or use a dedup_token and just try again",
+    )

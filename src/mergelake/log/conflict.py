@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mergelake.core.errors import ConflictError, MergelakeError, error
+from mergelake.core.manifest import PartManifest
 from mergelake.log.fold import Draft
 from mergelake.log.operations import (
     AddParts,
@@ -21,7 +22,7 @@ from mergelake.log.operations import (
     LogOp,
     Publish,
 )
-from mergelake.log.state import State, merged_info, positions
+from mergelake.log.state import State, known_ids, merged_info, positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +80,21 @@ def _invalid(reason: str, name: str) -> Reject:
     return Reject(reason, name, "invalid")
 
 
+def _unknown_schema(part: PartManifest) -> Reject:
+    return _invalid(f"Part {part.id} has the unknown schema version {part.schema_version}", "INCORRECT_DATA")
+
+
 def _check_add(state: State, op: AddParts) -> Reject | None:
     if op.dedup_token and op.dedup_token in state.tokens:
         return Reject(f"An insert with the token '{op.dedup_token}' is in the table", kind="duplicate")
     if op.dedup_hash and op.dedup_hash in state.hashes and not op.dedup_token:
         return Reject("An insert of the same rows is in the table", kind="duplicate")
+    twice = known_ids(state, op.parts)
+    if twice or len({part.id for part in op.parts}) < len(op.parts):
+        return Reject(f"Part {min(twice, default=op.parts[0].id)} is in the table already")
     for part in op.parts:
         if part.schema_version not in state.schemas:
-            return _invalid(f"Part {part.id} has the unknown schema version {part.schema_version}", "INCORRECT_DATA")
+            return _unknown_schema(part)
         if part.rows < 0 or not part.partition_id:
             return _invalid(f"Part {part.id} has no partition or a negative number of rows", "INCORRECT_DATA")
     return None
@@ -102,7 +110,9 @@ def _check_publish(state: State, op: Publish) -> Reject | None:
     if found[-1] - found[0] != len(found) - 1:
         return Reject("Another active part lies between the sources of the merge")
     if op.part.schema_version not in state.schemas:
-        return _invalid(f"Part {op.part.id} has the unknown schema version {op.part.schema_version}", "INCORRECT_DATA")
+        return _unknown_schema(op.part)
+    if known_ids(state, (op.part,)):
+        return Reject(f"Part {op.part.id} is in the table already")
     floor = state.floor_of(op.part.partition_id)
     if merged_info(parts[found[0] : found[-1] + 1]).min_block <= floor:
         return Reject(f"Blocks up to {floor} of partition {op.part.partition_id} have been dropped")

@@ -14,8 +14,9 @@ A state never changes; hold one as long as you like. (Its mappings are plain dic
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from mergelake.core.errors import error
 from mergelake.core.manifest import PartManifest
@@ -24,6 +25,7 @@ from mergelake.core.schema import TableSchema
 
 TOKENS_MAX = 10_000
 """Inserts with an explicit `dedup_token` that a table remembers."""
+_ID = attrgetter("id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,18 @@ def positions(parts: tuple[ActivePart, ...] | list[ActivePart], ids: tuple[str, 
     wanted = set(ids)
     found = [at for at, part in enumerate(parts) if part.manifest.id in wanted]
     return found if len(found) == len(wanted) == len(ids) else None
+
+
+def known_ids(state: State, parts: Iterable[PartManifest]) -> set[str]:
+    """The ids of those of `parts` that are active, or were once: their objects are the table's."""
+    wanted = {part.id: part.partition_id for part in parts}
+    found = {
+        part.manifest.id
+        for partition_id in set(wanted.values())
+        for part in state.partitions.get(partition_id, ())
+        if part.manifest.id in wanted
+    }
+    return found.union(wanted.keys() & set(map(_ID, state.retired)))
 
 
 def merged_info(sources: tuple[ActivePart, ...] | list[ActivePart]) -> PartInfo:

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from mergelake.core.errors import ConflictError, InvalidInputError
 from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo
 from mergelake.log.operations import LogOp, Publish
@@ -22,7 +21,7 @@ from mergelake.log.state import State
 from mergelake.merge.execute import execute_merge
 from mergelake.merge.plan import MergeTask
 from mergelake.table.handle import TableHandle
-from mergelake.table.insert import discard_parts
+from mergelake.table.insert import COMMIT_REFUSED, discard_refused
 
 Runner = Callable[[MergeTask], PartManifest]
 """Carries a merge out, here or elsewhere, and returns the manifest of what it wrote."""
@@ -63,8 +62,8 @@ def commit_merge(handle: TableHandle, task: MergeTask, manifest: PartManifest) -
 
     try:
         committed = handle.log.commit(build)
-    except (ConflictError, InvalidInputError, KeyError):
-        discard_parts(handle.store, handle.directory, [manifest])
+    except COMMIT_REFUSED:
+        discard_refused(handle, [manifest])
         raise
     sources = tuple(source.info for source in task.sources)
     return MergeOutcome(committed.version, task.result, manifest, sources)

@@ -19,6 +19,7 @@ them the public form of `core.arrow`. Measured with chdb 4.4; every type is test
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -129,13 +130,45 @@ def _is_plain(arrow: pa.DataType) -> bool:
 
 
 def without_nothing(text: str, names: Sequence[str], kinds: Sequence[str]) -> str:
-    """The statement with Array(Nothing), the type of `[]`, as Array(String): Arrow has no such non-nullable type."""
+    """The statement with columns cast that Arrow cannot take as they are.
+
+    Array(Nothing), the type of `[]`, goes as Array(String); Time and Time64, which ClickHouse hands over only within a
+    day, as Int32 and Decimal.
+    """
     casts = [
-        f"{_cast_text(back_quote(name), kind.replace('(Nothing)', '(String)'))} AS {back_quote(name)}"
+        f"{_cast_text(back_quote(name), outgoing)} AS {back_quote(name)}"
         for name, kind in zip(names, kinds, strict=True)
-        if "(Nothing)" in kind.replace("Nullable(Nothing)", "")
+        if (outgoing := _outgoing(kind)) != kind
     ]
     return f"SELECT * REPLACE ({', '.join(casts)}) FROM ({text}\n)" if casts else text
+
+
+def _outgoing(kind: str) -> str:
+    """The type as which a column of type `kind` leaves ClickHouse."""
+    if "(Nothing)" in kind.replace("Nullable(Nothing)", ""):
+        kind = kind.replace("(Nothing)", "(String)")
+    if "Time" not in kind.replace("DateTime", ""):
+        return kind
+    (parsed,) = parse_types([kind])
+    return kind if parsed is None else str(_without_time(parsed))
+
+
+def _without_time(kind: t.DataType) -> t.DataType:
+    match kind:
+        case t.Time():
+            return t.Int(32, signed=True)
+        case t.Time64(precision):
+            return t.Decimal(18, precision)
+        case t.Nullable(inner) | t.Array(inner) | t.LowCardinality(inner):
+            return replace(kind, inner=_without_time(inner))
+        case t.SimpleAggregateFunction(_, inner) if (plain := _without_time(inner)) != inner:
+            return plain
+        case t.Map(key, value):
+            return t.Map(_without_time(key), _without_time(value))
+        case t.Tuple(elements, names):
+            return t.Tuple(tuple(map(_without_time, elements)), names)
+        case _:
+            return kind
 
 
 def to_public(table: pa.Table, types: Sequence[t.DataType | None]) -> pa.Table:
@@ -166,8 +199,8 @@ def _public(array: pa.Array, data_type: t.DataType) -> pa.Array:
             return array.cast(pa.int64()).view(arrow_type(data_type))
         case t.DateTime64():
             return array.view(pa.int64()).view(arrow_type(data_type))
-        case t.Time():
-            return array.view(pa.int32())
+        case t.Time() | t.Interval():
+            return array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())
         case t.Time64(precision):
             return _ticks(array, precision)
         case t.BFloat16():
@@ -200,6 +233,12 @@ def _offsets(array: pa.Array) -> pa.Array:
 
 
 def _ticks(array: pa.Array, precision: int) -> pa.Array:
+    if pa.types.is_decimal(array.type):  # Time64 leaves as Decimal of the same ticks, which fit into the low word
+        words = np.frombuffer(array.buffers()[1] or b"", np.int64).reshape(-1, array.type.byte_width // 8)
+        ticks = np.ascontiguousarray(words[array.offset : array.offset + len(array), 0])
+        valid = pc.is_valid(array) if array.null_count else None
+        out = pa.array(ticks)
+        return out if valid is None else pc.if_else(valid, out, pa.scalar(None, pa.int64()))
     digits = {"s": 0, "ms": 3, "us": 6, "ns": 9}[array.type.unit]
     numbers = array.view(pa.int32() if array.type.bit_width == 32 else pa.int64()).cast(pa.int64())
     return pc.divide(numbers, 10 ** (digits - precision)) if digits > precision else numbers

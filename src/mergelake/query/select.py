@@ -25,9 +25,11 @@ import pyarrow as pa
 
 from mergelake.core.arrow import storage_schema
 from mergelake.core.clock import Clock, SystemClock
+from mergelake.core.convert import to_public_table
 from mergelake.core.errors import MergelakeError, NotFoundError, error
 from mergelake.query import engine, splitting, totals
 from mergelake.query.arrow_bridge import needs_types, parse_types, to_public, without_nothing
+from mergelake.query.direct import direct_scan, first_rows
 from mergelake.query.outline import Outline, outline
 from mergelake.query.result import QueryResult, Stats
 from mergelake.query.rewrite import NOW, Rewritten, rewrite
@@ -121,6 +123,20 @@ class Prepared:
 
 def prepare(sql: str, resolve: Resolve) -> Prepared:
     """Take the statement apart and look its tables up. Nothing is read."""
+    plan = _outline(sql)
+    return _prepared(plan, _tables(plan, resolve))
+
+
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """What the names in a statement mean."""
+
+    by_name: Mapping[tuple[str, str, AsOf | None], Source | None]
+    by_occurrence: Mapping[int, Source]
+    """`id` of an occurrence -> its table; without those that are ClickHouse's own."""
+
+
+def _tables(plan: Outline, resolve: Resolve) -> _Tables:
     seen: dict[tuple[str, str, AsOf | None], Source | None] = {}
 
     def look_up(database: str, name: str, moment: AsOf | None) -> Source | None:
@@ -131,7 +147,6 @@ def prepare(sql: str, resolve: Resolve) -> Prepared:
             seen[database, name, moment] = newest if moment is None or newest is None else newest.at(moment)
         return seen[database, name, moment]
 
-    plan = _outline(sql)
     sources: dict[int, Source] = {}
     for found in plan.occurrences:
         try:
@@ -142,13 +157,17 @@ def prepare(sql: str, resolve: Resolve) -> Prepared:
             continue  # `x IN list`: a column or an alias, not a table
         if source is not None:
             sources[id(found)] = source
-    key = (sql, tuple(_key(sources.get(id(found))) for found in plan.occurrences))
+    return _Tables(seen, sources)
+
+
+def _prepared(plan: Outline, tables: _Tables) -> Prepared:
+    key = (plan.text, tuple(_key(tables.by_occurrence.get(id(found))) for found in plan.occurrences))
     rewritten = _plans.get(key)
     if not isinstance(rewritten, Rewritten):
-        rewritten = rewrite(plan, sources)
+        rewritten = rewrite(plan, tables.by_occurrence)
         _plans.put(key, rewritten)
-    tables = [seen[slot.table] for slot in rewritten.slots]
-    return Prepared(plan, rewritten, tuple(source for source in tables if source is not None))
+    sources = [tables.by_name[slot.table] for slot in rewritten.slots]
+    return Prepared(plan, rewritten, tuple(source for source in sources if source is not None))
 
 
 def _key(source: Source | None) -> Hashable:
@@ -170,7 +189,12 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
     """Run a SELECT over tables that `resolve` knows; others (`numbers(10)`, `system.one`) are ClickHouse's own."""
     context = context or Context()
     started = context.clock.monotonic_s()
-    prepared = prepare(sql, resolve)
+    plan = _outline(sql)
+    tables = _tables(plan, resolve)
+    looked_up = _look_up(plan, tables, context, started)
+    if looked_up is not None:
+        return looked_up
+    prepared = _prepared(plan, tables)
     scans = plan_scans(prepared)
     executor, reason, split = choose_executor(prepared, scans, context)
     meter = _Meter(sum(scan.rows for scan in scans.values()), context)
@@ -183,6 +207,22 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
         raise _explained(failure, prepared) from None
     stats = Stats(context.clock.monotonic_s() - started, meter.rows, meter.bytes, executor, reason)
     return QueryResult(answer.table, answer.types, stats, answer.totals, answer.formatted, prepared.rewritten.format)
+
+
+def _look_up(plan: Outline, tables: _Tables, context: Context, started_s: float) -> QueryResult | None:
+    """The answer of a statement that is a short scan and nothing else; None for every other."""
+    if context.executor == "spark" or len(tables.by_occurrence) != 1:
+        return None
+    (source,) = tables.by_occurrence.values()
+    found = direct_scan(plan, source, context.settings)
+    if found is None:
+        return None
+    scan, limit = found
+    types = {name: source.columns[name] for name in scan.columns}
+    meter = _Meter(scan.rows, context)
+    table = to_public_table(first_rows(meter.counted(scan.read()), storage_schema(types), limit), types)
+    stats = Stats(context.clock.monotonic_s() - started_s, meter.rows, meter.bytes, "local", "a look-up: only a scan")
+    return QueryResult(table, tuple(map(str, types.values())), stats)
 
 
 def plan_scans(prepared: Prepared) -> dict[str, Scan]:

@@ -39,10 +39,17 @@ class Wanted:
     sample: str = ""
     """`1/10` or `0.1`; empty for all rows."""
     sample_offset: str = ""
+    exact: bool = False
+    """Rows that the conditions reject must not be given: nobody filters after this."""
 
 
 class Scan(Protocol):
     """One planned read."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The wanted columns."""
+        ...
 
     @property
     def rows(self) -> int:
@@ -147,7 +154,9 @@ class ArrowSource:
         raise error("NOT_IMPLEMENTED", "This table has no older versions", "Leave out AS OF")
 
     def plan(self, wanted: Wanted) -> ArrowScan:
-        """The whole table, its wanted columns."""
+        """The whole table, its wanted columns; NOT_IMPLEMENTED where exactly the rows of a condition are asked for."""
+        if wanted.exact and (wanted.where or wanted.prewhere):
+            raise error("NOT_IMPLEMENTED", "Rows in memory are filtered by ClickHouse")
         schema = storage_schema({name: self.columns[name] for name in wanted.columns})
         return ArrowScan(self.table.select(wanted.columns).cast(schema))
 
@@ -157,6 +166,11 @@ class ArrowScan:
     """A read of rows in memory."""
 
     table: pa.Table
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All that it holds."""
+        return tuple(self.table.column_names)
 
     @property
     def rows(self) -> int:

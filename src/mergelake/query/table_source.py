@@ -116,7 +116,7 @@ class TableSource:
             now_ms=self._now_ms,
         )
         plan = plan_scan(self._store, self._directory, self.snapshot, request, self._caches)
-        if not self._filters_rows(plan, wanted):
+        if not wanted.exact and not self._filters_rows(plan, wanted):
             plan = replace(plan, request=replace(request, where=None, prewhere=None))
         return TableScan(self.name, self._store, self._directory, plan, self._caches, self._threads, self._spec)
 
@@ -175,6 +175,11 @@ class TableScan:
     caches: PartCache | None
     threads: int | None
     spec: StoreSpec | None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The wanted columns."""
+        return self.scan.columns
 
     @property
     def rows(self) -> int:

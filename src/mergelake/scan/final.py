@@ -109,8 +109,11 @@ class _Final:
             yield from self._cut(group, -(-rows // LAYER_ROWS))
 
     def _groups(self) -> list[list[ScanItem]]:
-        """Items whose key ranges overlap, directly or through others; items of a group in insertion order."""
-        items = sorted(self._plan.items, key=lambda item: (item.info.min_block, item.info.partition_id))
+        """Items whose key ranges overlap, directly or through others; items of a group in the order that settles ties.
+
+        That is the partition's id before the block: of equal versions the greatest id wins, whenever it was inserted.
+        """
+        items = sorted(self._plan.items, key=lambda item: item.info)
         if not self._primary.nodes or len(items) < 2:
             return [items] if items else []
         types = self._primary.types

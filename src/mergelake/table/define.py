@@ -71,6 +71,11 @@ def check_schema(schema: TableSchema) -> TableSchema:
     columns = []
     for column in schema.columns:
         storage_type(column.type)  # refuses types that cannot be kept
+        if _holds_nothing(column.type):
+            raise error(
+                "DATA_TYPE_CANNOT_BE_USED_IN_TABLES",
+                f"Data type {column.type} of column {column.name} cannot be used in tables",
+            )
         columns.append(replace(column, codec=check_codec(column.codec, column.type, default)))
     schema = replace(schema, columns=tuple(columns))
     _check_engine(schema)
@@ -94,6 +99,20 @@ def check_schema(schema: TableSchema) -> TableSchema:
                 f"Primary key must be a prefix of the sorting key, but its column {place + 1} is {text}, not {instead}",
             )
     return replace(schema, primary_key=primary)
+
+
+def _holds_nothing(kind: t.DataType) -> bool:
+    match kind:
+        case t.Nothing():
+            return True
+        case t.Nullable(inner) | t.Array(inner) | t.LowCardinality(inner) | t.SimpleAggregateFunction(_, inner):
+            return _holds_nothing(inner)
+        case t.Map(key, value):
+            return _holds_nothing(key) or _holds_nothing(value)
+        case t.Tuple(elements):
+            return any(map(_holds_nothing, elements))
+        case _:
+            return False
 
 
 def _key(given: str | Sequence[str]) -> tuple[str, ...]:
@@ -148,7 +167,7 @@ def _check_sorting_key(schema: TableSchema, settings: TableSettings) -> list[Key
         raise error("BAD_ARGUMENTS", "Every expression of the sorting key needs a direction, or none")
     for key in keys:
         kind = inner_type(key.type)
-        if isinstance(kind, (t.Array, t.BFloat16)):
+        if isinstance(kind, t.Array):
             raise error("NOT_IMPLEMENTED", f"A sorting key of type {key.type} is not supported yet: {key.text}")
         if isinstance(kind, (t.Map, t.AggregateFunction, t.Nothing)):
             raise error(

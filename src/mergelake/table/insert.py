@@ -18,14 +18,14 @@ import numpy as np
 import pyarrow as pa
 
 from mergelake.core.clock import Clock
-from mergelake.core.errors import ConflictError, InvalidInputError, MergelakeError, error
+from mergelake.core.errors import ConflictError, InvalidInputError, MergelakeError, NotFoundError, error
 from mergelake.core.ids import IdSource
 from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.format.partition import WHOLE_TABLE, Partition, partition_keys
 from mergelake.log.operations import AddParts, LogOp
-from mergelake.log.state import State
+from mergelake.log.state import State, known_ids
 from mergelake.parts.writer import write_part
 from mergelake.store.protocol import Store
 from mergelake.table.blocks import BlockCompleter, block_limits, cut_blocks
@@ -38,8 +38,8 @@ Collapse = Callable[[pa.Table, TableSchema], pa.Table]
 """The engine's merge of a sorted run of rows, for `optimize_on_insert`."""
 NamePart = Callable[[Partition, int], str]
 """The id (and so the directory) of a part: its partition and level in, a name out. Called once a part, in order."""
-
-
+COMMIT_REFUSED = (InvalidInputError, ConflictError, NotFoundError)
+"""What `Log.commit` raises when the entry is not in the log for certain."""
 _ROWS_WORTH_THREADS = 50_000
 
 
@@ -226,6 +226,12 @@ def discard_parts(store: Store, directory: str, manifests: Iterable[PartManifest
         return  # unreferenced objects are swept later; the error that led here matters more
 
 
+def discard_refused(handle: TableHandle, manifests: Sequence[PartManifest]) -> None:
+    """Delete the objects of parts whose commit was refused, but for those that an earlier commit brought in."""
+    theirs = known_ids(handle.log.state, manifests)
+    discard_parts(handle.store, handle.directory, [part for part in manifests if part.id not in theirs])
+
+
 def commit_parts(
     handle: TableHandle, manifests: Sequence[PartManifest], dedup_token: str | None = None, dedup_hash: str = ""
 ) -> Commit:
@@ -246,11 +252,11 @@ def commit_parts(
 
     try:
         committed = handle.log.commit(build)
-    except (InvalidInputError, ConflictError, KeyError):
-        discard_parts(handle.store, handle.directory, manifests)
+    except COMMIT_REFUSED:
+        discard_refused(handle, manifests)
         raise
     if committed.entry is None:
-        discard_parts(handle.store, handle.directory, manifests)
+        discard_refused(handle, manifests)
         return duplicate_of(committed.state, token, dedup_hash)
     ids = {manifest.id for manifest in manifests}
     partitions = dict.fromkeys(manifest.partition_id for manifest in manifests)

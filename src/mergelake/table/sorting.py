@@ -117,7 +117,9 @@ def _words(array: pa.Array, data_type: t.DataType) -> Words:
             return _narrowed(_float_word(array), valid)
         case t.Tuple(elements):
             return [word for part, kind in zip(array.flatten(), elements, strict=True) for word in _words(part, kind)]
-        case t.Array() | t.Map() | t.AggregateFunction() | t.BFloat16() | t.Nothing():
+        case t.BFloat16():
+            return _narrowed(_bfloat_word(array), valid)
+        case t.Array() | t.Map() | t.AggregateFunction() | t.Nothing():
             raise error("NOT_IMPLEMENTED", f"A sorting key of type {data_type} is not supported")
         case _:
             return _narrowed(_fixed(array, array.type.to_pandas_dtype()), valid)
@@ -168,6 +170,15 @@ def _float_word(array: pa.Array) -> NDArray[Any]:
     sign: Any = raw.dtype.type(1 << (array.type.bit_width - 1))
     ordered: NDArray[Any] = np.where(raw & sign, np.invert(raw), raw | sign)
     ordered[np.isnan(values)] = np.iinfo(raw.dtype).max
+    return ordered
+
+
+def _bfloat_word(array: pa.Array) -> NDArray[np.uint16]:
+    """As `_float_word`, for the upper halves of single floats."""
+    raw: NDArray[np.uint16] = _fixed(array, np.uint16).copy()
+    raw[raw == 0x8000] = 0  # -0.0 becomes 0.0
+    ordered = np.where(raw & np.uint16(0x8000), np.invert(raw), raw | np.uint16(0x8000))
+    ordered[(raw & np.uint16(0x7FFF)) > 0x7F80] = 0xFFFF
     return ordered
 
 

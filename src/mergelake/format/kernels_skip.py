@@ -1,0 +1,155 @@
+"""Loops over rows and bits for skip indexes: hashing, telling distinct values, filling and asking Bloom filters.
+
+Segments are runs of rows: `ends[i]` is the row after segment i. The callers check all bounds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mergelake.format.jit import kernel, load8, store8
+from mergelake.format.kernels_city64 import city64, city64_seeded, mix_pair
+
+_SEED_A, _SEED_B = np.uint64(845897321), np.uint64(217728422)
+
+
+@kernel()
+def hash_rows(address: int, offsets: Any, out: Any) -> None:
+    """CityHash64 of the bytes offsets[i] to offsets[i + 1] at `address`."""
+    for i in range(len(out)):
+        out[i] = city64(address + offsets[i], offsets[i + 1] - offsets[i])
+
+
+@kernel()
+def distinct_by_segment(hashes: Any, ends: Any, out: Any, counts: Any, table: Any, owner: Any) -> int:
+    """The distinct hashes of each segment, in order of appearance, one segment behind the other in `out`.
+
+    `table` and `owner` (int64, -1) have room for a power of two of at least twice the longest segment.
+    """
+    mask = np.uint64(len(table) - 1)
+    written = 0
+    start = 0
+    for segment in range(len(ends)):
+        first = written
+        for i in range(start, ends[segment]):
+            value = hashes[i]
+            at = np.int64((value ^ (value >> np.uint64(32))) & mask)
+            while owner[at] == segment and table[at] != value:
+                at = (at + 1) & np.int64(mask)
+            if owner[at] != segment:
+                owner[at] = segment
+                table[at] = value
+                out[written] = value
+                written += 1
+        counts[segment] = written - first
+        start = ends[segment]
+    return written
+
+
+@kernel()
+def fill_filters(hashes: Any, counts: Any, starts: Any, sizes: Any, seeds: Any, out: int) -> None:
+    """Set the bits of each segment's hashes in its filter of `sizes` bytes at address `out + starts`."""
+    at = 0
+    for segment in range(len(counts)):
+        base = out + starts[segment]
+        bits = np.uint64(8 * sizes[segment])
+        for i in range(at, at + counts[segment]):
+            for k in range(len(seeds)):
+                bit = np.int64(mix_pair(hashes[i], seeds[k]) % bits)
+                place = base + (bit >> 3)
+                store8(place, load8(place) | (np.uint64(1) << np.uint64(bit & 7)))
+        at += counts[segment]
+
+
+@kernel()
+def ask_filters(source: int, starts: Any, sizes: Any, hashes: Any, seeds: Any, out: Any) -> None:
+    """out[g, i]: whether filter g, `sizes[g]` bytes at `source + starts[g]`, may hold hashes[i]."""
+    for g in range(len(starts)):
+        bits = np.uint64(8 * sizes[g])
+        for i in range(len(hashes)):
+            found = sizes[g] > 0
+            k = 0
+            while found and k < len(seeds):
+                bit = np.int64(mix_pair(hashes[i], seeds[k]) % bits)
+                found = (load8(source + starts[g] + (bit >> 3)) >> np.uint64(bit & 7)) & np.uint64(1) != 0
+                k += 1
+            out[g, i] = found
+
+
+@kernel()
+def _add_piece(source: int, size: int, out: int, bits: Any, hashes: int, seed: Any) -> None:
+    plain = city64(source, size)
+    step = city64_seeded(plain, _SEED_A * seed + _SEED_B)
+    at = city64_seeded(plain, seed)
+    for i in range(hashes):
+        bit = np.int64((at + np.uint64(i) * np.uint64(i)) % bits)
+        place = out + (bit >> 3)
+        store8(place, load8(place) | (np.uint64(1) << np.uint64(bit & 7)))
+        at += step
+
+
+@kernel()
+def add_piece(source: int, size: int, out: int, filter_bytes: int, hashes: int, seed: Any) -> None:
+    """Set the bits of one piece of `size` bytes in the filter at address `out`."""
+    _add_piece(source, size, out, np.uint64(8 * filter_bytes), hashes, np.uint64(seed))
+
+
+@kernel()
+def _sequence(byte: Any) -> Any:
+    """Bytes of the UTF-8 sequence that begins so; 1 for a byte that begins none."""
+    if byte < np.uint64(0xC0):
+        return 1
+    if byte < np.uint64(0xE0):
+        return 2
+    if byte < np.uint64(0xF0):
+        return 3
+    return 4 if byte < np.uint64(0xF8) else 1
+
+
+@kernel()
+def _is_word(byte: Any) -> Any:
+    letter = byte | np.uint64(0x20)
+    return (
+        byte >= np.uint64(0x80)
+        or (letter >= np.uint64(97) and letter <= np.uint64(122))
+        or (byte >= np.uint64(48) and byte <= np.uint64(57))
+    )
+
+
+@kernel()
+def text_filters(
+    source: int, offsets: Any, ends: Any, ngram: int, filter_bytes: int, hashes: int, seed: Any, out: int
+) -> None:
+    """Add the pieces of each segment's strings to the segment's filter; filters lie one behind the other at `out`."""
+    bits = np.uint64(8 * filter_bytes)
+    first = 0
+    for segment in range(len(ends)):
+        target = out + segment * filter_bytes
+        for row in range(first, ends[segment]):
+            at = source + offsets[row]
+            stop = source + offsets[row + 1]
+            if ngram:
+                while at < stop:
+                    end = at
+                    count = 0
+                    while count < ngram and end < stop:
+                        end += _sequence(load8(end))
+                        count += 1
+                    if count < ngram:
+                        break
+                    end = min(end, stop)
+                    _add_piece(at, end - at, target, bits, hashes, np.uint64(seed))
+                    at += _sequence(load8(at))
+            else:
+                while at < stop:
+                    while at < stop and not _is_word(load8(at)):
+                        at += 1
+                    end = at
+                    while end < stop and _is_word(load8(end)):
+                        end += 1
+                    if end > at:
+                        _add_piece(at, end - at, target, bits, hashes, np.uint64(seed))
+                    at = end
+        first = ends[segment]

@@ -1,0 +1,81 @@
+"""Look-ups that need no ClickHouse: plain columns of one table, a condition that the scan judges, a LIMIT.
+
+`SELECT a, b FROM t WHERE k = 1 AND ts > '…' LIMIT 10` is a scan and nothing else, so its rows are the answer. That
+halves the time of a point look-up. Whatever has more in it (a function, an alias, an order, FINAL, a setting) goes
+the long way, and so does a condition that our compiler does not know: what an error means stays ClickHouse's word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
+
+from mergelake.core.errors import MergelakeError
+from mergelake.query.outline import Outline
+from mergelake.query.source import Scan, Source, Wanted
+from mergelake.query.tokens import Token
+
+ROWS_MAX = 200_000
+"""Rows to look at up to which the direct way is taken; above it ClickHouse filters faster than we do."""
+_CLAUSES = {"SELECT", "FROM", "PREWHERE", "WHERE", "LIMIT"}
+_SETTINGS = {"max_threads"}
+"""Settings that change how fast, never what."""
+
+
+def direct_scan(plan: Outline, source: Source, settings: Mapping[str, str]) -> tuple[Scan, int | None] | None:
+    """The planned scan whose rows are the answer, and the LIMIT; None if the statement needs ClickHouse."""
+    if len(plan.scopes) != 1 or len(plan.occurrences) != 1 or plan.format:
+        return None
+    scope, found = plan.scopes[0], plan.occurrences[0]
+    if not scope.clauses.keys() <= _CLAUSES or not settings.keys() <= _SETTINGS:
+        return None
+    if found.alias or found.final or found.sample or scope.array_join or not _only_the_table(plan):
+        return None
+    columns = _columns(_clause(plan, "SELECT"), source)
+    limit = _clause(plan, "LIMIT")
+    if not columns or (limit and (len(limit) != 1 or not limit[0].text.isdigit())):
+        return None
+    where, prewhere = (plan.slice(*scope.clauses.get(name, (0, 0))) for name in ("WHERE", "PREWHERE"))
+    try:
+        scan = source.plan(Wanted(columns, where, prewhere, exact=True))
+    except MergelakeError:
+        return None
+    return (scan, int(limit[0].text) if limit else None) if scan.rows <= ROWS_MAX else None
+
+
+def first_rows(batches: Iterable[pa.RecordBatch], schema: pa.Schema, limit: int | None) -> pa.Table:
+    """The rows of a scan; at most `limit`."""
+    left = limit
+    taken = []
+    for batch in batches if limit != 0 else ():
+        taken.append(batch if left is None else batch.slice(0, left))
+        if left is not None:
+            left -= taken[-1].num_rows
+            if left == 0:
+                break
+    return pa.Table.from_batches(taken, schema)
+
+
+def _clause(plan: Outline, name: str) -> list[Token]:
+    first, end = plan.scopes[0].clauses.get(name, (0, 0))
+    return plan.tokens[first:end]
+
+
+def _only_the_table(plan: Outline) -> bool:
+    """Whether FROM holds the name of the table (and AS OF …) and nothing more."""
+    found = plan.occurrences[0]
+    end = found.as_of_at[1] if found.as_of_at else found.end
+    tokens = _clause(plan, "FROM")
+    return bool(tokens) and tokens[0].start == found.start and tokens[-1].end == end
+
+
+def _columns(tokens: list[Token], source: Source) -> tuple[str, ...]:
+    """The columns that a list of bare names (or one `*`) means; empty if it is anything else."""
+    if len(tokens) == 1 and tokens[0].text == "*":
+        return tuple(name for name in source.columns if name not in source.hidden)
+    names = [token.name for token in tokens[0::2] if token.is_name]
+    separated = all(token.text == "," for token in tokens[1::2])
+    known = all(name in source.columns for name in names)
+    single = len(tokens) % 2 == 1 and len(names) == len(tokens[0::2]) == len(set(names))
+    return tuple(names) if separated and known and single else ()

@@ -1,0 +1,224 @@
+"""Whatever the bytes of a part are: a coded error, or the right rows. Never a crash, a hang, or memory without bound.
+
+Plain damage must be found by the checksums; *sealed* damage comes with right checksums, as from a faulty or hostile
+writer, and then rows may differ, but nothing worse may happen. Every case runs in a process of its own with a time
+limit, a memory limit, and buffers that end at a guard page (`tests/helpers/part_fuzz.py`).
+
+    HYPOTHESIS_PROFILE=deep pytest tests/property/test_reader_fuzz.py      # every byte; half an hour
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mergelake.core.clock import ManualClock
+from mergelake.core.ids import SeededIds
+from mergelake.core.types import parse_type
+from mergelake.parts.listing import plain_files
+from mergelake.sql.parser import parse_one
+from mergelake.store.memory import MemoryStore
+from mergelake.table.define import check_schema
+from mergelake.table.insert import write_blocks
+from tests.helpers.blocks import insert
+from tests.helpers.clickhouse_tables import create, part_paths
+from tests.helpers.part_fuzz import KINDS, Files, Worker, damage, read_everything, sealed
+from tests.helpers.random_arrays import random_array
+
+DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
+ROWS = 50
+COLUMNS = {
+    "k": "UInt32",
+    "day": "Date",
+    "s": "String",
+    "fs": "FixedString(3)",
+    "n": "Nullable(String)",
+    "lc": "LowCardinality(String)",
+    "a": "Array(LowCardinality(Nullable(String)))",
+    "m": "Map(String, UInt16)",
+    "t": "Tuple(x UInt8, y Array(String))",
+    "dec": "Decimal(38, 6)",
+    "e": "Enum8('a' = -3, 'b' = 0, 'c' = 7)",
+}
+CODECS = {
+    "delta": ("Int64", "Delta, ZSTD"),
+    "double": ("DateTime('UTC')", "DoubleDelta"),
+    "gorilla": ("Float64", "Gorilla, LZ4"),
+    "t64": ("UInt32", "T64"),
+    "t64bit": ("Int16", "T64('bit'), LZ4"),
+    "fpc": ("Float64", "FPC"),
+    "gcd": ("UInt64", "GCD, LZ4"),
+    "none": ("String", "NONE"),
+    "zstd": ("Array(String)", "ZSTD(1)"),
+}
+NEW = "min_bytes_for_full_part_storage=0, index_granularity=8"
+PROFILES = {
+    "wide": f"min_bytes_for_wide_part=0, ratio_of_defaults_for_sparse_serialization=0.01, {NEW}",
+    "compact": f"min_bytes_for_wide_part=100000000, min_rows_for_wide_part=100000000, {NEW}",
+    "fixed granules": f"index_granularity_bytes=0, min_bytes_for_wide_part=0, {NEW}",
+}
+
+
+@dataclass(frozen=True)
+class Specimen:
+    """An intact part, what reading it gives, and another part of the same table."""
+
+    files: Files
+    digest: str
+    types: dict[str, str]
+    other: Files
+
+    @staticmethod
+    def of(files: Files, other: Files) -> Specimen:
+        answer = read_everything(files, "UInt32")
+        assert answer[0] == "rows", answer
+        return Specimen(files, answer[1], answer[2], other)
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Worker]:
+    running = Worker()
+    yield running
+    running.stop()
+
+
+def _block(seed: int, kinds: dict[str, str]) -> pa.Table:
+    rng = np.random.default_rng(seed)
+    arrays = {name: random_array(rng, parse_type(kind), ROWS) for name, kind in kinds.items()}
+    arrays["k"] = pa.array(np.arange(ROWS, dtype=np.uint32) + seed)
+    if "day" in arrays:
+        arrays["day"] = pa.array(np.full(ROWS, 19000 + seed % 20, np.uint16))
+    return pa.table(arrays)
+
+
+def _ours(seed: int, kinds: dict[str, str], codecs: dict[str, str], clauses: str) -> Files:
+    columns = ", ".join(f"{n} {k}{f' CODEC({codecs[n]})' if n in codecs else ''}" for n, k in kinds.items())
+    statement: Any = parse_one(f"CREATE TABLE t ({columns}) ENGINE = MergeTree {clauses} ORDER BY k")
+    settings = {"index_granularity": "8", "min_compress_block_size": "200"}
+    schema = check_schema(type(statement.schema)(**{**_fields(statement.schema), "settings": settings}))
+    store = MemoryStore()
+    manifests = write_blocks(store, "t", schema, [_block(seed, kinds)], ids=SeededIds(seed), clock=ManualClock())
+    return {name: b"".join(map(bytes, chunks)) for name, chunks in plain_files(store, "t", manifests[0])}
+
+
+def _fields(schema: Any) -> dict[str, Any]:
+    return {name: getattr(schema, name) for name in schema.__dataclass_fields__}
+
+
+@pytest.fixture(scope="module")
+def ours() -> Specimen:
+    by_month = "PARTITION BY toYYYYMM(day)"
+    return Specimen.of(_ours(1, COLUMNS, {}, by_month), _ours(2, COLUMNS, {}, by_month))
+
+
+@pytest.fixture(scope="module")
+def ours_with_codecs() -> Specimen:
+    kinds = {"k": "UInt32", **{name: kind for name, (kind, _) in CODECS.items()}}
+    codecs = {name: codec for name, (_, codec) in CODECS.items()}
+    return Specimen.of(_ours(3, kinds, codecs, ""), _ours(4, kinds, codecs, ""))
+
+
+@pytest.fixture(scope="module")
+def theirs(oracle: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Specimen]:
+    found = {}
+    types = {name: parse_type(kind) for name, kind in COLUMNS.items()}
+    for profile, settings in PROFILES.items():
+        create(oracle, "fuzz", types, order_by="k", partition_by=["toYYYYMM(day)"], settings=settings)
+        for seed in (1, 2):
+            insert(oracle, "fuzz", _block(seed, COLUMNS), types, tmp_path_factory.mktemp("rows"))
+        one, two = (
+            {file.name: file.read_bytes() for file in Path(path).iterdir() if file.is_file()}
+            for path in part_paths(oracle, "fuzz").values()
+        )
+        found[profile] = Specimen.of(one, two)
+    return found
+
+
+def _judge(worker: Worker, part: Specimen, files: Files, name: str, what: str, *, is_sealed: bool = False) -> str:
+    """The answer's kind, after holding it against the law."""
+    if worker._warm is None:
+        assert worker.warm(part.files, "UInt32")[0] == "rows"
+    answer = worker.read(files, "UInt32")
+    told = f"{name}, {what}, sealed={is_sealed}: {answer}"
+    assert answer[0] in ("rows", "refused"), told
+    if answer[0] == "rows" and not is_sealed and (answer[1] != part.digest or answer[2] != part.types):
+        # Nothing in the part vouches for columns.txt: whoever reads sees the other names or types and can tell.
+        assert name == "columns.txt", told
+        assert answer[2] != part.types, told
+    return str(answer[0])
+
+
+def _positions(size: int, name: str) -> range:
+    """Every byte of small files in the deep profile; else a few hundred a part."""
+    return range(0, size, 1 if DEEP else max(1, size // (3 if name.endswith(".bin") else 12)))
+
+
+def _every_file(worker: Worker, part: Specimen) -> dict[str, int]:
+    """Each file with each damage at positions all over it."""
+    seen = {"rows": 0, "refused": 0}
+    for name, data in sorted(part.files.items()):
+        cases = [("swap", 0), *((kind, at) for kind in ("flip", "zero", "truncate") for at in _positions(len(data), name))]
+        for kind, at in cases:
+            other = part.other.get(name, b"")
+            if name.endswith(".bin") and kind == "swap" and len(other) == len(data):
+                continue  # right frames of the right size: only check_part, which hashes whole files, can tell
+            changed = damage(data, kind, at, 1 << at % 8 if kind == "flip" else at, other)
+            if changed != data:
+                seen[_judge(worker, part, {**part.files, name: changed}, name, f"{kind} at {at}")] += 1
+        missing = {file: body for file, body in part.files.items() if file != name}
+        seen[_judge(worker, part, missing, name, "missing")] += 1
+    return seen
+
+
+def test_damage_anywhere_in_our_parts_is_refused_or_harmless(worker: Worker, ours: Specimen) -> None:
+    seen = _every_file(worker, ours)
+    assert seen["refused"] > 5 * seen["rows"]
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_damage_anywhere_in_clickhouses_parts_is_refused_or_harmless(
+    worker: Worker, theirs: dict[str, Specimen], profile: str
+) -> None:
+    _every_file(worker, theirs[profile])
+
+
+_CASES = st.tuples(
+    st.integers(0, 10_000), st.sampled_from(KINDS), st.integers(0, 1 << 20), st.integers(1, 255), st.booleans()
+)
+
+
+def _one(worker: Worker, part: Specimen, case: tuple[int, str, int, int, bool]) -> None:
+    number, kind, at, mask, is_sealed = case
+    names = sorted(part.files)
+    name = names[number % len(names)]
+    changed = damage(part.files[name], kind, at, mask, part.other.get(name, b""))
+    files = sealed(part.files, name, changed) if is_sealed else {**part.files, name: changed}
+    if name.endswith(".bin") and kind == "swap":
+        is_sealed = True
+    _judge(worker, part, files, name, f"{kind} at {at} mask {mask}", is_sealed=is_sealed)
+
+
+@given(case=_CASES)
+def test_random_damage_in_our_parts(worker: Worker, ours: Specimen, case: Any) -> None:
+    _one(worker, ours, case)
+
+
+@given(case=_CASES)
+def test_random_damage_in_parts_with_every_codec(worker: Worker, ours_with_codecs: Specimen, case: Any) -> None:
+    _one(worker, ours_with_codecs, case)
+
+
+@given(case=_CASES, profile=st.sampled_from(sorted(PROFILES)))
+def test_random_damage_in_clickhouses_parts(
+    worker: Worker, theirs: dict[str, Specimen], case: Any, profile: str
+) -> None:
+    _one(worker, theirs[profile], case)
