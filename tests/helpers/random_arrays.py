@@ -49,7 +49,9 @@ def random_array(rng: np.random.Generator, data_type: t.DataType, rows: int) -> 
         case t.Nullable(inner):
             values = random_array(rng, inner, rows)
             if isinstance(inner, t.Tuple):
-                return values
+                valid = np.packbits(rng.random(rows) < 0.8, bitorder="little")
+                children = [values.field(i) for i in range(kind.num_fields)]
+                return pa.Array.from_buffers(kind, rows, [pa.py_buffer(valid)], children=children)
             return pa.array(values.to_pylist(), kind, mask=rng.random(rows) < 0.2)
         case t.LowCardinality(inner):
             few = random_array(rng, inner, max(1, rows // 10))
@@ -79,6 +81,13 @@ def random_array(rng: np.random.Generator, data_type: t.DataType, rows: int) -> 
             values = rng.normal(size=rows) * 10.0 ** rng.integers(-5, 5, rows)
             values[rng.random(rows) < 0.05] = -np.inf
             return pa.array(values.astype(kind.to_pandas_dtype()))
+        case t.Date32():
+            return pa.array(rng.integers(-25567, 120530, rows, dtype=np.int32))
+        case t.Time():
+            return pa.array(rng.integers(-3599999, 3600000, rows, dtype=np.int32))
+        case t.Time64(precision):
+            limit = 3599999 * 10**precision
+            return pa.array(rng.integers(-limit, limit + 1, rows))
         case t.DateTime64():
             return pa.array(rng.integers(0, 2 * 10**9, rows) * 10**data_type.precision + rng.integers(0, 1000, rows))
         case t.Decimal(precision):

@@ -151,6 +151,8 @@ def test_a_node_that_must_leave_abandons_a_long_merge_and_leaves_nothing_of_it(t
     assert not thread.is_alive()
     assert (node.status.merges_done, node.status.merges_failed) == (0, 0)
     assert node.status.merges_abandoned == node.status.merges_started > 0
-    assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == [path for path in objects if path.is_file()]
+    assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == [
+        path for path in objects if path.is_file()
+    ]
     assert keys(table) == list(range(600))
     assert table.optimize(final=True) == 1  # another node does it

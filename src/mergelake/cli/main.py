@@ -17,7 +17,6 @@ import typer
 
 from mergelake.cli.output import FORMATS, Output, print_result
 from mergelake.cli.running import run_watched
-from mergelake.cli.shell import Shell
 from mergelake.core.clock import SystemClock
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.manifest import PartManifest
@@ -104,6 +103,8 @@ def sql(
         text = sys.stdin.read()
     db = _open(directory, options, spark)
     if text is None:
+        from mergelake.cli.shell import Shell  # the only command that needs its library
+
         Shell(db, output, clock, format_name or "pretty").run()
         return
     chosen = format_name or ("pretty" if output.interactive else "tsv")

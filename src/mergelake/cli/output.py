@@ -75,6 +75,16 @@ class Output:
         self._stdout.write(text if text.endswith("\n") or not text else text + "\n")
         self._stdout.flush()
 
+    def data(self, data: bytes) -> None:
+        """Bytes as they are: a format may be binary, and Strings need not be UTF-8."""
+        self._stdout.flush()
+        raw = getattr(self._stdout, "buffer", None)
+        if raw is None:
+            self._stdout.write(data.decode("utf-8", "replace"))
+        else:
+            raw.write(data)
+        self._stdout.flush()
+
     def note(self, text: str) -> None:
         """Something to read that is no result."""
         self.messages.print(Text(text, style="dim"))
@@ -114,13 +124,13 @@ def print_result(output: Output, result: Result, format_name: str, *, footer: bo
     """One statement's result in a format, and, where a person reads, how many rows in how many seconds."""
     clickhouse = FORMATS.get(format_name.lower(), format_name)
     if result.formatted is not None:
-        output.text(result.text())
+        output.data(result.formatted)
     elif not result.columns:
         if footer:
             output.note("Ok.")
         return
     elif clickhouse:
-        output.text(result.text(clickhouse))
+        output.data(result.encoded(clickhouse))
     elif len(result) == 1 and len(result.columns) == 1 and "\n" in str(result.scalar()):
         output.text(str(result.scalar()))  # SHOW CREATE TABLE
     elif result.columns == ("explain",):

@@ -224,6 +224,9 @@ def _values(array: pa.Array, kind: t.DataType) -> pa.Array:
             return _checked(_whole_numbers(array, kind), 0, 0xFFFFFFFF, kind, array)
         case t.BFloat16() if pa.types.is_uint16(source):
             return array
+        case t.BFloat16() if pa.types.is_floating(source):
+            bits = array.cast(pa.float32(), safe=False).view(pa.uint32())
+            return pc.shift_right(bits, pa.scalar(16, pa.uint32())).cast(pa.uint16())
         case t.Enum():
             return _enum(array, kind)
     raise _mismatch(array, kind)

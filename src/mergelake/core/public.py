@@ -68,7 +68,8 @@ def to_public(array: pa.Array, data_type: t.DataType) -> pa.Array:
             fields = [to_public(array.field(i), element) for i, element in enumerate(elements)]
             if not fields:
                 return array
-            return pa.StructArray.from_arrays(fields, fields=list(arrow_type(data_type)))
+            mask = array.is_null() if array.null_count else None
+            return pa.StructArray.from_arrays(fields, fields=list(arrow_type(data_type)), mask=mask)
     return array
 
 

@@ -390,6 +390,21 @@ def parse_type(text: str) -> DataType:
     return found
 
 
+def nested_columns(text: str) -> dict[str, DataType] | None:
+    """The columns that a column of type `Nested(a A, b B)` stands for: `a` as Array(A), `b` as Array(B); else None.
+
+    >>> {name: str(kind) for name, kind in (nested_columns("Nested(a UInt8, b String)") or {}).items()}
+    {'a': 'Array(UInt8)', 'b': 'Array(String)'}
+    """
+    if re.match(r"\s*Nested\s*\(", text) is None:
+        return None
+    whole = parse_type(text)
+    assert isinstance(whole, Array) and isinstance(whole.inner, Tuple)
+    if not whole.inner.names:
+        raise error("BAD_ARGUMENTS", f"The columns of {text.strip()} need names")
+    return {name: Array(kind) for name, kind in zip(whole.inner.names, whole.inner.elements, strict=True)}
+
+
 def inner_type(data_type: DataType) -> DataType:
     """The type without its LowCardinality, Nullable and SimpleAggregateFunction wrappers."""
     while isinstance(data_type, (LowCardinality, Nullable, SimpleAggregateFunction)):

@@ -6,6 +6,8 @@ new window (3 to 6 bits, by the width of values), its length (one bit more) and 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from mergelake.format.jit import kernel, leading_zeros, store32, trailing_zeros
@@ -62,7 +64,8 @@ def gorilla_decode(source: int, size: int, count: int, width: int, out: int) -> 
     bit = 8 * width
     limit = 8 * size
     length_bits = 4 + (width > 1) + (width > 2) + (width > 4)
-    trail, length = 0, 0
+    trail: Any = 0
+    length: Any = 0
     for i in range(1, count):
         if bit >= limit:
             return -1
@@ -73,8 +76,8 @@ def gorilla_decode(source: int, size: int, count: int, width: int, out: int) -> 
         else:
             bit += 2
             if prefix == _3:
-                lead = int((word << 2) >> (65 - length_bits))
-                length = int((word << (length_bits + 1)) >> (64 - length_bits))
+                lead = np.int64((word << 2) >> (65 - length_bits))
+                length = np.int64((word << (length_bits + 1)) >> (64 - length_bits))
                 bit += 2 * length_bits - 1
                 trail = 8 * width - lead - length
             # The limit is checked again before the data are read: the window was all we knew to be there.

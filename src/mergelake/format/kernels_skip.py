@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mergelake.format.jit import kernel, load8, store8
+from mergelake.format.jit import kernel, load8, load64, store8
 from mergelake.format.kernels_city64 import city64, city64_seeded, mix_pair
 
 _SEED_A, _SEED_B = np.uint64(845897321), np.uint64(217728422)
@@ -20,6 +20,45 @@ def hash_rows(address: int, offsets: Any, out: Any) -> None:
     """CityHash64 of the bytes offsets[i] to offsets[i + 1] at `address`."""
     for i in range(len(out)):
         out[i] = city64(address + offsets[i], offsets[i + 1] - offsets[i])
+
+
+@kernel()
+def _compare(a: int, a_size: int, b: int, b_size: int) -> Any:
+    """Below zero, zero, above zero as the bytes at `a` come before, equal, come after those at `b`."""
+    common = min(a_size, b_size)
+    i = 0
+    while i + 8 <= common and load64(a + i) == load64(b + i):
+        i += 8
+    while i < common:
+        left, right = load8(a + i), load8(b + i)
+        if left != right:
+            return -1 if left < right else 1
+        i += 1
+    return a_size - b_size
+
+
+@kernel()
+def extreme_rows(source: int, offsets: Any, missing: Any, ends: Any, low: Any, high: Any) -> None:
+    """Rows of the least and of the greatest run of bytes in each segment; -1 where all are missing."""
+    start = 0
+    for segment in range(len(ends)):
+        least = -1
+        most = -1
+        for row in range(start, ends[segment]):
+            if missing[row]:
+                continue
+            if least < 0:
+                least = row
+                most = row
+                continue
+            at, size = source + offsets[row], offsets[row + 1] - offsets[row]
+            if _compare(at, size, source + offsets[least], offsets[least + 1] - offsets[least]) < 0:
+                least = row
+            if _compare(at, size, source + offsets[most], offsets[most + 1] - offsets[most]) > 0:
+                most = row
+        low[segment] = least
+        high[segment] = most
+        start = ends[segment]
 
 
 @kernel()

@@ -47,6 +47,9 @@ class Nullable(Node):
         if not flags.any():
             return values
         bits = pa.py_buffer(np.packbits(flags == 0, bitorder="little"))
+        if pa.types.is_struct(values.type):
+            children = [values.field(i) for i in range(values.type.num_fields)]
+            return pa.Array.from_buffers(values.type, rows, [bits], children=children)
         return pa.Array.from_buffers(values.type, rows, [bits, *values.buffers()[1:]])
 
 
@@ -114,7 +117,7 @@ class Tuple(Node):
         if not pa.types.is_struct(array.type) or array.type.num_fields != len(self.elements):
             raise mismatch(array, str(self.arrow))
         for i, element in enumerate(self.elements):
-            element.encode(array.field(i), bounds, out)
+            element.encode(array.field(i), bounds, out, nulls=nulls)
 
     def finish(self, out: Sink) -> None:
         """Write what had to wait for the end."""

@@ -47,7 +47,7 @@ class _Builder:
         self, path: str, data_type: t.DataType, depth: int, kind: ColumnKind, sized: bool, sizes: str | None = None
     ) -> Node:
         """The serialiser at `path`, under `depth` arrays; `sized` strings, `sizes` names a shared size stream."""
-        if kind.sparse:
+        if kind.sparse and _may_be_sparse(data_type):
             plain = ColumnKind(False, kind.elements)
             return Sparse(path, self.node(path, data_type, depth, plain, sized))
         match data_type:
@@ -82,6 +82,16 @@ class _Builder:
                 raise error("NOT_IMPLEMENTED", f"Columns of type {data_type} are not supported yet")
             case _:
                 return Fixed(path, storage_type(data_type))
+
+
+def _may_be_sparse(data_type: t.DataType) -> bool:
+    """Whether columns of the type ever lie sparse: `serialization.json` calls elements of tuples so that never do.
+
+    Source: ClickHouse, `IDataType::supportsSparseSerialization`.
+    """
+    if isinstance(data_type, t.SimpleAggregateFunction):
+        return _may_be_sparse(data_type.inner)
+    return not isinstance(data_type, (t.Array, t.Map, t.Tuple, t.LowCardinality, t.Nullable))
 
 
 def _list_of(arrow: pa.DataType, inner: t.DataType) -> pa.DataType:

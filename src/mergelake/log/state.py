@@ -149,7 +149,7 @@ def known_ids(state: State, parts: Iterable[PartManifest]) -> set[str]:
         for part in state.partitions.get(partition_id, ())
         if part.manifest.id in wanted
     }
-    return found.union(wanted.keys() & set(map(_ID, state.retired)))
+    return found | set(wanted).intersection(map(_ID, state.retired))
 
 
 def merged_info(sources: tuple[ActivePart, ...] | list[ActivePart]) -> PartInfo:

@@ -7,7 +7,7 @@ parts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from mergelake.core.errors import CorruptDataError, NotFoundError, error
@@ -22,6 +22,7 @@ from mergelake.format.layout import detect_layout
 from mergelake.format.names import escape_for_file_name, stream_file_name
 from mergelake.format.siphash import siphash128
 from mergelake.format.values import decode_prefix
+from mergelake.parts.fetch import verified
 from mergelake.store.protocol import ObjectMeta, Store
 
 _SMALL = ("columns.txt", "count.txt", "checksums.txt", "serialization.json", "columns_substreams.txt", "partition.dat")
@@ -62,24 +63,30 @@ def open_directory(store: Store, prefix: str, *, granularity: int = 8192) -> Ope
             "Run ALTER TABLE … APPLY DELETED MASK in ClickHouse first",
         )
     sums = _checksums(small, files)
+    table = {file: _part_file(file, meta, name, sums.get(file)) for file, meta in sorted(files.items())}
+
+    def whole(file: str) -> bytes:
+        return verified(directory, table[file], store.get(files[file].key))
+
+    for file, data in small.items():
+        verified(directory, table[file], data)
     rows = _rows(small, prefix)
     layout = detect_layout(files, small, columns, granularity=granularity, rows=rows)
     first, kind = next(iter(columns.items()))
     mark_file = layout.mark_files(first, kind)[0]
-    marks = layout.parse_marks(mark_file, store.get(files[mark_file].key))
-    table = [_part_file(file, meta, name, sums.get(file)) for file, meta in sorted(files.items())]
+    marks = layout.parse_marks(mark_file, whole(mark_file))
     info = PartInfo.try_parse(name)
     manifest = PartManifest(
         id=siphash128(f"{store.url}\n{prefix}\n".encode() + small.get("checksums.txt", b"")).hex(),
         partition_id=info.partition_id if info else "all",
         rows=rows,
-        files=encode_files(table),
+        files=encode_files(table.values()),
         partition=small.get("partition.dat", b"").hex(),
-        minmax=_minmax(store, files, columns),
+        minmax=_minmax(whole, files, columns),
         marks=marks.granules,
-        bytes_on_disk=sum(file.size for file in table),
+        bytes_on_disk=sum(file.size for file in table.values()),
         bytes_uncompressed=sum(
-            f.uncompressed_size for f in table if f.name.endswith(".bin") and f.uncompressed_size > 0
+            f.uncompressed_size for f in table.values() if f.name.endswith(".bin") and f.uncompressed_size > 0
         ),
         columns=tuple(range(len(columns))),
         part_type="Compact" if layout.compact else "Wide",
@@ -142,13 +149,13 @@ def _part_file(file: str, meta: ObjectMeta, name: str, digest: FileDigest | None
 
 
 def _minmax(
-    store: Store, files: Mapping[str, ObjectMeta], columns: Mapping[str, DataType]
+    whole: Callable[[str], bytes], files: Mapping[str, ObjectMeta], columns: Mapping[str, DataType]
 ) -> dict[str, tuple[str, str]]:
     out: dict[str, tuple[str, str]] = {}
     for column, kind in columns.items():
         file = f"minmax_{stream_file_name(escape_for_file_name(column))}.idx"
         if file in files:
-            data = store.get(files[file].key)
+            data = whole(file)
             _, middle = decode_prefix(data, [kind], 1)
             out[column] = (data[:middle].hex(), data[middle:].hex())
     return out

@@ -15,6 +15,7 @@ from functools import cache
 
 from mergelake.core.errors import CorruptDataError
 from mergelake.core.manifest import Extent, PartFile
+from mergelake.format.hashes import file_hash
 from mergelake.store.protocol import Buffer, Store
 
 _REQUESTS_AT_ONCE = 16
@@ -67,6 +68,21 @@ def fetch(store: Store, directory: str, files: Mapping[str, PartFile], ranges: S
 def fetch_whole(store: Store, directory: str, files: Mapping[str, PartFile], names: Sequence[str]) -> list[Buffer]:
     """The whole of each file."""
     return fetch(store, directory, files, [FileRange(name, 0, files[name].size) for name in names])
+
+
+def verified(directory: str, file: PartFile, data: bytes) -> bytes:
+    """`data`, which is the whole file, if it has the file's hash (where that is known); else CHECKSUM_DOESNT_MATCH."""
+    if file.hash and (found := file_hash(data)) != file.hash:
+        key, offset = locate(directory, file, 0)
+        raise CorruptDataError(
+            f"Checksum of the file {file.name} does not match",
+            name="CHECKSUM_DOESNT_MATCH",
+            object_key=key,
+            offset=offset,
+            expected=file.hash,
+            found=found,
+        )
+    return data
 
 
 def _pieces(directory: str, file: PartFile, part: FileRange) -> list[tuple[str, int, int]]:

@@ -32,7 +32,7 @@ from mergelake.format.reader import ColumnReader, concatenate
 from mergelake.format.values import decode_values
 from mergelake.parts.cache import PartCache
 from mergelake.parts.evolve import evolve
-from mergelake.parts.fetch import FileRange, fetch_whole, locate
+from mergelake.parts.fetch import FileRange, fetch_whole, locate, verified
 from mergelake.parts.steps import MarkRange, Step, plan_steps, plan_windows
 from mergelake.parts.window import Window, fetch_window, plain_bytes
 from mergelake.store.protocol import Store
@@ -290,19 +290,26 @@ class PartReader:
     # -- small files ---------------------------------------------------------------------------
 
     def _small(self, names: Sequence[str]) -> dict[str, bytes]:
-        """Whole small files, those that exist. Of a packed part all small files come by one request and are kept."""
+        """Whole small files, those that exist, their hashes checked.
+
+        Of a packed part all small files come by one request and are kept.
+        """
         there = [name for name in names if name in self.files]
         if self.manifest.storage == "packed" and there:
             front = self.caches.get_or((*self._key, "front"), self._load_front)
             return {name: front[name] for name in there}
+        return self._whole(there)
+
+    def _whole(self, names: Sequence[str]) -> dict[str, bytes]:
+        bodies = fetch_whole(self.store, self.directory, self.files, names)
         return {
-            n: bytes(d) for n, d in zip(there, fetch_whole(self.store, self.directory, self.files, there), strict=True)
+            name: verified(self.directory, self.files[name], bytes(body))
+            for name, body in zip(names, bodies, strict=True)
         }
 
     def _load_front(self) -> tuple[dict[str, bytes], int]:
         names = [name for name in self.files if not name.endswith(".bin")]
-        bodies = fetch_whole(self.store, self.directory, self.files, names)
-        front = {name: bytes(body) for name, body in zip(names, bodies, strict=True)}
+        front = self._whole(names)
         return front, sum(map(len, front.values())) + 200 * len(front)
 
     def _load_layout(self) -> tuple[Layout, int]:

@@ -138,7 +138,7 @@ class PartWriter:
         front = ["checksums.txt", *files, *(n for n in self._digests if n.endswith(".mrk2"))]
         places = self._spool.finish(front)
         table = [
-            PartFile(n, d.size, places[n], "" if n in UNLISTED else d.hash, d.uncompressed_size, d.uncompressed_hash)
+            PartFile(n, d.size, places[n], d.hash, d.uncompressed_size, d.uncompressed_hash)
             for n, d in sorted(self._digests.items())
         ]
         return PartManifest(

@@ -76,7 +76,8 @@ def _exact(expression: str, data_type: t.DataType, depth: int) -> str:
         return _cast(expression, data_type)
     match data_type:
         case t.Nullable(inner):
-            built = _exact(expression, inner, depth)  # reinterpret passes NULL through, a CAST to T would not
+            # reinterpret passes NULL through, a CAST to T would not
+            built = _exact(expression, inner, -1 if isinstance(inner, t.Time64) else depth)
             return _cast(built, data_type) if isinstance(inner, t.Time64 | t.Tuple) else built
         case t.LowCardinality(inner) | t.SimpleAggregateFunction(_, inner):
             return _cast(_exact(expression, inner, depth), data_type)
@@ -125,7 +126,8 @@ def _is_plain(arrow: pa.DataType) -> bool:
         or pa.types.is_floating(arrow)
         or pa.types.is_boolean(arrow)
         or arrow in (pa.uint8(), pa.uint16(), pa.uint64(), pa.date32())
-        or pa.types.is_decimal(arrow)
+        # Time64 leaves ClickHouse as Decimal(18, p), see `_without_time`.
+        or (pa.types.is_decimal(arrow) and arrow.precision != 18)
     )
 
 
@@ -133,7 +135,7 @@ def without_nothing(text: str, names: Sequence[str], kinds: Sequence[str]) -> st
     """The statement with columns cast that Arrow cannot take as they are.
 
     Array(Nothing), the type of `[]`, goes as Array(String); Time and Time64, which ClickHouse hands over only within a
-    day, as Int32 and Decimal.
+    day, as Int32 and Decimal; a dictionary of UUIDs without the dictionary.
     """
     casts = [
         f"{_cast_text(back_quote(name), outgoing)} AS {back_quote(name)}"
@@ -147,14 +149,18 @@ def _outgoing(kind: str) -> str:
     """The type as which a column of type `kind` leaves ClickHouse."""
     if "(Nothing)" in kind.replace("Nullable(Nothing)", ""):
         kind = kind.replace("(Nothing)", "(String)")
-    if "Time" not in kind.replace("DateTime", ""):
+    if "Time" not in kind.replace("DateTime", "") and "LowCardinality(" not in kind:
         return kind
     (parsed,) = parse_types([kind])
-    return kind if parsed is None else str(_without_time(parsed))
+    if parsed is None or (plain := _without_time(parsed)) == parsed:
+        return kind
+    return str(plain)
 
 
 def _without_time(kind: t.DataType) -> t.DataType:
     match kind:
+        case t.LowCardinality(t.UUID() | t.Nullable(t.UUID()) as inner):
+            return inner
         case t.Time():
             return t.Int(32, signed=True)
         case t.Time64(precision):

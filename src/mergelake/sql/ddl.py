@@ -14,7 +14,7 @@ from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import Column, SkipIndex, TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.core.text import unescape
-from mergelake.core.types import DataType, Nullable, parse_type
+from mergelake.core.types import DataType, Nullable, nested_columns, parse_type
 from mergelake.expr.compiled import compile_expression
 from mergelake.query.tokens import syntax_error
 from mergelake.sql.cursor import Cursor, clean
@@ -123,10 +123,10 @@ def _body(cursor: Cursor) -> _Body:
                 "NOT_IMPLEMENTED", f"{cursor.peek().upper.title()}s of a table are not supported yet", "Leave it out"
             )
         else:
-            column, is_primary = _column(cursor, len(columns), {c.name: c.type for c in columns})
-            columns.append(column)
+            made, is_primary = _column(cursor, len(columns), {c.name: c.type for c in columns})
+            columns += made
             if is_primary:
-                primary = (*(primary or ()), column.name)
+                primary = (*(primary or ()), made[0].name)
         if not cursor.accept(","):
             break
         if cursor.at(")"):
@@ -135,14 +135,17 @@ def _body(cursor: Cursor) -> _Body:
     return _Body(tuple(columns), tuple(indices), primary)
 
 
-def _column(cursor: Cursor, number: int, before: dict[str, DataType]) -> tuple[Column, bool]:
+def _column(cursor: Cursor, number: int, before: dict[str, DataType]) -> tuple[list[Column], bool]:
+    """One definition as a column, or as several where its type is Nested; and whether it says PRIMARY KEY."""
     name = cursor.identifier("the name of a column")
     while cursor.accept("."):
         name += "." + cursor.identifier("the rest of a nested column's name")
     start = cursor.peek().start
     data_type: DataType | None = None
+    nested: dict[str, DataType] | None = None
     if cursor.peek().kind == "word" and cursor.peek().upper not in _COLUMN_WORDS:
         data_type = _type(cursor)
+        nested = nested_columns(clean(cursor.text[start : cursor.peek().start]))
     kind = default = codec = comment = ttl = ""
     is_primary = False
     while True:
@@ -181,7 +184,10 @@ def _column(cursor: Cursor, number: int, before: dict[str, DataType]) -> tuple[C
         if not default:
             raise syntax_error(cursor.text, start, f"expected the type of column {name}")
         data_type = compile_expression(default, before).type
-    return Column(number, name, data_type, kind, default, codec, comment, ttl), is_primary
+    if nested is not None:
+        parts = enumerate(nested.items(), number)
+        return [Column(at, f"{name}.{part}", inner, codec=codec, comment=comment) for at, (part, inner) in parts], False
+    return [Column(number, name, data_type, kind, default, codec, comment, ttl)], is_primary
 
 
 def _type(cursor: Cursor) -> DataType:

@@ -94,11 +94,21 @@ class Result:
         return self._found.table.column(0)[0].as_py()
 
     def text(self, format: str = "PrettyCompact") -> str:
-        """In any of ClickHouse's output formats: `CSVWithNames`, `JSON`, `TabSeparated`, `Vertical`, …"""
+        """In any of ClickHouse's text formats: `CSVWithNames`, `JSON`, `TabSeparated`, `Vertical`, …
+
+        Bytes of Strings that are not UTF-8 are shown as `�`; `encoded` keeps them.
+        """
+        return self.encoded(format).decode("utf-8", "replace")
+
+    def encoded(self, format: str) -> bytes:
+        """The bytes in any of ClickHouse's output formats, binary ones (`Parquet`, `Native`, …) among them.
+
+        A statement with a FORMAT clause of its own has that one, whatever is asked for.
+        """
         if self._found.formatted is not None:
-            return self._found.formatted.decode("utf-8", "replace")
+            return self._found.formatted
         if not self.columns:
-            return ""
+            return b""
         table = self._found.table
         inner = [f"c{i}" for i in range(table.num_columns)]
         columns = []
@@ -106,9 +116,8 @@ class Result:
             columns.append(f"{_typed(name, data_type)} AS {back_quote(shown)}")
         sql = f"SELECT {', '.join(columns)} FROM Python(ml_rows)"
         # Answers are small: one thread keeps their order.
-        return engine.run(
-            sql, {"ml_rows": table.rename_columns(inner)}, output=format, settings={"max_threads": "1"}
-        ).text()
+        tables = {"ml_rows": table.rename_columns(inner)}
+        return bytes(engine.run(sql, tables, output=format, settings={"max_threads": "1"}).data)
 
     def show(self, limit: int = 40) -> None:
         """Print the first `limit` rows as a table."""

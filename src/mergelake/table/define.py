@@ -7,7 +7,7 @@ wherever its schema came from.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from mergelake.core import types as t
@@ -44,9 +44,13 @@ def define(
     >>> define({"k": "UInt64", "v": "String"}, order_by="k").order_by
     ('k',)
     """
+    flat: dict[str, str | DataType] = {}
+    for given, text in columns.items():
+        parts = t.nested_columns(text) if isinstance(text, str) else None
+        flat.update({given: text} if parts is None else {f"{given}.{part}": each for part, each in parts.items()})
     made = tuple(
-        Column(number, name, parse_type(kind) if isinstance(kind, str) else kind)
-        for number, (name, kind) in enumerate(columns.items())
+        Column(number, column, parse_type(kind) if isinstance(kind, str) else kind)
+        for number, (column, kind) in enumerate(flat.items())
     )
     name, arguments = _split_engine(engine)
     schema = TableSchema(
@@ -71,7 +75,11 @@ def check_schema(schema: TableSchema) -> TableSchema:
     columns = []
     for column in schema.columns:
         storage_type(column.type)  # refuses types that cannot be kept
-        if _holds_nothing(column.type):
+        if _holds(column.type, lambda kind: isinstance(kind, t.Nullable) and isinstance(kind.inner, t.Tuple)):
+            raise error("NOT_IMPLEMENTED", f"Column {column.name}: a Nullable Tuple is not supported")
+        if _holds(column.type, lambda kind: isinstance(kind, t.Tuple) and not kind.elements):
+            raise error("NOT_IMPLEMENTED", f"Column {column.name}: an empty Tuple is not supported", "Leave it out")
+        if _holds(column.type, lambda kind: isinstance(kind, t.Nothing)):
             raise error(
                 "DATA_TYPE_CANNOT_BE_USED_IN_TABLES",
                 f"Data type {column.type} of column {column.name} cannot be used in tables",
@@ -101,16 +109,17 @@ def check_schema(schema: TableSchema) -> TableSchema:
     return replace(schema, primary_key=primary)
 
 
-def _holds_nothing(kind: t.DataType) -> bool:
+def _holds(kind: t.DataType, wanted: Callable[[t.DataType], bool]) -> bool:
+    """Whether the type or one inside of it is `wanted`."""
+    if wanted(kind):
+        return True
     match kind:
-        case t.Nothing():
-            return True
         case t.Nullable(inner) | t.Array(inner) | t.LowCardinality(inner) | t.SimpleAggregateFunction(_, inner):
-            return _holds_nothing(inner)
+            return _holds(inner, wanted)
         case t.Map(key, value):
-            return _holds_nothing(key) or _holds_nothing(value)
+            return _holds(key, wanted) or _holds(value, wanted)
         case t.Tuple(elements):
-            return any(map(_holds_nothing, elements))
+            return any(_holds(element, wanted) for element in elements)
         case _:
             return False
 

@@ -1,0 +1,186 @@
+"""The two files of a skip index: granules one behind the other in frames, and a mark for each.
+
+`skp_idx_<name>.idx` (`.idx2` for minmax) holds the granules; the mark file, with the extension of the part's other
+marks, has records of (frame offset, offset in the plain frame, 1), one for each granule and none at the end. ClickHouse
+26.x puts small ones together in `skp_idx.packed`: names, places, then the same bytes.
+
+Source: ClickHouse, `MergeTreeDataPartWriterOnDisk.cpp` (`calculateAndSerializeSkipIndices`), `PackedFilesReader.cpp`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mergelake.core.errors import CorruptDataError
+from mergelake.format.codec import Codec
+from mergelake.format.frames import MAX_BLOCK, MIN_BLOCK, FrameWriter, decode_frames, decode_range
+from mergelake.format.hashes import FileDigest, FileHash
+from mergelake.format.memory import Bytes, Region, region
+from mergelake.format.names import escape_for_file_name, stream_file_name
+from mergelake.format.skip_types import IndexType, MinMax
+
+PACKED = "skp_idx.packed"
+"""File that holds the small index files of a part of ClickHouse 26.x."""
+_MEMBERS_MAX = 1 << 20
+
+
+def index_stem(name: str) -> str:
+    """The files' name without extension, as new parts have it."""
+    return stream_file_name(f"skp_idx_{escape_for_file_name(name)}")
+
+
+def index_stems(name: str) -> tuple[str, ...]:
+    """All names that the files may have: ClickHouse before 26.1 did not escape them."""
+    plain = f"skp_idx_{name}"
+    return tuple(dict.fromkeys((index_stem(name), f"skp_idx_{escape_for_file_name(name)}", plain)))
+
+
+def index_extension(kind: IndexType) -> str:
+    """The extension of the file of granules."""
+    return ".idx2" if isinstance(kind, MinMax) else ".idx"
+
+
+class IndexFileWriter:
+    """Both files in the making: `append` granules, `drain` bytes now and then, `finish`, `digests`."""
+
+    def __init__(
+        self, name: str, kind: IndexType, codec: Codec, *, min_block: int = MIN_BLOCK, max_block: int = MAX_BLOCK
+    ) -> None:
+        stem = index_stem(name)
+        self.data_file = stem + index_extension(kind)
+        self.mark_file = stem + ".mrk2"
+        self._frames = FrameWriter(codec, min_block, max_block)
+        self._mark_hash = FileHash()
+        self._marks: list[bytes] = []
+
+    def append(self, data: bytes | NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
+        """Take whole granules: their bytes, and where each ends in them."""
+        if len(ends):
+            marks = self._frames.append(region(data), ends, np.ones(len(ends), np.int64))
+            self._mark_hash.update(marks)
+            self._marks.append(marks.tobytes())
+
+    def drain(self) -> list[tuple[str, bytes]]:
+        """(file, its next bytes) since the last call."""
+        marks, self._marks = b"".join(self._marks), []
+        return [(f, d) for f, d in ((self.data_file, self._frames.drain()), (self.mark_file, marks)) if d]
+
+    def finish(self) -> list[tuple[str, bytes]]:
+        """Write what waits; the last bytes of each file."""
+        self._frames.finish()  # its final mark is left out: indexes have none
+        return self.drain()
+
+    def digests(self) -> dict[str, FileDigest]:
+        """Sizes and hashes; call after `finish`."""
+        return {
+            self.data_file: self._frames.digest(),
+            self.mark_file: FileDigest(self._mark_hash.size, self._mark_hash.hexdigest()),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class IndexMarks:
+    """Where each granule of an index starts."""
+
+    offset: NDArray[np.int64]
+    """Of the frame in the file."""
+    skip: NDArray[np.int64]
+    """Bytes before it in the plain frame."""
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+    def byte_range(self, first: int, end: int, size: int) -> tuple[int, int]:
+        """File bytes [start, stop) of granules [first, end); `size` is that of the file."""
+        if end >= len(self):
+            return int(self.offset[first]), size
+        stop = int(self.offset[end])
+        if self.skip[end]:  # the last granules lie in the frame that begins there
+            later = int(np.searchsorted(self.offset, stop, side="right"))
+            stop = int(self.offset[later]) if later < len(self) else size
+        return int(self.offset[first]), stop
+
+    def plain(self, first: int, data: Bytes) -> Region:
+        """The plain bytes from granule `first` on; `data` are the file's bytes of `byte_range(first, …)`."""
+        source = region(data)
+        plain, _ = decode_range(source, source.size, inclusive=False, lead=0, offset=int(self.offset[first]))
+        skip = int(self.skip[first])
+        if skip > plain.size:
+            raise CorruptDataError("A mark of an index points past its frame", offset=int(self.offset[first]))
+        return plain.tail(skip)
+
+
+def parse_index_marks(name: str, data: Bytes, size: int) -> IndexMarks:
+    """The marks in file `name`, whose extension says how they lie; `size` is that of the file of granules.
+
+    Raises CorruptDataError for a length or numbers that cannot be.
+    """
+    extension = name.rsplit(".", 1)[-1]
+    plain = decode_frames(data) if extension.startswith("c") else region(data).tobytes()
+    words = 2 if extension in ("mrk", "cmrk") else 3
+    if len(plain) % (8 * words):
+        raise CorruptDataError(f"The length of the marks, {len(plain)}, is not a multiple of {8 * words}", offset=0)
+    table = np.frombuffer(plain, np.int64).reshape(-1, words)
+    offset, skip = table[:, 0].copy(), table[:, 1].copy()
+    bad = (offset < 0) | (offset > size) | (skip < 0) | (skip > 1 << 40)
+    bad[1:] |= offset[1:] < offset[:-1]
+    if bad.any():
+        raise CorruptDataError("A mark of an index has impossible numbers", offset=int(np.argmax(bad)) * 8 * words)
+    return IndexMarks(offset, skip)
+
+
+def packed_members(data: Bytes) -> dict[str, tuple[int, int]]:
+    """Name -> (offset, size) of the files in `skp_idx.packed`, from its whole bytes or a long enough beginning.
+
+    Raises CorruptDataError if the list of members is broken or not all there.
+    """
+    view = region(data)
+    at = 0
+
+    def take(count: int) -> bytes:
+        nonlocal at
+        if count > view.size - at:
+            raise CorruptDataError("The list of packed files is cut short", name="CANNOT_READ_ALL_DATA", offset=at)
+        found = view.part(at, at + count).tobytes()
+        at += count
+        return found
+
+    def word() -> int:
+        return int.from_bytes(take(8), "little")
+
+    def varuint() -> int:
+        value = shift = 0
+        while True:
+            byte = take(1)[0]
+            value |= (byte & 127) << shift
+            if byte < 128 or shift > 28:
+                return value
+            shift += 7
+
+    version = take(1)[0]
+    if version > 1:
+        raise CorruptDataError("Unknown version of packed files", offset=0, expected="0 or 1", found=str(version))
+    count = word()
+    if count > _MEMBERS_MAX:
+        raise CorruptDataError("Too many packed files", offset=1, found=str(count))
+    out: dict[str, tuple[int, int]] = {}
+    for _ in range(count):
+        name = take(varuint()).decode("utf-8", "replace")
+        out[name] = (word(), word())
+        if version == 1:
+            word()
+    return out
+
+
+def is_index_file(name: str) -> bool:
+    """Whether a file of a part holds granules of skip indexes (marks are small, these need not be)."""
+    return name.endswith((".idx", ".idx2")) and name.startswith("skp_idx_") or name == PACKED
+
+
+def granule_ends(lengths: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where each granule ends, from their lengths."""
+    return np.cumsum(np.asarray(lengths, np.int64))
