@@ -115,7 +115,7 @@ def _serve(pipe: Any) -> None:
     while True:
         try:
             files, key = pipe.recv()
-        except EOFError:
+        except (EOFError, ConnectionError):
             return
         answer = read_everything(files, key)
         if not limited and answer[0] == "rows":  # kernels are loaded now
@@ -154,7 +154,7 @@ class Worker:
             return "hung", limit_s
         try:
             answer: Answer = self._pipe.recv()
-        except EOFError:
+        except (EOFError, ConnectionError):
             self._process.join()
             code = self._process.exitcode
             self.stop()

@@ -113,7 +113,7 @@ def test_a_script_may_be_a_file_or_come_from_stdin(
 
 
 def test_rows_go_out_and_in_without_harm(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    """Export from one warehouse, import into another; binary formats and Strings that are no text stay what they are."""
+    """Export from one warehouse, import into another; binary formats and Strings that are no text stay as they are."""
     there, here = str(tmp_path / "a"), str(tmp_path / "b")
     create = "CREATE TABLE t (k UInt32, s String) ENGINE = MergeTree ORDER BY k"
     sql(there, f"{create}; INSERT INTO t SELECT number, unhex(hex(number * 7919)) FROM numbers(1000)")

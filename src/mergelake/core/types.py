@@ -372,6 +372,9 @@ _ALIASES: dict[str, DataType] = {  # case-insensitive in ClickHouse; widths are 
     "multipolygon": Array(Array(Array(_POINT))),
 }
 
+_NOT_KEPT = frozenset({"Variant", "Dynamic", "JSON", "QBit"})
+"""Types of ClickHouse that have no storage form here."""
+
 _TOKEN = re.compile(
     r"""\s*(?:(?P<word>[A-Za-z_][A-Za-z0-9_]*)
     |(?P<number>-?\d+(?:\.\d+)?)
@@ -467,6 +470,8 @@ class _Parser:
         if word in _PLAIN:
             return _PLAIN[word]
         alias = _ALIASES.get(word.lower())
+        if word in _NOT_KEPT:
+            raise error("NOT_IMPLEMENTED", f"Columns of type {word} are not supported", "Name a type for each value")
         if alias is None:
             raise _unknown_type(word)
         if self._accept("("):

@@ -88,6 +88,23 @@ def distinct_by_segment(hashes: Any, ends: Any, out: Any, counts: Any, table: An
 
 
 @kernel()
+def first_rows(codes: Any, ends: Any, seen: Any, out: Any, counts: Any) -> int:
+    """The rows at which a code appears for the first time in its segment; `seen` (-1) has room for every code."""
+    written = 0
+    start = 0
+    for segment in range(len(ends)):
+        first = written
+        for row in range(start, ends[segment]):
+            if seen[codes[row]] != segment:
+                seen[codes[row]] = segment
+                out[written] = row
+                written += 1
+        counts[segment] = written - first
+        start = ends[segment]
+    return written
+
+
+@kernel()
 def fill_filters(hashes: Any, counts: Any, starts: Any, sizes: Any, seeds: Any, out: int) -> None:
     """Set the bits of each segment's hashes in its filter of `sizes` bytes at address `out + starts`."""
     at = 0

@@ -113,6 +113,10 @@ class LowCardinality(Node):
             or (self._rows > 0 and self._table.count > PROBE_KEYS and 2 * self._table.count > rows)
         )
 
+    def encode_alone(self, array: pa.Array, bounds: Bounds, out: Sink) -> None:
+        """Write blocks with their own keys only, as a set index holds them."""
+        self._encode_local(self._as_dictionary(array), bounds, out)
+
     def _encode_local(self, array: pa.DictionaryArray, bounds: Bounds, out: Sink) -> None:
         """A block with its own keys for each granule."""
         table = self._local = self._local or KeyTable(self._width, self.reserved if self.nullable else 0)

@@ -13,15 +13,18 @@ All methods may be called from several threads, each file from one at a time.
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from mergelake.core.errors import MergelakeError
 from mergelake.core.manifest import Extent
 from mergelake.store.protocol import Store
 
+_logger = logging.getLogger("mergelake.parts")
 STREAM_CHUNK = 8 << 20
 """Bytes that a file gathers before they are handed to its upload."""
 _PUTS_AT_ONCE = 4
@@ -111,8 +114,11 @@ class Spool:
         self._files[name] = _File(name, size=len(data), closed=True)
         self._store.put(f"{self._prefix}{self._part_id}/{name}", data)
 
-    def abort(self) -> None:
-        """Stop uploads and delete the objects that were stored already."""
+    def abort(self, *, delete: bool = True) -> None:
+        """Stop uploads and, with `delete`, delete the objects that were stored already.
+
+        What cannot be deleted is left to the sweeper: why the part was given up matters more.
+        """
         with self._lock:
             files = list(self._files.values())
         for file in files:
@@ -121,8 +127,11 @@ class Spool:
         for put in self._puts:
             put.exception()
         self._close_pool()
-        if self._full:
-            self._store.delete([f"{self._prefix}{self._part_id}/{file.name}" for file in files])
+        if self._full and delete:
+            try:
+                self._store.delete([f"{self._prefix}{self._part_id}/{file.name}" for file in files])
+            except MergelakeError as problem:
+                _logger.warning("objects of the part %s, which was given up, stay: %s", self._part_id, problem)
 
     def _spill(self) -> None:
         """From one object to one a file; the lock is held."""

@@ -159,9 +159,9 @@ class PartWriter:
             created_ms=self._created_ms,
         )
 
-    def abort(self) -> None:
-        """Give up: stop uploads, delete what was stored."""
-        self._spool.abort()
+    def abort(self, *, delete: bool = True) -> None:
+        """Give up: stop uploads, delete what was stored (`delete=False` where others may write the same part)."""
+        self._spool.abort(delete=delete)
 
     def _primary_index(self, marks: int) -> tuple[bytes, tuple[str, str]]:
         """The bytes of `primary.idx`, and the keys of the first and the last row."""

@@ -210,5 +210,6 @@ def _write_empty(handle: TableHandle, schema: TableSchema, cover: Cover) -> None
             writer.write_column(column.name, chain())
         writer.finish()
     except BaseException:
+        # The directory follows from the name: another publisher may just have made, and shown, the same part.
         writer.abort()
         raise

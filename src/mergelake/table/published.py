@@ -14,11 +14,15 @@ tokens, together with the log, is the whole state; nothing else has to be kept, 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from mergelake.core.names import PartInfo
+import numpy as np
+from numpy.typing import NDArray
+
+from mergelake.core.names import LEVEL_MAX, PartInfo
 
 _EMPTY = "drop-"
 
@@ -83,49 +87,52 @@ def plan_publish(
     """
     known = {name.token for name in shown}
     add = tuple(part_id for part_id in sorted(active, key=lambda i: active[i]) if part_id not in known)
-    stale = [name for name in shown if name.token not in active]
-    covers = _Covers(active, shown)
-    bare = sorted((name for name in stale if not covers.any_over(name)), key=lambda name: name.info)
+    standing = {p: list(infos) for p, infos in groupby(sorted(active.values()), key=lambda info: info.partition_id)}
     cover: list[Cover] = []
-    for partition, names in groupby(bare, key=lambda name: name.info.partition_id):
-        cover += _empty_parts(list(names), sorted(i for i in active.values() if i.partition_id == partition))
-    remove = tuple(name.token for name in stale if covers.shown_over(name, now_ms - grace_ms))
-    return PublishPlan(add, tuple(cover), remove)
+    remove: set[str] = set()
+    for partition, group in groupby(sorted(shown, key=lambda n: n.info), key=lambda name: name.info.partition_id):
+        names = list(group)
+        parts = standing.get(partition, [])
+        among_active, among_shown = _Infos(parts), _Infos([name.info for name in names])
+        old = np.array([name.since_ms for name in names], np.int64) <= now_ms - grace_ms
+        bare = []
+        for at, name in enumerate(names):
+            if name.token in active:
+                continue
+            above = among_shown.over(name.info)
+            above[at] = False
+            if not above.any() and not among_active.over(name.info).any():
+                bare.append(name)
+            if (above & old).any():
+                remove.add(name.token)
+        cover += _empty_parts(bare, parts)
+    return PublishPlan(add, tuple(cover), tuple(name.token for name in shown if name.token in remove))
 
 
-class _Covers:
-    """Names and active parts by partition, asked what lies over a name."""
+class _Infos:
+    """Infos of one partition as columns: thousands are compared with thousands."""
 
-    def __init__(self, active: Mapping[str, PartInfo], shown: Sequence[PublishedName]) -> None:
-        self._active: dict[str, list[PartInfo]] = {}
-        self._shown: dict[str, list[PublishedName]] = {}
-        for info in active.values():
-            self._active.setdefault(info.partition_id, []).append(info)
-        for name in shown:
-            self._shown.setdefault(name.info.partition_id, []).append(name)
+    def __init__(self, infos: Sequence[PartInfo]) -> None:
+        rows = [(i.min_block, i.max_block, i.level, i.mutation) for i in infos]
+        self._columns: NDArray[np.int64] = np.array(rows, np.int64).reshape(-1, 4).T.copy()
 
-    def any_over(self, name: PublishedName) -> bool:
-        """Whether something active, or another name, covers it."""
-        partition = name.info.partition_id
-        return any(info.covers(name.info) for info in self._active.get(partition, ())) or any(
-            other.token != name.token and other.info.covers(name.info) for other in self._shown.get(partition, ())
-        )
-
-    def shown_over(self, name: PublishedName, until_ms: int) -> bool:
-        """Whether a name that was put by `until_ms` covers it."""
-        return any(
-            other.token != name.token and other.since_ms <= until_ms and other.info.covers(name.info)
-            for other in self._shown.get(name.info.partition_id, ())
-        )
+    def over(self, info: PartInfo) -> NDArray[np.bool_]:
+        """For each info whether it covers `info`: `PartInfo.covers`."""
+        low, high, level, mutation = self._columns
+        same = (low == info.min_block) & (high == info.max_block) & (level == info.level)
+        higher = same | (level > info.level) | (level == LEVEL_MAX)
+        around: NDArray[np.bool_] = (low <= info.min_block) & (high >= info.max_block) & (mutation >= info.mutation)
+        return np.logical_and(higher, around)
 
 
 def _empty_parts(bare: list[PublishedName], active: list[PartInfo]) -> list[Cover]:
     """Empty parts over runs of uncovered names of one partition, broken where an active part lies between."""
     runs: list[list[PublishedName]] = []
     last_gap = -1
+    ends = [part.max_block for part in active]
     for name in bare:
         # How many active parts lie below: equal for two names that no active part separates.
-        gap = sum(part.max_block < name.info.min_block for part in active)
+        gap = bisect_left(ends, name.info.min_block)
         if not runs or gap != last_gap:
             runs.append([])
         runs[-1].append(name)

@@ -1,11 +1,12 @@
 """Which names ClickHouse sees, decided; a small model of its reader checks that no row is missing or doubled."""
 
+import time
 from collections.abc import Mapping
 
 import numpy as np
 import pytest
 
-from mergelake.core.names import PartInfo
+from mergelake.core.names import LEVEL_MAX, PartInfo
 from mergelake.table.published import PublishedName, PublishPlan, empty_token, plan_publish
 
 
@@ -122,3 +123,26 @@ def test_a_reader_never_misses_or_doubles_a_row_whatever_happens(seed: int) -> N
         for reader in readers[: 1 + (now // 1000) % 2]:
             seen = {i for i in map(info, reader.refresh(visible)) if empty_token(i) not in shown}
             assert seen == set(active.values())
+
+
+def test_a_plan_over_thousands_of_covered_names_takes_no_quadratic_time() -> None:
+    shown = [PublishedName(f"{n:032x}", PartInfo("all", n, n, 0), 0) for n in range(4000)]
+    merged = PublishedName("m", PartInfo("all", 0, 3999, 1), 0)
+    start = time.perf_counter()
+    done = plan_publish({"m": merged.info}, [*shown, merged], 10_000, 5000)
+    assert len(done.remove) == 4000
+    assert time.perf_counter() - start < 1.0  # 3.4 s when each name looked at each other one
+
+
+def test_columns_of_infos_cover_as_infos_do() -> None:
+    from mergelake.table.published import _Infos
+
+    rng = np.random.default_rng(1)
+    infos = [
+        PartInfo("p", int(low), int(low + length), int(level), int(mutation))
+        for low, length, level, mutation in rng.integers(0, 4, (80, 4))
+    ]
+    infos += [PartInfo("p", 1, 3, LEVEL_MAX), PartInfo("p", 2, 2, LEVEL_MAX)]
+    for info in infos:
+        assert _Infos(infos).over(info).tolist() == [other.covers(info) for other in infos]
+    assert _Infos([]).over(infos[0]).tolist() == []

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from mergelake.core.errors import UnavailableError
 from mergelake.parts import spool as module
 from mergelake.parts.spool import Spool
 from mergelake.store.memory import MemoryStore
@@ -99,3 +100,14 @@ def test_a_file_belongs_to_who_claims_it_first() -> None:
     spool = Spool(MemoryStore(), "t", "p", limit=10)
     assert spool.claim("nest.size0.bin")
     assert not spool.claim("nest.size0.bin")
+
+
+def test_abort_does_not_hide_why_a_part_was_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    class Silent(MemoryStore):
+        def delete(self, keys: Iterable[str]) -> None:
+            raise UnavailableError("the network is gone")
+
+    spool = Spool(Silent(), "t", "p", limit=0)
+    _write(spool, "a.bin", b"data")
+    spool.abort()
+    assert "the network is gone" in caplog.text

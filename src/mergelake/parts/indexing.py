@@ -1,0 +1,146 @@
+"""Skip indexes of a part in the making: their expressions over the rows as they come, cut at granules.
+
+    sink = writer.index(index)          # one of writer.indexes
+    sink.append(block)                  # rows with (at least) the columns that the index reads, in the part's order
+    sink.finish()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from mergelake.core.schema import SkipIndex, TableSchema
+from mergelake.core.types import DataType
+from mergelake.expr.binder import bind
+from mergelake.expr.bound import BoundColumn, BoundNode, columns_of
+from mergelake.expr.evaluate import Context
+from mergelake.expr.nodes import Call, Node, column_name
+from mergelake.expr.parser import parse
+from mergelake.expr.values import to_arrow
+from mergelake.format.codec import parse_default_codec
+from mergelake.format.skip_files import IndexFileWriter
+from mergelake.format.skip_index import granule_builder
+from mergelake.format.skip_types import IndexType, parse_index_type
+
+if TYPE_CHECKING:
+    from mergelake.parts.writer import PartWriter
+
+_PIECE_ROWS = 1 << 16
+"""Rows whose values are computed at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundIndex:
+    """A skip index, bound against the columns of its table."""
+
+    name: str
+    kind: IndexType
+    granularity: int
+    nodes: tuple[BoundNode, ...]
+    """Its expressions."""
+    texts: tuple[str, ...]
+    """Them as ClickHouse prints them."""
+
+    @property
+    def types(self) -> tuple[DataType, ...]:
+        """Type of each expression."""
+        return tuple(node.type for node in self.nodes)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns that it reads."""
+        return tuple(dict.fromkeys(name for node in self.nodes for name in columns_of(node)))
+
+
+def bind_index(index: SkipIndex, schema: TableSchema) -> BoundIndex:
+    """Raises what parsing the type and binding the expressions raise."""
+    trees = index_expressions(index)
+    types = schema.types
+    nodes = tuple(bind(tree, types) for tree in trees)
+    return BoundIndex(
+        index.name, parse_index_type(index.type), index.granularity, nodes, tuple(column_name(tree) for tree in trees)
+    )
+
+
+def index_expressions(index: SkipIndex) -> tuple[Node, ...]:
+    """The expressions of an index: `(a, b)` are two."""
+    tree = parse(index.expression)
+    return tree.args if isinstance(tree, Call) and tree.function == "tuple" and tree.args else (tree,)
+
+
+def table_indexes(schema: TableSchema) -> tuple[BoundIndex, ...]:
+    """All skip indexes of a table."""
+    return tuple(bind_index(index, schema) for index in schema.indices)
+
+
+class IndexSink:
+    """One index of a `PartWriter`. Rows come in the part's order, from one thread."""
+
+    def __init__(self, part: PartWriter, index: BoundIndex, granules: int | NDArray[np.int64]) -> None:
+        settings = part.settings
+        self.index = index
+        self._part = part
+        self._types = {name: part.schema.column(name).type for name in index.columns}
+        self._builder = granule_builder(index.kind, index.types, index.granularity)
+        self._file = IndexFileWriter(
+            index.name,
+            index.kind,
+            parse_default_codec(settings.text("default_compression_codec")),
+            min_block=settings.integer("min_compress_block_size"),
+            max_block=settings.integer("max_compress_block_size"),
+        )
+        self._step = granules if isinstance(granules, int) else 0
+        self._ends = np.zeros(0, np.int64) if isinstance(granules, int) else np.cumsum(granules)
+        self._rows = 0
+
+    def append(self, block: pa.RecordBatch | pa.Table) -> None:
+        """The next rows."""
+        for start in range(0, block.num_rows, _PIECE_ROWS):
+            piece = block.slice(start, _PIECE_ROWS)
+            values = self._values(piece)
+            self._file.append(*self._builder.feed(values, self._cuts(piece.num_rows)))
+            self._flush(self._file.drain())
+
+    def finish(self) -> None:
+        """Write the last granule."""
+        if self._rows:
+            self._file.append(*self._builder.finish())
+        self._flush(self._file.finish())
+        self._part.index_done(self._file.digests(), self._rows)
+
+    def _values(self, block: pa.RecordBatch | pa.Table) -> list[pa.Array]:
+        context = Context.of_block(block, self._types)
+        out = []
+        for node in self.index.nodes:
+            if isinstance(node, BoundColumn):
+                column = block.column(node.name)
+                out.append(_whole(column) if isinstance(column, pa.ChunkedArray) else column)
+            else:
+                out.append(_whole(to_arrow(context.eval(node), node.type, block.num_rows)))
+        return out
+
+    def _cuts(self, rows: int) -> NDArray[np.int64]:
+        """Which of the next rows end a granule of the part, counted from the first of them."""
+        first, self._rows = self._rows, self._rows + rows
+        if self._step:
+            return np.arange(self._step - first % self._step, rows + 1, self._step, dtype=np.int64)
+        return self._ends[(self._ends > first) & (self._ends <= self._rows)] - first
+
+    def _flush(self, drained: Sequence[tuple[str, bytes]]) -> None:
+        for name, data in drained:
+            self._part.write_index_bytes(name, data)
+
+
+def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    if pa.types.is_dictionary(column.type):
+        column = column.unify_dictionaries()
+    found = column.combine_chunks()
+    return found.chunk(0) if isinstance(found, pa.ChunkedArray) else found

@@ -1,0 +1,44 @@
+"""Publishing when something fails: two publishers never take away what the other has shown."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from mergelake.core.clock import ManualClock
+from mergelake.core.errors import UnavailableError
+from mergelake.core.ids import SeededIds
+from mergelake.log.operations import DropRange
+from mergelake.store.memory import MemoryStore
+from mergelake.table.define import define
+from mergelake.table.handle import TableHandle
+from mergelake.table.insert import commit_parts, write_blocks
+from mergelake.table.publish import publish
+
+SCHEMA = define({"p": "UInt8", "k": "UInt8"}, partition_by="p", order_by="k")
+
+
+def test_a_publisher_that_fails_leaves_the_empty_part_of_another_alone():
+    store = MemoryStore()
+    table = TableHandle.create(store, "t", SCHEMA, clock=ManualClock(), ids=SeededIds(1))
+    block = pa.table({"p": pa.array([1, 2], pa.uint8()), "k": pa.array([1, 2], pa.uint8())})
+    written = write_blocks(store, "t", SCHEMA, [block], ids=table.ids, clock=table.clock)
+    commit_parts(table, written)
+    publish(table)
+    table.log.commit(lambda _: [DropRange("1")])
+
+    class Cut(MemoryStore):
+        def put(self, key, data):
+            if key.startswith("t/drop-") and key.endswith("checksums.txt"):
+                publish(table)  # the other one is faster, and now shows the same empty part
+                raise UnavailableError("the network is gone")
+            super().put(key, data)
+
+    cut = Cut()
+    cut._space = store._space
+    other = TableHandle.open(cut, "t", clock=ManualClock(), ids=SeededIds(2))
+    with pytest.raises(UnavailableError):
+        publish(other)
+    (token,) = (key.key.split("/")[2] for key in store.list("t/__meta") if "drop-" in key.key)
+    files = {key.key.rpartition("/")[2] for key in store.list(f"t/{token}")}
+    assert {"checksums.txt", "columns.txt", "count.txt", "partition.dat", "k.bin", "p.bin"} <= files
