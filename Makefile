@@ -48,7 +48,7 @@ docs: $(READY) ## Build the documentation into site/
 	@$(IN) mkdocs build --strict --quiet && echo "open site/index.html"
 
 bench: $(READY) ## Measure against ClickHouse and Spark; prints tables of ratios
-	@$(IN) for file in benchmarks/bench_*.py; do echo "== $$file"; python "$$file"; done
+	@$(IN) for file in benchmarks/bench_*.py; do echo "== $$file"; python -m "benchmarks.$$(basename $$file .py)"; done
 
 clean: ## Remove what the verbs made, except the environment
 	rm -rf site dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo-output spark-warehouse

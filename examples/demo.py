@@ -16,6 +16,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -91,7 +92,7 @@ def main() -> int:
         db = ml.connect(url, spark=spark)
         db.sql(CREATE.format(name="logs", partition="toDate(timestamp)"))
         table = db.table("logs")
-        warm_up(spark, url)
+        warm_up(spark)
     figures = Figures()
     node = db.warehouse.node("demo", poll_s=0.2)
     stop = threading.Event()
@@ -130,13 +131,14 @@ def progress_bars(console: Console) -> Progress:
     )
 
 
-def warm_up(spark: SparkSession, url: str) -> None:
+def warm_up(spark: SparkSession) -> None:
     """Spark's workers start and load the kernels, in a table of their own: not what the demo measures."""
-    db = ml.connect(url + "-warm-up", spark=spark)
-    db.sql(CREATE.format(name="logs", partition="tuple()"))
-    table = db.table("logs")
-    table.append(spark_log_frame(spark, 0, 2, 1000))
-    spark_log_frame(spark, 0, 2, 1000).write.format("mergelake").mode("append").save(table.path)
+    with tempfile.TemporaryDirectory(prefix="mergelake-warm-up-") as folder:
+        db = ml.connect(folder, spark=spark)
+        db.sql(CREATE.format(name="logs", partition="tuple()"))
+        table = db.table("logs")
+        table.append(spark_log_frame(spark, 0, 2, 1000))
+        spark_log_frame(spark, 0, 2, 1000).write.format("mergelake").mode("append").save(table.path)
 
 
 def ingest_batches(spark: SparkSession, table: ml.Table, rows: int, figures: Figures, progress: Progress) -> None:

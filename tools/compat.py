@@ -1,19 +1,21 @@
 """`make compat`: do older ClickHouse builds take the parts that we write?
 
-Each type is written as two parts with each of LZ4, NONE and ZSTD; column codecs and forms of keys follow. Every build
-(chdb from PyPI, in a virtual environment of its own under .cache/compat) attaches the same bytes, reads them, runs CHECK
-TABLE, merges them by OPTIMIZE FINAL and reads them again. The text of all rows must be the newest build's, which the
-conformance tests compare with ours bit by bit. The table goes to docs/compatibility.md.
+A table of all types that the build knows is written as two parts, with each of LZ4, NONE and ZSTD; column codecs and
+forms of keys follow. Every build (chdb from PyPI, in a virtual environment of its own under .cache/compat) attaches the
+parts, reads them, runs CHECK TABLE, merges them by OPTIMIZE FINAL and reads them again. The text of every column must be
+the newest build's, which the conformance tests compare with ours bit by bit. The page is docs/compatibility.md.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
 import time
 import venv
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -35,6 +37,7 @@ from tests.helpers.random_arrays import random_array  # noqa: E402
 BUILDS = ("0.15.0", "1.4.1", "2.1.1", "3.7.2")
 ROWS = 3000
 LONG = "c" * 140
+GOOD = ("ok", "–")
 
 TYPES = (
     "Int8", "Int16", "Int32", "Int64", "Int128", "Int256", "UInt8", "UInt16", "UInt32", "UInt64", "UInt128", "UInt256",
@@ -69,22 +72,32 @@ FORMS = {
 }  # fmt: skip
 
 
+@dataclass
+class Build:
+    """One ClickHouse: what it knows and what it answered."""
+
+    python: Path
+    families: set[str]
+    jobs: list[dict]
+    version: str
+    answers: dict[str, dict]
+
+
 def main() -> None:
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        jobs = _write(Path(folder))
-        (Path(folder) / "jobs.json").write_text(json.dumps(jobs))
-        found = [_run(python, Path(folder)) for python in (*map(_environment, BUILDS), sys.executable)]
-    newest = found[-1]["answers"]
-    bad = [
-        f"{answer['version']} {job['name']}: {answer['answers'].get(job['name'])}"
-        for answer in found
-        for job in jobs
-        if _verdict(job, answer["answers"].get(job["name"], {}), newest[job["name"]]) not in ("ok", "")
-    ]
-    (ROOT / "docs" / "compatibility.md").write_text(_page(jobs, found))
+        builds = [_run(python, Path(folder)) for python in (*map(_environment, BUILDS), Path(sys.executable))]
+    newest = builds[-1]
+    cells = {build.version: _cells(build, newest) for build in builds}
+    bad = [f"{version} {label}: {cell}" for version, found in cells.items() for label, cell in found.items() if cell not in GOOD]
+    (ROOT / "docs" / "compatibility.md").write_text(_page(builds, cells))
     print("\n".join(bad) or "All builds agree.")
-    print(f"{len(jobs)} tables, {len(found)} builds, {time.monotonic() - started:.0f} s; see docs/compatibility.md")
+    for build in builds:
+        for job in build.jobs:
+            answer = build.answers.get(job["name"], {})
+            if "failure" in answer or "unknown" in answer:
+                print(build.version, job["name"], answer)
+    print(f"{len(builds)} builds, {time.monotonic() - started:.0f} s; see docs/compatibility.md")
     sys.exit(bool(bad))
 
 
@@ -99,37 +112,46 @@ def _environment(build: str) -> Path:
     return python
 
 
-def _run(python: str | Path, folder: Path) -> dict:
+def _run(python: Path, folder: Path) -> Build:
     """One build's answers; a build that ends in the middle answers as far as it came."""
-    answers = folder / "answers.json"
-    answers.unlink(missing_ok=True)
+    started = time.monotonic()
     worker = Path(__file__).with_name("compat_worker.py")
+    told = subprocess.run([python, worker, "families"], capture_output=True, text=True, check=True).stdout
+    families = set(json.loads(told.strip().splitlines()[-1]))
+    home = folder / python.parts[-3]
+    home.mkdir()
+    jobs = _write(home, families)
+    (home / "jobs.json").write_text(json.dumps(jobs))
     ended = subprocess.run(
-        [python, worker, folder / "jobs.json", answers], capture_output=True, text=True, errors="replace", timeout=1800
-    )
-    if not answers.exists():
+        [python, worker, home / "jobs.json", home / "answers.json"],
+        capture_output=True, text=True, errors="replace", timeout=1800,
+    )  # fmt: skip
+    if not (home / "answers.json").exists():
         sys.exit(f"{python} did not answer:\n{ended.stderr[-2000:]}")
-    print(python, "ended with", ended.returncode, flush=True)
-    return json.loads(answers.read_text())
+    found = json.loads((home / "answers.json").read_text())
+    print(f"{found['version']}: {len(jobs)} tables, {time.monotonic() - started:.0f} s, code {ended.returncode}", flush=True)
+    return Build(python, families, jobs, found["version"], found["answers"])
 
 
-def _write(folder: Path) -> list[dict]:
-    """All tables, their parts as directories."""
-    jobs: list[dict] = []
-    for kind in TYPES:
-        for codec in ("LZ4", "NONE", "ZSTD"):
-            jobs.append(_table(folder, len(jobs), kind, {"c": kind}, "ORDER BY k", default=codec))
-    for codec, kind in CODECS.items():
-        jobs.append(_table(folder, len(jobs), f"{kind} CODEC({codec})", {"c": kind}, "ORDER BY k", codec=codec))
-    for what, (columns, clauses) in FORMS.items():
-        jobs.append(_table(folder, len(jobs), what, columns, clauses))
+def _known(kind: str, families: set[str]) -> bool:
+    return set(re.findall(r"\b[A-Z]\w*", re.sub(r"'[^']*'", "", kind))) <= families
+
+
+def _write(folder: Path, families: set[str]) -> list[dict]:
+    """The tables for a build with these types, their parts as directories."""
+    types = {f"c{i}": kind for i, kind in enumerate(TYPES) if _known(kind, families)}
+    jobs = [_table(folder, f"types_{codec}", types, "ORDER BY k", default=codec) for codec in ("LZ4", "NONE", "ZSTD")]
+    for i, (codec, kind) in enumerate(CODECS.items()):
+        jobs.append(_table(folder, f"codec_{i}", {"c": kind}, "ORDER BY k", codec=codec))
+    for i, (columns, clauses) in enumerate(FORMS.values()):
+        jobs.append(_table(folder, f"form_{i}", columns, clauses))
     return jobs
 
 
 def _table(
-    folder: Path, number: int, label: str, columns: dict[str, str], clauses: str, default: str = "LZ4", codec: str = ""
+    folder: Path, name: str, columns: dict[str, str], clauses: str, default: str = "LZ4", codec: str = ""
 ) -> dict:
-    random = np.random.default_rng(number)
+    random = np.random.default_rng(sum(name.encode()))
     kinds = {"k": "UInt64", **columns}
     text = ", ".join(f"`{n}` {k}{f' CODEC({codec})' if codec and n != 'k' else ''}" for n, k in kinds.items())
     schema = _schema(f"CREATE TABLE t ({text}) ENGINE = MergeTree {clauses}", None)
@@ -139,16 +161,18 @@ def _table(
     parts: dict[str, str] = {}
     for half in (0, 1):
         rows = pa.table({"k": pa.array(random.permutation(np.arange(half, ROWS, 2)).astype(np.uint64))})
-        for name, kind in columns.items():
-            rows = rows.append_column(name, _values(random, kind, rows.num_rows))
-        home = folder / f"t{number}"
+        for column, kind in columns.items():
+            own = np.random.default_rng([half, *f"{name} {kind}".encode()])  # the same in every build's table
+            for found, array in _flat(column, kind, _values(own, kind, rows.num_rows)):
+                rows = rows.append_column(found, array)
+        home = folder / name
         written = write_blocks(
             DirectoryStore(str(home)), "", schema, [rows], ids=RandomIds(), clock=SystemClock(),
             name_part=lambda partition, level, half=half: str(PartInfo(partition.id, half + 1, half + 1, level)),
         )  # fmt: skip
         parts |= {manifest.id: str(home / manifest.id) for manifest in written}
     return {
-        "name": f"t{number}", "label": label, "codec": default, "columns": text, "clauses": clauses, "parts": parts,
+        "name": name, "columns": text, "clauses": clauses, "parts": parts, "names": _shown_columns(kinds),
         "where": "k >= 1000 AND k < 1100", "expected": ["100", str(sum(range(1000, 1100)))],
     }  # fmt: skip
 
@@ -163,57 +187,95 @@ def _values(random: np.random.Generator, kind: str, rows: int) -> pa.Array:
     return random_array(random, parse_type(kind), rows)
 
 
-def _verdict(job: dict, answer: dict, newest: dict) -> str:
-    """`ok`, empty where the build does not know the type, else what is wrong."""
+def _flat(name: str, kind: str, array: pa.Array) -> list[tuple[str, pa.Array]]:
+    """A Nested column as the arrays that it is, of one length in each row."""
+    if not kind.startswith("Nested"):
+        return [(name, array)]
+    elements = array.values
+    return [
+        (f"{name}.{field.name}", pa.ListArray.from_arrays(array.offsets, elements.field(i), type=pa.list_(field.with_name("item"))))
+        for i, field in enumerate(elements.type)
+    ]
+
+
+def _shown_columns(kinds: dict[str, str]) -> list[str]:
+    """The column of ours to which each column of SELECT * belongs."""
+    wide = {name: 2 if kind.startswith("Nested") else 1 for name, kind in kinds.items()}
+    return [name for name, count in wide.items() for _ in range(count)]
+
+
+def _cells(build: Build, newest: Build) -> dict[str, str]:
+    """Label of each row of the page -> `ok`, `–` for what the build does not know, else what is wrong."""
+    out = {}
+    jobs = {job["name"]: job for job in build.jobs}
+    others = {job["name"]: job for job in newest.jobs}
+
+    def judge(name: str, column: str | None = None) -> str:
+        return _verdict(jobs[name], build.answers.get(name, {}), others[name], newest.answers.get(name, {}), column)
+
+    for i, kind in enumerate(TYPES):
+        if not _known(kind, build.families):
+            out[kind] = "–"
+            continue
+        verdicts = {judge(f"types_{codec}", f"c{i}") for codec in ("LZ4", "NONE", "ZSTD")}
+        out[kind] = ", ".join(sorted(verdicts - {"ok"})) or "ok"
+    for i, (codec, kind) in enumerate(CODECS.items()):
+        out[f"{kind} CODEC({codec})"] = judge(f"codec_{i}")
+    for i, label in enumerate(FORMS):
+        out[label] = judge(f"form_{i}")
+    return out
+
+
+def _verdict(job: dict, answer: dict, other_job: dict, other: dict, column: str | None) -> str:
     if "unknown" in answer:
-        return ""
+        return "–"
     if "after" not in answer:
         return "failed"
-    if answer["rows"] != str(ROWS):
-        return "rows"
+    theirs = _texts(other_job, other.get("before", {}))
     for state in (answer["before"], answer["after"]):
+        if state["rows"] != ROWS:
+            return "rows"
         if state["check"] != "1":
             return "CHECK TABLE"
         if state["range"] != job["expected"]:
             return "primary key"
-        if state["text"] != newest.get("before", {}).get("text"):
+        texts = _texts(job, state)
+        if any(texts[name] != theirs.get(name) for name in ([column] if column else texts)):
             return "values"
     return "ok" if answer["parts"] == answer["partitions"] else "merge"
 
 
-def _page(jobs: list[dict], found: list[dict]) -> str:
-    versions = [".".join(answer["version"].split(".")[:2]) for answer in found]
-    newest = found[-1]["answers"]
-    rows: dict[str, list[dict]] = {}
-    for job in jobs:
-        rows.setdefault(job["label"], []).append(job)
+def _texts(job: dict, state: dict) -> dict[str, list[str]]:
+    out: dict[str, list[str]] = {}
+    for name, text in zip(job["names"], state.get("text", ()), strict=False):
+        out.setdefault(name, []).append(text)
+    return out
+
+
+def _page(builds: list[Build], cells: dict[str, dict[str, str]]) -> str:
     lines = [
         "# Which ClickHouse reads our parts",
         "",
         "<!-- Written by `make compat` (tools/compat.py). Do not edit. -->",
         "",
-        f"Run on {datetime.now(UTC):%Y-%m-%d} with ClickHouse {', '.join(answer['version'] for answer in found)}",
+        f"Run on {datetime.now(UTC):%Y-%m-%d} with ClickHouse {', '.join(cells)}",
         f"(chdb {', '.join(BUILDS)} from PyPI, and the one that this project runs with).",
         "",
-        "Each row is a table of two parts that `mergelake` wrote; types are written three times, with LZ4, NONE and ZSTD.",
-        "**ok**: the build attached both parts (`ATTACH PART`), `CHECK TABLE` passed, the text of all rows was the newest",
-        "build's, a range of the primary key gave the right rows, `OPTIMIZE … FINAL` merged the parts, and all of it held",
+        "Tables of two parts that mergelake wrote in its classic profile: all types that a build knows, with LZ4, NONE and",
+        "ZSTD; column codecs; forms of keys and names.",
+        "",
+        "**ok**: the build attached the parts (`ATTACH PART`), `CHECK TABLE` passed, a range of the primary key gave the",
+        "right rows, the text of the column was the newest build's, `OPTIMIZE … FINAL` merged the parts, and all of it held",
         "once more afterwards. **–**: the build does not know the type or codec.",
         "",
     ]
-    kinds = [("Type", TYPES), ("Codec", [f"{k} CODEC({c})" for c, k in CODECS.items()]), ("Form", list(FORMS))]
+    kinds = [("Type", list(TYPES)), ("Codec", [f"{k} CODEC({c})" for c, k in CODECS.items()]), ("Form", list(FORMS))]
     for title, labels in kinds:
-        lines += [f"| {title} | {' | '.join(versions)} |", f"| --- |{' --- |' * len(versions)}"]
+        lines += [f"| {title} | {' | '.join(cells)} |", f"| --- |{' --- |' * len(cells)}"]
         for label in labels:
-            cells = []
-            for answer in found:
-                verdicts = {
-                    _verdict(job, answer["answers"].get(job["name"], {}), newest[job["name"]]) for job in rows[label]
-                }
-                wrong = sorted(verdicts - {"ok", ""})
-                cells.append(f"**{', '.join(wrong)}**" if wrong else "ok" if "ok" in verdicts else "–")
+            found = [cells[build.version][label] for build in builds]
             shown = f"`{label}`" if title != "Form" else label
-            lines.append(f"| {shown} | {' | '.join(cells)} |")
+            lines.append(f"| {shown} | {' | '.join(cell if cell in GOOD else f'**{cell}**' for cell in found)} |")
         lines.append("")
     return "\n".join(lines)
 

@@ -1,5 +1,6 @@
 """Runs inside one old ClickHouse (a virtual environment that holds nothing but chdb): attach, check, merge, read.
 
+    python compat_worker.py families                     # the types that it knows
     python compat_worker.py jobs.json answers.json
 
 A job is a table and the directories of its parts; the answer is its text before and after OPTIMIZE FINAL, or what went
@@ -27,33 +28,37 @@ def run(job):
         ask(f"CREATE TABLE compat.{name} ({job['columns']}) ENGINE = MergeTree {job['clauses']}")
     except Exception as failure:
         return {"unknown": str(failure).split("\n")[0][:200]}
-    if ask(f"EXISTS TABLE compat.{name}").strip() != "1":
-        return {"unknown": "refused"}
     path = ask(f"SELECT data_paths[1] FROM system.tables WHERE database = 'compat' AND name = '{name}'").strip()
+    if not path:
+        return {"unknown": "the table was refused"}
     for part, directory in job["parts"].items():
         shutil.copytree(directory, f"{path}/detached/{part}")
         ask(f"ALTER TABLE compat.{name} ATTACH PART '{part}'")
-    answer = {"rows": ask(f"SELECT count() FROM compat.{name}").strip()}
-    answer["before"] = state(name, job)
+    before = state(name, job)
     ask(f"OPTIMIZE TABLE compat.{name} FINAL")
-    answer["after"] = state(name, job)
-    parts = f"SELECT count(), uniqExact(partition) FROM system.parts WHERE active AND database = 'compat' AND table = '{name}'"
-    answer["parts"], answer["partitions"] = ask(parts).split()
-    ask(f"DROP TABLE compat.{name} SYNC")
-    return answer
+    after = state(name, job)
+    where = f"FROM system.parts WHERE active AND database = 'compat' AND table = '{name}'"
+    parts, partitions = ask(f"SELECT count(), uniqExact(partition) {where}").split()
+    return {"before": before, "after": after, "parts": parts, "partitions": partitions}
 
 
 def state(name, job):
+    """What CHECK TABLE says, rows, a hash of each column's text in the order of k, and a range of the primary key."""
     check = ask(f"CHECK TABLE compat.{name} SETTINGS check_query_single_value_result = 1").strip()
-    text = ask(f"SELECT * FROM compat.{name} ORDER BY k")
+    rows = ask(f"SELECT * FROM compat.{name} ORDER BY k").split("\n")[:-1]
+    columns = zip(*(row.split("\t") for row in rows)))
     return {
         "check": check.split("\t")[0],
-        "text": hashlib.md5(text.encode("utf-8", "surrogateescape")).hexdigest(),
+        "rows": len(rows),
+        "text": [hashlib.md5("\n".join(c).encode("utf-8", "surrogateescape")).hexdigest() for c in columns],
         "range": ask(f"SELECT count(), sum(k) FROM compat.{name} WHERE {job['where']}").split(),
     }
 
 
 def main():
+    if sys.argv[1:] == ["families"]:
+        print(json.dumps(ask("SELECT name FROM system.data_type_families").split("\n")))
+        return
     jobs, answers = sys.argv[1:]
     ask("CREATE DATABASE compat ENGINE = Atomic")
     out = {"version": ask("SELECT version()").strip(), "answers": {}}

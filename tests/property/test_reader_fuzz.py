@@ -68,7 +68,7 @@ PROFILES = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Specimen:
     """An intact part, what reading it gives, and another part of the same table."""
 
@@ -76,6 +76,9 @@ class Specimen:
     digest: str
     types: dict[str, str]
     other: Files
+
+    def __repr__(self) -> str:
+        return f"<a part of {len(self.files)} files>"
 
     @staticmethod
     def of(files: Files, other: Files) -> Specimen:
@@ -192,7 +195,7 @@ def test_damage_anywhere_in_clickhouses_parts_is_refused_or_harmless(
 
 
 _CASES = st.tuples(
-    st.integers(0, 10_000), st.sampled_from(KINDS), st.integers(0, 1 << 20), st.integers(1, 255), st.booleans()
+    st.integers(0, 400), st.sampled_from(KINDS), st.integers(0, 1 << 20), st.integers(1, 255), st.booleans()
 )
 
 

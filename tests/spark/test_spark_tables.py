@@ -127,6 +127,16 @@ def test_bad_frames_are_refused_and_nothing_is_written(db, spark, columns, name)
     assert table.version == version
 
 
+def test_a_frame_that_one_task_refuses_leaves_no_objects_of_the_others(tmp_path, spark):
+    db = ml.connect(str(tmp_path / "w"), spark=spark)
+    db.sql("CREATE TABLE t (k UInt8) ENGINE = MergeTree ORDER BY k")
+    table = db.table("t")
+    frame = spark.range(0, 400, 1, 4).selectExpr("id AS k")  # the third task meets 256
+    with pytest.raises(InvalidInputError, match="256"):
+        table.append(frame)
+    assert [o.key for o in table.handle.store.list(table.handle.directory) if "/_log/" not in o.key] == []
+
+
 def test_errors_of_tasks_come_back_as_themselves(spark):
     def fail(_):
         raise NotFoundError("no such thing", name="UNKNOWN_TABLE")

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
+from mergelake.cli import parts as part_commands
 from mergelake.cli.output import FORMATS, Output, print_result
 from mergelake.cli.running import run_watched
 from mergelake.core.clock import SystemClock
@@ -45,6 +46,7 @@ commands = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+part_commands.register(commands)
 
 
 def app(arguments: list[str] | None = None) -> None:

@@ -26,6 +26,7 @@ Nullable(T)           T with validity          T, nullable
 LowCardinality(T)     dictionary(int32, T)     dictionary(int32, T)
 Array, Map, Tuple     list, list of struct,    list, map, struct
                       struct
+AggregateFunction     binary, a state a row    the same
 ====================  =======================  ============================
 
 UUID bytes are in stored order (each 8-byte half reversed). Struct fields of an unnamed tuple are `1`, `2`, ….
@@ -38,7 +39,6 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from mergelake.core import types as t
-from mergelake.core.errors import error
 
 _INTS = {
     (8, True): pa.int8(),
@@ -61,7 +61,7 @@ def storage_type(data_type: t.DataType) -> pa.DataType:
             return pa.float32() if bits == 32 else pa.float64()
         case t.Bool():
             return pa.uint8()
-        case t.String():
+        case t.String() | t.AggregateFunction():
             return pa.binary()
         case t.FixedString(length):
             return pa.binary(length)
@@ -92,8 +92,6 @@ def storage_type(data_type: t.DataType) -> pa.DataType:
         case t.Tuple(elements):
             named = zip(tuple_names(data_type), elements, strict=True)
             return pa.struct([pa.field(name, storage_type(e), nullable=t.is_nullable(e)) for name, e in named])
-        case t.AggregateFunction():
-            raise error("NOT_IMPLEMENTED", f"Columns of type {data_type} are not supported yet")
 
 
 def arrow_type(data_type: t.DataType) -> pa.DataType:

@@ -76,8 +76,6 @@ def _convert(array: pa.Array, data_type: t.DataType, *, nullable: bool = False) 
             return _convert(array, inner, nullable=nullable)
         case t.LowCardinality(inner):
             return _low_cardinality(array, inner, data_type)
-        case t.AggregateFunction():
-            raise error("NOT_IMPLEMENTED", f"Columns of type {data_type} are not supported yet")
     array = _unwrapped(array, data_type)
     if pa.types.is_null(array.type):
         if len(array) and not nullable:
@@ -177,7 +175,7 @@ def _values(array: pa.Array, kind: t.DataType) -> pa.Array:
     match kind:
         case t.Array() | t.Map() | t.Tuple():
             return _nested(array, kind)
-        case t.String():
+        case t.String() | t.AggregateFunction():
             if _is_text(source):
                 return _binary(array)
             if pa.types.is_fixed_size_binary(source):

@@ -69,6 +69,7 @@ CLICKHOUSE_CODES: dict[str, int] = {
     "INVALID_PARTITION_VALUE": 248,
     "TOO_MANY_PARTS": 252,
     "CORRUPTED_DATA": 246,
+    "TOO_DEEP_RECURSION": 306,
     "UNKNOWN_ELEMENT_OF_ENUM": 691,
     "CANNOT_ASSIGN_OPTIMIZE": 388,
     "CANNOT_UPDATE_COLUMN": 420,
@@ -107,6 +108,8 @@ CLICKHOUSE_CODES: dict[str, int] = {
     "ILLEGAL_SYNTAX_FOR_CODEC_TYPE": 431,
     "UNKNOWN_CODEC": 432,
     "ILLEGAL_CODEC_PARAMETER": 433,
+    "ILLEGAL_INDEX": 127,
+    "INCORRECT_QUERY": 80,
 }
 """ClickHouse error names that we raise, with their numbers. Source: ClickHouse, `src/Common/ErrorCodes.cpp`."""
 

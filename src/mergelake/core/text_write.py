@@ -194,6 +194,7 @@ _BY_KIND: dict[type, Callable[[Any, Any], str]] = {
     t.Bool: lambda value, kind: "true" if value else "false",
     t.String: _bytes,
     t.FixedString: _bytes,
+    t.AggregateFunction: _bytes,
     t.Date: lambda value, kind: str(np.datetime64(int(value), "D")),
     t.Date32: lambda value, kind: str(np.datetime64(int(value), "D")),
     t.DateTime: _through_array,

@@ -422,20 +422,26 @@ def is_nullable(data_type: DataType) -> bool:
     return isinstance(data_type, Nullable)
 
 
+_DEPTH_MAX = 100
+"""Levels of a type's text: more would exhaust Python's stack somewhere on the way to the bytes."""
+_DIGITS_MAX = 40
+
+
 class _Parser:
     """Recursive descent over one type's text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._tokens: list[tuple[str, str]] = []
-        at = 0
-        while text[at:].strip():
+        at, end = 0, len(text.rstrip())
+        while at < end:
             match = _TOKEN.match(text, at)
             if match is None:
                 raise error("SYNTAX_ERROR", f"Cannot read the type '{text}' at '{text[at:].strip()[:20]}'")
             self._tokens.append((str(match.lastgroup), match.group(str(match.lastgroup))))
             at = match.end()
         self._at = 0
+        self._depth = 0
 
     def _peek(self) -> tuple[str, str]:
         return self._tokens[self._at] if self._at < len(self._tokens) else ("end", "")
@@ -461,6 +467,14 @@ class _Parser:
             raise error("SYNTAX_ERROR", f"Unexpected '{self._peek()[1]}' in the type '{self._text}'")
 
     def type(self) -> DataType:
+        self._depth += 1
+        if self._depth > _DEPTH_MAX:
+            raise error("TOO_DEEP_RECURSION", f"A type is nested deeper than {_DEPTH_MAX} levels")
+        found = self._named()
+        self._depth -= 1
+        return found
+
+    def _named(self) -> DataType:
         kind, word = self._next()
         if kind != "word":
             raise error("SYNTAX_ERROR", f"Expected the name of a type but found '{word}' in '{self._text}'")
@@ -481,7 +495,7 @@ class _Parser:
 
     def _number(self) -> int:
         kind, word = self._next()
-        if kind != "number":
+        if kind != "number" or len(word) > _DIGITS_MAX:
             raise error("BAD_ARGUMENTS", f"Expected a number but found '{word}' in the type '{self._text}'")
         return int(word)
 

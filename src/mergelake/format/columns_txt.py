@@ -22,12 +22,15 @@ def encode_columns(columns: Mapping[str, DataType]) -> bytes:
 
 def decode_columns(data: bytes) -> dict[str, DataType]:
     """Inverse of `encode_columns`. `CorruptDataError` for another format; the types' own errors otherwise."""
-    lines = data.decode(errors="surrogateescape").split("\n")
+    try:
+        lines = data.decode().split("\n")
+    except UnicodeDecodeError as broken:
+        raise CorruptDataError("The list of columns is not UTF-8", offset=broken.start) from None
     if lines[0] != _HEADER:
         raise CorruptDataError("Not a list of columns", offset=0, expected=f"'{_HEADER}'", found=f"'{lines[0][:40]}'")
     count, _, word = lines[1].partition(" ") if len(lines) > 1 else ("", "", "")
     rows = lines[2:-1]
-    if not count.isdigit() or word != "columns:" or int(count) != len(rows) or lines[-1]:
+    if not rows or count != str(len(rows)) or word != "columns:" or lines[-1]:
         raise CorruptDataError(
             "The list of columns is cut", expected=f"'{count} columns:'", found=f"{len(rows)} whole lines"
         )
@@ -35,6 +38,10 @@ def decode_columns(data: bytes) -> dict[str, DataType]:
     for row in rows:
         end = _quoted_end(row)
         columns[unescape(row[:end])] = parse_type(row[end + 1 :])
+    if len(columns) != len(rows):
+        raise CorruptDataError(
+            "The list of columns has a name twice", expected=f"{len(rows)} names", found=f"{len(columns)}"
+        )
     return columns
 
 

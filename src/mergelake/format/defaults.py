@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from mergelake.core import types as t
 from mergelake.core.arrow import storage_type
+from mergelake.format.states import empty_state, state_program, unknown_state
 
 
 def default_array(data_type: t.DataType, rows: int) -> pa.Array:
@@ -29,6 +30,11 @@ def default_array(data_type: t.DataType, rows: int) -> pa.Array:
         case t.String():
             offsets = pa.py_buffer(np.zeros(rows + 1, np.int32))
             return pa.BinaryArray.from_buffers(kind, rows, [None, offsets, pa.py_buffer(b"")])
+        case t.AggregateFunction():
+            program = state_program(data_type)
+            if program is None:
+                raise unknown_state(data_type)
+            return pa.array([empty_state(program)], kind).take(pa.array(np.zeros(rows, np.int32)))
         case t.Enum(_, items):
             return pa.array(np.full(rows, items[0][1], kind.to_pandas_dtype()), kind)
         case t.Array(inner):

@@ -114,7 +114,8 @@ class LowCardinality(Node):
         )
 
     def encode_alone(self, array: pa.Array, bounds: Bounds, out: Sink) -> None:
-        """Write blocks with their own keys only, as a set index holds them."""
+        """Write blocks with their own keys only, the default first, as a set index holds them."""
+        self._local = KeyTable(self._width, self.reserved)
         self._encode_local(self._as_dictionary(array), bounds, out)
 
     def _encode_local(self, array: pa.DictionaryArray, bounds: Bounds, out: Sink) -> None:

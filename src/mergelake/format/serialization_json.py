@@ -59,7 +59,7 @@ def decode_serialization(data: bytes | None) -> SerializationInfo:
         version = int(raw.get("version", 0))
         columns = {str(c["name"]): _kind(c) for c in raw.get("columns", ())}
         versions = {str(k): int(v) for k, v in raw.get("types_serialization_versions", {}).items()}
-    except (ValueError, TypeError, KeyError, AttributeError) as broken:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as broken:
         raise CorruptDataError("serialization.json cannot be read", found=str(broken)) from None
     if version > _VERSION_MAX:
         raise _unknown(f"version {version} of serialization.json")
@@ -95,7 +95,7 @@ def decode_substreams(data: bytes) -> dict[str, tuple[str, ...]]:
     rows = iter(lines[2:-1])
     for row in rows:
         count, _, rest = row.partition(" substreams for column ")
-        if not count.isdigit() or not rest.startswith("`"):
+        if not (count.isdecimal() and len(count) < 7 and rest.startswith("`")):
             raise CorruptDataError("A line of the list of substreams cannot be read", found=row[:60])
         streams = tuple(next(rows, "") for _ in range(int(count)))
         if not all(stream.startswith("\t") for stream in streams):

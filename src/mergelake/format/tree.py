@@ -15,6 +15,7 @@ from mergelake.format.nested import Array, Nullable, Sparse, Tuple
 from mergelake.format.node import Node
 from mergelake.format.scalars import Fixed, InlineString, SizedString
 from mergelake.format.serialization_json import ColumnKind
+from mergelake.format.states import States
 from mergelake.format.streams import shared_sizes_stream
 
 
@@ -78,7 +79,9 @@ class _Builder:
                     for name, element, each in zip(names, elements, kinds, strict=True)
                 ]
                 return Tuple(nodes, storage_type(data_type))
-            case t.Nothing() | t.Tuple() | t.AggregateFunction():
+            case t.AggregateFunction():
+                return States(path, data_type)
+            case t.Nothing() | t.Tuple():
                 raise error("NOT_IMPLEMENTED", f"Columns of type {data_type} are not supported yet")
             case _:
                 return Fixed(path, storage_type(data_type))

@@ -60,6 +60,8 @@ def encode_cells(array: pa.Array, data_type: t.DataType) -> Cells:
             return ragged.fixed(np.empty((len(array), 0), np.uint8))
         case t.String():
             return ragged.with_length(binary_cells(array))
+        case t.AggregateFunction():
+            return binary_cells(array)
         case t.Array(inner):
             return _list_cells(array, inner)
         case t.Map(key, value):

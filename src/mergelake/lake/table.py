@@ -25,9 +25,10 @@ from mergelake.merge.select import select_optimize
 from mergelake.scan.request import ScanRequest
 from mergelake.table.attach import create_statement
 from mergelake.table.handle import Snapshot, TableHandle
-from mergelake.table.insert import Commit, commit_parts, duplicate_of, remembered, throttle, write_blocks
+from mergelake.table.insert import Commit, commit_parts, duplicate_of, remembered, write_blocks
 from mergelake.table.keys import table_keys
 from mergelake.table.publish import GRACE_SECONDS, PublishReport, publish
+from mergelake.table.throttle import throttle
 
 
 class Table:

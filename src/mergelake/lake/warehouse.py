@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from mergelake.core.clock import Clock, SystemClock
+from mergelake.core.errors import MergelakeError
 from mergelake.core.ids import IdSource, RandomIds
 from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import TableSchema
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DEFAULT_DATABASE = "default"
+_logger = logging.getLogger("mergelake.lake")
 
 
 class Warehouse:
@@ -60,6 +63,7 @@ class Warehouse:
         who = f"{socket.gethostname()}:{os.getpid()}" if author is None else author
         self.catalog = Catalog(self.store, clock=self.clock, ids=self.ids, author=who)
         self._handles: dict[str, TableHandle] = {}
+        self._closed: set[str] = set()
         if self.catalog.state.version == 0:
             probe_create_if_absent(self.store, self.ids)
 
@@ -102,10 +106,22 @@ class Warehouse:
         return Table(".".join(full), self.catalog.open_table(full), self.env)
 
     def handles(self) -> dict[str, TableHandle]:
-        """Every table by name, open; opened once and kept, whatever it is called later."""
+        """Every table by name, open; opened once and kept, whatever it is called later.
+
+        One that cannot be opened is left out, and told to the log when that begins.
+        """
         names = {table_id: f"{database}.{name}" for database, name, table_id in self.catalog.refresh().tables()}
-        self._handles = {table_id: self._handles.get(table_id) or self.catalog.open_id(table_id) for table_id in names}
-        return {names[table_id]: handle for table_id, handle in self._handles.items()}
+        handles: dict[str, TableHandle] = {}
+        closed: set[str] = set()
+        for table_id, name in names.items():
+            try:
+                handles[table_id] = self._handles.get(table_id) or self.catalog.open_id(table_id)
+            except MergelakeError as problem:
+                closed.add(table_id)
+                if table_id not in self._closed:
+                    _logger.warning("table %s cannot be opened and is left out: %s", name, problem)
+        self._handles, self._closed = handles, closed
+        return {names[table_id]: handle for table_id, handle in handles.items()}
 
     def node(self, name: str = "node", *, slots: int = 2, poll_s: float = 1.0) -> Node:
         """A background loop that keeps all tables merged: call its `run(stop)` in a thread or a process of its own.

@@ -29,6 +29,7 @@ from mergelake.merge.gather import gather_column
 from mergelake.merge.order import RowOrder, record_order
 from mergelake.merge.plan import MergeTask, check_engine
 from mergelake.merge.source import SourceReader
+from mergelake.parts.indexing import BoundIndex, IndexSink
 from mergelake.parts.writer import PartWriter
 from mergelake.store.protocol import Store
 from mergelake.table.key_words import word_count
@@ -145,14 +146,19 @@ class _Merge:
         key_columns = list(dict.fromkeys(name for key in self._primary() for name in key.columns))
         others = [column.name for column in self._task.schema.stored if column.name not in key_columns]
         others.sort(key=lambda name: -self._sizes[name])
+        apart = [index for index in writer.indexes if len(index.columns) > 1 and not set(index.columns) <= {*key_columns}]
+        apart = apart if order.rows else []
         if self._threads == 1 or len(others) < 2:
             self._write_key(writer, order, key_columns)
             for name in others:
                 self._write_column(writer, order, name)
+            for index in apart:
+                self._write_index(writer, order, index)
             return
         with ThreadPoolExecutor(self._threads, thread_name_prefix="mergelake-merge") as pool:
             work = [pool.submit(self._write_column, writer, order, name) for name in others]
             work.append(pool.submit(self._write_key, writer, order, key_columns))
+            work += [pool.submit(self._write_index, writer, order, index) for index in apart]
             try:
                 for done in work:
                     done.result()
@@ -165,16 +171,42 @@ class _Merge:
         if not names:
             return
         sinks = [writer.column(name) for name in names]
+        indexes = self._indexes(writer, order, names)
         for arrays in zip(*(self._gather(order, name, names) for name in names), strict=True):
             block = pa.RecordBatch.from_arrays(list(arrays), list(names))
             writer.append_keys([key.evaluate(block) for key in self._primary()])
             for sink, array in zip(sinks, arrays, strict=True):
                 sink.append(array)
-        for sink in sinks:
-            sink.finish()
+            for index in indexes:
+                index.append(block)
+        for done in (*sinks, *indexes):
+            done.finish()
 
     def _write_column(self, writer: PartWriter, order: RowOrder, name: str) -> None:
-        writer.write_column(name, self._gather(order, name, [name]))
+        indexes = self._indexes(writer, order, [name])
+
+        def passing() -> Iterator[pa.Array]:
+            for array in self._gather(order, name, [name]):
+                for index in indexes:
+                    index.append(pa.RecordBatch.from_arrays([array], [name]))
+                yield array
+
+        writer.write_column(name, passing())
+        for index in indexes:
+            index.finish()
+
+    def _indexes(self, writer: PartWriter, order: RowOrder, names: Sequence[str]) -> list[IndexSink]:
+        """Sinks of the skip indexes that read nothing but these columns."""
+        if not order.rows:
+            return []
+        return [writer.index(index) for index in writer.indexes if set(index.columns) <= set(names)]
+
+    def _write_index(self, writer: PartWriter, order: RowOrder, index: BoundIndex) -> None:
+        """An index over several columns: they are gathered once more, together."""
+        sink, names = writer.index(index), list(index.columns)
+        for arrays in zip(*(self._gather(order, name, names) for name in names), strict=True):
+            sink.append(pa.RecordBatch.from_arrays(list(arrays), names))
+        sink.finish()
 
     def _gather(self, order: RowOrder, name: str, together: Sequence[str]) -> Iterator[pa.Array]:
         """One column in order, cut into spans that suit all columns that are gathered `together`."""

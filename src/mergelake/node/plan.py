@@ -11,17 +11,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mergelake.core.settings import TableSettings
-from mergelake.log.state import ActivePart, RetiredPart
+from mergelake.log.state import ActivePart
 from mergelake.merge.select import Slots, merge_bytes_limit, select_merges, select_rested_partition
 
 
 @dataclass(frozen=True, slots=True)
 class TableView:
-    """What a tick sees of one table."""
+    """What a tick sees of one table.
+
+    Retired parts are none of its business: a merge covers those that it retires, and a drop takes a partition's first
+    blocks, so none ever lies between two active ones (`select.part_ranges`).
+    """
 
     table_id: str
     parts: tuple[ActivePart, ...]
-    retired: tuple[RetiredPart, ...]
     settings: TableSettings
 
 
@@ -73,8 +76,7 @@ def _next_merge(table: TableView, now_ms: int, busy: frozenset[str], used: int, 
     limit = merge_bytes_limit(table.settings, used, slots)
     if limit == 0:
         return None
-    retired = [part.info for part in table.retired]
-    chosen = select_merges(table.parts, table.settings, now_ms, bytes_max=[limit], busy=busy, retired=retired)
+    chosen = select_merges(table.parts, table.settings, now_ms, bytes_max=[limit], busy=busy)
     if chosen:
         return MergeWork(table.table_id, chosen[0])
     rested = select_rested_partition(

@@ -42,7 +42,7 @@ class NodeStatus:
     merges_started: int = 0
     merges_done: int = 0
     merges_lost: int = 0
-    """Another writer had replaced or dropped the sources first."""
+    """Another writer had replaced or dropped the sources, or the table, first."""
     merges_abandoned: int = 0
     """Under way when the node had to leave; due again for whoever looks next."""
     merges_failed: int = 0
@@ -101,8 +101,14 @@ class Node:
     def step(self) -> int:
         """One tick; returns how many merges it started."""
         self.status.ticks += 1
+        try:
+            tables = self._tables()
+        except MergelakeError as failure:  # a store that is silent for a while must not end the node
+            self.status.last_error = str(failure)
+            _logger.warning("the tables cannot be looked up now: %s", failure)
+            return 0
         handles: dict[str, TableHandle] = {}
-        for handle in self._tables().values():
+        for handle in tables.values():
             try:
                 handle.refresh()
             except MergelakeError as failure:
@@ -127,7 +133,7 @@ class Node:
             state = handle.log.state
             if not state.dropped and not self._waits(table_id):
                 settings = TableSettings(state.schema.settings)
-                views.append(TableView(table_id, tuple(state.parts()), state.retired, settings))
+                views.append(TableView(table_id, tuple(state.parts()), settings))
         with self._lock:
             running = {key: work.part_ids for key, (work, _) in self._running.items()}
         return tick(views, self._clock.now_ms(), running, self._slots)
@@ -156,7 +162,9 @@ class Node:
         except ConflictError:
             self.status.merges_lost += 1
         except Exception as failure:  # noqa: BLE001  one bad merge must not end the node
-            if self.abandon.is_set():
+            if handle.log.state.dropped:
+                self.status.merges_lost += 1
+            elif self.abandon.is_set():
                 self.status.merges_abandoned += 1
             else:
                 self._failed(handle.directory, failure)

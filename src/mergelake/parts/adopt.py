@@ -28,6 +28,10 @@ from mergelake.store.protocol import ObjectMeta, Store
 _SMALL = ("columns.txt", "count.txt", "checksums.txt", "serialization.json", "columns_substreams.txt", "partition.dat")
 
 
+_DIGITS_MAX = 19
+"""Digits of a row count that is believed."""
+
+
 @dataclass(frozen=True, slots=True)
 class OpenedPart:
     """A part directory, ready for `PartReader(store, opened.directory, opened.manifest, opened.columns)`."""
@@ -109,7 +113,7 @@ def _columns(small: Mapping[str, bytes], prefix: str) -> dict[str, DataType]:
 
 def _rows(small: Mapping[str, bytes], prefix: str) -> int:
     text = small.get("count.txt", b"").strip()
-    if not text.isdigit():
+    if not text.isdigit() or len(text) > _DIGITS_MAX:
         raise CorruptDataError(
             "The part has no row count", object_key=f"{prefix}/count.txt", expected="a number", found=repr(text[:20])
         )

@@ -29,6 +29,7 @@ from mergelake.format.frames import decode_frames
 from mergelake.format.layout import Layout, detect_layout
 from mergelake.format.marks import Marks
 from mergelake.format.reader import ColumnReader, concatenate
+from mergelake.format.skip_files import is_index_file
 from mergelake.format.values import decode_values
 from mergelake.parts.cache import PartCache
 from mergelake.parts.evolve import evolve
@@ -120,9 +121,22 @@ class PartReader:
         """The name that the table's column `name` has in the part; None if it is not there."""
         return self._stored_name(self._column(name))
 
+    def column_bytes(self, name: str, first: int, end: int) -> dict[str, tuple[int, int]]:
+        """Data file -> bytes [start, end) that granules [first, end) of a column of the part need."""
+        return self._readers([name])[name].byte_ranges(first, end)
+
     def warm(self, columns: Iterable[str]) -> None:
         """Load what `read` needs before it asks for data: layout and marks, by as few requests as possible."""
         self._readers([name for name in columns if self.has_column(name)])
+
+    def small_files(self, names: Sequence[str]) -> dict[str, bytes]:
+        """Those of the small files that exist. Of a packed part all come together and are kept."""
+        return self._small(names)
+
+    @property
+    def cache_key(self) -> tuple[str, str, str]:
+        """What begins the names of this part's entries in `caches`."""
+        return self._key
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -308,7 +322,7 @@ class PartReader:
         }
 
     def _load_front(self) -> tuple[dict[str, bytes], int]:
-        names = [name for name in self.files if not name.endswith(".bin")]
+        names = [name for name in self.files if not name.endswith(".bin") and not is_index_file(name)]
         front = self._whole(names)
         return front, sum(map(len, front.values())) + 200 * len(front)
 
@@ -423,4 +437,4 @@ def _halves(step: Step, granule_rows: NDArray[np.int64]) -> tuple[Step, Step]:
 
 
 def _is_variable(data_type: t.DataType) -> bool:
-    return isinstance(data_type, (t.Array, t.Map, t.Tuple)) or isinstance(t.inner_type(data_type), t.String)
+    return isinstance(data_type, (t.Array, t.Map, t.Tuple)) or isinstance(t.inner_type(data_type), (t.String, t.AggregateFunction))

@@ -6,6 +6,7 @@ writer takes columns and not rows::
     writer = PartWriter(store, directory, schema, granules=8192, key_types=[...], ...)
     writer.append_keys([...])                 # primary key of all rows, in as many batches as you like
     writer.write_column("ts", batches)        # every stored column once, in any order, from any thread
+    for index in writer.indexes: ...          # `writer.index(index)` takes the rows of each skip index
     manifest = writer.finish()                # or writer.abort()
 
 `write_part` does all of that for a sorted block in memory. What comes out is ClickHouse's Wide part in its
@@ -38,8 +39,10 @@ from mergelake.format.hashes import FileDigest, digest
 from mergelake.format.names import escape_for_file_name, stream_file_name
 from mergelake.format.partition import WHOLE_TABLE, Partition
 from mergelake.format.reader import concatenate
+from mergelake.format.skip_files import is_index_file
 from mergelake.format.values import encode_values
 from mergelake.format.wide import ColumnWriter
+from mergelake.parts.indexing import BoundIndex, IndexSink, table_indexes
 from mergelake.parts.spool import Spool
 from mergelake.store.protocol import Store
 
@@ -90,6 +93,9 @@ class PartWriter:
         self._columns = {column.name: column for column in schema.stored}
         self._written: dict[str, int] = {}
         self._digests: dict[str, FileDigest] = {}
+        self.indexes: tuple[BoundIndex, ...] = table_indexes(schema)
+        """Skip indexes of the table: each needs a sink, unless the part has no rows."""
+        self._indexed: list[int] = []
         self._lock = threading.Lock()
         limit = settings.integer("min_bytes_for_full_part_storage")
         self._spool = Spool(store, directory, self.part_id, limit=limit)
@@ -116,12 +122,44 @@ class PartWriter:
             raise error("NO_SUCH_COLUMN_IN_TABLE", f"Column {name} is not stored in this table")
         return ColumnSink(self, column)
 
+    @property
+    def schema(self) -> TableSchema:
+        """Of the table."""
+        return self._schema
+
+    @property
+    def settings(self) -> TableSettings:
+        """Of the table."""
+        return self._settings
+
+    def index(self, index: BoundIndex) -> IndexSink:
+        """A sink for the rows of one of `indexes`."""
+        return IndexSink(self, index, self._granules)
+
+    def write_index_bytes(self, name: str, data: bytes) -> None:
+        """The next bytes of a file of an index."""
+        if name not in self._spool:
+            self._spool.claim(name)
+        self._spool.write(name, data)
+
+    def index_done(self, digests: Mapping[str, FileDigest], rows: int) -> None:
+        """An index has been written from so many rows."""
+        for name in digests:
+            self._spool.claim(name)  # a file without bytes is a file
+            self._spool.close(name)
+        with self._lock:
+            self._digests.update(digests)
+            self._indexed.append(rows)
+
     def finish(self) -> PartManifest:
         """Write the small files, `checksums.txt` last, and store what is not stored yet."""
         missing = [name for name in self._columns if name not in self._written]
         if missing or len(set(self._written.values())) > 1:
             self.abort()
             raise InternalError(f"Columns differ in rows or are missing: {self._written}, without {missing}")
+        if self.rows and self._indexed != [self.rows] * len(self.indexes):
+            self.abort()
+            raise InternalError(f"{len(self.indexes)} skip indexes have {self._indexed} rows, the part {self.rows}")
         granules = cut_granules(self.rows, self._granules) if isinstance(self._granules, int) else self._granules
         marks = len(granules) if self.rows else 0
         keys, key_range = self._primary_index(marks)
@@ -151,7 +189,9 @@ class PartWriter:
             key_range=key_range,
             marks=marks,
             bytes_on_disk=sum(file.size for file in table),
-            bytes_uncompressed=sum(f.uncompressed_size for f in table if f.uncompressed_size > 0),
+            bytes_uncompressed=sum(
+                f.uncompressed_size for f in table if f.uncompressed_size > 0 and not is_index_file(f.name)
+            ),
             columns=tuple(column.id for column in self._columns.values()),
             schema_version=self._schema.version,
             storage=self._spool.storage,
@@ -371,15 +411,26 @@ def write_part(
         writer.append_keys(key_columns)
         if threads > 1:
             with ThreadPoolExecutor(threads, thread_name_prefix="mergelake-column") as pool:
-                for done in [pool.submit(writer.write_column, name, [array]) for name, array in columns.items()]:
+                work = [pool.submit(writer.write_column, name, [array]) for name, array in columns.items()]
+                work += [pool.submit(_write_index, writer, index, block) for index in writer.indexes]
+                for done in work:
                     done.result()
         else:
             for name, array in columns.items():
                 writer.write_column(name, [array])
+            for index in writer.indexes:
+                _write_index(writer, index, block)
         return writer.finish()
     except BaseException:
         writer.abort()
         raise
+
+
+def _write_index(writer: PartWriter, index: BoundIndex, block: pa.Table | pa.RecordBatch) -> None:
+    if block.num_rows:
+        sink = writer.index(index)
+        sink.append(block)
+        sink.finish()
 
 
 def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -115,9 +115,9 @@ def parse_types(names: Sequence[str]) -> list[t.DataType | None]:
     return out
 
 
-def needs_types(schema: pa.Schema) -> bool:
+def needs_types(schema: pa.Schema, kinds: Sequence[t.DataType | None] = ()) -> bool:
     """Whether the Arrow schema of an answer leaves a ClickHouse type open (uint32: UInt32, DateTime or IPv4)."""
-    return any(not _is_plain(field.type) for field in schema)
+    return any(not _is_plain(field.type) for field in schema) or any(isinstance(k, t.AggregateFunction) for k in kinds)
 
 
 def _is_plain(arrow: pa.DataType) -> bool:
@@ -135,7 +135,7 @@ def without_nothing(text: str, names: Sequence[str], kinds: Sequence[str]) -> st
     """The statement with columns cast that Arrow cannot take as they are.
 
     Array(Nothing), the type of `[]`, goes as Array(String); Time and Time64, which ClickHouse hands over only within a
-    day, as Int32 and Decimal; a dictionary of UUIDs without the dictionary.
+    day, as Int32 and Decimal; a dictionary of UUIDs without the dictionary; states of aggregate functions as their bytes.
     """
     casts = [
         f"{_cast_text(back_quote(name), outgoing)} AS {back_quote(name)}"
@@ -149,7 +149,7 @@ def _outgoing(kind: str) -> str:
     """The type as which a column of type `kind` leaves ClickHouse."""
     if "(Nothing)" in kind.replace("Nullable(Nothing)", ""):
         kind = kind.replace("(Nothing)", "(String)")
-    if "Time" not in kind.replace("DateTime", "") and "LowCardinality(" not in kind:
+    if "Time" not in kind.replace("DateTime", "") and "LowCardinality(" not in kind and "AggregateF" not in kind:
         return kind
     (parsed,) = parse_types([kind])
     if parsed is None or (plain := _without_time(parsed)) == parsed:
@@ -161,6 +161,8 @@ def _without_time(kind: t.DataType) -> t.DataType:
     match kind:
         case t.LowCardinality(t.UUID() | t.Nullable(t.UUID()) as inner):
             return inner
+        case t.AggregateFunction():
+            return t.STRING
         case t.Time():
             return t.Int(32, signed=True)
         case t.Time64(precision):
@@ -181,10 +183,10 @@ def to_public(table: pa.Table, types: Sequence[t.DataType | None]) -> pa.Table:
     """An answer of ClickHouse in the public form; columns of unknown type stay as they came."""
     columns, fields = [], []
     for field, column, data_type in zip(table.schema, table.columns, types, strict=True):
-        if data_type is None or _is_plain(field.type):
+        if data_type is None or (_is_plain(field.type) and not isinstance(data_type, t.AggregateFunction)):
             columns.append(column)
         else:
-            target = arrow_type(data_type) if not isinstance(data_type, t.AggregateFunction) else column.type
+            target = arrow_type(data_type)
             chunks = [_public(chunk, data_type) for chunk in column.chunks]
             columns.append(pa.chunked_array(chunks, type=chunks[0].type if chunks else target))
         fields.append(pa.field(field.name, columns[-1].type, nullable=field.nullable))
@@ -211,6 +213,8 @@ def _public(array: pa.Array, data_type: t.DataType) -> pa.Array:
             return _ticks(array, precision)
         case t.BFloat16():
             return _words(array)
+        case t.AggregateFunction():
+            return array.cast(pa.binary())
         case t.UUID():
             return storage_to_public(_stored_uuid(array), data_type)
         case t.IPv4() | t.IPv6() | t.Enum():

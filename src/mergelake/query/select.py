@@ -354,9 +354,9 @@ def _explained(failure: MergelakeError, prepared: Prepared) -> MergelakeError:
 def finish(raw: pa.Table, kinds: tuple[str, ...], totals: pa.Table | None = None) -> _Rows:
     """ClickHouse's answer, whose columns have the types `kinds`, in the public form."""
     parsed = parse_types([kind.replace("Array(Nothing)", "Array(String)") for kind in kinds])
-    if needs_types(raw.schema):
+    if needs_types(raw.schema, parsed):
         raw = to_public(raw, parsed)
-    if totals is not None and needs_types(totals.schema):
+    if totals is not None and needs_types(totals.schema, parsed):
         totals = to_public(totals, parsed)
     return _Rows(raw, kinds, totals)
 

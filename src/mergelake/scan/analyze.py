@@ -14,7 +14,7 @@ Source: ClickHouse, `KeyCondition::extractAtomFromTree`, `OptimizeDateOrDateTime
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -67,30 +67,42 @@ def analyze(predicate: BoundNode | None, key: Key) -> Condition:
     """What `predicate` says about `key`; Unknown where it says nothing or there is none."""
     if predicate is None or not key.nodes:
         return Unknown()
-    return _tree(simplify(predicate), key, False)
+    return analyze_leaves(predicate, lambda node, function: _atom(node, function, key))
 
 
-def _tree(node: BoundNode, key: Key, negate: bool) -> Condition:
+Leaf = Callable[[BoundNode, str], Condition]
+"""What a comparison says; given with the function that it has after NOT was pushed down to it."""
+
+
+def analyze_leaves(predicate: BoundNode, leaf: Leaf) -> Condition:
+    """The shape of `predicate` (its ANDs, ORs and NOTs), with `leaf` for each comparison.
+
+    The leaves are asked for in order, and whatever they answer the shape is the same.
+    """
+    return _tree(simplify(predicate), leaf, False)
+
+
+def _tree(node: BoundNode, leaf: Leaf, negate: bool) -> Condition:
     if isinstance(node, BoundCall):
         if node.function == "not":
-            return _tree(node.args[0], key, not negate)
+            return _tree(node.args[0], leaf, not negate)
         if node.function in ("and", "or"):
             is_and = (node.function == "and") != negate
-            out = _tree(node.args[0], key, negate)
+            out = _tree(node.args[0], leaf, negate)
             for arg in node.args[1:]:
-                following = _tree(arg, key, negate)
+                following = _tree(arg, leaf, negate)
                 out = And(out, following) if is_and else Or(out, following)
             return out
         rewritten = preimage(node)
         if rewritten is not None:
-            return _tree(rewritten, key, negate)
+            return _tree(rewritten, leaf, negate)
     if isinstance(node, BoundLiteral) and isinstance(node.value, (int, float, type(None))):
         known = Constant(bool(node.value))
         return Not(known) if negate and node.value is not None else known
     function = node.function if isinstance(node, BoundCall) else ""
     if negate and function in _INVERSE and not _compares_floats(node):
-        return _atom(node, _INVERSE[function], key)
-    found = _atom(node, function, key)
+        return leaf(node, _INVERSE[function])
+    found = leaf(node, function)
     return Not(found) if negate else found
 
 
@@ -331,7 +343,7 @@ def like_prefix(pattern: bytes) -> tuple[bytes, bool | None]:
 def _in_set(left: BoundNode, right: BoundLiteral, negated: bool, key: Key) -> Condition:
     is_tuple = isinstance(left, BoundCall) and left.function == "tuple"
     items: Sequence[BoundNode] = left.args if is_tuple and isinstance(left, BoundCall) else (left,)
-    rows = _set_rows(right, len(items) if is_tuple else 0)
+    rows = set_rows(right, len(items) if is_tuple else 0)
     if rows is None:
         return Unknown()
     chosen: dict[int, tuple[int, Chain, list[BoundCall]]] = {}
@@ -366,7 +378,7 @@ def _in_set(left: BoundNode, right: BoundLiteral, negated: bool, key: Key) -> Co
     )
 
 
-def _set_rows(right: BoundLiteral, width: int) -> list[tuple[BoundLiteral, ...]] | None:
+def set_rows(right: BoundLiteral, width: int) -> list[tuple[BoundLiteral, ...]] | None:
     """Rows of the right side of IN, each a tuple of constants; NULLs match nothing and are left out."""
     plain = t.inner_type(right.type)
     if isinstance(plain, t.Array):

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from mergelake.core.errors import InternalError
 from mergelake.core.types import DataType, inner_type, is_nullable
 from mergelake.core.types import Float as FloatType
 from mergelake.scan.condition import (
@@ -33,6 +34,7 @@ from mergelake.scan.condition import (
     IsNull,
     Not,
     Or,
+    Probe,
     Unknown,
     has_chain,
     used_columns,
@@ -218,6 +220,8 @@ class Checker:
                 mask = self._in_set(node, box, count)
             case IsNull():
                 return self._is_null(node, box, count)
+            case Probe():
+                raise InternalError("a key has no answer to what a skip index is asked")
         if node.relaxed:
             mask = mask[0], np.ones(count, dtype=bool)
         return (mask[1], mask[0]) if node.negated else mask

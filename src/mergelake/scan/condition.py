@@ -13,7 +13,7 @@ Source: ClickHouse, `src/Storages/MergeTree/KeyCondition.cpp`, `MergeTreeSetInde
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -104,6 +104,14 @@ class IsNull:
 
 
 @dataclass(frozen=True, slots=True)
+class Probe:
+    """A question that only a skip index can answer (`scan.skip_bloom`, `scan.skip_text`, `scan.skip_set`)."""
+
+    question: Hashable
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Not:
     """Negation of what could not be pushed into an atom."""
 
@@ -127,7 +135,7 @@ class Or:
 
 
 Atom = InRange | InSet | IsNull
-Condition = Unknown | Constant | InRange | InSet | IsNull | Not | And | Or
+Condition = Unknown | Constant | InRange | InSet | IsNull | Probe | Not | And | Or
 
 
 def atoms(condition: Condition) -> Iterator[Condition]:

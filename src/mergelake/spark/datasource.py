@@ -29,17 +29,19 @@ from mergelake.core.manifest import PartManifest
 from mergelake.scan.predicate import all_types, requested_columns
 from mergelake.scan.request import ScanRequest
 from mergelake.spark.filters import filter_text
-from mergelake.spark.locate import TablePath
+from mergelake.spark.locate import TablePath, TablePlace
 from mergelake.spark.types import spark_schema
 from mergelake.table.blocks import check_given
+from mergelake.table.throttle import throttle
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
+    from mergelake.core.schema import TableSchema
     from mergelake.scan.plan import ScanPlan
-    from mergelake.table.handle import Snapshot
+    from mergelake.table.handle import Snapshot, TableHandle
 
 TASKS = 16
 """Into how many tasks a scan is cut: a Python data source is not told how many cores there are."""
@@ -60,16 +62,17 @@ class MergelakeDataSource(ds.DataSource):
 
     def schema(self) -> StructType:
         """Columns of the table (or those of the option `columns`) at the pinned version."""
-        snapshot = self._snapshot()
-        types = all_types(snapshot.schema)
-        return spark_schema({name: types[name] for name in requested_columns(self._request(), snapshot.schema)})
+        schema = self._snapshot(self._path().open()).schema
+        types = all_types(schema)
+        return spark_schema({name: types[name] for name in requested_columns(self._request(), schema)})
 
     def reader(self, schema: StructType) -> MergelakeReader:
         """A reader of exactly the columns of `schema`."""
-        snapshot = self._snapshot()
+        handle = self._path().open()
+        snapshot = self._snapshot(handle)
         request = replace(self._request(), columns=tuple(schema.names))
         requested_columns(request, snapshot.schema)
-        return MergelakeReader(self._path(), snapshot.version, request)
+        return MergelakeReader(TablePlace.of(handle), snapshot.version, snapshot.schema, request)
 
     def writer(self, schema: StructType, overwrite: bool) -> MergelakeWriter:
         """A writer that appends."""
@@ -77,9 +80,10 @@ class MergelakeDataSource(ds.DataSource):
             raise error(
                 "NOT_IMPLEMENTED", "The mode overwrite is not supported", 'Use mode("append"), or TRUNCATE TABLE first'
             )
-        path = self._path()
-        check_given(path.open().schema, schema.names)
-        return MergelakeWriter(path, self._option("deduptoken"))
+        handle = self._path().open()
+        check_given(handle.schema, schema.names)
+        throttle(handle)
+        return MergelakeWriter(TablePlace.of(handle), handle.schema, self._option("deduptoken"))
 
     def _path(self) -> TablePath:
         path = self._option("path")
@@ -96,26 +100,25 @@ class MergelakeDataSource(ds.DataSource):
         final = self._option("final").lower() in ("true", "1")
         return ScanRequest(tuple(names) or None, self._option("where") or None, final=final)
 
-    def _snapshot(self) -> Snapshot:
+    def _snapshot(self, handle: TableHandle) -> Snapshot:
         version, timestamp = self._option("version"), self._option("timestampms")
-        return self._path().open().snapshot(int(version) if version else None, int(timestamp) if timestamp else None)
+        return handle.snapshot(int(version) if version else None, int(timestamp) if timestamp else None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Partition(ds.InputPartition):
     plan: ScanPlan
-    directory: str
 
 
 class MergelakeReader(ds.DataSourceReader):
-    """Reads one version of a table, wherever Spark sends it."""
+    """Reads one version of a table, wherever Spark sends it, whatever its name means by then."""
 
-    def __init__(self, path: TablePath, version: int, request: ScanRequest) -> None:
-        self._store, self._path, self._version, self._request = path.store, path, version, request
+    def __init__(self, place: TablePlace, version: int, schema: TableSchema, request: ScanRequest) -> None:
+        self._place, self._version, self._schema, self._request = place, version, schema, request
 
     def pushFilters(self, filters: list[ds.Filter]) -> Iterable[ds.Filter]:  # noqa: N802  Spark's name
         """Take the filters that mean the same here; hand the others back."""
-        types = all_types(self._path.open().schema)
+        types = all_types(self._schema)
         taken: list[str] = []
         for wanted in filters:
             text = filter_text(wanted, types)
@@ -132,9 +135,9 @@ class MergelakeReader(ds.DataSourceReader):
         from mergelake.scan.plan import plan_scan
         from mergelake.spark.scan import split_plan
 
-        handle = self._path.open()
+        handle = self._place.open()
         plan = plan_scan(handle.store, handle.directory, handle.snapshot(self._version), self._request)
-        return [_Partition(piece, handle.directory) for piece in split_plan(plan, TASKS)]
+        return [_Partition(piece) for piece in split_plan(plan, TASKS)]
 
     def read(self, partition: ds.InputPartition) -> Iterator[pa.RecordBatch]:
         """Rows of one piece."""
@@ -142,7 +145,7 @@ class MergelakeReader(ds.DataSourceReader):
 
         if not isinstance(partition, _Partition):
             return iter(())  # where there are no partitions Spark reads one of its own
-        return read_for_spark(self._store, partition.directory, partition.plan)
+        return read_for_spark(self._place.store, self._place.directory, partition.plan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,17 +156,16 @@ class _Written(ds.WriterCommitMessage):
 
 
 class MergelakeWriter(ds.DataSourceArrowWriter):
-    """Tasks write parts; the commit is one log entry for the whole job."""
+    """Tasks write parts; the commit is one log entry for the whole job, in the table that the job began with."""
 
-    def __init__(self, path: TablePath, dedup_token: str) -> None:
-        self._path, self._token = path, dedup_token
+    def __init__(self, place: TablePlace, schema: TableSchema, dedup_token: str) -> None:
+        self._place, self._schema, self._token = place, schema, dedup_token
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Written:
         """Parts of one task's rows."""
         from mergelake.spark.write import write_parts
 
-        handle = self._path.open()
-        parts = write_parts(self._path.store, handle.directory, handle.schema, iterator)
+        parts = write_parts(self._place.store, self._place.directory, self._schema, iterator)
         return _Written(tuple(json.dumps(part.to_json()) for part in parts))
 
     def commit(self, messages: list[ds.WriterCommitMessage | None]) -> None:
@@ -171,9 +173,8 @@ class MergelakeWriter(ds.DataSourceArrowWriter):
         from mergelake.table.insert import commit_parts
 
         written = [text for m in messages if isinstance(m, _Written) for text in m.manifests]
-        commit_parts(
-            self._path.open(), [PartManifest.from_json(json.loads(text)) for text in written], self._token or None
-        )
+        parts = [PartManifest.from_json(json.loads(text)) for text in written]
+        commit_parts(self._place.open(), parts, self._token or None)
 
     def abort(self, messages: list[ds.WriterCommitMessage | None]) -> None:
         """Nothing: Spark aborts after a failed commit too, which may have landed; unreferenced objects are swept."""

@@ -12,6 +12,9 @@ from mergelake.store import StoreSpec
 from mergelake.table.catalog import Catalog
 from mergelake.table.handle import TableHandle
 
+AUTHOR = "spark"
+"""Who commits, in the history."""
+
 
 @dataclass(frozen=True, slots=True)
 class TablePath:
@@ -31,7 +34,28 @@ class TablePath:
         return TablePath(StoreSpec.of(url, options), *((database, table) if dot else ("default", name)))
 
     def open(self) -> TableHandle:
-        """The table at its newest version."""
+        """The table that has this name now, at its newest version."""
         store = self.store.open()
         clock, ids = SystemClock(), RandomIds()
-        return Catalog(store, clock=clock, ids=ids, author="spark").open_table((self.database, self.table))
+        return Catalog(store, clock=clock, ids=ids, author=AUTHOR).open_table((self.database, self.table))
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlace:
+    """A table where it lies; pickles. Unlike its name, this never comes to mean another table.
+
+    The spec is that of the opened store: what the driver's environment gave (credentials) travels in it.
+    """
+
+    store: StoreSpec
+    directory: str
+
+    @staticmethod
+    def of(handle: TableHandle) -> TablePlace:
+        """Where an open table lies."""
+        return TablePlace(handle.store.spec, handle.directory)
+
+    def open(self) -> TableHandle:
+        """The table at its newest version."""
+        store, clock, ids = self.store.open(), SystemClock(), RandomIds()
+        return TableHandle.open(store, self.directory, clock=clock, ids=ids, author=AUTHOR)

@@ -16,13 +16,14 @@ import pyarrow as pa
 
 from mergelake.core.clock import SystemClock
 from mergelake.core.convert import to_storage
+from mergelake.core.errors import MergelakeError
 from mergelake.core.ids import RandomIds
 from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import TableSchema
 from mergelake.spark.tasks import attempt, result_batch, unwrap
 from mergelake.store import StoreSpec
 from mergelake.table.blocks import check_given
-from mergelake.table.insert import write_blocks
+from mergelake.table.insert import discard_parts, write_blocks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -46,7 +47,8 @@ def write_parts(
 def write_frame(frame: DataFrame, store: StoreSpec, directory: str, schema: TableSchema) -> list[PartManifest]:
     """Write all rows of `frame` as parts, in Spark; the caller commits the manifests.
 
-    Columns are matched by name; missing ones get their defaults. Raises NO_SUCH_COLUMN_IN_TABLE for one too many.
+    Columns are matched by name; missing ones get their defaults. Raises NO_SUCH_COLUMN_IN_TABLE for one too many, and
+    what was wrong with the rows of a task, after deleting what the other tasks wrote.
     """
     check_given(schema, frame.columns)
 
@@ -58,4 +60,14 @@ def write_frame(frame: DataFrame, store: StoreSpec, directory: str, schema: Tabl
         yield result_batch(0, attempt(run))
 
     rows = frame.mapInArrow(task, "i bigint, r binary").collect()
-    return [PartManifest.from_json(json.loads(text)) for row in rows for text in unwrap(row.r)]
+    manifests: list[PartManifest] = []
+    refused: MergelakeError | None = None
+    for row in rows:
+        try:
+            manifests += [PartManifest.from_json(json.loads(text)) for text in unwrap(row.r)]
+        except MergelakeError as problem:
+            refused = refused or problem
+    if refused is not None:
+        discard_parts(store.open(), directory, manifests)
+        raise refused
+    return manifests

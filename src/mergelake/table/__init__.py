@@ -7,6 +7,7 @@
 `sorting`      the order of rows, exactly ClickHouse's
 `blocks`       cut a stream of batches into blocks; complete them with defaults
 `insert`       blocks -> parts in the store, and parts -> one log entry
+`throttle`     slower inserts, then none, where merges do not keep up
 `catalog`      names of databases and tables
 =============  ================================================================================
 """

@@ -84,7 +84,11 @@ def attach_text(schema: TableSchema, name: str, disk: str, refresh_seconds: int)
     if any(flags):
         settings.append("allow_experimental_reverse_key = 1")
     settings += [f"refresh_parts_interval = {refresh_seconds}", "table_disk = 1", f"disk = {disk}"]
-    columns = ",\n".join(f"    {_column(column)}" for column in schema.columns)
+    inside = [_column(column) for column in schema.columns]
+    inside += [
+        f"INDEX {back_quote(i.name)} {i.expression} TYPE {i.type} GRANULARITY {i.granularity}" for i in schema.indices
+    ]
+    columns = ",\n".join(f"    {line}" for line in inside)
     return f"CREATE TABLE {name}\n(\n{columns}\n)\n" + "\n".join(clauses) + f"\nSETTINGS {', '.join(settings)}"
 
 

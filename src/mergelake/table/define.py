@@ -18,7 +18,9 @@ from mergelake.core.settings import TableSettings
 from mergelake.core.types import DataType, inner_type, is_nullable, parse_type
 from mergelake.format.codec import parse_default_codec
 from mergelake.format.codec_types import check_codec
+from mergelake.format.states import state_program
 from mergelake.table.blocks import BlockCompleter
+from mergelake.table.define_indexes import check_indexes
 from mergelake.table.keys import KeyColumn, bind_key
 from mergelake.table.replacing import replacing_mode
 
@@ -79,6 +81,13 @@ def check_schema(schema: TableSchema) -> TableSchema:
             raise error("NOT_IMPLEMENTED", f"Column {column.name}: a Nullable Tuple is not supported")
         if _holds(column.type, lambda kind: isinstance(kind, t.Tuple) and not kind.elements):
             raise error("NOT_IMPLEMENTED", f"Column {column.name}: an empty Tuple is not supported", "Leave it out")
+        if _holds(column.type, lambda kind: isinstance(kind, t.AggregateFunction) and state_program(kind) is None):
+            raise error(
+                "NOT_IMPLEMENTED",
+                f"Column {column.name}: states of {column.type} cannot be told apart here",
+                "There are count, sum, avg, min, max, any, anyLast, argMin, argMax, uniq, uniqExact, groupArray, "
+                "groupUniqArray, variances, and these with If",
+            )
         if _holds(column.type, lambda kind: isinstance(kind, t.Nothing)):
             raise error(
                 "DATA_TYPE_CANNOT_BE_USED_IN_TABLES",
@@ -91,9 +100,9 @@ def check_schema(schema: TableSchema) -> TableSchema:
     sorting = _check_sorting_key(schema, settings)
     _check_partition_key(schema, settings)
     _check_sample(schema)
-    for given, what in ((schema.ttl, "TTL"), (schema.indices, "Data-skipping indexes")):
-        if given:
-            raise error("NOT_IMPLEMENTED", f"{what} in a table's definition is not supported yet", "Leave it out")
+    if schema.ttl:
+        raise error("NOT_IMPLEMENTED", "TTL in a table's definition is not supported yet", "Leave it out")
+    check_indexes(schema)
     for column in schema.columns:
         if column.ttl:
             raise error("NOT_IMPLEMENTED", f"The TTL of column {column.name} is not supported yet", "Leave it out")

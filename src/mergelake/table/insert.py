@@ -279,33 +279,3 @@ def remembered(state: State, dedup_token: str, dedup_hash: str) -> int | None:
 def duplicate_of(state: State, dedup_token: str, dedup_hash: str) -> Commit:
     """The answer to an insert that is there already."""
     return Commit(remembered(state, dedup_token, dedup_hash) or state.version, 0, (), 0, duplicate=True)
-
-
-def throttle(handle: TableHandle) -> None:
-    """Slow down, or refuse, an insert into a table with too many active parts in a partition.
-
-    Looks at the store again only when the state known here is over the limit.
-    Raises TOO_MANY_PARTS at `parts_to_throw_insert`.
-
-    Source: ClickHouse, `MergeTreeData::delayInsertOrThrowIfNeeded`.
-    """
-    settings = handle.settings
-    slow, refuse = settings.integer("parts_to_delay_insert"), settings.integer("parts_to_throw_insert")
-    limit = min((n for n in (slow, refuse) if n), default=0)
-    if not limit or _most_parts(handle.log.state) < limit:
-        return
-    parts = _most_parts(handle.refresh())
-    if refuse and parts >= refuse:
-        raise error(
-            "TOO_MANY_PARTS",
-            f"Too many parts ({parts}) in a partition: merges are processing significantly slower than inserts",
-            "Run OPTIMIZE TABLE or a node with the role merge, insert larger batches, or raise parts_to_throw_insert",
-        )
-    if slow and parts >= slow:
-        span = max(refuse - slow, 1)
-        share = min((parts - slow + 1) / span, 1.0)
-        handle.clock.sleep_s(max(0.01, settings.number("max_delay_to_insert") * share))
-
-
-def _most_parts(state: State) -> int:
-    return max(map(len, state.partitions.values()), default=0)

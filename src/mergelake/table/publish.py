@@ -211,5 +211,5 @@ def _write_empty(handle: TableHandle, schema: TableSchema, cover: Cover) -> None
         writer.finish()
     except BaseException:
         # The directory follows from the name: another publisher may just have made, and shown, the same part.
-        writer.abort()
+        writer.abort(delete=False)
         raise

@@ -121,8 +121,7 @@ class _Infos:
         low, high, level, mutation = self._columns
         same = (low == info.min_block) & (high == info.max_block) & (level == info.level)
         higher = same | (level > info.level) | (level == LEVEL_MAX)
-        around: NDArray[np.bool_] = (low <= info.min_block) & (high >= info.max_block) & (mutation >= info.mutation)
-        return np.logical_and(higher, around)
+        return np.asarray(higher & (low <= info.min_block) & (high >= info.max_block) & (mutation >= info.mutation))
 
 
 def _empty_parts(bare: list[PublishedName], active: list[PartInfo]) -> list[Cover]:

@@ -20,7 +20,7 @@ def view(table_id: str, parts: int, partition: str = "all") -> TableView:
         )
         for n in range(1, parts + 1)
     )
-    return TableView(table_id, active, (), TableSettings())
+    return TableView(table_id, active, TableSettings())
 
 
 def test_a_table_with_many_small_parts_gets_a_merge_of_neighbours():

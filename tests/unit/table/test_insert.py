@@ -14,7 +14,8 @@ from mergelake.log.operations import DropTable
 from mergelake.store.memory import MemoryStore
 from mergelake.table.define import define
 from mergelake.table.handle import Snapshot, TableHandle
-from mergelake.table.insert import commit_parts, throttle, write_blocks
+from mergelake.table.insert import commit_parts, write_blocks
+from mergelake.table.throttle import throttle
 from mergelake.testing.faulty_store import Fault, FaultyStore, SimulatedCrash
 from tests.helpers.manifests import manifest
 

@@ -1,0 +1,161 @@
+"""Commands for part directories, ours and ClickHouse's alike: `part inspect` and `check-part`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import pyarrow as pa
+import typer
+from rich import box
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from mergelake.cli.output import Output, size
+from mergelake.core.errors import CorruptDataError, error
+from mergelake.parts.inspect import PartFacts, inspect_part
+from mergelake.parts.public import read_part
+from mergelake.parts.verify import Problem, check_part
+from mergelake.sql.parser import parse_one
+from mergelake.sql.statements import CreateTable
+from mergelake.table.define import check_schema
+from mergelake.table.keys import TableKeys, table_keys
+
+PathOrUrl = Annotated[str, typer.Argument(help="Part directory: a path or s3://, gs://, az:// URL", show_default=False)]
+Form = Annotated[str, typer.Option("--format", help="table or json")]
+Options = Annotated[
+    list[str] | None,
+    typer.Option("--option", "-o", help="Storage option as name=value; may be repeated", show_default=False),
+]
+Granularity = Annotated[
+    int, typer.Option(help="The table's index_granularity; only for parts without adaptive granules", min=1)
+]
+
+part = typer.Typer(help="Look into part directories.", no_args_is_help=True)
+
+
+def register(commands: typer.Typer) -> None:
+    """Add these commands to the command line."""
+    commands.add_typer(part, name="part")
+    commands.command("check-part")(check_part_command)
+
+
+@part.command()
+def inspect(
+    path: PathOrUrl,
+    form: Form = "table",
+    options: Options = None,
+    granularity: Granularity = 8192,
+    check: Annotated[bool, typer.Option("--check", help="Verify every byte, not only small files and marks")] = False,
+) -> None:
+    """Print a part: files, columns, codecs, granules, index rows. Code 1 if something is wrong with it."""
+    output = _output(form)
+    opened = read_part(path, options=_options(options), granularity=granularity)
+    facts = inspect_part(opened.part, opened.name, check="full" if check else "fast")
+    if form == "json":
+        output.json({**asdict(facts), "ratio": round(facts.ratio, 3)})
+    else:
+        _draw(output, facts, "every byte" if check else "small files and marks")
+    if facts.problems:
+        raise typer.Exit(1)
+
+
+def check_part_command(
+    path: PathOrUrl,
+    form: Form = "table",
+    options: Options = None,
+    granularity: Granularity = 8192,
+    ddl: Annotated[
+        Path | None,
+        typer.Option(help="File with the table's CREATE TABLE: order and partition are checked too", show_default=False),
+    ] = None,
+) -> None:
+    """Verify every byte of a part directory; code 1 if something is wrong."""
+    output = _output(form)
+    keys = _keys(ddl)
+    try:
+        reader = read_part(path, options=_options(options), granularity=granularity).part
+        problems = check_part(
+            reader,
+            key_types=[key.type for key in keys.sorting[: keys.primary_length]] if keys else (),
+            key_descending=keys.descending[: keys.primary_length] if keys else (),
+            partition_types=[key.type for key in keys.partition] if keys else (),
+        )
+    except CorruptDataError as broken:  # so broken that it cannot be opened
+        problems = [Problem(broken.message, "", broken.object_key, broken.offset, broken.expected, broken.found)]
+    message = "; ".join(map(str, problems))
+    row = {"part_path": path.rstrip("/").rpartition("/")[2], "is_passed": int(not problems), "message": message}
+    output.rows(pa.Table.from_pylist([row]))
+    if problems:
+        raise typer.Exit(1)
+
+
+def _keys(ddl: Path | None) -> TableKeys | None:
+    if ddl is None:
+        return None
+    try:
+        statement = parse_one(ddl.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as failure:
+        raise error("BAD_ARGUMENTS", f"Cannot read {ddl}: {failure}") from None
+    if not isinstance(statement, CreateTable) or statement.schema is None:
+        raise error("BAD_ARGUMENTS", f"{ddl} is not a CREATE TABLE with columns", "SHOW CREATE TABLE prints it")
+    return table_keys(check_schema(statement.schema))
+
+
+def _options(given: list[str] | None) -> Mapping[str, str]:
+    pairs = [text.partition("=") for text in given or []]
+    for name, equals, _ in pairs:
+        if not equals:
+            raise error("BAD_ARGUMENTS", f"The option '{name}' is not name=value", "Write -o region=eu-central-1")
+    return {name: value for name, _, value in pairs}
+
+
+def _output(form: str) -> Output:
+    if form not in ("table", "json"):
+        raise error("BAD_ARGUMENTS", f"There is no output format '{form}'", "It is table or json")
+    return Output(form)
+
+
+def _draw(output: Output, facts: PartFacts, checked: str) -> None:
+    least, most = facts.granule_rows
+    span = f"{least}" if least == most else f"{least} to {most}"
+    shown = {
+        "Part": f"{facts.name} ({facts.part_type}, {facts.mark_type}{'' if facts.final_mark else ', no final mark'})",
+        "At": facts.location,
+        "Rows": f"{facts.rows} in {facts.marks} granules of {span} rows" if facts.marks else "0",
+        "Size": f"{size(facts.size)} on disk, {size(facts.uncompressed_size)} plain, ratio {facts.ratio:.2f}",
+        "Codec": facts.default_codec or "not said",
+        "Partition": facts.partition_id,
+        **{f"  {name}": f"{low} to {high}" for name, (low, high) in facts.minmax.items()},
+    }
+    if facts.first_key:
+        shown["Key"] = ", ".join(facts.key)
+        shown["  first row"] = ", ".join(facts.first_key)
+        shown["  last row"] = ", ".join(facts.last_key)
+    shown["Checked"] = f"{checked}: {len(facts.problems) or 'no'} problem{'' if len(facts.problems) == 1 else 's'}"
+    output.facts(shown)
+    for problem in facts.problems:
+        output.messages.print(Text(f"  {problem}", style="bold red"))
+    columns = _table("column", "type", "codec", "on disk", "plain", "ratio", "form")
+    for column in facts.columns:
+        ratio = f"{column.uncompressed_size / column.size:.2f}" if column.size else ""
+        sizes = (size(column.size), size(column.uncompressed_size)) if column.size else ("", "")
+        columns.add_row(*map(Text, (column.name, column.type, column.codec, *sizes, ratio, column.form)))
+    output.console.print(columns)
+    files = _table("file", "on disk", "plain", "ratio", "checksums.txt")
+    for file in facts.files:
+        framed = file.uncompressed_size >= 0
+        plain = size(file.uncompressed_size) if framed else ""
+        ratio = f"{file.uncompressed_size / file.size:.2f}" if framed and file.size else ""
+        files.add_row(*map(Text, (file.name, size(file.size), plain, ratio, file.checksum)))
+    output.console.print(files)
+
+
+def _table(*names: str) -> RichTable:
+    """An empty table; columns of numbers stand to the right."""
+    table = RichTable(box=box.ROUNDED, header_style="bold")
+    for name in names:
+        table.add_column(name, justify="right" if name in ("on disk", "plain", "ratio") else "left", overflow="fold")
+    return table

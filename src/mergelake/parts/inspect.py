@@ -1,0 +1,276 @@
+"""A part told to a person: files, columns, codecs, granules and index rows of any part directory.
+
+A part does not say what its primary key is. It can mostly be found out: `primary.idx` holds the key's values of the
+first and of the last row, and the columns hold the same. Columns whose values fit, one behind the other, are named; where
+several fit, or the key has expressions, nothing is claimed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from mergelake.core import types as t
+from mergelake.core.errors import CorruptDataError, MergelakeError
+from mergelake.core.text_write import to_text
+from mergelake.format import codec as c
+from mergelake.format.frames import decode_frames
+from mergelake.format.values import decode_values, encode_values
+from mergelake.parts.fetch import FileRange, fetch, fetch_whole, verified
+from mergelake.parts.reader import PartReader
+from mergelake.parts.verify import Problem, check_part
+
+_FRAME_BYTES = 16 + 9 + 256
+"""Enough of a frame to read its header and the names of a chain of codecs."""
+_INFERRED_MAX = 100_000
+"""Steps of the search for key columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """One file."""
+
+    name: str
+    size: int
+    uncompressed_size: int
+    """-1 for a file that is not made of frames."""
+    checksum: str
+    """`listed` in checksums.txt, or `unlisted`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnFacts:
+    """One column."""
+
+    name: str
+    type: str
+    codec: str
+    """Of its first frame; empty for a column without data."""
+    files: tuple[str, ...]
+    size: int
+    """Bytes of its data files; 0 in a Compact part, where columns share one."""
+    uncompressed_size: int
+    form: str
+    """`default`, `sparse`, or why it cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartFacts:
+    """What `mergelake part inspect` prints."""
+
+    name: str
+    location: str
+    part_type: str
+    mark_type: str
+    rows: int
+    marks: int
+    final_mark: bool
+    granule_rows: tuple[int, int]
+    """Least and most rows of a granule."""
+    size: int
+    uncompressed_size: int
+    partition_id: str
+    partition: str
+    """`partition.dat`, in hex."""
+    minmax: dict[str, tuple[str, str]]
+    key: tuple[str, ...]
+    """Columns of the primary key, where they could be found out."""
+    first_key: tuple[str, ...]
+    """Their values in the first row."""
+    last_key: tuple[str, ...]
+    default_codec: str
+    files: tuple[FileFacts, ...] = ()
+    columns: tuple[ColumnFacts, ...] = ()
+    problems: tuple[str, ...] = field(default=())
+    """What is wrong; filled in by a check."""
+
+    @property
+    def ratio(self) -> float:
+        """How many times smaller the columns are on disk."""
+        data = sum(file.size for file in self.files if file.uncompressed_size >= 0 and file.name.endswith(".bin"))
+        return self.uncompressed_size / data if data else 1.0
+
+
+def inspect_part(reader: PartReader, name: str, *, check: str = "fast") -> PartFacts:
+    """The facts about an opened part; `check` is `none`, `fast` (small files and marks) or `full` (all bytes)."""
+    manifest, layout = reader.manifest, reader.layout
+    listed = {file for file, part in reader.files.items() if part.hash}
+    index = _index_bytes(reader)
+    key, first, last = _key(reader, index) if index else ((), (), ())
+    granules = reader.granule_rows
+    problems: list[Problem] = [] if check == "none" else check_part(reader, deep=check == "full")
+    codec = _text(reader, "default_compression_codec.txt")
+    return PartFacts(
+        name,
+        f"{reader.store.url.rstrip('/')}/{name}",
+        manifest.part_type,
+        layout.mark_extension,
+        manifest.rows,
+        len(granules),
+        _has_final_mark(reader),
+        (int(granules.min()), int(granules.max())) if len(granules) else (0, 0),
+        manifest.bytes_on_disk,
+        manifest.bytes_uncompressed,
+        manifest.partition_id,
+        manifest.partition,
+        {column: _extremes(reader, column, pair) for column, pair in manifest.minmax.items()},
+        key,
+        first,
+        last,
+        codec.removeprefix("CODEC(").removesuffix(")"),
+        tuple(
+            FileFacts(file.name, file.size, file.uncompressed_size, "listed" if file.name in listed else "unlisted")
+            for _, file in sorted(reader.files.items())
+        ),
+        tuple(_column(reader, column, kind) for column, kind in layout.columns.items()),
+        tuple(map(str, problems)),
+    )
+
+
+def _text(reader: PartReader, name: str) -> str:
+    if name not in reader.files:
+        return ""
+    return bytes(fetch_whole(reader.store, reader.directory, reader.files, [name])[0]).decode(errors="replace")
+
+
+def _has_final_mark(reader: PartReader) -> bool:
+    layout = reader.layout
+    name, kind = next(iter(layout.columns.items()))
+    file = layout.mark_files(name, kind)[0]
+    data = bytes(fetch_whole(reader.store, reader.directory, reader.files, [file])[0])
+    marks = layout.parse_marks(file, verified(reader.directory, reader.files[file], data))
+    return len(marks.rows) > marks.granules
+
+
+def _extremes(reader: PartReader, column: str, pair: tuple[str, str]) -> tuple[str, str]:
+    kind = reader.layout.columns[column]
+    found = decode_values(bytes.fromhex(pair[0] + pair[1]), [kind], 2)[0]
+    low, high = _shown(found, kind)
+    return low, high
+
+
+def _shown(array: pa.Array, kind: t.DataType) -> list[str]:
+    plain = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+    texts = to_text(plain, kind.inner if isinstance(kind, t.LowCardinality) else kind).to_pylist()
+    return ["NULL" if x is None else x.decode(errors="replace") if isinstance(x, bytes) else x for x in texts]
+
+
+# -- columns -----------------------------------------------------------------------------------
+
+
+def _column(reader: PartReader, name: str, kind: t.DataType) -> ColumnFacts:
+    layout, files = reader.layout, reader.files
+    try:
+        data = layout.data_files(name, kind)
+    except MergelakeError as refusal:
+        return ColumnFacts(name, str(kind), "", (), 0, 0, refusal.message)
+    info = layout.info.columns.get(name)
+    form = "sparse" if info is not None and info.any_sparse else "default"
+    if layout.compact:
+        span = reader.column_bytes(name, 0, 1)["data.bin"] if reader.manifest.rows else (0, 0)
+        return ColumnFacts(name, str(kind), _codec(reader, "data.bin", span[0]), data, 0, 0, form)
+    sizes = [files[file] for file in data]
+    largest = max(sizes, key=lambda file: file.uncompressed_size)
+    return ColumnFacts(
+        name,
+        str(kind),
+        _codec(reader, largest.name, 0),
+        data,
+        sum(file.size for file in sizes),
+        sum(max(file.uncompressed_size, 0) for file in sizes),
+        form,
+    )
+
+
+def _codec(reader: PartReader, file: str, start: int) -> str:
+    """The codec of the frame at `start`, without arguments: `Delta, ZSTD`."""
+    end = min(start + _FRAME_BYTES, reader.files[file].size)
+    if end - start < 25:
+        return ""
+    frame = bytes(fetch(reader.store, reader.directory, reader.files, [FileRange(file, start, end)])[0])
+    method = frame[16]
+    methods = frame[26 : 26 + frame[25]] if method == c.MULTIPLE else bytes([method])
+    return ", ".join(c.NAMES.get(each, f"{each:#04x}") for each in methods)
+
+
+# -- primary key -------------------------------------------------------------------------------
+
+
+def _index_bytes(reader: PartReader) -> bytes:
+    """The plain bytes of the primary index; empty if there is none."""
+    name = next((name for name in ("primary.idx", "primary.cidx") if name in reader.files), None)
+    if name is None or not reader.manifest.rows:
+        return b""
+    raw = bytes(fetch_whole(reader.store, reader.directory, reader.files, [name])[0])
+    verified(reader.directory, reader.files[name], raw)
+    return decode_frames(raw) if name.endswith(".cidx") else raw
+
+
+def _key(reader: PartReader, index: bytes) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Names of the key's columns and their values in the first and the last row, as far as one answer fits."""
+    marks = len(reader.granule_rows)
+    records = marks + int(_has_final_mark(reader))
+    names = [name for name in reader.layout.columns if _can_be_key(reader, name)]
+    ends = {name: _ends(reader, name, final=records > marks) for name in names}
+    found = [key for key in _fitting(index, ends) if _spans(reader, index, key, records, ends)]
+    if not found:
+        return (), (), ()
+    kinds = [[str(reader.columns[name].type) for name in key] for key in found]
+    if any(each != kinds[0] for each in kinds):
+        return (), (), ()
+    values = decode_values(index, [reader.columns[name].type for name in found[0]], records)
+    shown = [_shown(array, reader.columns[name].type) for array, name in zip(values, found[0], strict=True)]
+    names_known = found[0] if len(found) == 1 else tuple("?" for _ in found[0])
+    return names_known, tuple(column[0] for column in shown), tuple(column[-1] for column in shown)
+
+
+def _can_be_key(reader: PartReader, name: str) -> bool:
+    kind = t.inner_type(reader.columns[name].type)
+    return not isinstance(kind, (t.Array, t.Map, t.Nothing, t.AggregateFunction))
+
+
+def _ends(reader: PartReader, name: str, *, final: bool) -> tuple[bytes, bytes]:
+    """A column's first value and the one that the index ends with, in the form that the index has."""
+    marks = len(reader.granule_rows)
+    kind = reader.columns[name].type
+    first = next(reader.read([name], [(0, 1)])).column(0).slice(0, 1)
+    batches = list(reader.read([name], [(marks - 1, marks)]))
+    last = batches[-1].column(0).slice(batches[-1].num_rows - 1) if final else batches[0].column(0).slice(0, 1)
+    return encode_values([first], [kind]), encode_values([last], [kind])
+
+
+def _fitting(index: bytes, ends: dict[str, tuple[bytes, bytes]]) -> Iterator[tuple[str, ...]]:
+    """Sequences of different columns with whose first values the index begins, and with whose last ones it ends."""
+    waiting: list[tuple[tuple[str, ...], bytes, bytes]] = [((), b"", b"")]
+    for _ in range(_INFERRED_MAX):
+        if not waiting:
+            return
+        key, first, last = waiting.pop()
+        for name, (low, high) in ends.items():
+            if name in key or not low or not index.startswith(first + low):
+                continue
+            longer = (*key, name)
+            if index.endswith(last + high):
+                yield longer
+            waiting.append((longer, first + low, last + high))
+
+
+def _spans(
+    reader: PartReader, index: bytes, key: Sequence[str], records: int, ends: dict[str, tuple[bytes, bytes]]
+) -> bool:
+    """Whether the index is exactly `records` values of these columns, in order from mark to mark."""
+    kinds = [reader.columns[name].type for name in key]
+    try:
+        arrays = decode_values(index, kinds, records)
+    except (CorruptDataError, ValueError):
+        return False
+    rows = np.array([0, records - 1])
+    picked = [array.take(pa.array(rows)) for array in arrays]
+    low = encode_values([array.slice(0, 1) for array in picked], kinds)
+    high = encode_values([array.slice(1, 1) for array in picked], kinds)
+    return low == b"".join(ends[n][0] for n in key) and high == b"".join(ends[n][1] for n in key)
+
+

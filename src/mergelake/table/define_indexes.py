@@ -1,0 +1,63 @@
+"""Is this a skip index that we can keep? The part of `table.define` that looks at INDEX declarations.
+
+Source: ClickHouse, `IndicesDescription.cpp`, `MergeTreeData::checkProperties`, the validator of each index type.
+"""
+
+from __future__ import annotations
+
+from mergelake.core.errors import MergelakeError, error
+from mergelake.core.schema import SkipIndex, TableSchema
+from mergelake.expr.bound import columns_of
+from mergelake.expr.nodes import Call, Node
+from mergelake.format.skip_types import check_index_types, parse_index_type
+from mergelake.parts.indexing import bind_index, index_expressions
+
+_VARYING = {"now", "now64", "today", "yesterday", "rand", "rand64", "generateUUIDv4", "currentDatabase", "version"}
+"""Functions that do not give the same for the same row again."""
+
+
+def check_indexes(schema: TableSchema) -> None:
+    """Refuse what cannot be indexed, with ClickHouse's code; the index is named in the message."""
+    seen: set[str] = set()
+    for index in schema.indices:
+        if index.name in seen:
+            raise error(
+                "ILLEGAL_INDEX", f"Duplicated index name {index.name} is not allowed", "Please use a different name"
+            )
+        seen.add(index.name)
+        try:
+            _check(index, schema)
+        except MergelakeError as refused:
+            refused.message = f"{refused.message}: When validating secondary index `{index.name}`"
+            raise
+
+
+def _check(index: SkipIndex, schema: TableSchema) -> None:
+    if index.granularity < 1:
+        raise error("BAD_ARGUMENTS", "Index GRANULARITY must be a positive integer")
+    kind = parse_index_type(index.type)
+    trees = index_expressions(index)
+    for tree in trees:
+        varying = sorted(_functions(tree) & _VARYING)
+        if varying:
+            raise error(
+                "BAD_ARGUMENTS",
+                f"Expression must be deterministic but it contains non-deterministic part `{varying[0]}()`",
+            )
+    if len(set(trees)) != len(trees):
+        raise error("BAD_ARGUMENTS", "Secondary index contains a duplicate expression")
+    bound = bind_index(index, schema)
+    stored = {column.name for column in schema.stored}
+    for node, text in zip(bound.nodes, bound.texts, strict=True):
+        names = [name for name in bound.columns if name not in stored]
+        if names:
+            raise error("ILLEGAL_COLUMN", f"A secondary index uses the column {names[0]}, which is not stored")
+        if not columns_of(node):
+            raise error("INCORRECT_QUERY", f"Secondary index '{index.name}' cannot contain constants: {text}")
+    check_index_types(kind, bound.types)
+
+
+def _functions(tree: Node) -> set[str]:
+    if not isinstance(tree, Call):
+        return set()
+    return {tree.function}.union(*(_functions(arg) for arg in tree.args))
