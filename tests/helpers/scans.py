@@ -81,6 +81,8 @@ def create_statement(name: str, schema: TableSchema) -> str:
     columns = ", ".join(
         f"`{c.name}` {c.type}" + (f" {c.default_kind} {c.default}" if c.default else "") for c in schema.columns
     )
+    for index in schema.indices:
+        columns += f", INDEX {index.name} {index.expression} TYPE {index.type} GRANULARITY {index.granularity}"
     args = f"({', '.join(schema.engine_args)})" if schema.engine_args else ""
     partition = f" PARTITION BY ({', '.join(schema.partition_by)})" if schema.partition_by else ""
     order = ", ".join(
@@ -96,6 +98,8 @@ def create_statement(name: str, schema: TableSchema) -> str:
         "primary_key_ratio_of_unique_prefix_values_to_skip_suffix_columns": 1,
     }
     settings.pop("optimize_on_insert", None)
+    if schema.indices:  # indexes are asked in the order of their sizes
+        settings["packed_skip_index_max_bytes"] = 0
     if any(schema.order_desc):
         settings["allow_experimental_reverse_key"] = 1
     text = ", ".join(f"{key} = {value}" for key, value in settings.items())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mergelake.core.clock import Clock, SystemClock
@@ -145,9 +145,17 @@ class Warehouse:
         """Remove a table; UNKNOWN_TABLE unless it may be missing."""
         self.catalog.drop_table(split_name(name), if_exists=if_exists)
 
+    def rename_database(self, name: str, new_name: str) -> None:
+        """Give a database another name; its tables come along."""
+        self.catalog.rename_database(name, new_name)
+
     def rename_table(self, name: str, new_name: str) -> None:
         """Give a table another name, also in another database; nothing of it moves."""
-        self.catalog.rename_table(split_name(name), split_name(new_name))
+        self.rename_tables([(name, new_name)])
+
+    def rename_tables(self, pairs: Sequence[tuple[str, str]]) -> None:
+        """Rename one after the other, all at one instant: a swap by way of a third name works."""
+        self.catalog.rename_tables([(split_name(old), split_name(new)) for old, new in pairs])
 
     def exchange_tables(self, name: str, other: str) -> None:
         """Swap two tables at one instant."""

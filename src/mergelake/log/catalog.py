@@ -22,6 +22,7 @@ from mergelake.log.operations import (
     LogOp,
     PutTable,
     RemoveTable,
+    RenameDatabase,
     RenameTable,
 )
 
@@ -52,13 +53,17 @@ def check(state: CatalogState, op: LogOp) -> Reject | None:
     match op:
         case CreateDatabase(name):
             if name in state.databases:
-                message = f"Database {name} already exists. Use IF NOT EXISTS"
-                return Reject(message, "DATABASE_ALREADY_EXISTS", "invalid")
+                return _database_exists(name, "Use IF NOT EXISTS")
         case DropDatabase(name):
             if name not in state.databases:
                 return no_database(state, name)
             if state.databases[name]:
                 return Reject(f"Database {name} is not empty")
+        case RenameDatabase(name, new_name):
+            if name not in state.databases:
+                return no_database(state, name)
+            if new_name in state.databases:
+                return _database_exists(new_name, "Choose another name")
         case PutTable(database, name):
             return _free(state, database, name)
         case RemoveTable(database, name, table_id):
@@ -73,6 +78,10 @@ def check(state: CatalogState, op: LogOp) -> Reject | None:
         case _:
             return Reject(f"{type(op).__name__} belongs into a table's log", "LOGICAL_ERROR", "invalid")
     return None
+
+
+def _database_exists(name: str, way_out: str) -> Reject:
+    return Reject(f"Database {name} already exists. {way_out}", "DATABASE_ALREADY_EXISTS", "invalid")
 
 
 def no_database(state: CatalogState, name: str) -> Reject:
@@ -116,6 +125,8 @@ def _apply(databases: dict[str, dict[str, str]], op: LogOp) -> None:
             databases[name] = {}
         case DropDatabase(name):
             del databases[name]
+        case RenameDatabase(name, new_name):
+            databases[new_name] = databases.pop(name)
         case PutTable(database, name, table_id):
             databases[database][name] = table_id
         case RemoveTable(database, name):

@@ -118,6 +118,7 @@ _PLAIN: tuple[Callable[..., LogOp], ...] = (
     ops.DropTable,
     ops.CreateDatabase,
     ops.DropDatabase,
+    ops.RenameDatabase,
     ops.PutTable,
     ops.RemoveTable,
     ops.RenameTable,

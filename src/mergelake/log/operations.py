@@ -5,7 +5,8 @@ numbers: those are given by the entry's position when it is folded, so a writer 
 a retry costs nothing. Kinds are added over time; what a kind means never changes.
 
 Table operations: `CreateTable`, `AlterMetadata`, `AddParts`, `Publish`, `DropRange`, `DropTable`.
-Catalog operations: `CreateDatabase`, `DropDatabase`, `PutTable`, `RemoveTable`, `RenameTable`, `Exchange`.
+Catalog operations: `CreateDatabase`, `DropDatabase`, `RenameDatabase`, `PutTable`, `RemoveTable`, `RenameTable`,
+`Exchange`.
 """
 
 from __future__ import annotations
@@ -88,6 +89,14 @@ class DropDatabase:
 
 
 @dataclass(frozen=True, slots=True)
+class RenameDatabase:
+    """A database, with all its tables, gets another name."""
+
+    name: str
+    new_name: str
+
+
+@dataclass(frozen=True, slots=True)
 class PutTable:
     """A name for a table that has a log already."""
 
@@ -127,7 +136,7 @@ class Exchange:
 
 
 TableOp: TypeAlias = CreateTable | AlterMetadata | AddParts | Publish | DropRange | DropTable
-CatalogOp: TypeAlias = CreateDatabase | DropDatabase | PutTable | RemoveTable | RenameTable | Exchange
+CatalogOp: TypeAlias = CreateDatabase | DropDatabase | RenameDatabase | PutTable | RemoveTable | RenameTable | Exchange
 LogOp: TypeAlias = TableOp | CatalogOp
 
 

@@ -16,7 +16,9 @@ def explain_text(plan: ScanPlan, table: str = "table") -> str:
     if plan.request.final:
         lines.append("   FINAL: 1")
     if plan.items or plan.steps:  # ClickHouse shows no numbers where the condition is false for every row
-        lines.append(f"   Parts: {len(plan.items)} | Granules: {plan.marks}")
+        # ClickHouse tells what the last step told; the combination of skip indexes does not count parts again.
+        parts = plan.steps[-1].parts if plan.steps else len(plan.items)
+        lines.append(f"   Parts: {parts} | Granules: {plan.marks}")
     lines.append(f"   Output: {columns}")
     conditions = [str(condition) for step in plan_steps(plan) for condition in step.conditions]
     if conditions:
@@ -32,10 +34,13 @@ def explain_text(plan: ScanPlan, table: str = "table") -> str:
 
 def _index(step: IndexStep) -> list[str]:
     lines = [f"     {step.type}"]
+    if step.name:
+        lines += [f"       Name: {step.name}", f"       Description: {step.description}"]
     if step.keys:
         lines += ["       Keys:", *(f"         {key}" for key in step.keys)]
+    if step.condition:
+        lines.append(f"       Condition: {step.condition}")
     lines += [
-        f"       Condition: {step.condition}",
         f"       Parts: {step.parts}/{step.parts_total}",
         f"       Granules: {step.granules}/{step.granules_total}",
     ]

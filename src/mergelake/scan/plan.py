@@ -4,9 +4,10 @@
 2. parts go whose minima and maxima of the partition's columns do not fit (*Min-Max*);
 3. parts go whose partition value does not fit (*Partition*);
 4. the primary index of the others tells which granules may hold matching rows (*PrimaryKey*). Parts whose
-   first and last key already exclude them are not asked, so their index is not fetched.
+   first and last key already exclude them are not asked, so their index is not fetched;
+5. skip indexes that the conditions say something to drop more of them (*Skip*, `scan.skip`).
 
-Only step 4 does I/O. The plan is a value: it pickles, holds nothing that is open, and any process can read its
+Only steps 4 and 5 do I/O. The plan is a value: it pickles, holds nothing that is open, and any process can read its
 items (`scan.read`).
 """
 
@@ -44,6 +45,7 @@ from mergelake.scan.prune import (
     search_algorithm,
 )
 from mergelake.scan.request import VIRTUAL_COLUMNS, ScanRequest
+from mergelake.scan.skip import COMBINED, PartSkips, skip_in_part, skip_plan
 from mergelake.scan.source import open_part
 from mergelake.store.protocol import Store
 from mergelake.table.handle import Snapshot
@@ -77,7 +79,7 @@ class IndexStep:
     """What one index left over: a block of EXPLAIN indexes = 1."""
 
     type: str
-    """`Min-Max`, `Partition`, `PrimaryKey`."""
+    """`Min-Max`, `Partition`, `PrimaryKey`, `Skip`."""
     keys: tuple[str, ...]
     condition: str
     parts: int
@@ -85,6 +87,9 @@ class IndexStep:
     granules: int
     granules_total: int
     algorithm: str = ""
+    name: str = ""
+    """Of a skip index."""
+    description: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +152,8 @@ def plan_scan(
         if keys.partition.nodes:
             parts = _partition_steps(parts, predicate, keys, steps)
         items = _primary_step(store, directory, snapshot, parts, predicate, keys, steps, caches)
+        if items and schema.indices:
+            items = _skip_step(store, directory, snapshot, items, predicate, steps, caches)
     sizes = column_bytes([item.manifest for item in items], schema)
     return ScanPlan(snapshot.version, schema, columns, request, items, tuple(steps), sizes)
 
@@ -275,6 +282,57 @@ def _search(
         found = mark_ranges_of_parts(indexes, condition, types, keys.descending, _bounds(limits, bounded, wanted))
     judged = [ScanItem(parts[i].info, parts[i].manifest, r) for i, r in zip(wanted, found, strict=True) if r]
     return sorted(unjudged + judged, key=lambda item: item.info)
+
+
+def _skip_step(
+    store: Store,
+    directory: str,
+    snapshot: Snapshot,
+    items: tuple[ScanItem, ...],
+    predicate: BoundNode | None,
+    steps: list[IndexStep],
+    caches: PartCache | None,
+) -> tuple[ScanItem, ...]:
+    """What skip indexes leave of the items; as for ClickHouse the n-th step counts what the n-th index of each part did."""
+    plan = skip_plan(snapshot.schema, predicate)
+    if plan is None:
+        return items
+
+    def ask(item: ScanItem) -> PartSkips:
+        reader = open_part(store, directory, item.manifest, snapshot.schema, caches)
+        return skip_in_part(reader, plan, item.ranges, plan.order(reader))
+
+    if len(items) < 3:
+        found = [ask(item) for item in items]
+    else:
+        with ThreadPoolExecutor(min(len(items), 4 * (os.cpu_count() or 1)), "mergelake-plan") as pool:
+            found = list(pool.map(ask, items))
+    first = next(part for part in snapshot.parts if part.manifest.rows > 0)
+    named = plan.order(open_part(store, directory, first.manifest, snapshot.schema, caches))
+    before = [item.ranges for item in items]
+    for slot, i in enumerate(named):
+        asked = [skips.left[slot] if slot < len(skips.left) else () for skips in found]
+        useful = plan.indexes[i]
+        steps.append(_skip_counts(useful.shown, useful.index.name, useful.description, asked, before))
+        before = asked
+    if plan.combines:
+        final = [skips.final for skips in found]
+        step = _skip_counts("", COMBINED, "Final set of granules after AND/OR processing", final, before)
+        steps.append(replace(step, parts=len(items)))  # it does not count again
+    left = zip(items, found, strict=True)
+    return tuple(replace(item, ranges=skips.final) for item, skips in left if skips.final)
+
+
+def _skip_counts(
+    condition: str,
+    name: str,
+    description: str,
+    left: Sequence[tuple[MarkRange, ...]],
+    before: Sequence[tuple[MarkRange, ...]],
+) -> IndexStep:
+    parts, total = (sum(1 for ranges in some if ranges) for some in (left, before))
+    granules, marks = (sum(e - b for ranges in some for b, e in ranges) for some in (left, before))
+    return IndexStep("Skip", (), condition, parts, total, granules, marks, name=name, description=description)
 
 
 def _bounds(

@@ -43,11 +43,9 @@ def execute(db: Database, statement: s.Statement, script: str) -> Result:
         case s.DropDatabase(name, if_exists):
             db.warehouse.drop_database(name, if_exists=if_exists)
         case s.RenameDatabase(name, new_name):
-            raise error(
-                "NOT_IMPLEMENTED",
-                f"RENAME DATABASE {name} TO {new_name} is not supported yet",
-                "Create the new database and RENAME TABLE each table into it",
-            )
+            db.warehouse.rename_database(name, new_name)
+            if db.current_database == name:
+                db.current_database = new_name
         case s.DropTable(names, if_exists):
             for each in names:
                 db.warehouse.drop_table(db.full_name(each), if_exists=if_exists)
@@ -55,8 +53,7 @@ def execute(db: Database, statement: s.Statement, script: str) -> Result:
             if not if_exists or db.warehouse.has_table(db.full_name(name)):
                 db.open(name).truncate()
         case s.RenameTable(pairs):
-            for old, new in pairs:
-                db.warehouse.rename_table(db.full_name(old), db.full_name(new))
+            db.warehouse.rename_tables([(db.full_name(old), db.full_name(new)) for old, new in pairs])
         case s.ExchangeTables(name, other):
             db.warehouse.exchange_tables(db.full_name(name), db.full_name(other))
         case s.Use(database):

@@ -23,6 +23,7 @@ from mergelake.log.operations import (
     Exchange,
     PutTable,
     RemoveTable,
+    RenameDatabase,
     RenameTable,
 )
 from mergelake.store.protocol import Store
@@ -112,10 +113,16 @@ class Catalog:
         for table_id in dropped:
             self._mark_dropped(table_id)
 
-    def rename_table(self, name: Name, new_name: Name) -> None:
-        """Give a table another name, in the same or another database."""
-        _check_name(new_name[1], "table")
-        self._commit_known(lambda _: (RenameTable(*name, *new_name),))
+    def rename_database(self, name: str, new_name: str) -> None:
+        """Give a database another name; its tables come along."""
+        _check_name(new_name, "database")
+        self._commit_known(lambda _: (RenameDatabase(name, new_name),))
+
+    def rename_tables(self, pairs: Sequence[tuple[Name, Name]]) -> None:
+        """Give tables other names, in the same or another database: one after the other, all at one instant."""
+        for _, (_, table) in pairs:
+            _check_name(table, "table")
+        self._commit_known(lambda _: [RenameTable(*old, *new) for old, new in pairs])
 
     def exchange_tables(self, name: Name, other: Name) -> None:
         """Swap two names at one instant."""

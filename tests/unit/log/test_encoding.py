@@ -26,6 +26,7 @@ EVERY_KIND = (
     ops.PutTable("d", "t", "id"),
     ops.RemoveTable("d", "t", "id"),
     ops.RenameTable("d", "t", "d2", "t2"),
+    ops.RenameDatabase("d", "d2"),
     ops.Exchange("d", "t", "d2", "t2"),
 )
 

@@ -1,0 +1,173 @@
+"""What a predicate asks of a bloom_filter index: may a granule hold these values?
+
+`=` and IN ask for a value of an expression (of each, for tuples), `has` and the like for an element of an array,
+`m[k] = v` and `mapContains` for keys or values of a map. Negated comparisons say nothing: a filter never knows that
+there is no other value.
+
+Source: ClickHouse, `MergeTreeIndexBloomFilter.cpp` (`extractAtomFromTree`, `mayBeTrueOnGranule`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from mergelake.core import types as t
+from mergelake.core.arrow import storage_type
+from mergelake.core.errors import MergelakeError
+from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode
+from mergelake.expr.membership import convert_member
+from mergelake.expr.values import arrow_value
+from mergelake.format.skip_bloom import BloomGranules, hash_values
+from mergelake.parts.indexing import BoundIndex
+from mergelake.scan.analyze import set_rows
+from mergelake.scan.condition import Condition, Probe, Unknown
+from mergelake.scan.constants import in_type
+
+
+@dataclass(frozen=True, slots=True)
+class HoldsValues:
+    """For each of `places` (an expression and hashes) one hash, or all, must be in the expression's filter."""
+
+    places: tuple[tuple[int, tuple[int, ...]], ...]
+    every: bool = False
+    """All hashes must be there (hasAll), not just one."""
+
+
+def bloom_leaf(index: BoundIndex, node: BoundNode, function: str) -> Condition:
+    """What one comparison asks of the index."""
+    if not isinstance(node, BoundCall) or len(node.args) != 2:
+        return Unknown()
+    left, right = node.args
+    try:
+        if function == "in" and isinstance(right, BoundLiteral):
+            return _in(index, left, right)
+        if function == "equals" and isinstance(right, BoundLiteral):
+            return _equals(index, left, right)
+        if function == "equals" and isinstance(left, BoundLiteral):
+            return _equals(index, right, left)
+        if function in ("has", "hasAny", "hasAll", "mapContains") and isinstance(right, BoundLiteral):
+            return _has(index, function, left, right)
+    except MergelakeError:
+        return Unknown()
+    return Unknown()
+
+
+def ask_bloom(question: HoldsValues, granules: BloomGranules) -> NDArray[np.bool_]:
+    """For each granule whether the answer may be yes."""
+    out = np.ones(len(granules.sizes), np.bool_)
+    for expression, hashes in question.places:
+        found = granules.may_hold(expression, np.array(hashes, np.uint64))
+        out &= found.all(axis=1) if question.every else found.any(axis=1)
+    return out
+
+
+def place_of(index: BoundIndex, node: BoundNode) -> int | None:
+    """The index's expression that `node` is."""
+    return index.nodes.index(node) if node in index.nodes else None
+
+
+def _map_place(index: BoundIndex, function: str, of: BoundNode) -> int | None:
+    """The index's expression `mapKeys(of)` or `mapValues(of)`."""
+    for i, node in enumerate(index.nodes):
+        if isinstance(node, BoundCall) and node.function == function and node.args == (of,):
+            return i
+    return None
+
+
+def map_element(index: BoundIndex, node: BoundNode, value: BoundLiteral) -> tuple[int, BoundLiteral] | None:
+    """For `m[k] = value`: the expression for the keys and k, or the one for the values and the value.
+
+    A value that is the default says nothing: it is what `m[k]` is without the key.
+    """
+    if not isinstance(node, BoundCall) or node.function != "arrayElement" or value.value in (None, 0, b"", 0.0):
+        return None
+    of, key = node.args
+    place = _map_place(index, "mapKeys", of)
+    if place is not None:
+        return (place, key) if isinstance(key, BoundLiteral) else None
+    place = _map_place(index, "mapValues", of)
+    return None if place is None else (place, value)
+
+
+def map_keys_place(index: BoundIndex, of: BoundNode) -> int | None:
+    """The index's expression for the keys of the map `of`."""
+    return _map_place(index, "mapKeys", of)
+
+
+def _equals(index: BoundIndex, node: BoundNode, value: BoundLiteral) -> Condition:
+    if isinstance(node, BoundCall) and node.function == "tuple" and isinstance(value.type, t.Tuple):
+        pairs = zip(node.args, value.value, value.type.elements, strict=True)
+        places = [_one(index, arg, BoundLiteral(v, kind)) for arg, v, kind in pairs]
+        known = tuple(place for place in places if place is not None)
+        return Probe(HoldsValues(known)) if known else Unknown()
+    place = _one(index, node, value)
+    if place is None:
+        found = map_element(index, node, value)
+        if found is not None:
+            place = _hashed(index, found[0], [found[1]])
+    return Unknown() if place is None else Probe(HoldsValues((place,)))
+
+
+def _one(index: BoundIndex, node: BoundNode, value: BoundLiteral) -> tuple[int, tuple[int, ...]] | None:
+    at = place_of(index, node)
+    return None if at is None or isinstance(index.types[at], t.Array) else _hashed(index, at, [value])
+
+
+def _has(index: BoundIndex, function: str, node: BoundNode, value: BoundLiteral) -> Condition:
+    at = place_of(index, node)
+    if at is None:
+        at = map_keys_place(index, node) if function in ("has", "mapContains") else None
+    if at is None or not isinstance(index.types[at], t.Array):
+        return Unknown()
+    values = [value]
+    if function in ("hasAny", "hasAll"):
+        kind = t.inner_type(value.type)
+        if not isinstance(kind, t.Array) or not value.value:
+            return Unknown()
+        values = [BoundLiteral(v, kind.inner) for v in value.value]
+    place = _hashed(index, at, values)
+    return Unknown() if place is None else Probe(HoldsValues((place,), every=function == "hasAll"))
+
+
+def _in(index: BoundIndex, node: BoundNode, members: BoundLiteral) -> Condition:
+    is_tuple = isinstance(node, BoundCall) and node.function == "tuple"
+    items: Sequence[BoundNode] = node.args if is_tuple and isinstance(node, BoundCall) else (node,)
+    rows = set_rows(members, len(items) if is_tuple else 0)
+    if rows is None:
+        return Unknown()
+    places = []
+    for position, item in enumerate(items):
+        at = place_of(index, item)
+        if at is None or isinstance(index.types[at], t.Array):
+            continue
+        kind = index.types[at]
+        converted = [convert_member(row[position].value, row[position].type, kind) for row in rows]
+        literals = [BoundLiteral(value, t.inner_type(kind)) for value in converted if value is not None]
+        place = _hashed(index, at, literals)
+        if place is None:
+            return Unknown()
+        places.append(place)
+    return Probe(HoldsValues(tuple(places))) if places else Unknown()
+
+
+def _hashed(index: BoundIndex, at: int, values: Sequence[BoundLiteral]) -> tuple[int, tuple[int, ...]] | None:
+    """Hashes of constants as values (or elements) of an expression; None if one cannot be such a value."""
+    kind = index.types[at]
+    plain = t.inner_type(kind.inner if isinstance(kind, t.Array) else kind)
+    cells: list[Any] = []
+    for value in values:
+        whole = value
+        if isinstance(value.value, float) and isinstance(plain, t.Int) and value.value.is_integer():
+            whole = BoundLiteral(int(value.value), t.Int(256, signed=True))
+        found = in_type(whole, plain)
+        if found is None:
+            return None
+        cells.append(arrow_value(found, plain))
+    hashes = hash_values(pa.array(cells, storage_type(plain)), plain)
+    return at, tuple(hashes.tolist())

@@ -1,0 +1,86 @@
+"""AND, OR and NOT over many granules, whatever answers for the leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mergelake.scan.boxes import Mask
+from mergelake.scan.condition import And, Condition, Constant, Not, Or, Unknown
+
+Bools = NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class Judgement:
+    """What a condition says of some granules."""
+
+    can_true: Bools
+    can_false: Bools
+    leaves: list[Bools | None] = field(default_factory=list)
+    """For each leaf, in order, whether it can be true; None where it is not known."""
+
+
+def judge(condition: Condition, count: int, ask: Callable[[Condition], Mask]) -> Judgement:
+    """The condition for `count` granules, with `ask` for its leaves other than Unknown and Constant."""
+    leaves: list[Bools | None] = []
+
+    def walk(node: Condition) -> Mask:
+        match node:
+            case Unknown():
+                leaves.append(None)
+                return np.ones(count, np.bool_), np.ones(count, np.bool_)
+            case Constant(value):
+                leaves.append(np.full(count, value))
+                return np.full(count, value), np.full(count, not value)
+            case And(left, right):
+                a, b = walk(left), walk(right)
+                return a[0] & b[0], a[1] | b[1]
+            case Or(left, right):
+                a, b = walk(left), walk(right)
+                return a[0] | b[0], a[1] & b[1]
+            case Not(child):
+                can_true, can_false = walk(child)
+                return can_false, can_true
+            case _:
+                mask = ask(node)
+                leaves.append(mask[0])
+                return mask
+
+    can_true, can_false = walk(condition)
+    return Judgement(can_true, can_false, leaves)
+
+
+def merge_leaves(shape: Condition, leaves: NDArray[np.bool_]) -> Bools:
+    """The condition from what several indexes said of its leaves: `leaves` is (leaves, granules).
+
+    NOT of anything may be true: what an index says is only whether its argument can be.
+    """
+    rows: Iterator[Bools] = iter(leaves)
+
+    def walk(node: Condition) -> Bools:
+        match node:
+            case Constant(value):
+                return np.full(len(next(rows)), value)
+            case And(left, right):
+                a, b = walk(left), walk(right)
+                return a & b
+            case Or(left, right):
+                a, b = walk(left), walk(right)
+                return a | b
+            case Not(child):
+                return np.ones_like(walk(child))
+            case _:
+                return next(rows)
+
+    return walk(shape)
+
+
+def is_conjunction(shape: Condition) -> bool:
+    """Whether the condition has no OR and no NOT."""
+    if isinstance(shape, And):
+        return is_conjunction(shape.left) and is_conjunction(shape.right)
+    return not isinstance(shape, (Or, Not))

@@ -1,0 +1,105 @@
+"""What a predicate says of the values in a set index: it is evaluated on them.
+
+A comparison that reads nothing but the index's expressions is computed for every stored value; any other may be true
+or false. AND, OR and NOT join such answers, so a granule is dropped if no value of it can match.
+
+Source: ClickHouse, `MergeTreeIndexSet.cpp` (`traverseDAG`, `checkDAGUseless`, `getPossibleGranules`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from mergelake.core.errors import MergelakeError
+from mergelake.core.types import DataType
+from mergelake.expr.binder import bind
+from mergelake.expr.bound import BoundCall, BoundColumn, BoundLiteral, BoundNode, unbind
+from mergelake.expr.evaluate import Context, truth
+from mergelake.expr.nodes import Call, ColumnRef, Node
+from mergelake.format.skip_set import SetGranules
+from mergelake.parts.indexing import BoundIndex
+from mergelake.scan.boxes import Mask
+from mergelake.scan.condition import And, Condition, Constant, Not, Or, Probe, Unknown
+from mergelake.scan.skip_judge import judge
+
+
+@dataclass(frozen=True, slots=True)
+class HoldsFor:
+    """Which values the condition holds for; its columns are the index's expressions."""
+
+    condition: BoundNode
+
+
+def set_leaf(index: BoundIndex, node: BoundNode, function: str) -> Condition:
+    """What one comparison says of the index's values."""
+    try:
+        tree = _over_values(index, node)
+        if tree is None:
+            return Unknown()
+        bound = bind(tree, _columns(index))
+    except MergelakeError:
+        return Unknown()
+    own = node.function if isinstance(node, BoundCall) else ""
+    return Probe(HoldsFor(bound), negated=function != own)
+
+
+def is_useless_for_set(condition: Condition) -> bool:
+    """Whether no comparison can be computed; ClickHouse asks no more than that."""
+    match condition:
+        case Unknown():
+            return True
+        case Constant(value):
+            return value
+        case And(left, right) | Or(left, right):
+            return is_useless_for_set(left) and is_useless_for_set(right)
+        case Not(child):
+            return is_useless_for_set(child)
+        case _:
+            return False
+
+
+def granules_by_values(condition: Condition, index: BoundIndex, granules: SetGranules) -> NDArray[np.bool_]:
+    """For each granule whether a value in it can match; those without values may."""
+    count = int(granules.counts.sum())
+    block = pa.table(dict(zip(_columns(index), granules.columns, strict=True)))
+    context = Context.of_block(block, _columns(index))
+
+    def ask(leaf: Condition) -> Mask:
+        assert isinstance(leaf, Probe)
+        assert isinstance(leaf.question, HoldsFor)
+        try:
+            found = context.eval(leaf.question.condition)
+        except MergelakeError:  # a value makes the comparison fail: the rows will tell
+            return np.ones(count, np.bool_), np.ones(count, np.bool_)
+        flags = truth(found.data)  # under NULL there is the type's default, and its answer is taken
+        flags = flags[found.codes] if found.codes is not None else np.broadcast_to(flags, count)
+        return (~flags, flags) if leaf.negated else (flags, ~flags)
+
+    if not count:
+        return np.ones(len(granules.counts), np.bool_)
+    matches = judge(condition, count, ask).can_true
+    total = np.concatenate((np.zeros(1, np.int64), np.cumsum(matches)))
+    ends = np.cumsum(granules.counts)
+    return np.asarray((total[ends] > total[ends - granules.counts]) | (granules.counts == 0))
+
+
+def _columns(index: BoundIndex) -> Mapping[str, DataType]:
+    return {f"e{i}": kind for i, kind in enumerate(index.types)}
+
+
+def _over_values(index: BoundIndex, node: BoundNode) -> Node | None:
+    """`node` with the index's expressions as columns; None if it reads anything else."""
+    if node in index.nodes:
+        return ColumnRef(f"e{index.nodes.index(node)}")
+    if isinstance(node, BoundLiteral):
+        return unbind(node)
+    if isinstance(node, BoundColumn):
+        return None
+    args = [_over_values(index, arg) for arg in node.args]
+    known = tuple(arg for arg in args if arg is not None)
+    return Call(node.function, known) if len(known) == len(args) else None

@@ -1,0 +1,112 @@
+"""What a predicate asks of a tokenbf_v1 or ngrambf_v1 index: may a granule hold strings with these words?
+
+Each comparison with a constant gives the pieces that every matching string has (`format.skip_text`). A comparison whose
+constant has no whole piece says nothing.
+
+Source: ClickHouse, `MergeTreeIndexBloomFilterText.cpp` (`traverseTreeEquals`, `tryPrepareSetBloomFilter`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mergelake.core import types as t
+from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode
+from mergelake.format.skip_text import filter_of, may_hold, pieces_of, pieces_of_like, pieces_of_part
+from mergelake.format.skip_types import TextBloom
+from mergelake.parts.indexing import BoundIndex
+from mergelake.scan.analyze import set_rows
+from mergelake.scan.condition import Condition, Probe, Unknown
+from mergelake.scan.skip_bloom import map_element, map_keys_place, place_of
+
+
+@dataclass(frozen=True, slots=True)
+class HoldsPieces:
+    """One of `rows` (or all) must fit: of a row, all pieces of each expression."""
+
+    rows: tuple[tuple[tuple[int, tuple[bytes, ...]], ...], ...]
+    every: bool = False
+
+
+def text_leaf(index: BoundIndex, node: BoundNode, function: str) -> Condition:
+    """What one comparison asks of the index."""
+    if not isinstance(node, BoundCall) or len(node.args) != 2:
+        return Unknown()
+    left, right = node.args
+    if function in ("in", "notIn"):
+        found = _in(index, left, right) if isinstance(right, BoundLiteral) else None
+        return Unknown() if found is None else Probe(found, function == "notIn")
+    if isinstance(left, BoundLiteral) and function in ("equals", "notEquals"):
+        left, right = right, left
+    if not isinstance(right, BoundLiteral):
+        return Unknown()
+    found = _compared(index, function, left, right)
+    return Unknown() if found is None else Probe(found, function in ("notEquals", "notLike"))
+
+
+def ask_text(question: HoldsPieces, granules: NDArray[np.uint8], kind: TextBloom) -> NDArray[np.bool_]:
+    """For each granule, (granules, expressions, bytes) of filters, whether the answer may be yes."""
+    out = np.full(len(granules), question.every)
+    for row in question.rows:
+        fits = np.ones(len(granules), np.bool_)
+        for expression, pieces in row:
+            fits &= may_hold(granules[:, expression], filter_of(pieces, kind))
+        out = out & fits if question.every else out | fits
+    return out
+
+
+def _compared(index: BoundIndex, function: str, node: BoundNode, value: BoundLiteral) -> HoldsPieces | None:
+    kind = index.kind
+    assert isinstance(kind, TextBloom)
+    at = place_of(index, node)
+    if function == "hasTokenCaseInsensitive":
+        at = next((i for i, each in enumerate(index.nodes) if _is_lower(each, node)), None)
+        value = BoundLiteral(value.value.lower() if isinstance(value.value, bytes) else value.value, value.type)
+    if at is None and function in ("has", "mapContains"):
+        at = map_keys_place(index, node)
+    if at is None and function in ("equals", "notEquals") and isinstance(value.value, bytes):
+        found = map_element(index, node, value)
+        if found is not None:
+            at, value = found
+    if at is None:
+        return None
+    plain = t.inner_type(value.type)
+    if function in ("hasAny", "hasAll"):
+        if not isinstance(plain, t.Array) or not all(isinstance(v, bytes) for v in value.value) or not value.value:
+            return None
+        return HoldsPieces(tuple(((at, tuple(pieces_of(v, kind))),) for v in value.value), function == "hasAll")
+    if not isinstance(plain, (t.String, t.FixedString)) or not isinstance(value.value, bytes):
+        return None
+    text = value.value
+    if function in ("equals", "notEquals", "has", "mapContains", "hasToken", "hasTokenCaseInsensitive"):
+        pieces = pieces_of(text, kind)
+    elif function in ("like", "notLike"):
+        pieces = pieces_of_like(text, kind)
+    elif function in ("startsWith", "endsWith"):
+        pieces = pieces_of_part(text, kind, prefix=function == "startsWith", suffix=function == "endsWith")
+    else:
+        return None
+    return HoldsPieces((((at, tuple(pieces)),),))
+
+
+def _is_lower(node: BoundNode, of: BoundNode) -> bool:
+    return isinstance(node, BoundCall) and node.function == "lower" and node.args == (of,)
+
+
+def _in(index: BoundIndex, node: BoundNode, members: BoundLiteral) -> HoldsPieces | None:
+    kind = index.kind
+    assert isinstance(kind, TextBloom)
+    is_tuple = isinstance(node, BoundCall) and node.function == "tuple"
+    items: Sequence[BoundNode] = node.args if is_tuple and isinstance(node, BoundCall) else (node,)
+    rows = set_rows(members, len(items) if is_tuple else 0)
+    places = [(position, place_of(index, item)) for position, item in enumerate(items)]
+    known = [(position, at) for position, at in places if at is not None]
+    if not rows or not known or not all(isinstance(cell.value, bytes) for row in rows for cell in row):
+        return None
+    return HoldsPieces(
+        tuple(tuple((at, tuple(pieces_of(row[position].value, kind))) for position, at in known) for row in rows)
+    )
