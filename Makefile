@@ -9,7 +9,7 @@ IN := source $(VENV)/activate-mergelake &&
 PYTEST_ARGS ?=
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: help dev demo test quick conformance check format docs bench clean
+.PHONY: help dev demo test quick conformance compat check format docs bench clean
 
 help: ## List the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ quick: $(READY) ## Run the quick half of the tests (under two minutes)
 
 conformance: $(READY) ## Compare with a real ClickHouse (chdb)
 	@$(IN) python -m pytest tests/conformance $(PYTEST_ARGS)
+
+compat: $(READY) ## Let older ClickHouse builds attach our parts; writes docs/compatibility.md
+	@$(IN) python tools/compat.py
 
 check: $(READY) ## Lint, check format, types, imports between rooms, and the docs
 	@$(IN) ruff check .

@@ -73,7 +73,7 @@ def _states(oracle: Any) -> dict[str, str]:
         for call in calls:
             try:
                 text = str(oracle.query(f"SELECT toTypeName({call}) FROM numbers(1)", "TSVRaw")).strip()
-            except Exception:  # noqa: BLE001, S112  (not every function takes every type)
+            except Exception:  # not every function takes every type
                 continue
             data_type = parse_type(text)
             if isinstance(data_type, AggregateFunction) and state_program(data_type) is not None:

@@ -20,7 +20,10 @@ from mergelake.core.types import parse_type
 from mergelake.format.checksums import decode_checksums
 from mergelake.format.partition import partition_keys
 from mergelake.parts.adopt import open_directory
+from mergelake.parts.listing import plain_files
+from mergelake.parts.public import read_part
 from mergelake.parts.reader import PartReader
+from mergelake.parts.verify import check_part
 from mergelake.parts.writer import write_part
 from mergelake.store.directory import DirectoryStore
 from mergelake.store.memory import MemoryStore
@@ -257,10 +260,46 @@ def test_columns_that_a_part_lacks_have_clickhouses_defaults(oracle: Any) -> Non
     _assert_equal(pa.Table.from_batches([batch]), select(oracle, "SELECT * FROM theirs ORDER BY k", kinds))
 
 
-def test_rows_deleted_by_a_mask_are_refused(oracle: Any) -> None:
-    create(oracle, "theirs", {"k": parse_type("UInt8")}, order_by="k", settings=NEWEST)
-    oracle.query("INSERT INTO theirs VALUES (1), (2)")
-    oracle.query("DELETE FROM theirs WHERE k = 1 SETTINGS lightweight_deletes_sync = 2")
+@pytest.mark.parametrize("profile", ["wide", "compact", "sparse"])
+def test_rows_deleted_by_a_mask_are_left_out(oracle: Any, profile: str) -> None:
+    kinds = {"k": parse_type("UInt32"), "s": parse_type("String")}
+    create(oracle, "theirs", kinds, order_by="k", settings=f"{PROFILES[profile]}, index_granularity=100")
+    oracle.query("INSERT INTO theirs SELECT number, toString(number) FROM numbers(1000)")
+    oracle.query("DELETE FROM theirs WHERE k % 3 = 1 OR k < 250 SETTINGS lightweight_deletes_sync = 2")
     (path,) = part_paths(oracle, "theirs").values()
-    with pytest.raises(UnsupportedError, match="DELETED MASK"):
+    part = read_part(str(path))
+    assert list(part.types) == ["k", "s"]
+    want = select(oracle, "SELECT * FROM theirs ORDER BY k", kinds)
+    assert 400 < want.num_rows < 600
+    assert part.rows == want.num_rows
+    _assert_equal(part.storage(), want)
+    _assert_equal(read_part(str(path), ["s"]).storage(), want.select(["s"]))
+    assert check_part(part.part) == []
+
+
+def test_patch_parts_are_refused_by_name(oracle: Any) -> None:
+    settings = f"{NEWEST}, enable_block_number_column=1, enable_block_offset_column=1"
+    create(oracle, "theirs", {"k": parse_type("UInt8"), "v": parse_type("UInt8")}, order_by="k", settings=settings)
+    oracle.query("INSERT INTO theirs VALUES (1, 1), (2, 2)")
+    oracle.query("SET enable_lightweight_update = 1")
+    oracle.query("UPDATE theirs SET v = 9 WHERE k = 1")
+    (path,) = (path for name, path in part_paths(oracle, "theirs").items() if name.startswith("patch-"))
+    with pytest.raises(UnsupportedError, match="patch"):
         open_directory(DirectoryStore(str(path.parent)), path.name)
+
+
+def test_projections_are_listed_and_travel_with_the_part(oracle: Any) -> None:
+    oracle.query("DROP TABLE IF EXISTS theirs")
+    projections = "PROJECTION by_v (SELECT * ORDER BY v), PROJECTION sums (SELECT v % 7, sum(k) GROUP BY v % 7)"
+    columns = f"k UInt32, v UInt32, {projections}"
+    oracle.query(f"CREATE TABLE theirs ({columns}) ENGINE = MergeTree ORDER BY k SETTINGS {NEWEST}")
+    oracle.query("INSERT INTO theirs SELECT number, number * 7 % 1000 FROM numbers(1000)")
+    (path,) = part_paths(oracle, "theirs").values()
+    opened = open_directory(store := DirectoryStore(str(path.parent)), path.name)
+    assert opened.projections == ("by_v", "sums")
+    reader = PartReader(store, opened.directory, opened.manifest, opened.columns)
+    assert check_part(reader) == []
+    assert sum(batch.num_rows for batch in reader.read(["k", "v"])) == 1000
+    copied = {name: b"".join(map(bytes, chunks)) for name, chunks in plain_files(store, "", opened.manifest)}
+    assert copied == {str(f.relative_to(path)): f.read_bytes() for f in path.rglob("*") if f.is_file()}
+    assert open_directory(store, f"{path.name}/by_v.proj").manifest.rows == 1000

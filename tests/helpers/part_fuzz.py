@@ -62,7 +62,9 @@ class GuardedStore(MemoryStore):
             return data
         page = mmap.PAGESIZE
         room = -(-len(data) // page) * page
-        base = _libc.mmap(None, room + page, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+        base = _libc.mmap(
+            None, room + page, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0
+        )
         self._maps.append((base, room + page))
         _libc.mprotect(base + room, page, 0)
         start = base + room - len(data)

@@ -52,7 +52,10 @@ class ScanTable:
 
     def insert(self, rows: Rows) -> None:
         """One insert."""
-        block = block_of(rows, self.schema.types)
+        self.insert_block(block_of(rows, self.schema.types))
+
+    def insert_block(self, block: pa.Table) -> None:
+        """One insert of columns in storage form."""
         manifests = write_blocks(self.store, "t", self.schema, [block], ids=self._ids, clock=self._clock)
         commit_parts(self.handle, manifests)
 
@@ -123,4 +126,6 @@ def _literal(value: Any) -> str:
         return "NULL"
     if isinstance(value, bytes):
         return quote_string(value.decode())
+    if isinstance(value, list):
+        return f"[{', '.join(map(_literal, value))}]"
     return repr(value)

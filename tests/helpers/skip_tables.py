@@ -105,6 +105,8 @@ def skip_atom(rng: random.Random) -> str:
             lambda: f"n IS {rng.choice(['', 'NOT '])}NULL",
             lambda: f"has(a, {rng.randrange(25)})",
             lambda: f"has(ws, {word})",
+            lambda: f"hasAll(a, [{rng.randrange(25)}, {rng.randrange(25)}])",
+            lambda: f"hasToken(w, '{rng.choice(['foo', 'brown', 'DOG', 'x', '1', 'héllo', 'none'])}')",
             lambda: f"w = {word[:-1] + ' ' + other[1:]}",
             lambda: f"w LIKE '%{rng.choice(['foo', ' bar ', 'jumps', 'ick bro', 'lo/q', 'zzz'])}%'",
             lambda: f"w LIKE '{rng.choice(['foo', 'quick ', 'x-1 ', 'lazy/bar'])}%'",

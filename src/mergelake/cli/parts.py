@@ -69,7 +69,9 @@ def check_part_command(
     granularity: Granularity = 8192,
     ddl: Annotated[
         Path | None,
-        typer.Option(help="File with the table's CREATE TABLE: order and partition are checked too", show_default=False),
+        typer.Option(
+            help="File with the table's CREATE TABLE: order and partition are checked too", show_default=False
+        ),
     ] = None,
 ) -> None:
     """Verify every byte of a part directory; code 1 if something is wrong."""

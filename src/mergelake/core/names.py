@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mergelake.core.errors import error
@@ -80,3 +81,18 @@ class PartInfo:
             and self.min_block <= other.max_block
             and other.min_block <= self.max_block
         )
+
+
+def merged_name(infos: Sequence[PartInfo]) -> PartInfo:
+    """The name of a part that replaces these, of one partition and at least one: all their blocks, a level higher.
+
+    >>> str(merged_name([PartInfo.parse("all_1_1_0"), PartInfo.parse("all_2_5_3")]))
+    'all_1_5_4'
+    """
+    return PartInfo(
+        infos[0].partition_id,
+        min(info.min_block for info in infos),
+        max(info.max_block for info in infos),
+        max(info.level for info in infos) + 1,
+        max(info.mutation for info in infos),
+    )

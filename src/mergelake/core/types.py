@@ -402,7 +402,8 @@ def nested_columns(text: str) -> dict[str, DataType] | None:
     if re.match(r"\s*Nested\s*\(", text) is None:
         return None
     whole = parse_type(text)
-    assert isinstance(whole, Array) and isinstance(whole.inner, Tuple)
+    assert isinstance(whole, Array)
+    assert isinstance(whole.inner, Tuple)
     if not whole.inner.names:
         raise error("BAD_ARGUMENTS", f"The columns of {text.strip()} need names")
     return {name: Array(kind) for name, kind in zip(whole.inner.names, whole.inner.elements, strict=True)}

@@ -48,6 +48,9 @@ from mergelake.expr import (
 from mergelake.expr import (
     strings as _strings,
 )
+from mergelake.expr import (
+    tokens as _tokens,
+)
 from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundCall, BoundColumn, BoundLiteral, BoundNode, columns_of, conjuncts, walk
 from mergelake.expr.compiled import Compiled, compile_expression
@@ -69,6 +72,7 @@ FAMILIES = (
     _logical,
     _membership,
     _strings,
+    _tokens,
 )
 """The modules that fill the table of functions; importing them is what registers."""
 

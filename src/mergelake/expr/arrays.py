@@ -181,6 +181,27 @@ def _has(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
     return Resolved(t.UINT8, run=_has_run(lists, kind.inner, wanted), cost=40, args=(lists, member))
 
 
+def _has_several(name: str, join: str) -> None:
+    """`hasAny` and `hasAll` of a constant array: several times `has`."""
+
+    @special(name, 2)
+    def rule(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+        lists, members = args
+        kind = t.inner_type(members.type)
+        if not isinstance(t.inner_type(lists.type), t.Array) or not isinstance(kind, t.Array):
+            raise illegal(name, lists.type, members.type)
+        if not isinstance(members, BoundLiteral):
+            raise error("NOT_IMPLEMENTED", f"The array that {name} looks for must be constant")
+        found = [environment.call("has", (lists, BoundLiteral(value, kind.inner))) for value in members.value]
+        if not found:
+            return Resolved(t.UINT8, node=BoundLiteral(int(join == "and"), t.UINT8))
+        return Resolved(t.UINT8, node=found[0] if len(found) == 1 else environment.call(join, tuple(found)))
+
+
+_has_several("hasAny", "or")
+_has_several("hasAll", "and")
+
+
 def _has_run(lists: BoundNode, inner: t.DataType, wanted: object) -> Callable[[Context], Vec]:
     find = positions([wanted], t.inner_type(inner))
 

@@ -55,7 +55,7 @@ class Layout:
     def node(self, name: str, data_type: t.DataType) -> Node:
         """The serialiser of a column in this part."""
         kind = self.info.columns.get(name, ColumnKind())
-        return build_node(name, data_type, Form(self.info.string_sizes, self.info.string_sizes_nested, kind))
+        return build_node(name, data_type, Form(self.info.string_sizes, self.info.string_sizes_nested, kind=kind))
 
     def stem(self, stream: str) -> str:
         """The file name of a stream in this part, without extension: the plain name, else its hash."""
@@ -120,7 +120,7 @@ def detect_layout(
 
     Raises CorruptDataError for a part without marks, NOT_IMPLEMENTED for forms that we do not know.
     """
-    found = {name.rsplit(".", 1)[-1] for name in file_names if not name.startswith("skp_idx_")}
+    found = {name.rsplit(".", 1)[-1] for name in file_names if "/" not in name and not name.startswith("skp_idx_")}
     compact = "data.bin" in file_names and any(f"data.{e}" in file_names for e in _COMPACT)
     extensions = [e for e in _EXTENSIONS if e in found and (e in _COMPACT) == compact]
     if not extensions:

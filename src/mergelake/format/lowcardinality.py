@@ -36,7 +36,7 @@ _CACHED = 4
 class LowCardinality(Node):
     """Indexes of type i32 into a dictionary, as Arrow has them."""
 
-    def __init__(self, stream: str, keys: Node, *, nullable: bool) -> None:
+    def __init__(self, stream: str, keys: Node, *, nullable: bool, local: bool = False) -> None:
         self.stream = stream
         self.dictionary = stream + ".dict"
         self.keys = keys
@@ -46,7 +46,7 @@ class LowCardinality(Node):
         self._width = 0 if isinstance(keys, InlineString) else keys.arrow.bit_width // 8
         self._table = KeyTable(self._width, self.reserved)
         self._local: KeyTable | None = None
-        self._full = False
+        self._full = local
         self._rows = 0
         self._opened = self._started = False
         self._known: tuple[pa.Array, Ids] | None = None

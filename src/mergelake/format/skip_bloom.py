@@ -54,7 +54,8 @@ def hash_values(array: pa.Array, data_type: t.DataType) -> Hashes:
         codes = array.indices
         entries = hash_values(array.dictionary, data_type)
         null = hash_values(pa.nulls(1, array.dictionary.type), data_type)
-        return np.concatenate((entries, null))[np.asarray(codes.fill_null(len(entries)))]
+        found: Hashes = np.concatenate((entries, null))[np.asarray(codes.fill_null(len(entries)))]
+        return found
     plain = t.inner_type(data_type)
     if isinstance(plain, t.String):
         cells = binary_cells(array)

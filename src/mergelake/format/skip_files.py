@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from mergelake.core.errors import CorruptDataError
 from mergelake.format.codec import Codec
 from mergelake.format.frames import MAX_BLOCK, MIN_BLOCK, FrameWriter, decode_frames, decode_range
-from mergelake.format.hashes import FileDigest, FileHash
+from mergelake.format.hashes import FileDigest
 from mergelake.format.memory import Bytes, Region, region
 from mergelake.format.names import escape_for_file_name, stream_file_name
+from mergelake.format.profile import CLASSIC_PROFILE, Profile
 from mergelake.format.skip_types import IndexType, MinMax
 
 PACKED = "skp_idx.packed"
@@ -48,38 +49,43 @@ class IndexFileWriter:
     """Both files in the making: `append` granules, `drain` bytes now and then, `finish`, `digests`."""
 
     def __init__(
-        self, name: str, kind: IndexType, codec: Codec, *, min_block: int = MIN_BLOCK, max_block: int = MAX_BLOCK
+        self,
+        name: str,
+        kind: IndexType,
+        codec: Codec,
+        *,
+        min_block: int = MIN_BLOCK,
+        max_block: int = MAX_BLOCK,
+        profile: Profile = CLASSIC_PROFILE,
     ) -> None:
         stem = index_stem(name)
         self.data_file = stem + index_extension(kind)
-        self.mark_file = stem + ".mrk2"
+        self.mark_file = stem + profile.mark_extension
+        self._profile = profile
         self._frames = FrameWriter(codec, min_block, max_block)
-        self._mark_hash = FileHash()
         self._marks: list[bytes] = []
+        self._told = FileDigest(0, "")
 
     def append(self, data: bytes | NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
         """Take whole granules: their bytes, and where each ends in them."""
         if len(ends):
             marks = self._frames.append(region(data), ends, np.ones(len(ends), np.int64))
-            self._mark_hash.update(marks)
             self._marks.append(marks.tobytes())
 
     def drain(self) -> list[tuple[str, bytes]]:
-        """(file, its next bytes) since the last call."""
-        marks, self._marks = b"".join(self._marks), []
-        return [(f, d) for f, d in ((self.data_file, self._frames.drain()), (self.mark_file, marks)) if d]
+        """(file, its next bytes) since the last call; the marks, which are few, come at the end."""
+        data = self._frames.drain()
+        return [(self.data_file, data)] if data else []
 
     def finish(self) -> list[tuple[str, bytes]]:
         """Write what waits; the last bytes of each file."""
         self._frames.finish()  # its final mark is left out: indexes have none
-        return self.drain()
+        marks, self._told = self._profile.pack(b"".join(self._marks))
+        return [*self.drain(), *([(self.mark_file, marks)] if marks else [])]
 
     def digests(self) -> dict[str, FileDigest]:
         """Sizes and hashes; call after `finish`."""
-        return {
-            self.data_file: self._frames.digest(),
-            self.mark_file: FileDigest(self._mark_hash.size, self._mark_hash.hexdigest()),
-        }
+        return {self.data_file: self._frames.digest(), self.mark_file: self._told}
 
 
 @dataclass(frozen=True, slots=True)

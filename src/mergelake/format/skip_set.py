@@ -97,7 +97,9 @@ def _codes(array: pa.Array) -> tuple[NDArray[np.int64], int]:
     return np.asarray(found.indices).astype(np.int64), max(len(found.dictionary), 1)
 
 
-def encode_sets(arrays: Sequence[pa.Array], types: Sequence[t.DataType], counts: NDArray[np.int64]) -> tuple[bytes, Rows]:
+def encode_sets(
+    arrays: Sequence[pa.Array], types: Sequence[t.DataType], counts: NDArray[np.int64]
+) -> tuple[bytes, Rows]:
     """Granules of so many rows of the arrays each: bytes, and where each granule ends. 0 rows: no information."""
     if not len(counts):
         return b"", np.zeros(0, np.int64)

@@ -37,6 +37,8 @@ from mergelake.format.jit import kernel
 from mergelake.format.memory import region
 from mergelake.format.node import Bounds, Node, Sink, Source, as_numpy, coerced, refuse_nulls
 
+i64: Any = np.int64  # int() would keep an unsigned number unsigned in numba
+
 Program = tuple[tuple[int, int], ...]
 """Steps (what, operand) over one state."""
 
@@ -215,10 +217,10 @@ def unknown_state(data_type: t.DataType) -> Exception:
 @kernel()
 def _varuint(source: Any, at: int) -> tuple[int, int]:
     """The varuint at `at` and the position behind it, which is -1 for one that ends too early or is too large."""
-    value = 0
+    value: Any = 0
     shift = 0
     while at < len(source) and shift <= 56:
-        byte = np.int64(source[at])
+        byte = i64(source[at])
         at += 1
         value |= (byte & 127) << shift
         shift += 7
@@ -226,15 +228,15 @@ def _varuint(source: Any, at: int) -> tuple[int, int]:
             return value, at
         if shift == 63 and at < len(source):
             # The tenth byte of a 64-bit count: only its place matters.
-            return np.int64(0x7FFFFFFFFFFFFFFF), at + 1
+            return i64(0x7FFFFFFFFFFFFFFF), at + 1
     return 0, -1
 
 
 @kernel()
-def _walk(source: Any, steps: Any, rows: int, edges: Any) -> int:
+def _walk(source: Any, steps: Any, rows: int, edges: Any) -> Any:
     """Fill `edges` with where each of `rows` states starts, and the end; returns the end, -1 if a state is broken."""
     size = len(source)
-    at = 0
+    at: Any = 0
     for row in range(rows):
         edges[row] = at
         for i in range(len(steps)):
@@ -251,15 +253,15 @@ def _walk(source: Any, steps: Any, rows: int, edges: Any) -> int:
                     return -1
                 at += 1
                 if step == 2:
-                    at += width * np.int64(source[at - 1])
+                    at += width * i64(source[at - 1])
                 elif source[at - 1] == 0:
                     break
             elif step == 3:
                 if size - at < 4:
                     return -1
-                length = np.int64(0)
+                length = i64(0)
                 for b in range(4):
-                    length |= np.int64(source[at + b]) << (8 * b)
+                    length |= i64(source[at + b]) << (8 * b)
                 at += 4
                 if length <= 0x7FFFFFFF:
                     at += length

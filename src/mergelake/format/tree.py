@@ -27,6 +27,8 @@ class Form:
     """String columns and strings in tuples have a stream of lengths."""
     string_sizes_nested: bool = False
     """Strings in arrays, maps and nullables as well."""
+    restart: bool = False
+    """Written so that every granule stands alone, as in a Compact part."""
     kind: ColumnKind = ColumnKind()  # noqa: RUF009 (frozen)
 
 
@@ -43,6 +45,7 @@ def build_node(name: str, data_type: t.DataType, form: Form = CLASSIC) -> Node:
 class _Builder:
     def __init__(self, form: Form) -> None:
         self._nested_sizes = form.string_sizes_nested
+        self._restart = form.restart
 
     def node(
         self, path: str, data_type: t.DataType, depth: int, kind: ColumnKind, sized: bool, sizes: str | None = None
@@ -62,7 +65,8 @@ class _Builder:
                 nullable = isinstance(inner, t.Nullable)
                 keys = inner.inner if isinstance(inner, t.Nullable) else inner
                 # Dictionaries hold their strings inline, whatever the part does elsewhere.
-                return LowCardinality(path, self.node(path, keys, depth, ColumnKind(), False), nullable=nullable)
+                values = self.node(path, keys, depth, ColumnKind(), False)
+                return LowCardinality(path, values, nullable=nullable, local=self._restart)
             case t.Array(inner):
                 below = self.node(path, inner, depth + 1, ColumnKind(), self._nested_sizes)
                 return Array(sizes or f"{path}.size{depth}", below, _list_of(below.arrow, inner))

@@ -1,4 +1,4 @@
-"""Writing one column of a Wide part in the classic profile, the form that every ClickHouse since 21.x reads.
+"""Writing one column of a Wide part, by default in the classic profile, which every ClickHouse since 21.x reads.
 
 Each stream of the column becomes two files: `<stream>.bin`, compressed frames, and `<stream>.mrk2`, plain records of
 (frame offset, offset in the plain frame, rows) for each granule and a final one. Strings lie inline. The bytes are
@@ -7,7 +7,7 @@ those that ClickHouse itself writes with the settings of the classic profile (Lo
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,8 @@ from mergelake.format.frames import MAX_BLOCK, MIN_BLOCK, FrameWriter
 from mergelake.format.hashes import FileDigest, FileHash
 from mergelake.format.memory import Region
 from mergelake.format.names import stream_file_name
-from mergelake.format.node import Bounds
+from mergelake.format.node import Bounds, Node
+from mergelake.format.profile import CLASSIC_PROFILE, Profile
 from mergelake.format.tree import build_node
 
 PIECE_ROWS = 1 << 16
@@ -45,6 +46,14 @@ def empty_files(name: str, data_type: t.DataType, *, skip: Collection[str] = ())
     }
 
 
+def value_types(node: Node, data_type: t.DataType) -> Iterator[tuple[str, t.DataType | None]]:
+    """Each stream of `node`, of a column of `data_type`, and the type of its values (None: sizes, null maps, …)."""
+    types = stream_types(data_type)
+    for stream in node.streams():
+        # Only lengths of strings end in `.size`: sizes of arrays have a number, a dot in a name is escaped.
+        yield stream, None if stream.endswith(".size") else next(types)
+
+
 class ColumnWriter:
     """One column of a Wide part, streaming: `append` granules, `drain` bytes now and then, `finish`, `digests`.
 
@@ -61,13 +70,15 @@ class ColumnWriter:
         min_block: int = MIN_BLOCK,
         max_block: int = MAX_BLOCK,
         skip: Collection[str] = (),
+        profile: Profile = CLASSIC_PROFILE,
     ) -> None:
         self.name = name
         self.data_type = data_type
-        self._node = build_node(name, data_type)
-        kinds = zip(self._node.streams(), stream_types(data_type), strict=True)
+        self._profile = profile
+        self._node = build_node(name, data_type, profile.form)
+        kinds = value_types(self._node, data_type)
         self._streams = {
-            stream: _Stream(FrameWriter(stream_codec(codec, values), min_block, max_block))
+            stream: _Stream(FrameWriter(stream_codec(codec, values), min_block, max_block), profile)
             for stream, values in kinds
             if stream not in skip
         }
@@ -102,7 +113,8 @@ class ColumnWriter:
         out: list[tuple[str, bytes]] = []
         for name, stream in self._streams.items():
             stem = stream_file_name(name)
-            out += [(stem + ".bin", stream.frames.drain()), (stem + ".mrk2", stream.drain_marks())]
+            marks = stem + self._profile.mark_extension
+            out += [(stem + ".bin", stream.frames.drain()), (marks, stream.drain_marks())]
         return [(file, data) for file, data in out if data]
 
     def finish(self) -> list[tuple[str, bytes]]:
@@ -111,6 +123,7 @@ class ColumnWriter:
             self._node.finish(_Granules(self._streams, np.empty(0, np.int64)))
             for stream in self._streams.values():
                 stream.mark(stream.frames.finish())
+                stream.finish()
         return self.drain()
 
     def digests(self) -> dict[str, FileDigest]:
@@ -119,25 +132,40 @@ class ColumnWriter:
         for name, stream in self._streams.items():
             stem = stream_file_name(name)
             out[stem + ".bin"] = stream.frames.digest()
-            out[stem + ".mrk2"] = FileDigest(stream.mark_hash.size, stream.mark_hash.hexdigest())
+            out[stem + self._profile.mark_extension] = stream.mark_digest()
         return out
 
 
 class _Stream:
     """The two files of a stream."""
 
-    def __init__(self, frames: FrameWriter) -> None:
+    def __init__(self, frames: FrameWriter, profile: Profile) -> None:
         self.frames = frames
-        self.mark_hash = FileHash()
+        self._profile = profile
+        self._hash = FileHash()
         self._marks: list[bytes] = []
+        self._packed: FileDigest | None = None
 
     def mark(self, marks: NDArray[np.uint64]) -> None:
-        self.mark_hash.update(marks)
         self._marks.append(marks.tobytes())
+        if not self._profile.modern:
+            self._hash.update(marks)
+
+    def finish(self) -> None:
+        if self._profile.modern:
+            packed, self._packed = self._profile.pack(b"".join(self._marks))
+            self._marks = [packed]
 
     def drain_marks(self) -> bytes:
+        if self._profile.modern and self._packed is None:
+            return b""  # they are compressed when all are there
         out, self._marks = b"".join(self._marks), []
         return out
+
+    def mark_digest(self) -> FileDigest:
+        if self._profile.modern:
+            return self._packed or self._profile.pack(b"")[1]
+        return FileDigest(self._hash.size, self._hash.hexdigest())
 
 
 class _Granules:

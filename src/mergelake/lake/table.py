@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from mergelake.core.convert import to_storage
-from mergelake.core.errors import error
+from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.format.partition import WHOLE_TABLE, partitions_of
@@ -132,7 +132,8 @@ class Table:
         """Merge now: the table's best merge, all parts of a partition, or (`final`) of each; how many merges ran.
 
         Runs as Spark tasks where the warehouse has a session, else in this process; either way in bounded memory.
-        Raises ConflictError where another process changed the same parts meanwhile: refresh and ask again.
+        Each merge is committed on its own: one that fails does not undo the others, and its error is raised at the
+        end. Raises ConflictError where another process changed the same parts meanwhile: refresh and ask again.
         """
         self.refresh()
         found = partition_id if partition is None else self.partition_id(partition)
@@ -141,8 +142,22 @@ class Table:
             snapshot.parts, snapshot.settings, self.handle.clock.now_ms(), partition_id=found, final=final
         )
         tasks = [plan_merge(self.handle.directory, snapshot.schema, parts, "optimize") for parts in chosen]
-        for task, manifest in zip(tasks, self.env.run_merges(self.handle, tasks), strict=True):
-            commit_merge(self.handle, task, manifest)
+        # One job for all in Spark; here each is committed before the next begins, while its sources are fresh.
+        together = [tasks] if self.env.spark is not None else [[task] for task in tasks]
+        failed: list[MergelakeError] = []
+        for batch in together:
+            try:
+                made = self.env.run_merges(self.handle, batch)
+            except MergelakeError as problem:
+                failed.append(problem)
+                continue
+            for task, manifest in zip(batch, made, strict=True):
+                try:
+                    commit_merge(self.handle, task, manifest)
+                except MergelakeError as problem:
+                    failed.append(problem)
+        if failed:
+            raise failed[0]
         return len(tasks)
 
     def check(self) -> pa.Table:

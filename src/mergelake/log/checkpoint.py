@@ -1,9 +1,12 @@
 """A folded state as one columnar object, `_log/checkpoints/<20 digits>.arrow`.
 
-Two Arrow IPC streams (zstd) one after the other, small enough to be read whole by one request:
+Two Arrow IPC streams (zstd), small enough to be read whole by one request:
 
 1. active parts, one row each; the schema's metadata holds the header, a JSON object under `mergelake`;
-2. retired parts, one row each.
+2. retired parts, one row each;
+
+then 16 bytes, the digest of all before them. (Arrow follows the offsets that it reads: damaged bytes must not reach
+it.)
 
 The header holds the format, the version, counters, schemas, floors and the deduplication windows, and
 `state_hash`: the digest of the state's content, recomputed and compared on every load.
@@ -26,6 +29,7 @@ from mergelake.log.encoding import require_format
 from mergelake.log.state import ActivePart, Insert, RetiredPart, State
 
 CHECKPOINT_FORMAT = 1
+_DIGEST_BYTES = 16
 
 _INFO = [
     ("partition_id", pa.string()),
@@ -86,7 +90,8 @@ def encode_checkpoint(state: State) -> bytes:
     schema = _PARTS.with_metadata({"mergelake": _dumps(header)})
     _write(sink, schema, parts)
     _write(sink, _RETIRED, _retired_columns(state.retired))
-    return bytes(sink.getvalue())
+    data = bytes(sink.getvalue())
+    return data + _digest(data)
 
 
 def decode_checkpoint(data: bytes, key: str = "") -> State:
@@ -95,8 +100,16 @@ def decode_checkpoint(data: bytes, key: str = "") -> State:
     Raises CorruptDataError if the bytes are damaged or do not add up to the recorded hash, and
     UNKNOWN_FORMAT_VERSION for a newer format.
     """
+    body, found = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
+    if _digest(body) != found:
+        raise CorruptDataError(
+            "A checkpoint does not hold what was written",
+            object_key=key,
+            expected=_digest(body).hex(),
+            found=found.hex(),
+        )
     try:
-        source = pa.BufferReader(data)
+        source = pa.BufferReader(body)
         parts_reader = pa.ipc.open_stream(source)
         header = json.loads(parts_reader.schema.metadata[b"mergelake"])
     except (pa.ArrowInvalid, OSError, KeyError, TypeError, ValueError) as cause:
@@ -108,15 +121,19 @@ def decode_checkpoint(data: bytes, key: str = "") -> State:
         state = _state(header, parts, retired)
     except (pa.ArrowInvalid, OSError, KeyError, TypeError, ValueError) as cause:
         raise CorruptDataError("A checkpoint is not readable", object_key=key, found=str(cause)) from cause
-    found = state_hash(state)
-    if found != header["state_hash"]:
+    recomputed = state_hash(state)
+    if recomputed != header["state_hash"]:
         raise CorruptDataError(
             "A checkpoint does not hold the state that was written",
             object_key=key,
             expected=header["state_hash"],
-            found=found,
+            found=recomputed,
         )
     return state
+
+
+def _digest(body: bytes) -> bytes:
+    return hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest()
 
 
 def _dumps(value: Any) -> str:

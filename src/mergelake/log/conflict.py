@@ -22,7 +22,7 @@ from mergelake.log.operations import (
     LogOp,
     Publish,
 )
-from mergelake.log.state import State, known_ids, merged_info, positions
+from mergelake.log.state import State, known_ids, positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def _check_publish(state: State, op: Publish) -> Reject | None:
     if known_ids(state, (op.part,)):
         return Reject(f"Part {op.part.id} is in the table already")
     floor = state.floor_of(op.part.partition_id)
-    if merged_info(parts[found[0] : found[-1] + 1]).min_block <= floor:
+    if parts[found[0]].info.min_block <= floor:
         return Reject(f"Blocks up to {floor} of partition {op.part.partition_id} have been dropped")
     return None
 

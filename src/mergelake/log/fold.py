@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 
 from mergelake.core.errors import CorruptDataError
 from mergelake.core.manifest import PartManifest
-from mergelake.core.names import PartInfo
+from mergelake.core.names import PartInfo, merged_name
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.log.operations import (
@@ -33,7 +33,6 @@ from mergelake.log.state import (
     Insert,
     RetiredPart,
     State,
-    merged_info,
     positions,
 )
 
@@ -169,7 +168,7 @@ class Draft:
         sources = parts[found[0] : found[-1] + 1]
         for source in sources:
             self._retire(source)
-        parts[found[0] : found[-1] + 1] = [self._activate(merged_info(sources), op.part)]
+        parts[found[0] : found[-1] + 1] = [self._activate(merged_name([source.info for source in sources]), op.part)]
 
     def _drop_range(self, op: DropRange) -> None:
         bound = self._block_counter if op.max_block is None else op.max_block

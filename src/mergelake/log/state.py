@@ -150,15 +150,3 @@ def known_ids(state: State, parts: Iterable[PartManifest]) -> set[str]:
         if part.manifest.id in wanted
     }
     return found | set(wanted).intersection(map(_ID, state.retired))
-
-
-def merged_info(sources: tuple[ActivePart, ...] | list[ActivePart]) -> PartInfo:
-    """The name of the part that merges `sources` (one partition, in block order, at least one)."""
-    infos = [source.info for source in sources]
-    return PartInfo(
-        infos[0].partition_id,
-        min(info.min_block for info in infos),
-        max(info.max_block for info in infos),
-        max(info.level for info in infos) + 1,
-        max(info.mutation for info in infos),
-    )

@@ -30,7 +30,7 @@ from mergelake.merge.order import RowOrder, record_order
 from mergelake.merge.plan import MergeTask, check_engine
 from mergelake.merge.source import SourceReader
 from mergelake.parts.indexing import BoundIndex, IndexSink
-from mergelake.parts.writer import PartWriter
+from mergelake.parts.writer import PartWriter, is_compact
 from mergelake.store.protocol import Store
 from mergelake.table.key_words import word_count
 from mergelake.table.keys import KeyColumn, TableKeys, table_keys
@@ -112,9 +112,10 @@ class _Merge:
         """The writer of the result: granules by ClickHouse's rule for the average row."""
         task, settings = self._task, self._settings
         share = order.rows / task.rows if task.rows else 0
+        plain_bytes = int(sum(source.manifest.bytes_uncompressed for source in task.sources) * share)
         granule = granule_size(
             order.rows,
-            int(sum(source.manifest.bytes_uncompressed for source in task.sources) * share),
+            plain_bytes,
             settings.integer("index_granularity"),
             settings.integer("index_granularity_bytes"),
         )
@@ -139,6 +140,7 @@ class _Merge:
             partition=Partition(first.partition_id, bytes.fromhex(first.partition)),
             minmax=minmax,
             level=task.result.level,
+            compact=is_compact(settings, order.rows, plain_bytes),
         )
 
     def write(self, writer: PartWriter, order: RowOrder) -> None:
@@ -146,7 +148,7 @@ class _Merge:
         key_columns = list(dict.fromkeys(name for key in self._primary() for name in key.columns))
         others = [column.name for column in self._task.schema.stored if column.name not in key_columns]
         others.sort(key=lambda name: -self._sizes[name])
-        apart = [index for index in writer.indexes if len(index.columns) > 1 and not set(index.columns) <= {*key_columns}]
+        apart = [i for i in writer.indexes if len(i.columns) > 1 and not set(i.columns) <= set(key_columns)]
         apart = apart if order.rows else []
         if self._threads == 1 or len(others) < 2:
             self._write_key(writer, order, key_columns)
@@ -179,8 +181,10 @@ class _Merge:
                 sink.append(array)
             for index in indexes:
                 index.append(block)
-        for done in (*sinks, *indexes):
-            done.finish()
+        for sink in sinks:
+            sink.finish()
+        for index in indexes:
+            index.finish()
 
     def _write_column(self, writer: PartWriter, order: RowOrder, name: str) -> None:
         indexes = self._indexes(writer, order, [name])

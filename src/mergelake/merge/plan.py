@@ -12,13 +12,15 @@ from typing import Any
 
 from mergelake.core.errors import InternalError, error
 from mergelake.core.manifest import PartManifest
-from mergelake.core.names import PartInfo
+from mergelake.core.names import PartInfo, merged_name
 from mergelake.core.schema import TableSchema
 from mergelake.merge.select import Candidate
 from mergelake.table.replacing import ENGINE as REPLACING
 
 ENGINES = ("MergeTree", REPLACING)
 """Engines whose parts can be merged."""
+SOURCES_MAX = 32767
+"""Parts of one merge: the recorded order has 15 bits for a row's source (`order.RowOrder`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +86,18 @@ class MergeTask:
 def plan_merge(directory: str, schema: TableSchema, parts: Sequence[Candidate], kind: str = "regular") -> MergeTask:
     """The task that merges `parts`: active neighbours of one partition, in block order (a selector's answer).
 
-    Raises NOT_IMPLEMENTED for an engine that cannot be merged here.
+    Raises NOT_IMPLEMENTED for an engine that cannot be merged here, TOO_MANY_PARTS for more than `SOURCES_MAX`.
     """
     check_engine(schema)
     infos = [part.info for part in parts]
     if not infos or len({info.partition_id for info in infos}) != 1 or infos != sorted(infos):
         raise InternalError("Sources of a merge must be parts of one partition, in order")
+    if len(infos) > SOURCES_MAX:
+        raise error(
+            "TOO_MANY_PARTS",
+            f"Partition {infos[0].partition_id} has {len(infos)} parts, and one merge takes at most {SOURCES_MAX}",
+            "Run OPTIMIZE TABLE without FINAL, or a node with the role merge, until there are fewer",
+        )
     return MergeTask(
         directory,
         schema,
@@ -107,14 +115,3 @@ def check_engine(schema: TableSchema) -> None:
             f"Merging a table of engine {schema.engine} is not supported",
             f"Engines with merges are {' and '.join(ENGINES)}",
         )
-
-
-def merged_name(infos: Sequence[PartInfo]) -> PartInfo:
-    """The name of a merge's result: it covers all blocks, a level above the highest source."""
-    return PartInfo(
-        infos[0].partition_id,
-        infos[0].min_block,
-        max(info.max_block for info in infos),
-        1 + max(info.level for info in infos),
-        max(info.mutation for info in infos),
-    )

@@ -1,8 +1,8 @@
 """A part directory that ClickHouse wrote, opened as one of our parts.
 
 The files stay where they are: the manifest's extents are whole objects in that directory. Wide and Compact parts of
-any mark form are taken. What would give wrong answers if it were ignored is refused: rows deleted by a mask, patch
-parts.
+any mark form are taken. Rows deleted by a mask (`_row_exists`) are left out by `PartReader`; projections are kept with
+the part and not used. Patch parts, which would give wrong answers if they were ignored, are refused.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from mergelake.format.names import escape_for_file_name, stream_file_name
 from mergelake.format.siphash import siphash128
 from mergelake.format.values import decode_prefix
 from mergelake.parts.fetch import verified
+from mergelake.parts.reader import ROW_EXISTS
 from mergelake.store.protocol import ObjectMeta, Store
 
 _SMALL = ("columns.txt", "count.txt", "checksums.txt", "serialization.json", "columns_substreams.txt", "partition.dat")
@@ -41,6 +42,8 @@ class OpenedPart:
     """Columns in the order of `columns.txt`; ids count from 0."""
     directory: str
     """Where the part's directory lies in the store."""
+    projections: tuple[str, ...] = ()
+    """Names of the part's projections. Their files are in the manifest and travel with the part; they are not read."""
 
 
 def open_directory(store: Store, prefix: str, *, granularity: int = 8192) -> OpenedPart:
@@ -48,24 +51,18 @@ def open_directory(store: Store, prefix: str, *, granularity: int = 8192) -> Ope
 
     `granularity` is the table's `index_granularity`, needed only for `.mrk` parts. Raises NO_SUCH_DATA_PART if nothing
     is there, `CorruptDataError` for files that are missing or of another size than `checksums.txt` says,
-    NOT_IMPLEMENTED for deleted-row masks and patch parts.
+    NOT_IMPLEMENTED for patch parts.
     """
     prefix = prefix.rstrip("/")
     directory, _, name = prefix.rpartition("/")
     found = {meta.key[len(prefix) + 1 :]: meta for meta in store.list(prefix)} if prefix else _root(store)
-    files = {file: meta for file, meta in found.items() if "/" not in file}
+    files = {file: meta for file, meta in found.items() if "/" not in file or ".proj/" in file}
     if not files:
         raise NotFoundError(f"There is no part in {store.url} at '{prefix}'", name="NO_SUCH_DATA_PART")
     if name.startswith("patch-") or "source_parts.dat" in files:
         raise error("NOT_IMPLEMENTED", f"{prefix} is a patch part", "Run OPTIMIZE in ClickHouse first")
     small = {file: store.get(files[file].key) for file in _SMALL if file in files}
     columns = _columns(small, prefix)
-    if "_row_exists" in columns:
-        raise error(
-            "NOT_IMPLEMENTED",
-            f"Part {prefix} has rows deleted by a mask (_row_exists)",
-            "Run ALTER TABLE … APPLY DELETED MASK in ClickHouse first",
-        )
     sums = _checksums(small, files)
     table = {file: _part_file(file, meta, name, sums.get(file)) for file, meta in sorted(files.items())}
 
@@ -97,8 +94,10 @@ def open_directory(store: Store, prefix: str, *, granularity: int = 8192) -> Ope
         level=info.level if info else 0,
         created_ms=max(meta.modified_ms for meta in files.values()),
     )
-    opened = {column: Column(i, column, columns[column]) for i, column in enumerate(columns)}
-    return OpenedPart(manifest, opened, directory)
+    # The mask of deleted rows is no column of the table: `PartReader` applies it.
+    opened = {column: Column(i, column, columns[column]) for i, column in enumerate(columns) if column != ROW_EXISTS}
+    projections = sorted({file.partition(".proj/")[0] for file in files if ".proj/" in file})
+    return OpenedPart(manifest, opened, directory, tuple(projections))
 
 
 def _root(store: Store) -> dict[str, ObjectMeta]:

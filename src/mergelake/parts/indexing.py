@@ -1,8 +1,10 @@
-"""Skip indexes of a part in the making: their expressions over the rows as they come, cut at granules.
+"""Skip indexes of a part in the making: their expressions over the rows as they come, cut at granules::
 
-    sink = writer.index(index)          # one of writer.indexes
+    sink = writer.index(index)          # for each of writer.indexes
     sink.append(block)                  # rows with (at least) the columns that the index reads, in the part's order
     sink.finish()
+
+Of the rows only summaries are kept, so an index granule may cover any number of them.
 """
 
 from __future__ import annotations
@@ -94,6 +96,7 @@ class IndexSink:
             parse_default_codec(settings.text("default_compression_codec")),
             min_block=settings.integer("min_compress_block_size"),
             max_block=settings.integer("max_compress_block_size"),
+            profile=part.profile,
         )
         self._step = granules if isinstance(granules, int) else 0
         self._ends = np.zeros(0, np.int64) if isinstance(granules, int) else np.cumsum(granules)

@@ -1,8 +1,8 @@
 """A part told to a person: files, columns, codecs, granules and index rows of any part directory.
 
 A part does not say what its primary key is. It can mostly be found out: `primary.idx` holds the key's values of the
-first and of the last row, and the columns hold the same. Columns whose values fit, one behind the other, are named; where
-several fit, or the key has expressions, nothing is claimed.
+first and of the last row, and the columns hold the same. Columns whose values fit, one behind the other, are named;
+where several fit, or the key has expressions, nothing is claimed.
 """
 
 from __future__ import annotations
@@ -98,10 +98,16 @@ def inspect_part(reader: PartReader, name: str, *, check: str = "fast") -> PartF
     """The facts about an opened part; `check` is `none`, `fast` (small files and marks) or `full` (all bytes)."""
     manifest, layout = reader.manifest, reader.layout
     listed = {file for file, part in reader.files.items() if part.hash}
-    index = _index_bytes(reader)
-    key, first, last = _key(reader, index) if index else ((), (), ())
     granules = reader.granule_rows
     problems: list[Problem] = [] if check == "none" else check_part(reader, deep=check == "full")
+    key: tuple[str, ...] = ()
+    first: tuple[str, ...] = ()
+    last: tuple[str, ...] = ()
+    try:
+        if index := _index_bytes(reader):
+            key, first, last = _key(reader, index)
+    except MergelakeError as broken:
+        problems.append(Problem(broken.message, getattr(broken, "object_key", "")))
     codec = _text(reader, "default_compression_codec.txt")
     return PartFacts(
         name,
@@ -214,7 +220,7 @@ def _key(reader: PartReader, index: bytes) -> tuple[tuple[str, ...], tuple[str, 
     marks = len(reader.granule_rows)
     records = marks + int(_has_final_mark(reader))
     names = [name for name in reader.layout.columns if _can_be_key(reader, name)]
-    ends = {name: _ends(reader, name, final=records > marks) for name in names}
+    ends = {name: pair for name in names if (pair := _ends(reader, name, final=records > marks))}
     found = [key for key in _fitting(index, ends) if _spans(reader, index, key, records, ends)]
     if not found:
         return (), (), ()
@@ -232,12 +238,18 @@ def _can_be_key(reader: PartReader, name: str) -> bool:
     return not isinstance(kind, (t.Array, t.Map, t.Nothing, t.AggregateFunction))
 
 
-def _ends(reader: PartReader, name: str, *, final: bool) -> tuple[bytes, bytes]:
-    """A column's first value and the one that the index ends with, in the form that the index has."""
+def _ends(reader: PartReader, name: str, *, final: bool) -> tuple[bytes, bytes] | None:
+    """A column's first value and the one that the index ends with, in the form that the index has.
+
+    None for a column that cannot be read.
+    """
     marks = len(reader.granule_rows)
     kind = reader.columns[name].type
-    first = next(reader.read([name], [(0, 1)])).column(0).slice(0, 1)
-    batches = list(reader.read([name], [(marks - 1, marks)]))
+    try:
+        first = next(reader.read([name], [(0, 1)])).column(0).slice(0, 1)
+        batches = list(reader.read([name], [(marks - 1, marks)]))
+    except MergelakeError:
+        return None
     last = batches[-1].column(0).slice(batches[-1].num_rows - 1) if final else batches[0].column(0).slice(0, 1)
     return encode_values([first], [kind]), encode_values([last], [kind])
 
@@ -272,5 +284,3 @@ def _spans(
     low = encode_values([array.slice(0, 1) for array in picked], kinds)
     high = encode_values([array.slice(1, 1) for array in picked], kinds)
     return low == b"".join(ends[n][0] for n in key) and high == b"".join(ends[n][1] for n in key)
-
-

@@ -41,8 +41,8 @@ class PartData:
 
     @property
     def rows(self) -> int:
-        """Rows of the part."""
-        return self.part.manifest.rows
+        """Rows of the part, without those that a mask deletes."""
+        return self.part.live_rows
 
     @property
     def types(self) -> dict[str, DataType]:
@@ -59,7 +59,7 @@ class PartData:
         return pa.Table.from_batches(self.batches(), schema=self.schema)
 
     def batches(self, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-        """The rows in their order, about `batch_rows` at a time; windows of the files are fetched as they are needed."""
+        """The rows in their order, about `batch_rows` at a time; files are fetched window by window."""
         types = self.types
         for batch in self.part.read(self._columns, batch_rows=batch_rows):
             yield from to_public_table(batch, types).to_batches()

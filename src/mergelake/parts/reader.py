@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mergelake.core import types as t
@@ -43,6 +44,9 @@ WINDOW_BYTES = 32 << 20
 """Bytes of data files that are asked for together; two windows are in memory at a time."""
 BATCH_PLAIN_BYTES = 1 << 30
 """Most plain bytes of one column of a batch: Arrow's offsets are 32 bits."""
+
+ROW_EXISTS = "_row_exists"
+"""The column by which ClickHouse's lightweight DELETE marks rows: 0 for those that are gone."""
 
 _HEADER_FILES = ("columns.txt", "serialization.json", "columns_substreams.txt")
 
@@ -117,6 +121,16 @@ class PartReader:
         """Whether the part itself holds the table's column `name`."""
         return self._stored_name(self._column(name)) is not None
 
+    @property
+    def masked(self) -> bool:
+        """Whether some rows were deleted by a mask: `read` leaves them out, counts of granules hold them still."""
+        return ROW_EXISTS in self.layout.columns
+
+    @property
+    def live_rows(self) -> int:
+        """Rows that `read` gives; where a mask deletes some, it is read for this."""
+        return sum(batch.num_rows for batch in self.read([])) if self.masked else self.manifest.rows
+
     def layout_name(self, name: str) -> str | None:
         """The name that the table's column `name` has in the part; None if it is not there."""
         return self._stored_name(self._column(name))
@@ -153,6 +167,9 @@ class PartReader:
         Ranges ascend and do not overlap; a batch may span several. Raises `CorruptDataError` with the object and the
         offset in it for bytes that are not what they should be.
         """
+        asked = list(columns)
+        if masked := self.masked:
+            columns = list(dict.fromkeys([*columns, ROW_EXISTS]))
         sources = self._sources(columns)
         granules = self._common_granules(sources)
         steps = plan_steps(granules, [(0, len(granules))] if ranges is None else ranges, batch_rows)
@@ -172,7 +189,8 @@ class PartReader:
                     coming = ahead.submit(self._fetch, readers, steps[after[0] : after[1]])
                 for step in steps[start:stop]:
                     for piece in self._bounded(sources, window, step):
-                        yield self._batch(sources, window, piece, pool)
+                        batch = self._batch(sources, window, piece, pool)
+                        yield _alive(batch, asked) if masked else batch
 
     def _fetch(self, readers: Mapping[str, ColumnReader], steps: Sequence[Step]) -> Window:
         wanted = [FileRange(*need) for step in steps for reader in readers.values() for need in _needs(reader, step)]
@@ -244,6 +262,8 @@ class PartReader:
 
     def _column(self, name: str) -> Column:
         column = self.columns.get(name)
+        if column is None and name == ROW_EXISTS and self.masked:
+            return Column(self.manifest.columns[list(self.layout.columns).index(name)], name, t.UINT8)
         if column is None:
             raise unknown_column(name, list(self.columns))
         return column
@@ -421,6 +441,16 @@ class _Naming:
             problem.message = f"{problem.message.rstrip('.')} (file {self._name})"
 
 
+def _alive(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
+    """The rows that the mask keeps, with these columns."""
+    mask = pc.not_equal(batch.column(ROW_EXISTS), 0)
+    kept = batch.select(columns)
+    if columns:
+        return kept.filter(mask)
+    rows = int(pc.sum(mask).as_py() or 0)
+    return pa.RecordBatch.from_struct_array(pa.StructArray.from_buffers(pa.struct([]), rows, [None]))
+
+
 def _needs(reader: ColumnReader, step: Step) -> list[tuple[str, int, int]]:
     """(file, start, end) of the bytes that a column needs for a step."""
     return [(f, a, b) for first, end in step.ranges for f, (a, b) in reader.byte_ranges(first, end).items()]
@@ -437,4 +467,5 @@ def _halves(step: Step, granule_rows: NDArray[np.int64]) -> tuple[Step, Step]:
 
 
 def _is_variable(data_type: t.DataType) -> bool:
-    return isinstance(data_type, (t.Array, t.Map, t.Tuple)) or isinstance(t.inner_type(data_type), (t.String, t.AggregateFunction))
+    nested = (t.Array, t.Map, t.Tuple, t.AggregateFunction)
+    return isinstance(data_type, nested) or isinstance(t.inner_type(data_type), t.String)

@@ -10,7 +10,7 @@ writer takes columns and not rows::
     manifest = writer.finish()                # or writer.abort()
 
 `write_part` does all of that for a sorted block in memory. What comes out is ClickHouse's Wide part in its
-classic profile: any ClickHouse since 20.x reads the files.
+classic profile, which any ClickHouse since 20.x reads, unless the table's settings ask for another (`format.profile`).
 """
 
 from __future__ import annotations
@@ -33,11 +33,13 @@ from mergelake.core.types import DataType
 from mergelake.format.checksums import encode_checksums
 from mergelake.format.codec import parse_codec, parse_default_codec
 from mergelake.format.columns_txt import encode_columns
+from mergelake.format.compact import CompactColumn, compact_files
 from mergelake.format.extremes import extremes
 from mergelake.format.granules import block_bytes, cut_granules, granule_size
 from mergelake.format.hashes import FileDigest, digest
 from mergelake.format.names import escape_for_file_name, stream_file_name
 from mergelake.format.partition import WHOLE_TABLE, Partition
+from mergelake.format.profile import Profile
 from mergelake.format.reader import concatenate
 from mergelake.format.skip_files import is_index_file
 from mergelake.format.values import encode_values
@@ -70,11 +72,13 @@ class PartWriter:
         minmax: Mapping[str, tuple[bytes, bytes]] | None = None,
         part_id: str | None = None,
         level: int = 0,
+        compact: bool = False,
     ) -> None:
         """`granules`: rows of each granule, or one size for all (the last takes what is left).
 
         `key_types`: types of the primary key's columns; empty for ORDER BY tuple(). `minmax`: extremes of the
-        partition key's source columns (`format.extremes`), empty for a part without rows.
+        partition key's source columns (`format.extremes`), empty for a part without rows. `compact`: all columns in
+        one file, held in memory until `finish` (`is_compact` says when).
         """
         self.part_id = part_id or ids.new_id()
         self.rows = 0
@@ -97,6 +101,9 @@ class PartWriter:
         """Skip indexes of the table: each needs a sink, unless the part has no rows."""
         self._indexed: list[int] = []
         self._lock = threading.Lock()
+        self.profile = Profile(settings.text("part_profile") == "modern", compact)
+        """How the part is written."""
+        self._held: dict[str, CompactColumn] = {}
         limit = settings.integer("min_bytes_for_full_part_storage")
         self._spool = Spool(store, directory, self.part_id, limit=limit)
 
@@ -163,6 +170,8 @@ class PartWriter:
         granules = cut_granules(self.rows, self._granules) if isinstance(self._granules, int) else self._granules
         marks = len(granules) if self.rows else 0
         keys, key_range = self._primary_index(marks)
+        if self.profile.compact:
+            self._write_compact(granules[:marks])
         files = self._small_files(keys)
         for name, data in files.items():
             self._write_small(name, data)
@@ -173,7 +182,7 @@ class PartWriter:
             self._spool.put_last("checksums.txt", checksums)
         else:
             self._write_small("checksums.txt", checksums)
-        front = ["checksums.txt", *files, *(n for n in self._digests if n.endswith(".mrk2"))]
+        front = ["checksums.txt", *files, *(n for n in self._digests if n.endswith(self.profile.mark_extension))]
         places = self._spool.finish(front)
         table = [
             PartFile(n, d.size, places[n], d.hash, d.uncompressed_size, d.uncompressed_hash)
@@ -194,6 +203,7 @@ class PartWriter:
             ),
             columns=tuple(column.id for column in self._columns.values()),
             schema_version=self._schema.version,
+            part_type="Compact" if self.profile.compact else "Wide",
             storage=self._spool.storage,
             level=self._level,
             created_ms=self._created_ms,
@@ -216,7 +226,9 @@ class PartWriter:
         return encode_values(picked, self._key_types) + last, (first.hex(), last.hex())
 
     def _small_files(self, primary: bytes) -> dict[str, bytes]:
-        files = {"primary.idx": primary} if self._key_types else {}
+        files = {self.profile.primary_index: primary} if self._key_types else {}
+        if self.profile.serialization is not None:
+            files["serialization.json"] = self.profile.serialization
         if self._schema.partition_by:
             files["partition.dat"] = self._partition.data
         if self.rows:
@@ -229,10 +241,42 @@ class PartWriter:
         return files
 
     def _write_small(self, name: str, data: bytes) -> None:
+        told = digest(data)
+        if name == self.profile.primary_index:
+            data, told = self.profile.pack(data)
+        self._write_file(name, data, told)
+
+    def _write_file(self, name: str, data: bytes, told: FileDigest) -> None:
         self._spool.claim(name)
         self._spool.write(name, data)
         self._spool.close(name)
-        self._digests[name] = digest(data)
+        self._digests[name] = told
+
+    def _write_compact(self, granules: NDArray[np.int64]) -> None:
+        """The one data file of a Compact part, and its marks."""
+        columns = [self._held[name] for name in self._columns]
+        files, digests = compact_files(
+            columns, granules, self.profile, max_block=self._settings.integer("max_compress_block_size")
+        )
+        for name, data in files.items():
+            self._write_file(name, data, digests[name])
+
+    def column_writer(self, column: Column) -> ColumnWriter | CompactColumn:
+        """What encodes the column, by the table's settings and the form of the part."""
+        settings = self._settings
+        codec = parse_codec(column.codec, parse_default_codec(settings.text("default_compression_codec")))
+        if self.profile.compact:
+            held = CompactColumn(column.name, column.type, codec, self.profile)
+            self._held[column.name] = held
+            return held
+        return ColumnWriter(
+            column.name,
+            column.type,
+            codec,
+            min_block=settings.integer("min_compress_block_size"),
+            max_block=settings.integer("max_compress_block_size"),
+            profile=self.profile,
+        )
 
     def _column_done(self, column: Column, rows: int, digests: Mapping[str, FileDigest]) -> None:
         with self._lock:
@@ -251,16 +295,9 @@ class ColumnSink:
     """One column of a `PartWriter`: takes arrays as they come and cuts them at granules."""
 
     def __init__(self, part: PartWriter, column: Column) -> None:
-        settings = part._settings
         self._part = part
         self._column = column
-        self._writer = ColumnWriter(
-            column.name,
-            column.type,
-            parse_codec(column.codec, parse_default_codec(settings.text("default_compression_codec"))),
-            min_block=settings.integer("min_compress_block_size"),
-            max_block=settings.integer("max_compress_block_size"),
-        )
+        self._writer = part.column_writer(column)
         self._granules = part._granules
         self._granule = 0
         self._pending: list[pa.Array] = []
@@ -359,6 +396,13 @@ class _MarkRows:
         return starts[(starts >= first) & (starts < self.rows)] - first
 
 
+def is_compact(settings: TableSettings, rows: int, plain_bytes: int) -> bool:
+    """Whether a part of so many rows and bytes is written Compact; ClickHouse's rule, with other defaults."""
+    return plain_bytes < settings.integer("min_bytes_for_wide_part") or rows < settings.integer(
+        "min_rows_for_wide_part"
+    )
+
+
 def _plain(array: pa.Array) -> pa.Array:
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
@@ -386,9 +430,10 @@ def write_part(
     `partition_columns`: columns that the partition key's expressions use; their extremes are kept.
     """
     columns = {column.name: _whole(block.column(column.name)) for column in schema.stored}
+    plain_bytes = block_bytes(columns.values())
     settled = granule_size(
         block.num_rows,
-        block_bytes(columns.values()),
+        plain_bytes,
         settings.integer("index_granularity"),
         settings.integer("index_granularity_bytes"),
     )
@@ -406,6 +451,7 @@ def write_part(
         minmax={n: extremes(columns[n], types[n]) for n in partition_columns} if block.num_rows else {},
         part_id=part_id,
         level=level,
+        compact=is_compact(settings, block.num_rows, plain_bytes),
     )
     try:
         writer.append_keys(key_columns)

@@ -135,7 +135,7 @@ def without_nothing(text: str, names: Sequence[str], kinds: Sequence[str]) -> st
     """The statement with columns cast that Arrow cannot take as they are.
 
     Array(Nothing), the type of `[]`, goes as Array(String); Time and Time64, which ClickHouse hands over only within a
-    day, as Int32 and Decimal; a dictionary of UUIDs without the dictionary; states of aggregate functions as their bytes.
+    day, as Int32 and Decimal; a dictionary of UUIDs without the dictionary; aggregate states as their bytes.
     """
     casts = [
         f"{_cast_text(back_quote(name), outgoing)} AS {back_quote(name)}"

@@ -293,7 +293,7 @@ def _skip_step(
     steps: list[IndexStep],
     caches: PartCache | None,
 ) -> tuple[ScanItem, ...]:
-    """What skip indexes leave of the items; as for ClickHouse the n-th step counts what the n-th index of each part did."""
+    """What skip indexes leave of the items. As for ClickHouse the n-th step counts what each part's n-th index did."""
     plan = skip_plan(snapshot.schema, predicate)
     if plan is None:
         return items

@@ -29,19 +29,19 @@ from mergelake.format.skip_bloom import decode_filters
 from mergelake.format.skip_minmax import decode_bounds, segment_extremes
 from mergelake.format.skip_set import SetGranules, decode_sets
 from mergelake.format.skip_text import decode_text
-from mergelake.format.skip_types import Bloom, MinMax, TextBloom
+from mergelake.format.skip_types import Bloom, MinMax, TextBloom, ValueSet
 from mergelake.format.values import plain_type
 from mergelake.parts.index_reader import corrupt_index, find_index, index_size, read_granules
 from mergelake.parts.indexing import BoundIndex, table_indexes
 from mergelake.parts.reader import PartReader
 from mergelake.scan.analyze import Key, analyze, analyze_leaves
 from mergelake.scan.boxes import Checker, KeyTable, Mask, Span
-from mergelake.scan.condition import Condition, InRange, InSet, Probe, Unknown, atoms, is_useless
+from mergelake.scan.condition import Condition, InRange, InSet, Probe, Unknown, atoms
 from mergelake.scan.describe import describe
 from mergelake.scan.prune import MarkRange
 from mergelake.scan.skip_bloom import ask_bloom, bloom_leaf
-from mergelake.scan.skip_judge import Bools, Judgement, is_conjunction, judge, merge_leaves
-from mergelake.scan.skip_set import granules_by_values, is_useless_for_set, set_leaf
+from mergelake.scan.skip_judge import Bools, Judgement, is_conjunction, judge, merge_leaves, says_nothing
+from mergelake.scan.skip_set import granules_by_values, set_leaf
 from mergelake.scan.skip_text import ask_text, text_leaf
 
 COMBINED = "<Combined skip indexes>"
@@ -81,6 +81,8 @@ class SkipPlan:
     """ANDs, ORs and NOTs of the predicate."""
     combines: bool
     """Whether what they said is worked out together at the end."""
+    version: int
+    """Of the table's schema: older parts may hold their columns in other types."""
 
     def order(self, reader: PartReader) -> list[int]:
         """The order in which to ask them in a part."""
@@ -111,24 +113,24 @@ def skip_plan(schema: TableSchema, predicate: BoundNode | None) -> SkipPlan | No
         return None
     shape = analyze_leaves(predicate, lambda node, function: Unknown())
     leaves = len(list(atoms(shape)))
-    return SkipPlan(tuple(useful), shape, len(useful) > 1 and not is_conjunction(shape) and leaves <= _LEAVES_MAX)
+    combines = len(useful) > 1 and not is_conjunction(shape) and leaves <= _LEAVES_MAX
+    return SkipPlan(tuple(useful), shape, combines, schema.version)
 
 
 def _useful(index: BoundIndex, predicate: BoundNode) -> UsefulIndex | None:
+    key_condition: Condition = Unknown()
+    if isinstance(index.kind, (MinMax, ValueSet)):
+        key_condition = analyze(predicate, Key(index.nodes, index.texts))
     match index.kind:
+        case MinMax():
+            condition = key_condition
+        case ValueSet():
+            condition = analyze_leaves(predicate, lambda node, function: set_leaf(index, node, function))
         case Bloom():
             condition = analyze_leaves(predicate, lambda node, function: bloom_leaf(index, node, function))
-            return None if is_useless(condition) else UsefulIndex(index, Unknown(), condition)
         case TextBloom():
             condition = analyze_leaves(predicate, lambda node, function: text_leaf(index, node, function))
-            return None if is_useless(condition) else UsefulIndex(index, Unknown(), condition)
-        case MinMax():
-            condition = analyze(predicate, Key(index.nodes, index.texts))
-            return None if is_useless(condition) else UsefulIndex(index, condition, condition)
-    condition = analyze_leaves(predicate, lambda node, function: set_leaf(index, node, function))
-    if is_useless_for_set(condition):
-        return None
-    return UsefulIndex(index, analyze(predicate, Key(index.nodes, index.texts)), condition)
+    return None if says_nothing(condition) else UsefulIndex(index, key_condition, condition)
 
 
 def skip_in_part(reader: PartReader, plan: SkipPlan, ranges: Sequence[MarkRange], order: Sequence[int]) -> PartSkips:
@@ -140,7 +142,7 @@ def skip_in_part(reader: PartReader, plan: SkipPlan, ranges: Sequence[MarkRange]
     for i in order:
         if not now:
             break
-        now = _ask(reader, plan.indexes[i], now, said)
+        now = _ask(reader, plan.indexes[i], plan.version, now, said)
         out.left.append(now)
     if said is not None and now:
         keep = merge_leaves(plan.shape, said)
@@ -151,10 +153,14 @@ def skip_in_part(reader: PartReader, plan: SkipPlan, ranges: Sequence[MarkRange]
 
 
 def _ask(
-    reader: PartReader, useful: UsefulIndex, ranges: tuple[MarkRange, ...], said: NDArray[np.bool_] | None
+    reader: PartReader,
+    useful: UsefulIndex,
+    version: int,
+    ranges: tuple[MarkRange, ...],
+    said: NDArray[np.bool_] | None,
 ) -> tuple[MarkRange, ...]:
     index, step = useful.index, useful.index.granularity
-    file = find_index(reader, index.name, index.kind)
+    file = find_index(reader, index.name, index.kind) if _same_types(reader, index, version) else None
     if file is None or file.granules != -(-reader.manifest.marks // step):
         return ranges
     granule = np.concatenate([np.arange(b // step, -(-e // step)) for b, e in ranges])
@@ -177,6 +183,17 @@ def _ask(
                     said[leaf, begin[inside]] = answer[granule[inside] - first]
     kept = keep[granule]
     return _joined(begin[kept], end[kept])
+
+
+def _same_types(reader: PartReader, index: BoundIndex, version: int) -> bool:
+    """Whether the part's index was made from columns of the types that the table has now."""
+    if reader.manifest.schema_version == version:
+        return True
+    for name in index.columns:
+        stored = reader.layout_name(name)
+        if stored is None or reader.layout.columns[stored] != reader.columns[name].type:
+            return False
+    return True
 
 
 def _judged(useful: UsefulIndex, plain: Region, count: int, *, combined: bool) -> tuple[Judgement, Bools]:

@@ -44,6 +44,8 @@ def bloom_leaf(index: BoundIndex, node: BoundNode, function: str) -> Condition:
     if not isinstance(node, BoundCall) or len(node.args) != 2:
         return Unknown()
     left, right = node.args
+    if is_emptiness(left, right, function):
+        return Unknown()
     try:
         if function == "in" and isinstance(right, BoundLiteral):
             return _in(index, left, right)
@@ -56,6 +58,14 @@ def bloom_leaf(index: BoundIndex, node: BoundNode, function: str) -> Condition:
     except MergelakeError:
         return Unknown()
     return Unknown()
+
+
+def is_emptiness(left: BoundNode, right: BoundNode, function: str) -> bool:
+    """Whether this is `s = ''`, which ClickHouse has turned into `empty(s)` before indexes are asked."""
+    literal, other = (left, right) if isinstance(left, BoundLiteral) else (right, left)
+    if function not in ("equals", "notEquals") or not isinstance(other.type, t.String):
+        return False
+    return isinstance(literal, BoundLiteral) and literal.value == b""
 
 
 def ask_bloom(question: HoldsValues, granules: BloomGranules) -> NDArray[np.bool_]:

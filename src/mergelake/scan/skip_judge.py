@@ -79,6 +79,29 @@ def merge_leaves(shape: Condition, leaves: NDArray[np.bool_]) -> Bools:
     return walk(shape)
 
 
+def says_nothing(condition: Condition) -> bool:
+    """Whether an index with this condition need not be asked: it knows of no comparison at all.
+
+    Beside an OR with something unknown it drops nothing by itself, but ClickHouse asks it, for what several indexes
+    may know together.
+    """
+    match condition:
+        case Unknown():
+            return True
+        case Constant(value):
+            return value
+        case Or(Constant(True), _) | Or(_, Constant(True)):
+            return True
+        case Or(Constant(False), other) | Or(other, Constant(False)):
+            return says_nothing(other)
+        case And(left, right) | Or(left, right):
+            return says_nothing(left) and says_nothing(right)
+        case Not(child):
+            return says_nothing(child)
+        case _:
+            return False
+
+
 def is_conjunction(shape: Condition) -> bool:
     """Whether the condition has no OR and no NOT."""
     if isinstance(shape, And):

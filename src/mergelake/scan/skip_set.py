@@ -24,7 +24,7 @@ from mergelake.expr.nodes import Call, ColumnRef, Node
 from mergelake.format.skip_set import SetGranules
 from mergelake.parts.indexing import BoundIndex
 from mergelake.scan.boxes import Mask
-from mergelake.scan.condition import And, Condition, Constant, Not, Or, Probe, Unknown
+from mergelake.scan.condition import Condition, Probe, Unknown
 from mergelake.scan.skip_judge import judge
 
 
@@ -48,21 +48,6 @@ def set_leaf(index: BoundIndex, node: BoundNode, function: str) -> Condition:
     return Probe(HoldsFor(bound), negated=function != own)
 
 
-def is_useless_for_set(condition: Condition) -> bool:
-    """Whether no comparison can be computed; ClickHouse asks no more than that."""
-    match condition:
-        case Unknown():
-            return True
-        case Constant(value):
-            return value
-        case And(left, right) | Or(left, right):
-            return is_useless_for_set(left) and is_useless_for_set(right)
-        case Not(child):
-            return is_useless_for_set(child)
-        case _:
-            return False
-
-
 def granules_by_values(condition: Condition, index: BoundIndex, granules: SetGranules) -> NDArray[np.bool_]:
     """For each granule whether a value in it can match; those without values may."""
     count = int(granules.counts.sum())
@@ -76,9 +61,14 @@ def granules_by_values(condition: Condition, index: BoundIndex, granules: SetGra
             found = context.eval(leaf.question.condition)
         except MergelakeError:  # a value makes the comparison fail: the rows will tell
             return np.ones(count, np.bool_), np.ones(count, np.bool_)
-        flags = truth(found.data)  # under NULL there is the type's default, and its answer is taken
-        flags = flags[found.codes] if found.codes is not None else np.broadcast_to(flags, count)
-        return (~flags, flags) if leaf.negated else (flags, ~flags)
+        known = truth(found.data)
+        can_true, can_false = known, ~known
+        if found.valid is not None:  # as for ClickHouse a comparison with NULL may be anything
+            can_true, can_false = can_true | ~found.valid, can_false | ~found.valid
+        if found.codes is not None:
+            can_true, can_false = can_true[found.codes], can_false[found.codes]
+        can_true, can_false = np.broadcast_to(can_true, count), np.broadcast_to(can_false, count)
+        return (can_false, can_true) if leaf.negated else (can_true, can_false)
 
     if not count:
         return np.ones(len(granules.counts), np.bool_)

@@ -21,7 +21,7 @@ from mergelake.format.skip_types import TextBloom
 from mergelake.parts.indexing import BoundIndex
 from mergelake.scan.analyze import set_rows
 from mergelake.scan.condition import Condition, Probe, Unknown
-from mergelake.scan.skip_bloom import map_element, map_keys_place, place_of
+from mergelake.scan.skip_bloom import is_emptiness, map_element, map_keys_place, place_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,8 @@ def text_leaf(index: BoundIndex, node: BoundNode, function: str) -> Condition:
     if not isinstance(node, BoundCall) or len(node.args) != 2:
         return Unknown()
     left, right = node.args
+    if is_emptiness(left, right, function):
+        return Unknown()
     if function in ("in", "notIn"):
         found = _in(index, left, right) if isinstance(right, BoundLiteral) else None
         return Unknown() if found is None else Probe(found, function == "notIn")

@@ -7,12 +7,16 @@
 
 Options for reading: `version` or `timestampMs` (time travel; else the newest version, pinned when the frame is
 made), `columns` (comma-separated: Spark tells a Python source which filters it wants, but not which columns), `where`
-(a ClickHouse expression, for what Spark cannot push), `final` (`true`). For writing: `dedupToken`. Options that
-start with `store.` go to the object store. The package `pyspark_mergelake` makes the name known to every session.
+(a ClickHouse expression, pruned by), `final` (`true`), `pushdown` (`true`: see below). For writing: `dedupToken`.
+Options that start with `store.` go to the object store. The package `pyspark_mergelake` makes the name known to every
+session.
 
 Spark runs each step of its planning in a process of its own, so reader and writer carry values only and open the
 table where they run, and a step imports no more than it needs (the compiled kernels alone take a second to load).
-Filters are pushed down where `spark.sql.python.filterPushdown.enabled` is true (our sessions set it).
+Spark 4.3 keeps what a Python source planned for the filters of one use of a frame, and gives it to every other use:
+after `frame.where(a)`, plain `frame` has only a's rows, and `frame.where(a).union(frame.where(b))` has b's rows alone.
+So filters are pushed down only where the option `pushdown` promises that this frame is used once; the option `where`
+and `Table.scan(where=…).spark()` prune as well and are always right.
 """
 
 from __future__ import annotations
@@ -72,7 +76,8 @@ class MergelakeDataSource(ds.DataSource):
         snapshot = self._snapshot(handle)
         request = replace(self._request(), columns=tuple(schema.names))
         requested_columns(request, snapshot.schema)
-        return MergelakeReader(TablePlace.of(handle), snapshot.version, snapshot.schema, request)
+        made = PushingReader if self._option("pushdown").lower() in ("true", "1") else MergelakeReader
+        return made(TablePlace.of(handle), snapshot.version, snapshot.schema, request)
 
     def writer(self, schema: StructType, overwrite: bool) -> MergelakeWriter:
         """A writer that appends."""
@@ -116,20 +121,6 @@ class MergelakeReader(ds.DataSourceReader):
     def __init__(self, place: TablePlace, version: int, schema: TableSchema, request: ScanRequest) -> None:
         self._place, self._version, self._schema, self._request = place, version, schema, request
 
-    def pushFilters(self, filters: list[ds.Filter]) -> Iterable[ds.Filter]:  # noqa: N802  Spark's name
-        """Take the filters that mean the same here; hand the others back."""
-        types = all_types(self._schema)
-        taken: list[str] = []
-        for wanted in filters:
-            text = filter_text(wanted, types)
-            if text is None:
-                yield wanted
-            else:
-                taken.append(text)
-        if self._request.where:
-            taken.append(f"({self._request.where})")
-        self._request = replace(self._request, where=" AND ".join(taken) or None)
-
     def partitions(self) -> Sequence[ds.InputPartition]:
         """Prune, then cut what is left into pieces of equal size."""
         from mergelake.scan.plan import plan_scan
@@ -146,6 +137,24 @@ class MergelakeReader(ds.DataSourceReader):
         if not isinstance(partition, _Partition):
             return iter(())  # where there are no partitions Spark reads one of its own
         return read_for_spark(self._place.store, self._place.directory, partition.plan)
+
+
+class PushingReader(MergelakeReader):
+    """A reader that takes Spark's filters: for a frame that is used once. Needs our session's settings."""
+
+    def pushFilters(self, filters: list[ds.Filter]) -> Iterable[ds.Filter]:  # noqa: N802  Spark's name
+        """Take the filters that mean the same here; hand the others back."""
+        types = all_types(self._schema)
+        taken: list[str] = []
+        for wanted in filters:
+            text = filter_text(wanted, types)
+            if text is None:
+                yield wanted
+            else:
+                taken.append(text)
+        if self._request.where:
+            taken.append(f"({self._request.where})")
+        self._request = replace(self._request, where=" AND ".join(taken) or None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,17 +10,25 @@ from mergelake.core.ids import RandomIds
 from mergelake.core.manifest import PartManifest
 from mergelake.merge.execute import execute_merge
 from mergelake.merge.plan import MergeTask
-from mergelake.spark.tasks import run_tasks
+from mergelake.spark.tasks import task_outcomes, unwrap_all
 from mergelake.store import StoreSpec
+from mergelake.table.insert import discard_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def run_merges(spark: SparkSession, store: StoreSpec, tasks: Sequence[MergeTask]) -> list[PartManifest]:
-    """Execute merges in Spark, one task each; the caller commits the manifests."""
+    """Execute merges in Spark, one task each; the caller commits the manifests.
+
+    All or none: where one fails, what the others wrote is deleted and its error raised.
+    """
 
     def execute(task: MergeTask) -> PartManifest:
         return execute_merge(store.open(), task, RandomIds(), SystemClock())
 
-    return run_tasks(spark, execute, tasks)
+    def discard(made: list[PartManifest]) -> None:
+        for task, part in zip(tasks, made, strict=False):
+            discard_parts(store.open(), task.directory, [part])
+
+    return unwrap_all(task_outcomes(spark, execute, tasks), discard)

@@ -7,6 +7,7 @@ over nothing but the rows and columns asked for.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from mergelake.core.types import DataType
 from mergelake.scan.plan import ScanItem, ScanPlan
 from mergelake.scan.predicate import all_types
 from mergelake.scan.read import cut_pieces, read_items
+from mergelake.spark.tasks import sealed
 from mergelake.spark.types import spark_schema, to_spark
 from mergelake.store import StoreSpec
 
@@ -31,14 +33,14 @@ def scan_frame(
 ) -> DataFrame:
     """The rows of `plan` as a DataFrame, read by at most about `tasks` tasks (default: two for each core)."""
     schema = spark_schema(plan_types(plan))
-    work = split_plan(plan, tasks or 2 * default_parallelism(spark))
+    work = sealed(split_plan(plan, tasks or 2 * default_parallelism(spark)))
     if not work:
         return spark.createDataFrame([], schema)
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for index in batch.column(0).to_pylist():
-                yield from read_for_spark(store, directory, work[index])
+                yield from read_for_spark(store, directory, pickle.loads(work[index]))
 
     return spark.range(0, len(work), 1, len(work)).mapInArrow(read, schema)
 

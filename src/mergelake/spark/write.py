@@ -16,11 +16,10 @@ import pyarrow as pa
 
 from mergelake.core.clock import SystemClock
 from mergelake.core.convert import to_storage
-from mergelake.core.errors import MergelakeError
 from mergelake.core.ids import RandomIds
 from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import TableSchema
-from mergelake.spark.tasks import attempt, result_batch, unwrap
+from mergelake.spark.tasks import attempt, result_batch, unwrap_all
 from mergelake.store import StoreSpec
 from mergelake.table.blocks import check_given
 from mergelake.table.insert import discard_parts, write_blocks
@@ -60,14 +59,11 @@ def write_frame(frame: DataFrame, store: StoreSpec, directory: str, schema: Tabl
         yield result_batch(0, attempt(run))
 
     rows = frame.mapInArrow(task, "i bigint, r binary").collect()
-    manifests: list[PartManifest] = []
-    refused: MergelakeError | None = None
-    for row in rows:
-        try:
-            manifests += [PartManifest.from_json(json.loads(text)) for text in unwrap(row.r)]
-        except MergelakeError as problem:
-            refused = refused or problem
-    if refused is not None:
-        discard_parts(store.open(), directory, manifests)
-        raise refused
-    return manifests
+
+    def manifests(written: list[list[str]]) -> list[PartManifest]:
+        return [PartManifest.from_json(json.loads(text)) for texts in written for text in texts]
+
+    def discard(written: list[list[str]]) -> None:
+        discard_parts(store.open(), directory, manifests(written))
+
+    return manifests(unwrap_all((bytes(row.r) for row in rows), discard))

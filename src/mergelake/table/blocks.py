@@ -31,17 +31,28 @@ def cut_blocks(batches: Iterable[Block], rows_max: int, bytes_max: int) -> Itera
         while table.num_rows:
             row_bytes = max(table.nbytes / table.num_rows, 1.0)
             room = min(rows_max - held_rows, max(int((bytes_max - held_bytes) / row_bytes), 0 if held else 1))
-            piece = table.slice(0, room)
+            piece = _within(table.slice(0, room), bytes_max)
+            room = piece.num_rows
             if piece.num_rows:
                 held.append(piece)
                 held_rows += piece.num_rows
-                held_bytes += int(piece.num_rows * row_bytes)
+                held_bytes += piece.nbytes
             table = table.slice(room)
             if table.num_rows:
                 yield pa.concat_tables(held)
                 held, held_rows, held_bytes = [], 0, 0
     if held:
         yield pa.concat_tables(held)
+
+
+def _within(piece: pa.Table, bytes_max: int) -> pa.Table:
+    """The first rows of a piece that was measured by its average row, where long rows lie together at its front."""
+    if piece.nbytes <= 2 * bytes_max:
+        return piece
+    least = 1.1 * piece.slice(0, 1).nbytes  # one long row, or a dictionary, which every slice has whole
+    while piece.nbytes > max(2 * bytes_max, least):
+        piece = piece.slice(0, piece.num_rows // 2)
+    return piece
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ marks the table, so that an insert under way fails instead of adding rows to a g
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
 from mergelake.core.clock import Clock
@@ -31,6 +32,7 @@ from mergelake.table.handle import TableHandle
 
 Name = tuple[str, str]
 """Database and table."""
+_logger = logging.getLogger("mergelake.table")
 
 
 class Catalog:
@@ -167,8 +169,8 @@ class Catalog:
     def _mark_dropped(self, table_id: str) -> None:
         try:
             self.open_id(table_id).log.commit(lambda state: () if state.dropped else (DropTable(),))
-        except MergelakeError:
-            return  # the name is gone, which is what DROP promises; the objects are unreachable either way
+        except MergelakeError as problem:  # the name is gone, which is what DROP promises
+            _logger.warning("table %s lost its name, but could not be marked as dropped: %s", table_id, problem)
 
 
 def _check_name(name: str, what: str) -> None:

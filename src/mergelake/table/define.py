@@ -18,6 +18,7 @@ from mergelake.core.settings import TableSettings
 from mergelake.core.types import DataType, inner_type, is_nullable, parse_type
 from mergelake.format.codec import parse_default_codec
 from mergelake.format.codec_types import check_codec
+from mergelake.format.profile import PROFILES
 from mergelake.format.states import state_program
 from mergelake.table.blocks import BlockCompleter
 from mergelake.table.define_indexes import check_indexes
@@ -73,6 +74,7 @@ def check_schema(schema: TableSchema) -> TableSchema:
         raise error("EMPTY_LIST_OF_COLUMNS_PASSED", "A table needs at least one stored column")
     settings = TableSettings(schema.settings)
     _check_policy(settings)
+    _check_profile(settings)
     default = parse_default_codec(settings.text("default_compression_codec"))
     columns = []
     for column in schema.columns:
@@ -147,8 +149,18 @@ def _split_engine(text: str) -> tuple[str, tuple[str, ...]]:
 
 def _check_policy(settings: TableSettings) -> None:
     policy = settings.text("merge_upload_policy")
-    if policy not in ("direct", "volatile"):
-        raise error("BAD_ARGUMENTS", f"merge_upload_policy cannot be '{policy}'", "It is 'direct' or 'volatile'")
+    if policy == "volatile":
+        raise error("NOT_IMPLEMENTED", "merge_upload_policy = 'volatile' is not supported yet", "Use 'direct'")
+    if policy != "direct":
+        raise error("BAD_ARGUMENTS", f"merge_upload_policy cannot be '{policy}'", "It is 'direct'")
+    if settings.text("storage_policy") != "default":
+        raise error("UNKNOWN_POLICY", f"Unknown storage policy '{settings.text('storage_policy')}'", "Use 'default'")
+
+
+def _check_profile(settings: TableSettings) -> None:
+    profile = settings.text("part_profile")
+    if profile not in PROFILES:
+        raise error("BAD_ARGUMENTS", f"part_profile cannot be '{profile}'", f"It is one of {', '.join(PROFILES)}")
 
 
 def _check_engine(schema: TableSchema) -> None:

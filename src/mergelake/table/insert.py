@@ -10,6 +10,7 @@ the objects that it wrote; what fails so that nobody knows whether it was commit
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ Collapse = Callable[[pa.Table, TableSchema], pa.Table]
 """The engine's merge of a sorted run of rows, for `optimize_on_insert`."""
 NamePart = Callable[[Partition, int], str]
 """The id (and so the directory) of a part: its partition and level in, a name out. Called once a part, in order."""
+_logger = logging.getLogger("mergelake.table")
 COMMIT_REFUSED = (InvalidInputError, ConflictError, NotFoundError)
 """What `Log.commit` raises when the entry is not in the log for certain."""
 _ROWS_WORTH_THREADS = 50_000
@@ -222,8 +224,8 @@ def discard_parts(store: Store, directory: str, manifests: Iterable[PartManifest
         return
     try:
         store.delete(sorted(keys))
-    except MergelakeError:
-        return  # unreferenced objects are swept later; the error that led here matters more
+    except MergelakeError as problem:  # swept later; the error that led here matters more
+        _logger.warning("objects of parts that were not committed stay: %s", problem)
 
 
 def discard_refused(handle: TableHandle, manifests: Sequence[PartManifest]) -> None:

@@ -22,7 +22,7 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from mergelake.core.names import LEVEL_MAX, PartInfo
+from mergelake.core.names import LEVEL_MAX, PartInfo, merged_name
 
 _EMPTY = "drop-"
 
@@ -140,13 +140,5 @@ def _empty_parts(bare: list[PublishedName], active: list[PartInfo]) -> list[Cove
     for run in runs:
         if all(name.empty for name in run):
             continue
-        infos = [name.info for name in run]
-        info = PartInfo(
-            infos[0].partition_id,
-            min(i.min_block for i in infos),
-            max(i.max_block for i in infos),
-            max(i.level for i in infos) + 1,
-            max(i.mutation for i in infos),
-        )
-        made.append(Cover(info, tuple(name.token for name in run)))
+        made.append(Cover(merged_name([name.info for name in run]), tuple(name.token for name in run)))
     return made

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pytest
 
 from mergelake.core.clock import ManualClock
-from mergelake.core.errors import MergelakeError
+from mergelake.core.errors import ConflictError, CorruptDataError, MergelakeError
 from mergelake.core.ids import SeededIds
 from mergelake.lake import Warehouse
+from mergelake.lake.environment import Environment
 from mergelake.store import open_store
 from mergelake.store.memory import MemoryStore
 from mergelake.table.define import define
@@ -224,3 +225,38 @@ def test_eight_threads_insert_every_row_once(tmp_path, kind, shared):  # M-065, 
     assert fresh.version == 41
     assert fresh.history()["version"].to_pylist() == list(range(41, 0, -1))
     assert one.refresh() == 41
+
+
+@pytest.fixture
+def partitioned(warehouse):
+    table = warehouse.create_table("parts", define({"p": "UInt8", "k": "UInt8"}, partition_by="p", order_by="k"))
+    for k in (1, 2):
+        table.append({"p": [1, 2, 3], "k": [k] * 3})
+    return table
+
+
+def test_a_merge_of_one_partition_that_is_lost_does_not_take_the_others_along(partitioned, monkeypatch):
+    real = Environment.run_merges
+
+    def drop_meanwhile(self, handle, tasks, abandon=None):
+        made = real(self, handle, tasks, abandon)
+        if any(task.result.partition_id == "1" for task in tasks):
+            partitioned.drop_partition(1)
+        return made
+
+    monkeypatch.setattr(Environment, "run_merges", drop_meanwhile)
+    with pytest.raises(ConflictError, match="no longer active"):
+        partitioned.optimize(final=True)
+    assert [name[:1] + name[5:] for name in partitioned.parts()["name"].to_pylist()] == ["2_1", "3_1"]
+    active = {m.manifest.id for m in partitioned.snapshot().parts}
+    retired = {part.id for part in partitioned.handle.log.state.retired}
+    assert {key.split("/")[1] for key in objects(partitioned)} == active | retired
+
+
+def test_a_partition_that_cannot_be_merged_leaves_those_before_it_merged(partitioned):
+    broken = partitioned.snapshot().parts[2].manifest
+    assert broken.partition_id == "2"
+    partitioned.handle.store.put(f"{partitioned.handle.directory}/{broken.id}/data.packed", b"")
+    with pytest.raises(CorruptDataError):
+        partitioned.optimize(final=True)
+    assert sorted(p.info.partition_id for p in partitioned.snapshot().parts) == ["1", "2", "2", "3"]

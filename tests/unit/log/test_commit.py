@@ -287,5 +287,5 @@ def test_a_damaged_state_is_not_taken_for_the_real_one():
     insert(log, 2)
     other = checkpoint.state_hash(log.state)
     assert other != checkpoint.state_hash(checkpoint.decode_checkpoint(data))
-    with pytest.raises(Exception, match=r"does not hold the state|not readable"):
+    with pytest.raises(Exception, match=r"does not hold"):
         checkpoint.decode_checkpoint(data.replace(checkpoint.state_hash(log.state_at(2)).encode(), b"0" * 32))

@@ -8,10 +8,15 @@ import pyarrow as pa
 import pytest
 
 from mergelake.core.arrow import storage_type
+from mergelake.core.errors import MergelakeError
+from mergelake.core.names import PartInfo
 from mergelake.core.types import parse_type
+from mergelake.log.state import ActivePart
 from mergelake.merge.order import record_order
+from mergelake.merge.plan import SOURCES_MAX, plan_merge
 from mergelake.table.merging import MergeStep, merge_runs
 from mergelake.table.replacing import WinnerStream, winners
+from tests.helpers.manifests import SCHEMA, manifest
 
 
 def _run(rows: Sequence[tuple[object, ...]], types: Sequence[str], batch: int) -> Iterator[list[pa.Array]]:
@@ -98,3 +103,11 @@ def test_a_long_order_goes_to_a_file_and_comes_back(monkeypatch: pytest.MonkeyPa
         order = record_order(iter(steps), sources, collapse=False)
         assert isinstance(order.entries, np.memmap)
         assert order.entries.tolist() == list(range(50)) * 9
+
+
+def test_a_merge_of_more_parts_than_an_order_can_name_is_refused():
+    part = manifest(1)
+    parts = [ActivePart(PartInfo("all", n, n, 0), part, n, 0) for n in range(1, SOURCES_MAX + 2)]
+    assert len(plan_merge("t", SCHEMA, parts[:-1]).sources) == SOURCES_MAX
+    with pytest.raises(MergelakeError, match="TOO_MANY_PARTS"):
+        plan_merge("t", SCHEMA, parts)

@@ -47,7 +47,9 @@ def test_an_engine_may_carry_arguments():
         ({"order_by": "k", "engine": "ReplacingMergeTree(t, k)"}, 169, "UInt8"),
         ({"order_by": "k", "engine": "ReplacingMergeTree(nobody)"}, 16, "nobody"),
         ({"order_by": "k", "settings": {"index_granularty": 1}}, 115, "index_granularity"),
-        ({"order_by": "k", "settings": {"merge_upload_policy": "sometimes"}}, 36, "volatile"),
+        ({"order_by": "k", "settings": {"merge_upload_policy": "sometimes"}}, 36, "'direct'"),
+        ({"order_by": "k", "settings": {"merge_upload_policy": "volatile"}}, 48, "not supported yet"),
+        ({"order_by": "k", "settings": {"storage_policy": "tiered"}}, 478, "tiered"),
         ({"order_by": "k", "settings": {"default_compression_codec": "LZ5"}}, 432, "LZ5"),
     ],
 )
@@ -98,7 +100,7 @@ def test_defaults_are_checked_before_a_table_is_made():
 
 def test_what_comes_later_is_refused_by_name():
     plain = define(COLUMNS, order_by="k")
-    for change in ({"ttl": ("t + 1",)}, {"indices": (SkipIndex("i", "k", "minmax"),)}):
+    for change in ({"ttl": ("t + 1",)}, {"indices": (SkipIndex("i", "k", "vector_similarity"),)}):
         with pytest.raises(MergelakeError, match="NOT_IMPLEMENTED"):
             check_schema(replace(plain, **change))
 

@@ -1,0 +1,68 @@
+"""How we write a part: Wide or Compact, in the classic form that every ClickHouse reads or in that of 26.x.
+
+=============  =======================  ===============================================
+               classic                  modern (ClickHouse 25.11 and newer)
+=============  =======================  ===============================================
+String         inline lengths           lengths in a stream of their own (`.size`)
+marks          plain (`.mrk2`/`.mrk3`)  ZSTD frames (`.cmrk2`/`.cmrk3`)
+primary index  plain (`primary.idx`)    ZSTD frames (`primary.cidx`)
+               no `serialization.json`  `serialization.json`, version 1
+=============  =======================  ===============================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mergelake.format.codec import parse_codec
+from mergelake.format.frames import encode_frames
+from mergelake.format.hashes import FileDigest, digest, file_hash
+from mergelake.format.tree import Form
+
+PROFILES = ("classic", "modern")
+"""Values of the table setting `part_profile`."""
+
+_SERIALIZATION = (
+    b'{"columns":[],"propagate_types_serialization_versions_to_nested_types":true,'
+    b'"types_serialization_versions":{"string":1},"version":1}'
+)
+_PACKED_BLOCK = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One way to write a part."""
+
+    modern: bool = False
+    compact: bool = False
+
+    @property
+    def mark_extension(self) -> str:
+        """Of every mark file of the part, with the dot."""
+        return ("." if not self.modern else ".c") + ("mrk3" if self.compact else "mrk2")
+
+    @property
+    def form(self) -> Form:
+        """The forms of columns."""
+        return Form(string_sizes=self.modern, string_sizes_nested=self.modern, restart=self.compact)
+
+    @property
+    def primary_index(self) -> str:
+        """The file of the primary index."""
+        return "primary.cidx" if self.modern else "primary.idx"
+
+    @property
+    def serialization(self) -> bytes | None:
+        """`serialization.json`, or None for a part without."""
+        return _SERIALIZATION if self.modern else None
+
+    def pack(self, plain: bytes) -> tuple[bytes, FileDigest]:
+        """The file of marks or of the primary index that holds `plain`, and what `checksums.txt` says of it."""
+        if not self.modern:
+            return plain, digest(plain)
+        packed = encode_frames(plain, parse_codec("ZSTD(3)"), max_block=_PACKED_BLOCK)
+        return packed, FileDigest(len(packed), file_hash(packed), len(plain), file_hash(plain))
+
+
+CLASSIC_PROFILE = Profile()
+"""Wide, classic."""

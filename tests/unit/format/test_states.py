@@ -1,0 +1,90 @@
+"""States of aggregate functions: the rules by which they are cut."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from mergelake.core.errors import MergelakeError
+from mergelake.core.types import AggregateFunction, parse_type
+from mergelake.format.defaults import default_array
+from mergelake.format.states import empty_state, state_program
+from tests.helpers.columns import read, reader, written
+
+
+def _kind(text: str) -> AggregateFunction:
+    kind = parse_type(f"AggregateFunction({text})")
+    assert isinstance(kind, AggregateFunction)
+    return kind
+
+
+STATES = {
+    "count": [b"\x00", b"\x7f", b"\x80\x01", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"],
+    "sum, UInt8": [bytes(8), b"12345678"],
+    "sum, Nullable(Float64)": [b"\0", b"\x01abcdefgh"],
+    "avg, Decimal(9, 2)": [bytes(16) + b"\0", b"0123456789abcdef\x80\x02"],
+    "max, Date": [b"\0", b"\1ab"],
+    "any, String": [b"\xff\xff\xff\xff", b"\1\0\0\0\0", b"\4\0\0\0abc\0"],
+    "argMin, String, UInt16": [b"\xff\xff\xff\xff\0", b"\2\0\0\0x\0\1ab"],
+    "uniq, UInt64": [b"\0\0", b"\1\2aaaabbbb"],
+    "uniqExact, String": [b"\0", b"\2" + bytes(32)],
+    "groupArray, String": [b"\0", b"\2\1a\0"],
+    "groupUniqArray, UInt16": [b"\0", b"\3aabbcc"],
+    "stddevPop, Float32": [b"0123456789ab"],
+    "sumIf, Int32, UInt8": [bytes(8)],
+}
+
+
+@pytest.mark.parametrize("text", STATES)
+def test_states_are_cut_where_they_end_and_written_back_unchanged(text: str) -> None:
+    kind = _kind(text)
+    array = pa.array(STATES[text] * 7)
+    rows = len(array)
+    files = written("s", kind, array, [rows - 3, 2, 1])
+    column = reader("s", kind, files)
+    assert read(column, files).equals(array)
+    assert read(column, files, 1, 3).equals(array.slice(rows - 3))
+
+
+@pytest.mark.parametrize("text", STATES)
+def test_a_default_is_the_state_over_no_rows(text: str) -> None:
+    kind = _kind(text)
+    program = state_program(kind)
+    assert program is not None
+    assert default_array(kind, 2).to_pylist() == [empty_state(program)] * 2
+    written("s", kind, default_array(kind, 2), [2])
+
+
+@pytest.mark.parametrize("text", STATES)
+def test_half_a_state_or_two_are_refused_when_written(text: str) -> None:
+    kind = _kind(text)
+    whole = STATES[text][-1]
+    for bad in (b"", whole[:-1], whole + whole, whole + b"\0"):
+        with pytest.raises(MergelakeError, match="not one state"):
+            written("s", kind, pa.array([whole, bad], pa.binary()), [2])
+
+
+@pytest.mark.parametrize("text", STATES)
+def test_random_bytes_are_states_or_a_coded_error(text: str) -> None:
+    kind = _kind(text)
+    rng = np.random.default_rng(len(text))
+    for _ in range(20):
+        raw = pa.array(rng.integers(0, 256, 200, dtype=np.uint8))
+        files = written("s", parse_type("UInt8"), raw, [200])
+        try:
+            found = read(reader("s", kind, files), files)
+        except MergelakeError:
+            continue
+        assert b"".join(found.to_pylist()) == np.asarray(raw).tobytes()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["quantile(0.5), UInt8", "1, sumMap, Array(UInt8)", "sum, String", "any, Array(UInt8)", "uniqCombined, String"],
+)
+def test_states_that_are_not_known_are_refused_by_name(text: str) -> None:
+    kind = _kind(text)
+    assert state_program(kind) is None
+    with pytest.raises(MergelakeError, match=kind.function.partition("(")[0]):
+        written("s", kind, pa.array([b""]), [1])
