@@ -144,3 +144,29 @@ def test_a_part_is_compact_below_either_limit_and_wide_by_default() -> None:
         assert [part.manifest.part_type for part in db.table(f"t{number}").snapshot().parts] == [kind]
     with pytest.raises(MergelakeError, match="part_profile"):
         db.sql("CREATE TABLE x (k UInt64) ENGINE = MergeTree ORDER BY k SETTINGS part_profile = 'old'")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_stock_clickhouse_serves_a_published_table_of_each_layout(oracle: Any, tmp_path: Path, layout: str) -> None:
+    settings = ", ".join(f"{name} = '{value}'" for name, value in LAYOUTS[layout][0].items())
+    db = mergelake.connect(str(tmp_path))
+    db.sql(
+        "CREATE TABLE t (k UInt32, s String, l LowCardinality(String), n Nested(a UInt8, b String),"
+        f" u AggregateFunction(uniq, String)) ENGINE = MergeTree ORDER BY k SETTINGS {settings}"
+    )
+    for first in (0, 500):
+        db.sql(
+            "INSERT INTO t SELECT number, toString(number), toString(number % 9), range(number % 3),"
+            f" arrayMap(x -> toString(x), range(number % 3)), uniqState(toString(number)) FROM numbers({first}, 500)"
+            " GROUP BY number"
+        )
+    table = db.table("t")
+    table.optimize(final=True)
+    table.publish()
+    oracle.query("DROP TABLE IF EXISTS default.served")
+    oracle.query(table.attach_statement("default.served"))
+    asked = "SELECT count(), sum(k), uniqExact(s), sum(toUInt8(l)), sum(length(n.b)), uniqMerge(u) FROM"
+    seen = str(oracle.query(f"{asked} default.served", "TSV"))
+    assert seen == "\t".join(map(str, db.sql(f"{asked} t").rows()[0])) + "\n"
+    assert seen.startswith("1000\t499500\t1000\t")
+    oracle.query("DROP TABLE default.served")

@@ -123,10 +123,11 @@ def _output(form: str) -> Output:
 def _draw(output: Output, facts: PartFacts, checked: str) -> None:
     least, most = facts.granule_rows
     span = f"{least}" if least == most else f"{least} to {most}"
+    granules = f"{facts.marks} granule{'' if facts.marks == 1 else 's'} of {span} rows"
     shown = {
         "Part": f"{facts.name} ({facts.part_type}, {facts.mark_type}{'' if facts.final_mark else ', no final mark'})",
         "At": facts.location,
-        "Rows": f"{facts.rows} in {facts.marks} granules of {span} rows" if facts.marks else "0",
+        "Rows": f"{facts.rows} in {granules}" if facts.marks else "0",
         "Size": f"{size(facts.size)} on disk, {size(facts.uncompressed_size)} plain, ratio {facts.ratio:.2f}",
         "Codec": facts.default_codec or "not said",
         "Partition": facts.partition_id,

@@ -9,7 +9,6 @@ Source: ClickHouse, `MergeTreeDataPartWriterOnDisk.cpp` (`calculateAndSerializeS
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -185,8 +184,3 @@ def packed_members(data: Bytes) -> dict[str, tuple[int, int]]:
 def is_index_file(name: str) -> bool:
     """Whether a file of a part holds granules of skip indexes (marks are small, these need not be)."""
     return (name.endswith((".idx", ".idx2")) and name.startswith("skp_idx_")) or name == PACKED
-
-
-def granule_ends(lengths: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where each granule ends, from their lengths."""
-    return np.cumsum(np.asarray(lengths, np.int64))

@@ -219,7 +219,7 @@ def _key(reader: PartReader, index: bytes) -> tuple[tuple[str, ...], tuple[str, 
     """Names of the key's columns and their values in the first and the last row, as far as one answer fits."""
     marks = len(reader.granule_rows)
     records = marks + int(_has_final_mark(reader))
-    names = [name for name in reader.layout.columns if _can_be_key(reader, name)]
+    names = [name for name in reader.columns if reader.has_column(name) and _can_be_key(reader, name)]
     ends = {name: pair for name in names if (pair := _ends(reader, name, final=records > marks))}
     found = [key for key in _fitting(index, ends) if _spans(reader, index, key, records, ends)]
     if not found:
@@ -241,15 +241,18 @@ def _can_be_key(reader: PartReader, name: str) -> bool:
 def _ends(reader: PartReader, name: str, *, final: bool) -> tuple[bytes, bytes] | None:
     """A column's first value and the one that the index ends with, in the form that the index has.
 
-    None for a column that cannot be read.
+    None for a column that cannot be read there.
     """
     marks = len(reader.granule_rows)
     kind = reader.columns[name].type
     try:
-        first = next(reader.read([name], [(0, 1)])).column(0).slice(0, 1)
-        batches = list(reader.read([name], [(marks - 1, marks)]))
+        heads = [batch for batch in reader.read([name], [(0, 1)]) if batch.num_rows]
+        batches = [batch for batch in reader.read([name], [(marks - 1, marks)]) if batch.num_rows]
     except MergelakeError:
         return None
+    if not heads or not batches:  # all rows of the granule are deleted
+        return None
+    first = heads[0].column(0).slice(0, 1)
     last = batches[-1].column(0).slice(batches[-1].num_rows - 1) if final else batches[0].column(0).slice(0, 1)
     return encode_values([first], [kind]), encode_values([last], [kind])
 

@@ -151,6 +151,12 @@ def _in(index: BoundIndex, node: BoundNode, members: BoundLiteral) -> Condition:
     rows = set_rows(members, len(items) if is_tuple else 0)
     if rows is None:
         return Unknown()
+    if not is_tuple:
+        found = [map_element(index, node, row[0]) for row in rows]
+        if found and all(found):
+            known = [each for each in found if each is not None]
+            place = _hashed(index, known[0][0], [value for _, value in known])
+            return Unknown() if place is None else Probe(HoldsValues((place,)))
     places = []
     for position, item in enumerate(items):
         at = place_of(index, item)

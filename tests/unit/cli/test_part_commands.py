@@ -116,3 +116,33 @@ def test_a_part_that_is_not_there_is_an_error_with_code_1(tmp_path: Path, capsys
     for command in (["part", "inspect"], ["check-part"]):
         assert run(*command, str(tmp_path / "all_1_1_0")) == 1
         assert "NO_SUCH_DATA_PART" in capsys.readouterr().err
+
+
+def test_parts_in_a_bucket_are_written_inspected_and_checked(
+    s3_url: str, s3_options: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (written,) = ml.write_part({"k": [2, 1], "d": ["2026-01-05"] * 2}, s3_url, DDL, options=s3_options)
+    assert ml.read_part(written.path, ["k"], options=s3_options).arrow().to_pydict() == {"k": [1, 2]}
+    options = [word for name, value in s3_options.items() for word in ("-o", f"{name}={value}")]
+    assert run("check-part", written.path, *options) == 0
+    capsys.readouterr()
+    assert run("part", "inspect", f"{s3_url}/202601_1_1_0", "--format", "json", *options) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["location"] == f"{s3_url}/202601_1_1_0"
+
+
+def test_masked_and_empty_parts_are_told_too(oracle: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    types = {"k": parse_type("UInt64"), "s": parse_type("String")}
+    create(oracle, "masked", types, order_by="k", settings="min_bytes_for_wide_part=0, remove_empty_parts=0")
+    oracle.query("INSERT INTO masked SELECT number, 'x' FROM numbers(10)")
+    for statement, rows, columns in (
+        ("DELETE FROM masked WHERE k = 0", list(range(1, 10)), ["k", "s", "_row_exists"]),
+        ("ALTER TABLE masked DELETE WHERE 1 SETTINGS mutations_sync = 2", [], ["k", "s"]),
+    ):
+        oracle.query(statement)
+        (path,) = part_paths(oracle, "masked").values()
+        assert ml.read_part(str(path), ["k"]).arrow().column("k").to_pylist() == rows
+        assert run("part", "inspect", str(path), "--format", "json", "--check") == 0
+        facts = json.loads(capsys.readouterr().out)
+        assert [column["name"] for column in facts["columns"]] == columns
+        assert facts["key"] == []  # the row that the index names is gone

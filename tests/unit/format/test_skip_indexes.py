@@ -44,7 +44,8 @@ def test_index_types_are_read_and_nonsense_is_refused_with_clickhouses_code():
     assert parse_index_type("tokenbf_v1(256, 2, 7)") == TextBloom(0, 256, 2, 7)
     wrong = {
         "foo": 80, "set": 80, "set(-1)": 80, "set(1, 2)": 80, "set('a')": 80, "bloom_filter(2)": 36,
-        "bloom_filter(1)": 36, "bloom_filter(1.5)": 36, "bloom_filter('x')": 36, "bloom_filter(0.1, 2)": 42, "tokenbf_v1(1, 2)": 36,
+        "bloom_filter(1)": 36, "bloom_filter(1.5)": 36, "bloom_filter('x')": 36, "bloom_filter(0.1, 2)": 42,
+        "tokenbf_v1(1, 2)": 36,
         "tokenbf_v1('a', 2, 3)": 36, "tokenbf_v1(0, 2, 3)": 36, "tokenbf_v1(10, 0, 3)": 36, "ngrambf_v1(1, 2, 3)": 36,
         "ngrambf_v1(0, 10, 2, 3)": 36, "hypothesis": 127, "text": 48, "": 62,
     }  # fmt: skip

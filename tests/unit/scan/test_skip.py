@@ -133,3 +133,24 @@ def test_a_large_index_is_read_by_the_ranges_that_the_key_has_left(monkeypatch: 
     assert [table.plan(request).items for request in requests] == whole
     assert all(len(table.scan(request)) in (0, 1) for request in requests)
     assert any(whole)
+
+
+def test_keys_and_values_of_maps_are_looked_for():
+    keys = SkipIndex("keys", "mapKeys(m)", "bloom_filter(0.001)")
+    schema = make_schema(
+        {"k": "UInt32", "m": "Map(String, String)"},
+        order_by=("k",),
+        indices=(keys, SkipIndex("vals", "mapValues(m)", "bloom_filter(0.001)")),
+        settings={"index_granularity": "2"},
+    )
+    table = ScanTable(schema)
+    table.insert([{"k": i, "m": [(b"k%d" % (i // 4), b"v%d" % (i // 2))]} for i in range(40)])
+
+    def marks(where: str) -> int:
+        return table.plan(ScanRequest(where=where)).marks
+
+    assert marks("mapContains(m, 'k3')") == 2
+    assert marks("m['k3'] = 'v6'") == 1
+    assert marks("m['k3'] IN ('v6', 'v7')") == 2
+    assert marks("m['k3'] = ''") == marks("m['k3'] IN ('v6', '')") == 20  # so it is without the key
+    assert marks("m['k3'] != 'v6'") == 20
