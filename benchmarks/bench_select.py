@@ -16,7 +16,8 @@ from mergelake.testing.logtable import CREATE, log_block
 
 BLOCK = 500_000
 QUERIES = {
-    "group by service": "SELECT service, count(), avg(latency), uniq(user_id) FROM {t} GROUP BY service ORDER BY service",
+    "group by service": "SELECT service, count(), avg(latency), uniq(user_id) FROM {t} GROUP BY service "
+    "ORDER BY service",
     "group by host, level": "SELECT host, level, count(), quantile(0.9)(latency) FROM {t} GROUP BY host, level "
     "ORDER BY host, level",
     "top users": "SELECT user_id, count() AS n FROM {t} GROUP BY user_id ORDER BY n DESC, user_id LIMIT 10",

@@ -16,7 +16,7 @@ import tempfile
 import time
 import venv
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from mergelake.core.clock import SystemClock  # noqa: E402
 from mergelake.core.ids import RandomIds  # noqa: E402
 from mergelake.core.names import PartInfo  # noqa: E402
 from mergelake.core.types import parse_type  # noqa: E402
-from mergelake.sql.part_files import _schema  # noqa: E402
+from mergelake.sql.part_files import part_schema  # noqa: E402
 from mergelake.store.directory import DirectoryStore  # noqa: E402
 from mergelake.table.insert import write_blocks  # noqa: E402
 from tests.helpers.random_arrays import random_array  # noqa: E402
@@ -179,10 +179,10 @@ def _table(
     kinds = {"k": "UInt64", **columns}
     codecs = codecs or {}
     text = ", ".join(f"`{n}` {k}{f' CODEC({codecs[n]})' if n in codecs else ''}" for n, k in kinds.items())
-    schema = _schema(f"CREATE TABLE t ({text}) ENGINE = MergeTree {clauses}", None)
+    schema = part_schema(f"CREATE TABLE t ({text}) ENGINE = MergeTree {clauses}")
     settings = {**schema.settings, "default_compression_codec": default, "max_partitions_per_insert_block": "0"}
     settings.setdefault("index_granularity", "700")
-    schema = type(schema)(**{**{f: getattr(schema, f) for f in schema.__dataclass_fields__}, "settings": settings})
+    schema = replace(schema, settings=settings)
     parts: dict[str, str] = {}
     for half in (0, 1):
         rows = pa.table({"k": pa.array(random.permutation(np.arange(half, ROWS, 2)).astype(np.uint64))})

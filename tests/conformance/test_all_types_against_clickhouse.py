@@ -12,7 +12,7 @@ import pytest
 
 import mergelake
 from mergelake.core.clock import ManualClock
-from mergelake.core.convert import to_public, to_storage
+from mergelake.core.convert import to_public, to_public_table, to_storage
 from mergelake.core.errors import MergelakeError
 from mergelake.core.ids import RandomIds
 from mergelake.core.schema import Column, TableSchema
@@ -205,6 +205,45 @@ def test_nested_columns_share_one_stream_of_sizes(clickhouse: Any, tmp_path: Pat
         opened = open_directory(beside := DirectoryStore(str(path.parent)), path.name)
         reader = PartReader(beside, opened.directory, opened.manifest, opened.columns)
         assert _read(reader, table.schema) == _selected(clickhouse, "ours", table.schema)
+
+
+def test_a_nested_column_that_is_not_there_is_as_long_as_its_siblings(clickhouse: Any) -> None:
+    kinds = {"k": "UInt8", "n.a": "Array(UInt8)", "n.b": "Array(String)", "n.c": "Array(Nullable(Int64))"}
+    types = {name: parse_type(kind) for name, kind in kinds.items()}
+    db = mergelake.connect("memory://nested_default")
+    db.sql("CREATE TABLE t (k UInt8, n Nested(a UInt8, b String, c Nullable(Int64))) ENGINE = MergeTree ORDER BY k")
+    db.sql("INSERT INTO t (k, n.a) VALUES (1, [1, 2]), (2, [])")
+    rows = [(1, [1, 2], ["", ""], [None, None]), (2, [], [], [])]
+    assert db.sql("SELECT * FROM t ORDER BY k").rows() == rows
+    for profile in PROFILES:
+        create(clickhouse, "theirs", {name: types[name] for name in ("k", "n.a")}, order_by="k", settings=profile)
+        clickhouse.query("INSERT INTO theirs VALUES (1, [1, 2]), (2, [])")
+        (path,) = part_paths(clickhouse, "theirs").values()
+        opened = open_directory(store := DirectoryStore(str(path.parent)), path.name)
+        columns = {name: Column(i, name, kind) for i, (name, kind) in enumerate(types.items())}
+        reader = PartReader(store, opened.directory, opened.manifest, columns)
+        for names in (list(types), ["n.c"], ["n.c", "n.a"]):
+            (batch,) = reader.read(names)
+            found = to_public_table(batch, types)
+            assert found.to_pylist() == [{name: row[list(kinds).index(name)] for name in names} for row in rows]
+
+
+def test_nullable_tuples_that_clickhouse_wrote_are_read(clickhouse: Any) -> None:
+    kinds = {
+        "k": "UInt8",
+        "v": "Nullable(Tuple(a UInt8, c Nullable(String)))",
+        "w": "Array(Nullable(Tuple(UInt8, Int8)))",
+    }
+    types = {name: parse_type(kind) for name, kind in kinds.items()}
+    for profile in PROFILES:
+        create(clickhouse, "theirs", types, order_by="k", settings=profile)
+        clickhouse.query("INSERT INTO theirs VALUES (1, (1, NULL), [NULL, (1, 2)]), (2, NULL, []), (3, (3, 'd'), [])")
+        (path,) = part_paths(clickhouse, "theirs").values()
+        opened = open_directory(store := DirectoryStore(str(path.parent)), path.name)
+        (batch,) = PartReader(store, opened.directory, opened.manifest, opened.columns).read(list(types))
+        found = to_public_table(batch, types)
+        assert found.column("v").to_pylist() == [{"a": 1, "c": None}, None, {"a": 3, "c": "d"}]
+        assert found.column("w").to_pylist() == [[None, {"1": 1, "2": 2}], [], []]
 
 
 @pytest.mark.parametrize("kind", ["Nullable(Nothing)", "Tuple()", "Variant(UInt8, String)", "Dynamic", "JSON"])

@@ -1,4 +1,4 @@
-"""The hundred SELECTs on real Spark tasks, each with a ClickHouse of its own: the local executor's answer, or a reason."""
+"""The hundred SELECTs on real Spark tasks, each with a ClickHouse of its own: the local answer, or a reason."""
 
 from __future__ import annotations
 

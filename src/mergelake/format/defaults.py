@@ -15,6 +15,20 @@ from mergelake.core.arrow import storage_type
 from mergelake.format.states import empty_state, state_program, unknown_state
 
 
+def default_elements(data_type: t.DataType, like: pa.Array) -> pa.Array:
+    """Arrays (or maps) as long as those of `like`, of defaults: a Nested column of which only a sibling is there."""
+    assert isinstance(data_type, (t.Array, t.Map))
+    if isinstance(data_type, t.Map):
+        inner: t.DataType = t.Tuple((data_type.key, data_type.value), ("keys", "values"))
+    else:
+        inner = data_type.inner
+    edges = np.zeros(1, np.int32)
+    if len(like):
+        edges = np.frombuffer(like.buffers()[1], np.int32)[like.offset : like.offset + len(like) + 1]
+    values = default_array(inner, int(edges[-1] - edges[0]))
+    return pa.ListArray.from_arrays(pa.array(edges - edges[0]), values, type=storage_type(data_type))
+
+
 def default_array(data_type: t.DataType, rows: int) -> pa.Array:
     """`rows` defaults of `data_type`, in storage form."""
     kind = storage_type(data_type)

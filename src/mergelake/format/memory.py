@@ -59,10 +59,11 @@ def region(data: Bytes | Region) -> Region:
 def allocate(size: int, lead: int = 0) -> Region:
     """Fresh bytes; byte `lead` of them lies at a multiple of 64, where Arrow likes its values.
 
-    64 bytes more than asked are there to read and overwrite, so loops may copy in whole vectors.
+    64 bytes more than asked are there to read and overwrite, so loops may copy in whole vectors. The memory comes
+    from Arrow's pool, which keeps what was freed: large pieces from malloc would be mapped, and so faulted in, anew.
     """
-    owner = np.empty(size + 128, np.uint8)
-    start = owner.ctypes.data
+    owner = pa.allocate_buffer(size + 128)
+    start = owner.address
     return Region(start + (-(start + lead)) % 64, size, owner)
 
 

@@ -25,12 +25,13 @@ from mergelake.core.errors import CorruptDataError, UnsupportedError
 from mergelake.core.manifest import PartFile, PartManifest
 from mergelake.core.schema import Column, unknown_column
 from mergelake.format.columns_txt import decode_columns
-from mergelake.format.defaults import default_array
+from mergelake.format.defaults import default_array, default_elements
 from mergelake.format.frames import decode_frames
 from mergelake.format.layout import Layout, detect_layout
 from mergelake.format.marks import Marks
 from mergelake.format.reader import ColumnReader, concatenate
 from mergelake.format.skip_files import is_index_file
+from mergelake.format.streams import shared_sizes_stream
 from mergelake.format.values import decode_values
 from mergelake.parts.cache import PartCache
 from mergelake.parts.evolve import evolve
@@ -59,6 +60,8 @@ class _Source:
     stored: t.DataType | None = None
     """Its type in the part; None if the part lacks it."""
     reader: ColumnReader | None = None
+    lengths_only: bool = False
+    """It is a Nested column that the part lacks, and what is read is a sibling, for its lengths."""
 
 
 class PartReader:
@@ -237,6 +240,8 @@ class PartReader:
                 pieces.append(reader.decode(first, end, data))
             except CorruptDataError as problem:
                 raise self._located(problem, ranges, data) from None
+        if source.lengths_only:
+            return default_elements(source.wanted, concatenate(pieces))
         return evolve(concatenate(pieces), source.stored, source.wanted)
 
     def _located(
@@ -284,13 +289,26 @@ class PartReader:
     def _sources(self, names: Sequence[str]) -> dict[str, _Source]:
         columns = {name: self._column(name) for name in names}
         stored = {name: self._stored_name(column) for name, column in columns.items()}
-        readers = self._readers([name for name, there in stored.items() if there is not None])
-        return {
-            name: _Source(column.type, self.layout.columns[str(stored[name])], readers[name])
-            if name in readers
-            else _Source(column.type)
-            for name, column in columns.items()
-        }
+        siblings = {name: self._sibling(column) for name, column in columns.items() if stored[name] is None}
+        wanted = [name for name, there in stored.items() if there is not None]
+        readers = self._readers(list(dict.fromkeys([*wanted, *filter(None, siblings.values())])))
+        out: dict[str, _Source] = {}
+        for name, column in columns.items():
+            source = siblings.get(name, name)
+            if source is None:
+                out[name] = _Source(column.type)
+            else:
+                kind = self.layout.columns[str(self._stored_name(self._column(source)))]
+                out[name] = _Source(column.type, kind, readers[source], lengths_only=source != name)
+        return out
+
+    def _sibling(self, column: Column) -> str | None:
+        """A column of the same Nested that the part does have, where `column` is one that it lacks."""
+        sizes = shared_sizes_stream(column.name, column.type)
+        for other in self.columns.values() if sizes else ():
+            if shared_sizes_stream(other.name, other.type) == sizes and self._stored_name(other) is not None:
+                return other.name
+        return None
 
     def _readers(self, names: Sequence[str]) -> dict[str, ColumnReader]:
         """Readers of columns that the part holds; loads missing marks by one round of requests."""

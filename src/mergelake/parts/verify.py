@@ -163,9 +163,7 @@ def _columns(reader: PartReader) -> Iterator[Problem]:
             yield _problem(broken)
             continue
         if rows != alive:
-            yield Problem(
-                f"Column {name} has other rows than the part", "", "", -1, str(alive), str(rows)
-            )
+            yield Problem(f"Column {name} has other rows than the part", "", "", -1, str(alive), str(rows))
 
 
 def _primary(reader: PartReader, types: Sequence[t.DataType], descending: Sequence[bool]) -> Iterator[Problem]:

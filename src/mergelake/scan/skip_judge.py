@@ -103,7 +103,11 @@ def says_nothing(condition: Condition) -> bool:
 
 
 def is_conjunction(shape: Condition) -> bool:
-    """Whether the condition has no OR and no NOT."""
-    if isinstance(shape, And):
-        return is_conjunction(shape.left) and is_conjunction(shape.right)
-    return not isinstance(shape, (Or, Not))
+    """Whether the condition has no OR."""
+    match shape:
+        case And(left, right):
+            return is_conjunction(left) and is_conjunction(right)
+        case Not(child):
+            return is_conjunction(child)
+        case _:
+            return not isinstance(shape, Or)

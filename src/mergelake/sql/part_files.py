@@ -84,7 +84,7 @@ def write_part(
     Raises what `Table.append` raises for the data, after deleting what had been written, and what CREATE TABLE raises
     for a definition that is not supported.
     """
-    schema = _schema(ddl, block_rows)
+    schema = part_schema(ddl, block_rows)
     batches = storage_batches(data, schema)
     store = open_store(directory_or_url, options)
     names = _Names(store, part_name, block, replace_existing=replace_existing)
@@ -94,7 +94,7 @@ def write_part(
     return tuple(_written(store, manifest) for manifest in manifests)
 
 
-def _schema(ddl: str | TableSchema, block_rows: int | None) -> TableSchema:
+def part_schema(ddl: str | TableSchema, block_rows: int | None = None) -> TableSchema:
     """The table as one that only sorts, stored file by file."""
     if isinstance(ddl, TableSchema):
         schema = ddl

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -12,8 +12,10 @@ from mergelake.core.errors import error
 from mergelake.core.schema import Column, TableSchema, unknown_column
 from mergelake.core.settings import TableSettings
 from mergelake.core.text import quote_string
+from mergelake.core.types import DataType
 from mergelake.expr import compile_expression
-from mergelake.format.defaults import default_array
+from mergelake.format.defaults import default_array, default_elements
+from mergelake.format.streams import shared_sizes_stream
 from mergelake.table.keys import Block, whole_column
 
 
@@ -132,9 +134,19 @@ def _in_order(schema: TableSchema, given: list[str], now_ms: int) -> list[Column
     return out
 
 
+def _plain_default(column: Column, block: Block, types: Mapping[str, DataType]) -> pa.Array:
+    """The type's default; of a Nested column as many in a row as its siblings have."""
+    sizes = shared_sizes_stream(column.name, column.type)
+    for name in block.schema.names if sizes else ():
+        if shared_sizes_stream(name, types[name]) == sizes:
+            return default_elements(column.type, whole_column(block, name))
+    return default_array(column.type, block.num_rows)
+
+
 def _default_of(column: Column, schema: TableSchema, now_ms: int) -> Callable[[Block], pa.Array]:
     if not column.default:
-        return lambda block: default_array(column.type, block.num_rows)
+        types = schema.types
+        return lambda block: _plain_default(column, block, types)
     # A default is converted as CAST does: it may be of another type than its column.
     text = f"CAST({column.default}, {quote_string(str(column.type))})"
     return compile_expression(text, schema.types, now_ms).evaluate
