@@ -92,14 +92,22 @@ def _city_one(kind: t.DataType) -> Kernel:
 
 
 def _hash_bytes(kind: t.DataType, *, city: bool) -> Kernel:
-    def kernel(data: Data) -> Hashes:
-        from mergelake.expr import hash_kernels  # numba is only loaded where a hash is asked for
+    return lambda data: (_city64 if city else _sip64)(*_rows(data, kind))
 
-        rows = hash_kernels.city64_rows if city else hash_kernels.sip64_rows
-        found: Hashes = rows(*_rows(data, kind))
-        return found
 
-    return kernel
+# Numba is only loaded where a hash of bytes is asked for.
+def _city64(raw: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> Hashes:
+    from mergelake.core.city import city64_rows
+
+    found: Hashes = city64_rows(raw.ctypes.data, offsets)
+    return found
+
+
+def _sip64(raw: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> Hashes:
+    from mergelake.core.sip import siphash_rows
+
+    words: Hashes = siphash_rows(raw, offsets)
+    return words[:, 0] ^ words[:, 1]
 
 
 def _combine_city(first: Hashes, second: Hashes) -> Hashes:
@@ -113,12 +121,9 @@ def _combine_city(first: Hashes, second: Hashes) -> Hashes:
 
 def _combine_sip(first: Hashes, second: Hashes) -> Hashes:
     """SipHash of both hashes behind each other."""
-    from mergelake.expr import hash_kernels
-
     first, second = np.broadcast_arrays(first, second)
     pairs = np.column_stack([first, second]).view(np.uint8).ravel()
-    found: Hashes = hash_kernels.sip64_rows(pairs, np.arange(len(first) + 1, dtype=np.int64) * 16)
-    return found
+    return _sip64(pairs, np.arange(len(first) + 1, dtype=np.int64) * 16)
 
 
 def _any_hash(name: str, one: Callable[[t.DataType], Kernel], combine: Callable[[Hashes, Hashes], Hashes]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mergelake.format.jit import (
+from mergelake.core.jit import (
     inlined,
     load8,
     load32,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mergelake.format.jit import (
+from mergelake.core.jit import (
     copy,
     inlined,
     kernel,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mergelake.format.jit import kernel, leading_zeros, store32
+from mergelake.core.jit import kernel, leading_zeros, store32
 from mergelake.format.kernels_bits import load, put, store, take, window
 
 _0, _1, _2 = np.uint64(0), np.uint64(1), np.uint64(2)

@@ -6,7 +6,7 @@ bytes, payload. NONE and LZ4 are done here; a frame of another method is handed 
 
 from __future__ import annotations
 
-from mergelake.format.jit import (
+from mergelake.core.jit import (
     call_compress,
     call_decompress,
     copy,

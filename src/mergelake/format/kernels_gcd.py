@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mergelake.format.jit import inlined, kernel
+from mergelake.core.jit import inlined, kernel
 from mergelake.format.kernels_bits import load, store
 
 _0, _1 = np.uint64(0), np.uint64(1)

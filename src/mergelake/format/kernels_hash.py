@@ -9,64 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from mergelake.format.jit import copy, inlined, kernel, load8, load32, load64, store64
-
-_K0 = np.uint64(0xC3A5C85C97CB3127)
-_K1 = np.uint64(0xB492B66FBE98F273)
-_K2 = np.uint64(0x9AE16A3B2F90404F)
-_K3 = np.uint64(0xC949D7C7509E6557)
-_M = np.uint64(0x9DDFEA08EB382D69)
-_R47 = np.uint64(47)
-_64 = np.uint64(64)
+from mergelake.core.city import K0, K1, K3, hash16, mix, rotate, short_hash, weak_hash32
+from mergelake.core.jit import copy, inlined, kernel, load64, store64
 
 CHUNK = 2048
 """The file hash takes a stream in pieces of this many bytes."""
-
-
-@inlined
-def _rot(x: Any, n: Any) -> Any:
-    return (x >> np.uint64(n)) | (x << (_64 - np.uint64(n)))
-
-
-@inlined
-def _mix(x: Any) -> Any:
-    return x ^ (x >> _R47)
-
-
-@inlined
-def _h16(u: Any, v: Any) -> Any:
-    a = (u ^ v) * _M
-    a ^= a >> _R47
-    b = (v ^ a) * _M
-    b ^= b >> _R47
-    return b * _M
-
-
-@inlined
-def _s16(s: Any, n: Any) -> Any:
-    length = np.uint64(n)
-    if n > 8:
-        a, b = load64(s), load64(s + n - 8)
-        shifted = b + length
-        return _h16(a, (shifted >> length) | (shifted << (_64 - length))) ^ b
-    if n >= 4:
-        return _h16(length + (load32(s) << np.uint64(3)), load32(s + n - 4))
-    if n > 0:
-        y = load8(s) + (load8(s + (n >> 1)) << np.uint64(8))
-        z = length + (load8(s + n - 1) << np.uint64(2))
-        return _mix(y * _K2 ^ z * _K3) * _K2
-    return _K2
-
-
-@inlined
-def _weak(o: Any, a: Any, b: Any) -> Any:
-    z = load64(o + 24)
-    a += load64(o)
-    b = _rot(b + a + z, 21)
-    c = a
-    a += load64(o + 8) + load64(o + 16)
-    b += _rot(a, 44)
-    return a + z, b + c
 
 
 @inlined
@@ -75,67 +22,67 @@ def _seeded(s: Any, n: Any, lo: Any, hi: Any) -> Any:
     if n < 128:
         a, b = lo, hi
         if n <= 16:
-            a = _mix(a * _K1) * _K1
-            c = b * _K1 + _s16(s, n)
-            d = _mix(a + (load64(s) if n >= 8 else c))
+            a = mix(a * K1) * K1
+            c = b * K1 + short_hash(s, n)
+            d = mix(a + (load64(s) if n >= 8 else c))
         else:
-            c = _h16(load64(s + n - 8) + _K1, a)
-            d = _h16(b + np.uint64(n), c + load64(s + n - 16))
+            c = hash16(load64(s + n - 8) + K1, a)
+            d = hash16(b + np.uint64(n), c + load64(s + n - 16))
             a += d
             left = n - 16
             while left > 0:
-                a = (a ^ _mix(load64(s) * _K1) * _K1) * _K1
+                a = (a ^ mix(load64(s) * K1) * K1) * K1
                 b ^= a
-                c = (c ^ _mix(load64(s + 8) * _K1) * _K1) * _K1
+                c = (c ^ mix(load64(s + 8) * K1) * K1) * K1
                 d ^= c
                 s += 16
                 left -= 16
-        a = _h16(a, c)
-        b = _h16(d, b)
-        return a ^ b, _h16(b, a)
+        a = hash16(a, c)
+        b = hash16(d, b)
+        return a ^ b, hash16(b, a)
     x, y = lo, hi
-    z = np.uint64(n) * _K1
-    v0 = _rot(y ^ _K1, 49) * _K1 + load64(s)
-    v1 = _rot(v0, 42) * _K1 + load64(s + 8)
-    w0 = _rot(y + z, 35) * _K1 + x
-    w1 = _rot(x + load64(s + 88), 53) * _K1
+    z = np.uint64(n) * K1
+    v0 = rotate(y ^ K1, 49) * K1 + load64(s)
+    v1 = rotate(v0, 42) * K1 + load64(s + 8)
+    w0 = rotate(y + z, 35) * K1 + x
+    w1 = rotate(x + load64(s + 88), 53) * K1
     left = n
     while left >= 128:
         for _ in range(2):
-            x = _rot(x + y + v0 + load64(s + 16), 37) * _K1
-            y = _rot(y + v1 + load64(s + 48), 42) * _K1
+            x = rotate(x + y + v0 + load64(s + 16), 37) * K1
+            y = rotate(y + v1 + load64(s + 48), 42) * K1
             x ^= w1
             y ^= v0
-            z = _rot(z ^ w0, 33)
-            v0, v1 = _weak(s, v1 * _K1, x + w0)
-            w0, w1 = _weak(s + 32, z + w1, y)
+            z = rotate(z ^ w0, 33)
+            v0, v1 = weak_hash32(s, v1 * K1, x + w0)
+            w0, w1 = weak_hash32(s + 32, z + w1, y)
             x, z = z, x
             s += 64
         left -= 128
-    y += _rot(w0, 37) * _K0 + z
-    x += _rot(v0 + z, 49) * _K0
+    y += rotate(w0, 37) * K0 + z
+    x += rotate(v0 + z, 49) * K0
     done = 0
     while done < left:
         # These steps go backwards from the end and may reach into bytes already taken.
         done += 32
-        y = _rot(y - x, 42) * _K0 + v1
+        y = rotate(y - x, 42) * K0 + v1
         w0 += load64(s + left - done + 16)
-        x = _rot(x, 49) * _K0 + w0
+        x = rotate(x, 49) * K0 + w0
         w0 += v0
-        v0, v1 = _weak(s + left - done, v0, v1)
-    x = _h16(x, v0)
-    y = _h16(y, w0)
-    return _h16(x + v1, w1) + y, _h16(x + w1, y + v1)
+        v0, v1 = weak_hash32(s + left - done, v0, v1)
+    x = hash16(x, v0)
+    y = hash16(y, w0)
+    return hash16(x + v1, w1) + y, hash16(x + w1, y + v1)
 
 
 @inlined
 def city(s: Any, n: Any) -> Any:
     """CityHash128 of `n` bytes at address `s`, as two words in stored order (for other kernels)."""
     if n >= 16:
-        return _seeded(s + 16, n - 16, load64(s) ^ _K3, load64(s + 8))
+        return _seeded(s + 16, n - 16, load64(s) ^ K3, load64(s + 8))
     if n >= 8:
-        return _seeded(s, 0, load64(s) ^ (np.uint64(n) * _K0), load64(s + n - 8) ^ _K1)
-    return _seeded(s, n, _K0, _K1)
+        return _seeded(s, 0, load64(s) ^ (np.uint64(n) * K0), load64(s + n - 8) ^ K1)
+    return _seeded(s, n, K0, K1)
 
 
 @kernel("void(int64, int64, int64)")

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from mergelake.format.jit import kernel, load8, load64, store8
-from mergelake.format.kernels_city64 import city64, city64_seeded, mix_pair
+from mergelake.core.city import city64, city64_seeded, hash16
+from mergelake.core.jit import kernel, load8, load64, store8
 
 _SEED_A, _SEED_B = np.uint64(845897321), np.uint64(217728422)
 
@@ -113,7 +113,7 @@ def fill_filters(hashes: Any, counts: Any, starts: Any, sizes: Any, seeds: Any, 
         bits = np.uint64(8 * sizes[segment])
         for i in range(at, at + counts[segment]):
             for k in range(len(seeds)):
-                bit = np.int64(mix_pair(hashes[i], seeds[k]) % bits)
+                bit = np.int64(hash16(hashes[i], seeds[k]) % bits)
                 place = base + (bit >> 3)
                 store8(place, load8(place) | (np.uint64(1) << np.uint64(bit & 7)))
         at += counts[segment]
@@ -128,7 +128,7 @@ def ask_filters(source: int, starts: Any, sizes: Any, hashes: Any, seeds: Any, o
             found = sizes[g] > 0
             k = 0
             while found and k < len(seeds):
-                bit = np.int64(mix_pair(hashes[i], seeds[k]) % bits)
+                bit = np.int64(hash16(hashes[i], seeds[k]) % bits)
                 found = (load8(source + starts[g] + (bit >> 3)) >> np.uint64(bit & 7)) & np.uint64(1) != 0
                 k += 1
             out[g, i] = found

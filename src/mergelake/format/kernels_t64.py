@@ -12,7 +12,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from mergelake.format.jit import copy, intrinsic, kernel, load64, store64
+from mergelake.core.jit import copy, intrinsic, kernel, load64, store64
 
 
 def _vector(builder: Any, address: Any, kind: Any) -> Any:

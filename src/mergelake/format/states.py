@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from mergelake.core import types as t
 from mergelake.core.arrow import storage_type
 from mergelake.core.errors import error
-from mergelake.format.jit import kernel
+from mergelake.core.jit import kernel
 from mergelake.format.memory import region
 from mergelake.format.node import Bounds, Node, Sink, Source, as_numpy, coerced, refuse_nulls
 

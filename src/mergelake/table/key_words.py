@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from mergelake.core import types as t
 from mergelake.core.arrow import storage_type
 from mergelake.core.errors import error
-from mergelake.format.jit import kernel
+from mergelake.core.jit import kernel
 
 _SIGN = np.uint64(1 << 63)
 

@@ -18,8 +18,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mergelake.core.arrow import storage_type
+from mergelake.core.jit import kernel, load8
 from mergelake.core.types import DataType
-from mergelake.format.jit import kernel, load8
 from mergelake.table.key_words import KeyWords, key_words, number_words
 
 

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from mergelake.core import types as t
 from mergelake.core.errors import error
+from mergelake.core.jit import kernel
 from mergelake.core.schema import TableSchema
-from mergelake.format.jit import kernel
 from mergelake.table.key_words import key_words, number_words, numpy_values, same_as_previous
 from mergelake.table.keys import Block, TableKeys, table_keys, whole_column
 

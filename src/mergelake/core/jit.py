@@ -1,4 +1,4 @@
-"""How the byte loops of this room become machine code.
+"""How byte loops become machine code (numba): the one place that knows how kernels are compiled and cached.
 
 Kernels take raw addresses (`int64`) and lengths, never arrays: one signature serves numpy arrays, Arrow buffers
 and `bytes`, read-only or not, and a call costs a fraction of a microsecond. The price is that **a kernel trusts its

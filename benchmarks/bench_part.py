@@ -1,0 +1,98 @@
+"""A whole part of 5M rows, written and read back through `parts`, against ClickHouse; one thread each, page cache.
+
+Write: `write_part` into a directory (not synced, as ClickHouse here), against INSERT SELECT of one block from a Memory
+table. Read: every column by `PartReader.read`, against a SELECT that decodes every column and computes nothing.
+
+python -m benchmarks.bench_part [rows]
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from benchmarks.bench_format import CLASSIC, COLUMNS, make_data
+from benchmarks.common import Ratio, best_of, show
+from mergelake.core.clock import SystemClock
+from mergelake.core.ids import RandomIds
+from mergelake.core.settings import TableSettings
+from mergelake.parts.reader import PartReader
+from mergelake.parts.writer import write_part
+from mergelake.store import open_store
+from mergelake.table.define import define
+
+SETTINGS = (
+    "max_block_size = 100000000, max_threads = 1, min_insert_block_size_rows = 100000000, "
+    "min_insert_block_size_bytes = 0, max_insert_block_size = 100000000, max_insert_threads = 1"
+)
+
+
+def main() -> None:
+    rows = int(sys.argv[1]) if len(sys.argv) > 1 else 5_000_000
+    folder = Path(tempfile.mkdtemp(prefix="bench-part-"))
+    try:
+        arrays = make_data(rows)
+        # Ours first: once ClickHouse is loaded, its background threads share the processor with us.
+        ours = _ours(folder / "ours", pa.table(arrays))
+        theirs = _clickhouse(folder, arrays)
+        pairs = zip(("write a part", "read a part"), ours, theirs, strict=True)
+        show(f"A part of {rows:,} rows", "chdb", [Ratio(what, a * 1000, b * 1000, "ms", 1.3) for what, a, b in pairs])
+    finally:
+        shutil.rmtree(folder)
+
+
+def _ours(folder: Path, block: pa.Table) -> tuple[float, float]:
+    store = open_store(str(folder), {"sync": "false"})
+    schema = define(COLUMNS, order_by=["id"])
+    key = [block.column("id").combine_chunks()]
+    types = [schema.types["id"]]
+
+    options = {"ids": RandomIds(), "clock": SystemClock(), "settings": TableSettings(schema.settings)}
+
+    def write():
+        return write_part(store, "t", schema, block, key_columns=key, key_types=types, **options)
+
+    wrote = best_of(5, write)
+    manifest = write()
+    columns = {column.name: column for column in schema.columns}
+
+    def read():
+        return sum(batch.num_rows for batch in PartReader(store, "t", manifest, columns).read(list(COLUMNS)))
+
+    assert read() == block.num_rows
+    return wrote, best_of(5, read)
+
+
+def _clickhouse(folder: Path, arrays: dict[str, pa.Array]) -> tuple[float, float]:
+    import chdb.session
+
+    session = chdb.session.Session(str(folder / "clickhouse"))
+    columns = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+    session.query(f"CREATE DATABASE b ENGINE = Atomic; CREATE TABLE b.m ({columns}) ENGINE = Memory")
+    public = {n: a.dictionary_decode() if n == "host" else a for n, a in arrays.items()}
+    pa.parquet.write_table(pa.table(public), folder / "data.parquet")
+    session.query(f"INSERT INTO b.m SELECT {', '.join(COLUMNS)} FROM file('{folder}/data.parquet')")
+
+    def write():
+        session.query(f"INSERT INTO b.t SELECT * FROM b.m SETTINGS {SETTINGS}")
+
+    def fresh():
+        session.query("DROP TABLE IF EXISTS b.t SYNC")
+        session.query(f"CREATE TABLE b.t ({columns}) ENGINE = MergeTree ORDER BY id SETTINGS {CLASSIC}")
+
+    times = []
+    for _ in range(5):
+        fresh()
+        times.append(best_of(1, write))
+    names = ", ".join(COLUMNS)
+    query = f"SELECT ignore({names}) FROM b.t WHERE NOT ignore({names}) FORMAT Null SETTINGS max_threads = 1"
+    return min(times), best_of(5, lambda: session.query(query))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""SipHash-2-4 with key zero in ClickHouse's flavour, over rows of bytes; offsets ascend and lie inside the data.
+
+Source: ClickHouse, `src/Common/SipHash.h`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mergelake.core.jit import inlined, kernel
+
+
+@inlined
+def _rotate(value: Any, bits: Any) -> Any:
+    return (value << np.uint64(bits)) | (value >> np.uint64(64 - bits))
+
+
+@inlined
+def _round(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
+    v0 += v1
+    v1 = _rotate(v1, 13) ^ v0
+    v0 = _rotate(v0, 32)
+    v2 += v3
+    v3 = _rotate(v3, 16) ^ v2
+    v0 += v3
+    v3 = _rotate(v3, 21) ^ v0
+    v2 += v1
+    v1 = _rotate(v1, 17) ^ v2
+    v2 = _rotate(v2, 32)
+    return v0, v1, v2, v3
+
+
+@kernel()
+def siphash_rows(data: Any, offsets: Any) -> Any:
+    """SipHash-128 of each row `data[offsets[i]:offsets[i + 1]]`: a (rows, 2) matrix of words.
+
+    The two words of a row, one xor the other, are its SipHash-64.
+    """
+    rows = len(offsets) - 1
+    out = np.empty((rows, 2), np.uint64)
+    for row in range(rows):
+        v0 = np.uint64(0x736F6D6570736575)
+        v1 = np.uint64(0x646F72616E646F6D)
+        v2 = np.uint64(0x6C7967656E657261)
+        v3 = np.uint64(0x7465646279746573)
+        at = offsets[row]
+        end = offsets[row + 1]
+        length = end - at
+        last = False
+        while not last:
+            last = end - at < 8
+            word = np.uint64(0)
+            for i in range(min(end - at, 8)):
+                word |= np.uint64(data[at + i]) << np.uint64(8 * i)
+            if last:
+                word |= np.uint64(length & 255) << np.uint64(56)
+            at += 8
+            v3 ^= word
+            v0, v1, v2, v3 = _round(v0, v1, v2, v3)
+            v0, v1, v2, v3 = _round(v0, v1, v2, v3)
+            v0 ^= word
+        v2 ^= np.uint64(0xFF)
+        for _ in range(4):
+            v0, v1, v2, v3 = _round(v0, v1, v2, v3)
+        out[row, 0] = v0 ^ v1
+        out[row, 1] = v2 ^ v3
+    return out
