@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import Any
 
 import pytest
@@ -61,6 +62,9 @@ def test_explain_numbers_and_rows_equal_those_of_clickhouse(name: str, both: dic
         if name == "nullable" and any(sign in where for sign in ("+ 1", "- 3", "-a", "intDiv", "%")):
             continue
         if name == "falling" and "-b" in where:  # a falling function of a falling key is judged more coarsely there
+            continue
+        if re.search(r"\bf (NOT )?IN \([^)]*\b0\.[,)]", where):  # it forgets -0.0 in granules of zeros; we do not
+            assert_same_rows(ours, oracle, name, where)
             continue
         theirs = clickhouse_explain(oracle, f"scans.{name}", where)
         plan = ours.plan(ScanRequest(where=where))

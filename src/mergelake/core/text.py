@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _PLAIN_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_ESCAPES = {"b": "\b", "f": "\f", "r": "\r", "n": "\n", "t": "\t", "0": "\0", "a": "\a", "v": "\v"}
+_ESCAPES = {"b": "\b", "f": "\f", "r": "\r", "n": "\n", "t": "\t", "0": "\0", "a": "\a", "v": "\v", "e": "\x1b"}
 
 
 def back_quote(name: str) -> str:
@@ -27,7 +27,11 @@ def quote_string(text: str) -> str:
 
 
 def unescape(quoted: str) -> str:
-    """The text inside a quoted string or identifier, its escapes undone."""
+    r"""The text inside a quoted string or identifier, its escapes undone.
+
+    `\xff` is a byte, not a character: bytes that are no UTF-8 come as surrogates (`surrogateescape`). The backslash
+    of an unknown escape stays, as in ClickHouse's `parseEscapeSequence`.
+    """
     quote, body = quoted[0], quoted[1:-1]
     out: list[str] = []
     at = 0
@@ -36,10 +40,11 @@ def unescape(quoted: str) -> str:
         if char == "\\" and at + 1 < len(body):
             follow = body[at + 1]
             if follow == "x" and at + 3 < len(body):
-                out.append(chr(int(body[at + 2 : at + 4], 16)))
+                byte = int(body[at + 2 : at + 4], 16)
+                out.append(chr(byte if byte < 128 else 0xDC00 + byte))
                 at += 4
                 continue
-            out.append(_ESCAPES.get(follow, follow))
+            out.append(_ESCAPES.get(follow) or (follow if follow in "\\'\"`/=" else "\\" + follow))
             at += 2
         elif char == quote and body[at + 1 : at + 2] == quote:
             out.append(quote)
@@ -47,4 +52,4 @@ def unescape(quoted: str) -> str:
         else:
             out.append(char)
             at += 1
-    return "".join(out)
+    return "".join(out).encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")

@@ -60,7 +60,7 @@ def convert_member(value: Any, source: t.DataType, target: t.DataType) -> Any:
         return int(value) if low <= value <= high else None
     if isinstance(kind, t.Float) and isinstance(plain, (t.Int, t.Bool, t.Float)):
         found = float(np.float32(value)) if kind.bits == 32 else float(value)
-        return found if found == value else None
+        return found if found == value or value != value else None
     try:
         there = casts.kernel(plain, kind)(constant_vec(value, plain).data)
         back = casts.kernel(kind, plain)(there)
@@ -98,7 +98,8 @@ def _membership(name: str, *, negate: bool) -> None:
             return Resolved(t.UINT8, run=_tuples(name, left, kind, right, environment, negate), cost=20, args=args)
         pairs = _members(right, wide=False)
         converted = [convert_member(value, source, kind) for value, source in pairs]
-        values = list(dict.fromkeys(value for value in converted if value is not None))
+        # 0.0 and -0.0 are two members: sets compare floats by their bits.
+        values = list({repr(value): value for value in converted if value is not None}.values())
         lookup = contains(values, kind)
         folded = BoundLiteral(list(values), t.Array(kind))
         result = t.Nullable(t.UINT8) if t.is_nullable(left.type) else t.UINT8
@@ -129,6 +130,9 @@ def contains(values: list[Any], kind: t.DataType) -> Callable[[Data], npt.NDArra
     if pa.types.is_fixed_size_binary(target):
         return lambda data: position(data) >= 0
     dtype = casts.number_dtype(kind)
+    if isinstance(kind, t.Float):
+        bits = np.array(values, dtype).view(f"u{dtype.itemsize}")
+        return lambda data: np.isin(np.ascontiguousarray(data, dtype).view(bits.dtype), bits)
     if len(values) <= 4:
         fixed = [dtype.type(value) for value in values]
 

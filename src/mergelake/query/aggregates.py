@@ -81,7 +81,7 @@ def find_calls(text: str, tokens: list[Token], first: int, end: int) -> list[Agg
             if name != "count":
                 return f"{token.text}(DISTINCT …) is not split"
             name, inside = "uniqExact", inside[len("DISTINCT") :].strip()
-        out.append(AggregateCall(at, close + 1, name, parameters, "" if inside == "*" else inside))
+        out.append(AggregateCall(at, close + 1, name, parameters, "" if inside == "*" and name == "count" else inside))
         at = close + 1
     return out
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 
+from mergelake.query.meaning import keeps_conditions, statement_settings
 from mergelake.query.outline import Occurrence, Outline, Scope, names_in
 from mergelake.query.source import Source, Wanted
 from mergelake.query.tokens import Token
@@ -94,8 +95,8 @@ def _needs_all(plan: Outline, found: Occurrence, scope: Scope) -> bool:
 
 
 def star_tokens(plan: Outline, scope: Scope) -> list[int]:
-    """Indices of the `*` in the SELECT list of `scope` itself that stand for columns (`count(*)` does not)."""
-    first, end = scope.clauses.get("SELECT", (0, 0))
+    """Indices of the `*` in `scope` itself, any clause, that stand for columns (`count(*)` does not)."""
+    first, end = scope.first, scope.end
     inner = [s for s in plan.scopes if s is not scope and first <= s.first < end]
     out = []
     for at in range(first, end):
@@ -103,7 +104,7 @@ def star_tokens(plan: Outline, scope: Scope) -> list[int]:
         if token.text != "*" or any(s.first <= at < s.end for s in inner):
             continue
         counts = before.text == "(" and plan.tokens[at - 2].upper == "COUNT"
-        if not counts and (before.text in (",", ".", "(") or before.upper in ("SELECT", "DISTINCT", "ALL")):
+        if not counts and (before.text in (",", ".", "(", "[") or before.upper in ("SELECT", "DISTINCT", "ALL", "BY")):
             out.append(at)
     return out
 
@@ -117,6 +118,8 @@ def _outside_names(plan: Outline, scope: Scope) -> set[str] | None:
     first, _ = scope.clauses.get("SELECT", (0, 0))
     if scope.role != "from" or scope.in_set_operation or scope.parent is None or plan.tokens[first].upper == "DISTINCT":
         return None
+    if _counts_columns(plan, scope):
+        return None
     parent = scope.parent
     words = {token.upper for token in plan.tokens[parent.first : parent.end] if token.kind == "word"}
     if words & {"NATURAL", "COLUMNS", "APPLY"}:
@@ -128,10 +131,29 @@ def _outside_names(plan: Outline, scope: Scope) -> set[str] | None:
     return None if outside is None else names | outside
 
 
+def _counts_columns(plan: Outline, scope: Scope) -> bool:
+    """Whether fewer columns behind a star would change a value or an order: `f(*)`, ORDER BY 2, GROUP BY ALL."""
+    for clause in ("GROUP", "ORDER", "LIMIT"):
+        tokens = plan.tokens[slice(*scope.clauses.get(clause, (0, 0)))]
+        by_place = clause != "LIMIT" and any(token.kind == "number" for token in tokens)
+        if by_place or any(token.upper in ("ALL", "BY") for token in tokens):
+            return True
+    first, end = scope.clauses.get("SELECT", (0, 0))
+    stars, depth, plain = set(star_tokens(plan, scope)), 0, 0
+    for at in range(first, end):
+        token = plan.tokens[at]
+        if token.kind == "sign":
+            depth += (token.text in ("(", "[", "{")) - (token.text in (")", "]", "}"))
+        plain += depth == 0 and at in stars
+    return plain < len(stars)
+
+
 def predicates(plan: Outline, found: Occurrence, source: Source, sources: Mapping[int, Source]) -> tuple[str, str]:
     """The parts of WHERE and of PREWHERE that the table can judge alone, as text without qualifiers."""
     scope = plan.scope_of[id(found)]
     if found.in_operator or found not in scope.sources or not _may_filter_before_joins(scope, found):
+        return "", ""
+    if not keeps_conditions(statement_settings(plan)):
         return "", ""
     banned = scope_aliases(plan, scope)
     out = []

@@ -251,6 +251,8 @@ class _Walker:
                 self._close_scope(frame, at)
                 return at + 1
             if frame.scope is None:
+                if word == "FORMAT" and self._starts_clause(at, frame):  # after a last SELECT in brackets
+                    self._keep_format(at)
                 if word not in ("SELECT", "WITH", "FROM"):
                     return at + 1
                 self._new_scope(frame, at)
@@ -260,6 +262,9 @@ class _Walker:
         opens = follow.upper == "AS" and self.tokens[at + 2].text == "("
         if frame.clause == "WITH" and opens and self.tokens[at + 3].upper in ("SELECT", "WITH", "FROM", "("):
             frame.pending_cte = token.name
+            assert frame.scope is not None
+            if self.tokens[frame.scope.clause_words["WITH"] + 1].upper == "RECURSIVE":
+                frame.ctes.add(token.name)
             return at + 2
         if frame.clause == "FROM":
             if word == "JOIN":
@@ -296,7 +301,12 @@ class _Walker:
                     or self.tokens[at + 2].text == ";"
                     or self.tokens[at + 2].upper == "SETTINGS"
                 )
-            case "SELECT" | "FROM" | "PREWHERE" | "WHERE" | "HAVING" | "QUALIFY" | "LIMIT":
+            case "FROM":
+                # `a IS DISTINCT FROM b` and `WITH FILL FROM 0` read no table.
+                before = self.tokens[at - 1].upper
+                compares = before == "DISTINCT" and self.tokens[at - 2].upper in ("IS", "NOT")
+                return not compares and not (before == "FILL" and frame.clause == "ORDER")
+            case "SELECT" | "PREWHERE" | "WHERE" | "HAVING" | "QUALIFY" | "LIMIT":
                 return True
             case "OFFSET":
                 return follow.kind == "number" and frame.clause in (
@@ -324,7 +334,11 @@ class _Walker:
         begin = at + 2 if word in ("GROUP", "ORDER") else at + 1
         frame.scope.clauses[word] = (begin, begin)
         frame.scope.clause_words[word] = at
-        if word == "FORMAT" and len(self.stack) == 1:
+        if word == "FORMAT":
+            self._keep_format(at)
+
+    def _keep_format(self, at: int) -> None:
+        if len(self.stack) == 1:
             self.out.format_at = (self.tokens[at].start, self.tokens[at + 1].end)
             self.out.format = self.tokens[at + 1].text
 

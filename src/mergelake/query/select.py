@@ -17,7 +17,7 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
@@ -30,6 +30,7 @@ from mergelake.core.errors import MergelakeError, NotFoundError, error
 from mergelake.query import engine, splitting, totals
 from mergelake.query.arrow_bridge import needs_types, parse_types, to_public, without_nothing
 from mergelake.query.direct import direct_scan, first_rows
+from mergelake.query.meaning import check_meaning, keeps_conditions
 from mergelake.query.outline import Outline, outline
 from mergelake.query.result import QueryResult, Stats
 from mergelake.query.rewrite import NOW, Rewritten, rewrite
@@ -191,11 +192,12 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
     started = context.clock.monotonic_s()
     plan = _outline(sql)
     tables = _tables(plan, resolve)
+    _check(plan, tables, context)
     looked_up = _look_up(plan, tables, context, started)
     if looked_up is not None:
         return looked_up
     prepared = _prepared(plan, tables)
-    scans = plan_scans(prepared)
+    scans = plan_scans(prepared, context.settings)
     executor, reason, split = choose_executor(prepared, scans, context)
     meter = _Meter(sum(scan.rows for scan in scans.values()), context)
     try:
@@ -225,10 +227,15 @@ def _look_up(plan: Outline, tables: _Tables, context: Context, started_s: float)
     return QueryResult(table, tuple(map(str, types.values())), stats)
 
 
-def plan_scans(prepared: Prepared) -> dict[str, Scan]:
-    """A scan for each slot that reads."""
+def _check(plan: Outline, tables: _Tables, context: Context) -> None:
+    check_meaning(plan, (o for o in plan.occurrences if id(o) in tables.by_occurrence), context.settings)
+
+
+def plan_scans(prepared: Prepared, settings: Mapping[str, str]) -> dict[str, Scan]:
+    """A scan for each slot that reads; it judges no condition whose meaning `settings` may change."""
+    judges = keeps_conditions(settings)
     return {
-        slot.object_name: source.plan(slot.wanted)
+        slot.object_name: source.plan(slot.wanted if judges else replace(slot.wanted, where="", prewhere=""))
         for slot, source in zip(prepared.rewritten.slots, prepared.sources, strict=True)
         if not slot.counted
     }
@@ -431,8 +438,11 @@ class _Meter:
 def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: str = "") -> list[str]:
     """What would be done: the executor and why, each scan's pruning, ClickHouse's own plan for the rest."""
     context = context or Context()
-    prepared = prepare(sql, resolve)
-    scans = plan_scans(prepared)
+    plan = _outline(sql)
+    tables = _tables(plan, resolve)
+    _check(plan, tables, context)
+    prepared = _prepared(plan, tables)
+    scans = plan_scans(prepared, context.settings)
     executor, why, _ = choose_executor(prepared, scans, context)
     lines = [f"Executor: {executor} ({why})"]
     for slot in prepared.rewritten.slots:

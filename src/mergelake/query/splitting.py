@@ -15,6 +15,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,16 +116,19 @@ def _rows(plan: Outline, scope: Scope, columns: tuple[str, ...]) -> tuple[Split 
     if where is not None:
         if aliases & set(names_in(plan.tokens[where[0] : where[1]])):
             return None, "WHERE uses an alias"
+        if set(columns) & _named_inside(plan, where):
+            return None, "WHERE gives a column's name to something else"
         partial += f" WHERE {plan.slice(*where)}"
     limit = _limit(plan, scope)
     plain = not words & _NO_TOP and limit is not None and _limits(plan, scope) == 1
     order = scope.clauses.get("ORDER")
-    if plain and (order is None or not aliases & set(names_in(plan.tokens[order[0] : order[1]]))):
+    if plain and (order is None or not (_by_place(plan, order) or aliases & set(names_in(plan.tokens[slice(*order)])))):
         if order is not None:
             partial += f" ORDER BY {plan.slice(*order)}"
             why = "filter and top rows in each task"
         partial += f" LIMIT {limit}"
     start, stop = _from_range(plan, scope)
+    partial += _settings(plan, scope)
     # The final statement filters again: it costs little and changes nothing.
     return Split(partial, plan.text[:start] + _FILES + _source_alias(plan, scope) + plan.text[stop:]), why
 
@@ -161,11 +165,33 @@ def _limit(plan: Outline, scope: Scope) -> int | None:
     return sum(int(token.text) for token in numbers)
 
 
+def _settings(plan: Outline, scope: Scope) -> str:
+    """The statement's SETTINGS: they may change what its conditions mean, so the tasks have them as well."""
+    return f" SETTINGS {plan.slice(*scope.clauses['SETTINGS'])}" if "SETTINGS" in scope.clauses else ""
+
+
+def _named_inside(plan: Outline, clause: tuple[int, int]) -> set[str]:
+    """Names that a clause gives with AS (the type in a CAST counts too: a split less, never a wrong row)."""
+    tokens = plan.tokens[slice(*clause)]
+    return {b.name for a, b in pairwise(tokens) if a.upper == "AS" and b.is_name}
+
+
+def _by_place(plan: Outline, order: tuple[int, int]) -> bool:
+    """Whether ORDER BY counts the columns of the SELECT list, which a task does not have: by number, ALL or `*`."""
+    starts = [plan.tokens[first] for first, _, _ in _items(plan, *order)]
+    if any(token.kind == "number" or token.upper == "ALL" for token in starts):
+        return True
+    return any(token.text == "*" for token in plan.tokens[slice(*order)])
+
+
 def _groups(plan: Outline, scope: Scope, calls: list[AggregateCall]) -> tuple[Split | None, str]:
     words = {token.upper for token in plan.tokens[scope.first : scope.end] if token.kind == "word"}
     for word in ("ROLLUP", "CUBE", "TOTALS", "GROUPING", "DISTINCT"):
         if word in words and not (word == "DISTINCT" and not _select_distinct(plan, scope)):
             return None, f"{word} is not split"
+    limit = plan.tokens[slice(*scope.clauses.get("LIMIT", (0, 0)))]
+    if _limits(plan, scope) > 1 or any(token.upper == "BY" for token in limit):
+        return None, "LIMIT BY is not split"
     items = _items(plan, *scope.clauses["SELECT"])
     aliases = {name: (first, end) for first, end, name in items if name}
     keys: list[tuple[int, int]] = []
@@ -183,6 +209,8 @@ def _groups(plan: Outline, scope: Scope, calls: list[AggregateCall]) -> tuple[Sp
     shadowing = {
         name for name, (first, end) in aliases.items() if not (end - first == 1 and plan.tokens[first].name == name)
     }
+    if where:
+        shadowing |= _named_inside(plan, where)
     if used & shadowing:
         return None, f"{min(used & shadowing)} is an alias inside a key, an aggregate or WHERE"
     states: dict[tuple[str, str, str], str] = {}
@@ -198,6 +226,7 @@ def _groups(plan: Outline, scope: Scope, calls: list[AggregateCall]) -> tuple[Sp
         partial += f" WHERE {plan.slice(*where)}"
     if keys:
         partial += " GROUP BY " + ", ".join(f"ml_k{i}" for i in range(len(keys)))
+    partial += _settings(plan, scope)
     final = _final(plan, scope, keys, by_call, set(aliases))
     if final is None:
         return None, "a column stands outside of keys and aggregates"

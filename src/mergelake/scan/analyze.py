@@ -125,14 +125,14 @@ def _atom(node: BoundNode, function: str, key: Key) -> Condition:
             "equals" if function == "empty" else "notEquals", node.args[0], BoundLiteral(b"", t.STRING), key
         )
     if len(node.args) != 2:
-        return _as_flag(node, key)
+        return _as_flag(node, key, negated=function != node.function)
     left, right = node.args
     if function in ("in", "notIn"):
         return _in_set(left, right, function == "notIn", key) if isinstance(right, BoundLiteral) else Unknown()
     if function in _PREFIX and isinstance(right, BoundLiteral) and isinstance(right.value, bytes):
         return _prefix(function, left, right.value, key)
     if function not in TURNED:
-        return _as_flag(node, key)
+        return _as_flag(node, key, negated=function != node.function)
     if isinstance(right, BoundLiteral):
         return _compare(function, left, right, key)
     if isinstance(left, BoundLiteral):
@@ -140,12 +140,12 @@ def _atom(node: BoundNode, function: str, key: Key) -> Condition:
     return Unknown()
 
 
-def _as_flag(node: BoundNode, key: Key) -> Condition:
-    """A key used as a condition by itself: `WHERE flag` is `flag != 0`."""
+def _as_flag(node: BoundNode, key: Key, *, negated: bool = False) -> Condition:
+    """A key used as a condition by itself: `WHERE flag` is `flag != 0`; `negated` if NOT was pushed down to it."""
     found = _find_key(node, key)
     if found is None or t.is_nullable(node.type) or not isinstance(t.inner_type(node.type), (t.Int, t.Bool)):
         return Unknown()
-    return InRange(found[0], found[1], 0, True, 0, True, negated=True, shrink=True, type=node.type)
+    return InRange(found[0], found[1], 0, True, 0, True, negated=not negated, shrink=True, type=node.type)
 
 
 # --- where the key is
@@ -368,6 +368,9 @@ def _in_set(left: BoundNode, right: BoundLiteral, negated: bool, key: Key) -> Co
         return Unknown()
     values = sorted({row for row in kept if row})
     compared = [chosen[c][1][-1].type if chosen[c][1] else key.nodes[c].type for c in columns]
+    # 0.0 and -0.0 are one place in a key, but two members of a set: where a key is zero nobody knows which.
+    floats = [i for i, kind in enumerate(compared) if isinstance(t.inner_type(kind), t.Float)]
+    relaxed |= any(row[i] == 0 for row in values for i in floats)
     return InSet(
         columns,
         tuple(chosen[c][1] for c in columns),

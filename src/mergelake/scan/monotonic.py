@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from mergelake.core import types as t
 from mergelake.core.arrow import storage_schema
@@ -72,7 +73,9 @@ def evaluator(call: Node, argument: t.DataType) -> tuple[Callable[[pa.Array], pa
     schema = storage_schema(columns)
 
     def apply(array: pa.Array) -> pa.Array:
-        if array.type != schema.field(0).type:
+        if pa.types.is_dictionary(schema.field(0).type):
+            array = array.dictionary_encode()  # a cast knows not every kind of values; of one encoded it is the same
+        elif array.type != schema.field(0).type:
             array = array.cast(schema.field(0).type)
         batch = pa.RecordBatch.from_arrays([array], schema=pa.schema([schema.field(0).with_nullable(True)]))
         out = to_arrow(Context.of_block(batch, columns).eval(bound), bound.type, len(array))
@@ -100,10 +103,36 @@ def step_of(call: BoundCall) -> tuple[BoundNode, Step] | None:
         return None
     before = f"{call.function}(" + "".join(f"{_text(a)}, " for a in call.args[:at])
     after = "".join(f", {_text(a)}" for a in call.args[at + 1 :]) + ")"
+    end = _wraps_from(call, t.inner_type(argument.type))
+    if end:
+        by = _wraps(argument.type, end)
+        return argument, Step(apply, result, before, after, "segment", rising, by, t.Int(64, signed=True))
     if segment:
         by, by_type = evaluator(Call(segment, (ColumnRef(_ARGUMENT),)), argument.type)
         return argument, Step(apply, result, before, after, "segment", rising, by, by_type)
     return argument, Step(apply, result, before, after, monotonic, rising)
+
+
+def _wraps_from(call: BoundCall, argument: t.DataType) -> int:
+    """The first day that the call surely does not hold any more and wraps around; 0 if it never does."""
+    if call.function in ("toDateTime", "toUnixTimestamp") and isinstance(argument, (t.Date, t.Date32, t.DateTime64)):
+        return 49709  # seconds in 32 bits end in 2106
+    if call.function == "toDate" and isinstance(argument, (t.Date32, t.DateTime64)):
+        return 65535
+    return 0
+
+
+def _wraps(data_type: t.DataType, end: int) -> Callable[[pa.Array], pa.Array]:
+    """The segments of such a call: all times that surely fit are one, any other is one by itself."""
+    kind = t.inner_type(data_type)
+    day = 86400 * 10**kind.precision if isinstance(kind, t.DateTime64) else 1
+
+    def segments(array: pa.Array) -> pa.Array:
+        values = array.cast(pa.int64())
+        fits = pc.and_(pc.greater_equal(values, day), pc.less(values, end * day))
+        return pc.if_else(fits, pa.scalar(day, pa.int64()), values)
+
+    return segments
 
 
 def _text(node: BoundNode) -> str:
@@ -142,8 +171,16 @@ def _order_of(call: BoundCall, at: int, argument: t.DataType) -> Order | None:
     if name in ("divide", "intDiv") and at == 0 and other.value != 0:
         if name == "intDiv" and (isinstance(other.value, float) or isinstance(argument, t.Float)):
             return None
+        if name == "intDiv" and not _keeps_sign(argument, other):
+            return None
         return "always", other.value > 0, ""
     return None
+
+
+def _keeps_sign(argument: t.DataType, divisor: BoundLiteral) -> bool:
+    """Whether intDiv divides the numbers as they are: of mixed signs, it takes the unsigned one for a signed one."""
+    signed = isinstance(argument, t.Int) and argument.signed
+    return bool(divisor.value < 1 << 63 if signed else divisor.value > 0)
 
 
 def _order_of_time(call: BoundCall, at: int, argument: t.DataType) -> Order | None:

@@ -126,7 +126,11 @@ def _equals(index: BoundIndex, node: BoundNode, value: BoundLiteral) -> Conditio
 
 def _one(index: BoundIndex, node: BoundNode, value: BoundLiteral) -> tuple[int, tuple[int, ...]] | None:
     at = place_of(index, node)
-    return None if at is None or isinstance(index.types[at], t.Array) else _hashed(index, at, [value])
+    if at is None or isinstance(index.types[at], t.Array):
+        return None
+    if isinstance(t.inner_type(index.types[at]), t.Float) and value.value == 0:  # two values that are equal
+        return _hashed(index, at, [BoundLiteral(zero, t.Float(64)) for zero in (0.0, -0.0)])
+    return _hashed(index, at, [value])
 
 
 def _has(index: BoundIndex, function: str, node: BoundNode, value: BoundLiteral) -> Condition:

@@ -41,14 +41,20 @@ class Database:
     ) -> None:
         self.warehouse = warehouse
         self.current_database = DEFAULT_DATABASE
-        self.settings: dict[str, str] = dict(settings or {})
-        """What SET said, as SQL literals."""
+        self._settings: dict[str, str] = dict(settings or {})
+        self._of_call = threading.local()
         self._tables: dict[str, Table] = {}
         self._lock = threading.Lock()
         self.on_progress: Callable[[int, int], None] | None = None
         """Called with (rows read, rows to read) while a SELECT runs."""
         self.cancelled = threading.Event()
         """Set it to end the SELECT under way with QUERY_WAS_CANCELLED."""
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What SET said, as SQL literals; inside a call of `sql` with settings of its own a copy that has them too."""
+        own: dict[str, str] | None = getattr(self._of_call, "settings", None)
+        return self._settings if own is None else own
 
     def __repr__(self) -> str:
         return f"<Database {self.warehouse.url}>"
@@ -75,9 +81,10 @@ class Database:
 
         if params is not None:
             text = fill_parameters(text, params)
-        before = dict(self.settings)
-        if settings:
-            self.settings.update({name: setting_literal(value) for name, value in settings.items()})
+        outer = getattr(self._of_call, "settings", None)
+        if settings:  # this thread's alone: another's call must neither see them nor restore them
+            own = {name: setting_literal(value) for name, value in settings.items()}
+            self._of_call.settings = {**self.settings, **own}
         try:
             result = Result()
             places = split_statements(text)
@@ -87,8 +94,7 @@ class Database:
                 result = execute(self, parse_statement(text, start, end), text)
             return result
         finally:
-            if settings:
-                self.settings = before
+            self._of_call.settings = outer
 
     def table(self, name: str) -> Table:
         """The table `name` or `database.name`, at its newest version."""

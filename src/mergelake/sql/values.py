@@ -27,7 +27,8 @@ _NUMBER = r"[-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|inf|nan)"
 _LITERAL = rf"('(?:[^'\\]|\\.|'')*'|{_NUMBER}|NULL|null|true|false)"
 _ROWS_ALONE = 10_000
 """Most rows that are asked for one by one."""
-_GAP = re.compile(r"[\s,]*", re.DOTALL)
+_GAP = re.compile(r"(?:[\s,]|/\*.*?\*/|--[^\n]*)*", re.DOTALL)
+"""What may stand between rows: commas, white space, comments."""
 
 
 def read_values(data: str, columns: Mapping[str, t.DataType], *, script: str, at: int) -> pa.Table:
@@ -78,6 +79,8 @@ def _column(texts: Sequence[str], data_type: t.DataType) -> pa.Array:
     if isinstance(inner, t.String | t.FixedString):
         encoded = [None if cell is None else cell.encode("utf-8", "surrogateescape") for cell in cells]
         return pa.array(encoded, pa.binary())
+    if "\\x" in whole:  # bytes that are no text are no number or date either: the reader refuses them
+        cells = [cell and cell.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for cell in cells]
     return pa.array(cells, pa.string())
 
 

@@ -177,3 +177,30 @@ def test_a_result_comes_in_many_forms(db: Database) -> None:
     assert "│ 1 │ a │ 2026-01-01 │ [1] │" in result.drawn()
     assert "<td>2026-01-01</td>" in result._repr_html_()
     assert result.stats.rows_read == 3
+
+
+def test_settings_of_one_call_are_neither_seen_nor_kept_by_another_thread(db: Database) -> None:
+    inside, outside = threading.Event(), threading.Event()
+    seen: list[object] = []
+
+    def progress(_rows: int, _all: int) -> None:
+        inside.set()
+        outside.wait(10)
+
+    db.on_progress = progress
+    thread = threading.Thread(target=lambda: seen.append(db.sql("SELECT sum(k) FROM t", settings={"max_threads": 1})))
+    thread.start()
+    assert inside.wait(10)
+    db.on_progress = None
+    db.sql("SELECT 1", settings={"max_block_size": 77})
+    assert db.settings == {}
+    db.sql("SET max_block_size = 78")
+    outside.set()
+    thread.join()
+    assert len(seen) == 1
+    assert db.settings == {"max_block_size": "78"}
+
+
+def test_comments_may_stand_between_the_rows_of_values(db: Database) -> None:
+    db.sql("INSERT INTO t VALUES /* first */ (7, 'x'), -- (8, 'no')\n(9, '--y') -- tail")
+    assert db.sql("SELECT k, s FROM t WHERE k > 6 ORDER BY k FORMAT TSV").text() == "7\tx\n9\t--y\n"

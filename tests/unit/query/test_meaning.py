@@ -1,0 +1,58 @@
+"""Settings and clauses that would change what our tables give: refused, or the scans judge no condition."""
+
+from __future__ import annotations
+
+import pytest
+
+from mergelake.core.errors import MergelakeError
+from mergelake.query.meaning import keeps_conditions, statement_settings
+from mergelake.query.outline import outline
+from mergelake.sql.database import Database, connect
+
+
+@pytest.fixture(scope="module")
+def db() -> Database:
+    found = connect("memory://meaning")
+    found.sql("CREATE TABLE r (id UInt32, ver UInt8, s String) ENGINE = ReplacingMergeTree(ver) ORDER BY id")
+    found.sql("CREATE TABLE z (ts DateTime) ENGINE = MergeTree ORDER BY ts SETTINGS index_granularity = 8")
+    found.sql("INSERT INTO r VALUES (1, 1, 'a')")
+    found.sql("INSERT INTO r VALUES (1, 2, 'b')")
+    found.sql("INSERT INTO z SELECT toDateTime('2024-03-30 20:00:00', 'UTC') + number * 700 FROM numbers(200)")
+    return found
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT id FROM r SETTINGS final = 1",
+        "SELECT * FROM (SELECT id FROM r SETTINGS max_threads = 1, final = true)",
+        "SELECT id FROM r SETTINGS additional_table_filters = {'r': 'id = 2'}",
+        "SELECT id FROM r FINAL PREWHERE s = 'a'",
+    ],
+)
+def test_what_would_change_the_rows_of_a_table_is_refused(db: Database, query: str) -> None:
+    with pytest.raises(MergelakeError) as failure:
+        db.sql(query)
+    assert failure.value.name == "NOT_IMPLEMENTED"
+
+
+def test_the_setting_final_is_refused_from_outside_the_statement_too(db: Database) -> None:
+    with pytest.raises(MergelakeError, match="final"):
+        db.sql("SELECT id FROM r", settings={"final": 1})
+    assert len(db.sql("SELECT id FROM r", settings={"final": 0})) == 2
+    assert len(db.sql("SELECT 1", settings={"final": 1})) == 1  # none of our tables
+
+
+def test_a_session_time_zone_holds_for_the_conditions_of_scans(db: Database) -> None:
+    query = "SELECT ts FROM z WHERE ts > toDateTime('2024-03-31 08:00:00')"
+    whole = len(db.sql("SELECT ts FROM z WHERE ts > toDateTime('2024-03-31 08:00:00', 'Asia/Tokyo')"))
+    assert whole > len(db.sql(query))
+    assert len(db.sql(query + " SETTINGS session_timezone = 'Asia/Tokyo'")) == whole
+    assert len(db.sql(query, settings={"session_timezone": "Asia/Tokyo"})) == whole
+
+
+def test_settings_of_every_select_are_found() -> None:
+    plan = outline("SELECT 1 FROM (SELECT 2 SETTINGS transform_null_in = 1) SETTINGS max_threads = 2, final = 0")
+    assert statement_settings(plan) == {"transform_null_in": "1", "max_threads": "2", "final": "0"}
+    assert keeps_conditions(["max_threads", "final"])
+    assert not keeps_conditions(statement_settings(plan))
