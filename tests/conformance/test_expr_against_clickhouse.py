@@ -5,10 +5,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import assume, given, settings
 
-from mergelake.expr import known_functions
+from mergelake.core.timezones import zone
+from mergelake.core.types import parse_type
+from mergelake.expr import compile_expression, known_functions
 from tests.helpers import expressions as ex
 
 REFUSED = {"48", "386"}
@@ -148,3 +152,20 @@ ERRORS = [
 @pytest.mark.parametrize(("expression", "code"), ERRORS)
 def test_errors_have_clickhouses_codes(session: Any, expression: str, code: str) -> None:
     assert (ex.ours(ROWS, expression), ex.theirs(session, expression)) == (code, code)
+
+
+@pytest.mark.parametrize(
+    "name", ["Europe/Berlin", "America/Sao_Paulo", "Africa/Cairo", "Australia/Lord_Howe", "Asia/Kathmandu"]
+)
+def test_intervals_of_hours_begin_as_in_clickhouse_around_clock_changes(session: Any, name: str) -> None:
+    changes = zone(name).changes
+    near = [at + np.arange(-8, 9) * 3600 for at in changes[(changes > 10**6) & (changes < 4 * 10**9)][::5]]
+    instants = np.unique(np.concatenate(near)).astype(np.uint32)
+    rows = pa.table({"d": pa.array(instants)})
+    for hours in (2, 5, 12, 24):
+        call = f"toStartOfInterval(d, INTERVAL {hours} HOUR)"
+        mine = compile_expression(call, {"d": parse_type(f"DateTime('{name}')")}).evaluate(rows)
+        seen = f"toUInt32({call.replace('(d,', f'(toDateTime(d, {chr(39)}{name}{chr(39)}),')})"
+        values = ", ".join(map(str, instants.tolist()))
+        theirs = str(session.query(f"SELECT {seen} FROM (SELECT arrayJoin([{values}]) AS d)", "TSV")).split()
+        assert [str(value) for value in mine.to_pylist()] == theirs

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from mergelake.core import types as t
 from mergelake.core.errors import error
-from mergelake.core.timezones import zone
+from mergelake.core.timezones import Zone, zone
 from mergelake.expr.bound import BoundLiteral
 from mergelake.expr.casts import midnight_in_range
 from mergelake.expr.date_parts import (
@@ -87,11 +87,32 @@ def _start_of_clock(kind: t.DataType, unit: str, count: int, name: str) -> Resol
             return to_stamp(seconds // step * step)  # counted in UTC
         if count == 1:
             return to_stamp(hour(seconds))
-        here = local.to_local(seconds)
-        # Hours are counted from the local midnight; what is longer than a day begins there.
-        return to_stamp(local.to_utc(here // _DAY * _DAY + here % _DAY // step * step))
+        return to_stamp(_start_of_hours(seconds, step, local))
 
     return Resolved(t.DateTime(name), kernel, cost=10)
+
+
+def _start_of_hours(seconds: npt.NDArray[np.int64], step: int, local: Zone) -> npt.NDArray[np.int64]:
+    """Where intervals of `step` seconds begin, counted by the clock from the local midnight.
+
+    An interval whose beginning was skipped, or falls before the clock was changed that day, begins at the change.
+    Source: ClickHouse, `DateLUTImpl::toStartOfHourInterval`.
+    """
+    here = local.to_local(seconds)
+    day = here // _DAY * _DAY
+    midnight = local.to_utc(day)
+    clock = here - day
+    start = clock // step * step
+    if local.is_fixed:
+        return midnight + start
+    last = np.searchsorted(local.changes, seconds, side="right") - 1
+    since = np.where(last >= 0, local.changes[last] - midnight, 0)
+    moved = clock - (seconds - midnight)
+    late = (since > 0) & (start >= since)
+    begin = midnight + np.where(late, np.maximum(start - moved, since), start)
+    # Where the clock skips midnight, nothing of the day lies before the change.
+    skipped = local.to_local(midnight) < day
+    return np.where(skipped & (last >= 0), np.maximum(begin, local.changes[last]), begin)
 
 
 @function("dateTrunc", 2, 3, aliases=("date_trunc",))
