@@ -128,10 +128,10 @@ def test_a_reader_never_misses_or_doubles_a_row_whatever_happens(seed: int) -> N
 def test_a_plan_over_thousands_of_covered_names_takes_no_quadratic_time() -> None:
     shown = [PublishedName(f"{n:032x}", PartInfo("all", n, n, 0), 0) for n in range(4000)]
     merged = PublishedName("m", PartInfo("all", 0, 3999, 1), 0)
-    start = time.perf_counter()
+    start = time.process_time()
     done = plan_publish({"m": merged.info}, [*shown, merged], 10_000, 5000)
     assert len(done.remove) == 4000
-    assert time.perf_counter() - start < 1.0  # 3.4 s when each name looked at each other one
+    assert time.process_time() - start < 1.0  # 3.4 s when each name looked at each other one
 
 
 def test_columns_of_infos_cover_as_infos_do() -> None:

@@ -103,7 +103,7 @@ def test_a_thousand_parts_are_judged_in_milliseconds() -> None:
     parts = [(6_000_000 + i * 1000, 5) for i in range(1000)]
     times = []
     for _ in range(5):
-        started = time.perf_counter()
+        started = time.process_time()
         _ask(parts)
-        times.append(time.perf_counter() - started)
+        times.append(time.process_time() - started)
     assert min(times) < 0.05  # 1.6 ms on an idle core

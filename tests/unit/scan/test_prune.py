@@ -152,9 +152,9 @@ def test_ten_thousand_marks_are_searched_in_under_a_millisecond() -> None:
     mark_ranges(table, at(0, 500))
     times = []
     for _ in range(20):
-        begin = time.perf_counter()
+        begin = time.process_time()
         mark_ranges(table, at(0, 500))
-        times.append(time.perf_counter() - begin)
+        times.append(time.process_time() - begin)
     assert min(times) < 0.001
 
 

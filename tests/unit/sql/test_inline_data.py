@@ -120,8 +120,8 @@ def test_bad_rows_are_refused_and_nothing_is_written(db: Database, sql: str, nam
 def test_plain_rows_are_read_fast() -> None:
     columns = {"k": parse_type("UInt64"), "s": parse_type("String"), "f": parse_type("Float64")}
     data = ", ".join(f"({i}, 'text {i}', {i}.5)" for i in range(50_000))
-    started = time.perf_counter()
+    started = time.process_time()
     table = read_values(data, columns, script=data, at=0)
     assert table.num_rows == 50_000
     assert table["s"][7].as_py() == b"text 7"
-    assert 50_000 / (time.perf_counter() - started) > 50_000  # 600,000 a second where nothing else runs
+    assert 50_000 / (time.process_time() - started) > 50_000  # 600,000 a second where nothing else runs
