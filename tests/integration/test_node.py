@@ -8,7 +8,7 @@ import time
 import pyarrow as pa
 import pytest
 
-from mergelake.core.errors import UnavailableError
+from mergelake.core.errors import NotFoundError, UnavailableError
 from mergelake.core.schema import Column, TableSchema
 from mergelake.core.types import parse_type
 from mergelake.lake import Warehouse
@@ -156,3 +156,20 @@ def test_a_node_that_must_leave_abandons_a_long_merge_and_leaves_nothing_of_it(t
     ]
     assert keys(table) == list(range(600))
     assert table.optimize(final=True) == 1  # another node does it
+
+
+def test_a_node_may_look_after_some_tables_only(tmp_path):
+    warehouse = Warehouse(str(tmp_path))
+    tables = [warehouse.create_table(name, SCHEMA) for name in ("a", "b")]
+    for table in tables:
+        for n in range(20):
+            table.append(rows(n * 50))
+    node = warehouse.node(only=["a"], poll_s=0.05)
+    settle(node)
+    node.drain()
+    for table in tables:
+        table.refresh()
+    assert tables[0].parts().num_rows < 10
+    assert tables[1].parts().num_rows == 20
+    with pytest.raises(NotFoundError):
+        warehouse.node(only=["nobody"])

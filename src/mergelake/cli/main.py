@@ -20,12 +20,9 @@ from mergelake.cli.output import FORMATS, Output, print_result
 from mergelake.cli.running import run_watched
 from mergelake.core.clock import SystemClock
 from mergelake.core.errors import MergelakeError, error
-from mergelake.core.manifest import PartManifest
 from mergelake.log.encoding import encode_entry
-from mergelake.merge.plan import MergeTask
 from mergelake.query.tokens import split_statements
 from mergelake.sql.database import Database, connect
-from mergelake.table.handle import TableHandle
 
 Url = Annotated[str, typer.Argument(help="Warehouse: a directory or s3://, gs://, az:// URL", show_default=False)]
 TableName = Annotated[str, typer.Argument(help="table, or database.table", show_default=False)]
@@ -275,24 +272,11 @@ def node(
     options: Options = None,
 ) -> None:
     """Keep tables merged in the background until SIGTERM or Ctrl-C."""
-    from mergelake.node.runner import Node
-
     output = _output(form)
-    db = _open(url, options, spark)
-    warehouse = db.warehouse
-
-    def handles() -> dict[str, TableHandle]:
-        names = only or warehouse.tables()
-        return {found.name: found.handle for found in map(db.table, names)}
-
-    first = handles()  # a table that does not exist is an error now, not later
-
-    def merge(handle: TableHandle, task: MergeTask) -> PartManifest:
-        return warehouse.env.run_merges(handle, [task], worker.abandon)[0]
-
-    worker = Node(name, handles, merge, clock=warehouse.clock, poll_s=poll)
+    warehouse = _open(url, options, spark).warehouse
+    worker = warehouse.node(name, only=only or (), poll_s=poll)
     stop = _stop_on_signals()
-    output.note(f"Node {name} looks after {len(first)} tables of {warehouse.url}. Ctrl-C ends.")
+    output.note(f"Node {name} looks after {len(only or warehouse.tables())} tables of {warehouse.url}. Ctrl-C ends.")
     if once:
         while worker.step() or not worker.idle():
             stop.wait(0.05)

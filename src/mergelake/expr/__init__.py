@@ -8,8 +8,6 @@
 2. `bind` looks names up, decides ClickHouse's result types, folds constants (`binder`, `registry`).
 3. A bound call runs a kernel over numpy or Arrow data (`values`, `evaluate`): whole columns, dictionaries
    computed on once, NULLs beside the data. AND looks at later conditions only where earlier ones held.
-
-`monotonic` and `range_of` tell the scan what a function does to an interval of its argument.
 """
 
 from mergelake.expr import (
@@ -54,7 +52,6 @@ from mergelake.expr import (
 from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundCall, BoundColumn, BoundLiteral, BoundNode, columns_of, conjuncts, walk
 from mergelake.expr.compiled import Compiled, compile_expression
-from mergelake.expr.monotonic import monotonic, range_of
 from mergelake.expr.nodes import Call, ColumnRef, Literal, Node, column_name, referenced_columns
 from mergelake.expr.parser import parse, parse_list
 from mergelake.expr.registry import known_functions
@@ -92,10 +89,8 @@ __all__ = [
     "compile_expression",
     "conjuncts",
     "known_functions",
-    "monotonic",
     "parse",
     "parse_list",
-    "range_of",
     "referenced_columns",
     "walk",
 ]

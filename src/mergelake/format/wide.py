@@ -85,11 +85,6 @@ class ColumnWriter:
         self.rows = 0
         """Rows taken so far."""
 
-    @property
-    def uncompressed_bytes(self) -> int:
-        """Bytes of all streams before compression, so far."""
-        return sum(stream.frames.plain_size for stream in self._streams.values())
-
     def append(self, array: pa.Array | pa.ChunkedArray, granule_rows: NDArray[np.int64]) -> None:
         """Take whole granules: `granule_rows` (all positive) sums to the rows of `array`, in storage form.
 

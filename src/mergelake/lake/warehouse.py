@@ -123,17 +123,25 @@ class Warehouse:
         self._handles, self._closed = handles, closed
         return {names[table_id]: handle for table_id, handle in handles.items()}
 
-    def node(self, name: str = "node", *, slots: int = 2, poll_s: float = 1.0) -> Node:
-        """A background loop that keeps all tables merged: call its `run(stop)` in a thread or a process of its own.
+    def node(self, name: str = "node", *, only: Sequence[str] = (), slots: int = 2, poll_s: float = 1.0) -> Node:
+        """A background loop that keeps tables merged: call its `run(stop)` in a thread or a process of its own.
 
+        `only` names the tables (default: all, also those that are created later); UNKNOWN_TABLE for one that is not.
         `slots` merges run at once, as Spark tasks where the warehouse has a session.
         """
         bounds = Slots(total=slots, lower_at_free=1, whole_partition_at_free=1)
 
+        wanted = {".".join(split_name(each)) for each in only}
+        for each in wanted:
+            self.catalog.find(split_name(each))
+
+        def handles() -> dict[str, TableHandle]:
+            return {each: handle for each, handle in self.handles().items() if not wanted or each in wanted}
+
         def run_merge(handle: TableHandle, task: MergeTask) -> PartManifest:
             return self.env.run_merges(handle, [task], made.abandon)[0]
 
-        made = Node(name, self.handles, run_merge, clock=self.clock, slots=bounds, poll_s=poll_s)
+        made = Node(name, handles, run_merge, clock=self.clock, slots=bounds, poll_s=poll_s)
         return made
 
     def has_table(self, name: str) -> bool:

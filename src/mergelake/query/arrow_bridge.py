@@ -18,7 +18,7 @@ them the public form of `core.arrow`. Measured with chdb 4.4; every type is test
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -37,15 +37,6 @@ _EXACT, _CAST, _REBUILD = range(3)
 def exact_expression(name: str, data_type: t.DataType) -> str:
     """ClickHouse expression that turns the storage column `name` into exactly `data_type`."""
     return _exact(back_quote(name), data_type, 0)
-
-
-def select_list(columns: Mapping[str, t.DataType]) -> str:
-    """`expression AS name, …` for all of `columns`."""
-    parts = []
-    for name, data_type in columns.items():
-        quoted, expression = back_quote(name), exact_expression(name, data_type)
-        parts.append(quoted if expression == quoted else f"{expression} AS {quoted}")
-    return ", ".join(parts)
 
 
 def _effort(data_type: t.DataType) -> int:

@@ -64,10 +64,6 @@ class PartSource:
             self._provide(name, arrays, ranges, rows)
         return {name: arrays[name] for name in names}
 
-    def stored_columns(self, names: Sequence[str]) -> tuple[str, ...]:
-        """The columns of the part that are fetched for `names`."""
-        return tuple(name for name in self._closure(names) if name in self._held)
-
     def _read_stored(self, names: Sequence[str], ranges: Sequence[MarkRange], rows: int) -> Arrays:
         if not names or not rows:
             return {name: default_array(self._types[name], 0) for name in names}
