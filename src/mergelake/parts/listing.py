@@ -1,4 +1,4 @@
-"""A part as plain files: what `publish` lays out for ClickHouse, whatever objects the bytes lie in."""
+"""A part as plain files, whatever objects the bytes lie in: for `publish`, and to carry a part away."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ def plain_files(store: Store, directory: str, manifest: PartManifest) -> Iterato
             yield name, iter([data])
         return
     for name in names:
-        yield name, _chunks(store, directory, files[name])
+        yield name, file_chunks(store, directory, files[name])
 
 
-def _chunks(store: Store, directory: str, file: PartFile) -> Iterator[Buffer]:
+def file_chunks(store: Store, directory: str, file: PartFile) -> Iterator[Buffer]:
+    """One file, in pieces of at most `CHUNK_BYTES`."""
     table = {file.name: file}
     for start in range(0, file.size, CHUNK_BYTES):
         end = min(start + CHUNK_BYTES, file.size)

@@ -18,7 +18,7 @@ ClickHouse attaches the directory read-only by the statement of `attach.create_s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
@@ -30,7 +30,8 @@ from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.format.partition import Partition
 from mergelake.log.state import State
-from mergelake.parts.fetch import FileRange, fetch, fetch_whole
+from mergelake.parts.fetch import fetch_whole
+from mergelake.parts.listing import CHUNK_BYTES, file_chunks
 from mergelake.parts.writer import PartWriter
 from mergelake.store.protocol import Store
 from mergelake.table.handle import TableHandle
@@ -39,7 +40,6 @@ from mergelake.table.published import Cover, PublishedName, empty_info, plan_pub
 
 GRACE_SECONDS = 300.0
 """How long a covered name stays visible: more than a reader's refresh interval and its longest query."""
-_COPY_BYTES = 8 << 20
 _FILES_AT_ONCE = 8
 
 
@@ -153,25 +153,19 @@ def lay_out(store: Store, directory: str, manifest: PartManifest, pool: ThreadPo
     """Make the files of a part exist as plain objects `<id>/<file>`; what lies so already is left alone."""
     files = manifest.file_table()
     missing = [f for f in files.values() if not _plain(manifest.id, f)]
-    small = [file.name for file in missing if file.size <= _COPY_BYTES]
+    small = [file.name for file in missing if file.size <= CHUNK_BYTES]
     prefix = f"{directory}/{manifest.id}/"
     bodies = fetch_whole(store, directory, files, small)
     puts = [pool.submit(store.put, prefix + n, bytes(body)) for n, body in zip(small, bodies, strict=True)]
     for file in missing:
-        if file.size > _COPY_BYTES:
-            store.put_large(prefix + file.name, _chunks(store, directory, files, file))
+        if file.size > CHUNK_BYTES:
+            store.put_large(prefix + file.name, map(bytes, file_chunks(store, directory, file)))
     for put in puts:
         put.result()
 
 
 def _plain(part_id: str, file: PartFile) -> bool:
     return file.extents == (Extent(f"{part_id}/{file.name}", 0, file.size),)
-
-
-def _chunks(store: Store, directory: str, files: Mapping[str, PartFile], file: PartFile) -> Iterator[bytes]:
-    for start in range(0, file.size, _COPY_BYTES):
-        wanted = FileRange(file.name, start, min(file.size, start + _COPY_BYTES))
-        yield from (bytes(body) for body in fetch(store, directory, files, [wanted]))
 
 
 def _name(store: Store, directory: str, token: str, info: PartInfo) -> None:
