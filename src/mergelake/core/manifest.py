@@ -101,6 +101,8 @@ class PartManifest:
     """Level with which the part enters the set: 0, or 1 where the insert was already merged."""
     created_ms: int = 0
     """Clock of the writer; for ages, never for order."""
+    born: int = 0
+    """The newest version of the table that the writer knew when it chose the id: collection is fenced by it."""
     volume: str = "default"
     ttl: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """TTL name -> earliest and latest expiry, epoch seconds."""
@@ -126,6 +128,8 @@ class PartManifest:
             "created_ms": self.created_ms,
             "key_range": list(self.key_range),
         }
+        if self.born:
+            out["born"] = self.born
         if self.partition:
             out["partition"] = self.partition
         if self.minmax:

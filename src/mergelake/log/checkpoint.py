@@ -2,14 +2,15 @@
 
 Two Arrow IPC streams (zstd), small enough to be read whole by one request:
 
-1. active parts, one row each; the schema's metadata holds the header, a JSON object under `mergelake`;
+1. active parts (those under Live volatile parts too), then detached ones, one row each; the schema's metadata holds
+   the header, a JSON object under `mergelake`;
 2. retired parts, one row each;
 
 then 16 bytes, the digest of all before them. (Arrow follows the offsets that it reads: damaged bytes must not reach
 it.)
 
-The header holds the format, the version, counters, schemas, floors and the deduplication windows, and
-`state_hash`: the digest of the state's content, recomputed and compared on every load.
+The header holds the format, the version, counters, schemas, floors, deduplication windows, volatile parts, mutations,
+tags, holds, leases, and `state_hash`: the digest of the state's content, recomputed and compared on every load.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
@@ -26,9 +28,19 @@ from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo
 from mergelake.core.schema import TableSchema
 from mergelake.log.encoding import require_format
-from mergelake.log.state import ActivePart, Insert, RetiredPart, State
+from mergelake.log.operations import MergeRecipe
+from mergelake.log.state import (
+    ActivePart,
+    DetachedPart,
+    Insert,
+    Lease,
+    PendingMutation,
+    RetiredPart,
+    State,
+    VolatilePart,
+)
 
-CHECKPOINT_FORMAT = 1
+CHECKPOINT_FORMAT = 2
 _DIGEST_BYTES = 16
 
 _INFO = [
@@ -38,7 +50,7 @@ _INFO = [
     ("level", pa.uint32()),
     ("mutation", pa.int64()),
 ]
-_NUMBERS = ("rows", "marks", "bytes_on_disk", "bytes_uncompressed", "schema_version", "created_ms")
+_NUMBERS = ("rows", "marks", "bytes_on_disk", "bytes_uncompressed", "schema_version", "created_ms", "born")
 _TEXTS = ("id", "partition", "part_type", "storage", "volume", "files")
 _PARTS = pa.schema(
     [
@@ -68,12 +80,12 @@ _OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
 def state_hash(state: State) -> str:
     """32 hex digits that name the content of a state: equal states have equal hashes, on every machine."""
     digest = hashlib.blake2b(_dumps(_header(state)).encode(), digest_size=16)
-    for part in state.parts():
+    for part in _rows(state):
         m = part.manifest
         fixed = (
             *(part.name, part.added, part.added_ms, m.id, m.partition_id, m.rows, m.partition, *m.key_range, m.marks),
             *(m.bytes_on_disk, m.bytes_uncompressed, m.columns, m.schema_version, m.part_type, m.storage, m.level),
-            *(m.created_ms, m.volume, _text_of_map(m.minmax), _text_of_map(m.ttl), m.files),
+            *(m.created_ms, m.born, m.volume, _text_of_map(m.minmax), _text_of_map(m.ttl), m.files),
         )
         digest.update(repr(fixed).encode())
     for gone in state.retired:
@@ -86,7 +98,7 @@ def encode_checkpoint(state: State) -> bytes:
     """The checkpoint object of a state."""
     header = {**_header(state), "format": CHECKPOINT_FORMAT, "state_hash": state_hash(state)}
     sink = pa.BufferOutputStream()
-    parts = _part_columns(list(state.parts()))
+    parts = _part_columns(_rows(state))
     schema = _PARTS.with_metadata({"mergelake": _dumps(header)})
     _write(sink, schema, parts)
     _write(sink, _RETIRED, _retired_columns(state.retired))
@@ -132,6 +144,12 @@ def decode_checkpoint(data: bytes, key: str = "") -> State:
     return state
 
 
+def _rows(state: State) -> list[ActivePart]:
+    """Active and detached parts: the latter as if they had been added when they were detached."""
+    aside = (ActivePart(part.info, part.manifest, part.detached, part.detached_ms) for part in state.detached)
+    return [*state.parts(), *aside]
+
+
 def _digest(body: bytes) -> bytes:
     return hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest()
 
@@ -158,6 +176,18 @@ def _header(state: State) -> dict[str, Any]:
         # Lists, not objects: the windows are first in, first out, and their order is part of the state.
         "tokens": [[name, i.version, list(i.partition_ids)] for name, i in state.tokens.items()],
         "hashes": [[name, i.version, list(i.partition_ids)] for name, i in state.hashes.items()],
+        "detached": len(state.detached),
+        "volatile": [
+            {**asdict(part), "info": part.name, "sources": [[id, str(info)] for id, info in part.sources]}
+            for name in sorted(state.volatile)
+            for part in state.volatile[name]
+        ],
+        "mutations": [asdict(mutation) for mutation in state.mutations],
+        "tags": dict(state.tags),
+        "holds": {holder: list(held) for holder, held in state.holds.items()},
+        "leases": {node: [lease.version, lease.until_ms] for node, lease in state.leases.items()},
+        "fence": state.fence,
+        "history": state.history,
     }
 
 
@@ -197,15 +227,15 @@ def _infos(columns: dict[str, list[Any]]) -> list[PartInfo]:
 def _state(header: dict[str, Any], parts: pa.Table, retired: pa.Table) -> State:
     columns = parts.to_pydict()
     column_ids = {text: tuple(json.loads(text)) for text in set(columns["columns"])}
-    partitions: dict[str, list[ActivePart]] = {}
+    parts_found: list[ActivePart] = []
     numbers = (columns[name] for name in _NUMBERS)
     texts = (columns[name] for name in _TEXTS)
     rest = (columns[name] for name in ("entry_level", "key_low", "key_high", "columns", "minmax", "ttl"))
     rows = zip(_infos(columns), columns["added"], columns["added_ms"], *texts, *numbers, *rest, strict=True)
     for info, added, added_ms, *fields in rows:
         part_id, partition, part_type, storage, volume, files = fields[:6]
-        row_count, marks, on_disk, uncompressed, schema_version, created_ms = fields[6:12]
-        level, low, high, ids, minmax, ttl = fields[12:]
+        row_count, marks, on_disk, uncompressed, schema_version, created_ms, born = fields[6:13]
+        level, low, high, ids, minmax, ttl = fields[13:]
         manifest = PartManifest(
             id=part_id,
             partition_id=info.partition_id,
@@ -223,10 +253,15 @@ def _state(header: dict[str, Any], parts: pa.Table, retired: pa.Table) -> State:
             storage=storage,
             level=level,
             created_ms=created_ms,
+            born=born,
             volume=volume,
             ttl=_pairs(ttl),
         )
-        partitions.setdefault(info.partition_id, []).append(ActivePart(info, manifest, added, added_ms))
+        parts_found.append(ActivePart(info, manifest, added, added_ms))
+    active = len(parts_found) - header["detached"]
+    partitions: dict[str, list[ActivePart]] = {}
+    for part in parts_found[:active]:
+        partitions.setdefault(part.info.partition_id, []).append(part)
     return State(
         version=header["version"],
         timestamp_ms=header["timestamp_ms"],
@@ -240,6 +275,14 @@ def _state(header: dict[str, Any], parts: pa.Table, retired: pa.Table) -> State:
         tokens=_inserts(header["tokens"]),
         hashes=_inserts(header["hashes"]),
         retired=_retired(retired.to_pydict()),
+        volatile=_volatile(header["volatile"]),
+        mutations=tuple(PendingMutation(**_tuples(raw)) for raw in header["mutations"]),
+        detached=tuple(DetachedPart(p.info, p.manifest, p.added, p.added_ms) for p in parts_found[active:]),
+        tags=header["tags"],
+        holds=_tuples(header["holds"]),
+        leases={node: Lease(*lease) for node, lease in header["leases"].items()},
+        fence=header["fence"],
+        history=header["history"],
     )
 
 
@@ -249,6 +292,20 @@ def _text_of_map(values: Mapping[str, Any]) -> str:
 
 def _pairs(text: str) -> dict[str, Any]:
     return {name: (low, high) for name, (low, high) in json.loads(text).items()} if text else {}
+
+
+def _volatile(raw: list[dict[str, Any]]) -> dict[str, tuple[VolatilePart, ...]]:
+    out: dict[str, tuple[VolatilePart, ...]] = {}
+    for fields in raw:
+        info = PartInfo.parse(fields["info"])
+        sources = tuple((id, PartInfo.parse(name)) for id, name in fields["sources"])
+        part = VolatilePart(**{**fields, "info": info, "sources": sources, "recipe": MergeRecipe(**fields["recipe"])})
+        out[info.partition_id] = (*out.get(info.partition_id, ()), part)
+    return out
+
+
+def _tuples(raw: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in raw.items()}
 
 
 def _inserts(raw: list[list[Any]]) -> Any:

@@ -12,17 +12,31 @@ from typing import Literal
 
 from mergelake.core.errors import ConflictError, MergelakeError, error
 from mergelake.core.manifest import PartManifest
+from mergelake.core.names import PartInfo, merged_name
 from mergelake.log.fold import Draft
 from mergelake.log.operations import (
     AddParts,
+    AddVolatile,
+    AdoptVolatile,
     AlterMetadata,
+    CancelVolatile,
+    Collect,
     CreateTable,
+    DropDetached,
     DropRange,
     Entry,
+    KillMutation,
     LogOp,
+    Mutation,
     Publish,
+    Release,
+    ReleaseLease,
+    RenewLease,
+    Tag,
+    Untag,
 )
 from mergelake.log.state import State, known_ids, positions
+from mergelake.log.volatile import covered, element_id, inside, leaves, pending, top_level, unfinished
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +62,7 @@ def check(state: State, op: LogOp) -> Reject | None:
         return None if state.schema_version == 0 else _invalid("The table exists already", "TABLE_ALREADY_EXISTS")
     if state.schema_version == 0:
         return _invalid("The table does not exist", "UNKNOWN_TABLE")
-    if state.dropped:
+    if state.dropped and not isinstance(op, (Release, ReleaseLease, Collect)):
         return _invalid("The table has been dropped", "UNKNOWN_TABLE")
     match op:
         case AlterMetadata(schema):
@@ -60,6 +74,38 @@ def check(state: State, op: LogOp) -> Reject | None:
             return _check_publish(state, op)
         case DropRange():
             return _check_drop(state, op)
+        case AddVolatile():
+            return _check_add_volatile(state, op)
+        case CancelVolatile(ids):
+            gone = next((id for id in ids if state.live(id) is None), None)
+            return None if gone is None else _not_live(gone)
+        case AdoptVolatile(id, _, previous):
+            part = state.live(id)
+            if part is None:
+                return _not_live(id)
+            if part.owner != previous:
+                return Reject(f"Volatile part {id} is built by {part.owner} already")
+        case RenewLease(_, version):
+            if not state.keeps(version):
+                return Reject(f"Version {version} is no longer kept")
+        case Mutation(id):
+            if any(known.id == id for known in state.mutations):
+                return Reject(f"Mutation {id} is known already", kind="duplicate")
+        case KillMutation(id):
+            if not any(known.id == id and not known.killed for known in unfinished(state)):
+                return Reject(f"Mutation {id} is not known, or it is done")
+        case DropDetached(ids):
+            return _check_detached(state, ids)
+        case Tag(name, version):
+            return _check_tag(state, name, version)
+        case Untag(name):
+            if name not in state.tags:
+                return _invalid(f"There is no tag {name}", "BAD_ARGUMENTS")
+        case Collect(born, history):
+            if max(born - 1, history) > state.version:
+                return _invalid("What is yet to come cannot be collected", "LOGICAL_ERROR")
+            if born < state.fence or history < state.history:
+                return Reject("Another collector has gone further")
     return None
 
 
@@ -80,8 +126,26 @@ def _invalid(reason: str, name: str) -> Reject:
     return Reject(reason, name, "invalid")
 
 
-def _unknown_schema(part: PartManifest) -> Reject:
-    return _invalid(f"Part {part.id} has the unknown schema version {part.schema_version}", "INCORRECT_DATA")
+def _not_live(volatile_id: str) -> Reject:
+    return Reject(f"Volatile part {volatile_id} is not Live: it was published, cancelled or dropped")
+
+
+def _check_new(state: State, parts: tuple[PartManifest, ...]) -> Reject | None:
+    """What is asked of every part that comes in, whatever brings it."""
+    twice = known_ids(state, parts)
+    if twice or len({part.id for part in parts}) < len(parts):
+        return Reject(f"Part {min(twice, default=parts[0].id)} is in the table already")
+    for part in parts:
+        if part.schema_version not in state.schemas:
+            return _invalid(f"Part {part.id} has the unknown schema version {part.schema_version}", "INCORRECT_DATA")
+        if part.rows < 0 or not part.partition_id:
+            return _invalid(f"Part {part.id} has no partition or a negative number of rows", "INCORRECT_DATA")
+        if part.born < state.fence:
+            return Reject(
+                f"Part {part.id} was begun at version {part.born}, and what was begun before {state.fence} may be "
+                "collected by now: write it again"
+            )
+    return None
 
 
 def _check_add(state: State, op: AddParts) -> Reject | None:
@@ -89,19 +153,17 @@ def _check_add(state: State, op: AddParts) -> Reject | None:
         return Reject(f"An insert with the token '{op.dedup_token}' is in the table", kind="duplicate")
     if op.dedup_hash and op.dedup_hash in state.hashes and not op.dedup_token:
         return Reject("An insert of the same rows is in the table", kind="duplicate")
-    twice = known_ids(state, op.parts)
-    if twice or len({part.id for part in op.parts}) < len(op.parts):
-        return Reject(f"Part {min(twice, default=op.parts[0].id)} is in the table already")
-    for part in op.parts:
-        if part.schema_version not in state.schemas:
-            return _unknown_schema(part)
-        if part.rows < 0 or not part.partition_id:
-            return _invalid(f"Part {part.id} has no partition or a negative number of rows", "INCORRECT_DATA")
-    return None
+    return _check_new(state, op.parts) or _check_detached(state, op.detached)
+
+
+def _check_detached(state: State, ids: tuple[str, ...]) -> Reject | None:
+    missing = set(ids) - {part.manifest.id for part in state.detached}
+    return Reject(f"Part {min(missing)} is not detached (any more)") if missing else None
 
 
 def _check_publish(state: State, op: Publish) -> Reject | None:
-    parts = state.partitions.get(op.part.partition_id, ())
+    partition_id = op.part.partition_id
+    parts = state.partitions.get(partition_id, ())
     found = positions(parts, op.replaced)
     if not op.replaced:
         return _invalid(f"Part {op.part.id} replaces nothing", "LOGICAL_ERROR")
@@ -109,25 +171,87 @@ def _check_publish(state: State, op: Publish) -> Reject | None:
         return Reject("A source of the merge is no longer active")
     if found[-1] - found[0] != len(found) - 1:
         return Reject("Another active part lies between the sources of the merge")
-    if op.part.schema_version not in state.schemas:
-        return _unknown_schema(op.part)
-    if known_ids(state, (op.part,)):
-        return Reject(f"Part {op.part.id} is in the table already")
-    floor = state.floor_of(op.part.partition_id)
-    if parts[found[0]].info.min_block <= floor:
-        return Reject(f"Blocks up to {floor} of partition {op.part.partition_id} have been dropped")
+    sources = parts[found[0] : found[-1] + 1]
+    low, high = sources[0].info, sources[-1].info
+    floor = state.floor_of(partition_id)
+    if low.min_block <= floor:
+        return Reject(f"Blocks up to {floor} of partition {partition_id} have been dropped")
+    volatile = state.volatile.get(partition_id, ())
+    if op.volatile:
+        live = state.live(op.volatile)
+        if live is None or live.info.partition_id != partition_id:
+            return _not_live(op.volatile)
+        if leaves(parts, live.info) != sources:
+            return Reject(f"Other parts are active within volatile part {op.volatile} now")
+        if any(inside(live.info, outer.info) for outer in volatile if outer.id != live.id) and op.mutations:
+            return Reject(f"Volatile part {op.volatile} lies within another, and is not mutated alone")
+    elif covered(volatile, merged_name([low, high])):
+        return Reject("A source of the merge lies under a Live volatile part")
+    return _check_mutations(state, op, [part.info for part in sources]) or _check_new(state, (op.part,))
+
+
+def _check_mutations(state: State, op: Publish, infos: list[PartInfo]) -> Reject | None:
+    """All rows of a part have seen the same mutations; those written down now are the next ones."""
+    lacking = {pending(state.mutations, info) for info in infos}
+    if len(lacking) > 1:
+        return Reject("The sources of the merge lack different mutations")
+    if op.kind == "mutation" and not op.volatile and len(infos) != 1:
+        return _invalid("A mutation rewrites one element", "LOGICAL_ERROR")
+    if op.kind == "mutation" and not op.mutations:
+        return _invalid("A mutation without a version", "LOGICAL_ERROR")
+    due = lacking.pop()
+    if op.mutations != due[: len(op.mutations)]:
+        return Reject(f"Mutations {op.mutations} are not the next ones for the part: {due} are")
+    return None
+
+
+def _check_add_volatile(state: State, op: AddVolatile) -> Reject | None:
+    held = state.volatile.get(op.partition_id, ())
+    elements = top_level(state.partitions.get(op.partition_id, ()), held)
+    places = {element_id(element): at for at, element in enumerate(elements)}
+    if len(op.sources) < 2:
+        return _invalid("A volatile part has at least two sources", "LOGICAL_ERROR")
+    if op.recipe.schema_version not in state.schemas:
+        return _invalid(f"The recipe has the unknown schema version {op.recipe.schema_version}", "INCORRECT_DATA")
+    if state.live(op.id) is not None:
+        return Reject(f"Volatile part {op.id} is Live already", kind="duplicate")
+    gone = next((source for source in op.sources if source not in places), None)
+    if gone is not None:
+        return Reject(f"{gone} is no longer at the top level")
+    first = places[op.sources[0]]
+    if [places[source] for source in op.sources] != list(range(first, first + len(op.sources))):
+        return Reject("Another part lies between the sources of the merge")
+    infos = [elements[places[source]].info for source in op.sources]
+    if infos[0].min_block <= state.floor_of(op.partition_id):
+        return Reject(f"Blocks of partition {op.partition_id} have been dropped")
+    if len({pending(state.mutations, info) for info in infos}) > 1:
+        return Reject("The sources of the merge lack different mutations")
     return None
 
 
 def _check_drop(state: State, op: DropRange) -> Reject | None:
     bound = op.max_block
+    touched = [op.partition_id] if op.partition_id is not None else list(state.partitions)
+    if op.kind == "detach":
+        infos = [part.info for name in touched for part in state.partitions.get(name, ())]
+        if any(pending(state.mutations, info) for info in infos):
+            return Reject("Parts with unfinished mutations cannot be detached: wait for them, or kill them")
     if bound is None:
         return None
     if bound > state.block_counter:
         return _invalid(f"Block {bound} has not been given yet", "BAD_ARGUMENTS")
-    touched = [op.partition_id] if op.partition_id is not None else list(state.partitions)
     for partition_id in touched:
         for part in state.partitions.get(partition_id, ()):
             if part.info.min_block <= bound < part.info.max_block:
                 return Reject(f"Part {part.name} reaches across block {bound}")
+    return None
+
+
+def _check_tag(state: State, name: str, version: int) -> Reject | None:
+    if name in state.tags:
+        return _invalid(f"Tag {name} exists already, at version {state.tags[name]}", "BAD_ARGUMENTS")
+    if not 1 <= version <= state.version:
+        return _invalid(f"There is no version {version}", "BAD_ARGUMENTS")
+    if not state.keeps(version):
+        return _invalid(f"Version {version} is no longer kept", "BAD_ARGUMENTS")
     return None

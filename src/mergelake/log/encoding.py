@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from mergelake.core.errors import CorruptDataError, error
@@ -24,6 +25,8 @@ from mergelake.log.operations import Entry, LogOp
 FORMAT = 1
 """The newest entry format that this version writes and reads."""
 
+_LEFT_OUT = ("detached", "mutations")
+"""Lists that are left out where they are empty."""
 _WAY_OUT = "The table was written by a newer mergelake: upgrade this one"
 
 
@@ -79,9 +82,11 @@ def encode_op(op: LogOp) -> dict[str, Any]:
         value = getattr(op, name)
         if isinstance(value, (TableSchema, PartManifest)):
             value = value.to_json()
+        elif isinstance(value, ops.MergeRecipe):
+            value = asdict(value)
         elif isinstance(value, tuple):
             value = [item.to_json() if isinstance(item, PartManifest) else item for item in value]
-        if value not in ("", None):
+        if value not in ("", None) and not (value == [] and name in _LEFT_OUT):
             out[name] = value
     return out
 
@@ -105,17 +110,36 @@ def _alter_metadata(raw: dict[str, Any]) -> LogOp:
 
 
 def _add_parts(raw: dict[str, Any]) -> LogOp:
-    return ops.AddParts(**{**raw, "parts": tuple(map(PartManifest.from_json, raw["parts"]))})
+    return ops.AddParts(**{**_tuples(raw), "parts": tuple(map(PartManifest.from_json, raw["parts"]))})
 
 
 def _publish(raw: dict[str, Any]) -> LogOp:
-    part = PartManifest.from_json(raw["part"])
-    return ops.Publish(**{**raw, "part": part, "replaced": tuple(raw["replaced"])})
+    return ops.Publish(**{**_tuples(raw), "part": PartManifest.from_json(raw["part"])})
+
+
+def _add_volatile(raw: dict[str, Any]) -> LogOp:
+    return ops.AddVolatile(**{**_tuples(raw), "recipe": ops.MergeRecipe(**raw["recipe"])})
+
+
+def _tuples(raw: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in raw.items()}
 
 
 _PLAIN: tuple[Callable[..., LogOp], ...] = (
     ops.DropRange,
     ops.DropTable,
+    ops.DropDetached,
+    ops.CancelVolatile,
+    ops.AdoptVolatile,
+    ops.RenewLease,
+    ops.ReleaseLease,
+    ops.Mutation,
+    ops.KillMutation,
+    ops.Tag,
+    ops.Untag,
+    ops.Hold,
+    ops.Release,
+    ops.Collect,
     ops.CreateDatabase,
     ops.DropDatabase,
     ops.RenameDatabase,
@@ -127,7 +151,7 @@ _PLAIN: tuple[Callable[..., LogOp], ...] = (
 
 
 def _plain(kind: Callable[..., LogOp]) -> Callable[[dict[str, Any]], LogOp]:
-    return lambda raw: kind(**raw)
+    return lambda raw: kind(**_tuples(raw))
 
 
 _DECODERS: dict[str, Callable[[dict[str, Any]], LogOp]] = {
@@ -135,5 +159,6 @@ _DECODERS: dict[str, Callable[[dict[str, Any]], LogOp]] = {
     "AlterMetadata": _alter_metadata,
     "AddParts": _add_parts,
     "Publish": _publish,
+    "AddVolatile": _add_volatile,
     **{kind.__name__: _plain(kind) for kind in _PLAIN},
 }

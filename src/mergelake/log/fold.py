@@ -10,7 +10,10 @@ again here; an entry that does not fit all the same means that the log was tampe
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
 
 from mergelake.core.errors import CorruptDataError
 from mergelake.core.manifest import PartManifest
@@ -19,22 +22,43 @@ from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.log.operations import (
     AddParts,
+    AddVolatile,
+    AdoptVolatile,
     AlterMetadata,
+    CancelVolatile,
+    Collect,
     CreateTable,
+    DropDetached,
     DropRange,
     DropTable,
     Entry,
+    Hold,
+    KillMutation,
     LogOp,
+    Mutation,
     Publish,
+    Release,
+    ReleaseLease,
+    RenewLease,
+    Tag,
+    Untag,
 )
 from mergelake.log.state import (
+    FINISHED_MUTATIONS_TO_KEEP,
     TOKENS_MAX,
     ActivePart,
+    DetachedPart,
     Insert,
+    Lease,
+    PendingMutation,
     RetiredPart,
     State,
+    VolatilePart,
     positions,
 )
+from mergelake.log.volatile import element_id, inside, pending, top_level
+
+T = TypeVar("T")
 
 
 def apply(state: State, entry: Entry) -> State:
@@ -71,6 +95,11 @@ class Draft:
         self._hashes = dict(state.hashes)
         self._retired = state.retired
         self._newly_retired: list[RetiredPart] = []
+        self._volatile = dict(state.volatile)
+        self._mutations = state.mutations
+        self._detached = state.detached
+        self._tags, self._holds, self._leases = state.tags, state.holds, state.leases
+        self._fence, self._history = state.fence, state.history
         self._window = _window(self._schemas.get(self._schema_version))
 
     def begin(self, entry: Entry) -> None:
@@ -91,6 +120,20 @@ class Draft:
                 self._publish(op)
             case DropRange():
                 self._drop_range(op)
+            case AddVolatile():
+                self._add_volatile(op)
+            case CancelVolatile(ids):
+                self._cancel(ids)
+            case AdoptVolatile(id, owner):
+                self._adopt(id, owner)
+            case RenewLease(node, version, until_ms):
+                self._leases = {**self._leases, node: Lease(version, until_ms)}
+            case ReleaseLease(node):
+                self._leases = _lacking(self._leases, node)
+            case Mutation():
+                self._mutate(op)
+            case KillMutation(id):
+                self._mutations = tuple(replace(m, killed=True) if m.id == id else m for m in self._mutations)
             case CreateTable(schema) | AlterMetadata(schema):
                 self._schemas[schema.version] = schema
                 self._schema_version = schema.version
@@ -98,7 +141,20 @@ class Draft:
                 self._trim_hashes()
             case DropTable():
                 self._drop_range(DropRange())
+                self._detached, self._mutations = (), ()
                 self._dropped = True
+            case DropDetached(ids):
+                self._detached = tuple(part for part in self._detached if part.manifest.id not in ids)
+            case Tag(name, version):
+                self._tags = {**self._tags, name: version}
+            case Untag(name):
+                self._tags = _lacking(self._tags, name)
+            case Hold(holder, directories):
+                self._holds = {**self._holds, holder: directories}
+            case Release(holder):
+                self._holds = _lacking(self._holds, holder)
+            case Collect():
+                self._collect(op)
             case _:
                 raise CorruptDataError(f"A table's log holds {type(op).__name__}, which belongs into the catalog's")
 
@@ -112,8 +168,7 @@ class Draft:
         self._thawed = {}
         if self._own_tokens is not None:
             self._tokens, self._own_tokens = self._own_tokens, None
-        if self._newly_retired:
-            self._retired, self._newly_retired = self._retired + tuple(self._newly_retired), []
+        self._settle_retired()
         return State(
             version=self._version,
             timestamp_ms=self._timestamp_ms,
@@ -127,7 +182,19 @@ class Draft:
             tokens=self._tokens,
             hashes=dict(self._hashes),
             retired=self._retired,
+            volatile=dict(self._volatile),
+            mutations=self._mutations,
+            detached=self._detached,
+            tags=self._tags,
+            holds=self._holds,
+            leases=self._leases,
+            fence=self._fence,
+            history=self._history,
         )
+
+    def _settle_retired(self) -> None:
+        if self._newly_retired:
+            self._retired, self._newly_retired = self._retired + tuple(self._newly_retired), []
 
     def _parts(self, partition_id: str) -> list[ActivePart]:
         parts = self._thawed.get(partition_id)
@@ -150,6 +217,8 @@ class Draft:
             number = self._block_counter
             info = PartInfo(manifest.partition_id, number, number, manifest.level)
             self._parts(manifest.partition_id).append(self._activate(info, manifest))
+        if op.detached:
+            self._detached = tuple(part for part in self._detached if part.manifest.id not in op.detached)
         insert = Insert(self._version, tuple(dict.fromkeys(part.partition_id for part in op.parts)))
         if op.dedup_token:
             tokens = self._mutable_tokens()
@@ -161,14 +230,82 @@ class Draft:
             self._trim_hashes()
 
     def _publish(self, op: Publish) -> None:
-        parts = self._parts(op.part.partition_id)
+        partition_id = op.part.partition_id
+        parts = self._parts(partition_id)
         found = positions(parts, op.replaced)
         if not found or found[-1] - found[0] != len(found) - 1:
             raise CorruptDataError(f"Entry {self._version} replaces parts that are not active side by side")
         sources = parts[found[0] : found[-1] + 1]
         for source in sources:
             self._retire(source)
-        parts[found[0] : found[-1] + 1] = [self._activate(merged_name([source.info for source in sources]), op.part)]
+        if op.volatile:
+            info = self._live(op.volatile, partition_id).info
+            self._remove_volatile(partition_id, lambda part: inside(part.info, info))
+        else:
+            info = sources[0].info if op.kind == "mutation" else merged_name([source.info for source in sources])
+        if op.mutations:
+            info = replace(info, mutation=op.mutations[-1])
+        parts[found[0] : found[-1] + 1] = [self._activate(info, op.part)]
+
+    def _live(self, volatile_id: str, partition_id: str | None = None) -> VolatilePart:
+        partitions = self._volatile.values() if partition_id is None else [self._volatile.get(partition_id, ())]
+        found = next((part for held in partitions for part in held if part.id == volatile_id), None)
+        if found is None:
+            raise CorruptDataError(f"Entry {self._version} speaks of volatile part {volatile_id}, which is not Live")
+        return found
+
+    def _remove_volatile(self, partition_id: str, goes: Callable[[VolatilePart], bool]) -> None:
+        if partition_id in self._volatile:
+            left = tuple(part for part in self._volatile[partition_id] if not goes(part))
+            self._volatile[partition_id] = left
+            if not left:
+                del self._volatile[partition_id]
+
+    def _add_volatile(self, op: AddVolatile) -> None:
+        held = self._volatile.get(op.partition_id, ())
+        elements = top_level(self._parts(op.partition_id), held)
+        by_id = {element_id(element): element.info for element in elements}
+        if not op.sources or not all(source in by_id for source in op.sources):
+            raise CorruptDataError(f"Entry {self._version} merges what is not there")
+        sources = tuple((source, by_id[source]) for source in op.sources)
+        info = merged_name([info for _, info in sources])
+        part = VolatilePart(op.id, info, sources, op.recipe, op.owner, self._version, self._timestamp_ms)
+        self._volatile[op.partition_id] = tuple(
+            sorted((*held, part), key=lambda p: (p.info.min_block, -p.info.max_block))
+        )
+
+    def _cancel(self, ids: tuple[str, ...]) -> None:
+        for info in [self._live(volatile_id).info for volatile_id in ids]:
+            self._remove_volatile(info.partition_id, partial(_built_on, info))
+
+    def _adopt(self, volatile_id: str, owner: str) -> None:
+        partition_id = self._live(volatile_id).info.partition_id
+        held = self._volatile[partition_id]
+        self._volatile[partition_id] = tuple(replace(p, owner=owner) if p.id == volatile_id else p for p in held)
+
+    def _mutate(self, op: Mutation) -> None:
+        self._block_counter += 1
+        new = PendingMutation(
+            op.id,
+            self._block_counter,
+            op.commands,
+            op.partition_ids,
+            self._schema_version,
+            self._version,
+            self._timestamp_ms,
+        )
+        infos = [p.info for held in ({**self._partitions, **self._thawed}).values() for p in held]
+        lacking = {version for info in infos for version in pending(self._mutations, info)}
+        done = [m.version for m in self._mutations if m.version not in lacking]
+        forgotten = set(done[:-FINISHED_MUTATIONS_TO_KEEP])
+        self._mutations = (*(m for m in self._mutations if m.version not in forgotten), new)
+
+    def _collect(self, op: Collect) -> None:
+        self._history = max(self._history, op.history)
+        # What history forgets must not come back: `known_ids` no longer knows it, the fence does.
+        self._fence = max(self._fence, op.born, self._history)
+        self._settle_retired()
+        self._retired = tuple(part for part in self._retired if part.retired > self._history)
 
     def _drop_range(self, op: DropRange) -> None:
         bound = self._block_counter if op.max_block is None else op.max_block
@@ -178,8 +315,13 @@ class Draft:
             parts = self._parts(partition_id)
             end = bisect_right(parts, bound, key=lambda part: part.info.max_block)
             for part in parts[:end]:
-                self._retire(part)
+                if op.kind == "detach":
+                    gone = DetachedPart(part.info, part.manifest, self._version, self._timestamp_ms)
+                    self._detached = (*self._detached, gone)
+                else:
+                    self._retire(part)
             del parts[:end]
+            self._remove_volatile(partition_id, lambda part: part.info.min_block <= bound)
         if bound >= self._block_counter:
             self._forget(op.partition_id)
         if op.partition_id is None:
@@ -206,6 +348,14 @@ class Draft:
     def _trim_hashes(self) -> None:
         while len(self._hashes) > self._window:
             del self._hashes[next(iter(self._hashes))]
+
+
+def _built_on(info: PartInfo, part: VolatilePart) -> bool:
+    return inside(info, part.info)
+
+
+def _lacking(held: Mapping[str, T], name: str) -> dict[str, T]:
+    return {key: value for key, value in held.items() if key != name}
 
 
 def _without(inserts: Mapping[str, Insert], partition_id: str) -> dict[str, Insert]:

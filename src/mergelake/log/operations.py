@@ -4,7 +4,9 @@ An entry holds one or more operations; they land together or not at all. Operati
 numbers: those are given by the entry's position when it is folded, so a writer needs no reservation and
 a retry costs nothing. Kinds are added over time; what a kind means never changes.
 
-Table operations: `CreateTable`, `AlterMetadata`, `AddParts`, `Publish`, `DropRange`, `DropTable`.
+Table operations: `CreateTable`, `AlterMetadata`, `DropTable`; rows: `AddParts`, `Publish`, `DropRange`,
+`DropDetached`; intentions to merge: `AddVolatile`, `CancelVolatile`, `AdoptVolatile`; changes of rows: `Mutation`,
+`KillMutation`; what is kept: `Tag`, `Untag`, `Hold`, `Release`, `Collect`; nodes: `RenewLease`, `ReleaseLease`.
 Catalog operations: `CreateDatabase`, `DropDatabase`, `RenameDatabase`, `PutTable`, `RemoveTable`, `RenameTable`,
 `Exchange`.
 """
@@ -41,20 +43,106 @@ class AddParts:
     """The caller's name for this insert: a second one with the same token adds nothing."""
     dedup_hash: str = ""
     """Hash of the rows as sent, for tables that remember them (`non_replicated_deduplication_window`)."""
+    detached: tuple[str, ...] = ()
+    """Ids of detached parts that these take back (under ids of their own)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """A written part takes the place of active ones: the only way in which a merge retires parts.
+    """A written part takes the place of active ones: the only way in which merges and mutations retire parts.
 
-    Its name follows from what it replaces: first and last block, highest level plus one, newest mutation.
+    Its name follows from what it replaces: first and last block, newest mutation, and the highest level plus one (of a
+    merge) or the same level (of a mutation). In place of a volatile part it is that one's.
     """
 
     part: PartManifest
     replaced: tuple[str, ...]
     """Ids of the active parts that it replaces: all of one partition, with nothing active between them."""
     kind: str = "direct"
-    """Why: `direct` is a merge whose result was written straight to the store."""
+    """`direct`: a merge whose result was written straight to the store. `volatile`: the bytes of a Live volatile part.
+    `mutation`: one element rewritten.
+    """
+    volatile: str = ""
+    """Id of the Live volatile part whose place it takes."""
+    mutations: tuple[int, ...] = ()
+    """Versions of the pending mutations that were written down on the way, ascending."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergeRecipe:
+    """All that the rows of a merge depend on beside its sources: whoever builds it, whenever, gets the same."""
+
+    schema_version: int
+    time_ms: int
+    """The time that the merge takes for now."""
+    kind: str = "regular"
+
+
+@dataclass(frozen=True, slots=True)
+class AddVolatile:
+    """The intention to merge: a volatile part becomes Live and claims its blocks."""
+
+    id: str
+    """32 hex digits, its own."""
+    partition_id: str
+    sources: tuple[str, ...]
+    """Ids of active parts and Live volatile parts, in block order, side by side; at least two."""
+    recipe: MergeRecipe
+    owner: str
+    """Name of the node that builds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelVolatile:
+    """These volatile parts, and all that are built on them, go; their sources stay."""
+
+    ids: tuple[str, ...]
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptVolatile:
+    """Another node builds a volatile part, because its owner seems to be gone."""
+
+    id: str
+    owner: str
+    previous: str
+    """The owner until now."""
+
+
+@dataclass(frozen=True, slots=True)
+class RenewLease:
+    """A node lives. Only who builds what, and what is kept, depends on leases; safety never does."""
+
+    node: str
+    version: int
+    """The oldest version that it still reads."""
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseLease:
+    """A node leaves."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """A change of rows; its version is the next block number, and it concerns the rows of all blocks below."""
+
+    id: str
+    commands: str
+    """In ClickHouse's words."""
+    partition_ids: tuple[str, ...] | None = None
+    """None is every partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class KillMutation:
+    """A mutation is given up: parts that have not written it down never will."""
+
+    id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +152,9 @@ class DropRange:
     partition_id: str | None = None
     """None is every partition."""
     kind: str = "drop"
-    """`drop` or `truncate`."""
+    """`drop`, `truncate`, `replace` (new parts follow in the entry), `move` (another table has them), or `detach` (the
+    parts are kept aside).
+    """
     max_block: int | None = None
     """Last block that goes; None is everything committed before this entry."""
 
@@ -72,6 +162,55 @@ class DropRange:
 @dataclass(frozen=True, slots=True)
 class DropTable:
     """The table is gone; nothing may follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class DropDetached:
+    """Detached parts are given up."""
+
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """A version is kept under a name."""
+
+    name: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Untag:
+    """A tag goes."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Another table refers to objects of this one."""
+
+    holder: str
+    """Directory of the other table."""
+    directories: tuple[str, ...]
+    """First segments of the keys, below this table's directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The other table refers to nothing here any more."""
+
+    holder: str
+
+
+@dataclass(frozen=True, slots=True)
+class Collect:
+    """What may be deleted from here on (see `docs/design/0007`)."""
+
+    born: int
+    """The fence: a part that was begun at an older version can no longer be committed."""
+    history: int
+    """Older versions are no longer kept, but for tags and leases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +274,27 @@ class Exchange:
     other_name: str
 
 
-TableOp: TypeAlias = CreateTable | AlterMetadata | AddParts | Publish | DropRange | DropTable
+TableOp: TypeAlias = (
+    CreateTable
+    | AlterMetadata
+    | DropTable
+    | AddParts
+    | Publish
+    | DropRange
+    | DropDetached
+    | AddVolatile
+    | CancelVolatile
+    | AdoptVolatile
+    | RenewLease
+    | ReleaseLease
+    | Mutation
+    | KillMutation
+    | Tag
+    | Untag
+    | Hold
+    | Release
+    | Collect
+)
 CatalogOp: TypeAlias = CreateDatabase | DropDatabase | RenameDatabase | PutTable | RemoveTable | RenameTable | Exchange
 LogOp: TypeAlias = TableOp | CatalogOp
 

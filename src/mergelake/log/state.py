@@ -7,6 +7,8 @@ Invariants, true of every state that `fold` makes:
 3. Block numbers are given by position, from one counter for the whole table, and never again.
 4. No active part begins at or below its partition's floor.
 5. The id of a part is active or retired at most once.
+6. Live volatile parts of a partition are nested or disjoint, and the active parts within each tile its blocks.
+7. The mutations of a partition are known in the order of their versions.
 
 A state never changes; hold one as long as you like. (Its mappings are plain dicts, so that it pickles.)
 """
@@ -22,9 +24,12 @@ from mergelake.core.errors import error
 from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo
 from mergelake.core.schema import TableSchema
+from mergelake.log.operations import MergeRecipe
 
 TOKENS_MAX = 10_000
 """Inserts with an explicit `dedup_token` that a table remembers."""
+FINISHED_MUTATIONS_TO_KEEP = 100
+"""Mutations that are remembered after they are done; as in ClickHouse."""
 _ID = attrgetter("id")
 
 
@@ -57,6 +62,65 @@ class RetiredPart:
     retired: int
     """Version of the entry that retired it: versions from `added` up to, not including, this one show it."""
     retired_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class VolatilePart:
+    """A Live intention to merge. It promises no bytes: the active parts within its blocks hold the rows."""
+
+    id: str
+    info: PartInfo
+    """What the merge will be called, once published."""
+    sources: tuple[tuple[str, PartInfo], ...]
+    """Ids and infos of what it merges, in block order: active parts, and volatile parts as they were at the time."""
+    recipe: MergeRecipe
+    owner: str
+    """The node that builds it."""
+    added: int
+    """Version of the entry that brought it."""
+    added_ms: int
+
+    @property
+    def name(self) -> str:
+        """ClickHouse's name of the result."""
+        return str(self.info)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingMutation:
+    """A mutation that the log knows. Whether it is done follows from the active parts."""
+
+    id: str
+    version: int
+    """A block number: it concerns the rows of parts with a lower data version."""
+    commands: str
+    partition_ids: tuple[str, ...] | None
+    schema_version: int
+    """The schema for which the commands were written."""
+    added: int
+    added_ms: int
+    killed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DetachedPart:
+    """A part set aside by DETACH: no reader sees it, and its objects stay."""
+
+    info: PartInfo
+    """What it was called."""
+    manifest: PartManifest
+    detached: int
+    """Version of the entry."""
+    detached_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A node's last sign of life."""
+
+    version: int
+    """The oldest version that it still reads."""
+    until_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +158,23 @@ class State:
     hashes: Mapping[str, Insert] = field(default_factory=dict)
     """Content hashes of inserts, oldest first, where the table remembers them."""
     retired: tuple[RetiredPart, ...] = ()
-    """In the order of their retirement."""
+    """In the order of their retirement; those that no kept version shows are forgotten."""
+    volatile: Mapping[str, tuple[VolatilePart, ...]] = field(default_factory=dict)
+    """Live volatile parts by partition id: by first block, an outer one before those within; no empty tuples."""
+    mutations: tuple[PendingMutation, ...] = ()
+    """By version; the last `FINISHED_MUTATIONS_TO_KEEP` that are done stay."""
+    detached: tuple[DetachedPart, ...] = ()
+    """In the order of their detachment."""
+    tags: Mapping[str, int] = field(default_factory=dict)
+    """Name -> version that is kept."""
+    holds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Directory of another table -> directories of this one that it refers to."""
+    leases: Mapping[str, Lease] = field(default_factory=dict)
+    """By node."""
+    fence: int = 0
+    """A part begun (`PartManifest.born`) at an older version can no longer be committed."""
+    history: int = 0
+    """Older versions are no longer kept, but for tags and leases."""
 
     @property
     def schema(self) -> TableSchema:
@@ -118,6 +198,15 @@ class State:
     def row_count(self) -> int:
         """Rows of all active parts."""
         return sum(part.manifest.rows for part in self.parts())
+
+    def live(self, volatile_id: str) -> VolatilePart | None:
+        """The Live volatile part with this id."""
+        return next((part for held in self.volatile.values() for part in held if part.id == volatile_id), None)
+
+    def keeps(self, version: int) -> bool:
+        """Whether a version is there to be read: its objects are not collected."""
+        pinned = version in self.tags.values() or any(lease.version == version for lease in self.leases.values())
+        return self.history <= version <= self.version or pinned
 
     def floor_of(self, partition_id: str) -> int:
         """The last block of a partition that a drop removed, 0 for none."""

@@ -21,6 +21,23 @@ EVERY_KIND = (
     ops.DropRange("p", "drop", 0),
     ops.DropRange(),
     ops.DropTable(),
+    ops.Publish(manifest(4, "2026", born=7), ("a",), "mutation", "v", (8, 9)),
+    ops.AddParts((manifest(5),), detached=("d",)),
+    ops.AddVolatile("v", "2026", ("a", "b"), ops.MergeRecipe(1, 1_700_000_000_000), "node"),
+    ops.CancelVolatile(("v",), "gave up"),
+    ops.AdoptVolatile("v", "node 2", "node"),
+    ops.RenewLease("node", 3, 1_700_000_000_000),
+    ops.ReleaseLease("node"),
+    ops.Mutation("m", "DELETE WHERE 1"),
+    ops.Mutation("m", "DELETE WHERE 1", ("2026",)),
+    ops.Mutation("m", "DELETE WHERE 1", ()),
+    ops.KillMutation("m"),
+    ops.DropDetached(("d",)),
+    ops.Tag("release", 7),
+    ops.Untag("release"),
+    ops.Hold("other", ("a", "b")),
+    ops.Release("other"),
+    ops.Collect(3, 2),
     ops.CreateDatabase("d"),
     ops.DropDatabase("d"),
     ops.PutTable("d", "t", "id"),
@@ -49,8 +66,8 @@ def test_a_newer_format_is_refused_by_name():
 
 
 def test_an_unknown_operation_is_refused_by_name():
-    with pytest.raises(InvalidInputError, match=r"'AddVolatile'.*UNKNOWN_FORMAT_VERSION"):
-        decode_entry(raw(ops=[{"op": "AddVolatile", "uuid": "1"}]))
+    with pytest.raises(InvalidInputError, match=r"'FreezePart'.*UNKNOWN_FORMAT_VERSION"):
+        decode_entry(raw(ops=[{"op": "FreezePart", "uuid": "1"}]))
 
 
 BROKEN = [b"", b"{", b"[]", b"7", b"\xff", raw(ops=[{"op": "DropRange", "what": 1}]), raw(ops=7)]
