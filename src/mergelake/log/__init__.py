@@ -4,6 +4,7 @@
 `operations`    what an entry may say: closed sum of frozen dataclasses, and `Entry`
 `encoding`      entries to JSON and back; newer formats are refused, never guessed
 `state`         what the entries add up to: parts, schemas, counters, windows, floors
+`volatile`      Live volatile parts among the active ones: who covers whom, what is pending; pure
 `fold`          entries -> state; pure; block numbers are given here, by position
 `conflict`      the precondition of each operation on the state just before it; pure
 `machine`       those four as one value, so that tables and the catalog share the code below

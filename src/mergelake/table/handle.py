@@ -14,6 +14,7 @@ from mergelake.log.commit import Log
 from mergelake.log.machine import TableMachine
 from mergelake.log.operations import CreateTable
 from mergelake.log.state import ActivePart, State
+from mergelake.log.volatile import unfinished
 from mergelake.store.protocol import Store
 
 
@@ -32,7 +33,18 @@ class Snapshot:
 
     @staticmethod
     def of(state: State) -> Snapshot:
-        """The snapshot of a state; UNKNOWN_TABLE if there is no table (any more)."""
+        """The snapshot of a state.
+
+        UNKNOWN_TABLE if there is no table (any more); NOT_IMPLEMENTED while parts lack a mutation: showing their rows
+        without it would be a wrong answer.
+        """
+        late = unfinished(state) if state.mutations else ()
+        if late:
+            raise error(
+                "NOT_IMPLEMENTED",
+                f"Reading a table with unfinished mutations ({', '.join(m.id for m in late[:3])}) is not supported",
+                "Wait until they are done, or kill them",
+            )
         parts = tuple(state.parts())
         return Snapshot(state.version, state.timestamp_ms, state.schema, parts, state.schemas)
 
