@@ -13,10 +13,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from benchmarks.bench_format import CLASSIC, COLUMNS, make_data
+from benchmarks.bench_format import CLASSIC
 from benchmarks.common import Ratio, best_of, show
 from mergelake.core.clock import SystemClock
 from mergelake.core.ids import RandomIds
@@ -26,10 +27,32 @@ from mergelake.parts.writer import write_part
 from mergelake.store import open_store
 from mergelake.table.define import define
 
+COLUMNS = {
+    "id": "Int64",
+    "value": "Float64",
+    "time": "DateTime('UTC')",
+    "host": "LowCardinality(String)",
+    "text": "String",
+}
 SETTINGS = (
     "max_block_size = 100000000, max_threads = 1, min_insert_block_size_rows = 100000000, "
     "min_insert_block_size_bytes = 0, max_insert_block_size = 100000000, max_insert_threads = 1"
 )
+
+
+def make_data(rows: int) -> dict[str, pa.Array]:
+    """Ids that go up in steps, prices, a time series, 100 host names, 20-byte strings."""
+    rng = np.random.default_rng(1)
+    letters = rng.integers(97, 123, rows * 20, dtype=np.uint8)
+    offsets = np.arange(rows + 1, dtype=np.int32) * 20
+    hosts = pa.array([f"host-{i:03}.example".encode() for i in range(100)], pa.binary())
+    return {
+        "id": pa.array(np.cumsum(rng.integers(1, 50, rows))),
+        "value": pa.array(np.round(rng.normal(100, 15, rows), 2)),
+        "time": pa.array((1_700_000_000 + np.arange(rows) // 40).astype(np.uint32)),
+        "host": pa.DictionaryArray.from_arrays(pa.array(rng.integers(0, 100, rows, dtype=np.int32)), hosts),
+        "text": pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(letters)]),
+    }
 
 
 def main() -> None:

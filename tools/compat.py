@@ -1,9 +1,10 @@
 """`make compat`: do older ClickHouse builds take the parts that we write?
 
-A table of all types that the build knows is written as two parts, with each of LZ4, NONE and ZSTD; column codecs and
-forms of keys follow. Every build (chdb from PyPI, in a virtual environment of its own under .cache/compat) attaches
-the parts, reads them, runs CHECK TABLE, merges them by OPTIMIZE FINAL and reads them again. The text of every column
-must be the newest build's, which the conformance tests compare with ours bit by bit. The page is docs/compatibility.md.
+A table of all types that the build knows is written as two parts, with each of LZ4, NONE and ZSTD, and in each
+layout and profile; column codecs, skip indexes and forms of keys follow. Every build (chdb from PyPI, in a virtual
+environment of its own under .cache/compat) attaches the parts, reads them, runs CHECK TABLE, merges them by OPTIMIZE
+FINAL and reads them again. The text of every column must be the newest build's, which the conformance tests compare
+with ours bit by bit. The page is docs/compatibility.md.
 """
 
 from __future__ import annotations
@@ -76,6 +77,21 @@ FORMS = {
     "a column name of 140 letters": ({LONG: "Array(Nullable(String))"}, "ORDER BY k"),
     "names that need escaping": ({"a b.c-ü": "Nullable(String)", "n.x": "Array(UInt8)"}, "ORDER BY k"),
 }  # fmt: skip
+
+
+INDEXES = (
+    "INDEX a k TYPE minmax, INDEX b k TYPE set(0) GRANULARITY 2, INDEX c k TYPE bloom_filter(0.01), "
+    "INDEX d s TYPE tokenbf_v1(64, 2, 0), INDEX e s TYPE ngrambf_v1(3, 64, 2, 0) GRANULARITY 3, "
+    "INDEX f lower(s) TYPE set(10)"
+)
+INDEXED = "skip indexes of each type"
+LAYOUTS = {
+    "classic, Wide": {},
+    "classic, Compact": {"min_rows_for_wide_part": "1000000"},
+    "modern, Wide": {"part_profile": "modern"},
+    "modern, Compact": {"part_profile": "modern", "min_rows_for_wide_part": "1000000"},
+}
+"""Settings under which we write each of them."""
 
 
 @dataclass
@@ -164,6 +180,10 @@ def _write(folder: Path, families: set[str]) -> list[dict]:
         jobs.append(_table(folder, f"codec_{i}", {"c": kind}, "ORDER BY k", codecs={"c": codec}))
     for i, (columns, clauses) in enumerate(FORMS.values()):
         jobs.append(_table(folder, f"form_{i}", columns, clauses))
+    clauses = "ORDER BY tuple() SETTINGS index_granularity = 64"
+    jobs.append(_table(folder, "indexed", {"s": "String"}, clauses, indexes=INDEXES))
+    for i, settings in enumerate(LAYOUTS.values()):
+        jobs.append(_table(folder, f"layout_{i}", types, "ORDER BY k", settings=settings))
     return jobs
 
 
@@ -174,15 +194,17 @@ def _table(
     clauses: str,
     default: str = "LZ4",
     codecs: dict[str, str] | None = None,
+    settings: dict[str, str] | None = None,
+    indexes: str = "",
 ) -> dict:
     random = np.random.default_rng(sum(name.encode()))
     kinds = {"k": "UInt64", **columns}
     codecs = codecs or {}
     text = ", ".join(f"`{n}` {k}{f' CODEC({codecs[n]})' if n in codecs else ''}" for n, k in kinds.items())
+    text += f", {indexes}" if indexes else ""
     schema = part_schema(f"CREATE TABLE t ({text}) ENGINE = MergeTree {clauses}")
-    settings = {**schema.settings, "default_compression_codec": default, "max_partitions_per_insert_block": "0"}
-    settings.setdefault("index_granularity", "700")
-    schema = replace(schema, settings=settings)
+    own = {"default_compression_codec": default, "max_partitions_per_insert_block": "0", **(settings or {})}
+    schema = replace(schema, settings={"index_granularity": "700", **schema.settings, **own})
     parts: dict[str, str] = {}
     for half in (0, 1):
         rows = pa.table({"k": pa.array(random.permutation(np.arange(half, ROWS, 2)).astype(np.uint64))})
@@ -255,6 +277,11 @@ def _cells(build: Build, newest: Build) -> dict[str, str]:
         out[f"{kind} CODEC({codec})"] = judge(f"codec_{i}") if i in YOUNG else judge("codecs", f"c{i}")
     for i, label in enumerate(FORMS):
         out[label] = LIMITS.get((".".join(build.version.split(".")[:2]), label)) or judge(f"form_{i}")
+    out[INDEXED] = judge("indexed")
+    for i, label in enumerate(LAYOUTS):
+        answer = build.answers.get(f"layout_{i}", {})
+        refused = "failure" in answer or answer.get("before", {}).get("rows") == 0
+        out[label] = "no" if refused and "modern" in label else judge(f"layout_{i}")
     return out
 
 
@@ -293,24 +320,32 @@ def _page(builds: list[Build], cells: dict[str, dict[str, str]]) -> str:
         f"Run on {datetime.now(UTC):%Y-%m-%d} with ClickHouse {', '.join(cells)}",
         f"(chdb {', '.join(BUILDS)} from PyPI, and the one that this project runs with).",
         "",
-        "Tables of two parts that mergelake wrote in its classic profile: all types that a build knows, with LZ4,",
-        "NONE and ZSTD; column codecs; forms of keys and names.",
+        "Tables of two parts that mergelake wrote: all types that a build knows, with LZ4, NONE and ZSTD, and in each",
+        "layout and profile; column codecs; forms of keys and names. All but the last table is about Wide parts of the",
+        "classic profile, which is the default.",
         "",
         "**ok**: the build attached the parts (`ATTACH PART`), `CHECK TABLE` passed, a range of the primary key gave",
         "the right rows, the text of the column was the newest build's, `OPTIMIZE … FINAL` merged the parts, and all",
         "of it held once more afterwards. **–**: the build does not know the type or codec.",
         "",
     ]
-    kinds = [("Type", list(TYPES)), ("Codec", [f"{k} CODEC({c})" for c, k in CODECS.items()]), ("Form", list(FORMS))]
-    for title, labels in kinds:
+    kinds = {
+        "Type": list(TYPES),
+        "Codec": [f"{kind} CODEC({codec})" for codec, kind in CODECS.items()],
+        "Form": [*FORMS, INDEXED],
+        "Profile and layout, all types": list(LAYOUTS),
+    }
+    for title, labels in kinds.items():
         lines += [f"| {title} | {' | '.join(cells)} |", f"| --- |{' --- |' * len(cells)}"]
         for label in labels:
             found = [cells[build.version][label] for build in builds]
-            shown = f"`{label}`" if title != "Form" else label
+            shown = f"`{label}`" if title in ("Type", "Codec") else label
             lines.append(f"| {shown} | {' | '.join(cell if cell in GOOD else f'**{cell}**' for cell in found)} |")
         lines.append("")
     lines += [
-        "**no**: stream names of more than 127 bytes are written under their hash, which 23.6 does not know yet.",
+        "**no**: the build refuses such parts when they are attached; none reads them wrongly. Stream names of more",
+        "than 127 bytes are written under their hash, which ClickHouse learned after 23.6; the modern profile is for",
+        "ClickHouse 25.11 and newer.",
         "",
     ]
     return "\n".join(lines)

@@ -199,6 +199,17 @@ def test_sparse_columns_are_read(oracle: Any) -> None:
         _check(oracle, part)
 
 
+def test_nullable_columns_that_lie_sparse_are_read(oracle: Any) -> None:
+    columns = "k UInt64, a Nullable(UInt32), b Tuple(Nullable(String), Nullable(UUID)), c Nullable(FixedString(3))"
+    some = "if(number % 40 = 3, {}, NULL)"
+    texts = [some.format(text) for text in ("number % 3", "toString(number)", "generateUUIDv4()", "'ab'")]
+    select = f"SELECT number, {texts[0]}, ({texts[1]}, {texts[2]}), {texts[3]} FROM numbers(20000)"
+    for layout in ("min_bytes_for_wide_part = 0", "min_bytes_for_wide_part = '1G', min_rows_for_wide_part = 1000000"):
+        part = _make(oracle, columns, f"{layout}, nullable_serialization_version = 'allow_sparse'", select)
+        assert sum(kind.any_sparse for kind in part.layout.info.columns.values()) == 3
+        _check(oracle, part)
+
+
 def test_nested_columns_and_long_names_are_read(oracle: Any) -> None:
     long = "x" * 140
     columns = f"k UInt64, n Nested(a UInt8, b String), `{long}` String, `we ird.é` Nullable(UInt8)"

@@ -12,12 +12,14 @@ from mergelake.core.types import inner_type
 from mergelake.scan.explain import explain_text
 from mergelake.scan.request import ScanRequest
 from tests.helpers.predicates import TABLES, random_predicate, random_rows
+from tests.helpers.rounds import rounds
 from tests.helpers.scans import ScanTable, create_statement, insert_statement
 
 pytestmark = pytest.mark.chdb
 
-PLAIN = "SETTINGS optimize_redundant_comparisons = 0"
-"""ClickHouse's analyzer folds contradictions (a > 8 AND a < 3) before the index sees them; we do not."""
+PLAIN = "SETTINGS optimize_redundant_comparisons = 0, optimize_extract_common_expressions = 0"
+"""ClickHouse's analyzer folds contradictions (a > 8 AND a < 3) and takes common parts out of ORs before the index sees
+them; we do not."""
 
 
 def index_lines(text: str) -> list[str]:
@@ -56,16 +58,21 @@ def test_explain_numbers_and_rows_equal_those_of_clickhouse(name: str, both: dic
     # M-057 M-058
     ours, (_, columns) = both[name], TABLES[name]
     rng = random.Random(name)
-    for _ in range(50):
+    compared = 0
+    while compared < rounds(50, 500):
         # What ClickHouse makes of NULL in functions and in IS NULL AND … is coarser, so there only atoms are compared.
         where = random_predicate(rng, columns, 0 if name == "nullable" else 2)
         if name == "nullable" and any(sign in where for sign in ("+ 1", "- 3", "-a", "intDiv", "%")):
             continue
         if name == "falling" and "-b" in where:  # a falling function of a falling key is judged more coarsely there
             continue
+        if name == "dates" and "NOT (" in where:  # it takes NOT (f > 1) for f <= 1, which NaN is not; we do not
+            assert_same_rows(ours, oracle, name, where)
+            continue
         if re.search(r"\bf (NOT )?IN \([^)]*\b0\.[,)]", where):  # it forgets -0.0 in granules of zeros; we do not
             assert_same_rows(ours, oracle, name, where)
             continue
+        compared += 1
         theirs = clickhouse_explain(oracle, f"scans.{name}", where)
         plan = ours.plan(ScanRequest(where=where))
         assert index_lines(explain_text(plan)) == index_lines(theirs), f"{where}\n{explain_text(plan)}\n{theirs}"

@@ -98,6 +98,20 @@ def test_the_files_are_clickhouses_byte_for_byte(oracle: Any, tmp_path: Path, la
         assert name in packed or told[name] == entry, name
 
 
+@pytest.mark.parametrize("rows", [99, 100, 149, 150, 249, 250])
+def test_a_short_rest_joins_the_last_granule_of_a_compact_part(oracle: Any, tmp_path: Path, rows: int) -> None:
+    # M-052
+    ddl = "CREATE TABLE {} (k UInt32) ENGINE = MergeTree ORDER BY k SETTINGS index_granularity = 100, {}"
+    oracle.query("DROP TABLE IF EXISTS theirs")
+    oracle.query(ddl.format("theirs", f"{LAYOUTS['compact'][1]}, max_compress_block_size = 64"))
+    oracle.query(f"INSERT INTO theirs SELECT number FROM numbers({rows})")
+    (path,) = part_paths(oracle, "theirs").values()
+    settings = "min_rows_for_wide_part = 1000, max_compress_block_size = 64"
+    (ours,) = mergelake.write_part({"k": list(range(rows))}, str(tmp_path), ddl.format("t", settings))
+    for file in ("data.mrk3", "data.bin", "primary.idx"):
+        assert (Path(ours.path) / file).read_bytes() == (path / file).read_bytes(), file
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_tables_of_each_layout_live_through_inserts_merges_indexes_and_check(layout: str) -> None:
     settings = ", ".join(f"{name} = '{value}'" for name, value in LAYOUTS[layout][0].items())

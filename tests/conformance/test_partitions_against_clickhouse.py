@@ -59,6 +59,8 @@ SHAPES: list[list[tuple[str, str]]] = [
     [("Date", "toDate(r % 3)"), ("String", "toString(number % 3)"), ("Nullable(Int64)", "if(r % 4 = 0, NULL, -1)")],
     [("UUID", "reinterpretAsUUID(toUInt128(r % 5))"), ("DateTime('UTC')", "number % 2"), ("Bool", "r % 2")],
     [("Nullable(UInt8)", "if(r % 4 = 0, NULL, r % 4)"), ("Int32", "number % 2")],
+    [("IPv4", "toIPv4(toUInt32(r % 4 * 99999999))"), ("String", "toString(number % 2)")],
+    [("Nullable(IPv4)", "if(r % 4 = 0, NULL, toIPv4('1.2.3.4'))"), ("IPv6", "toIPv6('::1')")],
 ]
 
 

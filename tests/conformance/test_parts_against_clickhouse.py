@@ -10,23 +10,31 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import mergelake as ml
 from mergelake.core.clock import ManualClock
-from mergelake.core.errors import CorruptDataError, UnsupportedError
+from mergelake.core.errors import CorruptDataError, MergelakeError, UnsupportedError
 from mergelake.core.ids import RandomIds
 from mergelake.core.manifest import PartManifest
+from mergelake.core.names import PartInfo
 from mergelake.core.schema import Column, TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.core.types import parse_type
 from mergelake.format.checksums import decode_checksums
 from mergelake.format.partition import partition_keys
+from mergelake.lake.check import check_directory
+from mergelake.log.state import ActivePart
+from mergelake.merge.execute import execute_merge
+from mergelake.merge.plan import plan_merge
 from mergelake.parts.adopt import open_directory
 from mergelake.parts.listing import plain_files
 from mergelake.parts.public import read_part
 from mergelake.parts.reader import PartReader
 from mergelake.parts.verify import check_part
 from mergelake.parts.writer import write_part
+from mergelake.sql.parser import parse_one
 from mergelake.store.directory import DirectoryStore
 from mergelake.store.memory import MemoryStore
+from mergelake.table.define import check_schema
 from tests.helpers.blocks import insert, select
 from tests.helpers.clickhouse_tables import CLASSIC, attach, create, part_paths
 from tests.helpers.random_arrays import TYPES, equal, random_array
@@ -170,6 +178,20 @@ def test_granules_follow_clickhouses_rule_of_bytes(oracle: Any, tmp_path: Path, 
     assert reader.granule_rows.tolist() == theirs.tolist()
 
 
+@pytest.mark.parametrize("key", ["lower(s)", "(k, cityHash64(s))"])
+def test_key_expressions_count_in_the_bytes_of_granules(oracle: Any, tmp_path: Path, key: str) -> None:
+    # M-052
+    clauses = f"ENGINE = MergeTree ORDER BY {key}"
+    columns, settings = "k UInt64, s String", "index_granularity_bytes = 5000"
+    oracle.query("DROP TABLE IF EXISTS granules")
+    oracle.query(f"CREATE TABLE granules ({columns}) {clauses} SETTINGS {CLASSIC}, {settings}")
+    oracle.query("INSERT INTO granules SELECT number, repeat('x', 100) FROM numbers(900)")
+    (path,) = part_paths(oracle, "granules").values()
+    rows = {"k": list(range(900)), "s": ["x" * 100] * 900}
+    (ours,) = ml.write_part(rows, str(tmp_path), f"CREATE TABLE t ({columns}) {clauses} SETTINGS {settings}")
+    assert (Path(ours.path) / "k.mrk2").read_bytes() == (path / "k.mrk2").read_bytes()
+
+
 @pytest.mark.parametrize("profile", PROFILES)
 def test_we_read_what_clickhouse_writes(oracle: Any, tmp_path: Path, profile: str) -> None:
     """M-049: Wide, Compact, the defaults of the newest version, sparse columns, fixed granules."""
@@ -248,7 +270,9 @@ def test_our_empty_part_is_attached(oracle: Any) -> None:
 
 
 def test_columns_that_a_part_lacks_have_clickhouses_defaults(oracle: Any) -> None:
-    kinds = {"k": parse_type("UInt8"), **{f"c{i}": parse_type(name) for i, name in enumerate(TYPES)}}
+    names = [*TYPES, "Date32", "LowCardinality(Date32)", "Tuple(Date32, Enum8('b' = 3, 'a' = 2))", "Array(Date32)"]
+    oracle.query("SET allow_suspicious_low_cardinality_types = 1")
+    kinds = {"k": parse_type("UInt8"), **{f"c{i}": parse_type(name) for i, name in enumerate(names)}}
     create(oracle, "theirs", {"k": kinds["k"]}, order_by="k", settings=NEWEST)
     oracle.query("INSERT INTO theirs VALUES (1), (2)")
     for name in list(kinds)[1:]:
@@ -303,3 +327,66 @@ def test_projections_are_listed_and_travel_with_the_part(oracle: Any) -> None:
     copied = {name: b"".join(map(bytes, chunks)) for name, chunks in plain_files(store, "", opened.manifest)}
     assert copied == {str(f.relative_to(path)): f.read_bytes() for f in path.rglob("*") if f.is_file()}
     assert open_directory(store, f"{path.name}/by_v.proj").manifest.rows == 1000
+
+
+def test_a_merge_drops_projections_and_says_so(oracle: Any, caplog: pytest.LogCaptureFixture) -> None:
+    oracle.query("DROP TABLE IF EXISTS theirs")
+    oracle.query(
+        "CREATE TABLE theirs (k UInt32, v UInt32, PROJECTION by_v (SELECT * ORDER BY v)) "
+        "ENGINE = MergeTree ORDER BY k "
+        f"SETTINGS {NEWEST}"
+    )
+    oracle.query("SYSTEM STOP MERGES theirs")
+    for first in (0, 1000):
+        oracle.query(f"INSERT INTO theirs SELECT number + {first}, number * 7 % 1000 FROM numbers(1000)")
+    paths = part_paths(oracle, "theirs")
+    folder = next(iter(paths.values())).parent
+    store = DirectoryStore(str(folder.parent))
+    columns = (Column(0, "k", parse_type("UInt32")), Column(1, "v", parse_type("UInt32")))
+    schema = TableSchema(columns, order_by=("k",), primary_key=("k",))
+    opened = [open_directory(store, f"{folder.name}/{name}") for name in sorted(paths)]
+    parts = [ActivePart(PartInfo.parse(n), o.manifest, 1, 0) for n, o in zip(sorted(paths), opened, strict=True)]
+    merged = execute_merge(store, plan_merge(folder.name, schema, parts), RandomIds(), ManualClock())
+    assert "drops projections ['by_v']" in caplog.text
+    assert merged.rows == 2000
+    assert not any(".proj/" in file for file in merged.file_table())
+    reader = PartReader(store, folder.name, merged, {column.name: column for column in schema.columns})
+    _assert_equal(
+        pa.Table.from_batches(list(reader.read(["k", "v"]))),
+        select(oracle, "SELECT * FROM theirs ORDER BY k", schema.types),
+    )
+
+
+def test_indexes_that_only_clickhouse_has_are_ignored(oracle: Any) -> None:
+    columns = "k UInt32, s String, v Array(Float32)"
+    indexes = (
+        "INDEX tx s TYPE text(tokenizer = 'splitByNonAlpha'), INDEX mm k TYPE minmax, "
+        "INDEX vs v TYPE vector_similarity('hnsw', 'L2Distance', 2)"
+    )
+    schema: Any = parse_one(f"CREATE TABLE t ({columns}, INDEX mm k TYPE minmax) ENGINE = MergeTree ORDER BY k")
+    for settings in (
+        "min_bytes_for_wide_part = 0",
+        "min_bytes_for_wide_part = 0, packed_skip_index_max_bytes = 0",
+        "min_bytes_for_wide_part = 1000000000",
+    ):
+        oracle.query("DROP TABLE IF EXISTS theirs")
+        oracle.query(
+            f"CREATE TABLE theirs ({columns}, {indexes}) ENGINE = MergeTree ORDER BY k "
+            f"SETTINGS {settings}, {NEWEST}, index_granularity = 100"
+        )
+        rows = "number, concat('w', toString(number % 7), ' x'), [number, 1]"
+        oracle.query(f"INSERT INTO theirs SELECT {rows} FROM numbers(1000)")
+        (path,) = part_paths(oracle, "theirs").values()
+        assert any(file.name.startswith("skp_idx_tx") for file in path.iterdir())
+        part = read_part(str(path))
+        _assert_equal(part.storage(), select(oracle, "SELECT * FROM theirs ORDER BY k", part.types))
+        assert check_directory(part.part, check_schema(schema.schema)) == []
+
+
+@pytest.mark.parametrize(
+    "kind", ["text(tokenizer = 'default')", "vector_similarity('hnsw', 'L2Distance', 2)", "hypothesis", "annoy()"]
+)
+def test_indexes_that_only_clickhouse_has_are_refused_by_name(kind: str) -> None:
+    db = ml.connect("memory://index_types")
+    with pytest.raises(MergelakeError, match=kind.partition("(")[0]):
+        db.sql(f"CREATE TABLE t (k UInt8, s String, INDEX i s TYPE {kind}) ENGINE = MergeTree ORDER BY k")

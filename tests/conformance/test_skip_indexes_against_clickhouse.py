@@ -6,6 +6,7 @@ ClickHouse uses what we write, we use what it writes (packed files and compresse
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from mergelake.table.attach import attach_text
 from tests.helpers.blocks import insert
 from tests.helpers.clickhouse_tables import CLASSIC, attach, part_paths
 from tests.helpers.random_arrays import random_array
+from tests.helpers.rounds import rounds
 from tests.helpers.scans import ScanTable, create_statement, insert_statement, make_schema
 from tests.helpers.skip_tables import INDEXES, skip_predicate, skip_rows, skip_schema
 
@@ -42,12 +44,23 @@ pytestmark = pytest.mark.chdb
 
 EXPLAINED = ("Min-Max", "Partition", "PrimaryKey", "Skip", "Name:", "Description:", "Parts:", "Granules:", "Ranges:")
 """Lines to compare. Conditions are left out: ClickHouse flattens nested ANDs before it prints them."""
-PLAIN = "SETTINGS optimize_redundant_comparisons = 0"
+PLAIN = "SETTINGS optimize_redundant_comparisons = 0, optimize_and_compare_chain = 0"
 
 
 def is_unsafe_there(where: str) -> bool:
     """Whether ClickHouse drops granules by a float's extremes that may hold NaN, for which NOT and != are true."""
     return "NOT (" in where and "f " in where
+
+
+def is_coarser_there(where: str) -> bool:
+    """Whether ClickHouse keeps granules for a NULL in a function of which we know that it stays NULL."""
+    return any(part in where for part in ("n + 1", "n - 3", "-n ", "intDiv(n", "n % 3"))
+
+
+def safe_predicates(rng: random.Random) -> Iterator[str]:
+    """Predicates of which ClickHouse's indexes say what can be said, and lose no row."""
+    drawn = iter(lambda: skip_predicate(rng), None)
+    return (where for where in drawn if not is_unsafe_there(where) and not is_coarser_there(where))
 
 
 def explained(text: str) -> list[str]:
@@ -69,15 +82,17 @@ def test_the_same_granules_are_dropped_and_no_row_is_lost(name: str, oracle: Any
         rows = skip_rows(rng, count)
         ours.insert(rows)
         oracle.query(insert_statement(theirs, rows))
-    for _ in range(40):
-        where = skip_predicate(rng)
-        if is_unsafe_there(where):
-            continue
+    compared = 0
+    for where in safe_predicates(rng):
         expected = str(oracle.query(f"EXPLAIN indexes = 1 SELECT * FROM {theirs} WHERE {where} {PLAIN}", "TSVRaw"))
-        found = explain_text(ours.plan(ScanRequest(where=where)))
-        assert explained(found) == explained(expected), f"{where}\n{found}\n{expected}"
+        if "Indexes:" in expected:  # else it saw a contradiction, as in `c IN (1) AND c IN (2)`, before any index
+            found = explain_text(ours.plan(ScanRequest(where=where)))
+            assert explained(found) == explained(expected), f"{where}\n{found}\n{expected}"
+            compared += 1
         count = str(oracle.query(f"SELECT count() FROM {theirs} WHERE {where} SETTINGS use_skip_indexes = 0", "CSV"))
         assert len(ours.scan(ScanRequest(where=where))) == int(count), where
+        if compared == rounds(40, 500):
+            break
 
 
 TYPES = {

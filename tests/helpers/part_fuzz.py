@@ -13,6 +13,7 @@ A part is a dictionary of its files. `Worker.read` answers
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import mmap
 import multiprocessing
@@ -22,19 +23,50 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mergelake.core.errors import InternalError, MergelakeError
+from mergelake.core.schema import Column, SkipIndex, TableSchema
 from mergelake.core.types import parse_type
 from mergelake.format.checksums import decode_checksums, encode_checksums
 from mergelake.format.frames import decode_frames
 from mergelake.format.hashes import FileDigest, city128, digest
 from mergelake.parts.adopt import open_directory
 from mergelake.parts.reader import PartReader
+from mergelake.scan.predicate import bound_conjuncts, conjunction
+from mergelake.scan.request import ScanRequest
+from mergelake.scan.skip import SkipPlan, skip_in_part, skip_plan
 from mergelake.store.memory import MemoryStore
 
 NAME = "all_1_1_0"
+COLUMNS = {
+    "k": "UInt32",
+    "day": "Date",
+    "s": "String",
+    "fs": "FixedString(3)",
+    "n": "Nullable(String)",
+    "lc": "LowCardinality(String)",
+    "a": "Array(LowCardinality(Nullable(String)))",
+    "m": "Map(String, UInt16)",
+    "t": "Tuple(x UInt8, y Array(String))",
+    "w": "Array(Tuple(Nullable(Float64), Array(Array(UInt8))))",
+    "dec": "Decimal(38, 6)",
+    "e": "Enum8('a' = -3, 'b' = 0, 'c' = 7)",
+    "z": "UInt64",
+}
+"""The columns of most parts that are damaged."""
+INDEXES = (
+    SkipIndex("mm", "(k, n)", "minmax", 2),
+    SkipIndex("st", "(lc, e)", "set(20)", 1),
+    SkipIndex("bl", "fs", "bloom_filter(0.1)", 1),
+    SkipIndex("tk", "s", "tokenbf_v1(16, 2, 1)", 2),
+    SkipIndex("ng", "s", "ngrambf_v1(2, 16, 1, 0)", 3),
+)
+"""Their skip indexes."""
+_QUESTIONS = ("k < 20", "n > 'm'", "lc = 'a' OR e = 'b'", "fs IN ('abc', 'xyz')", "hasToken(s, 'a')", "s LIKE '%ab%'")
+"""Predicates that ask each of the indexes."""
 ROOM_BYTES = 1 << 30
 """Address space that a case may use beyond what an intact part needs; threads and Arrow's pool reserve some of it."""
 LIMIT_S = 20.0
-FRAMED = (".bin", ".cmrk", ".cmrk2", ".cmrk3", ".cmrk4", ".cidx")
+FRAMED = (".bin", ".cmrk", ".cmrk2", ".cmrk3", ".cmrk4", ".cidx", ".idx2")
+"""Ends of files that are made of frames; those of other skip indexes are so too (`skp_idx_*.idx`)."""
 
 Files = Mapping[str, bytes]
 Answer = tuple[Any, ...]
@@ -78,27 +110,53 @@ class GuardedStore(MemoryStore):
         self._maps = []
 
 
-def read_everything(files: Files, key: str) -> Answer:
-    """All columns by two ways of asking, the primary index and the extremes; in this process."""
+def read_everything(files: Files, touched: str = "") -> Answer:
+    """All columns by two ways of asking, skip indexes, primary index and extremes; in this process.
+
+    `touched` names the one file that matters: what cannot depend on it is not read.
+    """
     store = GuardedStore()
     try:
-        return _read(store, files, key)
+        return _read(store, files, touched)
     finally:
         store.release()
 
 
-def _read(store: GuardedStore, files: Files, key: str) -> Answer:
+@functools.cache
+def _plans() -> list[SkipPlan]:
+    columns = tuple(Column(i, name, parse_type(kind)) for i, (name, kind) in enumerate(COLUMNS.items()))
+    schema = TableSchema(columns, order_by=("k",), indices=INDEXES)
+    asked = [conjunction(bound_conjuncts(ScanRequest(where=where), schema)[1]) for where in _QUESTIONS]
+    return [plan for plan in (skip_plan(schema, predicate) for predicate in asked) if plan is not None]
+
+
+def _concerned(reader: PartReader, touched: str) -> list[str]:
+    """Columns whose values may depend on a file; those of the first column tell the granules of all."""
+    first, *others = reader.columns
+    layout = reader.layout
+    held = [
+        n
+        for n in others
+        if touched in layout.data_files(n, layout.columns[n]) + layout.mark_files(n, layout.columns[n])
+    ]
+    return held or ([] if touched.startswith("skp_idx") else [first, *others])
+
+
+def _read(store: GuardedStore, files: Files, touched: str) -> Answer:
     try:
         for name, data in files.items():
             store.put(f"{NAME}/{name}", data)
         opened = open_directory(store, NAME, granularity=8)
         reader = PartReader(store, opened.directory, opened.manifest, opened.columns, granularity=8)
-        names = list(opened.columns)
+        names = _concerned(reader, touched)
         rows = [repr(batch.to_pylist()) for batch in reader.read(names, batch_rows=16)]
         marks = len(reader.granule_rows)
         for name in names:
             rows += [repr(b.to_pylist()) for b in reader.read([name], [(marks // 2, marks)] if marks else None)]
-        index = reader.primary_index([parse_type(key)])
+        if marks and (touched.startswith("skp_idx") or len(names) > 1):
+            whole = ((0, marks),)
+            rows += [repr(skip_in_part(reader, plan, whole, range(len(plan.indexes))).final) for plan in _plans()]
+        index = reader.primary_index([parse_type("UInt32")])
         rows += [repr([array.to_pylist() for array in index]), repr(opened.manifest.minmax), str(opened.manifest.rows)]
         types = {name: str(column.type) for name, column in opened.columns.items()}
         return "rows", hashlib.md5("\n".join(rows).encode("utf-8", "surrogatepass")).hexdigest(), types
@@ -116,10 +174,10 @@ def _serve(pipe: Any) -> None:
     limited = False
     while True:
         try:
-            files, key = pipe.recv()
+            files, touched = pipe.recv()
         except (EOFError, ConnectionError):
             return
-        answer = read_everything(files, key)
+        answer = read_everything(files, touched)
         if not limited and answer[0] == "rows":  # kernels are loaded now
             with open("/proc/self/statm") as statm:
                 used = int(statm.read().split()[0]) * resource.getpagesize()
@@ -134,23 +192,23 @@ class Worker:
     def __init__(self) -> None:
         self._process: Any = None
         self._pipe: Any = None
-        self._warm: tuple[Files, str] | None = None
+        self._warm: Files | None = None
 
-    def warm(self, files: Files, key: str) -> Answer:
+    def warm(self, files: Files) -> Answer:
         """Read an intact part, as every new process will do first."""
-        self._warm = (dict(files), key)
-        return self.read(files, key)
+        self._warm = dict(files)
+        return self.read(files)
 
-    def read(self, files: Files, key: str, limit_s: float = LIMIT_S) -> Answer:
-        """What reading these files comes to."""
+    def read(self, files: Files, touched: str = "", limit_s: float = LIMIT_S) -> Answer:
+        """What reading these files comes to; `touched` as in `read_everything`."""
         if self._process is None:
             self._start()
             if self._warm is not None:
-                self._ask(*self._warm, 120.0)
-        return self._ask(files, key, limit_s)
+                self._ask(self._warm, "", 120.0)
+        return self._ask(files, touched, limit_s)
 
-    def _ask(self, files: Files, key: str, limit_s: float) -> Answer:
-        self._pipe.send((dict(files), key))
+    def _ask(self, files: Files, touched: str, limit_s: float) -> Answer:
+        self._pipe.send((dict(files), touched))
         if not self._pipe.poll(limit_s):
             self.stop()
             return "hung", limit_s
@@ -228,7 +286,7 @@ def sealed_frames(data: bytes) -> bytes:
 
 def sealed(files: Files, name: str, data: bytes) -> dict[str, bytes]:
     """The part with `data` in place of a file and a `checksums.txt` that agrees with it."""
-    if name.endswith(FRAMED):
+    if name.endswith(FRAMED) or (name.startswith("skp_idx_") and name.endswith(".idx")):
         data = sealed_frames(data)
     out = {**files, name: data}
     if name == "checksums.txt":

@@ -27,9 +27,17 @@ LowCardinality(T)     dictionary(int32, T)     dictionary(int32, T)
 Array, Map, Tuple     list, list of struct,    list, map, struct
                       struct
 AggregateFunction     binary, a state a row    the same
+Variant               struct, a nullable field the same
+                      for each of its types
+Dynamic               binary, nullable: type   arrow.json (text)
+                      and value as bytes
+JSON                  list of struct (path,    arrow.json (text)
+                      value as for Dynamic)
 ====================  =======================  ============================
 
-UUID bytes are in stored order (each 8-byte half reversed). Struct fields of an unnamed tuple are `1`, `2`, ….
+UUID bytes are in stored order (each 8-byte half reversed). Struct fields of an unnamed tuple are `1`, `2`, …; those
+of a Variant have the names of its types, as its subcolumns in ClickHouse have, and at most one of them is not NULL.
+The paths of a JSON value ascend, and those that its type names are always there.
 """
 
 from __future__ import annotations
@@ -39,6 +47,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from mergelake.core import types as t
+from mergelake.core.errors import MergelakeError, error
 
 _INTS = {
     (8, True): pa.int8(),
@@ -61,7 +70,7 @@ def storage_type(data_type: t.DataType) -> pa.DataType:
             return pa.float32() if bits == 32 else pa.float64()
         case t.Bool():
             return pa.uint8()
-        case t.String() | t.AggregateFunction():
+        case t.String() | t.AggregateFunction() | t.Dynamic():
             return pa.binary()
         case t.FixedString(length):
             return pa.binary(length)
@@ -92,6 +101,22 @@ def storage_type(data_type: t.DataType) -> pa.DataType:
         case t.Tuple(elements):
             named = zip(tuple_names(data_type), elements, strict=True)
             return pa.struct([pa.field(name, storage_type(e), nullable=t.is_nullable(e)) for name, e in named])
+        case t.Variant(alternatives, names):
+            return pa.struct([pa.field(n, storage_type(e)) for n, e in zip(names, alternatives, strict=True)])
+        case t.Json():
+            entry = pa.struct([pa.field(name, pa.binary(), nullable=False) for name in ("path", "value")])
+            return pa.list_(pa.field("item", entry, nullable=False))
+        case t.Unknown():
+            raise unreadable(data_type)
+
+
+def unreadable(data_type: t.Unknown) -> MergelakeError:
+    """The refusal of a column whose type is not known here."""
+    return error(
+        "NOT_IMPLEMENTED",
+        f"Columns of type {data_type} cannot be read here",
+        "Leave the column out of the query; the part can be copied, and read with ClickHouse",
+    )
 
 
 def arrow_type(data_type: t.DataType) -> pa.DataType:
@@ -101,6 +126,8 @@ def arrow_type(data_type: t.DataType) -> pa.DataType:
             return pa.bool_()
         case t.String() | t.UUID() | t.IPv4() | t.IPv6():
             return pa.string()
+        case t.Dynamic() | t.Json():
+            return pa.json_(pa.string())
         case t.Date() | t.Date32():
             return pa.date32()
         case t.DateTime(zone):
@@ -122,6 +149,8 @@ def arrow_type(data_type: t.DataType) -> pa.DataType:
         case t.Tuple(elements):
             named = zip(tuple_names(data_type), elements, strict=True)
             return pa.struct([pa.field(name, arrow_type(e), nullable=t.is_nullable(e)) for name, e in named])
+        case t.Variant(alternatives, names):
+            return pa.struct([pa.field(n, arrow_type(e)) for n, e in zip(names, alternatives, strict=True)])
         case _:
             return storage_type(data_type)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mergelake.core.jit import inlined, kernel, load8, load32, load64
 
@@ -130,10 +131,14 @@ def city64_seeded(hashed: Any, seed: Any) -> Any:
     return hash16(hashed - K2, seed)
 
 
-@kernel()
-def city64_rows(address: Any, offsets: Any) -> Any:
+def city64_rows(address: int, offsets: NDArray[np.int64]) -> NDArray[np.uint64]:
     """CityHash64 of each row: row i is the bytes from `address + offsets[i]` to `address + offsets[i + 1]`."""
     out = np.empty(len(offsets) - 1, np.uint64)
+    _rows(address, offsets, out)
+    return out
+
+
+@kernel
+def _rows(address: int, offsets: NDArray[np.int64], out: NDArray[np.uint64]) -> None:
     for i in range(len(out)):
         out[i] = city64(address + offsets[i], offsets[i + 1] - offsets[i])
-    return out

@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
+# Linux counts sleep in BOOTTIME only, macOS in its CLOCK_MONOTONIC (not in `time.monotonic`), Windows in all clocks.
+_ELAPSED: int | None = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
+
 
 class Clock(Protocol):
     """What the rest of the code may ask of time."""
@@ -14,7 +17,7 @@ class Clock(Protocol):
         ...
 
     def monotonic_s(self) -> float:
-        """Seconds from an arbitrary start, never going back."""
+        """Seconds from an arbitrary start, never going back, and not standing still while the machine sleeps."""
         ...
 
     def sleep_s(self, seconds: float) -> None:
@@ -30,8 +33,8 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def monotonic_s(self) -> float:
-        """Seconds from an arbitrary start, never going back."""
-        return time.monotonic()
+        """Seconds from an arbitrary start, never going back, and not standing still while the machine sleeps."""
+        return time.clock_gettime(_ELAPSED) if _ELAPSED is not None else time.monotonic()
 
     def sleep_s(self, seconds: float) -> None:
         """Wait."""

@@ -13,6 +13,7 @@ Errors name the column, the row and the value. `to_public` (`core.public`) is th
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mergelake.core import types as t
-from mergelake.core.arrow import storage_type, tuple_names
+from mergelake.core.arrow import arrow_type, storage_type, tuple_names
 from mergelake.core.errors import MergelakeError, error
+from mergelake.core.json_read import dynamic_cell, json_from_text, parse_json
 from mergelake.core.public import to_public, to_public_table
 from mergelake.core.text_nested import cut_texts
 from mergelake.core.text_read import read_text
+from mergelake.core.text_write import by_distinct
 from mergelake.core.timezones import zone
 
 _UNIT_TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -76,6 +79,10 @@ def _convert(array: pa.Array, data_type: t.DataType, *, nullable: bool = False) 
             return _convert(array, inner, nullable=nullable)
         case t.LowCardinality(inner):
             return _low_cardinality(array, inner, data_type)
+        case t.Variant():
+            return _variant(_unwrapped(array, data_type), data_type)
+        case t.Dynamic():
+            return _dynamic(array)
     array = _unwrapped(array, data_type)
     if pa.types.is_null(array.type):
         if len(array) and not nullable:
@@ -191,7 +198,9 @@ def _values(array: pa.Array, kind: t.DataType) -> pa.Array:
             return _sixteen_bytes(array, kind)
         case t.Decimal():
             return _decimal(array, kind)
-        case t.Nothing():
+        case t.Json():
+            return _json(array, kind)
+        case t.Nothing() | t.Unknown():
             raise _mismatch(array, kind)
     if _is_text(source):
         return read_text(_binary(array), kind)
@@ -525,6 +534,80 @@ def _nested(array: pa.Array, kind: t.Array | t.Map | t.Tuple) -> pa.Array:
     new = np.zeros(len(array) + 1, np.int32)
     np.cumsum(sizes, out=new[1:])
     return pa.ListArray.from_arrays(pa.array(new), values, type=target)
+
+
+_FAMILIES = (
+    (pa.types.is_integer, t.Int),
+    (pa.types.is_floating, t.Float),
+    (lambda kind: _is_text(kind), t.String),
+    (pa.types.is_list, t.Array),
+)
+"""Which of a Variant's types values may be of that are of another width or spelling."""
+
+
+def _variant(array: pa.Array, kind: t.Variant) -> pa.Array:
+    """A struct with a field for each type, or values that are plainly of one of them."""
+    target = storage_type(kind)
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pa.types.is_null(array.type):
+        given = {}
+    elif pa.types.is_struct(array.type) and {field.name for field in array.type} <= set(kind.names):
+        given = dict(zip((field.name for field in array.type), array.flatten(), strict=True))
+    else:
+        fitting = [n for n, e in zip(kind.names, kind.alternatives, strict=True) if arrow_type(e) == array.type]
+        if not fitting:
+            family = next((f for s, f in _FAMILIES if s(array.type)), ())
+            fitting = [n for n, e in zip(kind.names, kind.alternatives, strict=True) if isinstance(e, family)]
+        if len(fitting) != 1:
+            raise error(
+                "TYPE_MISMATCH",
+                f"Arrow type {array.type} is {'none' if not fitting else 'more than one'} of the types of {kind}",
+                "Give a struct with a field for each type, named as the type",
+            )
+        given = {fitting[0]: array}
+    columns, there = [], np.zeros(len(array), np.int64)
+    for name, each in zip(kind.names, kind.alternatives, strict=True):
+        values = given.get(name)
+        if values is None or values.null_count == len(values):
+            columns.append(pa.nulls(len(array), storage_type(each)))
+            continue
+        valid = values.is_valid().to_numpy(zero_copy_only=False)
+        there += valid
+        columns.append(_convert(values.drop_null(), each).take(pa.array(np.cumsum(valid) - 1, mask=~valid)))
+    if (there > 1).any():
+        row = int(np.argmax(there))
+        raise _at(row, error("INCORRECT_DATA", f"Values of more than one type in one row of {kind}"))
+    return pa.StructArray.from_arrays(columns, fields=list(target))
+
+
+def _dynamic(array: pa.Array) -> pa.Array:
+    """JSON text (`arrow.json`) as what it says; texts, truths, numbers and lists of these as themselves."""
+    told = isinstance(array.type, pa.BaseExtensionType) and array.type.extension_name == "arrow.json"
+    array = _unwrapped(array, t.Dynamic())
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pa.types.is_null(array.type):
+        return pa.nulls(len(array), pa.binary())
+    if told:
+        return by_distinct(_binary(array), lambda text: dynamic_cell(parse_json(text)), pa.binary())
+    plain = array.type
+    while pa.types.is_list(plain) or pa.types.is_large_list(plain):
+        plain = plain.value_type
+    if not (_is_text(plain) or pa.types.is_boolean(plain) or pa.types.is_integer(plain) or pa.types.is_floating(plain)):
+        raise _mismatch(array, t.Dynamic())
+    return by_distinct(array, dynamic_cell, pa.binary())
+
+
+def _json(array: pa.Array, kind: t.Json) -> pa.Array:
+    if array.type == storage_type(kind):
+        return array
+    if pa.types.is_struct(array.type):
+        texts = [None if each is None else json.dumps(each, ensure_ascii=False) for each in array.to_pylist()]
+        array = pa.array(texts, pa.string())
+    if not _is_text(array.type):
+        raise _mismatch(array, kind)
+    return json_from_text(_binary(array), kind, _convert)
 
 
 def _struct(array: pa.Array, kind: t.Tuple) -> pa.Array:

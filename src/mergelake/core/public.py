@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from mergelake.core import types as t
 from mergelake.core.arrow import arrow_schema, arrow_type, storage_type
 from mergelake.core.errors import error
+from mergelake.core.json_text import dynamic_text, json_text
 from mergelake.core.text_write import to_text
 
 
@@ -70,6 +71,12 @@ def to_public(array: pa.Array, data_type: t.DataType) -> pa.Array:
                 return array
             mask = array.is_null() if array.null_count else None
             return pa.StructArray.from_arrays(fields, fields=list(arrow_type(data_type)), mask=mask)
+        case t.Variant(alternatives):
+            fields = [to_public(child, each) for child, each in zip(array.flatten(), alternatives, strict=True)]
+            return pa.StructArray.from_arrays(fields, fields=list(arrow_type(data_type)))
+        case t.Dynamic() | t.Json():
+            texts = dynamic_text(array) if isinstance(data_type, t.Dynamic) else json_text(array)
+            return pa.ExtensionArray.from_storage(arrow_type(data_type), _as_string(texts))
     return array
 
 

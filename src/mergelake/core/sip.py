@@ -5,20 +5,31 @@ Source: ClickHouse, `src/Common/SipHash.h`.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import NDArray
 
 from mergelake.core.jit import inlined, kernel
 
 
+def siphash_rows(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """SipHash-128 of each row `data[offsets[i]:offsets[i + 1]]`: a (rows, 2) matrix of words.
+
+    The two words of a row, one xor the other, are its SipHash-64.
+    """
+    out = np.empty((len(offsets) - 1, 2), np.uint64)
+    _rows(data, offsets, out)
+    return out
+
+
 @inlined
-def _rotate(value: Any, bits: Any) -> Any:
+def _rotate(value: np.uint64, bits: int) -> np.uint64:
     return (value << np.uint64(bits)) | (value >> np.uint64(64 - bits))
 
 
 @inlined
-def _round(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
+def _round(
+    v0: np.uint64, v1: np.uint64, v2: np.uint64, v3: np.uint64
+) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
     v0 += v1
     v1 = _rotate(v1, 13) ^ v0
     v0 = _rotate(v0, 32)
@@ -32,15 +43,9 @@ def _round(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
     return v0, v1, v2, v3
 
 
-@kernel()
-def siphash_rows(data: Any, offsets: Any) -> Any:
-    """SipHash-128 of each row `data[offsets[i]:offsets[i + 1]]`: a (rows, 2) matrix of words.
-
-    The two words of a row, one xor the other, are its SipHash-64.
-    """
-    rows = len(offsets) - 1
-    out = np.empty((rows, 2), np.uint64)
-    for row in range(rows):
+@kernel
+def _rows(data: NDArray[np.uint8], offsets: NDArray[np.int64], out: NDArray[np.uint64]) -> None:
+    for row in range(len(offsets) - 1):
         v0 = np.uint64(0x736F6D6570736575)
         v1 = np.uint64(0x646F72616E646F6D)
         v2 = np.uint64(0x6C7967656E657261)
@@ -66,4 +71,3 @@ def siphash_rows(data: Any, offsets: Any) -> Any:
             v0, v1, v2, v3 = _round(v0, v1, v2, v3)
         out[row, 0] = v0 ^ v1
         out[row, 1] = v2 ^ v3
-    return out

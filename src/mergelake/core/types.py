@@ -10,303 +10,107 @@ Source: ClickHouse, `src/DataTypes/`; spellings checked against `toTypeName`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 
 from mergelake.core.errors import MergelakeError, error
-from mergelake.core.text import quote_identifier_if_needed, quote_string, unescape
-
-
-@dataclass(frozen=True, slots=True)
-class Int:
-    """(U)Int8 … (U)Int256."""
-
-    bits: int
-    signed: bool
-
-    def __str__(self) -> str:
-        return f"{'' if self.signed else 'U'}Int{self.bits}"
-
-
-@dataclass(frozen=True, slots=True)
-class Float:
-    """Float32 or Float64."""
-
-    bits: int
-
-    def __str__(self) -> str:
-        return f"Float{self.bits}"
-
-
-@dataclass(frozen=True, slots=True)
-class BFloat16:
-    """The upper half of a Float32."""
-
-    def __str__(self) -> str:
-        return "BFloat16"
-
-
-@dataclass(frozen=True, slots=True)
-class Bool:
-    """true or false; a UInt8 on disk."""
-
-    def __str__(self) -> str:
-        return "Bool"
-
-
-@dataclass(frozen=True, slots=True)
-class String:
-    """A string of bytes, not necessarily UTF-8."""
-
-    def __str__(self) -> str:
-        return "String"
-
-
-@dataclass(frozen=True, slots=True)
-class FixedString:
-    """Exactly `length` bytes, padded with zero bytes."""
-
-    length: int
-
-    def __str__(self) -> str:
-        return f"FixedString({self.length})"
-
-
-@dataclass(frozen=True, slots=True)
-class Date:
-    """Days since 1970-01-01, UInt16."""
-
-    def __str__(self) -> str:
-        return "Date"
-
-
-@dataclass(frozen=True, slots=True)
-class Date32:
-    """Days since 1970-01-01, Int32, 1900-01-01 to 2299-12-31."""
-
-    def __str__(self) -> str:
-        return "Date32"
-
-
-@dataclass(frozen=True, slots=True)
-class DateTime:
-    """Seconds since the epoch, UInt32; the zone only changes how it is read and shown."""
-
-    timezone: str = ""
-
-    def __str__(self) -> str:
-        return f"DateTime({quote_string(self.timezone)})" if self.timezone else "DateTime"
-
-
-@dataclass(frozen=True, slots=True)
-class DateTime64:
-    """Ticks of 10^-precision seconds since the epoch, Int64."""
-
-    precision: int = 3
-    timezone: str = ""
-
-    def __str__(self) -> str:
-        zone = f", {quote_string(self.timezone)}" if self.timezone else ""
-        return f"DateTime64({self.precision}{zone})"
-
-
-@dataclass(frozen=True, slots=True)
-class Time:
-    """Seconds, Int32."""
-
-    def __str__(self) -> str:
-        return "Time"
-
-
-@dataclass(frozen=True, slots=True)
-class Time64:
-    """Ticks of 10^-precision seconds, Int64."""
-
-    precision: int = 3
-
-    def __str__(self) -> str:
-        return f"Time64({self.precision})"
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A number of units, Int64."""
-
-    unit: str
-
-    def __str__(self) -> str:
-        return f"Interval{self.unit}"
-
-
-@dataclass(frozen=True, slots=True)
-class Enum:
-    """Enum8 or Enum16; `items` are (name, value) in order of value."""
-
-    bits: int
-    items: tuple[tuple[str, int], ...]
-
-    def __str__(self) -> str:
-        inner = ", ".join(f"{quote_string(name)} = {value}" for name, value in self.items)
-        return f"Enum{self.bits}({inner})"
-
-
-@dataclass(frozen=True, slots=True)
-class UUID:
-    """128 bits, stored as two little-endian halves."""
-
-    def __str__(self) -> str:
-        return "UUID"
-
-
-@dataclass(frozen=True, slots=True)
-class IPv4:
-    """A UInt32 address."""
-
-    def __str__(self) -> str:
-        return "IPv4"
-
-
-@dataclass(frozen=True, slots=True)
-class IPv6:
-    """16 bytes, network order."""
-
-    def __str__(self) -> str:
-        return "IPv6"
-
-
-@dataclass(frozen=True, slots=True)
-class Decimal:
-    """A scaled integer of 32, 64, 128 or 256 bits, by precision."""
-
-    precision: int
-    scale: int
-
-    @property
-    def bits(self) -> int:
-        """Width of the stored integer."""
-        return next(bits for digits, bits in ((9, 32), (18, 64), (38, 128), (76, 256)) if self.precision <= digits)
-
-    def __str__(self) -> str:
-        return f"Decimal({self.precision}, {self.scale})"
-
-
-@dataclass(frozen=True, slots=True)
-class Nothing:
-    """The type of a bare NULL, always inside Nullable."""
-
-    def __str__(self) -> str:
-        return "Nothing"
-
-
-@dataclass(frozen=True, slots=True)
-class Nullable:
-    """A value or NULL."""
-
-    inner: DataType
-
-    def __str__(self) -> str:
-        return f"Nullable({self.inner})"
-
-
-@dataclass(frozen=True, slots=True)
-class LowCardinality:
-    """Dictionary-encoded; means the same as `inner`."""
-
-    inner: DataType
-
-    def __str__(self) -> str:
-        return f"LowCardinality({self.inner})"
-
-
-@dataclass(frozen=True, slots=True)
-class Array:
-    """A list of `inner`."""
-
-    inner: DataType
-
-    def __str__(self) -> str:
-        return f"Array({self.inner})"
-
-
-@dataclass(frozen=True, slots=True)
-class Tuple:
-    """A product; `names` is empty or has a name for each element."""
-
-    elements: tuple[DataType, ...]
-    names: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        if self.names:
-            named = zip(self.names, self.elements, strict=True)
-            return f"Tuple({', '.join(f'{quote_identifier_if_needed(n)} {t}' for n, t in named)})"
-        return f"Tuple({', '.join(map(str, self.elements))})"
-
-
-@dataclass(frozen=True, slots=True)
-class Map:
-    """Key-value pairs, stored as an array of pairs."""
-
-    key: DataType
-    value: DataType
-
-    def __str__(self) -> str:
-        return f"Map({self.key}, {self.value})"
-
-
-@dataclass(frozen=True, slots=True)
-class SimpleAggregateFunction:
-    """A plain value that merges combine with `function`."""
-
-    function: str
-    inner: DataType
-
-    def __str__(self) -> str:
-        return f"SimpleAggregateFunction({self.function}, {self.inner})"
-
-
-@dataclass(frozen=True, slots=True)
-class AggregateFunction:
-    """A state of `function`, as text `arguments` (version first, if any) name it."""
-
-    function: str
-    arguments: tuple[DataType, ...]
-    version: int | None = None
-
-    def __str__(self) -> str:
-        version = f"{self.version}, " if self.version is not None else ""
-        return f"AggregateFunction({version}{', '.join([self.function, *map(str, self.arguments)])})"
-
-
-DataType = (
-    Int
-    | Float
-    | BFloat16
-    | Bool
-    | String
-    | FixedString
-    | Date
-    | Date32
-    | DateTime
-    | DateTime64
-    | Time
-    | Time64
-    | Interval
-    | Enum
-    | UUID
-    | IPv4
-    | IPv6
-    | Decimal
-    | Nothing
-    | Nullable
-    | LowCardinality
-    | Array
-    | Tuple
-    | Map
-    | SimpleAggregateFunction
-    | AggregateFunction
+from mergelake.core.text import unescape
+from mergelake.core.type_tree import (
+    UUID as UUID,
+)
+from mergelake.core.type_tree import (
+    AggregateFunction as AggregateFunction,
+)
+from mergelake.core.type_tree import (
+    Array as Array,
+)
+from mergelake.core.type_tree import (
+    BFloat16 as BFloat16,
+)
+from mergelake.core.type_tree import (
+    Bool as Bool,
+)
+from mergelake.core.type_tree import (
+    DataType as DataType,
+)
+from mergelake.core.type_tree import (
+    Date as Date,
+)
+from mergelake.core.type_tree import (
+    Date32 as Date32,
+)
+from mergelake.core.type_tree import (
+    DateTime as DateTime,
+)
+from mergelake.core.type_tree import (
+    DateTime64 as DateTime64,
+)
+from mergelake.core.type_tree import (
+    Decimal as Decimal,
+)
+from mergelake.core.type_tree import (
+    Dynamic as Dynamic,
+)
+from mergelake.core.type_tree import (
+    Enum as Enum,
+)
+from mergelake.core.type_tree import (
+    FixedString as FixedString,
+)
+from mergelake.core.type_tree import (
+    Float as Float,
+)
+from mergelake.core.type_tree import (
+    Int as Int,
+)
+from mergelake.core.type_tree import (
+    Interval as Interval,
+)
+from mergelake.core.type_tree import (
+    IPv4 as IPv4,
+)
+from mergelake.core.type_tree import (
+    IPv6 as IPv6,
+)
+from mergelake.core.type_tree import (
+    Json as Json,
+)
+from mergelake.core.type_tree import (
+    LowCardinality as LowCardinality,
+)
+from mergelake.core.type_tree import (
+    Map as Map,
+)
+from mergelake.core.type_tree import (
+    Nothing as Nothing,
+)
+from mergelake.core.type_tree import (
+    Nullable as Nullable,
+)
+from mergelake.core.type_tree import (
+    SimpleAggregateFunction as SimpleAggregateFunction,
+)
+from mergelake.core.type_tree import (
+    String as String,
+)
+from mergelake.core.type_tree import (
+    Time as Time,
+)
+from mergelake.core.type_tree import (
+    Time64 as Time64,
+)
+from mergelake.core.type_tree import (
+    Tuple as Tuple,
+)
+from mergelake.core.type_tree import (
+    Unknown as Unknown,
+)
+from mergelake.core.type_tree import (
+    Variant as Variant,
 )
 
 UINT8 = Int(8, signed=False)
+UNORDERED = (Map, AggregateFunction, Nothing, Variant, Dynamic, Json, Unknown)
+"""Types whose values are not compared: they are in no key and no index."""
 STRING = String()
 
 INTERVAL_UNITS = (
@@ -370,17 +174,23 @@ _ALIASES: dict[str, DataType] = {  # case-insensitive in ClickHouse; widths are 
     "multilinestring": Array(Array(_POINT)),
     "polygon": Array(Array(_POINT)),
     "multipolygon": Array(Array(Array(_POINT))),
+    "geometry": Variant(
+        (Array(_POINT), Array(Array(_POINT)), Array(Array(Array(_POINT))), _POINT, Array(Array(_POINT)), Array(_POINT)),
+        ("LineString", "MultiLineString", "MultiPolygon", "Point", "Polygon", "Ring"),
+    ),
 }
 
-_NOT_KEPT = frozenset({"Variant", "Dynamic", "JSON", "QBit"})
+_NOT_KEPT = frozenset({"QBit"})
 """Types of ClickHouse that have no storage form here."""
+_NAMED = re.compile(r"\b(?:LineString|MultiLineString|MultiPolygon|Point|Polygon|Ring)\b")
+"""Names that ClickHouse keeps and `str` of what they stand for does not give."""
 
 _TOKEN = re.compile(
     r"""\s*(?:(?P<word>[A-Za-z_][A-Za-z0-9_]*)
-    |(?P<number>-?\d+(?:\.\d+)?)
+    |(?P<number>-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)
     |(?P<text>'(?:[^'\\]|\\.|'')*')
     |(?P<quoted>`(?:[^`\\]|\\.)*`|"(?:[^"\\]|\\.)*")
-    |(?P<sign>[(),=]))""",
+    |(?P<sign>[][(),=.]))""",
     re.VERBOSE,
 )
 
@@ -391,6 +201,14 @@ def parse_type(text: str) -> DataType:
     found = parser.type()
     parser.end()
     return found
+
+
+def stored_type(text: str) -> DataType:
+    """As `parse_type`, and `Unknown` for what it refuses: one column must not keep a part from being opened."""
+    try:
+        return parse_type(text)
+    except MergelakeError:
+        return Unknown(text)
 
 
 def nested_columns(text: str) -> dict[str, DataType] | None:
@@ -409,6 +227,11 @@ def nested_columns(text: str) -> dict[str, DataType] | None:
     return {name: Array(kind) for name, kind in zip(whole.inner.names, whole.inner.elements, strict=True)}
 
 
+def is_spelled(name: str, data_type: DataType) -> bool:
+    """Whether `str(data_type)` is `name`, which some types with names of their own (`Point`) are not."""
+    return _NAMED.search(name) is None and str(data_type) == name
+
+
 def inner_type(data_type: DataType) -> DataType:
     """The type without its LowCardinality, Nullable and SimpleAggregateFunction wrappers."""
     while isinstance(data_type, (LowCardinality, Nullable, SimpleAggregateFunction)):
@@ -417,10 +240,35 @@ def inner_type(data_type: DataType) -> DataType:
 
 
 def is_nullable(data_type: DataType) -> bool:
-    """Whether a value may be NULL: Nullable(T) or LowCardinality(Nullable(T))."""
+    """Whether a value may be NULL: Nullable(T), LowCardinality(Nullable(T)) or Dynamic.
+
+    A Variant is not among them: as Arrow it is a struct that is always there, of which all fields may be NULL.
+    """
     while isinstance(data_type, (LowCardinality, SimpleAggregateFunction)):
         data_type = data_type.inner
-    return isinstance(data_type, Nullable)
+    return isinstance(data_type, (Nullable, Dynamic))
+
+
+def parts(data_type: DataType) -> Iterator[DataType]:
+    """The type and those inside of it, in order; not the arguments of aggregate functions."""
+    yield data_type
+    inside: tuple[DataType, ...] = ()
+    match data_type:
+        case Nullable(inner) | Array(inner) | LowCardinality(inner) | SimpleAggregateFunction(_, inner):
+            inside = (inner,)
+        case Map(key, value):
+            inside = (key, value)
+        case Tuple(elements) | Variant(elements):
+            inside = elements
+        case Json(typed):
+            inside = tuple(kind for _, kind in typed)
+    for each in inside:
+        yield from parts(each)
+
+
+def holds(data_type: DataType, *kinds: type) -> bool:
+    """Whether the type or one inside of it is one of `kinds`."""
+    return any(isinstance(each, kinds) for each in parts(data_type))
 
 
 _DEPTH_MAX = 100
@@ -434,12 +282,14 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self._text = text
         self._tokens: list[tuple[str, str]] = []
+        self._spans: list[tuple[int, int]] = []
         at, end = 0, len(text.rstrip())
         while at < end:
             match = _TOKEN.match(text, at)
             if match is None:
                 raise error("SYNTAX_ERROR", f"Cannot read the type '{text}' at '{text[at:].strip()[:20]}'")
             self._tokens.append((str(match.lastgroup), match.group(str(match.lastgroup))))
+            self._spans.append((match.start(str(match.lastgroup)), match.end()))
             at = match.end()
         self._at = 0
         self._depth = 0
@@ -514,7 +364,7 @@ class _Parser:
 
     def nullable(self) -> DataType:
         inner = self._one()
-        if isinstance(inner, (Nullable, Array, Map, LowCardinality, AggregateFunction)):
+        if isinstance(inner, (Nullable, Array, Map, LowCardinality, AggregateFunction, Variant, Dynamic)):
             raise error("ILLEGAL_TYPE_OF_ARGUMENT", f"Nested type {inner} cannot be inside Nullable type")
         return Nullable(inner)
 
@@ -673,12 +523,98 @@ class _Parser:
             raise error("SYNTAX_ERROR", f"Expected the name of an aggregate function in the type '{self._text}'")
         if not self._accept("("):
             return word
-        parameters: list[str] = []
+        depth, parts = 1, [word, "("]
+        while depth:
+            kind, token = self._next()
+            if kind == "end":
+                raise error("SYNTAX_ERROR", f"The parameters of {word} have no end in the type '{self._text}'")
+            depth += (token in ("(", "[")) - (token in (")", "]")) if kind == "sign" else 0
+            parts.append(", " if (kind, token) == ("sign", ",") else token)
+        return "".join(parts)
+
+    def variant(self) -> DataType:
+        found: dict[str, DataType] = {}
+        self._expect("(")
         while not self._accept(")"):
-            if parameters:
+            if found:
                 self._expect(",")
-            parameters.append(self._next()[1])
-        return f"{word}({', '.join(parameters)})"
+            start = self._spans[min(self._at, len(self._spans) - 1)][0]
+            inner = self.type()
+            spelled = self._text[start : self._spans[self._at - 1][1]]
+            if is_nullable(inner):
+                raise error(
+                    "BAD_ARGUMENTS", f"Type {inner} is not allowed inside Variant type", "A Variant is Nullable"
+                )
+            if isinstance(inner, Variant):
+                found |= zip(inner.names, inner.alternatives, strict=True)
+            elif not isinstance(inner, Nothing):
+                found[spelled if _NAMED.search(spelled) else str(inner)] = inner
+        if not 1 <= len(found) < 255:
+            raise error("BAD_ARGUMENTS", f"Variant needs from 1 to 254 types, got {len(found)}")
+        names = tuple(sorted(found))
+        return Variant(tuple(found[name] for name in names), names)
+
+    def dynamic(self) -> DataType:
+        limit = 32
+        if self._accept("("):
+            limit = self._option("max_types", 254)
+            self._expect(")")
+        return Dynamic(limit)
+
+    def _option(self, name: str, most: int) -> int:
+        """The value of `name = value`."""
+        if self._next() != ("word", name):
+            raise error("BAD_ARGUMENTS", f"Expected {name} = a number in the type '{self._text}'")
+        self._expect("=")
+        value = self._number()
+        if not 0 <= value <= most:
+            raise error("BAD_ARGUMENTS", f"{name} must be from 0 to {most}, got {value}")
+        return value
+
+    def json(self) -> DataType:
+        typed: dict[str, DataType] = {}
+        skip: set[str] = set()
+        regexps: set[str] = set()
+        limits = {"max_dynamic_paths": 1024, "max_dynamic_types": 32}
+        more = self._accept("(") and not self._accept(")")
+        while more:
+            kind, word = self._peek()
+            following = self._tokens[self._at + 1 : self._at + 2]
+            if kind == "word" and word in limits and following == [("sign", "=")]:
+                limits[word] = self._option(word, 10000 if word == "max_dynamic_paths" else 254)
+            elif kind == "word" and word.upper() == "SKIP":
+                self._at += 1
+                if self._peek()[1].upper() == "REGEXP" and self._peek()[0] == "word":
+                    self._at += 1
+                    regexps.add(self._string())
+                else:
+                    skip.add(self._path())
+            else:
+                path = self._path()
+                if path in typed:
+                    raise error("BAD_ARGUMENTS", f"Path {path} is there twice in the type '{self._text}'")
+                typed[path] = self.type()
+            more = self._accept(",")
+            if not more:
+                self._expect(")")
+        return Json(
+            tuple(sorted(typed.items(), key=lambda item: item[0].encode(errors="surrogateescape"))),
+            limits["max_dynamic_paths"],
+            limits["max_dynamic_types"],
+            tuple(sorted(skip)),
+            tuple(sorted(regexps)),
+        )
+
+    def _path(self) -> str:
+        """A path of JSON: names with dots between them."""
+        parts = []
+        while True:
+            kind, word = self._next()
+            if kind not in ("word", "quoted"):
+                raise error("SYNTAX_ERROR", f"Expected a path but found '{word}' in the type '{self._text}'")
+            parts.append(unescape(word) if kind == "quoted" else word)
+            if not self._accept("."):
+                return ".".join(parts)
 
 
 def _unknown_type(word: str) -> MergelakeError:
@@ -709,6 +645,9 @@ _PARAMETRIC: dict[str, Callable[[_Parser], DataType]] = {
     "Decimal256": lambda parser: parser.sized_decimal(76),
     "SimpleAggregateFunction": _Parser.simple_aggregate,
     "AggregateFunction": _Parser.aggregate,
+    "Variant": _Parser.variant,
+    "Dynamic": _Parser.dynamic,
+    "JSON": _Parser.json,
 }
 _PARAMETRIC_ANY_CASE: dict[str, Callable[[_Parser], DataType]] = {
     "decimal": _Parser.decimal,

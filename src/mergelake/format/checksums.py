@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mergelake.core.errors import CorruptDataError, error
+from mergelake.core.varuint import read_varuint, write_varuint
 from mergelake.format.codec import parse_codec
 from mergelake.format.frames import decode_frames, encode_frames
 from mergelake.format.hashes import FileDigest
-from mergelake.format.values import read_varuint, write_varuint
 
 _PREFIX = b"checksums format version: "
 _HEADER = _PREFIX + b"4\n"

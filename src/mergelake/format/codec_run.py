@@ -19,36 +19,13 @@ from mergelake.format import codec as c
 from mergelake.format import codec_values as values
 from mergelake.format import kernels_frames as k
 from mergelake.format.codec import Codec
+from mergelake.format.libraries import LZ4
 from mergelake.format.memory import Region, allocate, copy_in, with_room
 
 BLOCK_HEADER = 9
-
-
-def _find_lz4() -> tuple[int, int]:
-    """Addresses of LZ4_decompress_safe and LZ4_compress_fast in the `lz4` package's own library; 0 if not exported.
-
-    They are tried on a known block before they are trusted.
-    """
-    try:
-        library = ctypes.CDLL(lz4.block._block.__file__)
-        decompress, compress = library.LZ4_decompress_safe, library.LZ4_compress_fast
-    except (AttributeError, OSError):
-        return 0, 0
-    plain = b"mergelake" * 20
-    packed, back = ctypes.create_string_buffer(512), ctypes.create_string_buffer(512)
-    size = compress(plain, packed, len(plain), 512, 1)
-    if size <= 0 or decompress(packed, back, size, 512) != len(plain) or back.raw[: len(plain)] != plain:
-        return 0, 0
-    addresses = [ctypes.cast(function, ctypes.c_void_p).value or 0 for function in (decompress, compress)]
-    return addresses[0], addresses[1]
-
-
-LZ4_DECOMPRESS, LZ4_COMPRESS = _find_lz4()
-"""Addresses for kernels, or 0: then frames go through `lz4.block` one by one."""
-
 _I, _P = ctypes.c_int, ctypes.c_void_p
-_lz4_decompress = ctypes.CFUNCTYPE(_I, _P, _P, _I, _I)(LZ4_DECOMPRESS) if LZ4_DECOMPRESS else None
-_lz4_compress = ctypes.CFUNCTYPE(_I, _P, _P, _I, _I, _I)(LZ4_COMPRESS) if LZ4_COMPRESS else None
+_lz4_decompress = ctypes.CFUNCTYPE(_I, _P, _P, _I, _I)(LZ4[0]) if LZ4[0] else None
+_lz4_compress = ctypes.CFUNCTYPE(_I, _P, _P, _I, _I, _I)(LZ4[1]) if LZ4[1] else None
 
 
 class _Contexts(threading.local):

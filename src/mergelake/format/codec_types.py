@@ -31,7 +31,7 @@ def stream_types(data_type: t.DataType) -> Iterator[t.DataType | None]:
             yield None
             yield from stream_types(inner)
         case t.LowCardinality(inner):
-            yield inner.inner if isinstance(inner, t.Nullable) else inner
+            yield inner
             yield None
         case t.Map(key, value):
             yield None
@@ -40,6 +40,17 @@ def stream_types(data_type: t.DataType) -> Iterator[t.DataType | None]:
         case t.Tuple(elements) if elements:
             for element in elements:
                 yield from stream_types(element)
+        case t.Variant(alternatives):
+            yield None
+            for alternative in alternatives:
+                yield from stream_types(alternative)
+        case t.Dynamic():
+            yield from (None, None, t.STRING)
+        case t.Json(typed):
+            yield None
+            for _, kind in typed:
+                yield from stream_types(kind)
+            yield from (None, t.STRING, t.STRING)
         case _:
             yield data_type
 
@@ -148,7 +159,7 @@ def _size(values: t.DataType) -> int:
 
 
 def _width(step: Codec, values: t.DataType) -> int:
-    if isinstance(values, (t.String, t.AggregateFunction, t.Nothing, t.Tuple)):
+    if isinstance(values, (t.String, t.AggregateFunction, t.Nothing, t.Nullable, t.Tuple)):
         raise error("BAD_ARGUMENTS", f"Codec {step} is not applicable for {values}: the type is not of fixed size")
     size = _size(values)
     if size not in (1, 2, 4, 8):
@@ -157,7 +168,7 @@ def _width(step: Codec, values: t.DataType) -> int:
 
 
 def _numeric(values: t.DataType) -> bool:
-    others = (t.String, t.FixedString, t.UUID, t.IPv6, t.AggregateFunction, t.Nothing, t.Tuple)
+    others = (t.String, t.FixedString, t.UUID, t.IPv6, t.AggregateFunction, t.Nothing, t.Nullable, t.Tuple)
     return not isinstance(values, others)
 
 

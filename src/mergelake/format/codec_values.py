@@ -202,7 +202,7 @@ def encode_t64(codec: Codec, plain: Region) -> Region:
     if not count:
         copy_in(out, head)
         return out.part(0, len(head))
-    numbers = as_writable(body, np.dtype(f"{'i' if signed else 'u'}{width}"))
+    numbers = np.frombuffer(body.part(0, count * width).buffer(), f"{'i' if signed else 'u'}{width}")
     low, high = int(numbers.min()), int(numbers.max())
     bits = _t64_bits(low, high)
     copy_in(out, head + low.to_bytes(8, "little", signed=signed) + high.to_bytes(8, "little", signed=signed))

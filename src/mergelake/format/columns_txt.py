@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from mergelake.core.errors import CorruptDataError
 from mergelake.core.text import back_quote, unescape
-from mergelake.core.types import DataType, parse_type
+from mergelake.core.types import DataType, stored_type
 
 _HEADER = "columns format version: 1"
 
@@ -37,7 +37,7 @@ def decode_columns(data: bytes) -> dict[str, DataType]:
     columns: dict[str, DataType] = {}
     for row in rows:
         end = _quoted_end(row)
-        columns[unescape(row[:end])] = parse_type(row[end + 1 :])
+        columns[unescape(row[:end])] = stored_type(row[end + 1 :])
     if len(columns) != len(rows):
         raise CorruptDataError(
             "The list of columns has a name twice", expected=f"{len(rows)} names", found=f"{len(columns)}"

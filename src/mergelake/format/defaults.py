@@ -1,6 +1,6 @@
 """A type's default value, as whole columns: what a column reads as in a part that lacks it.
 
-Zero, the empty string, the empty array, NULL for Nullable; for an Enum its smallest value.
+Zero, the empty string, the empty array, NULL for Nullable; for an Enum its smallest value, for Date32 1900-01-01.
 
 Source: ClickHouse, `IDataType::insertDefaultInto`.
 """
@@ -12,7 +12,13 @@ import pyarrow as pa
 
 from mergelake.core import types as t
 from mergelake.core.arrow import storage_type
-from mergelake.format.states import empty_state, state_program, unknown_state
+from mergelake.core.type_binary import encode_type
+from mergelake.format.state_programs import state_program
+from mergelake.format.states import unknown_state
+from mergelake.format.values import encode_values
+
+_DATE32_FIRST = -25567
+"""Its days before 1970."""
 
 
 def default_elements(data_type: t.DataType, like: pa.Array) -> pa.Array:
@@ -35,8 +41,12 @@ def default_array(data_type: t.DataType, rows: int) -> pa.Array:
     match data_type:
         case t.SimpleAggregateFunction(_, inner):
             return default_array(inner, rows)
-        case t.Nullable() | t.Nothing():
+        case t.Nullable() | t.Nothing() | t.Dynamic():
             return pa.nulls(rows, kind)
+        case t.Variant():
+            return pa.StructArray.from_arrays([pa.nulls(rows, f.type) for f in kind], fields=list(kind))
+        case t.Json(typed):
+            return _no_paths(typed, rows)
         case t.LowCardinality(inner):
             if isinstance(inner, t.Nullable):
                 return pa.nulls(rows, kind)
@@ -48,9 +58,11 @@ def default_array(data_type: t.DataType, rows: int) -> pa.Array:
             program = state_program(data_type)
             if program is None:
                 raise unknown_state(data_type)
-            return pa.array([empty_state(program)], kind).take(pa.array(np.zeros(rows, np.int32)))
+            return pa.array([program.empty], kind).take(pa.array(np.zeros(rows, np.int32)))
         case t.Enum(_, items):
             return pa.array(np.full(rows, items[0][1], kind.to_pandas_dtype()), kind)
+        case t.Date32():
+            return pa.array(np.full(rows, _DATE32_FIRST, np.int32))
         case t.Array(inner):
             empty = pa.array(np.zeros(rows + 1, np.int32))
             return pa.ListArray.from_arrays(empty, default_array(inner, 0), type=kind)
@@ -62,3 +74,16 @@ def default_array(data_type: t.DataType, rows: int) -> pa.Array:
             return pa.StructArray.from_arrays([default_array(e, rows) for e in elements], fields=list(kind))
         case _:
             return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(bytes(rows * (kind.bit_width // 8)))])
+
+
+def _no_paths(typed: tuple[tuple[str, t.DataType], ...], rows: int) -> pa.Array:
+    """JSON objects with only those paths that the type names, which are always there."""
+    one = [
+        {"path": name.encode(errors="surrogateescape"), "value": encode_type(kind) + _default_bytes(kind)}
+        for name, kind in typed
+    ]
+    return pa.array([one], storage_type(t.Json(typed))).take(pa.array(np.zeros(rows, np.int32)))
+
+
+def _default_bytes(kind: t.DataType) -> bytes:
+    return encode_values([default_array(kind, 1)], [kind])

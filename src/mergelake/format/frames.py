@@ -8,21 +8,18 @@ Every frame's checksum is verified before its payload is looked at, and every si
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from mergelake.core.errors import CorruptDataError, InternalError
+from mergelake.format import codec as c
 from mergelake.format import kernels_frames as k
+from mergelake.format import libraries
 from mergelake.format.codec import Codec
-from mergelake.format.codec_run import (
-    LZ4_COMPRESS,
-    LZ4_DECOMPRESS,
-    bad_payload,
-    compress,
-    decompress,
-    with_header,
-)
+from mergelake.format.codec_run import bad_payload, compress, decompress, with_header
 from mergelake.format.hashes import FileDigest, FileHash, city128
-from mergelake.format.memory import Bytes, Region, allocate, copy_in, region
+from mergelake.format.kernels_hash import city128_at
+from mergelake.format.memory import Bytes, Region, allocate, region
 
 MIN_BLOCK = 65536
 MAX_BLOCK = 1 << 20
@@ -63,13 +60,49 @@ def decode_range(source: Region, stop: int, *, inclusive: bool, lead: int, offse
         raise CorruptDataError("Frames claim too many bytes", name="CANNOT_DECOMPRESS", offset=offset)
     plain = allocate(total, lead)
     state[:2] = 0
-    while code := k.decode_run(source.address, size, plain.address, total, LZ4_DECOMPRESS, at):
+    while code := k.decode_run(source.address, size, plain.address, total, libraries.table.address, at):
         if code != k.FOREIGN:
             raise _error(code, source, state, offset)
-        _decode_foreign(source, plain, state, offset)
+        if not _decode_chains(source, plain, state):
+            _decode_foreign(source, plain, state, offset)
     if int(state[1]) != total:
         raise InternalError("frames changed while they were read")
     return plain, before
+
+
+def plain_before(source: Region, stop: int) -> int:
+    """Plain bytes of the frames of `source` before the one at `stop`; CorruptDataError if none starts there."""
+    at = plain = 0
+    while at < stop:
+        if source.size - at < k.HEADER:
+            break
+        head = source.part(at + 17, at + 25).tobytes()
+        at += 16 + int.from_bytes(head[:4], "little")
+        plain += int.from_bytes(head[4:], "little")
+    if at != stop:
+        raise CorruptDataError("A mark points into the middle of a frame", offset=at)
+    return plain
+
+
+def _decode_chains(source: Region, plain: Region, state: NDArray[np.int64]) -> bool:
+    """Decompress the frames from `state` on that are common chains; false if the first is not."""
+    start = int(state[0]) + 16
+    if source.byte(start) != c.MULTIPLE or start + 21 > source.size:
+        return False
+    sizes = source.part(start + 5, start + 21).tobytes()
+    size, inner = int.from_bytes(sizes[:4], "little"), int.from_bytes(sizes[12:], "little")
+    # No codec of values doubles its input but for a few bytes; the frames that follow are about as large.
+    if inner > 2 * size + size // 2 + 1024:
+        return False
+    from mergelake.format.kernels_chain import decode_chains
+
+    scratch = allocate(2 * inner)
+    return bool(
+        decode_chains(
+            source.address, source.size, plain.address, plain.size, libraries.table.address,
+            scratch.address, scratch.size, state.ctypes.data,
+        )
+    )  # fmt: skip
 
 
 def _decode_foreign(source: Region, plain: Region, state: NDArray[np.int64], offset: int) -> None:
@@ -124,23 +157,78 @@ def _encode(
     if not count:
         return []
     plain = int(ends[-1]) - begin
-    if codec.method == k.NONE or (codec.method == k.LZ4 and not codec.level and LZ4_COMPRESS):
-        out = allocate(plain + plain // 255 + count * (k.HEADER + 17))
+    if _is_native(codec):
+        out = allocate(plain + plain // 255 + count * k.SPARE)
         sizes = np.empty(count, np.int64)
         written = k.encode_run(
-            source.address, begin, ends.ctypes.data, count, codec.method, LZ4_COMPRESS, out.address, sizes.ctypes.data
-        )
+            source.address, begin, ends.ctypes.data, count, codec.method, codec.level, libraries.table.address,
+            out.address, sizes.ctypes.data,
+        )  # fmt: skip
         if written < 0:
-            raise InternalError("liblz4 could not compress a frame")
+            raise InternalError("a frame could not be compressed")
         return [(out.part(0, written), sizes)]
+    if codec.method == c.MULTIPLE and _is_common(codec.steps):
+        return [_encode_chains(source, begin, ends, *codec.steps)]
     pieces = []
     for end in ends.tolist():
         body = with_header(codec.method, compress(codec, source.part(begin, end)), end - begin)
         frame = Region(body.address - 16, body.size + 16, body.owner)
-        copy_in(frame, city128(body.buffer()))
+        city128_at(body.address, body.size, frame.address)
         pieces.append((frame, np.array([frame.size], np.int64)))
         begin = end
     return pieces
+
+
+def _is_common(steps: tuple[Codec, ...]) -> bool:
+    """Whether there is a loop for the chain."""
+    first, last = steps[0], steps[-1]
+    return len(steps) == 2 and first.method in _BYTES and first.width in (1, 2, 4, 8) and _is_native(last)
+
+
+_BYTES = {c.DELTA: 0, c.DOUBLE_DELTA: 9, c.GORILLA: 10}
+"""Most bytes of a value; 0: as many as it has."""
+
+
+def _encode_chains(
+    source: Region, begin: int, ends: NDArray[np.int64], first: Codec, last: Codec
+) -> tuple[Region, NDArray[np.int64]]:
+    from mergelake.format.kernels_chain import encode_chains
+
+    width = first.width
+    most = _BYTES[first.method] or width
+    largest = int(np.diff(ends, prepend=begin).max())
+    values = (int(ends[-1]) - begin) // width
+    scratch = allocate(most * (largest // width) + 64)
+    out = allocate(most * values + most * values // 255 + len(ends) * (2 * k.SPARE + 64))
+    sizes = np.empty(len(ends), np.int64)
+    written = encode_chains(
+        source.address, begin, ends.ctypes.data, len(ends), first.method, width, last.method, last.level,
+        libraries.table.address, scratch.address, out.address, sizes.ctypes.data,
+    )  # fmt: skip
+    if written < 0:
+        raise InternalError("a frame could not be compressed")
+    return out.part(0, written), sizes
+
+
+def _is_native(codec: Codec) -> bool:
+    """Whether the kernel compresses; LZ4 with a level is LZ4HC, which it does not."""
+    words = libraries.table.words
+    match codec.method:
+        case k.NONE:
+            return True
+        case k.LZ4:
+            return not codec.level and bool(words[libraries.LZ4_COMPRESS])
+        case k.ZSTD:
+            return bool(words[libraries.ZSTD_COMPRESS])
+    return False
+
+
+def _kept(piece: Region) -> bytes | memoryview:
+    """The bytes for later: where they fill most of their memory, as they are, else copied, to set the memory free."""
+    owner = piece.owner
+    if isinstance(owner, pa.Buffer) and 4 * piece.size > 3 * owner.size:
+        return memoryview(piece.buffer()).cast("B")
+    return piece.tobytes()
 
 
 class FrameWriter:
@@ -154,7 +242,7 @@ class FrameWriter:
         self._min, self._max = min_block, max_block
         self._pending = b""
         self._packed, self._plain = FileHash(), FileHash()
-        self._chunks: list[bytes] = []
+        self._chunks: list[bytes | memoryview] = []
 
     @property
     def plain_size(self) -> int:
@@ -182,6 +270,11 @@ class FrameWriter:
         )
         if count < 0:
             raise InternalError("more frames than there can be")
+        # The next mark would begin a frame anyway: to do it now saves what waits from being copied.
+        filled = waiting + data.size
+        if filled - (int(frames[count - 1]) if count else 0) >= self._min and count < room:
+            frames[count] = filled
+            count += 1
         self._plain.update(data)
         starts = self._flush(data, frames[:count])
         marks = np.empty((granules, 3), np.uint64)
@@ -204,14 +297,15 @@ class FrameWriter:
         if len(ends):
             self._store(_encode(data, begin, np.ascontiguousarray(ends), self._codec), starts)
             begin = int(ends[-1])
-        self._pending += data.part(begin, data.size).tobytes()
+        if begin < data.size:
+            self._pending += data.part(begin, data.size).tobytes()
         return np.concatenate(starts)
 
     def _store(self, pieces: list[tuple[Region, NDArray[np.int64]]], starts: list[NDArray[np.int64]]) -> None:
         for piece, sizes in pieces:
             starts.append(self._packed.size + sizes)
             self._packed.update(piece)
-            self._chunks.append(piece.tobytes())
+            self._chunks.append(_kept(piece))
 
     def finish(self) -> NDArray[np.uint64]:
         """Write what waits; returns the final mark (1, 3), rows 0."""
@@ -223,7 +317,7 @@ class FrameWriter:
             self._pending = b""
         return mark
 
-    def drain(self) -> bytes:
+    def drain(self) -> bytes | memoryview:
         """Frames completed since the last call."""
         out = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks = []

@@ -3,7 +3,8 @@
 ClickHouse aims at granules of at most `index_granularity` rows and about `index_granularity_bytes` bytes, and
 chooses one size for each inserted block; the last granule takes what is left.
 
-Source: ClickHouse, `MergeTreeDataPartWriterOnDisk.cpp` (`computeIndexGranularityImpl`).
+Source: ClickHouse, `MergeTreeDataPartWriterOnDisk.cpp` (`computeIndexGranularityImpl`),
+`MergeTreeDataPartWriterCompact.cpp` (`fillIndexGranularity`).
 """
 
 from __future__ import annotations
@@ -32,9 +33,17 @@ def granule_size(rows: int, block_bytes: int, index_granularity: int, index_gran
     return min(max(size, 1), index_granularity)
 
 
-def cut_granules(rows: int, size: int) -> NDArray[np.int64]:
-    """Rows of each granule: `size`, and what is left in the last."""
+def cut_granules(rows: int, size: int, *, compact: bool = False) -> NDArray[np.int64]:
+    """Rows of each granule: `size`, and what is left in the last.
+
+    In a Compact part less than half a granule is added to the granule before it.
+
+    >>> cut_granules(9000, 8192).tolist(), cut_granules(9000, 8192, compact=True).tolist()
+    ([8192, 808], [9000])
+    """
     whole, rest = divmod(rows, size)
+    if compact and whole and 2 * rest < size:
+        return np.array([size] * (whole - 1) + [size + rest], np.int64)
     return np.array([size] * whole + [rest] * (rest > 0), np.int64)
 
 

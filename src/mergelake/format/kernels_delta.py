@@ -11,7 +11,7 @@ from mergelake.core.jit import kernel, load8, load32, load64, peek16, store8, st
 _ZERO = np.uint64(0)
 
 
-@kernel("void(int64, int64, int64, int64)")
+@kernel
 def delta_encode(source: int, out: int, count: int, width: int) -> None:
     """Differences of `count` values of `width` (1, 2, 4, 8) bytes; the first to zero."""
     last: Any = _ZERO
@@ -37,7 +37,7 @@ def delta_encode(source: int, out: int, count: int, width: int) -> None:
             last = value
 
 
-@kernel("void(int64, int64, int64, int64)")
+@kernel
 def delta_decode(source: int, out: int, count: int, width: int) -> None:
     """Running sums of `count` differences."""
     value: Any = _ZERO

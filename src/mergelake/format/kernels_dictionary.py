@@ -36,7 +36,7 @@ def _equal(a: int, b: int, size: int) -> bool:
     return True
 
 
-@kernel("void(int64, int64, int64, int64, int64, int64)")
+@kernel
 def place_keys(offsets: int, data: int, first: int, end: int, slots: int, mask: int) -> None:
     """Put keys [first, end) into an empty table of mask + 1 slots (i32, -1 is free)."""
     for key in range(first, end):
@@ -48,9 +48,7 @@ def place_keys(offsets: int, data: int, first: int, end: int, slots: int, mask: 
         store32(slots + 4 * slot, key)
 
 
-@kernel(
-    "int64(int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64)"
-)
+@kernel
 def number_rows(
     indexes: int,
     rows: int,
@@ -71,19 +69,22 @@ def number_rows(
     """The id of each row's key, new keys added to the table in order of appearance.
 
     `indexes`: i32 into `entries` dictionary entries, whose bytes are key_data[key_offsets[i]:key_offsets[i + 1]] (i32).
-    A NULL row (`valid` bitmap, 0 if none) gets `null_id`. `known`: i32 per entry, its id or -1. The table is `offsets`
-    (i64), `data`, `slots`, with `count` keys and room for all that may come. Writes i32 to `out`; returns the new
-    count, or -1 for an index out of range.
+    A NULL row (`valid` bitmap, 0 if none) gets `null_id`. `known`: i32 per entry and one more, its id or -1. The table
+    is `offsets` (i64), `data`, `slots`, with `count` keys and room for all that may come. Writes i32 to `out`; returns
+    the new count, or -1 for an index out of range.
     """
+    there = 1
+    bad = 0
+    store32(known + 4 * entries, null_id)
     for row in range(rows):
         if valid:
             bit = valid_at + row
-            if (peek8(valid + (bit >> 3)) >> (bit & 7)) & 1 == 0:
-                store32(out + 4 * row, null_id)
-                continue
-        entry = peek32(indexes + 4 * row)
-        if entry >= entries:
-            return -1
+            there = (peek8(valid + (bit >> 3)) >> (bit & 7)) & 1
+        # No branch for NULL, which no processor can foresee: it is one entry more, whatever its index.
+        given = peek32(indexes + 4 * row)
+        inside = int(given < entries)
+        bad |= there & ~inside
+        entry = given if there & inside else entries
         found = peek32(known + 4 * entry)
         if found == 0xFFFFFFFF:
             key = key_data + peek32(key_offsets + 4 * entry)
@@ -105,10 +106,10 @@ def number_rows(
                 slot = (slot + 1) & mask
             store32(known + 4 * entry, found)
         store32(out + 4 * row, found)
-    return count
+    return -1 if bad else count
 
 
-@kernel("int64(int64, int64, int64, int64, int64, int64, int64)")
+@kernel
 def pack_blocks(ids: int, bounds: int, granules: int, flags: int, first_flags: int, out: int, ends: int) -> int:
     """One index block a granule: u64 flags | width, u64 rows, the ids as u8, u16 or u32; none for zero rows.
 
@@ -143,7 +144,7 @@ def pack_blocks(ids: int, bounds: int, granules: int, flags: int, first_flags: i
     return position
 
 
-@kernel("int64(int64, int64, int64, int64, int64, int64, int64, int64, int64)")
+@kernel
 def unpack_ids(
     source: int,
     rows: int,
@@ -181,7 +182,7 @@ def unpack_ids(
     return 0
 
 
-@kernel("int64(int64, int64, int64, int64, int64, int64, int64, int64)")
+@kernel
 def unpack_shared(
     source: int, size: int, rows: int, shared: int, shared_at: int, null_below: int, out: int, used: int
 ) -> int:
@@ -232,8 +233,8 @@ def unpack_shared(
         if null_below:
             # The only NULL is key 0; its place would be shared_at.
             for i in range(count):
-                if peek32(target + 4 * i) == shared_at:
-                    store32(target + 4 * i, 0xFFFFFFFF)
+                place = peek32(target + 4 * i)
+                store32(target + 4 * i, -1 if place == shared_at else place)
         position += count << width
         row += count
     store64(used, position)

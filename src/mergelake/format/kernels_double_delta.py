@@ -14,7 +14,7 @@ from mergelake.format.kernels_bits import load, put, store, take, window
 _0, _1, _2 = np.uint64(0), np.uint64(1), np.uint64(2)
 
 
-@kernel("int64(int64, int64, int64, int64)")
+@kernel
 def double_delta_encode(source: int, count: int, width: int, out: int) -> int:
     """Write `count` values; returns the bytes written: at most 9 a value, and 24."""
     store32(out, np.uint64(count))
@@ -60,7 +60,7 @@ def double_delta_encode(source: int, count: int, width: int, out: int) -> int:
     return out - start + (1 if filled else 0)
 
 
-@kernel("int64(int64, int64, int64, int64, int64)")
+@kernel
 def double_delta_decode(source: int, size: int, count: int, width: int, out: int) -> int:
     """Read `count` (2 at least) values from their first value on, `size` bytes, padded; 0, or -1: cut short."""
     value = load(source, width)

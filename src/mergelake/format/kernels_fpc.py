@@ -45,7 +45,7 @@ def _tail_code(zeros: int, width: int) -> int:
     return min(zeros, 7)
 
 
-@kernel("int64(int64, int64, int64, int64, int64, int64)")
+@kernel
 def fpc_encode(source: int, size: int, width: int, level: int, tables: int, out: int) -> int:
     """Write `size` bytes of values of `width` (4, 8); an odd value gets a zero for a partner, bytes too few likewise.
 
@@ -86,7 +86,7 @@ def fpc_encode(source: int, size: int, width: int, level: int, tables: int, out:
     return out - start
 
 
-@kernel("int64(int64, int64, int64, int64, int64, int64, int64)")
+@kernel
 def fpc_decode(source: int, size: int, plain: int, width: int, level: int, tables: int, out: int) -> int:
     """Read `plain` bytes of values from `size` bytes, padded; 0, or -1: corrupt."""
     entries = 1 << level

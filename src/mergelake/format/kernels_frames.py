@@ -1,23 +1,26 @@
 """Cutting a stream into frames, compressing and decompressing runs of frames.
 
 A frame: 16 bytes CityHash128 of what follows, u8 method, u32 size of method + sizes + payload, u32 size of the plain
-bytes, payload. NONE and LZ4 are done here; a frame of another method is handed back to Python.
+bytes, payload. NONE, LZ4 and ZSTD are done here, by functions of the thread's `libraries.table`; a frame of another
+method, or of one whose library is not there, is handed back to Python.
 """
 
 from __future__ import annotations
 
 from mergelake.core.jit import (
-    call_compress,
-    call_decompress,
     copy,
     kernel,
     load64,
+    lz4_compress,
+    lz4_decompress,
     peek8,
     peek32,
     peek64,
     store8,
     store32,
     store64,
+    zstd_compress,
+    zstd_decompress,
 )
 from mergelake.format.kernels_hash import city
 
@@ -25,6 +28,9 @@ HEADER = 25
 """Bytes of a frame before its payload."""
 NONE = 0x02
 LZ4 = 0x82
+ZSTD = 0x90
+SPARE = HEADER + 80
+"""Room that a frame needs beyond its plain bytes and a 255th of them."""
 PLAIN_MAX = 1 << 30
 """Most plain bytes of a frame. Source: ClickHouse, `DBMS_MAX_COMPRESSED_SIZE`."""
 
@@ -32,7 +38,7 @@ DONE, FOREIGN, TRUNCATED, BAD_SIZE, BAD_CHECKSUM, BAD_PAYLOAD, OVERFLOW = range(
 """Results of `decode_run`."""
 
 
-@kernel("int64(int64, int64, int64, int64, int64, int64, int64, int64, int64)")
+@kernel
 def cut(
     ends: int, granules: int, pending: int, min_block: int, max_block: int, frames: int, room: int, at: int, skip: int
 ) -> int:
@@ -65,20 +71,27 @@ def cut(
     return count
 
 
-@kernel("int64(int64, int64, int64, int64, int64, int64, int64, int64)")
-def encode_run(source: int, begin: int, ends: int, count: int, method: int, lz4: int, out: int, sizes: int) -> int:
+@kernel
+def encode_run(
+    source: int, begin: int, ends: int, count: int, method: int, level: int, table: int, out: int, sizes: int
+) -> int:
     """Encode `count` frames: frame i is the plain bytes from the last end (first: `begin`) to `ends[i]` of `source`.
 
-    `out` has room for every frame's LZ4 bound and header. Writes the end of each frame in `out` to `sizes`; returns the
-    bytes written, or -1 when liblz4 failed.
+    `out` has room for every frame: its bytes, a 255th of them, and `SPARE`. Writes the end of each frame in `out` to
+    `sizes`; returns the bytes written, or -1 when the library failed. `level` is ZSTD's.
     """
     position = 0
     for i in range(count):
         end = peek64(ends + 8 * i)
         plain = end - begin
         payload = out + position + 25
+        room = plain + plain // 255 + 64
         if method == 0x82:
-            packed = call_compress(lz4, source + begin, payload, plain, plain + plain // 255 + 16)
+            packed = lz4_compress(peek64(table + 8), source + begin, payload, plain, room)
+            if packed <= 0:
+                return -1
+        elif method == 0x90:
+            packed = zstd_compress(peek64(table + 24), peek64(table + 40), payload, room, source + begin, plain, level)
             if packed <= 0:
                 return -1
         else:
@@ -97,7 +110,7 @@ def encode_run(source: int, begin: int, ends: int, count: int, method: int, lz4:
     return position
 
 
-@kernel("int64(int64, int64, int64, int64, int64)")
+@kernel
 def scan_run(source: int, size: int, stop: int, inclusive: int, state: int) -> int:
     """Walk the frame headers of `size` bytes up to the frame that starts at `stop` (and over it, if `inclusive`).
 
@@ -140,12 +153,12 @@ def scan_run(source: int, size: int, stop: int, inclusive: int, state: int) -> i
     return 0
 
 
-@kernel("int64(int64, int64, int64, int64, int64, int64)")
-def decode_run(source: int, size: int, out: int, room: int, lz4: int, state: int) -> int:
+@kernel
+def decode_run(source: int, size: int, out: int, room: int, table: int, state: int) -> int:
     """Verify and decompress frames from state[0] (position in `source`) to state[1] (position in `out`).
 
     Goes on to the end of the `size` bytes and keeps `state` at the frame in work; state[2:4] gets the checksum found
-    when it is wrong. `lz4` is the address of LZ4_decompress_safe, 0 if there is none. Returns one of the results above.
+    when it is wrong. `table` is the thread's. Returns one of the results above.
     """
     position = peek64(state)
     filled = peek64(state + 8)
@@ -167,8 +180,12 @@ def decode_run(source: int, size: int, out: int, room: int, lz4: int, state: int
             store64(state + 24, second)
             return 4
         method = peek8(frame + 16)
-        if method == 0x82 and lz4 != 0:
-            if call_decompress(lz4, frame + 25, out + filled, packed - 9, plain) != plain:
+        if method == 0x82 and peek64(table):
+            if lz4_decompress(peek64(table), frame + 25, out + filled, packed - 9, plain) != plain:
+                return 5
+        elif method == 0x90 and peek64(table + 16):
+            function = peek64(table + 16)
+            if zstd_decompress(function, peek64(table + 32), out + filled, plain, frame + 25, packed - 9) != plain:
                 return 5
         elif method == 0x02:
             if plain != packed - 9:

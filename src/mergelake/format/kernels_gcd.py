@@ -35,7 +35,7 @@ def _narrow(source: int, width: int, signed: int) -> Any:
     return value, False
 
 
-@kernel("void(int64, int64, int64, int64, int64)")
+@kernel
 def gcd_encode(source: int, count: int, width: int, signed: int, out: int) -> None:
     """Write the divisor and `count` quotients, for `width` 1, 2, 4 and 8."""
     divisor: Any = _0
@@ -53,7 +53,7 @@ def gcd_encode(source: int, count: int, width: int, signed: int, out: int) -> No
         store(out + i * width, width, _0 - value if negative else value)
 
 
-@kernel("void(int64, int64, int64, int64)")
+@kernel
 def gcd_decode(source: int, count: int, width: int, out: int) -> None:
     """Read the divisor and `count` quotients, for `width` 1, 2, 4 and 8."""
     divisor = load(source, width)

@@ -68,7 +68,13 @@ def _divide(value: Any, divisor: Any, limbs: int, rest: Any) -> None:
                 borrow = _1 if before < divisor[j] or (before == divisor[j] and borrow == _1) else _0
 
 
-@kernel("void(int64, int64, int64, int64, int64)")
+@inlined
+def _copy(target: Any, source: Any) -> None:
+    for j in range(4):
+        target[j] = source[j]
+
+
+@kernel
 def gcd_encode_wide(source: int, count: int, width: int, signed: int, out: int) -> None:
     """`gcd_encode` for `width` 16 and 32."""
     limbs = width >> 3
@@ -78,14 +84,14 @@ def gcd_encode_wide(source: int, count: int, width: int, signed: int, out: int) 
         _wide(source + i * width, limbs, signed, other)
         while _top(other, limbs):
             if _top(divisor, limbs) == 0:
-                divisor[:] = other
+                _copy(divisor, other)
                 break
             # (divisor, other) = (other, divisor mod other), beginning with other mod divisor.
             _divide(other, divisor, limbs, rest)
             if _top(rest, limbs) == 0:
                 break
-            other[:] = divisor
-            divisor[:] = rest
+            _copy(other, divisor)
+            _copy(divisor, rest)
         if _top(divisor, limbs) == 1:
             break
     for j in range(limbs):
@@ -104,13 +110,14 @@ def gcd_encode_wide(source: int, count: int, width: int, signed: int, out: int) 
             store64(out + i * width + 8 * j, value[j])
 
 
-@kernel("void(int64, int64, int64, int64)")
+@kernel
 def gcd_decode_wide(source: int, count: int, width: int, out: int) -> None:
     """`gcd_decode` for `width` 16 and 32: school multiplication by digits of 32 bits."""
     digits = width >> 2
     product = np.zeros(8, np.uint64)
     for i in range(1, count + 1):
-        product[:] = _0
+        for a in range(8):
+            product[a] = _0
         for a in range(digits):
             factor = load32(source + 4 * a)
             carry = _0

@@ -16,7 +16,7 @@ from mergelake.format.kernels_bits import load, put, store, take, window
 _0, _2, _3 = np.uint64(0), np.uint64(2), np.uint64(3)
 
 
-@kernel("int64(int64, int64, int64, int64)")
+@kernel
 def gorilla_encode(source: int, count: int, width: int, out: int) -> int:
     """Write `count` values; returns the bytes written: at most 10 a value, and 24."""
     start = out
@@ -56,7 +56,7 @@ def gorilla_encode(source: int, count: int, width: int, out: int) -> int:
     return out - start + (1 if filled else 0)
 
 
-@kernel("int64(int64, int64, int64, int64, int64)")
+@kernel
 def gorilla_decode(source: int, size: int, count: int, width: int, out: int) -> int:
     """Read `count` (1 at least) values from their first value on, `size` bytes, padded; 0, or -1: corrupt."""
     value = load(source, width)

@@ -85,7 +85,7 @@ def city(s: Any, n: Any) -> Any:
     return _seeded(s, n, K0, K1)
 
 
-@kernel("void(int64, int64, int64)")
+@kernel
 def city128_at(source: int, size: int, out: int) -> None:
     """CityHash128 of `size` bytes at `source`; two u64 are stored at `out`."""
     first, second = city(source, size)
@@ -93,7 +93,7 @@ def city128_at(source: int, size: int, out: int) -> None:
     store64(out + 8, second)
 
 
-@kernel("int64(int64, int64, int64, int64, int64)")
+@kernel
 def file_hash_update(state: int, tail: int, tail_size: int, source: int, size: int) -> int:
     """Feed `size` bytes at `source`; `state` is two u64, `tail` holds `tail_size` < 2048 bytes not yet hashed.
 
@@ -120,7 +120,7 @@ def file_hash_update(state: int, tail: int, tail_size: int, source: int, size: i
     return size
 
 
-@kernel("void(int64, int64, int64)")
+@kernel
 def file_hash_finish(state: int, tail: int, tail_size: int) -> None:
     """Hash the short last chunk into `state`."""
     if tail_size:

@@ -15,14 +15,14 @@ from mergelake.core.jit import kernel, load8, load64, store8
 _SEED_A, _SEED_B = np.uint64(845897321), np.uint64(217728422)
 
 
-@kernel()
+@kernel
 def hash_rows(address: int, offsets: Any, out: Any) -> None:
     """CityHash64 of the bytes offsets[i] to offsets[i + 1] at `address`."""
     for i in range(len(out)):
         out[i] = city64(address + offsets[i], offsets[i + 1] - offsets[i])
 
 
-@kernel()
+@kernel
 def _compare(a: int, a_size: int, b: int, b_size: int) -> Any:
     """Below zero, zero, above zero as the bytes at `a` come before, equal, come after those at `b`."""
     common = min(a_size, b_size)
@@ -37,7 +37,7 @@ def _compare(a: int, a_size: int, b: int, b_size: int) -> Any:
     return a_size - b_size
 
 
-@kernel()
+@kernel
 def extreme_rows(source: int, offsets: Any, missing: Any, ends: Any, low: Any, high: Any) -> None:
     """Rows of the least and of the greatest run of bytes in each segment; -1 where all are missing."""
     start = 0
@@ -61,7 +61,7 @@ def extreme_rows(source: int, offsets: Any, missing: Any, ends: Any, low: Any, h
         start = ends[segment]
 
 
-@kernel()
+@kernel
 def distinct_by_segment(hashes: Any, ends: Any, out: Any, counts: Any, table: Any, owner: Any) -> int:
     """The distinct hashes of each segment, in order of appearance, one segment behind the other in `out`.
 
@@ -87,7 +87,7 @@ def distinct_by_segment(hashes: Any, ends: Any, out: Any, counts: Any, table: An
     return written
 
 
-@kernel()
+@kernel
 def first_rows(codes: Any, ends: Any, seen: Any, out: Any, counts: Any) -> int:
     """The rows at which a code appears for the first time in its segment; `seen` (-1) has room for every code."""
     written = 0
@@ -104,7 +104,7 @@ def first_rows(codes: Any, ends: Any, seen: Any, out: Any, counts: Any) -> int:
     return written
 
 
-@kernel()
+@kernel
 def fill_filters(hashes: Any, counts: Any, starts: Any, sizes: Any, seeds: Any, out: int) -> None:
     """Set the bits of each segment's hashes in its filter of `sizes` bytes at address `out + starts`."""
     at = 0
@@ -119,7 +119,7 @@ def fill_filters(hashes: Any, counts: Any, starts: Any, sizes: Any, seeds: Any, 
         at += counts[segment]
 
 
-@kernel()
+@kernel
 def ask_filters(source: int, starts: Any, sizes: Any, hashes: Any, seeds: Any, out: Any) -> None:
     """out[g, i]: whether filter g, `sizes[g]` bytes at `source + starts[g]`, may hold hashes[i]."""
     for g in range(len(starts)):
@@ -134,8 +134,8 @@ def ask_filters(source: int, starts: Any, sizes: Any, hashes: Any, seeds: Any, o
             out[g, i] = found
 
 
-@kernel()
-def _add_piece(source: int, size: int, out: int, bits: Any, hashes: int, seed: Any) -> None:
+@kernel
+def _add_piece(source: int, size: int, out: int, bits: np.uint64, hashes: int, seed: np.uint64) -> None:
     plain = city64(source, size)
     step = city64_seeded(plain, _SEED_A * seed + _SEED_B)
     at = city64_seeded(plain, seed)
@@ -146,13 +146,13 @@ def _add_piece(source: int, size: int, out: int, bits: Any, hashes: int, seed: A
         at += step
 
 
-@kernel()
-def add_piece(source: int, size: int, out: int, filter_bytes: int, hashes: int, seed: Any) -> None:
+@kernel
+def add_piece(source: int, size: int, out: int, filter_bytes: int, hashes: int, seed: int) -> None:
     """Set the bits of one piece of `size` bytes in the filter at address `out`."""
     _add_piece(source, size, out, np.uint64(8 * filter_bytes), hashes, np.uint64(seed))
 
 
-@kernel()
+@kernel
 def _sequence(byte: Any) -> Any:
     """Bytes of the UTF-8 sequence that begins so; 1 for a byte that begins none."""
     if byte < np.uint64(0xC0):
@@ -164,7 +164,7 @@ def _sequence(byte: Any) -> Any:
     return 4 if byte < np.uint64(0xF8) else 1
 
 
-@kernel()
+@kernel
 def _is_word(byte: Any) -> Any:
     letter = byte | np.uint64(0x20)
     return (
@@ -174,9 +174,9 @@ def _is_word(byte: Any) -> Any:
     )
 
 
-@kernel()
+@kernel
 def text_filters(
-    source: int, offsets: Any, ends: Any, ngram: int, filter_bytes: int, hashes: int, seed: Any, out: int
+    source: int, offsets: Any, ends: Any, ngram: int, filter_bytes: int, hashes: int, seed: int, out: int
 ) -> None:
     """Add the pieces of each segment's strings to the segment's filter; filters lie one behind the other at `out`."""
     bits = np.uint64(8 * filter_bytes)

@@ -21,7 +21,7 @@ def _move(target: int, source: int, size: int, source_end: int) -> None:
         copy(target, source, size)
 
 
-@kernel("int64(int64, int64, int64, int64, int64, int64, int64, int64, int64, int64, int64)")
+@kernel
 def join_inline(
     offsets: int,
     data: int,
@@ -68,7 +68,7 @@ def join_inline(
     return position
 
 
-@kernel("int64(int64, int64, int64, int64, int64)")
+@kernel
 def split_inline(source: int, size: int, rows: int, offsets: int, out: int) -> int:
     """Read `rows` strings in inline form from the `size` bytes at `source`.
 
@@ -107,7 +107,7 @@ def split_inline(source: int, size: int, rows: int, offsets: int, out: int) -> i
     return position
 
 
-@kernel("int64(int64, int64, int64, int64)")
+@kernel
 def sum_lengths(lengths: int, rows: int, limit: int, offsets: int) -> int:
     """Turn `rows` u64 lengths into rows + 1 i32 `offsets`; returns their sum, or -1 when it would pass `limit`."""
     total = 0
@@ -121,7 +121,7 @@ def sum_lengths(lengths: int, rows: int, limit: int, offsets: int) -> int:
     return total
 
 
-@kernel("int64(int64, int64, int64, int64, int64, int64, int64)")
+@kernel
 def sparse_positions(source: int, size: int, granule_rows: int, granules: int, out: int, room: int, used: int) -> int:
     """Row numbers of the values that a `.sparse.idx` stream says are not default.
 

@@ -10,13 +10,19 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
 
-from mergelake.core.jit import copy, intrinsic, kernel, load64, store64
+from mergelake.core.jit import copy, intrinsic, kernel, load64, store64, typed
+
+_I32 = ir.IntType(32)
+_ROW = ir.VectorType(ir.IntType(8), 16)
 
 
-def _vector(builder: Any, address: Any, kind: Any) -> Any:
-    return builder.inttoptr(address, kind.as_pointer())
+def _load(builder: Any, pointer: Any, kind: Any) -> Any:
+    return builder.load(typed(builder, pointer, kind), align=1)
+
+
+def _store(builder: Any, value: Any, pointer: Any) -> None:
+    builder.store(value, typed(builder, pointer, value.type), align=1)
 
 
 def _weaver(width: int) -> Any:
@@ -25,37 +31,27 @@ def _weaver(width: int) -> Any:
     `low` is or-ed to values that have a bit of `sign`, `high` to the others.
     """
 
-    @intrinsic
-    def weave(typingctx: Any, rows: Any, out: Any, low: Any, high: Any, sign: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            i64 = ir.IntType(64)
-            row = ir.VectorType(ir.IntType(8), 16)
-            parts = []
-            for b in range(width):
-                at = builder.add(args[0], ir.Constant(i64, 64 * b))
-                parts.append(builder.load(_vector(builder, at, row), align=1))
-            bits = 8
-            order = ir.Constant(ir.VectorType(ir.IntType(32), 32), [i // 2 + 16 * (i % 2) for i in range(32)])
-            while len(parts) > 1:
-                bits *= 2
-                pairs = zip(parts[::2], parts[1::2], strict=True)
-                kind = ir.VectorType(ir.IntType(bits), 16)
-                parts = [builder.bitcast(builder.shuffle_vector(a, b, order), kind) for a, b in pairs]
-            values = parts[0]
+    @intrinsic("", "p", "p", "u", "u", "u")
+    def weave(builder: Any, rows: Any, out: Any, low: Any, high: Any, sign: Any) -> None:
+        parts = [_load(builder, builder.gep(rows, [_I32(64 * b)]), _ROW) for b in range(width)]
+        bits = 8
+        order = ir.Constant(ir.VectorType(_I32, 32), [i // 2 + 16 * (i % 2) for i in range(32)])
+        while len(parts) > 1:
+            bits *= 2
+            pairs = zip(parts[::2], parts[1::2], strict=True)
             kind = ir.VectorType(ir.IntType(bits), 16)
-            zeros = ir.Constant(ir.VectorType(ir.IntType(32), 16), [0] * 16)
+            parts = [builder.bitcast(builder.shuffle_vector(a, b, order), kind) for a, b in pairs]
+        values = parts[0]
+        kind = ir.VectorType(ir.IntType(bits), 16)
+        zeros = ir.Constant(ir.VectorType(_I32, 16), [0] * 16)
 
-            def splat(number: Any) -> Any:
-                narrow = number if bits == 64 else builder.trunc(number, ir.IntType(bits))
-                one = builder.insert_element(ir.Constant(kind, ir.Undefined), narrow, ir.Constant(ir.IntType(32), 0))
-                return builder.shuffle_vector(one, one, zeros)
+        def splat(number: Any) -> Any:
+            narrow = number if bits == 64 else builder.trunc(number, ir.IntType(bits))
+            one = builder.insert_element(ir.Constant(kind, ir.Undefined), narrow, _I32(0))
+            return builder.shuffle_vector(one, one, zeros)
 
-            signed = builder.icmp_unsigned("!=", builder.and_(values, splat(args[4])), ir.Constant(kind, [0] * 16))
-            values = builder.or_(values, builder.select(signed, splat(args[2]), splat(args[3])))
-            builder.store(values, _vector(builder, args[1], kind), align=1)
-            return context.get_dummy_value()
-
-        return types.void(types.int64, types.int64, types.uint64, types.uint64, types.uint64), codegen
+        signed = builder.icmp_unsigned("!=", builder.and_(values, splat(sign)), ir.Constant(kind, [0] * 16))
+        _store(builder, builder.or_(values, builder.select(signed, splat(low), splat(high))), out)
 
     return weave
 
@@ -63,21 +59,14 @@ def _weaver(width: int) -> Any:
 def _splitter(width: int) -> Any:
     """`split(values, rows)`: 16 values to `width` rows of bytes."""
 
-    @intrinsic
-    def split(typingctx: Any, values: Any, rows: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            i64 = ir.IntType(64)
-            row = ir.VectorType(ir.IntType(8), 16)
-            kind = ir.VectorType(ir.IntType(8 * width), 16)
-            source = builder.load(_vector(builder, args[0], kind), align=1)
-            for b in range(width):
-                moved = builder.lshr(source, ir.Constant(kind, [8 * b] * 16)) if b else source
-                part = builder.trunc(moved, row) if width > 1 else moved
-                at = builder.add(args[1], ir.Constant(i64, 64 * b))
-                builder.store(part, _vector(builder, at, row), align=1)
-            return context.get_dummy_value()
-
-        return types.void(types.int64, types.int64), codegen
+    @intrinsic("", "p", "p")
+    def split(builder: Any, values: Any, rows: Any) -> None:
+        kind = ir.VectorType(ir.IntType(8 * width), 16)
+        source = _load(builder, values, kind)
+        for b in range(width):
+            moved = builder.lshr(source, ir.Constant(kind, [8 * b] * 16)) if b else source
+            part = builder.trunc(moved, _ROW) if width > 1 else moved
+            _store(builder, part, builder.gep(rows, [_I32(64 * b)]))
 
     return split
 
@@ -89,33 +78,28 @@ _split1, _split2, _split4, _split8 = (_splitter(width) for width in (1, 2, 4, 8)
 def _turner(*, bits_first: bool) -> Any:
     """`turn(source, out)`: 64 bytes and the bits of 64 bytes as 8 u64, one for each bit, into each other."""
 
-    @intrinsic
-    def turn(typingctx: Any, source: Any, out: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            words, octets = ir.VectorType(ir.IntType(64), 8), ir.VectorType(ir.IntType(8), 64)
+    @intrinsic("", "p", "p")
+    def turn(builder: Any, source: Any, out: Any) -> None:
+        words, octets = ir.VectorType(ir.IntType(64), 8), ir.VectorType(ir.IntType(8), 64)
 
-            def number(value: int) -> Any:
-                return ir.Constant(words, [value] * 8)
+        def number(value: int) -> Any:
+            return ir.Constant(words, [value] * 8)
 
-            def turn_bits(value: Any) -> Any:
-                # Each word is a matrix of 8 x 8 bits; halves of halves of it change places.
-                for shift, kept, moved in _STEPS:
-                    up = builder.shl(builder.and_(value, number(moved)), number(shift))
-                    down = builder.and_(builder.lshr(value, number(shift)), number(moved))
-                    value = builder.or_(builder.and_(value, number(kept)), builder.or_(up, down))
-                return value
+        def turn_bits(value: Any) -> Any:
+            # Each word is a matrix of 8 x 8 bits; halves of halves of it change places.
+            for shift, kept, moved in _STEPS:
+                up = builder.shl(builder.and_(value, number(moved)), number(shift))
+                down = builder.and_(builder.lshr(value, number(shift)), number(moved))
+                value = builder.or_(builder.and_(value, number(kept)), builder.or_(up, down))
+            return value
 
-            def turn_bytes(value: Any) -> Any:
-                order = ir.Constant(ir.VectorType(ir.IntType(32), 64), [8 * (i % 8) + i // 8 for i in range(64)])
-                flat = builder.bitcast(value, octets)
-                return builder.bitcast(builder.shuffle_vector(flat, flat, order), words)
+        def turn_bytes(value: Any) -> Any:
+            order = ir.Constant(ir.VectorType(_I32, 64), [8 * (i % 8) + i // 8 for i in range(64)])
+            flat = builder.bitcast(value, octets)
+            return builder.bitcast(builder.shuffle_vector(flat, flat, order), words)
 
-            value = builder.load(_vector(builder, args[0], words), align=1)
-            value = turn_bytes(turn_bits(value)) if bits_first else turn_bits(turn_bytes(value))
-            builder.store(value, _vector(builder, args[1], words), align=1)
-            return context.get_dummy_value()
-
-        return types.void(types.int64, types.int64), codegen
+        value = _load(builder, source, words)
+        _store(builder, turn_bytes(turn_bits(value)) if bits_first else turn_bits(turn_bytes(value)), out)
 
     return turn
 
@@ -128,7 +112,7 @@ _STEPS = (
 _to_planes, _to_bytes = _turner(bits_first=True), _turner(bits_first=False)
 
 
-@kernel("void(int64, int64, int64, int64, int64, int64, int64)")
+@kernel
 def t64_encode(source: int, count: int, width: int, bits: int, by_bits: int, scratch: int, out: int) -> None:
     """Write `count` values as blocks of 8 `bits` bytes; `scratch`: 1024 bytes."""
     full = 0 if by_bits else bits >> 3
@@ -158,7 +142,7 @@ def t64_encode(source: int, count: int, width: int, bits: int, by_bits: int, scr
         out += 8 * bits
 
 
-@kernel("void(int64, int64, int64, int64, int64, uint64, uint64, uint64, int64, int64)")
+@kernel
 def t64_decode(
     source: int,
     count: int,

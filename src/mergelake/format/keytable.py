@@ -68,7 +68,7 @@ class KeyTable:
     def number(self, array: pa.DictionaryArray, known: Ids | None = None) -> Ids:
         """The id of each row of `array`; new keys are added. NULL is 0.
 
-        `known`: for each dictionary entry its id or -1, filled on the way; give it again with the same dictionary.
+        `known`: of `unknown_ids`, filled on the way; give it again with the same dictionary.
         """
         entries, keys = array.dictionary, array.indices
         rows = len(array)
@@ -76,7 +76,7 @@ class KeyTable:
         if not rows:
             return out
         if known is None:
-            known = np.full(len(entries), -1, np.int32)
+            known = unknown_ids(entries)
         offsets, data, size = key_bytes(entries, self.width)
         self._reserve(min(len(entries), rows), size)
         bits, bit = validity(keys)
@@ -111,6 +111,11 @@ class KeyTable:
             return pa.Array.from_buffers(arrow, rows, [None, body])
         offsets = (self._offsets[first : self.count + 1] - start).astype(np.int32)
         return pa.Array.from_buffers(arrow, rows, [None, pa.py_buffer(offsets), body])
+
+
+def unknown_ids(entries: pa.Array) -> Ids:
+    """For each dictionary entry -1 in place of its id, and one more, for NULL."""
+    return np.full(len(entries) + 1, -1, np.int32)
 
 
 def key_bytes(entries: pa.Array, width: int) -> tuple[Ids, int, int]:

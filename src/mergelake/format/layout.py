@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
@@ -17,7 +18,7 @@ from mergelake.core import types as t
 from mergelake.core.errors import CorruptDataError, error
 from mergelake.format.marks import Marks, parse_marks
 from mergelake.format.memory import Bytes
-from mergelake.format.names import stream_file_name
+from mergelake.format.names import escape_for_file_name, stream_file_name
 from mergelake.format.node import Node
 from mergelake.format.serialization_json import (
     ColumnKind,
@@ -25,6 +26,7 @@ from mergelake.format.serialization_json import (
     decode_serialization,
     decode_substreams,
 )
+from mergelake.format.streams import shared_sizes_stream
 from mergelake.format.tree import Form, build_node
 
 _EXTENSIONS = ("mrk", "cmrk", "mrk2", "cmrk2", "mrk3", "cmrk3", "mrk4", "cmrk4")
@@ -42,7 +44,7 @@ class Layout:
     files: frozenset[str]
     info: SerializationInfo = field(default_factory=SerializationInfo)
     substreams: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Streams of each column in the order of the marks, for `.mrk4` and `.cmrk4`."""
+    """Streams of each column, in `.mrk4` and `.cmrk4` in the order of the marks; read only where they are needed."""
     granularity: int = 8192
     """Rows of a granule where marks do not tell (`.mrk`, `.cmrk`)."""
     rows: int | None = None
@@ -55,7 +57,28 @@ class Layout:
     def node(self, name: str, data_type: t.DataType) -> Node:
         """The serialiser of a column in this part."""
         kind = self.info.columns.get(name, ColumnKind())
-        return build_node(name, data_type, Form(self.info.string_sizes, self.info.string_sizes_nested, kind=kind))
+        sizes = self.info.string_sizes, self.info.string_sizes_nested
+        escaped = t.holds(data_type, t.Variant, t.Dynamic, t.Json) and self._escapes(name)
+        return build_node(name, data_type, Form(*sizes, kind=kind, escaped=escaped))
+
+    def _escapes(self, name: str) -> bool:
+        """Whether names of the types of a Variant are escaped in the names of a column's streams."""
+        base = escape_for_file_name(name)
+        streams = self.substreams.get(name) or [file for file in self.files if file.startswith(base)]
+        return not any("(" in stream for stream in streams)
+
+    def _streams(self, name: str, data_type: t.DataType) -> list[str]:
+        """The streams of a column of a Wide part, also those that only the part knows."""
+        streams = list(self.node(name, data_type).streams())
+        if not t.holds(data_type, t.Dynamic, t.Json):
+            return streams
+        base = escape_for_file_name(name)
+        known = self.substreams.get(name) or [
+            stem for stem in (file[:-4] for file in self.files if file.endswith(".bin"))
+            if stem.startswith((base + ".", base + "%2E")) or re.fullmatch("[0-9a-f]{32}", stem)
+        ]  # fmt: skip
+        sizes = shared_sizes_stream(name, data_type)
+        return list(dict.fromkeys([*known, *([sizes] if sizes else [])]))
 
     def stem(self, stream: str) -> str:
         """The file name of a stream in this part, without extension: the plain name, else its hash."""
@@ -70,7 +93,7 @@ class Layout:
         """Stream -> file name without extension, for each stream of a column."""
         if self.compact:
             return dict.fromkeys(self.node(name, data_type).streams(), "data")
-        return {stream: self.stem(stream) for stream in self.node(name, data_type).streams()}
+        return {stream: self.stem(stream) for stream in self._streams(name, data_type)}
 
     def data_files(self, name: str, data_type: t.DataType) -> tuple[str, ...]:
         """The `.bin` files of a column."""
@@ -127,10 +150,11 @@ def detect_layout(
         raise CorruptDataError("The part has no mark files", name="NO_FILE_IN_DATA_PART")
     substreams: Mapping[str, tuple[str, ...]] = {}
     extension = extensions[-1]
-    if extension in {"mrk4", "cmrk4"}:
-        if "columns_substreams.txt" not in small_files:
-            raise CorruptDataError("A Compact part lacks columns_substreams.txt", name="NO_FILE_IN_DATA_PART")
+    mixed = any(t.holds(kind, t.Variant, t.Dynamic, t.Json) for kind in columns.values())
+    if "columns_substreams.txt" in small_files and (mixed or extension in {"mrk4", "cmrk4"}):
         substreams = decode_substreams(small_files["columns_substreams.txt"])
+    elif extension in {"mrk4", "cmrk4"}:
+        raise CorruptDataError("A Compact part lacks columns_substreams.txt", name="NO_FILE_IN_DATA_PART")
     info = decode_serialization(small_files.get("serialization.json"))
     return Layout("." + extension, columns, frozenset(file_names), info, substreams, granularity, rows)
 

@@ -18,9 +18,10 @@ import numpy as np
 import pyarrow as pa
 
 from mergelake.format.kernels_dictionary import pack_blocks, unpack_ids, unpack_shared
-from mergelake.format.keytable import KeyTable
+from mergelake.format.kernels_nulls import mark_nulls
+from mergelake.format.keytable import KeyTable, unknown_ids
 from mergelake.format.memory import Region, allocate, region
-from mergelake.format.node import Bounds, Cursor, Ids, Node, Sink, Source, coerced, refuse_nulls
+from mergelake.format.node import Bounds, Cursor, Ids, Node, OneCursor, Sink, Source, coerced, refuse_nulls
 from mergelake.format.scalars import INT32_MAX, InlineString
 
 VERSION = 1
@@ -98,7 +99,7 @@ class LowCardinality(Node):
     def _known_ids(self, entries: pa.Array) -> Ids:
         """Ids of the entries of a dictionary, kept as long as the same dictionary comes."""
         if self._known is None or not _same_memory(self._known[0], entries):
-            self._known = (entries, np.full(len(entries), -1, np.int32))
+            self._known = (entries, unknown_ids(entries))
         return self._known[1]
 
     def _too_many(self, array: pa.DictionaryArray) -> bool:
@@ -235,20 +236,7 @@ class LowCardinality(Node):
         count = cursor.word()
         if count > cursor.left:
             raise cursor.corrupt("A LowCardinality dictionary ends early", f"{count} keys", f"{cursor.left} bytes")
-        return self.keys.decode(_Only(cursor), count, np.array([count], np.int64))
-
-
-class _Only:
-    """A source with one cursor."""
-
-    def __init__(self, cursor: Cursor) -> None:
-        self._cursor = cursor
-
-    def stream(self, name: str) -> Cursor:
-        return self._cursor
-
-    def origin(self, name: str) -> tuple[int, int] | None:
-        return None
+        return self.keys.decode(OneCursor(cursor), count, np.array([count], np.int64))
 
 
 class _Gathered:
@@ -279,13 +267,11 @@ class _Gathered:
             places = np.append(np.asarray(unique.indices), np.int32(-1))
             ids = places[ids]
             keys = unique.dictionary
-        if not self._node.nullable:
-            bits = None
-        else:
-            missing = ids < 0
-            bits = pa.py_buffer(np.packbits(~missing, bitorder="little")) if missing.any() else None
-            if bits is not None:
-                ids = np.where(missing, np.int32(0), ids)
+        bits = None
+        if self._node.nullable:
+            valid = allocate((len(ids) + 7) // 8)
+            if mark_nulls(ids.ctypes.data, len(ids), valid.address):
+                bits = valid.buffer()
         indexes = pa.Array.from_buffers(pa.int32(), len(ids), [bits, pa.py_buffer(ids)])
         return pa.DictionaryArray.from_arrays(indexes, keys, safe=False)
 

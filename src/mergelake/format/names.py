@@ -22,12 +22,12 @@ def escape_for_file_name(text: str) -> str:
     >>> escape_for_file_name("nest.a")
     'nest%2Ea'
     """
-    return "".join(chr(byte) if byte in _KEPT else f"%{byte:02X}" for byte in text.encode())
+    return "".join(chr(byte) if byte in _KEPT else f"%{byte:02X}" for byte in text.encode(errors="surrogateescape"))
 
 
 def hashed_name(stream: str) -> str:
     """The name that stands for a long one: 32 hex digits of its SipHash-128 as a number."""
-    return siphash128(stream.encode())[::-1].hex()
+    return siphash128(stream.encode(errors="surrogateescape"))[::-1].hex()
 
 
 def stream_file_name(stream: str) -> str:
@@ -36,4 +36,4 @@ def stream_file_name(stream: str) -> str:
     >>> stream_file_name("x" * 140)
     '0b5c679c581b080accbf1133ed0eadb2'
     """
-    return stream if len(stream.encode()) <= STREAM_NAME_MAX else hashed_name(stream)
+    return stream if len(stream.encode(errors="surrogateescape")) <= STREAM_NAME_MAX else hashed_name(stream)

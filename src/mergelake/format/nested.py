@@ -50,6 +50,8 @@ class Nullable(Node):
         if pa.types.is_struct(values.type):
             children = [values.field(i) for i in range(values.type.num_fields)]
             return pa.Array.from_buffers(values.type, rows, [bits], children=children)
+        if pa.types.is_list(values.type):
+            return pa.Array.from_buffers(values.type, rows, [bits, values.buffers()[1]], children=[values.values])
         return pa.Array.from_buffers(values.type, rows, [bits, *values.buffers()[1:]])
 
 
@@ -138,9 +140,11 @@ class Tuple(Node):
 class Sparse(Node):
     """Only the values that are not default, with their distances in `.sparse.idx`. Read, never written."""
 
-    def __init__(self, stream: str, inner: Node) -> None:
+    def __init__(self, stream: str, inner: Node, *, nullable: bool = False) -> None:
+        """`nullable`: the default, which is left out, is NULL."""
         self.stream = stream + ".sparse.idx"
         self.inner = inner
+        self.nullable = nullable
         self.arrow = inner.arrow
 
     def streams(self) -> Iterator[str]:
@@ -169,20 +173,25 @@ class Sparse(Node):
             raise cursor.corrupt("Offsets of sparse values do not fit the rows", f"{rows} rows")
         cursor.take(int(used[0]))
         values = self.inner.decode(source, found, np.array([found], np.int64))
-        return scatter(values, at[:found], rows)
+        return scatter(values, at[:found], rows, nullable=self.nullable)
 
 
-def scatter(values: pa.Array, at: Bounds, rows: int) -> pa.Array:
-    """`rows` values: `values[i]` at row `at[i]` (ascending), the default elsewhere."""
+def scatter(values: pa.Array, at: Bounds, rows: int, *, nullable: bool = False) -> pa.Array:
+    """`rows` values: `values[i]` at row `at[i]` (ascending), elsewhere the default, or NULL if `nullable`."""
+    validity = None
+    if nullable:
+        valid = np.zeros(rows, bool)
+        valid[at] = True
+        validity = pa.py_buffer(np.packbits(valid, bitorder="little"))
     if pa.types.is_binary(values.type):
         lengths = np.zeros(rows, np.int32)
         edges = as_numpy(region(values.buffers()[1]), np.int32)[: len(values) + 1]
         lengths[at] = np.diff(edges)
         offsets = np.zeros(rows + 1, np.int32)
         np.cumsum(lengths, out=offsets[1:])
-        return pa.Array.from_buffers(values.type, rows, [None, pa.py_buffer(offsets), values.buffers()[2]])
+        return pa.Array.from_buffers(values.type, rows, [validity, pa.py_buffer(offsets), values.buffers()[2]])
     width = values.type.bit_width // 8
     kind = np.dtype(f"V{width}") if width not in (1, 2, 4, 8) else np.dtype(f"u{width}")
     out = np.zeros(rows, kind)
     out[at] = as_numpy(region(values.buffers()[1]), kind)[: len(values)]
-    return pa.Array.from_buffers(values.type, rows, [None, pa.py_buffer(out.view(np.uint8))])
+    return pa.Array.from_buffers(values.type, rows, [validity, pa.py_buffer(out.view(np.uint8))])

@@ -17,6 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mergelake.core.errors import CorruptDataError, error
+from mergelake.format.kernels_nulls import null_map
 from mergelake.format.memory import Region, allocate
 
 Bounds = NDArray[np.int64]
@@ -81,8 +82,42 @@ class Source(Protocol):
     def stream(self, name: str) -> Cursor:
         """The cursor of a stream."""
 
+    notes: dict[str, Any]
+    """What nodes have read of streams that say how others lie, by stream."""
+
+    def start(self, name: str) -> Cursor:
+        """A cursor at the start of a stream's file; in a Compact part, each granule of which has it, as `stream`."""
+
+    def seek(self, name: str) -> Cursor:
+        """The cursor of a stream; in a Compact part, where it is told where streams lie, moved there."""
+
+    def chunks(self, name: str, marks: int) -> tuple[Cursor, int]:
+        """The cursor of a stream of chunks, and how many of the `marks` bytes behind each chunk lie in it."""
+
     def origin(self, name: str) -> tuple[int, int] | None:
         """A key that names the place where the stream's cursor starts in the part, or None if it means nothing."""
+
+
+class OneCursor:
+    """A source with one cursor for all streams."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self._cursor = cursor
+        self.notes: dict[str, Any] = {}
+
+    def stream(self, name: str) -> Cursor:
+        """The one cursor."""
+        return self._cursor
+
+    start = seek = stream
+
+    def chunks(self, name: str, marks: int) -> tuple[Cursor, int]:
+        """The one cursor, which holds everything."""
+        return self._cursor, marks
+
+    def origin(self, name: str) -> tuple[int, int] | None:
+        """Nothing to remember."""
+        return None
 
 
 class Node(ABC):
@@ -145,11 +180,9 @@ def null_bytes(array: pa.Array) -> NDArray[np.uint8]:
     """1 for each NULL, 0 for each value."""
     if not array.null_count:
         return np.zeros(len(array), np.uint8)
-    bits = np.frombuffer(array.buffers()[0], np.uint8)
-    first, last = array.offset >> 3, (array.offset + len(array) + 7) >> 3
-    skip = array.offset & 7
-    valid = np.unpackbits(bits[first:last], bitorder="little")[skip : skip + len(array)]
-    return valid ^ np.uint8(1)
+    out = np.empty(len(array), np.uint8)
+    null_map(array.buffers()[0].address, array.offset, len(array), out.ctypes.data)
+    return out
 
 
 def as_numpy(data: Region, dtype: Any) -> NDArray[Any]:

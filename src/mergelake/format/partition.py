@@ -145,7 +145,7 @@ def _tagged(array: pa.Array, data_type: t.DataType) -> Cells:
             return ragged.join([absent, ragged.take(_tagged(array, inner), ~null)])
         case t.Int(bits, signed) if bits <= 64:
             return _number(b"\x02" if signed else b"\x01", array, np.int64 if signed else np.uint64)
-        case t.Bool() | t.Date() | t.DateTime() | t.IPv4():
+        case t.Bool() | t.Date() | t.DateTime():
             return _number(b"\x01", array, np.uint64)
         case t.Enum() | t.Date32() | t.Interval() | t.Time():
             return _number(b"\x02", array, np.int64)
@@ -183,6 +183,8 @@ def _fixed_class(data_type: t.DataType) -> bytes:
             return b"\x05"
         case t.FixedString(length):
             return b"\x10" + length.to_bytes(8, "little")
+        case t.IPv4():
+            return b"\x1e"
         case t.IPv6():
             return b"\x10" + (16).to_bytes(8, "little")
         case t.Decimal():

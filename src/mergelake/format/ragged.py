@@ -120,7 +120,7 @@ def offsets_of(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     return offsets
 
 
-@kernel()
+@kernel
 def _scatter(source: Any, offsets: Any, at: Any, out: Any) -> None:
     for row in range(len(at)):
         start = offsets[row]
@@ -129,7 +129,7 @@ def _scatter(source: Any, offsets: Any, at: Any, out: Any) -> None:
             out[target + i] = source[start + i]
 
 
-@kernel()
+@kernel
 def gather(source: Any, starts: Any, offsets: Any, out: Any) -> None:
     """Copy row i of `source`, from starts[i], to out[offsets[i]:offsets[i + 1]]. The caller has checked the bounds."""
     for row in range(len(starts)):
@@ -139,7 +139,7 @@ def gather(source: Any, starts: Any, offsets: Any, out: Any) -> None:
             out[target + i] = source[start + i]
 
 
-@kernel()
+@kernel
 def _write_varuints(values: Any, offsets: Any, out: Any) -> None:
     for row in range(len(values)):
         value = values[row]

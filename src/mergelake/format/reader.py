@@ -7,7 +7,10 @@ CorruptDataError with the offset in the file; who called fills in the object's n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -15,17 +18,21 @@ from numpy.typing import NDArray
 
 from mergelake.core import types as t
 from mergelake.core.errors import CorruptDataError, error
-from mergelake.format.frames import decode_range
+from mergelake.format.frames import decode_range, plain_before
 from mergelake.format.layout import Layout
 from mergelake.format.marks import Marks
 from mergelake.format.memory import Bytes, Region, region
-from mergelake.format.node import Cursor
+from mergelake.format.names import stream_file_name
+from mergelake.format.node import Cursor, OneCursor
+
+STRUCTURES = (".dynamic_structure", ".object_structure")
+"""Ends of the names of streams that say how others lie: they are read whole, whatever is wanted."""
 
 
 class _Span:
     """The bytes between two positions of a stream: where they lie in the file, and how to cut them out when plain."""
 
-    __slots__ = ("end", "end_skip", "inclusive", "skip", "start", "stop")
+    __slots__ = ("end", "end_skip", "first", "inclusive", "skip", "start", "stop")
 
     def __init__(self, start: int, skip: int, end: int, stop: int, end_skip: int) -> None:
         self.start, self.end = start, end
@@ -37,6 +44,14 @@ class _Span:
         self.end_skip = end_skip
         """Wanted plain bytes of that frame; 0: it is not needed."""
         self.inclusive = end_skip > 0
+        self.first = start
+        """File offset of the frame in which the wanted bytes start; those before it come along."""
+
+    def from_start(self) -> _Span:
+        """The same with everything before it in the file."""
+        whole = _Span(0, self.skip, self.end, self.stop, self.end_skip)
+        whole.first = self.start
+        return whole
 
     def decode(self, data: Region, base: int) -> Cursor:
         """A cursor over the wanted bytes; `data` starts at file offset `base`."""
@@ -45,14 +60,15 @@ class _Span:
             source, self.stop - self.start, inclusive=self.inclusive, lead=self.skip, offset=self.start
         )
         size = before + self.end_skip
-        if size > plain.size or self.skip > size:
+        skip = self.skip + (plain_before(source, self.first - self.start) if self.first > self.start else 0)
+        if size > plain.size or skip > size:
             raise CorruptDataError(
                 "A mark points past the end of its frame",
                 offset=self.start,
                 expected=f"at most {plain.size} bytes",
-                found=f"{max(size, self.skip)} bytes",
+                found=f"{max(size, skip)} bytes",
             )
-        return Cursor(plain.part(0, size), self.skip, self.start)
+        return Cursor(plain.part(0, size), skip, self.start)
 
 
 class ColumnReader:
@@ -74,6 +90,7 @@ class ColumnReader:
         self._marks = {stream: marks[stem + layout.mark_extension] for stream, stem in stems.items()}
         self._sizes = {file: sizes[file] for file in self._files.values()}
         self._columns = layout.compact_span(name) if self._compact else (0, 1)
+        self._substreams = layout.substreams.get(name, ())
         self._changes: dict[str, NDArray[np.int64]] = {}
         first = next(iter(self._marks.values()))
         self.granule_rows: NDArray[np.int64] = first.granule_rows
@@ -113,12 +130,16 @@ class ColumnReader:
     def _span(self, stream: str, first: int, end: int) -> _Span:
         marks, size = self._marks[stream], self._sizes[self._files[stream]]
         offset, skip = marks.offset[:, 0], marks.skip[:, 0]
+        if stream.endswith(STRUCTURES):
+            return _Span(0, 0, size, size, 0)
         if stream.endswith(".dict"):
             # The dictionary that starts at the mark of `end` may serve the last granule already: read on to the next.
             starts = self._dictionary_starts(stream)
             later = int(np.searchsorted(starts, end, side="right"))
             end = int(starts[later]) if later < len(starts) else len(offset)
-        return _between(offset, skip, first, end, size)
+        span = _between(offset, skip, first, end, size)
+        # A Variant says at the start of its stream how its discriminators lie.
+        return span.from_start() if stream.endswith(".variant_discr") else span
 
     def _dictionary_starts(self, stream: str) -> NDArray[np.int64]:
         """Numbers of the marks at which the position in a `.dict` stream changes."""
@@ -136,6 +157,19 @@ class ColumnReader:
         return _between(
             marks.offset.reshape(-1), marks.skip.reshape(-1), granule * width + first, granule * width + end, size
         )
+
+    def _place(self, granule: int, body: Region, base: int, stream: str) -> int:
+        """Of a Compact part: the plain position of a stream in one granule's bytes of the column."""
+        marks, (first, end) = next(iter(self._marks.values())), self._columns
+        if stream not in self._substreams or len(self._substreams) != end - first:
+            raise error(
+                "NOT_IMPLEMENTED",
+                f"Shared data of the JSON column {self.name} lies in a form that needs a mark for each stream",
+                "Merge the part with write_marks_for_substreams_in_compact_parts = 1",
+            )
+        at = first + self._substreams.index(stream)
+        start, offset = int(marks.offset[granule, first]), int(marks.offset[granule, at])
+        return plain_before(body.part(start - base, body.size), offset - start) + int(marks.skip[granule, at])
 
     def decode(self, first: int, end: int, data: Mapping[str, Bytes]) -> pa.Array:
         """The values of granules [first, end) in storage form; `data[file]` holds exactly the bytes of `byte_ranges`.
@@ -155,7 +189,7 @@ class ColumnReader:
         for granule in range(first, end):
             span = self._compact_span(granule)
             _check_size("data.bin", body, span.end - base, at_least=True)
-            shared = _CompactSource(span.decode(body, base))
+            shared = _CompactSource(span.decode(body, base), partial(self._place, granule, body, base))
             self._node.prefix(shared)
             count = self.granule_rows[granule : granule + 1]
             pieces.append(self._node.decode(shared, int(count[0]), count))
@@ -188,16 +222,33 @@ class _WideSource:
     def __init__(self, files: Mapping[str, str], spans: Mapping[str, _Span], data: Mapping[str, Bytes]) -> None:
         self._files, self._spans, self._data = files, spans, data
         self._open: dict[str, Cursor] = {}
+        self.notes: dict[str, Any] = {}
 
     def stream(self, name: str) -> Cursor:
         """The cursor of a stream, its frames decompressed now."""
         if name not in self._open:
-            file = self._files[name]
+            # Long names are hashed; ClickHouse 24 did not escape paths of JSON columns.
+            head, _, rest = name.partition(".")
+            spelled = (name, stream_file_name(name), f"{head}.{unquote(rest)}")
+            file = next((self._files[each] for each in spelled if each in self._files), None)
+            if file is None:
+                raise CorruptDataError(f"The part has no file {name}.bin", name="NO_FILE_IN_DATA_PART")
             span = self._spans[file]
             body = region(self._data[file])
             _check_size(file, body, span.end - span.start)
             self._open[name] = span.decode(body, span.start)
         return self._open[name]
+
+    seek = stream
+
+    def start(self, name: str) -> Cursor:
+        """A cursor at the start of the stream's file."""
+        opened = self.stream(name)
+        return Cursor(opened.plain, 0, opened.file_offset)
+
+    def chunks(self, name: str, marks: int) -> tuple[Cursor, int]:
+        """The stream, which holds lists and positions by turns."""
+        return self.stream(name), marks
 
     def origin(self, name: str) -> tuple[int, int] | None:
         """Where the stream's bytes start in the part."""
@@ -207,23 +258,28 @@ class _WideSource:
     def check_end(self) -> None:
         """Every stream but the dictionaries has been read to the mark that ends the range."""
         for name, cursor in self._open.items():
-            if cursor.left and not name.endswith(".dict"):
+            if cursor.left and not name.endswith((".dict", *STRUCTURES)):
                 raise _left_over(cursor)
 
 
-class _CompactSource:
-    """One cursor for all streams."""
+class _CompactSource(OneCursor):
+    """One cursor for all streams; `place` says where a stream starts in it."""
 
-    def __init__(self, cursor: Cursor) -> None:
-        self._cursor = cursor
+    def __init__(self, cursor: Cursor, place: Callable[[str], int]) -> None:
+        super().__init__(cursor)
+        self._place = place
 
-    def stream(self, name: str) -> Cursor:
-        """The one cursor."""
+    def seek(self, name: str) -> Cursor:
+        """The one cursor, moved to where the stream starts."""
+        position = self._place(name)
+        if position > self._cursor.plain.size:
+            raise self._cursor.corrupt("A mark points past the end of its column", found=str(position))
+        self._cursor.position = position
         return self._cursor
 
-    def origin(self, name: str) -> tuple[int, int] | None:
-        """Every granule brings its own dictionary: nothing to remember."""
-        return None
+    def chunks(self, name: str, marks: int) -> tuple[Cursor, int]:
+        """All lists of a column's chunks, their positions apart."""
+        return self.seek(name + "_prefix"), 0
 
     def check_end(self) -> None:
         """The column has been read to the mark of the next."""

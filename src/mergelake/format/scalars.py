@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from mergelake.format.kernels_nulls import blank_nulls
 from mergelake.format.kernels_strings import join_inline, split_inline, sum_lengths
 from mergelake.format.memory import Region, allocate, region
 from mergelake.format.node import Bounds, Node, Sink, Source, aligned, coerced, null_bytes, refuse_nulls, validity
@@ -48,9 +49,10 @@ def fixed_bytes(array: pa.Array, width: int) -> Region:
     values = region(buffer).part(start, start + size)
     if not array.null_count:
         return values
-    copy = np.frombuffer(values.buffer(), np.uint8).reshape(len(array), width).copy()
-    copy[null_bytes(array).view(np.bool_)] = 0
-    return region(copy)
+    nulls = null_bytes(array)
+    copy = allocate(size)
+    blank_nulls(values.address, nulls.ctypes.data, len(array), width, copy.address)
+    return copy
 
 
 class InlineString(Node):

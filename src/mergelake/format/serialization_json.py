@@ -26,6 +26,9 @@ class ColumnKind:
     """How one column (or tuple element) lies."""
 
     sparse: bool = False
+    """Whether only values that are not the default lie there."""
+    nullable: bool = False
+    """Whether a Nullable column may lie so, its NULLs left out."""
     elements: tuple[ColumnKind, ...] = ()
     """Kinds of a tuple's elements in order; empty where all are ordinary."""
 
@@ -57,25 +60,27 @@ def decode_serialization(data: bytes | None) -> SerializationInfo:
     try:
         raw = json.loads(data)
         version = int(raw.get("version", 0))
-        columns = {str(c["name"]): _kind(c) for c in raw.get("columns", ())}
         versions = {str(k): int(v) for k, v in raw.get("types_serialization_versions", {}).items()}
+        nullable = versions.get("nullable", 0) == 1
+        columns = {str(c["name"]): _kind(c, nullable) for c in raw.get("columns", ())}
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as broken:
         raise CorruptDataError("serialization.json cannot be read", found=str(broken)) from None
     if version > _VERSION_MAX:
         raise _unknown(f"version {version} of serialization.json")
     for name, number in versions.items():
-        if number and (name, number) != ("string", 1):
+        if number and (name not in ("string", "nullable") or number != 1):
             raise _unknown(f"version {number} of the serialization of {name}")
     sizes = versions.get("string", 0) == 1
     nested = sizes and bool(raw.get("propagate_types_serialization_versions_to_nested_types", False))
     return SerializationInfo(columns, sizes, nested)
 
 
-def _kind(raw: Mapping[str, Any]) -> ColumnKind:
+def _kind(raw: Mapping[str, Any], nullable: bool) -> ColumnKind:
     kind = str(raw.get("kind", "Default"))
     if kind not in ("Default", "Sparse"):
         raise _unknown(f"the serialization kind {kind}")
-    return ColumnKind(kind == "Sparse", tuple(_kind(element) for element in raw.get("subcolumns", ())))
+    elements = tuple(_kind(element, nullable) for element in raw.get("subcolumns", ()))
+    return ColumnKind(kind == "Sparse", nullable, elements)
 
 
 def _unknown(what: str) -> Exception:
@@ -86,7 +91,10 @@ def _unknown(what: str) -> Exception:
 
 def decode_substreams(data: bytes) -> dict[str, tuple[str, ...]]:
     """Stream names by column, in the file's order. `CorruptDataError` for another format."""
-    lines = data.decode(errors="surrogateescape").split("\n")
+    try:
+        lines = data.decode().split("\n")
+    except UnicodeDecodeError as broken:
+        raise CorruptDataError("The list of substreams is not UTF-8", offset=broken.start) from None
     if lines[0] != _SUBSTREAMS_HEADER or len(lines) < 3 or lines[-1]:
         raise CorruptDataError(
             "Not a list of substreams", offset=0, expected=f"'{_SUBSTREAMS_HEADER}'", found=f"'{lines[0][:40]}'"

@@ -23,10 +23,9 @@ def siphash128(data: bytes) -> bytes:
     '54f0c4900581e097eda2332258dc211b'
     """
     offsets = np.array([0, len(data)], np.int64)
-    return bytes(siphash_rows(np.frombuffer(data, np.uint8), offsets).tobytes())
+    return siphash_rows(np.frombuffer(data, np.uint8), offsets).tobytes()
 
 
 def siphash128_rows(cells: Cells) -> NDArray[np.uint8]:
     """The hash of each row: a (rows, 16) matrix of bytes in output order."""
-    hashes: NDArray[np.uint64] = siphash_rows(cells.data, cells.offsets)
-    return hashes.view(np.uint8).reshape(len(cells), 16)
+    return siphash_rows(cells.data, cells.offsets).view(np.uint8).reshape(len(cells), 16)

@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 
 from mergelake.core import types as t
 from mergelake.core.errors import CorruptDataError
+from mergelake.core.varuint import read_varuint
 from mergelake.format.kernels_skip import ask_filters, distinct_by_segment, fill_filters, hash_rows
 from mergelake.format.memory import Region
 from mergelake.format.ragged import fixed, varuints
 from mergelake.format.skip_builder import GranuleBuilder, Rows, segments
 from mergelake.format.skip_types import FILTER_BYTES_MAX, Bloom
-from mergelake.format.values import binary_cells, fixed_bytes, read_varuint
+from mergelake.format.values import binary_cells, fixed_bytes
 
 Hashes = NDArray[np.uint64]
 

@@ -34,7 +34,7 @@ class GranuleBuilder(ABC):
         rows after the last cut belong to one that goes on.
         """
         step = self._granularity
-        ends = cuts[step - 1 - self._done :: step]
+        ends = np.ascontiguousarray(cuts[step - 1 - self._done :: step])
         self._done = (self._done + len(cuts)) % step
         return self._take(arrays, cuts, ends)
 

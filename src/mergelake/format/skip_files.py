@@ -71,12 +71,12 @@ class IndexFileWriter:
             marks = self._frames.append(region(data), ends, np.ones(len(ends), np.int64))
             self._marks.append(marks.tobytes())
 
-    def drain(self) -> list[tuple[str, bytes]]:
+    def drain(self) -> list[tuple[str, bytes | memoryview]]:
         """(file, its next bytes) since the last call; the marks, which are few, come at the end."""
         data = self._frames.drain()
         return [(self.data_file, data)] if data else []
 
-    def finish(self) -> list[tuple[str, bytes]]:
+    def finish(self) -> list[tuple[str, bytes | memoryview]]:
         """Write what waits; the last bytes of each file."""
         self._frames.finish()  # its final mark is left out: indexes have none
         marks, self._told = self._profile.pack(b"".join(self._marks))

@@ -22,7 +22,7 @@ from mergelake.format import ragged
 from mergelake.format.kernels_skip import first_rows
 from mergelake.format.lowcardinality import VERSION, LowCardinality
 from mergelake.format.memory import Region
-from mergelake.format.node import Bounds, Cursor, Node, as_numpy
+from mergelake.format.node import Bounds, Cursor, Node, OneCursor, as_numpy
 from mergelake.format.ragged import Cells
 from mergelake.format.reader import concatenate
 from mergelake.format.skip_builder import GranuleBuilder, Rows, segments
@@ -83,7 +83,7 @@ def distinct_rows(arrays: Sequence[pa.Array], ends: Rows) -> tuple[Rows, NDArray
         other, width = _codes(array)
         codes, count = _codes(pa.array(codes * width + other))
     out, counts = np.empty(len(codes), np.int64), np.empty(len(ends), np.int64)
-    written = first_rows(codes, ends, np.full(count, -1, np.int64), out, counts)
+    written = first_rows(codes, np.ascontiguousarray(ends), np.full(count, -1, np.int64), out, counts)
     return out[:written], counts
 
 
@@ -148,13 +148,14 @@ class SetGranules:
 
 def decode_sets(plain: Region, types: Sequence[t.DataType], granules: int) -> SetGranules:
     """The first `granules` granules. Raises CorruptDataError for bytes that are not what they should be."""
-    source = _OneCursor(Cursor(plain, 0, 0))
+    cursor = Cursor(plain, 0, 0)
+    source = OneCursor(cursor)
     nodes: list[Node] = [build_node("v", kind) for kind in types]
     counts = np.zeros(granules, np.int64)
     pieces: list[list[pa.Array]] = [[node_slice(node)] for node in nodes]
     for g in range(granules):
-        rows = source.cursor.word()
-        if rows > source.cursor.left:  # a value takes a byte at least
+        rows = cursor.word()
+        if rows > cursor.left:  # a value takes a byte at least
             raise CorruptDataError("A granule of a set index has too many rows", offset=-1, found=str(rows))
         counts[g] = rows
         if rows:
@@ -167,16 +168,3 @@ def decode_sets(plain: Region, types: Sequence[t.DataType], granules: int) -> Se
 def node_slice(node: Node) -> pa.Array:
     """No values of a node's type."""
     return pa.array([], node.arrow)
-
-
-class _OneCursor:
-    """One cursor for all streams."""
-
-    def __init__(self, cursor: Cursor) -> None:
-        self.cursor = cursor
-
-    def stream(self, name: str) -> Cursor:
-        return self.cursor
-
-    def origin(self, name: str) -> tuple[int, int] | None:
-        return None

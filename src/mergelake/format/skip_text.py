@@ -67,7 +67,7 @@ class TextBuilder(GranuleBuilder):
         out = np.zeros((len(bounds), kind.size), np.uint8)
         data = np.ascontiguousarray(cells.data)
         text_filters(
-            data.ctypes.data, cells.offsets, bounds, kind.ngram, kind.size, kind.hashes, np.uint64(kind.seed),
+            data.ctypes.data, cells.offsets, bounds, kind.ngram, kind.size, kind.hashes, kind.seed,
             out.ctypes.data,
         )  # fmt: skip
         return out
@@ -106,7 +106,7 @@ def filter_of(pieces: Sequence[bytes], kind: TextBloom) -> Filter:
     out = np.zeros(kind.size, np.uint8)
     for piece in pieces:
         data = np.frombuffer(piece, np.uint8)
-        add_piece(data.ctypes.data, len(piece), out.ctypes.data, kind.size, kind.hashes, np.uint64(kind.seed))
+        add_piece(data.ctypes.data, len(piece), out.ctypes.data, kind.size, kind.hashes, kind.seed)
     return out
 
 

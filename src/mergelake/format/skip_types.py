@@ -187,7 +187,7 @@ def check_index_types(kind: IndexType, types: Sequence[t.DataType]) -> None:
                     "`LowCardinality(String)`, `LowCardinality(FixedString)`, `Array(String)` or `Array(FixedString)`",
                 )
             case MinMax() | ValueSet() if isinstance(
-                t.inner_type(data_type), (t.Array, t.Map, t.Tuple, t.AggregateFunction, t.Nothing, t.BFloat16)
+                t.inner_type(data_type), (t.Array, t.Tuple, t.BFloat16, *t.UNORDERED)
             ):
                 raise error("NOT_IMPLEMENTED", f"A {kind.name} index of type {data_type} is not supported yet")
 

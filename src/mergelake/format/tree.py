@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from mergelake.core import types as t
-from mergelake.core.arrow import storage_type, tuple_names
+from mergelake.core.arrow import storage_type, tuple_names, unreadable
 from mergelake.core.errors import error
+from mergelake.format.json_object import Json
 from mergelake.format.lowcardinality import LowCardinality
 from mergelake.format.names import escape_for_file_name
 from mergelake.format.nested import Array, Nullable, Sparse, Tuple
 from mergelake.format.node import Node
 from mergelake.format.scalars import Fixed, InlineString, SizedString
 from mergelake.format.serialization_json import ColumnKind
+from mergelake.format.state_programs import state_program
 from mergelake.format.states import States
 from mergelake.format.streams import shared_sizes_stream
+from mergelake.format.variant import Dynamic, Variant
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,11 @@ class Form:
     restart: bool = False
     """Written so that every granule stands alone, as in a Compact part."""
     kind: ColumnKind = ColumnKind()  # noqa: RUF009 (frozen)
+    escaped: bool | None = None
+    """Names of the types of a Variant are escaped in the names of its streams; None: where they must be.
+
+    ClickHouse before 25.11 does not escape them, and fails over a type with a slash in its name; newer ones take both.
+    """
 
 
 CLASSIC = Form()
@@ -37,8 +46,19 @@ CLASSIC = Form()
 
 def build_node(name: str, data_type: t.DataType, form: Form = CLASSIC) -> Node:
     """The serialiser of column `name`. NOT_IMPLEMENTED for a type that we cannot store yet."""
+    if form.escaped is None:
+        variants = (kind for kind in t.parts(data_type) if isinstance(kind, t.Variant))
+        form = replace(form, escaped=any("/" in spelled for kind in variants for spelled in kind.names))
     return _Builder(form).node(
         escape_for_file_name(name), data_type, 0, form.kind, form.string_sizes, shared_sizes_stream(name, data_type)
+    )
+
+
+def is_readable(data_type: t.DataType) -> bool:
+    """Whether columns of the type can be read: it is known, and so is where the states in it end."""
+    return not any(
+        isinstance(kind, t.Unknown) or (isinstance(kind, t.AggregateFunction) and state_program(kind) is None)
+        for kind in t.parts(data_type)
     )
 
 
@@ -46,13 +66,17 @@ class _Builder:
     def __init__(self, form: Form) -> None:
         self._nested_sizes = form.string_sizes_nested
         self._restart = form.restart
+        self._escaped = form.escaped
 
     def node(
         self, path: str, data_type: t.DataType, depth: int, kind: ColumnKind, sized: bool, sizes: str | None = None
     ) -> Node:
         """The serialiser at `path`, under `depth` arrays; `sized` strings, `sizes` names a shared size stream."""
+        if kind.sparse and kind.nullable and isinstance(data_type, t.Nullable) and _may_be_sparse(data_type.inner):
+            inside = self.node(path, data_type.inner, depth, ColumnKind(), self._nested_sizes)
+            return Sparse(path, inside, nullable=True)
         if kind.sparse and _may_be_sparse(data_type):
-            plain = ColumnKind(False, kind.elements)
+            plain = ColumnKind(False, kind.nullable, kind.elements)
             return Sparse(path, self.node(path, data_type, depth, plain, sized))
         match data_type:
             case t.String():
@@ -85,10 +109,40 @@ class _Builder:
                 return Tuple(nodes, storage_type(data_type))
             case t.AggregateFunction():
                 return States(path, data_type)
+            case t.Variant(alternatives, spelled):
+                return self.variant(path, depth, spelled, alternatives)
+            case t.Dynamic(limit):
+                return self.dynamic(path, depth, limit)
+            case t.Json(typed):
+                typed_nodes = [
+                    self.node(f"{path}.{escape_for_file_name(name)}", each, depth, ColumnKind(), self._nested_sizes)
+                    for name, each in typed
+                ]
+
+                def path_node(name: str) -> Dynamic:
+                    return self.dynamic(f"{path}.{escape_for_file_name(name)}", depth, data_type.max_types)
+
+                return Json(path, data_type, depth, typed_nodes, path_node)
+            case t.Unknown():
+                raise unreadable(data_type)
             case t.Nothing() | t.Tuple():
                 raise error("NOT_IMPLEMENTED", f"Columns of type {data_type} are not supported yet")
             case _:
                 return Fixed(path, storage_type(data_type))
+
+
+    def variant(self, path: str, depth: int, names: Sequence[str], kinds: Sequence[t.DataType]) -> Variant:
+        """The serialiser of a Variant over `kinds`, which ClickHouse calls `names`."""
+        nodes = []
+        for name, kind in zip(names, kinds, strict=True):
+            stream = escape_for_file_name(name) if self._escaped else name
+            nodes.append(self.node(f"{path}.{stream}", kind, depth, ColumnKind(), self._nested_sizes))
+        fields = [pa.field(name, node.arrow) for name, node in zip(names, nodes, strict=True)]
+        return Variant(path, nodes, pa.struct(fields))
+
+    def dynamic(self, path: str, depth: int, limit: int) -> Dynamic:
+        """The serialiser of a Dynamic column, or of a path of a JSON column that is one."""
+        return Dynamic(path, limit, lambda names, kinds: self.variant(path, depth, names, kinds))
 
 
 def _may_be_sparse(data_type: t.DataType) -> bool:
@@ -98,7 +152,8 @@ def _may_be_sparse(data_type: t.DataType) -> bool:
     """
     if isinstance(data_type, t.SimpleAggregateFunction):
         return _may_be_sparse(data_type.inner)
-    return not isinstance(data_type, (t.Array, t.Map, t.Tuple, t.LowCardinality, t.Nullable))
+    others = (t.Array, t.Map, t.Tuple, t.LowCardinality, t.Nullable, t.Variant, t.Dynamic, t.Json)
+    return not isinstance(data_type, others)
 
 
 def _list_of(arrow: pa.DataType, inner: t.DataType) -> pa.DataType:

@@ -10,7 +10,7 @@ Values of a row follow each other without padding or separators::
     Map(K, V)              as Array(Tuple(K, V))
     Tuple(…)               its elements
 
-Encoding works on whole columns (`ragged.Cells`). Decoding of rows without arrays is a numba walk that notes
+Encoding works on whole columns (`ragged.Cells`). Decoding of rows without arrays is a compiled walk that notes
 where each value lies, after which whole columns are cut out; rows with arrays, which keys hardly ever have,
 are read one value at a time.
 
@@ -31,6 +31,7 @@ from mergelake.core import types as t
 from mergelake.core.arrow import storage_type, tuple_names
 from mergelake.core.errors import CorruptDataError
 from mergelake.core.jit import kernel
+from mergelake.core.single_value import read_value, write_value
 from mergelake.format import ragged
 from mergelake.format.ragged import Cells
 
@@ -62,6 +63,8 @@ def encode_cells(array: pa.Array, data_type: t.DataType) -> Cells:
             return ragged.with_length(binary_cells(array))
         case t.AggregateFunction():
             return binary_cells(array)
+        case t.Variant() | t.Dynamic() | t.Json():
+            return by_value(array, data_type)
         case t.Array(inner):
             return _list_cells(array, inner)
         case t.Map(key, value):
@@ -91,6 +94,15 @@ def binary_cells(array: pa.Array) -> Cells:
     offsets = np.frombuffer(offsets_buffer, kind)[array.offset : array.offset + len(array) + 1].astype(np.int64)
     data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.empty(0, np.uint8)
     return Cells(data[offsets[0] : offsets[-1]], offsets - offsets[0])
+
+
+def by_value(array: pa.Array, data_type: t.DataType) -> Cells:
+    """The single value binary form of each value, made one by one: for types whose values differ in type."""
+    # A NULL of a Nullable has no bytes; those of Variant and Dynamic have.
+    nullable = not isinstance(data_type, (t.Variant, t.Dynamic))
+    pieces = [b"" if v is None and nullable else write_value(v, data_type) for v in array.to_pylist()]
+    lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
+    return Cells(np.frombuffer(b"".join(pieces), np.uint8), ragged.offsets_of(lengths))
 
 
 def _nullable_cells(array: pa.Array, inner: t.DataType) -> Cells:
@@ -162,12 +174,12 @@ def plain_type(data_type: t.DataType) -> t.DataType:
 
 def _has_list(data_type: t.DataType) -> bool:
     match data_type:
-        case t.Array():
+        case t.Array() | t.Variant() | t.Dynamic() | t.Json():
             return True
         case t.Tuple(elements):
             return any(map(_has_list, elements))
         case t.Nullable(inner):
-            return isinstance(inner, t.Tuple)
+            return isinstance(inner, (t.Tuple, t.Json))
         case _:
             return False
 
@@ -188,8 +200,8 @@ def _compile(data_type: t.DataType, program: list[int]) -> None:
             program.append(storage_type(data_type).bit_width // 8)
 
 
-@kernel()
-def _walk(source: Any, program: Any, rows: Any, starts: Any, lengths: Any) -> int:
+@kernel
+def _walk(source: Any, program: Any, rows: int, starts: Any, lengths: Any) -> int:
     """Note where every value lies; returns the end, or -1 when the source ends first."""
     at = 0
     size = len(source)
@@ -269,68 +281,6 @@ def _decode_by_value(data: bytes, types: Sequence[t.DataType], rows: int) -> tup
     at = 0
     for _ in range(rows):
         for column, kind in zip(columns, types, strict=True):
-            value, at = _read_value(data, at, kind)
+            value, at = read_value(data, at, kind)
             column.append(value)
     return tuple(pa.array(c, storage_type(k)) for c, k in zip(columns, types, strict=True)), at
-
-
-def _read_value(data: bytes, at: int, data_type: t.DataType) -> tuple[object, int]:
-    match data_type:
-        case t.Nullable(inner):
-            _need(data, at, 1)
-            return (None, at + 1) if data[at] or isinstance(inner, t.Nothing) else _read_value(data, at + 1, inner)
-        case t.String():
-            length, at = read_varuint(data, at)
-            _need(data, at, length)
-            return data[at : at + length], at + length
-        case t.Array(inner):
-            count, at = read_varuint(data, at)
-            _need(data, at, 0 if isinstance(inner, t.Tuple) and not inner.elements else count)
-            items: list[object] = []
-            for _ in range(count):
-                value, at = _read_value(data, at, inner)
-                items.append(value)
-            return items, at
-        case t.Tuple(elements):
-            named: dict[str, object] = {}
-            for name, element in zip(tuple_names(data_type), elements, strict=True):
-                named[name], at = _read_value(data, at, element)
-            return named, at
-        case _:
-            kind = storage_type(data_type)
-            width = kind.bit_width // 8
-            _need(data, at, width)
-            array = pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(data[at : at + width])])
-            return array[0].as_py(), at + width
-
-
-def _need(data: bytes, at: int, length: int) -> None:
-    if at + length > len(data):
-        raise CorruptDataError(
-            "A value ends too early", offset=at, expected=f"{length} bytes", found=f"{len(data) - at} bytes"
-        )
-
-
-def read_varuint(data: bytes, at: int) -> tuple[int, int]:
-    """The varuint at `at` and the position behind it; `CorruptDataError` if it runs over the end or 64 bits."""
-    value = shift = 0
-    while True:
-        _need(data, at, 1)
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-        shift += 7
-        if shift > 63:
-            raise CorruptDataError("A varuint is longer than 64 bits", offset=at)
-
-
-def write_varuint(value: int) -> bytes:
-    """`value` as a varuint."""
-    out = bytearray()
-    while value >= 128:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)

@@ -25,9 +25,9 @@ from mergelake.format.node import Bounds, Node
 from mergelake.format.profile import CLASSIC_PROFILE, Profile
 from mergelake.format.tree import build_node
 
-PIECE_ROWS = 1 << 16
+PIECE_ROWS = 1 << 17
 """Most rows that go through the kernels at once: their bytes should stay in the processor's cache."""
-PIECE_BYTES = 1 << 23
+PIECE_BYTES = 1 << 21
 """Most bytes that do, unless one granule has more."""
 
 
@@ -103,16 +103,16 @@ class ColumnWriter:
         self._node.encode(array, np.cumsum(granule_rows), sink)
         self.rows += len(array)
 
-    def drain(self) -> list[tuple[str, bytes]]:
+    def drain(self) -> list[tuple[str, bytes | memoryview]]:
         """(file, its next bytes) since the last call; files without news are left out."""
-        out: list[tuple[str, bytes]] = []
+        out: list[tuple[str, bytes | memoryview]] = []
         for name, stream in self._streams.items():
             stem = stream_file_name(name)
             marks = stem + self._profile.mark_extension
             out += [(stem + ".bin", stream.frames.drain()), (marks, stream.drain_marks())]
         return [(file, data) for file, data in out if data]
 
-    def finish(self) -> list[tuple[str, bytes]]:
+    def finish(self) -> list[tuple[str, bytes | memoryview]]:
         """Write what waits and the final mark; the last bytes of each file. Nothing may be appended afterwards."""
         if self.rows:
             self._node.finish(_Granules(self._streams, np.empty(0, np.int64)))

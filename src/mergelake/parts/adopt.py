@@ -23,6 +23,7 @@ from mergelake.format.names import escape_for_file_name, stream_file_name
 from mergelake.format.siphash import siphash128
 from mergelake.format.values import decode_prefix
 from mergelake.parts.fetch import verified
+from mergelake.parts.listing import projection_names
 from mergelake.parts.reader import ROW_EXISTS
 from mergelake.store.protocol import ObjectMeta, Store
 
@@ -96,8 +97,7 @@ def open_directory(store: Store, prefix: str, *, granularity: int = 8192) -> Ope
     )
     # The mask of deleted rows is no column of the table: `PartReader` applies it.
     opened = {column: Column(i, column, columns[column]) for i, column in enumerate(columns) if column != ROW_EXISTS}
-    projections = sorted({file.partition(".proj/")[0] for file in files if ".proj/" in file})
-    return OpenedPart(manifest, opened, directory, tuple(projections))
+    return OpenedPart(manifest, opened, directory, projection_names(files))
 
 
 def _root(store: Store) -> dict[str, ObjectMeta]:

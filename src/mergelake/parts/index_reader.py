@@ -20,7 +20,7 @@ from mergelake.format.skip_files import (
     parse_index_marks,
 )
 from mergelake.format.skip_types import IndexType
-from mergelake.parts.fetch import FileRange, fetch, fetch_whole, locate
+from mergelake.parts.fetch import FileRange, fetch, fetch_whole, locate, verified
 from mergelake.parts.reader import PartReader
 from mergelake.store.protocol import Buffer
 
@@ -66,7 +66,7 @@ class _Lookup:
 
 
 def _found(reader: PartReader, name: str, kind: IndexType) -> tuple[_Lookup, int]:
-    members = _packed(reader) if PACKED in reader.files else {}
+    members = packed_files(reader) if PACKED in reader.files else {}
     for stem in index_stems(name):
         data_name = stem + index_extension(kind)
         mark_names = [stem + extension for extension in _MARK_EXTENSIONS]
@@ -95,9 +95,12 @@ def _parsed(
     return _Lookup(IndexFile(file, start, size, parsed)), 16 * len(parsed) + 200
 
 
-def _packed(reader: PartReader) -> dict[str, tuple[int, int]]:
+def packed_files(reader: PartReader) -> dict[str, tuple[int, int]]:
+    """Name -> (offset, size) of the files in the part's `skp_idx.packed`."""
+
     def load() -> tuple[dict[str, tuple[int, int]], int]:
         (data,) = fetch_whole(reader.store, reader.directory, reader.files, [PACKED])
+        data = verified(reader.directory, reader.files[PACKED], bytes(data))
         try:
             members = packed_members(data)
         except CorruptDataError as problem:
@@ -136,6 +139,8 @@ def read_granules(
 def _whole(reader: PartReader, index: IndexFile) -> tuple[Region, int]:
     wanted = [FileRange(index.file, index.start, index.start + index.size)]
     (body,) = fetch(reader.store, reader.directory, reader.files, wanted)
+    if index.file != PACKED:
+        body = verified(reader.directory, reader.files[index.file], bytes(body))
     plain = _plain(reader, index, 0, body)
     return plain, plain.size + 200
 

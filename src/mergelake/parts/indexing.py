@@ -9,7 +9,7 @@ Of the rows only summaries are kept, so an index granule may cover any number of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -106,7 +106,7 @@ class IndexSink:
         """The next rows."""
         for start in range(0, block.num_rows, _PIECE_ROWS):
             piece = block.slice(start, _PIECE_ROWS)
-            values = self._values(piece)
+            values = index_values(self.index, piece, self._types)
             self._file.append(*self._builder.feed(values, self._cuts(piece.num_rows)))
             self._flush(self._file.drain())
 
@@ -117,17 +117,6 @@ class IndexSink:
         self._flush(self._file.finish())
         self._part.index_done(self._file.digests(), self._rows)
 
-    def _values(self, block: pa.RecordBatch | pa.Table) -> list[pa.Array]:
-        context = Context.of_block(block, self._types)
-        out = []
-        for node in self.index.nodes:
-            if isinstance(node, BoundColumn):
-                column = block.column(node.name)
-                out.append(_whole(column) if isinstance(column, pa.ChunkedArray) else column)
-            else:
-                out.append(_whole(to_arrow(context.eval(node), node.type, block.num_rows)))
-        return out
-
     def _cuts(self, rows: int) -> NDArray[np.int64]:
         """Which of the next rows end a granule of the part, counted from the first of them."""
         first, self._rows = self._rows, self._rows + rows
@@ -135,9 +124,22 @@ class IndexSink:
             return np.arange(self._step - first % self._step, rows + 1, self._step, dtype=np.int64)
         return self._ends[(self._ends > first) & (self._ends <= self._rows)] - first
 
-    def _flush(self, drained: Sequence[tuple[str, bytes]]) -> None:
+    def _flush(self, drained: Sequence[tuple[str, bytes | memoryview]]) -> None:
         for name, data in drained:
             self._part.write_index_bytes(name, data)
+
+
+def index_values(index: BoundIndex, block: pa.RecordBatch | pa.Table, types: Mapping[str, DataType]) -> list[pa.Array]:
+    """What each expression of the index gives for the rows of a block, whose columns are of these types."""
+    context = Context.of_block(block, types)
+    out = []
+    for node in index.nodes:
+        if isinstance(node, BoundColumn):
+            column = block.column(node.name)
+        else:
+            column = to_arrow(context.eval(node), node.type, block.num_rows)
+        out.append(_whole(column))
+    return out
 
 
 def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:

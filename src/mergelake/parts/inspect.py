@@ -16,15 +16,14 @@ import pyarrow as pa
 from mergelake.core import types as t
 from mergelake.core.errors import CorruptDataError, MergelakeError
 from mergelake.core.text_write import to_text
-from mergelake.format import codec as c
 from mergelake.format.frames import decode_frames
 from mergelake.format.values import decode_values, encode_values
-from mergelake.parts.fetch import FileRange, fetch, fetch_whole, verified
+from mergelake.parts.fetch import fetch_whole, verified
+from mergelake.parts.inspect_columns import ColumnFacts, column_facts
+from mergelake.parts.inspect_indexes import IndexFacts, ProjectionFacts, index_facts, projection_facts
 from mergelake.parts.reader import PartReader
 from mergelake.parts.verify import Problem, check_part
 
-_FRAME_BYTES = 16 + 9 + 256
-"""Enough of a frame to read its header and the names of a chain of codecs."""
 _INFERRED_MAX = 100_000
 """Steps of the search for key columns."""
 
@@ -39,22 +38,6 @@ class FileFacts:
     """-1 for a file that is not made of frames."""
     checksum: str
     """`listed` in checksums.txt, or `unlisted`."""
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnFacts:
-    """One column."""
-
-    name: str
-    type: str
-    codec: str
-    """Of its first frame; empty for a column without data."""
-    files: tuple[str, ...]
-    size: int
-    """Bytes of its data files; 0 in a Compact part, where columns share one."""
-    uncompressed_size: int
-    form: str
-    """`default`, `sparse`, or why it cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +67,10 @@ class PartFacts:
     default_codec: str
     files: tuple[FileFacts, ...] = ()
     columns: tuple[ColumnFacts, ...] = ()
+    indexes: tuple[IndexFacts, ...] = ()
+    projections: tuple[ProjectionFacts, ...] = ()
+    deleted_rows: int = 0
+    """Rows that a mask (`_row_exists`) deletes; `rows` counts them."""
     problems: tuple[str, ...] = field(default=())
     """What is wrong; filled in by a check."""
 
@@ -131,7 +118,10 @@ def inspect_part(reader: PartReader, name: str, *, check: str = "fast") -> PartF
             FileFacts(file.name, file.size, file.uncompressed_size, "listed" if file.name in listed else "unlisted")
             for _, file in sorted(reader.files.items())
         ),
-        tuple(_column(reader, column, kind) for column, kind in layout.columns.items()),
+        tuple(column_facts(reader)),
+        tuple(index_facts(reader)),
+        tuple(projection_facts(reader, name)),
+        manifest.rows - reader.live_rows,
         tuple(map(str, problems)),
     )
 
@@ -162,44 +152,6 @@ def _shown(array: pa.Array, kind: t.DataType) -> list[str]:
     plain = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
     texts = to_text(plain, kind.inner if isinstance(kind, t.LowCardinality) else kind).to_pylist()
     return ["NULL" if x is None else x.decode(errors="replace") if isinstance(x, bytes) else x for x in texts]
-
-
-# -- columns -----------------------------------------------------------------------------------
-
-
-def _column(reader: PartReader, name: str, kind: t.DataType) -> ColumnFacts:
-    layout, files = reader.layout, reader.files
-    try:
-        data = layout.data_files(name, kind)
-    except MergelakeError as refusal:
-        return ColumnFacts(name, str(kind), "", (), 0, 0, refusal.message)
-    info = layout.info.columns.get(name)
-    form = "sparse" if info is not None and info.any_sparse else "default"
-    if layout.compact:
-        span = reader.column_bytes(name, 0, 1)["data.bin"] if reader.manifest.rows else (0, 0)
-        return ColumnFacts(name, str(kind), _codec(reader, "data.bin", span[0]), data, 0, 0, form)
-    sizes = [files[file] for file in data]
-    largest = max(sizes, key=lambda file: file.uncompressed_size)
-    return ColumnFacts(
-        name,
-        str(kind),
-        _codec(reader, largest.name, 0),
-        data,
-        sum(file.size for file in sizes),
-        sum(max(file.uncompressed_size, 0) for file in sizes),
-        form,
-    )
-
-
-def _codec(reader: PartReader, file: str, start: int) -> str:
-    """The codec of the frame at `start`, without arguments: `Delta, ZSTD`."""
-    end = min(start + _FRAME_BYTES, reader.files[file].size)
-    if end - start < 25:
-        return ""
-    frame = bytes(fetch(reader.store, reader.directory, reader.files, [FileRange(file, start, end)])[0])
-    method = frame[16]
-    methods = frame[26 : 26 + frame[25]] if method == c.MULTIPLE else bytes([method])
-    return ", ".join(c.NAMES.get(each, f"{each:#04x}") for each in methods)
 
 
 # -- primary key -------------------------------------------------------------------------------
@@ -235,7 +187,7 @@ def _key(reader: PartReader, index: bytes) -> tuple[tuple[str, ...], tuple[str, 
 
 def _can_be_key(reader: PartReader, name: str) -> bool:
     kind = t.inner_type(reader.columns[name].type)
-    return not isinstance(kind, (t.Array, t.Map, t.Nothing, t.AggregateFunction))
+    return not isinstance(kind, (t.Array, *t.UNORDERED))
 
 
 def _ends(reader: PartReader, name: str, *, final: bool) -> tuple[bytes, bytes] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from mergelake.core.manifest import PartFile, PartManifest
 from mergelake.parts.fetch import FileRange, fetch, fetch_whole
@@ -10,6 +10,11 @@ from mergelake.store.protocol import Buffer, Store
 
 CHUNK_BYTES = 8 << 20
 """Most bytes of a large file in memory at once."""
+
+
+def projection_names(files: Iterable[str]) -> tuple[str, ...]:
+    """Names of the projections among a part's files: each is a part of its own in `<name>.proj/`."""
+    return tuple(sorted({file.partition(".proj/")[0] for file in files if ".proj/" in file}))
 
 
 def plain_files(store: Store, directory: str, manifest: PartManifest) -> Iterator[tuple[str, Iterator[Buffer]]]:

@@ -485,5 +485,5 @@ def _halves(step: Step, granule_rows: NDArray[np.int64]) -> tuple[Step, Step]:
 
 
 def _is_variable(data_type: t.DataType) -> bool:
-    nested = (t.Array, t.Map, t.Tuple, t.AggregateFunction)
+    nested = (t.Array, t.Map, t.Tuple, t.AggregateFunction, t.Variant, t.Dynamic, t.Json)
     return isinstance(data_type, nested) or isinstance(t.inner_type(data_type), t.String)

@@ -65,7 +65,7 @@ class Spool:
             self._files[name] = _File(name)
             return True
 
-    def write(self, name: str, data: bytes) -> None:
+    def write(self, name: str, data: bytes | memoryview) -> None:
         """Append to a claimed file."""
         file = self._files[name]
         with self._lock:
@@ -174,7 +174,7 @@ class Spool:
 @dataclass(slots=True)
 class _File:
     name: str
-    chunks: list[bytes] = field(default_factory=list)
+    chunks: list[bytes | memoryview] = field(default_factory=list)
     pending: int = 0
     size: int = 0
     closed: bool = False
@@ -185,7 +185,7 @@ class _Upload:
     """One object, pushed into `Store.put_large`, which pulls, from a thread of its own."""
 
     def __init__(self, store: Store, key: str) -> None:
-        self._queue: queue.Queue[list[bytes] | None] = queue.Queue(maxsize=1)
+        self._queue: queue.Queue[list[bytes | memoryview] | None] = queue.Queue(maxsize=1)
         self._error: BaseException | None = None
         self._cancelled = False
         self._done = False
@@ -193,7 +193,7 @@ class _Upload:
         self._thread = threading.Thread(target=self._run, args=(store, key), name="mergelake-upload", daemon=True)
         self._thread.start()
 
-    def send(self, chunks: list[bytes]) -> None:
+    def send(self, chunks: list[bytes | memoryview]) -> None:
         """Hand over the next bytes; waits while the upload is behind, raises what it died of."""
         if self._error is not None:
             raise self._error
@@ -218,7 +218,7 @@ class _Upload:
         self.finish()
         self._thread.join()
 
-    def _pull(self) -> Iterator[bytes]:
+    def _pull(self) -> Iterator[bytes | memoryview]:
         while not self._ended:
             chunks = self._queue.get()
             self._ended = chunks is None

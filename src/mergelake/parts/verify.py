@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from mergelake.core import types as t
@@ -20,6 +21,7 @@ from mergelake.format.columns_txt import decode_columns
 from mergelake.format.extremes import extremes, merge_extremes, order_keys
 from mergelake.format.hashes import FileHash
 from mergelake.format.partition import partitions_of
+from mergelake.format.tree import is_readable
 from mergelake.format.values import decode_values, plain_type
 from mergelake.parts.fetch import FileRange, fetch, fetch_whole, locate
 from mergelake.parts.reader import PartReader
@@ -77,11 +79,12 @@ def check_part(
         try:
             problems += check()
         except MergelakeError as broken:
-            problems.append(_problem(broken))
+            problems.append(problem_of(broken))
     return list(dict.fromkeys(problems))
 
 
-def _problem(broken: MergelakeError) -> Problem:
+def problem_of(broken: MergelakeError) -> Problem:
+    """A refusal as one thing that is wrong."""
     if isinstance(broken, CorruptDataError):
         return Problem(broken.message, "", broken.object_key, broken.offset, broken.expected, broken.found)
     return Problem(broken.message)
@@ -128,7 +131,7 @@ def _hashes(reader: PartReader) -> Iterator[Problem]:
                 part = FileRange(name, start, min(start + _CHUNK, file.size))
                 chain.update(fetch(reader.store, reader.directory, reader.files, [part])[0])
         except (CorruptDataError, NotFoundError) as broken:
-            yield _problem(broken)  # as the checks below tell it: the object, not each file that lies in it
+            yield problem_of(broken)  # as the checks below tell it: the object, not each file that lies in it
             continue
         if file.hash and chain.hexdigest() != file.hash:
             yield _at(reader, name, "The hash of a file does not match", file.hash, chain.hexdigest())
@@ -146,7 +149,7 @@ def _counts(reader: PartReader) -> Iterator[Problem]:
     rows = reader.granule_rows
     if len(rows) != manifest.marks:
         yield Problem("The marks differ from the manifest's", expected=str(manifest.marks), found=str(len(rows)))
-    reader.warm(_present(reader))
+    reader.warm([name for name in _present(reader) if is_readable(reader.columns[name].type)])
 
 
 def _present(reader: PartReader) -> list[str]:
@@ -154,13 +157,15 @@ def _present(reader: PartReader) -> list[str]:
 
 
 def _columns(reader: PartReader) -> Iterator[Problem]:
-    """Every column decodes to the part's rows."""
+    """Every column decodes to the part's rows; those that cannot be read here are known by their hashes only."""
     alive = reader.live_rows
     for name in _present(reader):
+        if not is_readable(reader.columns[name].type):
+            continue
         try:
             rows = sum(batch.num_rows for batch in reader.read([name]))
         except MergelakeError as broken:
-            yield _problem(broken)
+            yield problem_of(broken)
             continue
         if rows != alive:
             yield Problem(f"Column {name} has other rows than the part", "", "", -1, str(alive), str(rows))
@@ -175,7 +180,12 @@ def _primary(reader: PartReader, types: Sequence[t.DataType], descending: Sequen
     backward = [*descending, *[False] * (len(types) - len(descending))][: len(types)]
     before = np.zeros(len(index[0]) - 1, bool)  # decided by an earlier column: the mark comes before the next one
     wrong = np.zeros_like(before)
-    for array, kind, back in zip(index, types, backward, strict=True):
+    columns = [
+        (piece, kind, back)
+        for whole, outer, back in zip(index, types, backward, strict=True)
+        for piece, kind in _comparable(whole, outer)
+    ]
+    for array, kind, back in columns:
         ranks = pc.rank(order_keys(array, plain_type(kind)), tiebreaker="dense").to_numpy().astype(np.int64)
         steps = -np.diff(ranks) if back else np.diff(ranks)
         wrong |= ~before & (steps < 0)
@@ -184,6 +194,15 @@ def _primary(reader: PartReader, types: Sequence[t.DataType], descending: Sequen
         yield _at(
             reader, name, f"The primary index is not in order at mark {mark + 1}", "an ascending key", "a smaller one"
         )
+
+
+def _comparable(array: pa.Array, kind: t.DataType) -> Iterator[tuple[pa.Array, t.DataType]]:
+    """A column, or the elements of a tuple, which compare one after the other."""
+    if isinstance(kind, t.Tuple):
+        for number, element in enumerate(kind.elements):
+            yield from _comparable(array.field(number), element)
+    else:
+        yield array, kind
 
 
 def _partition(reader: PartReader, types: Sequence[t.DataType]) -> Iterator[Problem]:
@@ -209,6 +228,8 @@ def _minmax(reader: PartReader) -> Iterator[Problem]:
         if stored not in names or not reader.manifest.rows:
             continue
         kind = reader.layout.columns[stored]
+        if isinstance(plain_type(kind), (t.Array, t.Map, t.Tuple)):
+            continue  # without an order here
         given = (bytes.fromhex(low), bytes.fromhex(high))
         seen = [extremes(batch.column(0), kind) for batch in reader.read([names[stored]])]
         if merge_extremes([given, *seen], kind) != given:

@@ -143,7 +143,7 @@ class PartWriter:
         """A sink for the rows of one of `indexes`."""
         return IndexSink(self, index, self._granules)
 
-    def write_index_bytes(self, name: str, data: bytes) -> None:
+    def write_index_bytes(self, name: str, data: bytes | memoryview) -> None:
         """The next bytes of a file of an index."""
         if name not in self._spool:
             self._spool.claim(name)
@@ -255,9 +255,7 @@ class PartWriter:
     def _write_compact(self, granules: NDArray[np.int64]) -> None:
         """The one data file of a Compact part, and its marks."""
         columns = [self._held[name] for name in self._columns]
-        files, digests = compact_files(
-            columns, granules, self.profile, max_block=self._settings.integer("max_compress_block_size")
-        )
+        files, digests = compact_files(columns, granules, self.profile)  # max_compress_block_size is for Wide parts
         for name, data in files.items():
             self._write_file(name, data, digests[name])
 
@@ -374,7 +372,7 @@ class ColumnSink:
             self._own.add(name)
         return name in self._own
 
-    def _flush(self, drained: Iterable[tuple[str, bytes]]) -> None:
+    def _flush(self, drained: Iterable[tuple[str, bytes | memoryview]]) -> None:
         for name, data in drained:
             if self._claim(name):
                 self._part._spool.write(name, data)
@@ -420,6 +418,7 @@ def write_part(
     settings: TableSettings,
     partition: Partition = WHOLE_TABLE,
     partition_columns: Sequence[str] = (),
+    computed: Sequence[pa.Array] = (),
     part_id: str | None = None,
     level: int = 0,
     threads: int = 1,
@@ -427,22 +426,24 @@ def write_part(
     """Write a block, sorted already and of one partition, as one part; returns its manifest.
 
     `block` has every stored column in storage form; `key_columns` are the primary key's values for its rows.
-    `partition_columns`: columns that the partition key's expressions use; their extremes are kept.
+    `partition_columns`: columns that the partition key's expressions use; their extremes are kept. `computed`: values
+    of the sorting key's expressions that are no columns; ClickHouse counts them in the bytes of a granule.
     """
     columns = {column.name: _whole(block.column(column.name)) for column in schema.stored}
     plain_bytes = block_bytes(columns.values())
     settled = granule_size(
         block.num_rows,
-        plain_bytes,
+        plain_bytes + block_bytes(computed),
         settings.integer("index_granularity"),
         settings.integer("index_granularity_bytes"),
     )
     types = schema.types
+    compact = is_compact(settings, block.num_rows, plain_bytes)
     writer = PartWriter(
         store,
         directory,
         schema,
-        granules=settled,
+        granules=cut_granules(block.num_rows, settled, compact=True) if compact else settled,
         key_types=key_types,
         ids=ids,
         clock=clock,
@@ -451,7 +452,7 @@ def write_part(
         minmax={n: extremes(columns[n], types[n]) for n in partition_columns} if block.num_rows else {},
         part_id=part_id,
         level=level,
-        compact=is_compact(settings, block.num_rows, plain_bytes),
+        compact=compact,
     )
     try:
         writer.append_keys(key_columns)

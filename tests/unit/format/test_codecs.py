@@ -184,6 +184,13 @@ def test_codecs_that_cannot_be_are_refused_with_clickhouses_name(text: str, name
     assert caught.value.code
 
 
+@pytest.mark.parametrize("text", ["Delta, LZ4", "DoubleDelta", "DoubleDelta(8)", "GCD, LZ4", "T64"])
+def test_a_dictionary_of_nullable_values_has_no_codecs_of_numbers(text: str) -> None:
+    assert check_codec(text, parse_type("LowCardinality(Int64)"))
+    with pytest.raises(MergelakeError):
+        check_codec(text, parse_type("Array(LowCardinality(Nullable(Int64)))"))
+
+
 def test_the_default_codec_is_a_general_one_in_any_case() -> None:
     assert [str(parse_default_codec(text)) for text in ("", "lz4", "zstd(3)", "none", "LZ4HC(4)")] == [
         *("LZ4", "LZ4", "ZSTD(3)", "NONE", "LZ4HC(4)"),

@@ -8,7 +8,7 @@ import pytest
 from mergelake.core.arrow import storage_type
 from mergelake.core.errors import UnsupportedError
 from mergelake.core.types import parse_type
-from mergelake.format.extremes import extremes, merge_extremes
+from mergelake.format.extremes import extremes, merge_extremes, order_keys
 from mergelake.format.values import encode_values
 
 
@@ -48,6 +48,12 @@ def test_extremes_follow_clickhouses_order(text: str, values: list[object], low:
     padded = pa.concat_arrays([array.slice(0, 1), array, array.slice(0, 1)]).slice(1, len(array))
     assert extremes(padded, kind) == expected
     assert merge_extremes([extremes(array.slice(i, 1), kind) for i in range(len(array))], kind) == expected
+
+
+def test_the_order_of_bfloat16_keeps_nulls() -> None:
+    kind = parse_type("Nullable(BFloat16)")
+    keys = order_keys(pa.array([0x3F80, None, 0xBF80], pa.uint16()), kind)
+    assert keys.to_pylist() == [1.0, None, -1.0]
 
 
 def test_only_nan_is_its_own_extreme() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import zstandard
@@ -9,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mergelake.core.errors import CorruptDataError, InvalidInputError, UnsupportedError
-from mergelake.format import frames
-from mergelake.format.codec import CODEC_LZ4, CODEC_NONE, parse_codec
+from mergelake.format import libraries
+from mergelake.format.codec import CODEC_LZ4, CODEC_NONE, Codec, parse_codec
 from mergelake.format.frames import FrameWriter, decode_frames, encode_frames
 from mergelake.format.hashes import city128, file_hash
 from mergelake.format.memory import region
@@ -101,12 +103,14 @@ def test_unknown_codecs_are_refused_by_name(method: int, name: str) -> None:
     assert caught.value.name == "UNKNOWN_COMPRESSION_METHOD"
 
 
-def test_without_liblz4_addresses_frames_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("codec", [CODEC_LZ4, parse_codec("ZSTD(1)"), parse_codec("ZSTD(7)")])
+def test_without_addresses_of_libraries_frames_are_the_same(codec: Codec, monkeypatch: pytest.MonkeyPatch) -> None:
     data = b"some words, some words, " * 500
-    native = encode_frames(data, CODEC_LZ4, max_block=5000)
-    monkeypatch.setattr(frames, "LZ4_COMPRESS", 0)
-    monkeypatch.setattr(frames, "LZ4_DECOMPRESS", 0)
-    assert encode_frames(data, CODEC_LZ4, max_block=5000) == native
+    native = encode_frames(data, codec, max_block=5000)
+    assert decode_frames(native) == data
+    words = np.zeros(6, np.int64)
+    monkeypatch.setattr(libraries, "table", SimpleNamespace(words=words, address=words.ctypes.data))
+    assert encode_frames(data, codec, max_block=5000) == native
     assert decode_frames(native) == data
 
 

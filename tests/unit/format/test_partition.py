@@ -38,6 +38,7 @@ GOLDEN = [
     (["Date", "UInt8"], [_DAY, 3], "20240229-3", "464d03"),
     (["Int8", "Int8"], [-1, -2], "-1--2", "fffe"),
     (["IPv4"], [int(IPv4Address("1.2.3.4"))], "16909060", "04030201"),
+    (["IPv4", "String"], [int(IPv4Address("1.2.3.4")), b"x"], "13b9b27666644b36a5417bfbbca76991", "040302010178"),
     (["Nullable(UInt8)"], [7], "7", "0007"),
     (["Nullable(Date)"], [_DAY], "19782", "00464d"),
     (["Nullable(UInt8)"], [None], "2b16b490a87466b6a6d34fd9027f3c3d", "01"),

@@ -55,6 +55,18 @@ def test_index_types_are_read_and_nonsense_is_refused_with_clickhouses_code():
         assert caught.value.code == code, text
 
 
+@pytest.mark.parametrize(
+    "text", ["minmax", "set(0)", "bloom_filter", "tokenbf_v1(16, 2, 0)", "ngrambf_v1(2, 16, 1, 0)"]
+)
+def test_a_granule_of_several_of_the_part_is_that_of_their_rows(text: str) -> None:
+    kind, values = parse_index_type(text), pa.array([b"a b", b"c", b"a", b"", b"xy z", b"q"], pa.binary())
+    several = granule_builder(kind, [parse_type("String")], 2)
+    one = granule_builder(kind, [parse_type("String")], 1)
+    found = [builder.feed([values], np.array(cuts)) for builder, cuts in ((several, [1, 3, 4, 6]), (one, [3, 6]))]
+    assert found[0][0] == found[1][0]
+    assert found[0][1].tolist() == found[1][1].tolist()
+
+
 def test_files_are_named_after_the_escaped_index():
     assert index_stem("a b") == "skp_idx_a%20b"
     assert index_stems("a b") == ("skp_idx_a%20b", "skp_idx_a b")

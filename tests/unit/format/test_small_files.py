@@ -103,7 +103,7 @@ def test_serialization_json_of_newer_parts_is_read() -> None:
     "raw",
     [
         {"version": 2, "columns": []},
-        {"version": 1, "types_serialization_versions": {"nullable": 1}},
+        {"version": 1, "types_serialization_versions": {"nullable": 2}},
         {"version": 0, "columns": [{"name": "a", "kind": "Detached"}]},
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 from mergelake.core.errors import MergelakeError
 from mergelake.core.types import AggregateFunction, parse_type
 from mergelake.format.defaults import default_array
-from mergelake.format.states import empty_state, state_program
+from mergelake.format.state_programs import state_program
 from tests.helpers.columns import read, reader, written
 
 
@@ -19,6 +19,17 @@ def _kind(text: str) -> AggregateFunction:
     return kind
 
 
+def _u64(number: int) -> bytes:
+    return number.to_bytes(8, "little")
+
+
+def _room(room: int, count: int) -> bytes:
+    return _u64(room) + _u64(count) + b"\3abc"
+
+
+_RESERVOIR = _u64(8192) + _u64(0) + b"\x1c6364136223846793005 0 123459"
+_SPARSE = b"\3" + _u64(7) + b"\5\0" + _u64(7) + (30000).to_bytes(2, "little")
+_DENSE = b"\3" + _u64(5000) + bytes(2835 * 8)
 STATES = {
     "count": [b"\x00", b"\x7f", b"\x80\x01", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"],
     "sum, UInt8": [bytes(8), b"12345678"],
@@ -33,6 +44,23 @@ STATES = {
     "groupUniqArray, UInt16": [b"\0", b"\3aabbcc"],
     "stddevPop, Float32": [b"0123456789ab"],
     "sumIf, Int32, UInt8": [bytes(8)],
+    "max, Array(String)": [b"\0", b"\1\0", b"\1\2\1a\2bc"],
+    "any, Tuple(UInt8, Nullable(UInt16))": [b"\0", b"\1a\1", b"\1a\0bc"],
+    "quantile(0.5), UInt8": [_RESERVOIR, _room(2, 1) + b"x", _room(2, 9) + b"xy"],
+    "uniqCombined(12), UInt8": [b"\1\0", b"\2\1abcd", b"\3" + bytes(2650)],
+    "uniqUpTo(2), UInt16": [b"\0", b"\2aabb", b"\3"],
+    "quantileTiming(0.5), UInt8": [b"\1\0\0", b"\1\1\0ab", b"\2" + _u64(1) + b"ab", _SPARSE, _DENSE],
+    "1, quantileDeterministic, UInt8, UInt64": [bytes(17), _u64(1) + _u64(5) + bytes(8) + b"\1"],
+    "sumForEach, Array(UInt16)": [_u64(0), _u64(2) + bytes(16)],
+    "sumMap, Map(String, UInt8)": [b"\0", b"\1\1a" + bytes(8)],
+    "1, sumMap, Array(UInt8), Array(Float32)": [b"\0", b"\1a" + bytes(8)],
+    "groupBitmap, UInt16": [b"\0\0", b"\0\1ab", b"\1\3abc"],
+    "groupArrayOrNull, String": [b"\0\0", b"\1\1a\1"],
+    "boundingRatio, UInt8, UInt8": [b"\1", b"\0" + bytes(32)],
+    "rankCorr, UInt8, UInt8": [b"\0\0", b"\1\2" + bytes(24)],
+    "topK(2), String": [b"\0\0", b"\1\1a\5\0\2\0\0"],
+    "any_respect_nulls, Nullable(UInt8)": [b"\1", b"\2", b"\3\0a"],
+    "sumResample(0, 2, 1), UInt8, UInt8": [bytes(16)],
 }
 
 
@@ -52,7 +80,7 @@ def test_a_default_is_the_state_over_no_rows(text: str) -> None:
     kind = _kind(text)
     program = state_program(kind)
     assert program is not None
-    assert default_array(kind, 2).to_pylist() == [empty_state(program)] * 2
+    assert default_array(kind, 2).to_pylist() == [program.empty] * 2
     written("s", kind, default_array(kind, 2), [2])
 
 
@@ -81,7 +109,13 @@ def test_random_bytes_are_states_or_a_coded_error(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["quantile(0.5), UInt8", "1, sumMap, Array(UInt8)", "sum, String", "any, Array(UInt8)", "uniqCombined, String"],
+    [
+        "quantileDD(0.1), UInt8",
+        "sumMap, Array(UInt8), Array(UInt8)",
+        "sum, String",
+        "2, sum, UInt8",
+        "flameGraph, UInt8",
+    ],
 )
 def test_states_that_are_not_known_are_refused_by_name(text: str) -> None:
     kind = _kind(text)

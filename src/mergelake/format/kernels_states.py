@@ -1,0 +1,200 @@
+"""Walking over states of aggregate functions by a program, to find where each ends.
+
+A program is rows of (operation, a, b); jumps are relative, so programs can be put one behind the other::
+
+    FIXED      a bytes
+    VARUINT    one varuint
+    TEXT       i32 length (-1: none), that many bytes
+    BYTES      varuint length, that many bytes
+    LIST       a count (b: 0 a varuint, 1 a u64, 2 a u16), that many times a bytes
+    LOOP       a count (a: as b of LIST), then b rows that many times
+    NEXT       the end of a loop whose body has b rows
+    SWITCH     a byte; of the a rows that follow (CASE, byte, jump) the one that fits is taken, another byte is an error
+    GOTO       a jump of b rows
+    RESERVOIR  u64 room, u64 count, varuint length and bytes, then the lesser of both times a bytes
+    PAIR       two varuints, as many times a bytes as both together
+    UP_TO      u8 count, and if it is not above a, that many times b bytes
+    HEADED     u64 count, 8 bytes, so many times a bytes
+    TIMING     u64 count; above a limit 2835 u64, else (u16, u64) up to the u16 30000
+
+Every length is compared with what is left before it is used; a count is at most the bytes that are left.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mergelake.core.jit import kernel
+
+(FIXED, VARUINT, TEXT, BYTES, LIST, LOOP, NEXT, SWITCH, CASE, GOTO, RESERVOIR, PAIR, UP_TO, HEADED, TIMING) = range(15)
+COUNT_VARUINT, COUNT_U64, COUNT_U16 = range(3)
+DEPTH = 16
+"""Loops inside of each other."""
+_TIMING_WORDS = 2835
+_TIMING_END = 30000
+
+
+@kernel
+def _varuint(source: Any, at: int) -> tuple[int, int]:
+    """The varuint at `at` and the position behind it, which is -1 for one that ends too early or is too large."""
+    value = 0
+    shift = 0
+    while at < len(source) and shift <= 56:
+        byte = source[at]
+        at += 1
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return value, at
+        if shift == 63 and at < len(source):
+            # The tenth byte of a 64-bit count: only its place matters.
+            return 0x7FFFFFFFFFFFFFFF, at + 1
+    return 0, -1
+
+
+@kernel
+def _word(source: Any, at: int, width: int) -> int:
+    """The unsigned number of `width` bytes at `at`, -1 if it is cut or too large."""
+    if at < 0 or len(source) - at < width:
+        return -1
+    value = 0
+    for b in range(width):
+        value |= source[at + b] << (8 * b)
+    return value if value >= 0 else -1
+
+
+@kernel
+def _count(source: Any, at: int, kind: int) -> tuple[int, int]:
+    """A count of this kind and the position behind it, -1 if it is broken or larger than the bytes that are left."""
+    if kind == 0:
+        value, at = _varuint(source, at)
+    else:
+        width = 8 if kind == 1 else 2
+        value = _word(source, at, width)
+        at += width
+    if at < 0 or value < 0 or value > len(source) - at:
+        return 0, -1
+    return value, at
+
+
+@kernel
+def _timing(source: Any, at: int) -> int:
+    """The end of the large form of quantileTiming at `at`, or -1."""
+    total = _word(source, at, 8)
+    if total < 0:
+        return -1
+    at += 8
+    if total > _TIMING_WORDS // 2:
+        return at + 8 * _TIMING_WORDS
+    while True:
+        index = _word(source, at, 2)
+        if index < 0:
+            return -1
+        at += 2
+        if index == _TIMING_END:
+            return at
+        at += 8
+
+
+@kernel
+def walk_states(source: Any, steps: Any, rows: int, edges: Any, left: Any) -> int:
+    """Fill `edges` with where each of `rows` states starts, and the end; returns the end, -1 if a state is broken.
+
+    `left` is room for the counts of `DEPTH` loops.
+    """
+    size = len(source)
+    at = 0
+    for row in range(rows):
+        edges[row] = at
+        depth = 0
+        i = 0
+        while i < len(steps):
+            op = steps[i, 0]
+            a = steps[i, 1]
+            b = steps[i, 2]
+            i += 1
+            if op == 0:
+                at += a
+            elif op == 1:
+                _, at = _varuint(source, at)
+            elif op == 2:
+                length = _word(source, at, 4)
+                if length < 0 or (length > 0x7FFFFFFF and length != 0xFFFFFFFF):
+                    return -1
+                at += 4 + (length if length <= 0x7FFFFFFF else 0)
+            elif op == 3:
+                length, at = _count(source, at, 0)
+                if at >= 0:
+                    at += length
+            elif op == 4:
+                count, at = _count(source, at, b)
+                if at >= 0:
+                    at += count * a
+            elif op == 5:
+                count, at = _count(source, at, a)
+                if at < 0 or depth >= len(left):
+                    return -1
+                if count == 0:
+                    i += b + 1
+                else:
+                    left[depth] = count
+                    depth += 1
+            elif op == 6:
+                left[depth - 1] -= 1
+                if left[depth - 1] > 0:
+                    i -= b + 1
+                else:
+                    depth -= 1
+            elif op == 7:
+                if at >= size:
+                    return -1
+                tag = source[at]
+                at += 1
+                found = -1
+                for case in range(a):
+                    if steps[i + case, 1] == tag:
+                        found = i + case + steps[i + case, 2]
+                if found < 0:
+                    return -1
+                i = found
+            elif op == 9:
+                i += b
+            elif op == 10:
+                room = _word(source, at, 8)
+                total = _word(source, at + 8, 8)
+                if room < 0 or total < 0:
+                    return -1
+                length, at = _count(source, at + 16, 0)
+                if at < 0 or length > size - at:
+                    return -1
+                at += length
+                count = min(room, total)
+                if count > size - at:
+                    return -1
+                at += count * a
+            elif op == 11:
+                first, at = _count(source, at, 0)
+                if at >= 0:
+                    second, at = _count(source, at, 0)
+                    if at >= 0:
+                        at += (first + second) * a
+            elif op == 12:
+                if at >= size:
+                    return -1
+                count = source[at]
+                at += 1
+                if count <= a:
+                    at += count * b
+            elif op == 13:
+                count = _word(source, at, 8)
+                if count < 0 or count > size - at:
+                    return -1
+                at += 16 + count * a
+            else:
+                at = _timing(source, at)
+            if at < 0 or at > size:
+                return -1
+        if at > 0x7FFFFFFF:
+            return -1
+    edges[rows] = at
+    return at
