@@ -9,7 +9,7 @@ IN := source $(VENV)/activate-mergelake &&
 PYTEST_ARGS ?=
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: help dev demo test quick conformance compat check format docs bench clean
+.PHONY: help dev demo test quick conformance compat check format simulate torture docs bench clean
 
 help: ## List the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,8 +30,8 @@ quick: $(READY) ## Run the quick half of the tests (under two minutes)
 	@$(IN) HYPOTHESIS_PROFILE=quick python -m pytest -m "not slow and not spark and not s3 and not zookeeper" \
 	  $(wildcard tests/unit tests/cases tests/property) $(PYTEST_ARGS)
 
-conformance: $(READY) ## Compare with a real ClickHouse (chdb)
-	@$(IN) python -m pytest tests/conformance $(PYTEST_ARGS)
+conformance: $(READY) ## Compare with a real ClickHouse (chdb) at length: 10,000 round trips, every byte damaged; hours
+	@$(IN) MERGELAKE_CONFORMANCE=long python -m pytest tests/conformance tests/property/test_reader_fuzz.py $(PYTEST_ARGS)
 
 compat: $(READY) ## Let older ClickHouse builds attach our parts; writes docs/compatibility.md
 	@$(IN) python tools/compat.py
@@ -46,6 +46,12 @@ check: $(READY) ## Lint, check format, types, imports between rooms, and the doc
 format: $(READY) ## Format the code and fix what can be fixed
 	@$(IN) ruff check --fix --quiet . || true
 	@$(IN) ruff format .
+
+simulate: $(READY) ## Run fresh seeds of the simulation (SEEDS=300), or replay one (SEED=…)
+	@$(IN) python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),300)) $(SIMULATE_ARGS)
+
+torture: $(READY) ## Kill real writers, nodes and collectors on S3 and ZooKeeper (TORTURE_KILLS=200)
+	@$(IN) TORTURE_KILLS=$(or $(TORTURE_KILLS),200) python -m pytest tests/integration/test_torture.py $(PYTEST_ARGS)
 
 docs: $(READY) ## Build the documentation into site/
 	@$(IN) mkdocs build --strict --quiet && echo "open site/index.html"

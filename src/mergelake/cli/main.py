@@ -5,32 +5,24 @@ Results go to stdout, everything else to stderr; an error ends with code 1 and s
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 import threading
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from mergelake.cli import fsck, keeping
+from mergelake.cli import log as log_commands
 from mergelake.cli import parts as part_commands
+from mergelake.cli.common import Form, Options, TableName, Url, open_database, output_as
+from mergelake.cli.log import follow_history
 from mergelake.cli.output import FORMATS, Output, print_result
 from mergelake.cli.running import run_watched
 from mergelake.core.clock import SystemClock
 from mergelake.core.errors import MergelakeError, error
-from mergelake.log.encoding import encode_entry
 from mergelake.query.tokens import split_statements
-from mergelake.sql.database import Database, connect
-
-Url = Annotated[str, typer.Argument(help="Warehouse: a directory or s3://, gs://, az:// URL", show_default=False)]
-TableName = Annotated[str, typer.Argument(help="table, or database.table", show_default=False)]
-Form = Annotated[str, typer.Option("--format", help="table or json")]
-Options = Annotated[
-    list[str] | None,
-    typer.Option("--option", "-o", help="Storage option as name=value; may be repeated", show_default=False),
-]
 
 _GRACE_S = 2.0
 """How long a node that is told to stop waits for the merges under way."""
@@ -44,6 +36,9 @@ commands = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 part_commands.register(commands)
+keeping.register(commands)
+fsck.register(commands)
+commands.add_typer(log_commands.log, name="log")
 
 
 def app(arguments: list[str] | None = None) -> None:
@@ -55,26 +50,6 @@ def app(arguments: list[str] | None = None) -> None:
         sys.exit(1)
     except (BrokenPipeError, KeyboardInterrupt):
         sys.exit(130)
-
-
-def _options(given: list[str] | None) -> Mapping[str, str]:
-    out = {}
-    for text in given or []:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise error("BAD_ARGUMENTS", f"The option '{text}' is not name=value", "Write -o region=eu-central-1")
-        out[name] = value
-    return out
-
-
-def _open(url: str, options: list[str] | None, spark: str | None = None) -> Database:
-    return connect(url, _options(options), spark=spark)
-
-
-def _output(form: str) -> Output:
-    if form not in ("table", "json"):
-        raise error("BAD_ARGUMENTS", f"There is no output format '{form}'", "It is table or json")
-    return Output(form)
 
 
 @commands.command()
@@ -100,7 +75,7 @@ def sql(
         text = sys.stdin.read() if str(file) == "-" else _script(file)
     elif query is None and not sys.stdin.isatty():
         text = sys.stdin.read()
-    db = _open(directory, options, spark)
+    db = open_database(directory, options, spark)
     if text is None:
         from mergelake.cli.shell import Shell  # the only command that needs its library
 
@@ -122,9 +97,9 @@ def _script(path: Path) -> str:
 @commands.command()
 def tables(url: Url, form: Form = "table", options: Options = None) -> None:
     """List the tables of a warehouse."""
-    db = _open(url, options)
+    db = open_database(url, options)
     query = "SELECT database, name, engine, total_rows, total_bytes, parts FROM system.tables ORDER BY database, name"
-    _output(form).rows(db.sql(query).arrow(), empty="There are no tables.")
+    output_as(form).rows(db.sql(query).arrow(), empty="There are no tables.")
 
 
 @commands.command()
@@ -136,7 +111,7 @@ def parts(
     retired: Annotated[bool, typer.Option("--all", help="Replaced parts too")] = False,
 ) -> None:
     """List the parts of a table."""
-    found = _open(url, options).table(table).parts(active_only=not retired)
+    found = open_database(url, options).table(table).parts(active_only=not retired)
     shown = [
         "name",
         "active",
@@ -148,7 +123,14 @@ def parts(
         "level",
         "modification_time",
     ]
-    _output(form).rows(found if form == "json" else found.select(shown), empty="The table has no parts.")
+    output_as(form).rows(found if form == "json" else found.select(shown), empty="The table has no parts.")
+
+
+@commands.command()
+def merges(url: Url, table: TableName, form: Form = "table", options: Options = None) -> None:
+    """List what nodes mean to merge: the volatile parts of a table, and who owns them."""
+    found = open_database(url, options).table(table).merges()
+    output_as(form).rows(found, empty="The table has no volatile parts.")
 
 
 @commands.command()
@@ -158,28 +140,15 @@ def history(
     form: Form = "table",
     options: Options = None,
     limit: Annotated[int, typer.Option(help="How many commits", min=1)] = 20,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with new ones, until Ctrl-C")] = False,
 ) -> None:
     """List a table's commits, newest first."""
-    _output(form).rows(_open(url, options).table(table).history(limit))
-
-
-@commands.command()
-def log(
-    url: Url,
-    table: TableName,
-    version: Annotated[
-        int | None, typer.Option(help="Which entry (default: the newest)", min=1, show_default=False)
-    ] = None,
-    options: Options = None,
-) -> None:
-    """Print one entry of a table's log, as JSON."""
-    handle = _open(url, options).table(table).handle
-    last = handle.log.state.version
-    wanted = version or last
-    found = list(handle.log.entries(wanted, wanted)) if wanted <= last else []
-    if not found:
-        raise error("BAD_ARGUMENTS", f"The log has no version {wanted}", f"The newest is {last}")
-    Output("json").json(json.loads(encode_entry(found[0])))
+    output, found = output_as(form), open_database(url, options).table(table)
+    output.rows(found.history(limit))
+    if form == "table":
+        output.note(f"SELECT … FROM {found.name} AS OF VERSION {found.version} reads one of them.")
+    if follow:
+        follow_history(found, output, _stop_on_signals())
 
 
 @commands.command()
@@ -190,8 +159,8 @@ def explain(
     options: Options = None,
 ) -> None:
     """Show how a SELECT would run: executor, parts and granules that each index drops, ClickHouse's plan."""
-    output = _output(form)
-    lines = [row[0] for row in _open(url, options).sql(f"EXPLAIN {query}").rows()]
+    output = output_as(form)
+    lines = [row[0] for row in open_database(url, options).sql(f"EXPLAIN {query}").rows()]
     if form == "json":
         output.json(lines)
     else:
@@ -209,17 +178,17 @@ def optimize(
     spark: Annotated[str | None, typer.Option(help="Spark master that runs the merges", show_default=False)] = None,
 ) -> None:
     """Merge parts now."""
-    found = _open(url, options, spark).table(table)
+    found = open_database(url, options, spark).table(table)
     before = found.parts().num_rows
     merges = found.optimize(partition_id=partition_id, final=final)
-    _output(form).facts({"merges": merges, "parts before": before, "parts after": found.parts().num_rows})
+    output_as(form).facts({"merges": merges, "parts before": before, "parts after": found.parts().num_rows})
 
 
 @commands.command()
 def check(url: Url, table: TableName, form: Form = "table", options: Options = None) -> None:
     """Verify every byte of a table's parts; code 1 if something is wrong."""
-    found = _open(url, options).table(table).check()
-    _output(form).rows(found, empty="The table has no parts.")
+    found = open_database(url, options).table(table).check()
+    output_as(form).rows(found, empty="The table has no parts.")
     bad = [row for row in found.to_pylist() if not row.get("is_passed", True)]
     if bad:
         raise typer.Exit(1)
@@ -238,8 +207,8 @@ def publish(
     from mergelake.table.publish import PublishReport
     from mergelake.table.publish import follow as follow_table
 
-    output = _output(form)
-    found = _open(url, options).table(table)
+    output = output_as(form)
+    found = open_database(url, options).table(table)
 
     def show(report: PublishReport) -> None:
         facts: dict[str, Any] = {
@@ -267,14 +236,19 @@ def node(
     ] = None,
     poll: Annotated[float, typer.Option(help="Seconds between looks", min=0.05)] = 1.0,
     spark: Annotated[str | None, typer.Option(help="Spark master that runs the merges", show_default=False)] = None,
+    local: Annotated[
+        str | None, typer.Option(help="Directory on this machine's disk for volatile parts", show_default=False)
+    ] = None,
+    roles: Annotated[str, typer.Option(help="What it does, of these")] = "merge,upload,gc",
+    grace: Annotated[float, typer.Option(help="Seconds to finish and upload in, when it is stopped", min=0)] = _GRACE_S,
     once: Annotated[bool, typer.Option("--once", help="Merge what is due, then leave")] = False,
     form: Form = "table",
     options: Options = None,
 ) -> None:
-    """Keep tables merged in the background until SIGTERM or Ctrl-C."""
-    output = _output(form)
-    warehouse = _open(url, options, spark).warehouse
-    worker = warehouse.node(name, only=only or (), poll_s=poll)
+    """Keep tables merged, and what nobody needs collected, until SIGTERM or Ctrl-C."""
+    output = output_as(form)
+    warehouse = open_database(url, options, spark).warehouse
+    worker = warehouse.node(name, only=only or (), poll_s=poll, local=local, roles=roles.split(","))
     stop = _stop_on_signals()
     output.note(f"Node {name} looks after {len(only or warehouse.tables())} tables of {warehouse.url}. Ctrl-C ends.")
     if once:
@@ -282,7 +256,7 @@ def node(
             stop.wait(0.05)
         worker.drain()
     else:
-        worker.run(stop, grace_s=_GRACE_S)
+        worker.run(stop, grace_s=grace)
     status = worker.status
     output.facts(
         {
@@ -291,6 +265,8 @@ def node(
             "merges abandoned": status.merges_abandoned,
             "merges failed": status.merges_failed,
             "rows merged": status.rows_merged,
+            "bytes uploaded": status.bytes_uploaded,
+            "objects collected": status.objects_collected,
             "last error": status.last_error or "none",
         }
     )

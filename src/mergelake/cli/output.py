@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import IO, Any
 
 import pyarrow as pa
@@ -88,6 +90,15 @@ class Output:
     def note(self, text: str) -> None:
         """Something to read that is no result."""
         self.messages.print(Text(text, style="dim"))
+
+    @contextmanager
+    def counting(self, what: str) -> Iterator[Callable[[int, int], None]]:
+        """While it lasts, what is called with (done, all) is shown to whoever watches, and then wiped away."""
+        if not self.messages.is_terminal:
+            yield lambda done, total: None
+            return
+        with self.messages.status(what) as status:
+            yield lambda done, total: status.update(f"{what}: {count(done)} of {count(total)}")
 
     def error(self, failure: MergelakeError) -> None:
         """What went wrong, and the way out."""

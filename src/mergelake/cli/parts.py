@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -13,22 +12,19 @@ from rich import box
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from mergelake.cli.common import Form, Options, output_as, storage_options
 from mergelake.cli.output import Output, size
 from mergelake.core.errors import CorruptDataError, error
+from mergelake.core.schema import TableSchema
+from mergelake.lake.check import check_directory
 from mergelake.parts.inspect import PartFacts, inspect_part
 from mergelake.parts.public import read_part
 from mergelake.parts.verify import Problem, check_part
 from mergelake.sql.parser import parse_one
 from mergelake.sql.statements import CreateTable
 from mergelake.table.define import check_schema
-from mergelake.table.keys import TableKeys, table_keys
 
 PathOrUrl = Annotated[str, typer.Argument(help="Part directory: a path or s3://, gs://, az:// URL", show_default=False)]
-Form = Annotated[str, typer.Option("--format", help="table or json")]
-Options = Annotated[
-    list[str] | None,
-    typer.Option("--option", "-o", help="Storage option as name=value; may be repeated", show_default=False),
-]
 Granularity = Annotated[
     int, typer.Option(help="The table's index_granularity; only for parts without adaptive granules", min=1)
 ]
@@ -51,8 +47,8 @@ def inspect(
     check: Annotated[bool, typer.Option("--check", help="Verify every byte, not only small files and marks")] = False,
 ) -> None:
     """Print a part: files, columns, codecs, granules, index rows. Code 1 if something is wrong with it."""
-    output = _output(form)
-    opened = read_part(path, options=_options(options), granularity=granularity)
+    output = output_as(form)
+    opened = read_part(path, options=storage_options(options), granularity=granularity)
     facts = inspect_part(opened.part, opened.name, check="full" if check else "fast")
     if form == "json":
         output.json({**asdict(facts), "ratio": round(facts.ratio, 3)})
@@ -70,21 +66,17 @@ def check_part_command(
     ddl: Annotated[
         Path | None,
         typer.Option(
-            help="File with the table's CREATE TABLE: order and partition are checked too", show_default=False
+            help="File with the table's CREATE TABLE: keys, partition and skip indexes are checked too",
+            show_default=False,
         ),
     ] = None,
 ) -> None:
     """Verify every byte of a part directory; code 1 if something is wrong."""
-    output = _output(form)
-    keys = _keys(ddl)
+    output = output_as(form)
+    schema = _schema(ddl)
     try:
-        reader = read_part(path, options=_options(options), granularity=granularity).part
-        problems = check_part(
-            reader,
-            key_types=[key.type for key in keys.sorting[: keys.primary_length]] if keys else (),
-            key_descending=keys.descending[: keys.primary_length] if keys else (),
-            partition_types=[key.type for key in keys.partition] if keys else (),
-        )
+        opened = read_part(path, options=storage_options(options), granularity=granularity)
+        problems = check_part(opened.part) if schema is None else check_directory(opened.part, schema)
     except CorruptDataError as broken:  # so broken that it cannot be opened
         problems = [Problem(broken.message, "", broken.object_key, broken.offset, broken.expected, broken.found)]
     message = "; ".join(map(str, problems))
@@ -94,7 +86,7 @@ def check_part_command(
         raise typer.Exit(1)
 
 
-def _keys(ddl: Path | None) -> TableKeys | None:
+def _schema(ddl: Path | None) -> TableSchema | None:
     if ddl is None:
         return None
     try:
@@ -103,31 +95,18 @@ def _keys(ddl: Path | None) -> TableKeys | None:
         raise error("BAD_ARGUMENTS", f"Cannot read {ddl}: {failure}") from None
     if not isinstance(statement, CreateTable) or statement.schema is None:
         raise error("BAD_ARGUMENTS", f"{ddl} is not a CREATE TABLE with columns", "SHOW CREATE TABLE prints it")
-    return table_keys(check_schema(statement.schema))
-
-
-def _options(given: list[str] | None) -> Mapping[str, str]:
-    pairs = [text.partition("=") for text in given or []]
-    for name, equals, _ in pairs:
-        if not equals:
-            raise error("BAD_ARGUMENTS", f"The option '{name}' is not name=value", "Write -o region=eu-central-1")
-    return {name: value for name, _, value in pairs}
-
-
-def _output(form: str) -> Output:
-    if form not in ("table", "json"):
-        raise error("BAD_ARGUMENTS", f"There is no output format '{form}'", "It is table or json")
-    return Output(form)
+    return check_schema(statement.schema)
 
 
 def _draw(output: Output, facts: PartFacts, checked: str) -> None:
     least, most = facts.granule_rows
     span = f"{least}" if least == most else f"{least} to {most}"
     granules = f"{facts.marks} granule{'' if facts.marks == 1 else 's'} of {span} rows"
+    deleted = f", {facts.deleted_rows} of them deleted by a mask" if facts.deleted_rows else ""
     shown = {
         "Part": f"{facts.name} ({facts.part_type}, {facts.mark_type}{'' if facts.final_mark else ', no final mark'})",
         "At": facts.location,
-        "Rows": f"{facts.rows} in {granules}" if facts.marks else "0",
+        "Rows": f"{facts.rows} in {granules}{deleted}" if facts.marks else "0",
         "Size": f"{size(facts.size)} on disk, {size(facts.uncompressed_size)} plain, ratio {facts.ratio:.2f}",
         "Codec": facts.default_codec or "not said",
         "Partition": facts.partition_id,
@@ -147,8 +126,22 @@ def _draw(output: Output, facts: PartFacts, checked: str) -> None:
         sizes = (size(column.size), size(column.uncompressed_size)) if column.size else ("", "")
         columns.add_row(*map(Text, (column.name, column.type, column.codec, *sizes, ratio, column.form)))
     output.console.print(columns)
+    if facts.indexes:
+        indexes = _table("skip index", "type", "granules", "on disk", "packed")
+        for index in facts.indexes:
+            kind, packed = index.type or "not told by its files", "yes" if index.packed else ""
+            indexes.add_row(*map(Text, (index.name, kind, str(index.granules), size(index.size), packed)))
+        output.console.print(indexes)
+    if facts.projections:
+        projections = _table("projection", "rows", "on disk", "columns")
+        for found in facts.projections:
+            rows = str(found.rows) if found.rows >= 0 else "unreadable"
+            projections.add_row(*map(Text, (found.name, rows, size(found.size), ", ".join(found.columns))))
+        output.console.print(projections)
     files = _table("file", "on disk", "plain", "ratio", "checksums.txt")
     for file in facts.files:
+        if ".proj/" in file.name:  # told as projections
+            continue
         framed = file.uncompressed_size >= 0
         plain = size(file.uncompressed_size) if framed else ""
         ratio = f"{file.uncompressed_size / file.size:.2f}" if framed and file.size else ""
@@ -156,9 +149,12 @@ def _draw(output: Output, facts: PartFacts, checked: str) -> None:
     output.console.print(files)
 
 
+_NUMBERS = ("on disk", "plain", "ratio", "granules", "rows")
+
+
 def _table(*names: str) -> RichTable:
     """An empty table; columns of numbers stand to the right."""
     table = RichTable(box=box.ROUNDED, header_style="bold")
     for name in names:
-        table.add_column(name, justify="right" if name in ("on disk", "plain", "ratio") else "left", overflow="fold")
+        table.add_column(name, justify="right" if name in _NUMBERS else "left", overflow="fold")
     return table

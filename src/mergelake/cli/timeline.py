@@ -10,6 +10,7 @@ Two drawings over the same time axis:
 from __future__ import annotations
 
 import html
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ import pyarrow as pa
 
 WIDTH, LEFT, RIGHT = 1080, 64, 64
 PLOT = WIDTH - LEFT - RIGHT
+_MERGE = re.compile("(upload the )?merge|mutate")
+"""How the words of a merge begin, in a history."""
 LEVELS = ("#9ecae8", "#5fa8d3", "#2f7fb8", "#1b5a91", "#123c69", "#0b2545")
 """Colours of levels 0, 1, 2, …; higher ones share the last."""
 
@@ -44,6 +47,7 @@ def part_lives(parts: pa.Table, history: pa.Table) -> list[PartLife]:
     """The lives of all parts: from `Table.parts(active_only=False)` and `Table.history()`, all versions."""
     times = dict(zip(history["version"].to_pylist(), history["time"].cast(pa.int64()).to_pylist(), strict=True))
     why = dict(zip(history["version"].to_pylist(), history["operations"].to_pylist(), strict=True))
+    oldest = min(times.values(), default=0)  # history may begin after a part did
     return [
         PartLife(
             row["name"],
@@ -53,9 +57,9 @@ def part_lives(parts: pa.Table, history: pa.Table) -> list[PartLife]:
             row["level"],
             row["rows"],
             row["bytes_on_disk"],
-            times[row["added_version"]],
+            times.get(row["added_version"], oldest),
             times[row["removed_version"]] if row["removed_version"] else None,
-            merged=why[row["added_version"]].startswith("Publish"),
+            merged=row["level"] > 0 and any(map(_MERGE.match, why.get(row["added_version"], "merge").split("; "))),
         )
         for row in parts.to_pylist()
     ]

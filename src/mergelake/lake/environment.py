@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,10 +12,23 @@ from mergelake.core.manifest import PartManifest
 from mergelake.merge.execute import execute_merge
 from mergelake.merge.plan import MergeTask
 from mergelake.parts.cache import PartCache
+from mergelake.store.protocol import Store
 from mergelake.table.handle import TableHandle
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def asks_for_news(read_consistency: str) -> bool:
+    """Whether a read looks for the newest version first; BAD_ARGUMENTS for what is neither of these.
+
+    `strong`: it sees every commit that was acknowledged before it began, by whatever process, for one small request a
+    table. `cached`: it sees what this process knows, at least its own commits, and asks nothing.
+    """
+    if read_consistency not in ("strong", "cached"):
+        message = f"There is no read_consistency '{read_consistency}'"
+        raise error("BAD_ARGUMENTS", message, "It is 'strong' or 'cached'")
+    return read_consistency == "strong"
 
 
 @dataclass(slots=True)
@@ -28,6 +41,8 @@ class Environment:
     """Marks and primary indexes of all tables."""
     spark: SparkSession | str | None = None
     """A session, a master URL on which to start one when it is first needed, or None: heavy work runs here."""
+    read_consistency: str = "strong"
+    """What a read sees that does not say a version: see `asks_for_news`."""
 
     def spark_session(self) -> SparkSession:
         """The session; started now if only its master was given (or nothing: `local[*]`)."""
@@ -49,11 +64,22 @@ class Environment:
 
             return run_merges(self.spark_session(), handle.store.spec, tasks)
 
-        def heard(rows: int, total: int) -> None:
-            if abandon is not None and abandon.is_set():
-                raise error("ABORTED", f"The merge was abandoned after {rows} of {total} rows", "It is due again later")
+        gives_up = abandon.is_set if abandon is not None else lambda: False
+        return [self._merge(handle, task, gives_up) for task in tasks]
 
-        return [
-            execute_merge(handle.store, task, handle.ids, handle.clock, on_progress=heard, threads=self.threads)
-            for task in tasks
-        ]
+    def build_volatile(
+        self, handle: TableHandle, task: MergeTask, disk: Store, unwanted: Callable[[], bool]
+    ) -> PartManifest:
+        """Execute a merge onto the node's `disk`, in this process; ends soon with ABORTED when it is `unwanted`."""
+        return self._merge(handle, task, unwanted, disk)
+
+    def _merge(
+        self, handle: TableHandle, task: MergeTask, gives_up: Callable[[], bool], disk: Store | None = None
+    ) -> PartManifest:
+        def heard(rows: int, total: int) -> None:
+            if gives_up():
+                raise error("ABORTED", f"The merge was given up after {rows} of {total} rows", "It is due again later")
+
+        return execute_merge(
+            handle.store, task, handle.ids, handle.clock, on_progress=heard, threads=self.threads, disk=disk
+        )

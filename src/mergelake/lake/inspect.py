@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo
 from mergelake.core.types import DataType
 from mergelake.format.partition_text import partition_text
 from mergelake.log.operations import AddParts, Entry, LogOp, Publish
-from mergelake.log.state import ActivePart, RetiredPart
+from mergelake.log.state import ActivePart, RetiredPart, State
+from mergelake.log.volatile import dependents, leaves
+from mergelake.log.words import in_words
 
 _PARTS = pa.schema(
     [
@@ -42,11 +45,55 @@ _HISTORY = pa.schema(
         ("time", pa.timestamp("ms", "UTC")),
         ("author", pa.string()),
         ("operations", pa.string()),
-        ("rows", pa.int64()),
+        ("rows_added", pa.int64()),
+        ("rows_removed", pa.int64()),
         ("parts_added", pa.int64()),
-        ("parts_replaced", pa.int64()),
+        ("parts_removed", pa.int64()),
+        ("tags", pa.string()),
     ]
 )
+
+
+_MERGES = pa.schema(
+    [
+        ("partition_id", pa.string()),
+        ("result_part_name", pa.string()),
+        ("num_parts", pa.uint64()),
+        ("rows", pa.uint64()),
+        ("total_size_bytes_compressed", pa.uint64()),
+        ("owner", pa.string()),
+        ("since", pa.timestamp("ms", "UTC")),
+        ("lease_until", pa.timestamp("ms", "UTC")),
+        ("inside", pa.string()),
+    ]
+)
+
+
+def merges_table(state: State) -> pa.Table:
+    """One row a Live volatile part; what it covers is counted in active parts.
+
+    `lease_until`: of the owner, by its own clock; NULL if it has left. `inside`: the next larger one around it.
+    """
+    rows = []
+    for partition_id, live in sorted(state.volatile.items()):
+        for part in live:
+            covered = leaves(state.partitions[partition_id], part.info)
+            lease = state.leases.get(part.owner)
+            around = min(dependents(live, part), key=lambda outer: outer.info.level, default=None)
+            rows.append(
+                {
+                    "partition_id": partition_id,
+                    "result_part_name": part.name,
+                    "num_parts": len(covered),
+                    "rows": sum(leaf.manifest.rows for leaf in covered),
+                    "total_size_bytes_compressed": sum(leaf.manifest.bytes_on_disk for leaf in covered),
+                    "owner": part.owner,
+                    "since": part.added_ms,
+                    "lease_until": lease.until_ms if lease else None,
+                    "inside": around.name if around else "",
+                }
+            )
+    return pa.Table.from_pylist(rows, schema=_MERGES)
 
 
 def parts_table(
@@ -106,29 +153,34 @@ def _named(info: PartInfo) -> dict[str, Any]:
     }
 
 
-def history_table(entries: Sequence[Entry]) -> pa.Table:
-    """One row a version. `rows` counts what AddParts brought."""
-    rows = [
-        {
-            "version": entry.version,
-            "time": entry.timestamp_ms,
-            "author": entry.author,
-            "operations": ", ".join(_described(op) for op in entry.ops),
-            "rows": sum(part.rows for op in entry.ops if isinstance(op, AddParts) for part in op.parts),
-            "parts_added": sum(_added(op) for op in entry.ops),
-            "parts_replaced": sum(len(op.replaced) for op in entry.ops if isinstance(op, Publish)),
-        }
-        for entry in entries
-    ]
+def history_table(entries: Iterable[Entry], retired: Iterable[RetiredPart], tags: Mapping[str, int]) -> pa.Table:
+    """One row a version. What was removed is told by `retired`, the replaced parts that are remembered."""
+    gone: dict[int, list[RetiredPart]] = {}
+    for part in retired:
+        gone.setdefault(part.retired, []).append(part)
+    names: dict[int, list[str]] = {}
+    for name, version in sorted(tags.items()):
+        names.setdefault(version, []).append(name)
+    rows = [_version(entry, gone.get(entry.version, ()), names.get(entry.version, ())) for entry in entries]
     return pa.Table.from_pylist(rows, schema=_HISTORY)
 
 
-def _described(op: LogOp) -> str:
-    kind = getattr(op, "kind", "")
-    return f"{type(op).__name__}({kind})" if kind else type(op).__name__
+def _version(entry: Entry, gone: Sequence[RetiredPart], tags: Sequence[str]) -> dict[str, Any]:
+    new = [part for op in entry.ops for part in _added(op)]
+    return {
+        "version": entry.version,
+        "time": entry.timestamp_ms,
+        "author": entry.author,
+        "operations": "; ".join(map(in_words, entry.ops)),
+        "rows_added": sum(part.rows for part in new),
+        "rows_removed": sum(part.rows for part in gone),
+        "parts_added": len(new),
+        "parts_removed": len(gone),
+        "tags": ", ".join(tags),
+    }
 
 
-def _added(op: LogOp) -> int:
+def _added(op: LogOp) -> tuple[PartManifest, ...]:
     if isinstance(op, AddParts):
-        return len(op.parts)
-    return 1 if isinstance(op, Publish) else 0
+        return op.parts
+    return (op.part,) if isinstance(op, Publish) else ()

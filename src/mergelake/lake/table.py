@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,20 +15,24 @@ from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.format.partition import WHOLE_TABLE, partitions_of
 from mergelake.lake.check import check_table
-from mergelake.lake.environment import Environment
+from mergelake.lake.environment import Environment, asks_for_news
 from mergelake.lake.input import RowHash, storage_batches
-from mergelake.lake.inspect import history_table, parts_table
+from mergelake.lake.inspect import history_table, merges_table, parts_table
 from mergelake.lake.scan import Scan
-from mergelake.log.operations import DropRange
+from mergelake.log.operations import DropRange, Tag, Untag
+from mergelake.log.state import State
 from mergelake.merge.commit import commit_merge
 from mergelake.merge.plan import plan_merge
 from mergelake.merge.select import select_optimize
 from mergelake.scan.request import ScanRequest
 from mergelake.table.attach import create_statement
+from mergelake.table.collect import CollectReport, collect_round
 from mergelake.table.handle import Snapshot, TableHandle
 from mergelake.table.insert import Commit, commit_parts, duplicate_of, remembered, write_blocks
 from mergelake.table.keys import table_keys
+from mergelake.table.modify import modify_settings
 from mergelake.table.publish import GRACE_SECONDS, PublishReport, publish
+from mergelake.table.rollback import rollback
 from mergelake.table.throttle import throttle
 
 
@@ -77,16 +82,27 @@ class Table:
         Anything wrong with the data (a NULL, a value out of range, an ill-typed column, too many partitions)
         raises a coded error, and the table stays as it was.
         """
-        handle = self.handle
-        state = handle.log.state
-        if dedup_token and remembered(state, dedup_token, "") is not None:
-            return duplicate_of(state, dedup_token, "")
-        throttle(handle)
+        if dedup_token and remembered(self.handle.log.state, dedup_token, "") is not None:
+            state = self.handle.refresh()  # another process may have dropped its rows: then it is new again
+            if remembered(state, dedup_token, "") is not None:
+                return duplicate_of(state, dedup_token, "")
         if type(data).__module__.startswith("pyspark."):
+            throttle(self.handle)
             return self._append_frame(data, dedup_token)
+        return self.insert(data, dedup_token or "")
+
+    def insert(self, data: Any, dedup_token: str = "", *, by_part: bool = False, by_rows: bool = True) -> Commit:
+        """What `append` does (but for Spark's frames), with a say in what counts as a repetition.
+
+        `by_part`: the token is remembered for each part of the insert, as ClickHouse does for each block and partition;
+        parts that are new are added. `by_rows`: without a token the rows themselves are the token, for tables with a
+        `non_replicated_deduplication_window`.
+        """
+        handle = self.handle
+        throttle(handle)
         blocks = storage_batches(data, handle.schema)
         rows = RowHash()
-        hashed = not dedup_token and self._settings.integer("non_replicated_deduplication_window") > 0
+        hashed = by_rows and not dedup_token and self._settings.integer("non_replicated_deduplication_window") > 0
         manifests = write_blocks(
             handle.store,
             handle.directory,
@@ -95,15 +111,17 @@ class Table:
             ids=handle.ids,
             clock=handle.clock,
             threads=self.env.threads,
+            born=handle.born(),
         )
-        return commit_parts(handle, manifests, dedup_token, rows.hexdigest() if hashed else "")
+        return commit_parts(handle, manifests, dedup_token, rows.hexdigest() if hashed else "", by_part=by_part)
 
     def _append_frame(self, frame: Any, dedup_token: str | None) -> Commit:
         """A Spark DataFrame: its tasks write the parts, this process commits them."""
         from mergelake.spark.write import write_frame
 
-        manifests = write_frame(frame, self.handle.store.spec, self.handle.directory, self.handle.schema)
-        return commit_parts(self.handle, manifests, dedup_token)
+        handle = self.handle
+        manifests = write_frame(frame, handle.store.spec, handle.directory, handle.schema, handle.born())
+        return commit_parts(handle, manifests, dedup_token)
 
     def scan(
         self,
@@ -114,14 +132,18 @@ class Table:
         final: bool = False,
         sample: float | None = None,
         limit: int | None = None,
-        version: int | None = None,
+        version: int | str | None = None,
         timestamp: datetime | str | int | None = None,
+        read_consistency: str | None = None,
     ) -> Scan:
         """Plan a read: `columns` (None: all) of the rows for which `where`, a ClickHouse expression, is true.
 
-        `final` gives rows as if everything were merged; `version` or `timestamp` an older state of the table. The
-        newest version is what this process knows: `refresh()` first to see what others committed since.
+        `final` gives rows as if everything were merged; `version` (or a tag) or `timestamp` an older state. Without
+        either it sees all that was committed before, by one request; with `read_consistency="cached"` what is known
+        here, for none (default: as the warehouse was opened).
         """
+        if asks_for_news(read_consistency or self.env.read_consistency) and version is None and timestamp is None:
+            self.refresh()
         request = ScanRequest(
             None if columns is None else tuple(columns), where, prewhere, final=final, sample=sample, limit=limit,
             now_ms=self.handle.clock.now_ms(),
@@ -141,11 +163,15 @@ class Table:
         chosen = select_optimize(
             snapshot.parts, snapshot.settings, self.handle.clock.now_ms(), partition_id=found, final=final
         )
-        tasks = [plan_merge(self.handle.directory, snapshot.schema, parts, "optimize") for parts in chosen]
+        tasks = [
+            plan_merge(self.handle.directory, snapshot.schema, parts, "optimize", snapshot.version) for parts in chosen
+        ]
         # One job for all in Spark; here each is committed before the next begins, while its sources are fresh.
         together = [tasks] if self.env.spark is not None else [[task] for task in tasks]
         failed: list[MergelakeError] = []
         for batch in together:
+            born = self.handle.born()
+            batch = [replace(task, born=born) for task in batch]
             try:
                 made = self.env.run_merges(self.handle, batch)
             except MergelakeError as problem:
@@ -176,9 +202,13 @@ class Table:
         database, _, table = (name or self.name).rpartition(".")
         return create_statement(self.handle, database or "default", table, refresh_seconds=refresh_seconds, **keys)
 
-    def snapshot(self, version: int | None = None, timestamp: datetime | str | int | None = None) -> Snapshot:
-        """The table as known here, or AS OF a version or a time (datetime, ISO text, or epoch milliseconds)."""
-        return self.handle.snapshot(version, None if timestamp is None else _milliseconds(timestamp))
+    def snapshot(self, version: int | str | None = None, timestamp: datetime | str | int | None = None) -> Snapshot:
+        """The table as known here, or AS OF a version, a tag or a time (datetime, ISO text, or epoch milliseconds)."""
+        return Snapshot.of(self.state(version, timestamp))
+
+    def state(self, version: int | str | None = None, timestamp: datetime | str | int | None = None) -> State:
+        """All that the log says of the table at that moment; see `snapshot`."""
+        return self.handle.state_at(version, None if timestamp is None else _milliseconds(timestamp))
 
     def parts(self, *, active_only: bool = True) -> pa.Table:
         """One row a part, with the names of `system.parts`."""
@@ -186,11 +216,62 @@ class Table:
         types = [key.type for key in table_keys(self.schema).partition]
         return parts_table(state.parts(), () if active_only else state.retired, types)
 
+    def merges(self) -> pa.Table:
+        """One row a volatile part: what nodes mean to merge, and who does it; newest as known here."""
+        return merges_table(self.handle.log.state)
+
     def history(self, limit: int | None = None) -> pa.Table:
-        """What was committed, newest first: version, time, author, operations, rows."""
-        last = self.version
-        first = 1 if limit is None else max(1, last - limit + 1)
-        return history_table(list(self.handle.log.entries(first, last))[::-1])
+        """What was committed, newest first: version, time, author, operations in words, rows and parts, tags.
+
+        Each version is read by `scan(version=…)` or, in SQL, by `FROM t AS OF VERSION …`.
+        """
+        state = self.handle.log.state
+        oldest = max(1, state.history)
+        first = oldest if limit is None else max(oldest, state.version - limit + 1)
+        return self.versions(first)
+
+    def versions(self, first: int, last: int | None = None) -> pa.Table:
+        """`history` from one version to another (default: the newest known here), newest first."""
+        state = self.handle.log.state
+        entries = list(self.handle.log.entries(first, state.version if last is None else last))
+        return history_table(entries[::-1], state.retired, state.tags)
+
+    def modify_settings(self, changes: Mapping[str, str | int | float | bool], reset: Collection[str] = ()) -> int:
+        """Change settings of the table, or give those in `reset` their defaults again; the version that has them."""
+        return modify_settings(self.handle, changes, reset)
+
+    def rollback(self, version: int | str | None = None, *, timestamp: datetime | str | int | None = None) -> int:
+        """Make the table what it was at a version, a tag or a time, in one entry and without moving a byte.
+
+        Returns the version that has it; those in between stay readable. BAD_ARGUMENTS for one that is no longer kept.
+        """
+        return rollback(self.handle, version, None if timestamp is None else _milliseconds(timestamp))
+
+    def tag(self, name: str, version: int | None = None) -> int:
+        """Keep a version (the newest) under a name, however old it gets; the version.
+
+        It is read by `version="name"` or AS OF TAG. BAD_ARGUMENTS for a name that is taken, or a version not kept.
+        """
+        if not name or name.isdecimal():
+            raise error("BAD_ARGUMENTS", f"'{name}' cannot be the name of a tag", "It is a word, such as 'release-1'")
+        wanted = self.refresh() if version is None else version
+        self.handle.log.commit(lambda _: [Tag(name, wanted)])
+        return wanted
+
+    def untag(self, name: str) -> None:
+        """Take a tag away: its version is kept as long as any other."""
+        self.handle.log.commit(lambda _: [Untag(name)])
+
+    def tags(self) -> dict[str, int]:
+        """Tags and their versions."""
+        return dict(sorted(self.handle.log.state.tags.items()))
+
+    def gc(self, *, dry_run: bool = False) -> CollectReport:
+        """One round of collection: what is unused is noted, and deleted `gc_grace_seconds` later.
+
+        Call it now and then, or run a node with the role gc. `dry_run` tells what it would do.
+        """
+        return collect_round(self.handle, dry_run=dry_run)
 
     def truncate(self) -> int:
         """Drop all rows; the version without them."""

@@ -5,22 +5,29 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from mergelake.core.clock import Clock, SystemClock
-from mergelake.core.errors import MergelakeError
+from mergelake.core.errors import CorruptDataError, MergelakeError, NotFoundError, error
 from mergelake.core.ids import IdSource, RandomIds
 from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import TableSchema
-from mergelake.lake.environment import Environment
+from mergelake.lake.environment import Environment, asks_for_news
 from mergelake.lake.table import Table
+from mergelake.log.backends import Backends, split_options
+from mergelake.log.verify import LogReport, Progress
 from mergelake.merge.plan import MergeTask
 from mergelake.merge.select import Slots
-from mergelake.node.runner import Node
+from mergelake.node.disk import LocalDisk, open_disk
+from mergelake.node.runner import ROLES, Node
 from mergelake.store import Store, StoreSpec, open_store
 from mergelake.store.probe import probe_create_if_absent
 from mergelake.table.catalog import Catalog, Name
+from mergelake.table.collect import CollectReport, collect_round
+from mergelake.table.collect_tables import collect_warehouse
+from mergelake.table.fsck import FsckReport, fsck, unopened
 from mergelake.table.handle import TableHandle
 
 if TYPE_CHECKING:
@@ -46,26 +53,34 @@ class Warehouse:
         author: str | None = None,
         threads: int | None = None,
         spark: SparkSession | str | None = None,
+        log: str | None = None,
+        read_consistency: str = "strong",
     ) -> None:
         """`location`: a directory or URL, a store's spec, or an open store.
 
         `author` goes into the history (default: host and process id). `threads` is how many one insert, scan or
         merge may use here (default: all cores, up to 8). `spark`: a session, or a master URL to start one on when
-        it is first needed; merges run there then.
+        it is first needed; merges run there then. `log` (also an option of that name) says where commits are ordered,
+        see `log.backends.Backends`. `read_consistency` is `strong` or `cached`, see `environment.asks_for_news`.
         """
+        asks_for_news(read_consistency)
         if isinstance(location, str):
-            self.store: Store = open_store(location, storage_options)
+            store_options, log_option = split_options(storage_options)
+            self.store: Store = open_store(location, store_options)
+            log = log_option if log is None else log
         else:
             self.store = location.open() if isinstance(location, StoreSpec) else location
         self.clock = clock or SystemClock()
         self.ids = ids or RandomIds()
-        self.env = Environment(threads or min(os.cpu_count() or 1, 8), spark=spark)
-        who = f"{socket.gethostname()}:{os.getpid()}" if author is None else author
-        self.catalog = Catalog(self.store, clock=self.clock, ids=self.ids, author=who)
+        self.env = Environment(threads or min(os.cpu_count() or 1, 8), spark=spark, read_consistency=read_consistency)
+        who = author_name() if author is None else author
+        self.backends = Backends(log)
+        self.catalog = Catalog(self.store, clock=self.clock, ids=self.ids, author=who, backends=self.backends)
         self._handles: dict[str, TableHandle] = {}
         self._closed: set[str] = set()
         if self.catalog.state.version == 0:
             probe_create_if_absent(self.store, self.ids)
+            self.catalog.begin()
 
     def __repr__(self) -> str:
         return f"<Warehouse {self.url}>"
@@ -123,13 +138,30 @@ class Warehouse:
         self._handles, self._closed = handles, closed
         return {names[table_id]: handle for table_id, handle in handles.items()}
 
-    def node(self, name: str = "node", *, only: Sequence[str] = (), slots: int = 2, poll_s: float = 1.0) -> Node:
+    def node(
+        self,
+        name: str = "node",
+        *,
+        only: Sequence[str] = (),
+        slots: int = 2,
+        poll_s: float = 1.0,
+        local: str | Store | None = None,
+        roles: Sequence[str] = ROLES,
+    ) -> Node:
         """A background loop that keeps tables merged: call its `run(stop)` in a thread or a process of its own.
 
         `only` names the tables (default: all, also those that are created later); UNKNOWN_TABLE for one that is not.
         `slots` merges run at once, as Spark tasks where the warehouse has a session.
+
+        `local` is a directory on the node's own disk, where volatile parts are made (of tables with
+        `merge_upload_policy = 'volatile'`); nodes of other names may share it. It may be lost at any time.
+        `roles`: `merge` looks for merges, `upload` brings volatile parts to the store, `gc` runs a round of collection
+        every hour.
         """
         bounds = Slots(total=slots, lower_at_free=1, whole_partition_at_free=1)
+        if not roles or set(roles) - set(ROLES):
+            given = ", ".join(roles) or "none"
+            raise error("BAD_ARGUMENTS", f"A node cannot have the roles: {given}", f"There are {', '.join(ROLES)}")
 
         wanted = {".".join(split_name(each)) for each in only}
         for each in wanted:
@@ -141,8 +173,75 @@ class Warehouse:
         def run_merge(handle: TableHandle, task: MergeTask) -> PartManifest:
             return self.env.run_merges(handle, [task], made.abandon)[0]
 
-        made = Node(name, handles, run_merge, clock=self.clock, slots=bounds, poll_s=poll_s)
+        def build(handle: TableHandle, task: MergeTask, disk: LocalDisk, unwanted: Callable[[], bool]) -> PartManifest:
+            return self.env.build_volatile(handle, task, disk.store, unwanted)
+
+        def collect() -> int:
+            found = map(collect_round, handles().values()) if wanted else (report for _, report in self._rounds())
+            deleted = 0
+            for report in found:
+                deleted += sum(gone.objects for gone in report.deleted)
+                if made.abandon.is_set():
+                    break
+            return deleted
+
+        disk, disk_free = open_disk(local, name) if isinstance(local, str) else (local, lambda: None)
+        made = Node(
+            name, handles, run_merge, clock=self.clock, slots=bounds, poll_s=poll_s, roles=tuple(roles), disk=disk,
+            build=build, disk_free=disk_free, collect=collect,
+        )  # fmt: skip
         return made
+
+    def clone_table(
+        self,
+        source: str,
+        name: str,
+        *,
+        version: int | str | None = None,
+        timestamp: datetime | str | int | None = None,
+        if_not_exists: bool = False,
+    ) -> Table:
+        """A new table with the rows of another (as of a version, a tag or a time), without copying any.
+
+        Both go their own way from there. What the clone refers to is kept, also when the other one is dropped.
+        """
+        full, other = split_name(name), self.table(source)
+        state = other.state(version, timestamp)
+        handle = self.catalog.clone_table(full, other.handle, state, if_not_exists=if_not_exists)
+        return Table(".".join(full), handle, self.env)
+
+    def gc(self, *, dry_run: bool = False) -> list[tuple[str, CollectReport]]:
+        """One round of collection over every table, dropped and abandoned ones too: names and what became of them.
+
+        A table without a name is called by its directory. `dry_run` tells what it would do.
+        """
+        return list(self._rounds(dry_run))
+
+    def _rounds(self, dry_run: bool = False) -> Iterator[tuple[str, CollectReport]]:
+        names = {table_id: f"{database}.{name}" for database, name, table_id in self.catalog.refresh().tables()}
+        for directory, report in collect_warehouse(
+            self.store, self.catalog, clock=self.clock, ids=self.ids, dry_run=dry_run
+        ):
+            yield names.get(directory, directory), report
+
+    def verify_log(self, name: str, on_progress: Progress | None = None) -> LogReport:
+        """Read and replay a table's log; it may be damaged. UNKNOWN_TABLE if there is none of this name."""
+        return self.catalog.log_of(self.catalog.find(split_name(name))).verify(on_progress)
+
+    def fsck(
+        self, name: str | None = None, *, repair: bool = False, on_progress: Progress | None = None
+    ) -> Iterator[tuple[str, FsckReport]]:
+        """Does all that belongs to each table (or one) fit together? Names and findings; see `table.fsck`."""
+        if name is None:
+            wanted = {table_id: f"{database}.{table}" for database, table, table_id in self.catalog.refresh().tables()}
+        else:
+            full = split_name(name)
+            wanted = {self.catalog.find(full): ".".join(full)}
+        for table_id, table in wanted.items():
+            try:
+                yield table, fsck(self.catalog.open_id(table_id), repair=repair, on_progress=on_progress)
+            except (CorruptDataError, NotFoundError) as problem:
+                yield table, unopened(self.catalog.log_of(table_id), problem, on_progress)
 
     def has_table(self, name: str) -> bool:
         """Whether there is a table of this name now."""
@@ -168,6 +267,11 @@ class Warehouse:
     def exchange_tables(self, name: str, other: str) -> None:
         """Swap two tables at one instant."""
         self.catalog.exchange_tables(split_name(name), split_name(other))
+
+
+def author_name() -> str:
+    """Who commits, as the history shows it: this host and process."""
+    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 def split_name(name: str) -> Name:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from mergelake.core.errors import CorruptDataError
+from mergelake.log.authority import BUCKET, Authority
 from mergelake.log.conflict import Reject
 from mergelake.log.encoding import require_format
 from mergelake.log.operations import (
@@ -20,6 +21,7 @@ from mergelake.log.operations import (
     Entry,
     Exchange,
     LogOp,
+    MoveLog,
     PutTable,
     RemoveTable,
     RenameDatabase,
@@ -40,6 +42,13 @@ class CatalogState:
     timestamp_ms: int = 0
     databases: Databases = field(default_factory=lambda: {"default": {}})
     """Database -> table -> table id."""
+    authority: Authority = BUCKET
+    """Where the entries behind this version lie."""
+
+    @property
+    def history(self) -> int:
+        """Every version is kept: names are few."""
+        return 0
 
     def tables(self) -> Iterator[tuple[str, str, str]]:
         """Every (database, table, table id), sorted."""
@@ -75,6 +84,9 @@ def check(state: CatalogState, op: LogOp) -> Reject | None:
             return _there(state, database, name) or _free(state, new_database, new_name)
         case Exchange(database, name, other_database, other_name):
             return _there(state, database, name) or _there(state, other_database, other_name)
+        case MoveLog(authority):
+            if authority == state.authority.url:
+                return Reject("The log lies there already", kind="duplicate")
         case _:
             return Reject(f"{type(op).__name__} belongs into a table's log", "LOGICAL_ERROR", "invalid")
     return None
@@ -150,7 +162,7 @@ class CatalogMachine:
     def fold(self, state: CatalogState, entries: Iterable[Entry]) -> CatalogState:
         """The state after `entries`."""
         databases = {name: dict(tables) for name, tables in state.databases.items()}
-        version, timestamp_ms = state.version, state.timestamp_ms
+        version, timestamp_ms, authority = state.version, state.timestamp_ms, state.authority
         for entry in entries:
             if entry.version != version + 1:
                 raise CorruptDataError(
@@ -158,8 +170,11 @@ class CatalogMachine:
                 )
             version, timestamp_ms = entry.version, max(entry.timestamp_ms, timestamp_ms)
             for op in entry.ops:
-                _apply(databases, op)
-        return CatalogState(version, timestamp_ms, databases)
+                if isinstance(op, MoveLog):
+                    authority = Authority(op.authority, version)
+                else:
+                    _apply(databases, op)
+        return CatalogState(version, timestamp_ms, databases, authority)
 
     def step(self, state: CatalogState, entry: Entry) -> CatalogState | Reject:
         """The state after one new entry, or why it may not follow."""
@@ -184,6 +199,7 @@ class CatalogMachine:
             "version": state.version,
             "timestamp_ms": state.timestamp_ms,
             "databases": databases,
+            "authority": [state.authority.url, state.authority.since],
         }
         return json.dumps(raw, separators=(",", ":"), ensure_ascii=False).encode()
 
@@ -192,6 +208,7 @@ class CatalogMachine:
         try:
             raw = json.loads(data)
             require_format(int(raw["format"]), CATALOG_FORMAT, f"Checkpoint {key}")
-            return CatalogState(int(raw["version"]), int(raw["timestamp_ms"]), dict(raw["databases"]))
+            authority = Authority(*raw["authority"])
+            return CatalogState(int(raw["version"]), int(raw["timestamp_ms"]), dict(raw["databases"]), authority)
         except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as cause:
             raise CorruptDataError("A checkpoint is not readable", object_key=key, found=str(cause)) from cause

@@ -27,6 +27,7 @@ from mergelake.core.errors import CorruptDataError
 from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo
 from mergelake.core.schema import TableSchema
+from mergelake.log.authority import Authority
 from mergelake.log.encoding import require_format
 from mergelake.log.operations import MergeRecipe
 from mergelake.log.state import (
@@ -72,6 +73,7 @@ _RETIRED = pa.schema(
         *_INFO,
         ("id", pa.string()),
         *((name, pa.int64()) for name in ("rows", "bytes_on_disk", "added", "retired", "retired_ms")),
+        ("refers", pa.string()),
     ]
 )
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
@@ -89,7 +91,7 @@ def state_hash(state: State) -> str:
         )
         digest.update(repr(fixed).encode())
     for gone in state.retired:
-        numbers = (gone.rows, gone.bytes_on_disk, gone.added, gone.retired, gone.retired_ms)
+        numbers = (gone.rows, gone.bytes_on_disk, gone.added, gone.retired, gone.retired_ms, gone.refers)
         digest.update(repr((gone.id, str(gone.info), *numbers)).encode())
     return digest.hexdigest()
 
@@ -188,6 +190,7 @@ def _header(state: State) -> dict[str, Any]:
         "leases": {node: [lease.version, lease.until_ms] for node, lease in state.leases.items()},
         "fence": state.fence,
         "history": state.history,
+        "authority": [state.authority.url, state.authority.since],
     }
 
 
@@ -215,6 +218,7 @@ def _retired_columns(retired: tuple[RetiredPart, ...]) -> list[pa.Array]:
     columns = _info_columns([part.info for part in retired])
     for name in _RETIRED.names[len(_INFO) :]:
         columns[name] = [getattr(part, name) for part in retired]
+    columns["refers"] = [" ".join(part.refers) for part in retired]
     return [pa.array(columns[field.name], field.type) for field in _RETIRED]
 
 
@@ -283,6 +287,7 @@ def _state(header: dict[str, Any], parts: pa.Table, retired: pa.Table) -> State:
         leases={node: Lease(*lease) for node, lease in header["leases"].items()},
         fence=header["fence"],
         history=header["history"],
+        authority=Authority(*header["authority"]),
     )
 
 
@@ -314,4 +319,5 @@ def _inserts(raw: list[list[Any]]) -> Any:
 
 def _retired(columns: dict[str, list[Any]]) -> tuple[RetiredPart, ...]:
     rest = (columns[name] for name in ("rows", "bytes_on_disk", "added", "retired", "retired_ms"))
-    return tuple(map(RetiredPart, columns["id"], _infos(columns), *rest))
+    refers = (tuple(text.split()) for text in columns["refers"])
+    return tuple(map(RetiredPart, columns["id"], _infos(columns), *rest, refers))

@@ -25,8 +25,10 @@ from mergelake.log.operations import (
     DropDetached,
     DropRange,
     Entry,
+    Hold,
     KillMutation,
     LogOp,
+    MoveLog,
     Mutation,
     Publish,
     Release,
@@ -35,6 +37,7 @@ from mergelake.log.operations import (
     Tag,
     Untag,
 )
+from mergelake.log.retention import reachable, refers
 from mergelake.log.state import State, known_ids, positions
 from mergelake.log.volatile import covered, element_id, inside, leaves, pending, top_level, unfinished
 
@@ -62,7 +65,7 @@ def check(state: State, op: LogOp) -> Reject | None:
         return None if state.schema_version == 0 else _invalid("The table exists already", "TABLE_ALREADY_EXISTS")
     if state.schema_version == 0:
         return _invalid("The table does not exist", "UNKNOWN_TABLE")
-    if state.dropped and not isinstance(op, (Release, ReleaseLease, Collect)):
+    if state.dropped and not isinstance(op, (Hold, Release, ReleaseLease, Collect, MoveLog)):
         return _invalid("The table has been dropped", "UNKNOWN_TABLE")
     match op:
         case AlterMetadata(schema):
@@ -101,6 +104,11 @@ def check(state: State, op: LogOp) -> Reject | None:
         case Untag(name):
             if name not in state.tags:
                 return _invalid(f"There is no tag {name}", "BAD_ARGUMENTS")
+        case Hold(_, directories):
+            return _check_reachable(state, directories)
+        case MoveLog(authority):
+            if authority == state.authority.url:
+                return Reject("The log lies there already", kind="duplicate")
         case Collect(born, history):
             if max(born - 1, history) > state.version:
                 return _invalid("What is yet to come cannot be collected", "LOGICAL_ERROR")
@@ -142,10 +150,19 @@ def _check_new(state: State, parts: tuple[PartManifest, ...]) -> Reject | None:
             return _invalid(f"Part {part.id} has no partition or a negative number of rows", "INCORRECT_DATA")
         if part.born < state.fence:
             return Reject(
-                f"Part {part.id} was begun at version {part.born}, and what was begun before {state.fence} may be "
-                "collected by now: write it again"
+                f"Part {part.id} was begun at version {part.born}, and unused objects of that time are being deleted. "
+                "Please write it again; if that takes longer than gc_grace_seconds, raise that setting",
+                "ABORTED",
             )
-    return None
+    # What a clone refers to was held for it before its first entry; nothing of another table is added later.
+    borrowed = {name for part in parts for name in refers(part) if state.version > 1 or not name.startswith("/")}
+    return _check_reachable(state, tuple(borrowed)) if borrowed else None
+
+
+def _check_reachable(state: State, directories: tuple[str, ...]) -> Reject | None:
+    """What nobody needs any more may be deleted at any moment: nothing new may refer to it."""
+    lost = set(directories) - reachable(state)
+    return Reject(f"The objects in {min(lost)} are no longer kept") if lost else None
 
 
 def _check_add(state: State, op: AddParts) -> Reject | None:
@@ -252,6 +269,6 @@ def _check_tag(state: State, name: str, version: int) -> Reject | None:
         return _invalid(f"Tag {name} exists already, at version {state.tags[name]}", "BAD_ARGUMENTS")
     if not 1 <= version <= state.version:
         return _invalid(f"There is no version {version}", "BAD_ARGUMENTS")
-    if not state.keeps(version):
+    if version < state.history and version not in state.tags.values():
         return _invalid(f"Version {version} is no longer kept", "BAD_ARGUMENTS")
     return None

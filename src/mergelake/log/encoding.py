@@ -3,14 +3,18 @@
 ::
 
     {"format": 1, "version": 2, "attempt": "…", "timestamp_ms": 1767225600000, "author": "host:4711",
-     "ops": [{"op": "AddParts", "parts": [{…manifest…}], "dedup_token": "batch-7"}]}
+     "ops": [{"op": "AddParts", "parts": [{…manifest…}], "dedup_token": "batch-7"}], "digest": "…"}
 
-Empty fields are left out. An entry of a newer format, or with an operation that this version does not
-know, is refused with UNKNOWN_FORMAT_VERSION: skipping it would show a state that never was.
+Empty fields are left out. The digest is the last field: BLAKE2b-128 of all bytes before its comma, in hex, so that a
+damaged entry is never taken for another one. Entries written before there were digests have none.
+
+An entry of a newer format, or with an operation that this version does not know, is refused with
+UNKNOWN_FORMAT_VERSION: skipping it would show a state that never was.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -27,6 +31,9 @@ FORMAT = 1
 
 _LEFT_OUT = ("detached", "mutations")
 """Lists that are left out where they are empty."""
+_FIELDS = {"format", "version", "attempt", "timestamp_ms", "author", "ops"}
+_DIGEST, _END, _DIGEST_DIGITS = b',"digest":"', b'"}', 32
+_TAIL = len(_DIGEST) + _DIGEST_DIGITS + len(_END)
 _WAY_OUT = "The table was written by a newer mergelake: upgrade this one"
 
 
@@ -40,7 +47,12 @@ def encode_entry(entry: Entry) -> bytes:
         "author": entry.author,
         "ops": [encode_op(op) for op in entry.ops],
     }
-    return json.dumps(raw, separators=(",", ":"), ensure_ascii=False).encode()
+    body = json.dumps(raw, separators=(",", ":"), ensure_ascii=False).encode()[:-1]
+    return body + _DIGEST + _digest(body) + _END
+
+
+def _digest(body: bytes) -> bytes:
+    return hashlib.blake2b(body, digest_size=_DIGEST_DIGITS // 2).hexdigest().encode()
 
 
 def decode_entry(data: bytes, key: str = "") -> Entry:
@@ -48,12 +60,24 @@ def decode_entry(data: bytes, key: str = "") -> Entry:
 
     Raises CorruptDataError for bytes that are no entry, UNKNOWN_FORMAT_VERSION for a newer format.
     """
+    body, tail = data[:-_TAIL], data[-_TAIL:]
+    sealed = tail.startswith(_DIGEST)
+    if sealed and tail != _DIGEST + _digest(body) + _END:
+        raise CorruptDataError(
+            "A log entry does not hold what was written",
+            object_key=key,
+            expected=_digest(body).decode(),
+            found=tail[len(_DIGEST) : -len(_END)].decode(errors="replace"),
+        )
     try:
         raw = json.loads(data)
         newest = int(raw["format"])
     except (ValueError, KeyError, TypeError) as cause:
         raise CorruptDataError("A log entry is not readable JSON", object_key=key, found=str(cause)) from cause
     require_format(newest, FORMAT, f"Log entry {key or raw.get('version', '')}")
+    strange = set(raw) - _FIELDS - ({"digest"} if sealed else set())
+    if strange:  # a digest that is not the last field cannot be checked, one of another name was damaged
+        raise CorruptDataError("A log entry has an unknown field", object_key=key, found=min(strange))
     try:
         return Entry(
             int(raw["version"]),
@@ -140,6 +164,7 @@ _PLAIN: tuple[Callable[..., LogOp], ...] = (
     ops.Hold,
     ops.Release,
     ops.Collect,
+    ops.MoveLog,
     ops.CreateDatabase,
     ops.DropDatabase,
     ops.RenameDatabase,

@@ -20,6 +20,7 @@ from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo, merged_name
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
+from mergelake.log.authority import Authority
 from mergelake.log.operations import (
     AddParts,
     AddVolatile,
@@ -35,6 +36,7 @@ from mergelake.log.operations import (
     Hold,
     KillMutation,
     LogOp,
+    MoveLog,
     Mutation,
     Publish,
     Release,
@@ -43,6 +45,7 @@ from mergelake.log.operations import (
     Tag,
     Untag,
 )
+from mergelake.log.retention import pins, refers, still_shown
 from mergelake.log.state import (
     FINISHED_MUTATIONS_TO_KEEP,
     TOKENS_MAX,
@@ -100,6 +103,7 @@ class Draft:
         self._detached = state.detached
         self._tags, self._holds, self._leases = state.tags, state.holds, state.leases
         self._fence, self._history = state.fence, state.history
+        self._authority = state.authority
         self._window = _window(self._schemas.get(self._schema_version))
 
     def begin(self, entry: Entry) -> None:
@@ -141,10 +145,11 @@ class Draft:
                 self._trim_hashes()
             case DropTable():
                 self._drop_range(DropRange())
-                self._detached, self._mutations = (), ()
+                self._take_from_detached(tuple(part.manifest.id for part in self._detached))
+                self._mutations = ()
                 self._dropped = True
             case DropDetached(ids):
-                self._detached = tuple(part for part in self._detached if part.manifest.id not in ids)
+                self._take_from_detached(ids)
             case Tag(name, version):
                 self._tags = {**self._tags, name: version}
             case Untag(name):
@@ -155,6 +160,8 @@ class Draft:
                 self._holds = _lacking(self._holds, holder)
             case Collect():
                 self._collect(op)
+            case MoveLog(authority):
+                self._authority = Authority(authority, self._version)
             case _:
                 raise CorruptDataError(f"A table's log holds {type(op).__name__}, which belongs into the catalog's")
 
@@ -190,6 +197,7 @@ class Draft:
             leases=self._leases,
             fence=self._fence,
             history=self._history,
+            authority=self._authority,
         )
 
     def _settle_retired(self) -> None:
@@ -206,10 +214,18 @@ class Draft:
         return ActivePart(info, manifest, self._version, self._timestamp_ms)
 
     def _retire(self, part: ActivePart) -> None:
-        m = part.manifest
-        self._newly_retired.append(
-            RetiredPart(m.id, part.info, m.rows, m.bytes_on_disk, part.added, self._version, self._timestamp_ms)
-        )
+        self._remember(part.manifest, part.info, part.added, self._version, self._timestamp_ms)
+
+    def _remember(self, m: PartManifest, info: PartInfo, added: int, retired: int, retired_ms: int) -> None:
+        gone = RetiredPart(m.id, info, m.rows, m.bytes_on_disk, added, retired, retired_ms, refers(m))
+        self._newly_retired.append(gone)
+
+    def _take_from_detached(self, ids: tuple[str, ...]) -> None:
+        # Versions before the detachment may still be read. They show a part after `born` at the earliest.
+        for part in self._detached:
+            if part.manifest.id in ids:
+                self._remember(part.manifest, part.info, part.manifest.born + 1, part.detached, part.detached_ms)
+        self._detached = tuple(part for part in self._detached if part.manifest.id not in ids)
 
     def _add_parts(self, op: AddParts) -> None:
         for manifest in op.parts:
@@ -218,7 +234,7 @@ class Draft:
             info = PartInfo(manifest.partition_id, number, number, manifest.level)
             self._parts(manifest.partition_id).append(self._activate(info, manifest))
         if op.detached:
-            self._detached = tuple(part for part in self._detached if part.manifest.id not in op.detached)
+            self._take_from_detached(op.detached)
         insert = Insert(self._version, tuple(dict.fromkeys(part.partition_id for part in op.parts)))
         if op.dedup_token:
             tokens = self._mutable_tokens()
@@ -305,7 +321,8 @@ class Draft:
         # What history forgets must not come back: `known_ids` no longer knows it, the fence does.
         self._fence = max(self._fence, op.born, self._history)
         self._settle_retired()
-        self._retired = tuple(part for part in self._retired if part.retired > self._history)
+        pinned = pins(self._history, self._tags, self._leases, self._dropped)
+        self._retired = still_shown(self._retired, self._history, pinned)
 
     def _drop_range(self, op: DropRange) -> None:
         bound = self._block_counter if op.max_block is None else op.max_block
@@ -323,17 +340,18 @@ class Draft:
             del parts[:end]
             self._remove_volatile(partition_id, lambda part: part.info.min_block <= bound)
         if bound >= self._block_counter:
-            self._forget(op.partition_id)
+            self._forget(op.partition_id, op.remember or 0)
         if op.partition_id is None:
             self._floor = max(self._floor, bound)
             self._floors = {name: floor for name, floor in self._floors.items() if floor > self._floor}
         elif bound > max(self._floor, self._floors.get(op.partition_id, 0)):
             self._floors[op.partition_id] = bound
 
-    def _forget(self, partition_id: str | None) -> None:
+    def _forget(self, partition_id: str | None, remember: int) -> None:
         """Forget inserts whose rows are all gone: the same rows may come again after a drop."""
         if partition_id is None:
-            self._own_tokens, self._hashes = {}, {}
+            self._own_tokens = {name: i for name, i in self._mutable_tokens().items() if i.version <= remember}
+            self._hashes = {name: i for name, i in self._hashes.items() if i.version <= remember}
             return
         tokens = self._own_tokens if self._own_tokens is not None else self._tokens
         if any(partition_id in insert.partition_ids for insert in tokens.values()):

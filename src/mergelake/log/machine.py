@@ -7,6 +7,7 @@ from typing import Protocol, TypeVar
 
 from mergelake.core.settings import TableSettings
 from mergelake.log import checkpoint, conflict
+from mergelake.log.authority import Authority
 from mergelake.log.conflict import Reject
 from mergelake.log.fold import fold
 from mergelake.log.operations import Entry
@@ -24,6 +25,16 @@ class Versioned(Protocol):
     @property
     def timestamp_ms(self) -> int:
         """Of that entry."""
+        ...
+
+    @property
+    def history(self) -> int:
+        """Versions before this one are no longer kept: their entries may be gone."""
+        ...
+
+    @property
+    def authority(self) -> Authority:
+        """Where the entries behind it lie."""
         ...
 
 

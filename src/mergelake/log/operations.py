@@ -8,7 +8,7 @@ Table operations: `CreateTable`, `AlterMetadata`, `DropTable`; rows: `AddParts`,
 `DropDetached`; intentions to merge: `AddVolatile`, `CancelVolatile`, `AdoptVolatile`; changes of rows: `Mutation`,
 `KillMutation`; what is kept: `Tag`, `Untag`, `Hold`, `Release`, `Collect`; nodes: `RenewLease`, `ReleaseLease`.
 Catalog operations: `CreateDatabase`, `DropDatabase`, `RenameDatabase`, `PutTable`, `RemoveTable`, `RenameTable`,
-`Exchange`.
+`Exchange`. Of both: `MoveLog`.
 """
 
 from __future__ import annotations
@@ -157,6 +157,8 @@ class DropRange:
     """
     max_block: int | None = None
     """Last block that goes; None is everything committed before this entry."""
+    remember: int | None = None
+    """Inserts up to this version are still known as done: a rollback, whose parts follow, brings their rows back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +213,14 @@ class Collect:
     """The fence: a part that was begun at an older version can no longer be committed."""
     history: int
     """Older versions are no longer kept, but for tags and leases."""
+
+
+@dataclass(frozen=True, slots=True)
+class MoveLog:
+    """Entries behind this one are given their positions elsewhere; see `authority`. Of tables and of the catalog."""
+
+    authority: str = ""
+    """`zookeeper://hosts/path`; empty is the bucket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,8 +304,11 @@ TableOp: TypeAlias = (
     | Hold
     | Release
     | Collect
+    | MoveLog
 )
-CatalogOp: TypeAlias = CreateDatabase | DropDatabase | RenameDatabase | PutTable | RemoveTable | RenameTable | Exchange
+CatalogOp: TypeAlias = (
+    CreateDatabase | DropDatabase | RenameDatabase | PutTable | RemoveTable | RenameTable | Exchange | MoveLog
+)
 LogOp: TypeAlias = TableOp | CatalogOp
 
 

@@ -24,6 +24,7 @@ from mergelake.core.errors import error
 from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo
 from mergelake.core.schema import TableSchema
+from mergelake.log.authority import BUCKET, Authority
 from mergelake.log.operations import MergeRecipe
 
 TOKENS_MAX = 10_000
@@ -62,6 +63,8 @@ class RetiredPart:
     retired: int
     """Version of the entry that retired it: versions from `added` up to, not including, this one show it."""
     retired_ms: int
+    refers: tuple[str, ...] = ()
+    """Directories, other than its own, in which files of it lie."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +178,8 @@ class State:
     """A part begun (`PartManifest.born`) at an older version can no longer be committed."""
     history: int = 0
     """Older versions are no longer kept, but for tags and leases."""
+    authority: Authority = BUCKET
+    """Where the entries behind this version lie."""
 
     @property
     def schema(self) -> TableSchema:
@@ -230,7 +235,7 @@ def positions(parts: tuple[ActivePart, ...] | list[ActivePart], ids: tuple[str, 
 
 
 def known_ids(state: State, parts: Iterable[PartManifest]) -> set[str]:
-    """The ids of those of `parts` that are active, or were once: their objects are the table's."""
+    """The ids of those of `parts` that are active, detached, or were active once: their objects are the table's."""
     wanted = {part.id: part.partition_id for part in parts}
     found = {
         part.manifest.id
@@ -238,4 +243,5 @@ def known_ids(state: State, parts: Iterable[PartManifest]) -> set[str]:
         for part in state.partitions.get(partition_id, ())
         if part.manifest.id in wanted
     }
+    found.update(part.manifest.id for part in state.detached if part.manifest.id in wanted)
     return found | set(wanted).intersection(map(_ID, state.retired))

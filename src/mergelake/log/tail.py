@@ -8,20 +8,25 @@
 
 Opening takes the hint, the checkpoint and one probe of the next position: three GETs on a quiet table.
 Without a usable hint, the checkpoints are listed; without a checkpoint, the log is read from its start.
+
+Old entries go at last, after the checkpoints before them (`truncate`). A checkpoint that went stays as an empty
+object; whoever meets one looks for another. While a checkpoint stands, and for the grace period of collection after it
+went, all entries behind it are there: so what was read in less time than that is the log as it is.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from typing import Generic
 
 from mergelake.core.errors import CorruptDataError, NotFoundError, error
+from mergelake.log.authority import Authority
+from mergelake.log.backend import CollectedError, LogBackend
 from mergelake.log.encoding import decode_entry
 from mergelake.log.machine import S, StateMachine
-from mergelake.log.operations import Entry
+from mergelake.log.operations import Entry, MoveLog
 from mergelake.store.protocol import Store
 
 PREFETCH_MAX = 256
@@ -31,34 +36,135 @@ _logger = logging.getLogger("mergelake.log")
 
 
 class LogReader(Generic[S]):
-    """What can be learned from the objects of one log."""
+    """What can be learned of one log: entries from its backend, checkpoints and the hint from the bucket."""
 
-    def __init__(self, store: Store, prefix: str, machine: StateMachine[S], threads: int = 16) -> None:
+    def __init__(
+        self, store: Store, prefix: str, machine: StateMachine[S], choose: Callable[[Authority], LogBackend]
+    ) -> None:
         self._store = store
         self._prefix = prefix
         self._machine = machine
-        self._threads = threads
+        self._choose = choose
+        self._authority = Authority()
+        self._bucket = self.backend = choose(self._authority)
+        """Where the newest entries lie, and from where older ones are found."""
+
+    def backend_of(self, state: S) -> LogBackend:
+        """Where the entry behind `state` lies, or will; this is `backend` from now on."""
+        if state.authority != self._authority:
+            self.backend = self._choose(state.authority)
+            self._authority = state.authority
+        return self.backend
 
     @property
     def hint_key(self) -> str:
         """Key of the hint."""
         return f"{self._prefix}/_last_checkpoint"
 
-    def key(self, version: int) -> str:
-        """Key of an entry."""
-        return f"{self._prefix}/{version:020d}.json"
-
     def checkpoint_key(self, version: int) -> str:
         """Key of a checkpoint."""
         return f"{self._prefix}/checkpoints/{version:020d}.arrow"
 
     def try_entry(self, version: int) -> Entry | None:
-        """The entry at a position; None if nothing has been committed there."""
-        key = self.key(version)
+        """The entry at a position; None if nothing has been committed there, or if it has been collected."""
+        return self.decode(version, self.backend.read(version))
+
+    def entries(self, first: int, last: int) -> Iterator[Entry]:
+        """Entries `first` to `last`, inclusive; CorruptDataError if one is missing."""
+        while first <= last:
+            versions = range(first, min(first + PREFETCH_MAX, last + 1))
+            for data in self.read_many(versions):
+                entry = self.decode(first, data)
+                if entry is None:
+                    raise CorruptDataError("A log entry is missing", object_key=self.backend.key(first))
+                yield entry
+                first += 1
+
+    def read_many(self, versions: Sequence[int]) -> list[bytes | None]:
+        """Entries as they lie, None for what is not there (any more), wherever the log lies."""
         try:
-            data = self._store.get(key)
-        except NotFoundError:
+            return self.backend.read_many(versions)
+        except CollectedError:
+            return [self.backend.read(version) for version in versions]
+
+    def follow(self, state: S) -> S:
+        """The state after all entries that follow `state`; anew from a checkpoint if those have been collected."""
+        try:
+            return self._chase(state)
+        except CollectedError:
+            return self.newest()
+
+    def _chase(self, state: S) -> S:
+        """The state after all that follows, wherever the log has moved to."""
+        while True:
+            after = self._follow(state, self.backend_of(state))
+            if after.authority == state.authority:
+                return after
+            state = after
+
+    def _follow(self, state: S, backend: LogBackend, *, across: bool = False) -> S:
+        """What a backend holds behind `state`, up to a `MoveLog` (or across it). Asks for 1, 1, 2, 4, … at a time."""
+        news: list[Entry] = []
+        ahead, more = 1, True
+        while more:
+            start = state.version + len(news) + 1
+            for version, data in enumerate(backend.read_many(range(start, start + ahead)), start):
+                entry = self.decode(version, data)
+                more = entry is not None
+                if entry is None:
+                    break
+                news.append(entry)
+                if _moves(entry) and not across:
+                    more = False
+                    break
+            ahead = min(max(len(news), 1), PREFETCH_MAX)
+        return self._machine.fold(state, news) if news else state
+
+    def newest(self) -> S:
+        """The newest state; the initial one for a log without entries.
+
+        The bucket is asked first wherever the log lies: it may know that it was taken over.
+        """
+        hinted = self.hint()
+        state = self.checkpoint(hinted) if hinted else self._machine.initial()
+        state = self._follow(state, self._bucket, across=True) if state is not None else None
+        if state is None or state.version == 0:
+            # The hint leads nowhere, or there is no beginning: an empty log, or one that was truncated.
+            found = self.checkpoints()
+            state = self._nearest([version for version, size in found if size])
+            state = self._follow(state, self._bucket, across=True)
+            if found and state.version < found[-1][0]:
+                key = self.checkpoint_key(found[-1][0])
+                raise CorruptDataError("No checkpoint can be read, and the log has no beginning", object_key=key)
+        return self._chase(state) if state.authority.url else state
+
+    def state_at(self, version: int) -> S:
+        """The state right after entry `version`, which exists."""
+        state = self._nearest([v for v, size in self.checkpoints() if size and v <= version])
+        return self._machine.fold(state, self.entries(state.version + 1, version))
+
+    def version_at(self, newest: S, timestamp_ms: int) -> int:
+        """The last version not after a time; by bisection, for timestamps never go back."""
+        if timestamp_ms >= newest.timestamp_ms:
+            return newest.version
+        low, high = newest.history, newest.version
+        while high - low > 1:
+            middle = (low + high) // 2
+            entry = self.try_entry(middle)  # None: collected, so it is older than all that are there
+            low, high = (middle, high) if entry is None or entry.timestamp_ms <= timestamp_ms else (low, middle)
+        if low == 0:
+            raise error("BAD_ARGUMENTS", "The table did not exist at that time")
+        first = self.try_entry(low) if low == newest.history else None
+        if first is not None and first.timestamp_ms > timestamp_ms:
+            way_out = f"Versions from {low} on are kept"
+            raise error("BAD_ARGUMENTS", "Versions of that time have been collected", way_out)
+        return low
+
+    def decode(self, version: int, data: bytes | None) -> Entry | None:
+        """An entry from its bytes; None for None."""
+        if data is None:
             return None
+        key = self.backend.key(version)
         entry = decode_entry(data, key)
         if entry.version != version:
             raise CorruptDataError(
@@ -69,64 +175,7 @@ class LogReader(Generic[S]):
             )
         return entry
 
-    def entries(self, first: int, last: int) -> Iterator[Entry]:
-        """Entries `first` to `last`, inclusive; CorruptDataError if one is missing."""
-        for start in range(first, last + 1, PREFETCH_MAX):
-            versions = range(start, min(start + PREFETCH_MAX, last + 1))
-            for version, entry in zip(versions, self._fetch(versions), strict=True):
-                if entry is None:
-                    raise CorruptDataError("A log entry is missing", object_key=self.key(version))
-                yield entry
-
-    def follow(self, state: S) -> S:
-        """The state after all entries that follow `state`. Asks for 1, 1, 2, 4, … positions at a time."""
-        news: list[Entry] = []
-        ahead = 1
-        while True:
-            start = state.version + len(news) + 1
-            found = self._fetch(range(start, start + ahead))
-            fresh = found[: found.index(None)] if None in found else found
-            news += [entry for entry in fresh if entry is not None]
-            if len(fresh) < ahead:
-                return self._machine.fold(state, news) if news else state
-            ahead = min(len(news), PREFETCH_MAX)
-
-    def newest(self) -> S:
-        """The newest state; the initial one for a log without entries."""
-        hinted = self._hint()
-        state = self._checkpoint(hinted) if hinted else self._machine.initial()
-        if state is not None:
-            state = self.follow(state)
-        if state is None or state.version == 0:
-            # The hint leads nowhere, or there is no beginning: an empty log, or one that was truncated.
-            state = self.follow(self._nearest(self._checkpoints()))
-        return state
-
-    def state_at(self, version: int) -> S:
-        """The state right after entry `version`, which exists."""
-        state = self._nearest([v for v in self._checkpoints() if v <= version])
-        return self._machine.fold(state, self.entries(state.version + 1, version))
-
-    def version_at(self, newest: S, timestamp_ms: int) -> int:
-        """The last version not after a time; by bisection, for timestamps never go back."""
-        if timestamp_ms >= newest.timestamp_ms:
-            return newest.version
-        low, high = 0, newest.version
-        while high - low > 1:
-            middle = (low + high) // 2
-            entry = next(self.entries(middle, middle))
-            low, high = (middle, high) if entry.timestamp_ms <= timestamp_ms else (low, middle)
-        if low == 0:
-            raise error("BAD_ARGUMENTS", "The table did not exist at that time")
-        return low
-
-    def _fetch(self, versions: Sequence[int]) -> list[Entry | None]:
-        if len(versions) == 1 or self._threads <= 1:
-            return [self.try_entry(version) for version in versions]
-        with ThreadPoolExecutor(min(self._threads, len(versions))) as pool:
-            return list(pool.map(self.try_entry, versions))
-
-    def _hint(self) -> int:
+    def hint(self) -> int:
         """Version of a checkpoint; 0 without a hint, -1 for one that is not readable."""
         try:
             return int(json.loads(self._store.get(self.hint_key))["version"])
@@ -136,29 +185,40 @@ class LogReader(Generic[S]):
             _logger.warning("the hint %s is not readable (%s); going on without it", self.hint_key, cause)
             return -1
 
-    def _checkpoints(self) -> list[int]:
-        """Versions of all checkpoints, ascending."""
+    def checkpoints(self) -> list[tuple[int, int]]:
+        """(version, size in bytes) of all checkpoints, ascending; a collected one has size 0."""
         found = []
         for item in self._store.list(f"{self._prefix}/checkpoints"):
             stem, _, ending = item.key.rpartition("/")[2].partition(".")
             if ending == "arrow" and stem.isdigit():
-                found.append(int(stem))
+                found.append((int(stem), item.size))
         return sorted(found)
+
+    def last_listed(self) -> int:
+        """The last entry that a listing of the bucket shows: where no state can be read."""
+        stems = (item.key.rpartition("/")[2].partition(".")[0] for item in self._store.list(self._prefix))
+        return max((int(stem) for stem in stems if stem.isdigit()), default=0)
 
     def _nearest(self, versions: list[int]) -> S:
         """The last of these checkpoints that can be read; the initial state if none can."""
         for version in reversed(versions):
-            state = self._checkpoint(version)
+            state = self.checkpoint(version)
             if state is not None:
                 return state
         return self._machine.initial()
 
-    def _checkpoint(self, version: int) -> S | None:
-        key = self.checkpoint_key(version)
+    def checkpoint(self, version: int) -> S | None:
+        """The state that a checkpoint holds; None if there is none to be read."""
         if version < 1:
             return None
+        key = self.checkpoint_key(version)
         try:
-            return self._machine.decode(self._store.get(key), key)
+            data = self._store.get(key)
+            return self._machine.decode(data, key) if data else None
         except (NotFoundError, CorruptDataError) as cause:
             _logger.warning("a checkpoint cannot be used, an older one will do: %s", cause)
             return None
+
+
+def _moves(entry: Entry) -> bool:
+    return any(isinstance(op, MoveLog) for op in entry.ops)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo
-from mergelake.log.operations import LogOp, Publish
+from mergelake.log.operations import CancelVolatile, LogOp, Publish
 from mergelake.log.state import State
 from mergelake.merge.execute import execute_merge
 from mergelake.merge.plan import MergeTask
@@ -58,7 +58,11 @@ def commit_merge(handle: TableHandle, task: MergeTask, manifest: PartManifest) -
     """Commit the result of a merge that was executed; raises as `merge_parts` does."""
 
     def build(state: State) -> Sequence[LogOp]:
-        return (Publish(manifest, task.source_ids),)
+        publish = Publish(manifest, task.source_ids)
+        live = state.volatile.get(task.result.partition_id, ())
+        # A user who asks for a merge wants to see it done: what nodes meant to do with its sources gives way.
+        meant = tuple(part.id for part in live if part.info.intersects(task.result)) if task.kind == "optimize" else ()
+        return (CancelVolatile(meant, "OPTIMIZE"), publish) if meant else (publish,)
 
     try:
         committed = handle.log.commit(build)

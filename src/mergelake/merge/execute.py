@@ -11,9 +11,11 @@ So each file is read from start to end, the key columns twice, and memory holds 
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +32,7 @@ from mergelake.merge.order import RowOrder, record_order
 from mergelake.merge.plan import MergeTask, check_engine
 from mergelake.merge.source import SourceReader
 from mergelake.parts.indexing import BoundIndex, IndexSink
+from mergelake.parts.listing import projection_names
 from mergelake.parts.writer import PartWriter, is_compact
 from mergelake.store.protocol import Store
 from mergelake.table.key_words import word_count
@@ -41,6 +44,7 @@ Progress = Callable[[int, int], None]
 """Called with (rows done, rows in all), from any thread, never going back."""
 
 _BATCH_ROWS_MAX = 65536
+_logger = logging.getLogger("mergelake.merge")
 
 
 def execute_merge(
@@ -50,33 +54,40 @@ def execute_merge(
     clock: Clock,
     on_progress: Progress | None = None,
     threads: int = 2,
+    disk: Store | None = None,
 ) -> PartManifest:
     """Write the part that `task` asks for and return its manifest; nothing is committed.
 
+    `disk` is the node's own, where `task` says that sources or the result are local.
     The objects lie under a new id, so any number of attempts may run at once. What fails deletes its own objects.
     Raises `CorruptDataError` for a damaged source, NOT_IMPLEMENTED for an engine without merges.
     """
     check_engine(task.schema)
-    merge = _Merge(store, task, max(1, threads), on_progress)
+    dropped = {name for source in task.sources for name in projection_names(source.manifest.file_table())}
+    if dropped:
+        _logger.warning("a merge of %s drops projections %s: they are not built", task.directory, sorted(dropped))
+    merge = _Merge(store, task, max(1, threads), on_progress, disk or store)
     order = merge.record()
     writer = merge.open_writer(order, ids, clock)
     try:
         merge.write(writer, order)
-        return writer.finish()
+        return replace(writer.finish(), born=task.born)
     except BaseException:
         writer.abort()
         raise
 
 
 class _Merge:
-    def __init__(self, store: Store, task: MergeTask, threads: int, on_progress: Progress | None) -> None:
-        self._store = store
+    def __init__(self, store: Store, task: MergeTask, threads: int, on_progress: Progress | None, disk: Store) -> None:
+        self._target = disk if task.local else store
         self._task = task
         self._threads = threads
         self._settings = TableSettings(task.schema.settings)
         self._keys: TableKeys = table_keys(task.schema)
         self._mode: ReplacingMode | None = replacing_mode(task.schema)
-        self._sources = [SourceReader(store, task.directory, task.schema, s.manifest) for s in task.sources]
+        self._sources = [
+            SourceReader(disk if s.local else store, task.directory, task.schema, s.manifest) for s in task.sources
+        ]
         self._sizes = {
             column.name: sum(source.column_bytes(column.name) for source in self._sources)
             for column in task.schema.stored
@@ -129,7 +140,7 @@ class _Merge:
         }
         first = task.sources[0].manifest
         return PartWriter(
-            self._store,
+            self._target,
             task.directory,
             task.schema,
             granules=granule,

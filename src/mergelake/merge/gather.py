@@ -22,12 +22,11 @@ from numpy.typing import NDArray
 
 from mergelake.core.arrow import storage_type
 from mergelake.core.errors import InternalError
-from mergelake.core.jit import copy, kernel, load32
+from mergelake.core.jit import copy, kernel, peek32
 from mergelake.core.types import DataType
 from mergelake.merge.order import RowOrder
 
 memcpy: Any = copy
-i64: Any = np.int64  # int() would keep an unsigned number unsigned in numba
 STRING_BYTES_MAX = (1 << 31) - 1
 """Bytes of one Arrow array of strings: its offsets are 32 bits."""
 _DICTIONARY_MAX = 1 << 20  # entries of a unified dictionary, before those that are out of use are swept out
@@ -183,7 +182,7 @@ def _gather_strings(
             starts[at] = offsets.address + 4 * piece.offset
             data[at] = values.address if values is not None else 0
     out_offsets = np.empty(kept + 1, np.int32)
-    total = _measure(starts, entries, dropped, out_offsets)
+    total = _measure(starts.copy(), entries, dropped, out_offsets)
     if total > STRING_BYTES_MAX:
         return None
     out = pa.allocate_buffer(total)
@@ -216,23 +215,26 @@ def _gather_any(
     return whole.take(pa.array(indices))
 
 
-@kernel()
+@kernel
+def _add_counts(entries: Any, dropped: int, counts: NDArray[np.int64]) -> None:
+    for i in range(len(entries)):
+        entry = entries[i]
+        counts[entry & (dropped - 1)] += 1
+        counts[len(counts) - 1] += entry < dropped
+
+
 def _count(entries: Any, sources: int, dropped: int) -> NDArray[np.int64]:
     """Rows that each source gives, dropped ones included; last, the rows that stay."""
     counts = np.zeros(sources + 1, np.int64)
-    for i in range(len(entries)):
-        entry = i64(entries[i])
-        counts[entry & (dropped - 1)] += 1
-        counts[sources] += entry < dropped
+    _add_counts(entries, dropped, counts)
     return counts
 
 
-@kernel()
-def _locate(first: NDArray[np.int64], entries: Any, dropped: int, out: NDArray[np.int64]) -> None:
-    cursor = first.copy()
+@kernel
+def _locate(cursor: NDArray[np.int64], entries: Any, dropped: int, out: NDArray[np.int64]) -> None:
     row = 0
     for i in range(len(entries)):
-        entry = i64(entries[i])
+        entry = entries[i]
         source = entry & (dropped - 1)
         if entry < dropped:
             out[row] = cursor[source]
@@ -240,11 +242,10 @@ def _locate(first: NDArray[np.int64], entries: Any, dropped: int, out: NDArray[n
         cursor[source] += 1
 
 
-@kernel()
-def _copy_fixed(base: NDArray[np.int64], width: int, entries: Any, dropped: int, out: int) -> None:
-    cursor = base.copy()
+@kernel
+def _copy_fixed(cursor: NDArray[np.int64], width: int, entries: Any, dropped: int, out: int) -> None:
     for i in range(len(entries)):
-        entry = i64(entries[i])
+        entry = entries[i]
         source = entry & (dropped - 1)
         at = cursor[source]
         cursor[source] += width
@@ -264,35 +265,33 @@ def _copy_fixed(base: NDArray[np.int64], width: int, entries: Any, dropped: int,
         out += width
 
 
-@kernel()
-def _measure(starts: NDArray[np.int64], entries: Any, dropped: int, out: NDArray[np.int32]) -> int:
+@kernel
+def _measure(cursor: NDArray[np.int64], entries: Any, dropped: int, out: NDArray[np.int32]) -> int:
     """Fill the offsets of the result from those of the sources (addresses of int32 offsets); returns the bytes."""
-    cursor = starts.copy()
     total = 0
     row = 0
     for i in range(len(entries)):
-        entry = i64(entries[i])
+        entry = entries[i]
         source = entry & (dropped - 1)
         at = cursor[source]
         cursor[source] += 4
         if entry < dropped:
-            out[row] = np.int32(total)
+            out[row] = total
             row += 1
-            total += i64(load32(at + 4)) - i64(load32(at))
-    out[row] = np.int32(total)
+            total += peek32(at + 4) - peek32(at)
+    out[row] = total
     return total
 
 
-@kernel()
-def _copy_strings(starts: NDArray[np.int64], data: NDArray[np.int64], entries: Any, dropped: int, out: int) -> None:
-    cursor = starts.copy()
+@kernel
+def _copy_strings(cursor: NDArray[np.int64], data: NDArray[np.int64], entries: Any, dropped: int, out: int) -> None:
     for i in range(len(entries)):
-        entry = i64(entries[i])
+        entry = entries[i]
         source = entry & (dropped - 1)
         at = cursor[source]
         cursor[source] += 4
         if entry < dropped:
-            start = i64(load32(at))
-            length = i64(load32(at + 4)) - start
+            start = peek32(at)
+            length = peek32(at + 4) - start
             memcpy(out, data[source] + start, length)
             out += length

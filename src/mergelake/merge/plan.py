@@ -29,6 +29,8 @@ class MergeSource:
 
     info: PartInfo
     manifest: PartManifest
+    local: bool = False
+    """Its bytes lie on the disk of the node that merges, not in the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,10 @@ class MergeTask:
     """What the result will be called if it is committed while the sources are active."""
     kind: str = "regular"
     """Why: `regular` (chosen by the selector), `forced` (a rested partition), `optimize` (a user asked)."""
+    born: int = 0
+    """Version of the table at which this was decided: `PartManifest.born` of the result."""
+    local: bool = False
+    """The result goes to the disk of the node that merges: the bytes of a volatile part."""
 
     @property
     def rows(self) -> int:
@@ -66,9 +72,11 @@ class MergeTask:
         return {
             "directory": self.directory,
             "schema": self.schema.to_json(),
-            "sources": [[str(source.info), source.manifest.to_json()] for source in self.sources],
+            "sources": [[str(s.info), s.manifest.to_json(), s.local] for s in self.sources],
             "result": str(self.result),
             "kind": self.kind,
+            "born": self.born,
+            "local": self.local,
         }
 
     @staticmethod
@@ -77,15 +85,23 @@ class MergeTask:
         return MergeTask(
             raw["directory"],
             TableSchema.from_json(raw["schema"]),
-            tuple(MergeSource(PartInfo.parse(name), PartManifest.from_json(part)) for name, part in raw["sources"]),
+            tuple(
+                MergeSource(PartInfo.parse(name), PartManifest.from_json(part), local)
+                for name, part, local in raw["sources"]
+            ),
             PartInfo.parse(raw["result"]),
             raw["kind"],
+            raw["born"],
+            raw["local"],
         )
 
 
-def plan_merge(directory: str, schema: TableSchema, parts: Sequence[Candidate], kind: str = "regular") -> MergeTask:
+def plan_merge(
+    directory: str, schema: TableSchema, parts: Sequence[Candidate], kind: str = "regular", born: int = 0
+) -> MergeTask:
     """The task that merges `parts`: active neighbours of one partition, in block order (a selector's answer).
 
+    `born` is the table's version at which they were chosen.
     Raises NOT_IMPLEMENTED for an engine that cannot be merged here, TOO_MANY_PARTS for more than `SOURCES_MAX`.
     """
     check_engine(schema)
@@ -104,6 +120,7 @@ def plan_merge(directory: str, schema: TableSchema, parts: Sequence[Candidate], 
         tuple(MergeSource(part.info, part.manifest) for part in parts),
         merged_name(infos),
         kind,
+        born,
     )
 
 

@@ -4,7 +4,7 @@ For each window `[begin, end)` of a range, in this order: the limits stop its gr
 it is balanced enough to be worth a merge, the score ranks it (bytes to write over parts that vanish).
 Young, uneven runs wait; age and crowding lower the bar from `base` to 2.
 
-Everything is a number here, so a range of 1000 parts costs about a millisecond of numba.
+Everything is a number here, so a range of 1000 parts costs about a millisecond of compiled code.
 
 Source: ClickHouse, `src/Storages/MergeTree/Compaction/MergeSelectors/SimpleMergeSelector.cpp`.
 """
@@ -145,12 +145,12 @@ def best_window(
     return Window(begin, end, score, candidates) if candidates else None
 
 
-@kernel()
+@kernel
 def _unit(value: float, low: float, high: float) -> float:
     return min(1.0, max(0.0, (value - low) / (high - low)))
 
 
-@kernel()
+@kernel
 def _lowered_base(total: float, age: float, parts: int, base: float) -> float:
     size = _unit(np.log1p(total), _LOG_MIN_SIZE, _LOG_MAX_SIZE)
     age_max = _MAX_AGE_AT_MIN_SIZE + (_MAX_AGE_AT_MAX_SIZE - _MAX_AGE_AT_MIN_SIZE) * size
@@ -158,7 +158,7 @@ def _lowered_base(total: float, age: float, parts: int, base: float) -> float:
     return float(base + (2.0 - base) * min(1.0, _unit(age, _MIN_AGE, age_max) + crowding))
 
 
-@kernel()
+@kernel
 def _best_window(
     sizes: NDArray[np.int64],
     ages: NDArray[np.int64],

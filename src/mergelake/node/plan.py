@@ -1,85 +1,270 @@
-"""What a node starts next: state in, work out.
+"""What a node does next: state in, actions out.
 
-A node asks once a tick. It never asks twice for parts that it is merging already (`running`); that another
-node may choose the same parts is settled by the log: one Publish lands, the other finds its sources gone and
-deletes its own attempt.
+A node asks once a tick. For each table it first keeps house (drops bytes that nobody needs, gives up what failed,
+publishes what was uploaded, shows that it lives), then uploads, then builds the volatile parts that it owns or adopts,
+and last, tables in turn, finds new merges:
+
+- Where the table's `merge_upload_policy` is `volatile`, a merge begins as a volatile part (`Propose`), which claims its
+  blocks for this node. A small one (`fits_disk`) is for the disk; it may use top-level active parts and the volatile
+  ones whose bytes are here. Every other Live one is a **barrier**: it stands among the candidates and cannot be chosen.
+  A large one, of top-level active parts that are worth it, is written to the store at once.
+- Elsewhere a merge is a `Merge`, of top-level active parts, straight to the store.
+
+It never asks twice for what it is at work on; that another node may choose the same parts is settled by the log: one
+entry lands, the other finds its sources gone. Clocks and leases decide who works, never what is right.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 
+from mergelake.core.manifest import PartManifest
 from mergelake.core.settings import TableSettings
-from mergelake.log.state import ActivePart
-from mergelake.merge.select import Slots, merge_bytes_limit, select_merges, select_rested_partition
+from mergelake.log.state import ActivePart, State, VolatilePart
+from mergelake.log.volatile import dependents, outermost, top_level
+from mergelake.merge.select import merge_bytes_limit, select_merges, select_rested_partition
+from mergelake.merge.volatile import LocalPart, choose_uploads, fits_disk, same_content, volatile_allowed
+from mergelake.node.actions import (
+    Action,
+    Adopt,
+    Build,
+    Cancel,
+    Discard,
+    Merge,
+    NodeView,
+    Propose,
+    PublishVolatile,
+    Renew,
+    ShortWork,
+    TableView,
+    Upload,
+)
 
 
-@dataclass(frozen=True, slots=True)
-class TableView:
-    """What a tick sees of one table.
+def tick(node: NodeView, tables: Sequence[TableView]) -> list[Action]:
+    """What to start now: short work first, and long work for as many slots as are free.
 
-    Retired parts are none of its business: a merge covers those that it retires, and a drop takes a partition's first
-    blocks, so none ever lies between two active ones (`select.part_ranges`).
+    Tables take turns: each gets its best merge before any gets a second one, those with most active parts first.
     """
-
-    table_id: str
-    parts: tuple[ActivePart, ...]
-    settings: TableSettings
-
-
-@dataclass(frozen=True, slots=True)
-class MergeWork:
-    """Merge these neighbours."""
-
-    table_id: str
-    sources: tuple[ActivePart, ...]
-
-    @property
-    def part_ids(self) -> frozenset[str]:
-        """Ids of the sources: busy while the work runs."""
-        return frozenset(part.manifest.id for part in self.sources)
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of the sources on disk."""
-        return sum(part.manifest.bytes_on_disk for part in self.sources)
+    actions: list[Action] = [action for table in tables for action in _keep_house(node, table)]
+    awake = sorted((table for table in tables if not table.waits), key=lambda table: -table.state.part_count)
+    uploads = node.slots.total - sum(len(table.uploading) for table in tables)
+    for table in awake:
+        chosen = _uploads(node, table)[: max(0, uploads)]
+        uploads -= len(chosen)
+        actions += chosen
+    used = sum(len(table.merging) + len(table.building) for table in tables)
+    for table in awake:
+        for work in _builds(node, table):
+            if used < node.slots.total:
+                actions.append(work)
+                used += 1
+    if node.merges and not node.draining:
+        actions += _new_merges(node, awake, used, {work.id for work in actions if isinstance(work, Upload)})
+    return actions
 
 
-def tick(
-    tables: Sequence[TableView], now_ms: int, running: Mapping[str, frozenset[str]], slots: Slots
-) -> list[MergeWork]:
-    """The merges to start now, at most as many as there are free slots.
+def _keep_house(node: NodeView, table: TableView) -> Iterator[ShortWork]:
+    lost, different = _unwanted(node, table)
+    if lost:
+        yield Discard(table.table_id, tuple(lost), tuple(different))
+    if table.waits:
+        return
+    own = [part for live in table.state.volatile.values() for part in live if part.owner == node.name]
+    failed = tuple(part.id for part in own if part.id in table.failed)
+    if failed:
+        yield Cancel(table.table_id, failed, "it cannot be built")
+    if node.draining:
+        hopeless = tuple(p.id for p in _absent(table) if p.owner == node.name and p.id not in table.failed)
+        if hopeless:
+            yield Cancel(table.table_id, hopeless, "its owner leaves")
+    for volatile_id in sorted(table.uploaded):
+        yield PublishVolatile(table.table_id, volatile_id)
+    if own and lease_left_ms(table.state, node.name, node.now_ms) * 3 <= lease_ms(table.state):
+        yield Renew(table.table_id)
 
-    `running` maps a work's id to the ids of the parts that it uses. Tables take turns: each gets its best merge
-    before any gets a second one, those with most active parts first.
+
+def lease_ms(state: State) -> int:
+    """How long a lease lasts."""
+    return TableSettings(state.schema.settings).integer("volatile_lease_seconds") * 1000
+
+
+def lease_left_ms(state: State, node: str, now_ms: int) -> int:
+    """How long the lease of a node lasts from now on, by this clock; 0 without one."""
+    lease = state.leases.get(node)
+    return max(0, lease.until_ms - now_ms) if lease else 0
+
+
+def _outermost(state: State) -> list[VolatilePart]:
+    return [part for live in state.volatile.values() for part in outermost(live)]
+
+
+def _absent(table: TableView) -> list[VolatilePart]:
+    """The outermost volatile parts whose bytes are neither here nor being made, the oldest first."""
+    here = {*table.local, *table.building, *table.uploaded}
+    return sorted((part for part in _outermost(table.state) if part.id not in here), key=lambda part: part.added)
+
+
+def _unwanted(node: NodeView, table: TableView) -> tuple[list[str], list[str]]:
+    """Local bytes that go, and those of them that differ from what was published.
+
+    What stays: a Live volatile part, unless one built on it is here whole; and, as far as `cache_bytes` go, the newest
+    published ones, for the parts in the store that hold the same.
     """
-    busy = frozenset().union(*running.values())
-    started: list[MergeWork] = []
-    waiting = sorted(tables, key=lambda table: -len(table.parts))
-    while waiting and len(running) + len(started) < slots.total:
+    live = {part.id: (part, held) for held in table.state.volatile.values() for part in held}
+    lost: list[str] = []
+    different: list[str] = []
+    cached: list[tuple[int, int, str]] = []
+    for found in table.local.values():
+        if found.id in live:
+            part, held = live[found.id]
+            if any(outer.id in table.local for outer in dependents(held, part)):
+                lost.append(found.id)
+            continue
+        published = table.state.find(str(found.info))
+        if published is not None and same_content(found.manifest, published.manifest):
+            cached.append((-published.added, found.manifest.bytes_on_disk, found.id))
+        else:
+            lost.append(found.id)
+            if published is not None:
+                different.append(found.id)
+    room = node.cache_bytes
+    for _, size, volatile_id in sorted(cached):
+        room -= size
+        if room < 0:
+            lost.append(volatile_id)
+    return lost, different
+
+
+def _uploads(node: NodeView, table: TableView) -> list[Upload]:
+    if not (node.uploads or node.draining):
+        return []
+    under_way = table.uploading | table.uploaded
+    tops = {part.id: part for part in _outermost(table.state)}
+    ready = {
+        volatile_id: found
+        for volatile_id, found in table.local.items()
+        if volatile_id in tops and tops[volatile_id].owner == node.name and volatile_id not in under_way
+    }
+    chosen = choose_uploads(
+        table.state,
+        table.settings,
+        ready,
+        node.now_ms,
+        uploading=[part for part in tops.values() if part.id in under_way],
+        everything=node.draining,
+    )
+    return [Upload(table.table_id, part.id) for part in chosen]
+
+
+def _builds(node: NodeView, table: TableView) -> Iterator[Build | Adopt]:
+    """Own volatile parts without bytes, the oldest first; then those of silent owners."""
+    if node.draining:
+        return
+    absent = [part for part in _absent(table) if part.id not in table.failed]
+    yield from (Build(table.table_id, part.id) for part in absent if part.owner == node.name)
+    if node.merges:
+        for part in absent:
+            if part.owner != node.name and (part.owner in table.silent or part.owner not in table.state.leases):
+                yield Adopt(table.table_id, part.id, part.owner)
+
+
+def _new_merges(node: NodeView, tables: Sequence[TableView], used: int, uploads: set[str]) -> list[Merge | Propose]:
+    started: list[Merge | Propose] = []
+    taken = {table.table_id: set(uploads) for table in tables}
+    waiting = list(tables)
+    while waiting and used + len(started) < node.slots.total:
         again: list[TableView] = []
         for table in waiting:
-            used = len(running) + len(started)
-            if used >= slots.total:
+            if used + len(started) >= node.slots.total:
                 break
-            work = _next_merge(table, now_ms, busy, used, slots)
+            work = _next_merge(node, table, used + len(started), taken[table.table_id])
             if work is not None:
                 started.append(work)
-                busy |= work.part_ids
+                taken[table.table_id] |= work.part_ids if isinstance(work, Merge) else set(work.source_ids)
                 again.append(table)
         waiting = again
     return started
 
 
-def _next_merge(table: TableView, now_ms: int, busy: frozenset[str], used: int, slots: Slots) -> MergeWork | None:
-    limit = merge_bytes_limit(table.settings, used, slots)
+def _next_merge(node: NodeView, table: TableView, used: int, taken: set[str]) -> Merge | Propose | None:
+    settings = table.settings
+    limit = merge_bytes_limit(settings, used, node.slots)
     if limit == 0:
         return None
-    chosen = select_merges(table.parts, table.settings, now_ms, bytes_max=[limit], busy=busy)
+    mutations = [mutation.version for mutation in table.state.mutations if not mutation.killed]
+    claimed = settings.text("merge_upload_policy") == "volatile" and volatile_allowed(table.state.schema)
+    stays = claimed and node.disk and node.uploads
+    candidates = _Candidates(table, taken)
+    found: tuple[ActivePart, ...] | None = None
+    if stays:
+        cap = settings.integer("max_bytes_to_merge_volatile")
+        busy = (
+            candidates.busy
+            | candidates.absent
+            | {part.manifest.id for part in candidates.parts if not fits_disk(cap, [part.manifest.bytes_on_disk])}
+        )
+        room = min(cap, merge_bytes_limit(settings, used, node.slots, node.disk_free_bytes))
+        found = _select(candidates.parts, busy, settings, node, used, room, mutations, None)
+    if found is None:
+        base = settings.number("merge_selector_direct_base") if stays else None
+        busy = candidates.busy | candidates.volatile
+        found = _select(candidates.parts, busy, settings, node, used, limit, mutations, base)
+        if found is None or (stays and fits_disk(cap, [part.manifest.bytes_on_disk for part in found])):
+            return None  # the disk is the place for it, once there is room
+    if not claimed:
+        return Merge(table.table_id, found)
+    return Propose(table.table_id, found[0].info.partition_id, tuple(part.manifest.id for part in found))
+
+
+def _select(
+    parts: Sequence[ActivePart],
+    busy: set[str],
+    settings: TableSettings,
+    node: NodeView,
+    used: int,
+    limit: int,
+    mutations: Sequence[int],
+    base: float | None,
+) -> tuple[ActivePart, ...] | None:
+    chosen = select_merges(parts, settings, node.now_ms, bytes_max=[limit], busy=busy, mutations=mutations, base=base)
     if chosen:
-        return MergeWork(table.table_id, chosen[0])
-    rested = select_rested_partition(
-        table.parts, table.settings, now_ms, busy_slots=used, slots=slots, bytes_max=limit, busy=busy
+        return chosen[0]
+    return select_rested_partition(
+        parts,
+        settings,
+        node.now_ms,
+        busy_slots=used,
+        slots=node.slots,
+        bytes_max=limit,
+        busy=busy,
+        mutations=mutations,
     )
-    return MergeWork(table.table_id, rested) if rested else None
+
+
+class _Candidates:
+    """The top-level elements of a table as a selector sees them, and which of them may not be touched."""
+
+    def __init__(self, table: TableView, taken: set[str]) -> None:
+        state = table.state
+        self.parts: list[ActivePart] = []
+        self.busy: set[str] = {*taken, *table.uploading, *table.uploaded, *table.building}.union(*table.merging)
+        """Ids of what is at work, or failed a moment ago."""
+        self.volatile: set[str] = set()
+        """Ids of all volatile parts."""
+        self.absent: set[str] = set()
+        """Those whose bytes are not here."""
+        for partition in sorted(state.partitions):
+            for element in top_level(state.partitions[partition], state.volatile.get(partition, ())):
+                part = self._volatile(element, table.local) if isinstance(element, VolatilePart) else element
+                self.parts.append(part)
+                if table.avoided and any(area.intersects(part.info) for area in table.avoided):
+                    self.busy.add(part.manifest.id)
+
+    def _volatile(self, part: VolatilePart, local: Mapping[str, LocalPart]) -> ActivePart:
+        self.volatile.add(part.id)
+        if part.id not in local:
+            self.absent.add(part.id)
+        size = local[part.id].manifest.bytes_on_disk if part.id in local else 0
+        shape = PartManifest(part.id, part.info.partition_id, 0, "[[],[]]", bytes_on_disk=size)
+        return ActivePart(part.info, shape, part.added, part.added_ms)

@@ -1,60 +1,44 @@
 """A node: a long-running process (or thread) that keeps tables merged.
 
-Each tick it refreshes its tables, asks `plan.tick` what to start, and hands the work to a few threads; each
-merge is executed by the given runner (in Spark, or right here) and committed by a Publish whose precondition is
-checked at its position in the log. So nodes need not know of each other, and one that dies leaves nothing but
-objects that nobody refers to. A merge that fails is not tried again before a back-off, and never stops the others.
+Each tick it refreshes its tables, asks `plan.tick` what to start, does the short work at once and hands the long work
+to a few threads; what it takes to do it is in `worker`. Every commit's precondition is checked at its position in the
+log. So nodes need not know of each other, and one that dies leaves nothing but objects that nobody refers to, and
+volatile parts that another one adopts. Work that fails is not tried again before a back-off, and never stops the
+others.
 
-To add a node, start another one on the same URL. To stop one, set the event: it starts nothing new, finishes what
-runs (or, given a time for that, abandons what takes longer: the sources are still there), and leaves.
+To add a node, start another one on the same URL. To stop one, set the event: it starts nothing new, brings what it
+has on its disk to the store and finishes what runs (or, given a time for that, gives up what takes longer: the sources
+are still there), and leaves.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 from mergelake.core.clock import Clock
-from mergelake.core.errors import ConflictError, MergelakeError
-from mergelake.core.manifest import PartManifest
-from mergelake.core.settings import TableSettings
-from mergelake.merge.commit import MergeOutcome, commit_merge
-from mergelake.merge.plan import MergeTask, plan_merge
+from mergelake.core.errors import MergelakeError
 from mergelake.merge.select import Slots
-from mergelake.node.plan import MergeWork, TableView, tick
+from mergelake.node.actions import Action, Build, Merge, NodeView, TableView, Upload
+from mergelake.node.disk import LocalDisk, sweep
+from mergelake.node.plan import tick
+from mergelake.node.status import NodeStatus
+from mergelake.node.worker import BuildRunner, MergeRunner, TableWorker
+from mergelake.store.protocol import Store
 from mergelake.table.handle import TableHandle
 
 _logger = logging.getLogger("mergelake.node")
-BACKOFF_FIRST_S, BACKOFF_MAX_S = 1.0, 60.0
-
-MergeRunner = Callable[[TableHandle, MergeTask], PartManifest]
-"""Executes a merge somewhere and returns the manifest of the part that it wrote; commits nothing."""
-
-
-@dataclass(slots=True)
-class NodeStatus:
-    """Counts since the node started; for people and tests."""
-
-    ticks: int = 0
-    merges_started: int = 0
-    merges_done: int = 0
-    merges_lost: int = 0
-    """Another writer had replaced or dropped the sources, or the table, first."""
-    merges_abandoned: int = 0
-    """Under way when the node had to leave; due again for whoever looks next."""
-    merges_failed: int = 0
-    rows_merged: int = 0
-    bytes_merged: int = 0
-    last_error: str = ""
-
-
-@dataclass(slots=True)
-class _Backoff:
-    wait_s: float = BACKOFF_FIRST_S
-    until_s: float = 0.0
+_SLICE_S = 0.05
+"""A sleeping node looks this often whether it is woken or told to stop."""
+ROLES = ("merge", "upload", "gc")
+IDLE_S = 5.0
+"""How long a plan that had nothing to do is good for, if nothing happens."""
+GC_PERIOD_S = 3600.0
+"""Seconds between two rounds of collection of a node."""
+CACHE_BYTES = 4 << 30
+"""Published parts that stay on the disk, to be read from there when they are merged again."""
 
 
 class Node:
@@ -69,11 +53,18 @@ class Node:
         clock: Clock,
         slots: Slots | None = None,
         poll_s: float = 1.0,
+        roles: tuple[str, ...] = ROLES,
+        disk: Store | None = None,
+        build: BuildRunner | None = None,
+        disk_free: Callable[[], int | None] = lambda: None,
+        collect: Callable[[], int] | None = None,
     ) -> None:
         """`tables` gives the handles of the tables to look after, by name; it is asked at each tick.
 
         `slots` bounds how many merges run at once (default: 2, the last of them small), `poll_s` how often the
-        node looks when there is nothing to do.
+        node looks when there is nothing to do. `disk` is for volatile parts, and this node's alone; `build` makes
+        their bytes, and `disk_free` says how many more it can take. `collect` runs a round of collection, and says how
+        many objects it deleted.
         """
         self.name = name
         self.status = NodeStatus()
@@ -81,114 +72,152 @@ class Node:
         """Set when the node waits no longer: a runner that sees it ends its merge with an error."""
         self._tables = tables
         self._run_merge = run_merge
+        self._build = build
         self._clock = clock
         self._slots = slots or Slots(total=2, lower_at_free=1, whole_partition_at_free=1)
         self._poll_s = poll_s
-        self._running: dict[str, tuple[MergeWork, Future[None]]] = {}
-        self._backoff: dict[str, _Backoff] = {}
-        self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(self._slots.total, thread_name_prefix=f"merge-{name}")
+        self._roles = roles
+        self._disk = disk
+        self._disk_free = disk_free
+        self._swept = disk is None
+        self._idle: tuple[bool, list[TableView]] = (False, [])
+        self._idle_until_s = 0.0
+        self._collect = collect if "gc" in roles else None
+        self._collect_at_s = clock.monotonic_s() + GC_PERIOD_S
+        self._workers: dict[str, TableWorker] = {}
+        self._woken = threading.Event()
+        self._pool = ThreadPoolExecutor(2 * self._slots.total, thread_name_prefix=f"merge-{name}")
 
     def run(self, stop: threading.Event, grace_s: float | None = None) -> None:
         """Until `stop` is set: start what is due, sleep, look again; then `drain(grace_s)`."""
         try:
             while not stop.is_set():
                 started = self.step()
-                stop.wait(0.02 if started else self._poll_s)
+                self._pause(stop, 0.02 if started else self._poll_s)
         finally:
             self.drain(grace_s)
 
+    def _pause(self, stop: threading.Event, left_s: float) -> None:
+        """Sleep, but not when there is something new in a log that can tell."""
+        self._woken.clear()
+        for worker in self._workers.values():
+            worker.handle.log.when_changed(self._woken.set)
+        while left_s > 0 and not stop.wait(min(left_s, _SLICE_S)) and not self._woken.is_set():
+            left_s -= _SLICE_S
+
     def step(self) -> int:
-        """One tick; returns how many merges it started."""
-        self.status.ticks += 1
-        try:
-            tables = self._tables()
-        except MergelakeError as failure:  # a store that is silent for a while must not end the node
-            self.status.last_error = str(failure)
-            _logger.warning("the tables cannot be looked up now: %s", failure)
-            return 0
-        handles: dict[str, TableHandle] = {}
-        for handle in tables.values():
-            try:
-                handle.refresh()
-            except MergelakeError as failure:
-                self._failed(handle.directory, failure)
-            else:
-                handles[handle.directory] = handle
-        works = self._due(handles)
-        for work in works:
-            self._start(handles[work.table_id], work)
-        return len(works)
+        """One tick; returns how many actions it took."""
+        return self._step(draining=False)
 
     def idle(self) -> bool:
         """Whether nothing runs, and nothing would be started on what is known here."""
-        with self._lock:
-            if self._running:
-                return False
-        return not self._due({handle.directory: handle for handle in self._tables().values()})
-
-    def _due(self, handles: Mapping[str, TableHandle]) -> list[MergeWork]:
-        views = []
-        for table_id, handle in handles.items():
-            state = handle.log.state
-            if not state.dropped and not self._waits(table_id):
-                settings = TableSettings(state.schema.settings)
-                views.append(TableView(table_id, tuple(state.parts()), settings))
-        with self._lock:
-            running = {key: work.part_ids for key, (work, _) in self._running.items()}
-        return tick(views, self._clock.now_ms(), running, self._slots)
+        if any(worker.busy for worker in self._workers.values()):
+            return False
+        return not self._due(self._workers.values(), draining=False)
 
     def drain(self, grace_s: float | None = None) -> None:
-        """Wait for what runs, start nothing more; after `grace_s` seconds abandon it (None: never)."""
-        if grace_s is not None:
-            with self._lock:
-                running = [future for _, future in self._running.values()]
-            wait(running, timeout=grace_s)
-            self.abandon.set()
+        """Start no merge more, publish what is on the disk, wait for what runs; after `grace_s` seconds give up."""
+        end_s = None if grace_s is None else self._clock.monotonic_s() + grace_s
+        while self._step(draining=True) or self._unfinished():
+            if end_s is not None and self._clock.monotonic_s() >= end_s:
+                break
+            self.abandon.wait(0.02)
+        self.abandon.set()
         self._pool.shutdown(wait=True)
+        for worker in self._workers.values():
+            try:
+                worker.leave()
+            except MergelakeError as failure:
+                _logger.warning("left without saying so, the lease will run out: %s", failure)
 
-    def _start(self, handle: TableHandle, work: MergeWork) -> None:
-        key = min(work.part_ids)
-        self.status.merges_started += 1
-        with self._lock:
-            future = self._pool.submit(self._merge, key, handle, work)
-            self._running[key] = (work, future)
+    def _unfinished(self) -> bool:
+        """Whether waiting may help. Volatile parts of a table in trouble are left to others."""
+        return any(worker.busy or (worker.owns() and not worker.waits) for worker in self._workers.values())
 
-    def _merge(self, key: str, handle: TableHandle, work: MergeWork) -> None:
+    def _step(self, *, draining: bool) -> int:
+        self.status.add(ticks=1)
         try:
-            task = plan_merge(handle.directory, handle.schema, work.sources)
-            merged = commit_merge(handle, task, self._run_merge(handle, task))
-            self._done(handle.directory, task, merged)
-        except ConflictError:
-            self.status.merges_lost += 1
-        except Exception as failure:  # noqa: BLE001  one bad merge must not end the node
-            if handle.log.state.dropped:
-                self.status.merges_lost += 1
-            elif self.abandon.is_set():
-                self.status.merges_abandoned += 1
+            tables = self._tables()
+            self._forget_others({handle.directory for handle in tables.values()})
+        except MergelakeError as failure:  # a store that is silent for a while must not end the node
+            self._cannot("the tables cannot be looked up now", failure)
+            return 0
+        known: list[TableWorker] = []
+        for handle in tables.values():
+            try:
+                worker = self._worker(handle)
+            except MergelakeError as failure:
+                self._cannot("the node's disk cannot be read", failure)
+                continue
+            try:
+                worker.handle.refresh()
+            except MergelakeError as failure:
+                worker.went_wrong(failure)
             else:
-                self._failed(handle.directory, failure)
-        finally:
-            with self._lock:
-                self._running.pop(key, None)
+                known.append(worker)
+        if self._collect is not None and self._clock.monotonic_s() >= self._collect_at_s and not draining:
+            self._collect_at_s = self._clock.monotonic_s() + GC_PERIOD_S
+            self._pool.submit(self._collect_round, self._collect)
+        actions = self._due(known, draining=draining)
+        for action in actions:
+            worker = self._workers[action.table_id]
+            if isinstance(action, (Merge, Build, Upload)):
+                worker.start(action)
+                self._pool.submit(worker.finish, action)
+            else:
+                worker.perform(action)
+        return len(actions)
 
-    def _done(self, table_id: str, task: MergeTask, merged: MergeOutcome) -> None:
-        with self._lock:
-            self.status.merges_done += 1
-            self.status.rows_merged += task.rows
-            self.status.bytes_merged += task.bytes_on_disk
-            self._backoff.pop(table_id, None)
-        _logger.info("merged %s parts into %s", len(task.sources), merged.name)
+    def _due(self, workers: Iterable[TableWorker], *, draining: bool) -> list[Action]:
+        node = NodeView(
+            self.name,
+            self._clock.now_ms(),
+            self._slots,
+            disk=self._disk is not None,
+            disk_free_bytes=self._disk_free(),
+            cache_bytes=CACHE_BYTES,
+            merges="merge" in self._roles,
+            uploads="upload" in self._roles,
+            draining=draining,
+        )
+        views = [worker.view() for worker in workers if not worker.handle.log.state.dropped]
+        # Planning looks at every part: while nothing changes but the clock, not at every look.
+        now_s = self._clock.monotonic_s()
+        if (node.draining, views) == self._idle and now_s < self._idle_until_s:
+            return []
+        actions = tick(node, views)
+        if not actions:
+            self._idle, self._idle_until_s = (node.draining, views), now_s + IDLE_S
+        return actions
 
-    def _waits(self, table_id: str) -> bool:
-        back = self._backoff.get(table_id)
-        return back is not None and self._clock.monotonic_s() < back.until_s
+    def _worker(self, handle: TableHandle) -> TableWorker:
+        if handle.directory not in self._workers:
+            self._workers[handle.directory] = TableWorker(
+                self.name,
+                handle,
+                self._run_merge,
+                status=self.status,
+                disk=LocalDisk(self._disk, handle.directory) if self._disk is not None else None,
+                build=self._build,
+                abandon=self.abandon.is_set,
+            )
+        return self._workers[handle.directory]
 
-    def _failed(self, table_id: str, failure: Exception) -> None:
-        with self._lock:
-            self.status.merges_failed += 1
-            self.status.last_error = str(failure)
-            back = self._backoff.setdefault(table_id, _Backoff())
-            back.until_s = self._clock.monotonic_s() + back.wait_s
-            back.wait_s = min(back.wait_s * 2, BACKOFF_MAX_S)
-        _logger.warning("merge failed, next try in %.0f s: %s", back.wait_s / 2, failure)
+    def _collect_round(self, collect: Callable[[], int]) -> None:
+        try:
+            self.status.add(objects_collected=collect())
+        except Exception as failure:  # noqa: BLE001  the next round is as good
+            self._cannot("collection failed", failure)
+
+    def _cannot(self, what: str, failure: Exception) -> None:
+        self.status.last_error = str(failure)
+        _logger.warning("%s: %s", what, failure)
+
+    def _forget_others(self, tables: set[str]) -> None:
+        """Tables that are gone, now or since the disk was last used."""
+        if self._disk is not None and not self._swept:
+            sweep(self._disk, tables)
+            self._swept = True
+        for table_id in [*self._workers.keys() - tables]:
+            if not self._workers[table_id].busy:
+                self._workers.pop(table_id).clear()

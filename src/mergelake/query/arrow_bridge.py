@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from mergelake.core import types as t
 from mergelake.core.arrow import arrow_type
 from mergelake.core.convert import to_public as storage_to_public
-from mergelake.core.errors import MergelakeError
+from mergelake.core.errors import MergelakeError, error
 from mergelake.core.text import back_quote, quote_string
 
 _EXACT, _CAST, _REBUILD = range(3)
@@ -46,6 +46,8 @@ def _effort(data_type: t.DataType) -> int:
         case t.Float() | t.String() | t.FixedString() | t.Nothing():
             return _EXACT
         case t.UUID() | t.Decimal() | t.DateTime64() | t.Time64() | t.BFloat16():
+            return _REBUILD
+        case t.Variant() | t.Dynamic() | t.Json():
             return _REBUILD
         case t.Nullable(inner) | t.LowCardinality(inner) | t.Array(inner):
             return _effort(inner)
@@ -80,11 +82,33 @@ def _exact(expression: str, data_type: t.DataType, depth: int) -> str:
         case t.Map(key, value):
             pair = f"tuple({_exact(f'x{depth}.1', key, depth + 1)}, {_exact(f'x{depth}.2', value, depth + 1)})"
             return _cast(f"arrayMap(x{depth} -> {pair}, {expression})", data_type)
+        case t.Variant(alternatives):
+            return _variant(expression, alternatives, data_type, depth)
+        case t.Dynamic() | t.Json():
+            raise _not_exact(data_type)
         case t.Time64(precision):
             ticks = f"reinterpret({expression}, {quote_string(f'Decimal(18, {precision})')})"
             return ticks if depth < 0 else _cast(ticks, data_type)
         case _:
             return f"reinterpret({expression}, {quote_string(str(data_type))})"
+
+
+def _variant(expression: str, alternatives: Sequence[t.DataType], data_type: t.Variant, depth: int) -> str:
+    if any(isinstance(t.inner_type(each), (t.Array, t.Map, t.Tuple, t.Variant, t.Json)) for each in alternatives):
+        raise _not_exact(data_type)  # NULL and empty would be the same there
+    cases = []
+    for number, each in enumerate(alternatives, 1):
+        value = _cast(_exact(f"assumeNotNull({expression}.{number})", each, depth), each)
+        cases.append(f"isNotNull({expression}.{number}), {_cast(value, data_type)}")
+    return f"multiIf({', '.join(cases)}, {_cast('NULL', data_type)})"
+
+
+def _not_exact(data_type: t.DataType) -> MergelakeError:
+    return error(
+        "NOT_IMPLEMENTED",
+        f"A query cannot compute with a column of type {data_type}: ClickHouse would not get its types unchanged",
+        "Read it with scan(), or leave it out; the parts themselves can be attached to ClickHouse",
+    )
 
 
 def _cast(expression: str, data_type: t.DataType) -> str:
@@ -96,7 +120,7 @@ def _cast_text(expression: str, kind: str) -> str:
 
 
 def parse_types(names: Sequence[str]) -> list[t.DataType | None]:
-    """The types that ClickHouse names; None for one that `core.types` does not know (Dynamic, JSON, Variant, …)."""
+    """The types that ClickHouse names; None for one that `core.types` does not know."""
     out: list[t.DataType | None] = []
     for name in names:
         try:
@@ -206,6 +230,11 @@ def _public(array: pa.Array, data_type: t.DataType) -> pa.Array:
             return _words(array)
         case t.AggregateFunction():
             return array.cast(pa.binary())
+        case t.Variant():
+            return _fields(array, data_type)
+        case t.Dynamic() | t.Json():
+            texts = array.storage if isinstance(array, pa.ExtensionArray) else array
+            return pa.ExtensionArray.from_storage(arrow_type(data_type), texts.cast(pa.string()))
         case t.UUID():
             return storage_to_public(_stored_uuid(array), data_type)
         case t.IPv4() | t.IPv6() | t.Enum():
@@ -226,6 +255,19 @@ def _public(array: pa.Array, data_type: t.DataType) -> pa.Array:
             return pa.StructArray.from_arrays(built, fields=fields, mask=array.is_null() if array.null_count else None)
         case _:
             return array
+
+
+def _fields(array: pa.Array, data_type: t.Variant) -> pa.Array:
+    """ClickHouse's union of a Variant as a struct with a field for each type."""
+    names = [field.name for field in array.type]
+    codes, offsets = np.asarray(array.type_codes), np.asarray(array.offsets)
+    fields = []
+    for name, each in zip(data_type.names, data_type.alternatives, strict=True):
+        number = names.index(name)
+        here = codes == array.type.type_codes[number]
+        values = _public(array.field(number), each)
+        fields.append(values.take(pa.array(offsets, mask=~here)))
+    return pa.StructArray.from_arrays(fields, fields=list(arrow_type(data_type)))
 
 
 def _offsets(array: pa.Array) -> pa.Array:

@@ -425,7 +425,7 @@ class _Walker:
         return at
 
     def _as_of(self, found: Occurrence, at: int) -> int:
-        """`AS OF VERSION 42 | TIMESTAMP 'text'`: ours, and no ClickHouse statement has a number or string there."""
+        """`AS OF VERSION 42 | TAG 'name' | TIMESTAMP 'text'`: ours; ClickHouse has no number or string there."""
         word, value = (
             self.tokens[min(at + 2, len(self.tokens) - 1)].upper,
             self.tokens[min(at + 3, len(self.tokens) - 1)],
@@ -434,6 +434,8 @@ class _Walker:
             return at
         if word == "VERSION" and value.kind == "number" and value.text.isdecimal():
             found.as_of = AsOf(version=int(value.text))
+        elif word == "TAG" and value.kind == "string":
+            found.as_of = AsOf(version=unescape(value.text))
         elif word == "TIMESTAMP" and value.kind == "string":
             found.as_of = AsOf(timestamp=unescape(value.text))
         else:

@@ -19,9 +19,10 @@ from mergelake.core.types import DataType
 
 @dataclass(frozen=True, slots=True)
 class AsOf:
-    """`AS OF VERSION 42` or `AS OF TIMESTAMP '2026-01-31 12:00:00'`: one of the two is set."""
+    """`AS OF VERSION 42`, `AS OF TAG 'release'` or `AS OF TIMESTAMP '2026-01-31 12:00:00'`: one of the two is set."""
 
-    version: int | None = None
+    version: int | str | None = None
+    """A number, or the name of a tag."""
     timestamp: str | None = None
 
 

@@ -52,7 +52,7 @@ class TableSource:
         caches: PartCache | None = None,
         threads: int | None = None,
         spec: StoreSpec | None = None,
-        history: Callable[[int | None, str | None], Snapshot] | None = None,
+        history: Callable[[int | str | None, str | None], Snapshot] | None = None,
     ) -> None:
         """`spec` opens the store in another process; without it the table cannot be read by Spark tasks.
 

@@ -115,7 +115,7 @@ def _python(value: object) -> Value:
 def orderable(data_type: t.DataType) -> bool:
     """Whether values of the type can be ordered here; conditions on others are not judged."""
     inner = t.inner_type(data_type)
-    return not isinstance(inner, (t.Array, t.Map, t.Tuple, t.AggregateFunction, t.Nothing, t.BFloat16))
+    return not isinstance(inner, (t.Array, t.Tuple, t.BFloat16, *t.UNORDERED))
 
 
 def is_native_integer(data_type: t.DataType) -> bool:

@@ -160,7 +160,7 @@ def _ask(
     said: NDArray[np.bool_] | None,
 ) -> tuple[MarkRange, ...]:
     index, step = useful.index, useful.index.granularity
-    file = find_index(reader, index.name, index.kind) if _same_types(reader, index, version) else None
+    file = find_index(reader, index.name, index.kind) if same_types(reader, index, version) else None
     if file is None or file.granules != -(-reader.manifest.marks // step):
         return ranges
     granule = np.concatenate([np.arange(b // step, -(-e // step)) for b, e in ranges])
@@ -185,7 +185,7 @@ def _ask(
     return _joined(begin[kept], end[kept])
 
 
-def _same_types(reader: PartReader, index: BoundIndex, version: int) -> bool:
+def same_types(reader: PartReader, index: BoundIndex, version: int) -> bool:
     """Whether the part's index was made from columns of the types that the table has now."""
     if reader.manifest.schema_version == version:
         return True

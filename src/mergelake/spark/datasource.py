@@ -5,7 +5,7 @@
     spark.read.format("mergelake").load("s3://bucket/warehouse/default.events")
     df.write.format("mergelake").mode("append").save("/data/warehouse/default.events")
 
-Options for reading: `version` or `timestampMs` (time travel; else the newest version, pinned when the frame is
+Options for reading: `version`, `tag` or `timestampMs` (time travel; else the newest version, pinned when the frame is
 made), `columns` (comma-separated: Spark tells a Python source which filters it wants, but not which columns), `where`
 (a ClickHouse expression, pruned by), `final` (`true`), `pushdown` (`true`: see below). For writing: `dedupToken`.
 Options that start with `store.` go to the object store. The package `pyspark_mergelake` makes the name known to every
@@ -88,7 +88,7 @@ class MergelakeDataSource(ds.DataSource):
         handle = self._path().open()
         check_given(handle.schema, schema.names)
         throttle(handle)
-        return MergelakeWriter(TablePlace.of(handle), handle.schema, self._option("deduptoken"))
+        return MergelakeWriter(TablePlace.of(handle), handle.schema, handle.born(), self._option("deduptoken"))
 
     def _path(self) -> TablePath:
         path = self._option("path")
@@ -107,7 +107,8 @@ class MergelakeDataSource(ds.DataSource):
 
     def _snapshot(self, handle: TableHandle) -> Snapshot:
         version, timestamp = self._option("version"), self._option("timestampms")
-        return handle.snapshot(int(version) if version else None, int(timestamp) if timestamp else None)
+        wanted = int(version) if version.isdecimal() else self._option("tag") or None
+        return handle.snapshot(wanted, int(timestamp) if timestamp else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,14 +168,14 @@ class _Written(ds.WriterCommitMessage):
 class MergelakeWriter(ds.DataSourceArrowWriter):
     """Tasks write parts; the commit is one log entry for the whole job, in the table that the job began with."""
 
-    def __init__(self, place: TablePlace, schema: TableSchema, dedup_token: str) -> None:
-        self._place, self._schema, self._token = place, schema, dedup_token
+    def __init__(self, place: TablePlace, schema: TableSchema, born: int, dedup_token: str) -> None:
+        self._place, self._schema, self._born, self._token = place, schema, born, dedup_token
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Written:
         """Parts of one task's rows."""
         from mergelake.spark.write import write_parts
 
-        parts = write_parts(self._place.store, self._place.directory, self._schema, iterator)
+        parts = write_parts(self._place.store, self._place.directory, self._schema, iterator, self._born)
         return _Written(tuple(json.dumps(part.to_json()) for part in parts))
 
     def commit(self, messages: list[ds.WriterCommitMessage | None]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from mergelake.core.clock import SystemClock
 from mergelake.core.errors import error
 from mergelake.core.ids import RandomIds
+from mergelake.log.backends import Backends, split_options
 from mergelake.store import StoreSpec
 from mergelake.table.catalog import Catalog
 from mergelake.table.handle import TableHandle
@@ -23,6 +24,8 @@ class TablePath:
     store: StoreSpec
     database: str
     table: str
+    log: str | None = None
+    """The option `log`: how logs in ZooKeeper are reached (`log.backends`)."""
 
     @staticmethod
     def parse(path: str, options: Mapping[str, str] | None = None) -> TablePath:
@@ -31,13 +34,15 @@ class TablePath:
         if not slash or not name or not url:
             raise error("BAD_ARGUMENTS", f"'{path}' does not name a table", "Write <warehouse>/<database>.<table>")
         database, dot, table = name.partition(".")
-        return TablePath(StoreSpec.of(url, options), *((database, table) if dot else ("default", name)))
+        store_options, log = split_options(options)
+        return TablePath(StoreSpec.of(url, store_options), *((database, table) if dot else ("default", name)), log)
 
     def open(self) -> TableHandle:
         """The table that has this name now, at its newest version."""
         store = self.store.open()
         clock, ids = SystemClock(), RandomIds()
-        return Catalog(store, clock=clock, ids=ids, author=AUTHOR).open_table((self.database, self.table))
+        catalog = Catalog(store, clock=clock, ids=ids, author=AUTHOR, backends=Backends(self.log))
+        return catalog.open_table((self.database, self.table))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +54,15 @@ class TablePlace:
 
     store: StoreSpec
     directory: str
+    log: str | None = None
 
     @staticmethod
     def of(handle: TableHandle) -> TablePlace:
         """Where an open table lies."""
-        return TablePlace(handle.store.spec, handle.directory)
+        return TablePlace(handle.store.spec, handle.directory, handle.log.backends.log)
 
     def open(self) -> TableHandle:
         """The table at its newest version."""
         store, clock, ids = self.store.open(), SystemClock(), RandomIds()
-        return TableHandle.open(store, self.directory, clock=clock, ids=ids, author=AUTHOR)
+        backends = Backends(self.log)
+        return TableHandle.open(store, self.directory, clock=clock, ids=ids, author=AUTHOR, backends=backends)

@@ -15,9 +15,14 @@ Decimal(P <= 38, S)       decimal(P, S)       none
 Nullable(T)               T, nullable         none
 LowCardinality(T)         T                   the dictionary
 Array, Map, Tuple         array, map, struct  none
+BFloat16                  float               none
+Time, Time64, Interval    int or bigint       what they count
+Variant                   struct              none: a nullable field for each of its types
+Dynamic, JSON             string              JSON text: the widths of numbers, what was a date
+AggregateFunction         binary              none: the bytes are the state
 ========================  ==================  =============================================
 
-128- and 256-bit numbers, Time, Interval and aggregate states are refused by name.
+128- and 256-bit integers and Decimal of more than 38 digits are refused by name.
 """
 
 from __future__ import annotations
@@ -29,7 +34,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mergelake.core import types as t
-from mergelake.core.arrow import tuple_names
+from mergelake.core.arrow import storage_type, tuple_names
 from mergelake.core.convert import to_public
 from mergelake.core.errors import error
 
@@ -44,6 +49,14 @@ def spark_arrow_type(data_type: t.DataType) -> pa.DataType:
     match data_type:
         case t.Nullable(inner) | t.LowCardinality(inner) | t.SimpleAggregateFunction(_, inner):
             return spark_arrow_type(inner)
+        case t.Interval() | t.Time() | t.Time64() | t.AggregateFunction():
+            return storage_type(data_type)
+        case t.BFloat16():
+            return pa.float32()
+        case t.Dynamic() | t.Json():
+            return pa.string()
+        case t.Variant(alternatives, names):
+            return pa.struct([pa.field(n, spark_arrow_type(e)) for n, e in zip(names, alternatives, strict=True)])
         case t.Int(bits, signed) if bits <= 64:
             return getattr(pa, f"int{bits}")() if signed else _WIDER[bits]
         case t.Float(bits):
@@ -92,20 +105,34 @@ def to_spark(batch: pa.RecordBatch, columns: Mapping[str, t.DataType]) -> pa.Rec
 
 
 def _convert(array: pa.Array, data_type: t.DataType) -> pa.Array:
-    target = spark_arrow_type(data_type)
-    public = to_public(array, data_type)
-    if pa.types.is_timestamp(target):
-        # Spark's timestamp has microseconds: finer ticks are cut off, as the table above says.
-        return pc.cast(public, target, safe=False)
-    return _cast(public, target)
+    return _cast(to_public(array, data_type), spark_arrow_type(data_type))
 
 
 def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """`array.cast(target)`, going into lists and structs, where Arrow does not decode dictionaries."""
+    """`array.cast(target)`, going into lists, maps and structs, where Arrow does not decode dictionaries."""
     if array.type == target:
         return array
     if pa.types.is_dictionary(array.type):
         return _cast(array.dictionary_decode(), target)
-    if pa.types.is_list(target) and array.null_count == 0 and array.offset == 0:
-        return pa.ListArray.from_arrays(array.offsets, _cast(array.values, target.value_type), type=target)
+    if isinstance(array.type, pa.BaseExtensionType):
+        return _cast(array.storage, target)
+    if pa.types.is_struct(target):
+        fields = [_cast(array.field(i), target.field(i).type) for i in range(target.num_fields)]
+        mask = array.is_null() if array.null_count else None
+        return pa.StructArray.from_arrays(fields, fields=list(target), mask=mask)
+    if pa.types.is_list(target) or pa.types.is_map(target):
+        values = _cast(array.values, target.value_type if pa.types.is_list(target) else _pairs(target))
+        return pa.Array.from_buffers(
+            target, len(array), array.buffers()[:2], array.null_count, array.offset, children=[values]
+        )
+    if pa.types.is_timestamp(target):
+        # Spark's timestamp has microseconds: finer ticks are cut off, as the table above says.
+        return pc.cast(array, target, safe=False)
+    if pa.types.is_floating(target) and array.type == pa.uint16():  # the upper half of a float
+        wide = pc.shift_left(array.cast(pa.uint32()), pa.scalar(16, pa.uint32()))
+        return wide.view(pa.float32())
     return array.cast(target)
+
+
+def _pairs(target: pa.MapType) -> pa.StructType:
+    return pa.struct([target.key_field, target.item_field])

@@ -29,9 +29,12 @@ if TYPE_CHECKING:
 
 
 def write_parts(
-    store: StoreSpec, directory: str, schema: TableSchema, batches: Iterator[pa.RecordBatch]
+    store: StoreSpec, directory: str, schema: TableSchema, batches: Iterator[pa.RecordBatch], born: int
 ) -> list[PartManifest]:
-    """Parts of one task's rows (public Arrow form, as Spark gives them); not committed."""
+    """Parts of one task's rows (public Arrow form, as Spark gives them); not committed.
+
+    `born`: `TableHandle.born()` from before the job.
+    """
     types = schema.types
 
     def blocks() -> Iterator[pa.RecordBatch]:
@@ -40,11 +43,15 @@ def write_parts(
             arrays = [to_storage(batch.column(name), types[name], name) for name in names]
             yield pa.RecordBatch.from_arrays(arrays, names=names)
 
-    return write_blocks(store.open(), directory, schema, blocks(), ids=RandomIds(), clock=SystemClock())
+    return write_blocks(store.open(), directory, schema, blocks(), ids=RandomIds(), clock=SystemClock(), born=born)
 
 
-def write_frame(frame: DataFrame, store: StoreSpec, directory: str, schema: TableSchema) -> list[PartManifest]:
+def write_frame(
+    frame: DataFrame, store: StoreSpec, directory: str, schema: TableSchema, born: int
+) -> list[PartManifest]:
     """Write all rows of `frame` as parts, in Spark; the caller commits the manifests.
+
+    `born` is `TableHandle.born()` from before the call.
 
     Columns are matched by name; missing ones get their defaults. Raises NO_SUCH_COLUMN_IN_TABLE for one too many, and
     what was wrong with the rows of a task, after deleting what the other tasks wrote.
@@ -53,7 +60,7 @@ def write_frame(frame: DataFrame, store: StoreSpec, directory: str, schema: Tabl
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         def run() -> list[str]:
-            parts = write_parts(store, directory, schema, batches)
+            parts = write_parts(store, directory, schema, batches, born)
             return [json.dumps(part.to_json()) for part in parts]
 
         yield result_batch(0, attempt(run))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from mergelake.core.errors import error
 from mergelake.core.text import back_quote, quote_string
+from mergelake.lake.environment import asks_for_news
 from mergelake.lake.table import Table
 from mergelake.lake.warehouse import DEFAULT_DATABASE, Warehouse
 from mergelake.query.result import QueryResult
@@ -126,14 +127,14 @@ class Database:
         database, table = name.database or self.current_database, name.table
         return self._kept(self.warehouse.catalog.find((database, table)), full)
 
-    def _kept(self, table_id: str, full: str) -> Table:
+    def _kept(self, table_id: str, full: str, news: bool = True) -> Table:
         with self._lock:
             found = self._tables.get(table_id)
         if found is None:
             found = self.warehouse.table(full)
             with self._lock:
                 self._tables[table_id] = found
-        else:
+        elif news:
             found.refresh()
         found.name = full
         return found
@@ -152,9 +153,11 @@ class Database:
         return run_select(query, self.resolver(), self.context())
 
     def resolver(self) -> Resolve:
-        """How a SELECT finds tables: every one of them as it is at this moment."""
+        """How a SELECT finds tables: every one of them as it is at this moment, or as it is known here."""
         catalog = self.warehouse.catalog
-        fresh: list[bool] = []
+        consistency = self.settings.get("read_consistency", self.warehouse.env.read_consistency).strip("'")
+        news = asks_for_news(consistency)
+        fresh = [True] if not news else []
         now_ms = self.warehouse.clock.now_ms()
 
         def resolve(database: str, name: str) -> Source | None:
@@ -165,7 +168,7 @@ class Database:
                 catalog.refresh()
                 fresh.append(True)
             table_id = catalog.state.databases.get(where, {}).get(name)
-            table = self.open(Name(where, name)) if table_id is None else self._kept(table_id, f"{where}.{name}")
+            table = self.open(Name(where, name)) if table_id is None else self._kept(table_id, f"{where}.{name}", news)
             return self._source(table, now_ms)
 
         return resolve
@@ -218,14 +221,22 @@ def connect(
     *,
     spark: SparkSession | str | None = None,
     settings: Mapping[str, str] | None = None,
+    log: str | None = None,
+    read_consistency: str = "strong",
 ) -> Database:
     """Open the warehouse at `url`: a directory, `s3://bucket/prefix`, `gs://`, `az://` or `memory://`.
 
     `storage_options` are credentials and endpoints (`access_key_id`, `secret_access_key`, `endpoint`, `region`, …).
     With `spark`, a session or a master's URL, merges and large SELECTs run there. `settings` are ClickHouse settings
-    for every statement.
+    for every statement. `log` says where commits are ordered: in the bucket unless it is `zookeeper://host:2181/path`
+    when the warehouse is made; later the warehouse knows. `sealed` reads what is in the bucket and asks nobody else.
+
+    `read_consistency`: a `strong` read sees every commit that was acknowledged before it began, for one small request a
+    log (a SELECT asks for names, and for each table); a `cached` one asks nothing and sees what this process knows, at
+    least its own commits. `SET read_consistency` and `scan(read_consistency=…)` say otherwise.
     """
-    return Database(Warehouse(url, storage_options, spark=spark), settings=settings)
+    warehouse = Warehouse(url, storage_options, spark=spark, log=log, read_consistency=read_consistency)
+    return Database(warehouse, settings=settings)
 
 
 def fill_parameters(text: str, params: Mapping[str, object]) -> str:

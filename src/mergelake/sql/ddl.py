@@ -2,6 +2,7 @@
 
     CREATE TABLE [IF NOT EXISTS] t (column …, INDEX …, PRIMARY KEY …) ENGINE = E(args)
         PARTITION BY … ORDER BY … PRIMARY KEY … SAMPLE BY … TTL … SETTINGS … COMMENT '…' [AS SELECT …]
+    CREATE TABLE [IF NOT EXISTS] t CLONE AS other [AS OF …]
 
 Source: ClickHouse, `src/Parsers/ParserCreateQuery.cpp`, `ParserStorage.cpp`.
 """
@@ -18,7 +19,7 @@ from mergelake.core.types import DataType, Nullable, nested_columns, parse_type
 from mergelake.expr.compiled import compile_expression
 from mergelake.query.tokens import syntax_error
 from mergelake.sql.cursor import Cursor, clean
-from mergelake.sql.statements import CreateTable, Name
+from mergelake.sql.statements import CloneTable, CreateTable, Name
 
 _COLUMN_WORDS = frozenset(
     [
@@ -51,7 +52,7 @@ class _Body:
     primary_key: tuple[str, ...] | None
 
 
-def create_table(cursor: Cursor) -> CreateTable:
+def create_table(cursor: Cursor) -> CreateTable | CloneTable:
     """What follows CREATE TABLE."""
     if_not_exists = cursor.if_not_exists()
     name = cursor.table_name()
@@ -67,8 +68,8 @@ def create_table(cursor: Cursor) -> CreateTable:
     query = ""
     if cursor.accept("("):
         body = _body(cursor)
-    elif cursor.at("CLONE"):
-        raise error("NOT_IMPLEMENTED", "CREATE TABLE … CLONE AS is not supported yet")
+    elif cursor.accept("CLONE", "AS"):
+        return _clone(cursor, name, if_not_exists)
     elif cursor.at("AS") and cursor.peek(1).is_name and cursor.peek(1).upper not in ("SELECT", "WITH"):
         cursor.next()
         like = cursor.table_name()
@@ -90,6 +91,25 @@ def create_table(cursor: Cursor) -> CreateTable:
         keys = {"primary_key": body.primary_key} if body.primary_key is not None else {}
         schema = _build(clauses or TableSchema(()), columns=body.columns, indices=body.indices, **keys)
     return CreateTable(name, schema, if_not_exists, like, query, clauses)
+
+
+def _clone(cursor: Cursor, name: Name, if_not_exists: bool) -> CloneTable:
+    """CLONE AS other [AS OF VERSION 42 | TAG 'name' | TIMESTAMP 'text']: a clone has the other's engine and keys."""
+    source = cursor.table_name()
+    version: int | str | None = None
+    timestamp = None
+    if cursor.accept("AS", "OF"):
+        if cursor.accept("TAG"):
+            version = cursor.string()
+        elif cursor.accept("TIMESTAMP"):
+            timestamp = cursor.string()
+        else:
+            cursor.expect("VERSION")
+            if not cursor.peek().text.isdecimal():
+                raise cursor.error("a version")
+            version = int(cursor.next().text)
+    cursor.finish()
+    return CloneTable(name, source, if_not_exists, version, timestamp)
 
 
 def _build(clauses: TableSchema, **changes: object) -> TableSchema:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -19,12 +20,14 @@ from mergelake.sql.values import names_and_types, read_values
 if TYPE_CHECKING:
     from mergelake.sql.database import Database
 
+_ORDERED = re.compile(r"\border\s+by\s+all\s*(settings\b[^()]*)?$", re.IGNORECASE)
 _CHECKED = (t.Int, t.Float, t.Date, t.Date32, t.DateTime, t.DateTime64, t.Decimal, t.Bool)
 
 
 def run_insert(db: Database, insert: Insert, script: str) -> int:
     """Append what the statement gives; the number of rows."""
     table = db.open(insert.name)
+    token, by_rows = _deduplication({**db.settings, **insert.settings}, insert.query)
     targets = target_columns(insert, table.schema, table.name)
     if insert.query:
         data = _selected(db, insert.query, targets)
@@ -33,13 +36,30 @@ def run_insert(db: Database, insert: Insert, script: str) -> int:
     else:
         data = read_format(insert.format, insert.data, targets, table.schema)
     if data.num_rows:
-        token = _plain(insert.settings.get("insert_deduplication_token", ""))
-        table.append(data, dedup_token=token or None)
+        table.insert(data, token, by_part=True, by_rows=by_rows)
     return int(data.num_rows)
 
 
-def _plain(literal: str) -> str:
-    return literal[1:-1] if literal[:1] == "'" else literal
+def _deduplication(settings: Mapping[str, str], query: str) -> tuple[str, bool]:
+    """The insert's token, and whether its rows may stand for one; by ClickHouse's settings, values as literals.
+
+    A SELECT may give other rows the next time it runs: its rows are compared only if their order is fixed.
+    """
+    plain = {name: text[1:-1] if text[:1] == "'" else text for name, text in settings.items()}
+    mode = plain.get("deduplicate_insert", "enable")
+    if query:
+        mode = "disable" if mode == "disable" else plain.get("deduplicate_insert_select", "enable_when_possible")
+    if mode == "disable":
+        return "", False
+    token = plain.get("insert_deduplication_token", "")
+    stable = not query or _ORDERED.search(query) is not None
+    if mode == "force_enable" and not (token or stable):
+        raise error(
+            "DEDUPLICATION_IS_NOT_POSSIBLE",
+            "Deduplication for INSERT SELECT with non-stable SELECT is not possible",
+            "Add ORDER BY ALL to the SELECT, or an insert_deduplication_token",
+        )
+    return token, stable
 
 
 def target_columns(insert: Insert, schema: TableSchema, table: str) -> dict[str, t.DataType]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from mergelake.core.errors import error
 from mergelake.core.schema import Column, TableSchema
+from mergelake.lake.environment import asks_for_news
 from mergelake.query import engine
 from mergelake.query.select import explain, prepare
 from mergelake.sql import show
@@ -22,7 +23,7 @@ from mergelake.sql.result import Result, rows_result
 if TYPE_CHECKING:
     from mergelake.sql.database import Database
 
-OWN_SETTINGS: Mapping[str, str] = {"executor": "'auto'", "dedup_token": "''"}
+OWN_SETTINGS: Mapping[str, str] = {"executor": "'auto'", "dedup_token": "''", "read_consistency": "'strong'"}
 """Settings of ours beside ClickHouse's, with their defaults."""
 
 
@@ -38,6 +39,11 @@ def execute(db: Database, statement: s.Statement, script: str) -> Result:
             return rows_result({"explain": lines}, {"explain": "String"})
         case s.CreateTable():
             _create_table(db, statement, script)
+        case s.CloneTable(name, source, if_not_exists, version, timestamp):
+            db.warehouse.clone_table(
+                db.full_name(source), db.full_name(name), version=version, timestamp=timestamp,
+                if_not_exists=if_not_exists,
+            )  # fmt: skip
         case s.CreateDatabase(name, if_not_exists):
             db.warehouse.create_database(name, if_not_exists=if_not_exists)
         case s.DropDatabase(name, if_exists):
@@ -78,6 +84,8 @@ def execute(db: Database, statement: s.Statement, script: str) -> Result:
             return rows_result(columns, {"part_path": "String", "is_passed": "UInt8", "message": "String"})
         case s.DropPartition(name, partition):
             _drop_partition(db, name, partition)
+        case s.ModifySettings(name, changes, reset):
+            db.open(name).modify_settings(changes, reset)
         case s.Set(settings):
             _set(db, settings)
         case _:
@@ -148,4 +156,6 @@ def _set(db: Database, settings: Mapping[str, str]) -> None:
         engine.run("SELECT 1", settings={**db.engine_settings(), **foreign})
     if "executor" in settings and settings["executor"].strip("'") not in ("auto", "local", "spark"):
         raise error("BAD_ARGUMENTS", f"There is no executor {settings['executor']}", "It is 'auto', 'local' or 'spark'")
+    if "read_consistency" in settings:
+        asks_for_news(settings["read_consistency"].strip("'"))
     db.settings.update(settings)

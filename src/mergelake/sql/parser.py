@@ -252,6 +252,13 @@ def _alter(cursor: Cursor) -> s.Statement:
     if cursor.at("DROP", "PARTITION"):
         cursor.next()
         return _done(cursor, s.DropPartition(name, _partition(cursor)))
+    if cursor.accept("MODIFY", "SETTING"):
+        return _done(cursor, s.ModifySettings(name, ddl.settings_list(cursor)))
+    if cursor.accept("RESET", "SETTING"):
+        names = [cursor.identifier("the name of a setting")]
+        while cursor.accept(","):
+            names.append(cursor.identifier("the name of a setting"))
+        return _done(cursor, s.ModifySettings(name, reset=tuple(names)))
     words = []
     for ahead in range(3):
         token = cursor.peek(ahead)
@@ -260,7 +267,8 @@ def _alter(cursor: Cursor) -> s.Statement:
         words.append(token.upper)
     if not words:
         raise cursor.error("DROP PARTITION")
-    raise error("NOT_IMPLEMENTED", f"ALTER TABLE … {' '.join(words)} is not supported yet", "DROP PARTITION is, so far")
+    what = f"ALTER TABLE … {' '.join(words)} is not supported yet"
+    raise error("NOT_IMPLEMENTED", what, "DROP PARTITION and MODIFY SETTING are, so far")
 
 
 def _explain(cursor: Cursor) -> s.Statement:

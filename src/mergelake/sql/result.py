@@ -116,7 +116,12 @@ class Result:
             columns.append(f"{_typed(name, data_type)} AS {back_quote(shown)}")
         sql = f"SELECT {', '.join(columns)} FROM Python(ml_rows)"
         # Answers are small: one thread keeps their order.
-        tables = {"ml_rows": table.rename_columns(inner)}
+        plain = [
+            pa.chunked_array([chunk.storage for chunk in column.chunks], pa.string())
+            if isinstance(column.type, pa.BaseExtensionType) else column
+            for column in table.columns
+        ]  # fmt: skip
+        tables = {"ml_rows": pa.table(plain, inner)}
         return bytes(engine.run(sql, tables, output=format, settings={"max_threads": "1"}).data)
 
     def show(self, limit: int = 40) -> None:
@@ -172,7 +177,7 @@ def _distinct(names: tuple[str, ...]) -> list[str]:
 
 def _typed(name: str, data_type: t.DataType | None) -> str:
     """The public Arrow column as its ClickHouse type again."""
-    if data_type is None or isinstance(data_type, t.AggregateFunction):
+    if data_type is None or t.holds(data_type, t.AggregateFunction, t.Variant, t.Dynamic, t.Json):
         return name
     inner = t.inner_type(data_type)
     if isinstance(inner, t.BFloat16) or (isinstance(inner, t.Int) and inner.bits > 64):

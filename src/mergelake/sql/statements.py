@@ -81,6 +81,18 @@ class CreateTable:
 
 
 @dataclass(frozen=True, slots=True)
+class CloneTable:
+    """CREATE TABLE … CLONE AS other [AS OF …]."""
+
+    name: Name
+    source: Name
+    if_not_exists: bool = False
+    version: int | str | None = None
+    """A number or a tag."""
+    timestamp: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class DropTable:
     """DROP TABLE, of one or several."""
 
@@ -201,6 +213,15 @@ class DropPartition:
 
 
 @dataclass(frozen=True, slots=True)
+class ModifySettings:
+    """ALTER TABLE … MODIFY SETTING a = 1, …, or RESET SETTING a, …."""
+
+    name: Name
+    changes: Mapping[str, str] = field(default_factory=dict)
+    reset: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Explain:
     """EXPLAIN."""
 
@@ -229,6 +250,7 @@ Statement = (
     | DropDatabase
     | RenameDatabase
     | CreateTable
+    | CloneTable
     | DropTable
     | TruncateTable
     | RenameTable
@@ -243,6 +265,7 @@ Statement = (
     | Optimize
     | CheckTable
     | DropPartition
+    | ModifySettings
     | Explain
     | Set
     | Select

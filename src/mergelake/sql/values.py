@@ -37,7 +37,9 @@ def read_values(data: str, columns: Mapping[str, t.DataType], *, script: str, at
     `script` and `at` (where `data` stands in it) serve errors. Raises SYNTAX_ERROR,
     NUMBER_OF_COLUMNS_DOESNT_MATCH, and what ClickHouse says about expressions.
     """
-    rows = _plain_rows(data, len(columns))
+    # What a Variant or a Dynamic becomes depends on whether a literal is a number or a text.
+    as_text = not any(t.holds(kind, t.Variant, t.Dynamic) for kind in columns.values())
+    rows = _plain_rows(data, len(columns)) if as_text else None
     if rows is None:
         return _evaluated(data, columns, script, at)
     if not rows:

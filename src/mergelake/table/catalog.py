@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from mergelake.core.clock import Clock
-from mergelake.core.errors import MergelakeError, error
+from mergelake.core.errors import ConflictError, InvalidInputError, MergelakeError, NotFoundError, error
 from mergelake.core.ids import IdSource
 from mergelake.core.schema import TableSchema
+from mergelake.log.backends import Backends
 from mergelake.log.catalog import CatalogMachine, CatalogState, no_database, no_table
 from mergelake.log.commit import Log
+from mergelake.log.machine import TableMachine
+from mergelake.log.moving import new_tree, place_of_new
 from mergelake.log.operations import (
     CatalogOp,
     CreateDatabase,
@@ -26,10 +30,15 @@ from mergelake.log.operations import (
     RemoveTable,
     RenameDatabase,
     RenameTable,
+    TableOp,
 )
+from mergelake.log.state import State
 from mergelake.store.protocol import Store
+from mergelake.table.clone import check_holds, plan_clone, take_holds
 from mergelake.table.handle import TableHandle
 
+LOG_PREFIX = "_catalog/log"
+"""Where the catalog's log lies."""
 Name = tuple[str, str]
 """Database and table."""
 _logger = logging.getLogger("mergelake.table")
@@ -38,10 +47,13 @@ _logger = logging.getLogger("mergelake.table")
 class Catalog:
     """The names of one warehouse. Threads may share one."""
 
-    def __init__(self, store: Store, *, clock: Clock, ids: IdSource, author: str = "") -> None:
+    def __init__(
+        self, store: Store, *, clock: Clock, ids: IdSource, author: str = "", backends: Backends | None = None
+    ) -> None:
         self._store, self._clock, self._ids, self._author = store, clock, ids, author
+        self._backends = backends or Backends()
         self._log: Log[CatalogState] = Log.open(
-            store, "_catalog/log", CatalogMachine(), clock=clock, ids=ids, author=author
+            store, LOG_PREFIX, CatalogMachine(), clock=clock, ids=ids, author=author, backends=self._backends
         )
 
     @property
@@ -49,9 +61,22 @@ class Catalog:
         """All names, as known here."""
         return self._log.state
 
+    @property
+    def log(self) -> Log[CatalogState]:
+        """The log of the names."""
+        return self._log
+
     def refresh(self) -> CatalogState:
         """Learn what others did: one GET if nothing."""
         return self._log.refresh()
+
+    def begin(self) -> None:
+        """Make the log of a new warehouse, if it is to be in ZooKeeper; else its first entry does."""
+        address = self._backends.address
+        if address is None or self.state.version:
+            return
+        move = new_tree(address, self._store, LOG_PREFIX, self._clock, self._ids)
+        self._log.commit(lambda state: () if state.version else (move,))
 
     def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
         """A new database; DATABASE_ALREADY_EXISTS unless it may."""
@@ -85,15 +110,47 @@ class Catalog:
             return self._taken(name, found, if_not_exists)
         from mergelake.table.define import check_schema  # loads kernels that opening a table does not need
 
-        schema = check_schema(schema)
+        return self._put(name, self._begin_table(self._ids.new_id(), check_schema(schema)), if_not_exists)
+
+    def clone_table(self, name: Name, source: TableHandle, state: State, *, if_not_exists: bool = False) -> TableHandle:
+        """A new table with the rows of a state of another, without copying any; see `clone`.
+
+        TABLE_ALREADY_EXISTS as in `create_table`; ConflictError where what it would refer to is gone.
+        """
+        _check_name(name[1], "table")
+        found = self._existing(name)
+        if found is not None:
+            return self._taken(name, found, if_not_exists)
         table_id = self._ids.new_id()
-        handle = TableHandle.create(
-            self._store, table_id, schema, clock=self._clock, ids=self._ids, author=self._author
+        plan = plan_clone(state, source.directory, self._ids)
+        owners = take_holds(table_id, plan, lambda owner: source if owner == source.directory else self.open_id(owner))
+        handle = self._begin_table(table_id, plan.schema, plan.more)
+        try:
+            check_holds(table_id, owners)
+            return self._put(name, handle, if_not_exists)
+        except (ConflictError, InvalidInputError, NotFoundError):
+            self._mark_dropped(table_id)
+            raise
+
+    def _begin_table(self, table_id: str, schema: TableSchema, more: Sequence[TableOp] = ()) -> TableHandle:
+        return TableHandle.create(
+            self._store,
+            table_id,
+            schema,
+            clock=self._clock,
+            ids=self._ids,
+            author=self._author,
+            backends=self._backends,
+            log_at=place_of_new(self._backends, self.state.authority),
+            more=more,
         )
+
+    def _put(self, name: Name, handle: TableHandle, if_not_exists: bool) -> TableHandle:
+        """Give a new table its name; the one that has it, if another was faster and that will do."""
 
         def build(state: CatalogState) -> Sequence[CatalogOp]:
             taken = name[1] in state.databases.get(name[0], {})
-            return () if if_not_exists and taken else (PutTable(*name, table_id),)
+            return () if if_not_exists and taken else (PutTable(*name, handle.directory),)
 
         committed = self._log.commit(build)
         if committed.entry is None:
@@ -145,7 +202,14 @@ class Catalog:
 
     def open_id(self, table_id: str) -> TableHandle:
         """The table in this directory, whatever it is called."""
-        return TableHandle.open(self._store, table_id, clock=self._clock, ids=self._ids, author=self._author)
+        return TableHandle.open(
+            self._store, table_id, clock=self._clock, ids=self._ids, author=self._author, backends=self._backends
+        )
+
+    def log_of(self, table_id: str) -> Log[State]:
+        """The log of the table in this directory, not opened yet: for those who expect it to be damaged."""
+        options: dict[str, Any] = {"clock": self._clock, "ids": self._ids, "backends": self._backends}
+        return Log(self._store, f"{table_id}/_log", TableMachine(), **options)
 
     def _existing(self, name: Name) -> str | None:
         """The id of a table that is there already; UNKNOWN_DATABASE if its database is not."""

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from mergelake.core.clock import Clock
-from mergelake.core.errors import error
+from mergelake.core.errors import CorruptDataError, InvalidInputError, error
 from mergelake.core.ids import IdSource
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
+from mergelake.log.backends import Backends
 from mergelake.log.commit import Log
+from mergelake.log.keeper import Address
 from mergelake.log.machine import TableMachine
-from mergelake.log.operations import CreateTable
+from mergelake.log.moving import new_tree
+from mergelake.log.operations import CreateTable, TableOp
+from mergelake.log.retention import require_kept, version_of_tag
 from mergelake.log.state import ActivePart, State
+from mergelake.log.tags import read_tag
 from mergelake.log.volatile import unfinished
 from mergelake.store.protocol import Store
 
@@ -75,20 +81,49 @@ class TableHandle:
         self.ids = ids
 
     @classmethod
-    def open(cls, store: Store, directory: str, *, clock: Clock, ids: IdSource, author: str = "") -> TableHandle:
-        """The table in `directory`, at its newest version; UNKNOWN_TABLE if there is none."""
-        log = Log.open(store, f"{directory}/_log", TableMachine(), clock=clock, ids=ids, author=author)
+    def open(
+        cls,
+        store: Store,
+        directory: str,
+        *,
+        clock: Clock,
+        ids: IdSource,
+        author: str = "",
+        backends: Backends | None = None,
+    ) -> TableHandle:
+        """The table in `directory`, at its newest version; UNKNOWN_TABLE if there is none.
+
+        `backends` say how a log that is not in the bucket is reached.
+        """
+        options: dict[str, Any] = {"clock": clock, "ids": ids, "author": author, "backends": backends}
+        log = Log.open(store, f"{directory}/_log", TableMachine(), **options)
         if log.state.version == 0:
             raise error("UNKNOWN_TABLE", f"There is no table in {directory} of {store.url}")
         return cls(store, directory, log, clock=clock, ids=ids)
 
     @classmethod
     def create(
-        cls, store: Store, directory: str, schema: TableSchema, *, clock: Clock, ids: IdSource, author: str = ""
+        cls,
+        store: Store,
+        directory: str,
+        schema: TableSchema,
+        *,
+        clock: Clock,
+        ids: IdSource,
+        author: str = "",
+        backends: Backends | None = None,
+        log_at: Address | None = None,
+        more: Sequence[TableOp] = (),
     ) -> TableHandle:
-        """A new table in a new directory. The schema was checked (`define.check_schema`)."""
-        log = Log(store, f"{directory}/_log", TableMachine(), clock=clock, ids=ids, author=author)
-        log.commit(lambda _: [CreateTable(schema)])
+        """A new table in a new directory. The schema was checked (`define.check_schema`).
+
+        `log_at` is the ZooKeeper to which its log goes with its first entry; None: it stays in the bucket. `more`
+        stands in the first entry too: a table that begins with rows.
+        """
+        prefix = f"{directory}/_log"
+        moves = [new_tree(log_at, store, prefix, clock, ids)] if log_at else []
+        log = Log(store, prefix, TableMachine(), clock=clock, ids=ids, author=author, backends=backends)
+        log.commit(lambda _: [CreateTable(schema), *more, *moves])
         return cls(store, directory, log, clock=clock, ids=ids)
 
     @property
@@ -105,6 +140,63 @@ class TableHandle:
         """Learn what others committed: one GET if they did not."""
         return self.log.refresh()
 
-    def snapshot(self, version: int | None = None, timestamp_ms: int | None = None) -> Snapshot:
-        """The table as known here, or AS OF a version or a time (milliseconds since 1970-01-01 UTC)."""
-        return Snapshot.of(self.log.state_at(version, timestamp_ms))
+    def born(self) -> int:
+        """`PartManifest.born` of a part that is begun now; one GET if nobody has looked for long.
+
+        Who knows no newer version than one of a grace period ago would be taken for somebody who began then.
+        """
+        return self.log.fresh(self.settings.integer("gc_grace_seconds") / 4).version
+
+    def neighbour(self, directory: str) -> TableHandle:
+        """Another table of the same store, by its directory."""
+        return TableHandle.open(self.store, directory, clock=self.clock, ids=self.ids, author=self.log.author)
+
+    def wait_for(self, version: int, timeout_s: float) -> bool:
+        """Wait until this version is known here: at most `timeout_s`. Whether it is."""
+        end_s = self.clock.monotonic_s() + timeout_s
+        while self.log.state.version < version:
+            left_s = end_s - self.clock.monotonic_s()
+            if left_s <= 0:
+                return False
+            self.log.wait(left_s)
+        return True
+
+    def snapshot(self, version: int | str | None = None, timestamp_ms: int | None = None) -> Snapshot:
+        """The table as known here, or AS OF a version, a tag or a time (milliseconds since 1970-01-01 UTC)."""
+        return Snapshot.of(self.state_at(version, timestamp_ms))
+
+    def state_at(self, version: int | str | None = None, timestamp_ms: int | None = None) -> State:
+        """The state behind `snapshot`. BAD_ARGUMENTS for what is not kept (any more): the message says what is."""
+        if version is None and timestamp_ms is None:
+            return self.log.state
+        if version is not None and timestamp_ms is not None:
+            raise error("BAD_ARGUMENTS", "Give a version or a timestamp, not both")
+        newest = self.log.state
+        if isinstance(version, str):
+            version = version_of_tag(newest if version in newest.tags else self.refresh(), version)
+        elif timestamp_ms is not None:
+            newest = self.refresh()
+            version = self.log.version_at(timestamp_ms)
+        assert version is not None
+        require_kept(newest if version <= newest.version else self.refresh(), version)
+        prefix, cut = f"{self.directory}/_log", version < self.log.state.history
+        try:
+            state = (cut and read_tag(self.store, prefix, version)) or self.log.state_at(version)
+        except (CorruptDataError, InvalidInputError):
+            # The log may have been cut while we read: what a tag pins was written down before.
+            found = read_tag(self.store, prefix, version)
+            if found is None:
+                require_kept(self.refresh(), version)
+                raise
+            state = found
+        if timestamp_ms is not None and state.timestamp_ms > timestamp_ms:
+            raise error(
+                "BAD_ARGUMENTS",
+                "Versions of that time have been collected",
+                f"Version {version} is the oldest that is kept, unless it has a tag",
+            )
+        return state
+
+
+OpenTable = Callable[[str], TableHandle]
+"""Opens a table by its directory."""

@@ -11,9 +11,10 @@ the objects that it wrote; what fails so that nobody knows whether it was commit
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -26,12 +27,13 @@ from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.format.partition import WHOLE_TABLE, Partition, partition_keys
 from mergelake.log.operations import AddParts, LogOp
-from mergelake.log.state import State, known_ids
+from mergelake.log.retention import reachable
+from mergelake.log.state import State
 from mergelake.parts.writer import write_part
 from mergelake.store.protocol import Store
 from mergelake.table.blocks import BlockCompleter, block_limits, cut_blocks
 from mergelake.table.handle import TableHandle
-from mergelake.table.keys import Block, TableKeys, table_keys
+from mergelake.table.keys import Block, TableKeys, plain_column, table_keys
 from mergelake.table.replacing import collapse_block
 from mergelake.table.sorting import sort_order
 
@@ -43,6 +45,8 @@ _logger = logging.getLogger("mergelake.table")
 COMMIT_REFUSED = (InvalidInputError, ConflictError, NotFoundError)
 """What `Log.commit` raises when the entry is not in the log for certain."""
 _ROWS_WORTH_THREADS = 50_000
+_SEPARATOR = "\x1f"
+"""Between the names of an insert and of its parts: what no caller's token holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +87,20 @@ def write_blocks(
     threads: int = 1,
     collapse: Collapse = collapse_block,
     name_part: NamePart | None = None,
+    born: int = 0,
 ) -> list[PartManifest]:
     """Write rows as parts of the table in `directory`, without committing them.
 
     `blocks` are batches of storage-form columns, all with the same columns, any number of rows; columns that
     are missing get their defaults. `threads` write columns and parts at the same time. `collapse` is applied
     to each sorted piece where the engine collapses rows and `optimize_on_insert` is on; its result has level 1.
-    `name_part` gives parts ids of the caller's choice.
+    `name_part` gives parts ids of the caller's choice. `born` is `TableHandle.born()` from before the call: without it
+    the parts cannot be committed to a table that was ever collected.
 
     Raises TOO_MANY_PARTS for a block with too many partitions, and what completing a block raises, after
     deleting what had been written.
     """
-    writer = _BlockWriter(store, directory, schema, ids, clock, threads, collapse, name_part)
+    writer = _BlockWriter(store, directory, schema, ids, clock, threads, collapse, name_part, born)
     written: list[PartManifest] = []
     try:
         for block in cut_blocks(blocks, *block_limits(writer.settings)):
@@ -116,6 +122,7 @@ class _BlockWriter:
         threads: int,
         collapse: Collapse,
         name_part: NamePart | None,
+        born: int,
     ) -> None:
         self._store, self._directory, self._schema = store, directory, schema
         self._ids, self._clock, self._threads = ids, clock, threads
@@ -123,6 +130,7 @@ class _BlockWriter:
         self._keys = table_keys(schema)
         self._collapse = collapse
         self._name_part = name_part
+        self._born = born
         self._collapses = schema.engine != "MergeTree" and self.settings.integer("optimize_on_insert") > 0
         self._completer: BlockCompleter | None = None
 
@@ -167,23 +175,28 @@ class _BlockWriter:
                 yield _Piece(piece, partition, level, self._name_part and self._name_part(partition, level))
 
     def _write_piece(self, piece: _Piece, threads: int) -> PartManifest:
-        primary = self._keys.sorting[: self._keys.primary_length]
-        return write_part(
+        sorting = self._keys.sorting
+        values = [key.evaluate(piece.block) for key in sorting]
+        names = piece.block.column_names
+        primary = sorting[: self._keys.primary_length]
+        manifest = write_part(
             self._store,
             self._directory,
             self._schema,
             piece.block,
-            key_columns=[key.evaluate(piece.block) for key in primary],
+            key_columns=values[: len(primary)],
             key_types=[key.type for key in primary],
             ids=self._ids,
             clock=self._clock,
             settings=self.settings,
             partition=piece.partition,
             partition_columns=self._keys.partition_columns,
+            computed=[a for a, key in zip(values, sorting, strict=True) if plain_column(key.text, names) is None],
             part_id=piece.part_id,
             level=piece.level,
             threads=threads,
         )
+        return replace(manifest, born=self._born)
 
 
 def _by_partition(
@@ -229,47 +242,76 @@ def discard_parts(store: Store, directory: str, manifests: Iterable[PartManifest
 
 
 def discard_refused(handle: TableHandle, manifests: Sequence[PartManifest]) -> None:
-    """Delete the objects of parts whose commit was refused, but for those that an earlier commit brought in."""
-    theirs = known_ids(handle.log.state, manifests)
+    """Delete the objects of parts whose commit was refused, but for those that an earlier commit brought in.
+
+    Also one that history has forgotten: a clone may hold them.
+    """
+    theirs = reachable(handle.log.state)
     discard_parts(handle.store, handle.directory, [part for part in manifests if part.id not in theirs])
 
 
 def commit_parts(
-    handle: TableHandle, manifests: Sequence[PartManifest], dedup_token: str | None = None, dedup_hash: str = ""
+    handle: TableHandle,
+    manifests: Sequence[PartManifest],
+    dedup_token: str | None = None,
+    dedup_hash: str = "",
+    *,
+    by_part: bool = False,
 ) -> Commit:
     """Append one entry with all these parts; a repetition of a remembered insert adds nothing.
 
-    `dedup_token` names the insert: a second commit with it is a duplicate, whatever its rows. `dedup_hash` is
-    the hash of the rows, for tables with a `non_replicated_deduplication_window`. The objects of a duplicate,
-    and of parts that were refused, are deleted; if the outcome is not known they stay.
+    `dedup_token` names the insert: a second commit with it is a duplicate, whatever its rows. With `by_part` it names
+    each of its parts, by partition and their order there: a part that is not remembered is added. `dedup_hash` is the
+    hash of the rows, for tables with a `non_replicated_deduplication_window`; it is remembered for each partition.
+    The objects of duplicates, and of parts that were refused, are deleted; if the outcome is not known they stay.
     """
     token = dedup_token or ""
     if not manifests and not token:
         return Commit(handle.log.state.version, 0, (), 0)
+    additions = _additions(manifests, token, dedup_hash, by_part)
+    new: list[AddParts] = []
 
     def build(state: State) -> Sequence[LogOp]:
-        if remembered(state, token, dedup_hash) is not None:
-            return ()
-        return (AddParts(tuple(manifests), token, dedup_hash),)
+        new[:] = [op for op in additions if remembered(state, op.dedup_token, op.dedup_hash) is None]
+        return tuple(new)
 
     try:
         committed = handle.log.commit(build)
     except COMMIT_REFUSED:
         discard_refused(handle, manifests)
         raise
+    added = [part for op in new for part in op.parts]
+    ids = {part.id for part in added}
+    if len(added) < len(manifests):
+        discard_refused(handle, [part for part in manifests if part.id not in ids])
     if committed.entry is None:
-        discard_refused(handle, manifests)
-        return duplicate_of(committed.state, token, dedup_hash)
-    ids = {manifest.id for manifest in manifests}
-    partitions = dict.fromkeys(manifest.partition_id for manifest in manifests)
-    tails = [part for p in partitions for part in committed.state.partitions[p][-len(manifests) :]]
-    new = sorted((part for part in tails if part.manifest.id in ids), key=lambda part: part.info.min_block)
+        return duplicate_of(committed.state, additions[0].dedup_token, additions[0].dedup_hash)
+    partitions = dict.fromkeys(part.partition_id for part in added)
+    tails = [part for p in partitions for part in committed.state.partitions[p][-len(added) :]]
+    infos = sorted((part.info for part in tails if part.manifest.id in ids), key=lambda info: info.min_block)
     return Commit(
         committed.version,
-        sum(manifest.rows for manifest in manifests),
-        tuple(part.name for part in new),
-        sum(manifest.bytes_on_disk for manifest in manifests),
+        sum(part.rows for part in added),
+        tuple(map(str, infos)),
+        sum(part.bytes_on_disk for part in added),
     )
+
+
+def _additions(manifests: Sequence[PartManifest], token: str, dedup_hash: str, by_part: bool) -> list[AddParts]:
+    """What is remembered, and so added or left out, together: one operation each, all in one entry."""
+    if not (dedup_hash or (token and by_part)):
+        return [AddParts(tuple(manifests), token)]
+    groups: dict[str, list[PartManifest]] = {}
+    seen: Counter[str] = Counter()
+    for part in manifests:
+        name = part.partition_id
+        if token:
+            seen[name] += 1
+            name = f"{seen[name]}{_SEPARATOR}{name}"
+        groups.setdefault(name, []).append(part)
+    if token:
+        return [AddParts(tuple(parts), f"{token}{_SEPARATOR}{name}") for name, parts in groups.items()]
+    return [AddParts(tuple(parts), "", f"{dedup_hash}{_SEPARATOR}{name}") for name, parts in groups.items()]
 
 
 def remembered(state: State, dedup_token: str, dedup_hash: str) -> int | None:

@@ -144,7 +144,7 @@ def _add(
             words.append(_float_words(numpy_values(array)))
         case t.BFloat16():
             words.append(_float_words((numpy_values(array).astype(np.uint32) << np.uint32(16)).view(np.float32)))
-        case t.Array() | t.Map() | t.AggregateFunction() | t.Nothing():
+        case t.Array() | t.Map() | t.AggregateFunction() | t.Nothing() | t.Variant() | t.Dynamic() | t.Json():
             raise error("DATA_TYPE_CANNOT_BE_USED_IN_KEY", f"A sorting key of type {data_type} is not supported")
         case _:
             values = numpy_values(array)
@@ -243,7 +243,7 @@ def _float_words(values: NDArray[np.generic]) -> NDArray[np.uint64]:
     return words
 
 
-@kernel()
+@kernel
 def _prefix_words(data: NDArray[np.uint8], offsets: NDArray[np.int64], out: NDArray[np.uint64]) -> None:
     for row in range(len(out)):
         start = offsets[row]
@@ -254,7 +254,7 @@ def _prefix_words(data: NDArray[np.uint8], offsets: NDArray[np.int64], out: NDAr
         out[row] = word
 
 
-@kernel()
+@kernel
 def _same_strings(
     data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64], same: NDArray[np.bool_]
 ) -> None:

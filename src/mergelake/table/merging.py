@@ -156,7 +156,7 @@ class _Merger:
         self._started = True
 
 
-@kernel()
+@kernel
 def _compare(
     run_a: int,
     row_a: int,
@@ -181,7 +181,7 @@ def _compare(
     return 0
 
 
-@kernel()
+@kernel
 def _compare_tails(
     run_a: int, row_a: int, run_b: int, row_b: int, string: int, places: NDArray[np.int64], data: NDArray[np.int64]
 ) -> int:
@@ -197,7 +197,7 @@ def _compare_tails(
     return -1 if length_a < length_b else 1
 
 
-@kernel()
+@kernel
 def _place(
     run: int,
     queue: NDArray[np.int64],
@@ -222,7 +222,7 @@ def _place(
     return low
 
 
-@kernel()
+@kernel
 def _enqueue(
     run: int,
     queue: NDArray[np.int64],
@@ -241,7 +241,7 @@ def _enqueue(
     return live + 1
 
 
-@kernel()
+@kernel
 def _merge(
     out_runs: NDArray[np.uint16],
     out_repeats: NDArray[np.bool_],

@@ -8,7 +8,8 @@ It is a one-way view of the log: read the log, list the tokens, plan (`published
 
 1. lay out and name new active parts, merged ones before what they cover is taken away;
 2. write and name an empty part over what was dropped;
-3. take away names whose cover has been visible for the grace period. Objects are never deleted here.
+3. take away names whose cover has been visible for the grace period. Objects are never deleted here (`collect` does,
+   for parts that have no name).
 
 Every step may be repeated, and any step may be the last one before a crash. Two publishers at once do the same
 work twice and no harm.
@@ -18,7 +19,7 @@ ClickHouse attaches the directory read-only by the statement of `attach.create_s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
@@ -29,7 +30,9 @@ from mergelake.core.names import PartInfo
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.format.partition import Partition
+from mergelake.log.retention import reachable
 from mergelake.log.state import State
+from mergelake.log.trust import TRUST_S, Instant
 from mergelake.parts.fetch import fetch_whole
 from mergelake.parts.listing import CHUNK_BYTES, file_chunks
 from mergelake.parts.writer import PartWriter
@@ -77,12 +80,13 @@ def follow(
 ) -> None:
     """Publish after every commit, until `stop()` is true; `on_report` hears of the rounds that did something.
 
-    A quiet table costs one GET a poll, and a LIST only while covered names wait for their grace period.
+    A quiet table costs one GET a poll (a log in ZooKeeper tells by itself), and a LIST only while covered names wait
+    for their grace period.
     """
     seen, waiting, due_s = 0, 0, 0.0
+    handle.refresh()
     while not stop():
-        state = handle.refresh()
-        now_s = handle.clock.monotonic_s()
+        state, now_s = handle.log.state, handle.clock.monotonic_s()
         if state.version != seen or (waiting and now_s >= due_s):
             report = _round(handle, state, grace_seconds)
             seen, waiting, due_s = state.version, report.waiting, now_s + max(grace_seconds / 4, poll_seconds)
@@ -90,7 +94,7 @@ def follow(
                 on_report(report)
         if stop():
             return
-        handle.clock.sleep_s(poll_seconds)
+        handle.log.wait(poll_seconds, poll_seconds)
 
 
 def unpublish(handle: TableHandle) -> int:
@@ -98,6 +102,12 @@ def unpublish(handle: TableHandle) -> int:
     keys = [meta.key for meta in handle.store.list(f"{handle.directory}/__meta/")]
     handle.store.delete(keys)
     return len(keys)
+
+
+def tokens_shown(handle: TableHandle) -> set[str]:
+    """The directories of all names that ClickHouse sees, by one LIST."""
+    prefix = f"{handle.directory}/__meta/"
+    return {meta.key[len(prefix) :].partition("/")[0] for meta in handle.store.list(prefix)}
 
 
 def published_names(handle: TableHandle, state: State) -> list[PublishedName]:
@@ -118,6 +128,7 @@ def published_names(handle: TableHandle, state: State) -> list[PublishedName]:
 
 def _round(handle: TableHandle, state: State, grace_seconds: float) -> PublishReport:
     store, directory = handle.store, handle.directory
+    began = Instant.now(handle.clock)
     shown = published_names(handle, state)
     active = {part.manifest.id: part for part in state.parts()}
     grace_ms = round(grace_seconds * 1000)
@@ -129,6 +140,9 @@ def _round(handle: TableHandle, state: State, grace_seconds: float) -> PublishRe
             part = active[part_id]
             lay_out(store, directory, part.manifest, pool)
             _name(store, directory, part_id, part.info)
+    # A fraction of the time between noting an object and deleting it, as for knowledge of the log.
+    if began.age_s(handle.clock) > min(TRUST_S, handle.settings.integer("gc_grace_seconds") / 4):
+        _take_back(handle, plan.add)
     for cover in plan.cover:
         _write_empty(handle, state.schema, cover)
         _name(store, directory, cover.token, cover.info)
@@ -147,6 +161,12 @@ def _round(handle: TableHandle, state: State, grace_seconds: float) -> PublishRe
         tuple(str(infos[token]) for token in removed),
         stale - sum(empty_info(token) is None for token in removed),
     )
+
+
+def _take_back(handle: TableHandle, named: Sequence[str]) -> None:
+    """Take away names of parts that are no longer kept: this process slept, and their files may be gone."""
+    live = reachable(handle.refresh())
+    handle.store.delete([f"{handle.directory}/__meta/{name}/prefix.path" for name in named if name not in live])
 
 
 def lay_out(store: Store, directory: str, manifest: PartManifest, pool: ThreadPoolExecutor) -> None:

@@ -177,7 +177,7 @@ def _keep(
     return winners(repeats, version_ranks(whole_column(block, mode.version), schema.column(mode.version).type))
 
 
-@kernel()
+@kernel
 def _judge(
     repeats: NDArray[np.bool_],
     ranks: NDArray[np.uint64],

@@ -119,7 +119,7 @@ def _words(array: pa.Array, data_type: t.DataType) -> Words:
             return [word for part, kind in zip(array.flatten(), elements, strict=True) for word in _words(part, kind)]
         case t.BFloat16():
             return _narrowed(_bfloat_word(array), valid)
-        case t.Array() | t.Map() | t.AggregateFunction() | t.Nothing():
+        case t.Array() | t.Map() | t.AggregateFunction() | t.Nothing() | t.Variant() | t.Dynamic() | t.Json():
             raise error("NOT_IMPLEMENTED", f"A sorting key of type {data_type} is not supported")
         case _:
             return _narrowed(_fixed(array, array.type.to_pandas_dtype()), valid)

@@ -1,0 +1,43 @@
+"""What the commands share: their arguments, and how a warehouse is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+
+from mergelake.cli.output import Output
+from mergelake.core.errors import error
+from mergelake.sql.database import Database, connect
+
+Url = Annotated[str, typer.Argument(help="Warehouse: a directory or s3://, gs://, az:// URL", show_default=False)]
+TableName = Annotated[str, typer.Argument(help="table, or database.table", show_default=False)]
+Form = Annotated[str, typer.Option("--format", help="table or json")]
+Options = Annotated[
+    list[str] | None,
+    typer.Option("--option", "-o", help="Storage option as name=value; may be repeated", show_default=False),
+]
+
+
+def storage_options(given: list[str] | None) -> Mapping[str, str]:
+    """The options as a dictionary."""
+    out = {}
+    for text in given or []:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise error("BAD_ARGUMENTS", f"The option '{text}' is not name=value", "Write -o region=eu-central-1")
+        out[name] = value
+    return out
+
+
+def open_database(url: str, options: list[str] | None, spark: str | None = None) -> Database:
+    """The warehouse at `url`."""
+    return connect(url, storage_options(options), spark=spark)
+
+
+def output_as(form: str) -> Output:
+    """Where results go; BAD_ARGUMENTS for a format that is not known."""
+    if form not in ("table", "json"):
+        raise error("BAD_ARGUMENTS", f"There is no output format '{form}'", "It is table or json")
+    return Output(form)

@@ -1,0 +1,78 @@
+"""Moving logs, of a table or of a whole warehouse: into ZooKeeper, and out of it again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from mergelake.core.clock import SystemClock
+from mergelake.core.errors import error
+from mergelake.core.ids import RandomIds
+from mergelake.lake.warehouse import Warehouse, author_name, split_name
+from mergelake.log.backends import SEALED, Backends, split_options
+from mergelake.log.catalog import CatalogMachine
+from mergelake.log.commit import Log
+from mergelake.log.machine import TableMachine
+from mergelake.log.moving import Takeover, new_tree, take_over
+from mergelake.store import open_store
+from mergelake.table.catalog import LOG_PREFIX, Catalog
+from mergelake.table.collect_tables import table_directories
+
+CATALOG = "the catalog"
+
+
+def seal_logs(
+    location: str,
+    storage_options: Mapping[str, str] | None = None,
+    *,
+    table: str = "",
+    force: bool = False,
+    log: str | None = None,
+) -> dict[str, Takeover]:
+    """Make the bucket the authority of one table's log, or of all (the catalog's too, first).
+
+    Returns what happened by name; tables without one (they were dropped) have that of their directory. Readers and
+    writers go on, and follow by themselves. It may be repeated, after a crash too. `force` is for a ZooKeeper that is
+    gone for ever: what had not been copied from it is lost. `log` is the option of `connect`.
+    """
+    options, log_option = split_options(storage_options)
+    store, clock, ids = open_store(location, options), SystemClock(), RandomIds()
+    backends = Backends(log_option if log is None else log)
+    run = partial(take_over, store, backends=backends, clock=clock, ids=ids, author=author_name(), force=force)
+    done: dict[str, Takeover] = {}
+    if not table:
+        done[CATALOG] = run(LOG_PREFIX, CatalogMachine())
+    catalog = Catalog(store, clock=clock, ids=ids, backends=Backends(SEALED) if force else backends)
+    if table:
+        wanted = {catalog.find(split_name(table)): ".".join(split_name(table))}
+    else:
+        # Also those that were dropped, which have no name: collection reads their logs.
+        names = {table_id: f"{database}.{name}" for database, name, table_id in catalog.state.tables()}
+        wanted = {directory: directory for directory in table_directories(store)} | names
+    for table_id, name in wanted.items():
+        done[name] = run(f"{table_id}/_log", TableMachine())
+    return done
+
+
+def move_logs(warehouse: Warehouse, *, table: str = "") -> dict[str, str]:
+    """Hand one table's log, or all (the catalog's too, first), to the ZooKeeper that the warehouse was opened with.
+
+    Those that are in a ZooKeeper stay where they are. Returns where each is now, by name. Writers go on, and follow.
+    """
+    address, store, clock, ids = warehouse.backends.address, warehouse.store, warehouse.clock, warehouse.ids
+    if address is None:
+        raise error("BAD_ARGUMENTS", "It is not said where the logs are to go", "log=zookeeper://host:port/path")
+    catalog = warehouse.catalog
+    state = catalog.refresh()
+    logs: dict[str, Log[Any]] = {} if table else {CATALOG: catalog.log}
+    for database, name, table_id in state.tables():
+        if not table or split_name(table) == (database, name):
+            logs[f"{database}.{name}"] = catalog.open_id(table_id).log
+    if not logs:
+        catalog.find(split_name(table))  # tells the nearest name
+    for log in logs.values():
+        if not log.refresh().authority.url:
+            move = new_tree(address, store, log.prefix, clock, ids)
+            log.commit(lambda state, move=move: () if state.authority.url else (move,))  # type: ignore[misc]
+    return {name: log.state.authority.url for name, log in logs.items()}

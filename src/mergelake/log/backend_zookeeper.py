@@ -1,0 +1,221 @@
+"""The tail of a log in ZooKeeper, everything older in the bucket.
+
+::
+
+    <tree>                   {"log": "s3://…/<prefix>"}: whose it is, for people
+    <tree>/tail              the newest version; this node has changed once for each entry
+    <tree>/log/<20 digits>   an entry, or "@" and the key of an object that holds it (more than `INLINE_MAX` bytes)
+    <tree>/progress          {"sealed": …, "trimmed": …}: how far the bucket has everything, how far nodes are gone
+    <tree>/sealer            ephemeral: somebody copies entries to the bucket just now
+    <tree>/end               instead of the tail: the last version, behind which the log goes on elsewhere
+
+A tree belongs to one `MoveLog` and is made once, before that is committed, under a name that is drawn for it; so nobody
+ever makes it again. It is removed once the log goes on elsewhere: a tree that is missing while the bucket knows of no
+move means that ZooKeeper has lost it.
+
+**An append** is one transaction: change the tail, create the entry. Version p is allowed only where the tail has
+changed exactly `p - 1 - since` times. So a writer that slept can take no position that was taken once, whether its
+entry is still there or long since trimmed; and behind the end (the tail goes) it can take none at all.
+
+**A read** asks for the entries and then for the tail, in one round trip behind a `sync`. An entry that is missing
+though the tail has passed it lies in the bucket.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from itertools import takewhile
+
+from mergelake.core.clock import Clock
+from mergelake.core.errors import CorruptDataError, FencedError, NotFoundError, UnavailableError
+from mergelake.log.backend import CollectedError, ObjectBackend
+from mergelake.log.keeper import RECHECK_S, Create, Keeper, Node, Refused, SetData
+from mergelake.log.sealing import Sealer, Tree, lost_branch, missing_tree
+from mergelake.store.protocol import Lost, PutOutcome, Stored, Unknown
+
+INLINE_MAX = 900_000
+"""Bytes of an entry that still fit into a node: ZooKeeper ends the session of who sends a packet of 1 MiB."""
+TAKEOVER_S = 5.0
+"""How long a writer waits for a log to arrive where it is being moved."""
+
+
+class ZooKeeperBackend:
+    """Entries as nodes, created by a transaction that also counts them."""
+
+    def __init__(self, keeper: Keeper, path: str, since: int, bucket: ObjectBackend, clock: Clock) -> None:
+        """`path` is the tree's, `since` the version of the `MoveLog` that made it the authority."""
+        self._keeper = keeper
+        self._tree = Tree(path)
+        self._since = since
+        self._bucket = bucket
+        self._clock = clock
+        self._sealer = Sealer(keeper, self._tree, since, bucket, self._entry)
+
+    def key(self, version: int) -> str:
+        """Path of an entry's node."""
+        return self._tree.entry(version)
+
+    def create(self, version: int, data: bytes) -> PutOutcome:
+        """One transaction; an object before it if the entry is big."""
+        try:
+            body = data if len(data) <= INLINE_MAX else self._put_large(version, data)
+            number = b"%d" % version
+            self._keeper.commit(
+                SetData(self._tree.tail, number, version - 1 - self._since), Create(self.key(version), body)
+            )
+        except Refused:
+            return self._refused(version)
+        except UnavailableError as cause:
+            return Unknown(str(cause))
+        self._sealer.nudge()
+        return Stored()
+
+    def read(self, version: int) -> bytes | None:
+        """One round trip; a GET more for what lies in the bucket."""
+        try:
+            return self.read_many([version])[0]
+        except CollectedError:
+            return None
+
+    def read_many(self, versions: Sequence[int]) -> list[bytes | None]:
+        """One round trip; what lies in the bucket by GETs. If ZooKeeper is silent, or has lost the log, what is sealed.
+
+        Raises CollectedError for an entry that was there once and is nowhere.
+        """
+        try:
+            nodes, last, ended = self._look([self.key(version) for version in versions])
+        except (UnavailableError, CorruptDataError):
+            sealed = list(takewhile(lambda data: data is not None, self._bucket.read_many(versions)))
+            if sealed:
+                return sealed
+            raise
+        if ended and min(versions) > last + 1:
+            raise lost_branch(self._bucket.prefix, last + 1)
+        # Behind an end that a forced takeover made, there may be entries that no longer count.
+        found = [None if ended and v > last else self._entry(v, node) for v, node in zip(versions, nodes, strict=True)]
+        elsewhere = [i for i, v in enumerate(versions) if found[i] is None and (ended or v <= last)]
+        if elsewhere:
+            for i, data in zip(elsewhere, self._bucket.read_many([versions[i] for i in elsewhere]), strict=True):
+                found[i] = data
+        for i in elsewhere:
+            if found[i] is None and versions[i] <= last:
+                found[i] = self._just_committed(versions[i])
+        return found
+
+    def seal(self, version: int) -> None:
+        """Copy entries up to `version` to the bucket."""
+        self._sealer.seal(version)
+
+    def trim(self, version: int) -> None:
+        """Remove the nodes of sealed entries up to `version`."""
+        self._sealer.trim(version)
+
+    def wait(self, version: int, timeout_s: float, poll_s: float | None = None) -> bool:
+        """Sleep until the tail moves; a watch wakes."""
+        end_s = self._clock.monotonic_s() + timeout_s
+        while True:
+            left_s = end_s - self._clock.monotonic_s()
+            try:
+                (tail,), last, ended = self._look([self._tree.tail])
+                if version <= last:
+                    return True
+                if ended:
+                    return self._bucket.wait(version, max(left_s, 0.0), poll_s)
+                if left_s > 0:
+                    self._keeper.wait_change(self._tree.tail, tail, min(left_s, RECHECK_S))
+            except UnavailableError:
+                self._clock.sleep_s(max(min(left_s, 0.1), 0.0))
+            except CorruptDataError:
+                if self._bucket.read(version) is None:
+                    raise
+                return True
+            if left_s <= 0:
+                return False
+
+    def when_changed(self, wake: Callable[[], None]) -> None:
+        """Call `wake` when the tail moves, or the connection is lost."""
+        self._keeper.watch(self._tree.tail, wake)
+
+    def truncate(self, before: int) -> int:
+        """As in the bucket, once everything before `before` is there."""
+        self.seal(before - 1)
+        self.trim(before - 1)
+        return self._bucket.truncate(before)
+
+    def end(self) -> int:
+        """End the log here: nobody can append any more, ever. Returns the last version; may be repeated."""
+        return self._sealer.end()
+
+    def forget(self) -> None:
+        """Remove the tree."""
+        self._sealer.forget()
+
+    def _look(self, paths: Sequence[str]) -> tuple[list[Node | None], int, bool]:
+        """The nodes, then the last version, and whether the log has ended here."""
+        *nodes, tail, end = self._keeper.get_many([*paths, self._tree.tail, self._tree.end])
+        if tail is None and end is None:
+            raise missing_tree(self._keeper, self._tree, self._bucket.prefix)
+        last = end or tail
+        assert last is not None
+        return nodes, int(last.data or self._since), end is not None
+
+    def _entry(self, version: int, node: Node | None) -> bytes | None:
+        if node is None or not node.data.startswith(b"@"):
+            return None if node is None else node.data
+        key = node.data[1:].decode()
+        try:
+            data = self._bucket.store.get(key)
+        except NotFoundError:
+            return None  # trimmed just now: by then the entry is sealed
+        if _digest(data) != key.rpartition("-")[2]:
+            raise CorruptDataError("A big log entry is not what was written", object_key=key)
+        return data
+
+    def _just_committed(self, version: int) -> bytes | None:
+        """An entry that was neither here nor in the bucket, though it has been committed: look once more."""
+        data = self._entry(version, self._keeper.get(self.key(version))) or self._bucket.read(version)
+        if data is None:
+            raise CollectedError(f"Version {version} was committed, and its entry has been collected since")
+        return data
+
+    def _refused(self, version: int) -> PutOutcome:
+        """The transaction did not happen: somebody has the position, or nobody can have it any more."""
+        try:
+            _, last, ended = self._look([self._tree.tail])
+        except CorruptDataError:
+            if self._bucket.read(version) is None:
+                raise
+            return Lost()  # the log has moved on, and its tree was removed
+        if ended and version > last + 1:
+            raise lost_branch(self._bucket.prefix, last + 1)
+        if version <= last or (ended and self._bucket.wait(version, TAKEOVER_S)):
+            return Lost()
+        if ended:
+            raise FencedError(
+                f"The log of {self._bucket.prefix} is being moved out of ZooKeeper, and nothing was committed",
+                hint="Try again; if that does not end, repeat `mergelake log seal`, which was cut short",
+            )
+        return Unknown("the tail is not where it was")
+
+    def _put_large(self, version: int, data: bytes) -> bytes:
+        key = self._bucket.large_key(version, _digest(data))
+        self._bucket.store.put(key, data)
+        return b"@" + key.encode()
+
+
+def make_tree(keeper: Keeper, path: str, about: str) -> None:
+    """A new, empty tree under a name that nobody has used; UnavailableError if it may or may not be there."""
+    tree = Tree(path)
+    keeper.ensure(path.rpartition("/")[0] or "/")
+    keeper.commit(
+        Create(tree.path, json.dumps({"log": about}).encode()),
+        Create(tree.log),
+        Create(tree.progress, b"{}"),
+        Create(tree.tail),
+    )
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()

@@ -1,0 +1,55 @@
+"""From what a log says about its authority to the backend that holds its tail."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from mergelake.core.clock import Clock
+from mergelake.log.authority import Authority
+from mergelake.log.backend import LogBackend, ObjectBackend, SealedBackend
+from mergelake.log.keeper import Address, keeper
+from mergelake.store.protocol import Store
+
+SEALED = "sealed"
+BUCKET = "bucket"
+
+
+def split_options(options: Mapping[str, str] | None) -> tuple[dict[str, str], str | None]:
+    """Storage options without `log`, and that one: where a log is said beside how the store is opened."""
+    given = dict(options or {})
+    return given, given.pop("log", None)
+
+
+class Backends:
+    """How this process reaches the logs of a warehouse. One value for all of them; it pickles."""
+
+    def __init__(self, log: str | None = None) -> None:
+        """`log` is what the user says (None: the environment's `MERGELAKE_LOG`):
+
+        * `zookeeper://…`: logs that lie in ZooKeeper are looked for on these servers (whatever servers the log names:
+          they may have moved, or ask for a password), and new ones are made there;
+        * `bucket`: new ones are made in the bucket;
+        * `sealed`: nothing but the bucket is asked: what has reached it is read, and a log whose authority is elsewhere
+          cannot be written;
+        * empty: logs are where they say, and new ones where the catalog's is.
+
+        BAD_ARGUMENTS for anything else.
+        """
+        self.log = os.environ.get("MERGELAKE_LOG", "") if log is None else log
+        self.address: Address | None = None
+        """Of the servers that the user named."""
+        if self.log not in ("", BUCKET, SEALED):
+            self.address = Address.parse(self.log)
+
+    def of(self, authority: Authority, store: Store, prefix: str, *, clock: Clock, threads: int = 16) -> LogBackend:
+        """The backend for the entries behind `authority.since` of the log below `prefix`."""
+        bucket = ObjectBackend(store, prefix, clock=clock, threads=threads)
+        if not authority.url:
+            return bucket
+        if self.log == SEALED:
+            return SealedBackend(bucket, authority.url)
+        from mergelake.log.backend_zookeeper import ZooKeeperBackend
+
+        recorded = Address.parse(authority.url)
+        return ZooKeeperBackend(keeper(self.address or recorded, clock), recorded.root, authority.since, bucket, clock)

@@ -1,0 +1,337 @@
+"""A session with ZooKeeper: the one door to kazoo.
+
+kazoo tells what happened by some twenty exceptions; here they become three answers:
+
+* a value, or `Refused`: the server looked and the transaction did not happen;
+* `UnavailableError`: no clear answer (connection or session lost, time-out). A transaction may have happened, or may
+  happen yet: go and look;
+* `InvalidInputError`: refused for good (credentials, access rights, an address that is none).
+
+A session is shared by everything in a process that names the same servers, connects when it is first used, and
+reconnects by itself. Reads are preceded by a `sync`, so that they see what was committed before they began, through
+whatever server. A forked child gets a session of its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from mergelake.core.clock import Clock
+from mergelake.core.errors import InvalidInputError, MergelakeError, UnavailableError, error
+
+if TYPE_CHECKING:
+    from kazoo.client import KazooClient
+
+SCHEME = "zookeeper"
+RECHECK_S = 10.0
+"""A waiting reader looks this often even if no watch fires."""
+_OPTIONS = {"timeout_s": "10", "ca": "", "cert": "", "key": "", "tls": "false"}
+
+_logger = logging.getLogger("mergelake.log.zookeeper")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """`zookeeper://[user:password@]host:port,host:port/root[?timeout_s=10&tls=true&ca=…&cert=…&key=…]`."""
+
+    hosts: str
+    root: str
+    """Path of the node that holds everything, without a slash at its end."""
+    user: str = ""
+    """`user:password` of the digest scheme; nodes are made accessible to that user alone."""
+    options: tuple[tuple[str, str], ...] = ()
+
+    @staticmethod
+    def parse(url: str) -> Address:
+        """Read an address; BAD_ARGUMENTS if it is none."""
+        parts = urlsplit(url)
+        user, _, hosts = parts.netloc.rpartition("@")
+        options = dict(parse_qsl(parts.query, keep_blank_values=True))
+        unknown = sorted(options.keys() - _OPTIONS.keys())
+        if parts.scheme != SCHEME or not hosts.strip(",") or unknown:
+            what = f"It has no option {', '.join(unknown)}. " if unknown else ""
+            raise error(
+                "BAD_ARGUMENTS",
+                f"'{url.replace(user, '…') if user else url}' does not say where a log is",
+                f"{what}Say zookeeper://host:2181,host:2181/path (options: {', '.join(_OPTIONS)}), bucket or sealed",
+            )
+        try:
+            timeout_s = float(options.get("timeout_s", "10"))
+        except ValueError:
+            timeout_s = 0.0
+        if timeout_s <= 0:
+            raise error("BAD_ARGUMENTS", "timeout_s of a ZooKeeper address must be a positive number of seconds")
+        root = parts.path.rstrip("/") or "/mergelake"
+        return Address(hosts, root, unquote(user), tuple(sorted(options.items())))
+
+    @property
+    def public(self) -> str:
+        """The address without secrets and options, as it may be written down."""
+        return f"{SCHEME}://{self.hosts}{self.root}"
+
+    def option(self, name: str) -> str:
+        """An option, or what it is when not given."""
+        return dict(self.options).get(name, _OPTIONS[name])
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Make a node that does not exist."""
+
+    path: str
+    data: bytes = b""
+    ephemeral: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SetData:
+    """Change a node whose version (changes so far) is this one."""
+
+    path: str
+    data: bytes
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove a node whose version is this one; -1 is any."""
+
+    path: str
+    version: int = -1
+
+
+Step = Create | SetData | Delete
+
+
+class Refused(Exception):
+    """The server looked and did nothing: a node exists, is missing, or has another version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What a node holds."""
+
+    data: bytes
+    version: int
+
+
+class Keeper:
+    """One session; safe for many threads."""
+
+    def __init__(self, address: Address, clock: Clock) -> None:
+        self._address = address
+        self._clock = clock
+        self.timeout_s = float(address.option("timeout_s"))
+        """How long a request may take before its outcome is called unknown; also of the session."""
+        self._lock = threading.Lock()
+        self._client: KazooClient | None = None
+        self._up = threading.Event()
+        self._process = 0
+        self._changed = threading.Condition()
+        self._changes = 0
+        self._watches: set[tuple[str, Callable[[], None]]] = set()
+
+    @property
+    def hosts(self) -> str:
+        """The servers."""
+        return self._address.hosts
+
+    def commit(self, *steps: Step) -> None:
+        """All steps or none. Raises `Refused` if none was, UnavailableError if that is not known."""
+        transaction = self._connected().transaction()
+        for step in steps:
+            match step:
+                case Create(path, data, ephemeral):
+                    transaction.create(path, data, ephemeral=ephemeral)
+                case SetData(path, data, version):
+                    transaction.set_data(path, data, version)
+                case Delete(path, version):
+                    transaction.delete(path, version)
+        # A failed transaction is a list with an exception for each step: the culprit's, and markers for the others.
+        for result in self._result(transaction.commit_async(), "a commit"):
+            if isinstance(result, Exception) and type(result).__name__ not in _MARKERS:
+                raise self._translated(result, "a commit") from result
+
+    def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        """The nodes at `paths`, None for those that do not exist, as of now; one round trip."""
+        client = self._connected()
+        asked = [client.sync_async(paths[0]), *(client.get_async(path) for path in paths)]
+        found: list[Node | None] = []
+        self._result(asked[0], "a sync")
+        for path, answer in zip(paths, asked[1:], strict=True):
+            try:
+                data, stat = self._result(answer, path)
+                found.append(Node(data, stat.version))
+            except Refused:
+                found.append(None)
+        return found
+
+    def get(self, path: str) -> Node | None:
+        """One node."""
+        return self.get_many([path])[0]
+
+    def children(self, path: str) -> list[str]:
+        """Names of the nodes below one, unsorted; none if it does not exist."""
+        client = self._connected()
+        synced, asked = client.sync_async(path), client.get_children_async(path)
+        self._result(synced, "a sync")
+        try:
+            return list(self._result(asked, path))
+        except Refused:
+            return []
+
+    def ensure(self, path: str) -> None:
+        """Make a node and those above it, where they do not exist."""
+        self._result(self._connected().ensure_path_async(path), path)
+
+    def wait_change(self, path: str, seen: Node | None, timeout_s: float) -> None:
+        """Return when a node is no longer what was `seen`, after `timeout_s`, or just so: look again."""
+        with self._changed:
+            changes = self._changes
+        client = self._connected()
+        try:
+            stat = self._result(client.exists_async(path, watch=self._wake), path)
+        except Refused:
+            stat = None
+        version = None if stat is None else stat.version
+        if version == (None if seen is None else seen.version):
+            with self._changed:
+                self._changed.wait_for(lambda: self._changes != changes, max(timeout_s, 0.0))
+
+    def watch(self, path: str, wake: Callable[[], None]) -> None:
+        """Call `wake` once when a node changes, appears or goes, or the connection is lost; not if it is lost now."""
+
+        def fired(_: object) -> None:
+            with self._changed:
+                self._watches.discard((path, wake))
+            wake()
+
+        client = self._client
+        with self._changed:
+            if client is None or not client.connected or (path, wake) in self._watches:
+                return
+            self._watches.add((path, wake))
+        try:
+            self._result(client.exists_async(path, watch=fired), path)
+        except MergelakeError:
+            with self._changed:
+                self._watches.discard((path, wake))
+
+    def close(self) -> None:
+        """End the session: its ephemeral nodes go. It begins anew when it is used again."""
+        with self._lock:
+            client, self._client = self._client, None
+        if client is not None and self._process == os.getpid():
+            client.stop()
+            client.close()
+
+    def _wake(self, _: object) -> None:
+        # One function for all watches: kazoo keeps a set of them, so that waiting again and again adds nothing.
+        with self._changed:
+            self._changes += 1
+            self._changed.notify_all()
+
+    def _connected(self) -> KazooClient:
+        with self._lock:
+            if self._client is None or self._process != os.getpid():
+                self._client, self._process = self._started(), os.getpid()
+            client = self._client
+        end_s = self._clock.monotonic_s() + self.timeout_s
+        while not client.connected:
+            if client.client_state == "AUTH_FAILED":
+                raise self._translated(_kazoo().exceptions.AuthFailedError(), "the connection")
+            left_s = end_s - self._clock.monotonic_s()
+            if left_s <= 0:
+                raise self._silent("it cannot be reached")
+            self._up.wait(min(left_s, 0.1))
+        return client
+
+    def _started(self) -> KazooClient:
+        kazoo = _kazoo()
+        address = self._address
+        client = kazoo.client.KazooClient(
+            hosts=address.hosts,
+            timeout=self.timeout_s,
+            auth_data=[("digest", address.user)] if address.user else None,
+            default_acl=kazoo.security.CREATOR_ALL_ACL if address.user else None,
+            use_ssl=address.option("tls").lower() == "true",
+            ca=address.option("ca") or None,
+            certfile=address.option("cert") or None,
+            keyfile=address.option("key") or None,
+            connection_retry={"max_tries": -1, "delay": 0.05, "max_delay": 2.0},
+            logger=_logger,
+        )
+        self._up = client.start_async()
+        return client
+
+    def _result(self, answer: Any, what: str) -> Any:
+        kazoo = _kazoo()
+        try:
+            return answer.get(timeout=self.timeout_s)
+        except kazoo.handlers.threading.KazooTimeoutError as cause:
+            raise self._silent("it did not answer in time") from cause
+        except kazoo.exceptions.KazooException as cause:
+            raise self._translated(cause, what) from cause
+
+    def _translated(self, cause: Exception, what: str) -> Exception:
+        exceptions = _kazoo().exceptions
+        if isinstance(cause, exceptions.BadVersionError | exceptions.NodeExistsError | exceptions.NoNodeError):
+            return Refused(f"{what}: {type(cause).__name__}")
+        if isinstance(cause, exceptions.NoAuthError | exceptions.AuthFailedError | exceptions.InvalidACLError):
+            return InvalidInputError(
+                f"ZooKeeper at {self.hosts} refused {what}: {type(cause).__name__}",
+                name="KEEPER_EXCEPTION",
+                hint="Say who you are: zookeeper://user:password@host:2181/path",
+            )
+        return self._silent(type(cause).__name__)
+
+    def _silent(self, why: str) -> MergelakeError:
+        return UnavailableError(
+            f"ZooKeeper at {self.hosts} gave no clear answer: {why}",
+            name="KEEPER_EXCEPTION",
+            hint='Try again when it is well. Without it, log="sealed" reads what has reached the bucket',
+        )
+
+
+_MARKERS = {"RolledBackError", "RuntimeInconsistency"}
+_keepers: dict[Address, Keeper] = {}
+_keepers_lock = threading.Lock()
+
+
+def keeper(address: Address, clock: Clock) -> Keeper:
+    """The session with these servers that everything in this process shares."""
+    session = Address(address.hosts, "", address.user, address.options)
+    with _keepers_lock:
+        return _keepers.setdefault(session, Keeper(session, clock))
+
+
+@atexit.register
+def close_all() -> None:
+    """End the sessions of this process; at its end too, so that nobody waits for them to time out."""
+    with _keepers_lock:
+        sessions = list(_keepers.values())
+        _keepers.clear()
+    for session in sessions:
+        session.close()
+
+
+def _kazoo() -> Any:
+    try:
+        import kazoo.client
+        import kazoo.exceptions
+        import kazoo.handlers.threading
+        import kazoo.security
+    except ImportError as cause:
+        raise error(
+            "SUPPORT_IS_DISABLED",
+            "A log in ZooKeeper needs kazoo, which is not installed",
+            "pip install 'mergelake[zookeeper]'",
+        ) from cause
+    return kazoo

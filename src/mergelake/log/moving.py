@@ -1,0 +1,97 @@
+"""Handing a log over: to ZooKeeper, and back to the bucket. It all ends in one `MoveLog`, committed in the bucket."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mergelake.core.clock import Clock
+from mergelake.core.errors import CorruptDataError, UnavailableError
+from mergelake.core.ids import IdSource
+from mergelake.log.authority import Authority
+from mergelake.log.backend import LogBackend, ObjectBackend, read_only
+from mergelake.log.backends import BUCKET, SEALED, Backends
+from mergelake.log.commit import Log
+from mergelake.log.keeper import Address, keeper
+from mergelake.log.machine import S, StateMachine
+from mergelake.log.operations import MoveLog
+from mergelake.store.protocol import Store
+
+
+def place_of_new(backends: Backends, catalog: Authority) -> Address | None:
+    """Where the logs of new tables are made: in the ZooKeeper that the user named or else the catalog's, if any.
+
+    READONLY if the catalog is elsewhere and only the bucket may be asked.
+    """
+    if backends.log == SEALED and catalog.url:
+        raise read_only(catalog.url)
+    if backends.address is not None or backends.log == BUCKET or not catalog.url:
+        return backends.address
+    recorded = Address.parse(catalog.url)
+    return Address(recorded.hosts, recorded.root.rpartition("/")[0])
+
+
+def new_tree(address: Address, store: Store, prefix: str, clock: Clock, ids: IdSource) -> MoveLog:
+    """The operation that hands a log over to ZooKeeper; its tree is made now. It may be tried at several positions."""
+    from mergelake.log.backend_zookeeper import make_tree
+
+    path = f"{address.root}/{ids.new_id()}"
+    make_tree(keeper(address, clock), path, f"{store.url}/{prefix}")
+    return MoveLog(Address(address.hosts, path).public)
+
+
+class _Everything(Backends):
+    """Every log is read from the bucket, and appended to there: for who has ended it elsewhere."""
+
+    def of(self, authority: Authority, store: Store, prefix: str, *, clock: Clock, threads: int = 16) -> LogBackend:
+        return ObjectBackend(store, prefix, clock=clock, threads=threads)
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """How a log came back to the bucket."""
+
+    version: int
+    """Of the `MoveLog`; entries behind it are the bucket's. 0 for a log that was always there."""
+    authority: str
+    """Where it was; empty if it was in the bucket already."""
+    ended: int | None
+    """The last version there, and all of them were copied. None if nobody could be asked: what had not reached the
+    bucket, from `version` on, is lost.
+    """
+
+
+def take_over(
+    store: Store,
+    prefix: str,
+    machine: StateMachine[S],
+    backends: Backends,
+    *,
+    clock: Clock,
+    ids: IdSource,
+    author: str = "",
+    force: bool = False,
+) -> Takeover:
+    """Make the bucket the authority of a log: end it in ZooKeeper, copy what is missing, commit the move.
+
+    Safe against writers, copiers and other takeovers at any point of theirs, and may be repeated after a crash. With
+    `force` a ZooKeeper that does not answer (or has lost its data) is taken for gone for ever; should it come back, its
+    writers stop as soon as one of them copies an entry to the bucket, and what they committed since is lost.
+    Raises UnavailableError or CorruptDataError without `force`.
+    """
+    log = Log.open(store, prefix, machine, clock=clock, ids=ids, author=author, backends=_Everything())
+    authority = log.state.authority
+    if not authority.url:
+        return Takeover(authority.since, "", None)
+    backend = backends.of(authority, store, prefix, clock=clock)
+    ended = None
+    try:
+        ended = backend.end()
+        backend.seal(ended)
+    except (UnavailableError, CorruptDataError):
+        if not force and log.refresh().authority == authority:
+            raise
+    log.refresh()
+    log.commit(lambda state: [MoveLog()] if state.authority == authority else [])
+    if ended is not None:
+        backend.forget()
+    return Takeover(log.state.authority.since, authority.url, ended)

@@ -1,0 +1,92 @@
+"""What a state keeps: versions that can be read, and the directories whose objects they need. Pure.
+
+A version is **kept** if it is `history` or newer, or pinned by a tag or a lease. A part of any kept version is active,
+or retired and still remembered (`fold` forgets a retired part when the last version that shows it goes), so the state
+alone says what is reachable: no older state is read, nothing is counted. The unit is a directory, the first segment of
+a key: a table's own one is `<id>`, one of another table `/<table>/<id>`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+from mergelake.core.errors import error
+from mergelake.core.manifest import PartManifest
+from mergelake.log.state import Lease, RetiredPart, State
+
+_DECODER = json.JSONDecoder()
+
+
+def refers(manifest: PartManifest) -> tuple[str, ...]:
+    """The directories, other than its own, in which files of a part lie; sorted."""
+    # The text begins `[[keys…],…`: only the keys are decoded, never the rows.
+    keys: list[str] = _DECODER.raw_decode(manifest.files, 1)[0] if manifest.files else []
+    own = f"{manifest.id}/"
+    return tuple(sorted({directory_of(key) for key in keys if not key.startswith(own)}))
+
+
+def directory_of(key: str) -> str:
+    """The directory of an extent's key: `<id>`, or `/<table>/<id>`."""
+    return "/".join(key.split("/", 3)[:3]) if key.startswith("/") else key.partition("/")[0]
+
+
+def pins(history: int, tags: Mapping[str, int], leases: Mapping[str, Lease], dropped: bool = False) -> tuple[int, ...]:
+    """Versions before `history` that tags and leases keep, ascending; a table that was dropped has none."""
+    if dropped:
+        return ()
+    wanted = {*tags.values(), *(lease.version for lease in leases.values())}
+    return tuple(sorted(version for version in wanted if version < history))
+
+
+def still_shown(retired: Sequence[RetiredPart], history: int, pinned: Sequence[int]) -> tuple[RetiredPart, ...]:
+    """Those retired parts that a kept version shows."""
+    if not pinned:
+        return tuple(part for part in retired if part.retired > history)
+    return tuple(
+        part
+        for part in retired
+        if part.retired > history or any(part.added <= version < part.retired for version in pinned)
+    )
+
+
+def reachable(state: State) -> set[str]:
+    """Every directory that a kept version, a detached part or another table needs: nothing in them may be deleted."""
+    found: set[str] = set()
+    for manifest in (*(p.manifest for p in state.parts()), *(p.manifest for p in state.detached)):
+        found.add(manifest.id)
+        found.update(refers(manifest))
+    for gone in state.retired:
+        found.add(gone.id)
+        found.update(gone.refers)
+    for held in state.holds.values():
+        found.update(held)
+    return found
+
+
+def foreign(state: State) -> Iterator[tuple[str, str]]:
+    """(table, directory in it) of everything that the state needs of other tables, each once."""
+    for directory in reachable(state):
+        if directory.startswith("/"):
+            _, table, inner = directory.split("/", 2)
+            yield table, inner
+
+
+def version_of_tag(state: State, name: str) -> int:
+    """The version with this tag; BAD_ARGUMENTS with the tags that there are."""
+    if name not in state.tags:
+        there = ", ".join(sorted(state.tags)[:20])
+        raise error("BAD_ARGUMENTS", f"There is no tag '{name}'", f"There are {there}" if there else "There are none")
+    return state.tags[name]
+
+
+def require_kept(state: State, version: int) -> None:
+    """Raise BAD_ARGUMENTS unless a version can be read."""
+    if version > state.version or version < 1:
+        raise error("BAD_ARGUMENTS", f"There is no version {version}", f"Versions go up to {state.version}")
+    if version < state.history and version not in state.tags.values():
+        tags = ", ".join(f"{name} ({at})" for name, at in sorted(state.tags.items()))
+        kept = f"Versions {state.history} to {state.version} are kept"
+        raise error(
+            "BAD_ARGUMENTS", f"Version {version} has been collected", f"{kept}{tags and ', and the tags '}{tags}"
+        )

@@ -1,0 +1,276 @@
+"""Entries on their way from ZooKeeper to the bucket: sealed, then trimmed.
+
+The bucket is to be enough to read the log, and to take it over. Whoever commits copies in the background what is not
+there yet; who writes a checkpoint does it before. Two rules make this safe for any number of copiers, of which any may
+stall, die or come back late:
+
+1. entry v is created, if absent, only after v-1 is known to be in the bucket **with the same bytes**: what is there is
+   dense, and an entry that the bucket's own commits put in the way (a forced takeover) ends the copying for good;
+2. a node is removed only when its entry is sealed and a checkpoint stands behind it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from mergelake.core.errors import CorruptDataError, FencedError, MergelakeError, UnavailableError
+from mergelake.log.backend import ObjectBackend
+from mergelake.log.keeper import Create, Delete, Keeper, Node, Refused, SetData
+from mergelake.store.protocol import Lost, Unknown
+
+FETCH = 64
+"""Entries that are read from ZooKeeper at once."""
+LINGER_S = 0.1
+"""How long a copier waits for more, so that it copies many at once when many come."""
+TRIES_MAX = 6
+"""Times that a copy is sent to a bucket that gives no clear answer."""
+_logger = logging.getLogger("mergelake.log")
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """The paths of one log."""
+
+    path: str
+
+    def entry(self, version: int) -> str:
+        """An entry's node."""
+        return f"{self.path}/log/{version:020d}"
+
+    @property
+    def log(self) -> str:
+        """Parent of the entries."""
+        return f"{self.path}/log"
+
+    @property
+    def tail(self) -> str:
+        """The node that counts."""
+        return f"{self.path}/tail"
+
+    @property
+    def end(self) -> str:
+        """The fence."""
+        return f"{self.path}/end"
+
+    @property
+    def progress(self) -> str:
+        """How far entries are sealed and trimmed."""
+        return f"{self.path}/progress"
+
+    @property
+    def sealer(self) -> str:
+        """Who copies now."""
+        return f"{self.path}/sealer"
+
+
+class Sealer:
+    """Copies the entries of one log; safe for many threads."""
+
+    def __init__(
+        self,
+        keeper: Keeper,
+        tree: Tree,
+        since: int,
+        bucket: ObjectBackend,
+        body: Callable[[int, Node | None], bytes | None],
+    ) -> None:
+        """`body` gives an entry's bytes for its node."""
+        self._keeper = keeper
+        self._tree = tree
+        self._since = since
+        self._bucket = bucket
+        self._body = body
+        self._lock = threading.Lock()
+        self._background = threading.Lock()
+        self._wanted = False
+
+    def nudge(self) -> None:
+        """There is something new: copy it in the background. A short thread of its own, which the process waits for."""
+        self._wanted = True
+        if self._background.acquire(blocking=False):
+            try:
+                threading.Thread(target=self._drain, name="mergelake-seal").start()
+            except RuntimeError:  # the interpreter is on its way out: the next writer copies
+                self._background.release()
+
+    def seal(self, version: int) -> None:
+        """Copy everything up to `version` that is not in the bucket yet.
+
+        Raises FencedError if the log was taken over and goes on in the bucket without these entries.
+        """
+        with self._lock:
+            try:
+                sealed = self._progress()[0]
+            except CorruptDataError:
+                if self._bucket.read(version) is None:
+                    raise
+                return  # the log was sealed, has moved on, and its tree was removed
+            while sealed < version:
+                sealed = self._advance("sealed", self._copy(sealed + 1, min(sealed + FETCH, version)))
+
+    def end(self, last: int | None = None) -> int:
+        """End the log here: nobody can append any more, ever. Returns the last version; may be repeated.
+
+        `last`: entries behind it do not count, for the log was taken over without them.
+        Raises UnavailableError if ZooKeeper is silent: it may or may not be done.
+        """
+        while True:
+            tail, end = self._keeper.get_many([self._tree.tail, self._tree.end])
+            if end is not None:
+                return int(end.data)
+            if tail is None:
+                raise missing_tree(self._keeper, self._tree, self._bucket.prefix)
+            version = int(tail.data or self._since) if last is None else last
+            try:
+                self._keeper.commit(Create(self._tree.end, b"%d" % version), Delete(self._tree.tail, tail.version))
+            except Refused:
+                continue  # an entry came in between, or another one was faster
+
+    def forget(self) -> None:
+        """Remove the tree of a log that has ended here, and of which everything is sealed; what cannot be stays.
+
+        Who still believes in it finds nothing, looks into the bucket, and finds the `MoveLog` there.
+        """
+        try:
+            self.end()
+            paths = [f"{self._tree.log}/{name}" for name in sorted(self._keeper.children(self._tree.log))]
+            for start in range(0, len(paths), FETCH):
+                self._keeper.commit(*map(Delete, paths[start : start + FETCH]))
+            with suppress(Refused):
+                self._keeper.commit(Delete(self._tree.sealer))
+            rest = (self._tree.log, self._tree.progress, self._tree.end, self._tree.path)
+            self._keeper.commit(*map(Delete, rest))
+        except (MergelakeError, Refused) as problem:
+            _logger.warning("%s is left in ZooKeeper, and nobody needs it: %s", self._tree.path, problem)
+
+    def trim(self, version: int) -> None:
+        """Remove the nodes of sealed entries up to `version`, and the big objects that they name."""
+        with self._lock:
+            if self._keeper.get(self._tree.progress) is None:
+                return  # the whole tree was removed
+            sealed, trimmed, _ = self._progress()
+            end, large = min(version, sealed), False
+            while trimmed < end:
+                last = min(trimmed + FETCH, end)
+                large |= self._remove(trimmed + 1, last)
+                trimmed = self._advance("trimmed", last)
+            if large:
+                # Those of writers that lost their race go too: nobody can commit at these positions any more.
+                folder, bound = self._bucket.large_key(0, "").rpartition("/")[0], self._bucket.large_key(end + 1, "")
+                self._bucket.store.delete([item.key for item in self._bucket.store.list(folder) if item.key < bound])
+
+    def _drain(self) -> None:
+        try:
+            while self._wanted:
+                self._bucket.clock.sleep_s(LINGER_S)
+                self._wanted = False
+                self._round()
+        except (MergelakeError, Refused) as problem:
+            self._wanted = False
+            _logger.warning("entries of %s wait in ZooKeeper to be copied: %s", self._bucket.prefix, problem)
+        finally:
+            self._background.release()
+        if self._wanted:
+            self.nudge()
+
+    def _round(self) -> None:
+        """Copy what there is, unless another process does: then it looks once more when it is done."""
+        try:
+            self._keeper.commit(Create(self._tree.sealer, ephemeral=True))
+        except Refused:
+            return
+        try:
+            last = self._last()
+            self.seal(last)
+        finally:
+            with suppress(Refused):  # it went with a session that expired
+                self._keeper.commit(Delete(self._tree.sealer))
+        self._wanted |= self._last() > last
+
+    def _last(self) -> int:
+        tail = self._keeper.get(self._tree.tail)
+        return int(tail.data or self._since) if tail else self._since
+
+    def _copy(self, first: int, last: int) -> int:
+        """Create these entries in the bucket, in order; the last one that is there for certain, `first` or later."""
+        versions = range(first, last + 1)
+        nodes = self._keeper.get_many([self._tree.entry(version) for version in versions])
+        for version, node in zip(versions, nodes, strict=True):
+            data = self._body(version, node)
+            if data is None:
+                # Another copier was here, and a checkpoint: what was trimmed was sealed before.
+                sealed = self._progress()[0]
+                if sealed < version:
+                    raise CorruptDataError("An entry that is not sealed is gone", object_key=self._tree.entry(version))
+                return sealed
+            self._put(version, data)
+        return last
+
+    def _put(self, version: int, data: bytes) -> None:
+        for _ in range(TRIES_MAX):
+            outcome = self._bucket.create(version, data)
+            if isinstance(outcome, Unknown):
+                continue
+            if isinstance(outcome, Lost) and self._bucket.read(version) != data and self._progress()[0] < version:
+                self.end(version - 1)
+                raise lost_branch(self._bucket.prefix, version)
+            return
+        raise UnavailableError(f"It is not known whether entry {version} was copied to the bucket")
+
+    def _remove(self, first: int, last: int) -> bool:
+        """Remove nodes; whether one of them named an object."""
+        paths = [self._tree.entry(version) for version in range(first, last + 1)]
+        while True:
+            nodes = self._keeper.get_many(paths)
+            there = [Delete(path) for path, node in zip(paths, nodes, strict=True) if node is not None]
+            try:
+                if there:
+                    self._keeper.commit(*there)
+            except Refused:
+                continue  # another one removes the same
+            return any(node is not None and node.data.startswith(b"@") for node in nodes)
+
+    def _progress(self) -> tuple[int, int, int]:
+        """Sealed up to, trimmed up to, version of the node."""
+        node = self._keeper.get(self._tree.progress)
+        if node is None:
+            raise CorruptDataError("ZooKeeper has lost a node of a log", object_key=self._tree.progress)
+        raw = json.loads(node.data)
+        return raw.get("sealed", self._since), raw.get("trimmed", self._since), node.version
+
+    def _advance(self, what: str, version: int) -> int:
+        """Raise one of the two numbers; its value then, which others may have raised further."""
+        while True:
+            sealed, trimmed, changes = self._progress()
+            numbers = {"sealed": sealed, "trimmed": trimmed}
+            if numbers[what] >= version:
+                return numbers[what]
+            data = json.dumps({**numbers, what: version}).encode()
+            try:
+                self._keeper.commit(SetData(self._tree.progress, data, changes))
+            except Refused:
+                continue
+            return version
+
+
+def lost_branch(prefix: str, version: int) -> FencedError:
+    """For a writer or reader that is on what a forced takeover left behind."""
+    return FencedError(
+        f"The log of {prefix} was taken over by the bucket at version {version}, and what ZooKeeper held from there on "
+        "is lost",
+        hint="Open it anew, and write again what it does not show",
+    )
+
+
+def missing_tree(keeper: Keeper, tree: Tree, prefix: str) -> CorruptDataError:
+    """For a ZooKeeper that does not hold what the log says."""
+    return CorruptDataError(
+        f"ZooKeeper at {keeper.hosts} does not hold the log of {prefix} ({tree.path})",
+        hint="It is another ensemble, or it has lost its data; what reached the bucket can be read with "
+        'log="sealed" and taken over by `mergelake log seal --force`',
+    )

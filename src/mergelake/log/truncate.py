@@ -1,0 +1,65 @@
+"""Cutting the beginning off a log that nobody needs any more. Two steps, with a grace period between them.
+
+::
+
+    checkpoints   64      128      192      256          retire_checkpoints(before=200) keeps 192 and
+                  (empty) (empty)                         empties those before it
+    entries       1 … 64 … 128 … 191 192 193 … 256 257    truncate(192), much later, deletes 1 … 191
+
+1. `retire_checkpoints` finds the newest checkpoint that is not after the oldest version that is kept, reads it back
+   (its digest and its state hash are compared), and **empties** those before it: nobody begins there any more.
+2. Whoever had begun there is through, or no longer believes what it read (`trust`), once `trust.GRACE_MIN_S` have
+   passed: `truncate` deletes the entries before the checkpoint.
+
+An emptied checkpoint stays as an empty object, for a checkpoint is created only where there is none: so a writer that
+slept cannot bring it back. Both steps may be repeated, and may stop anywhere.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from mergelake.core.errors import CorruptDataError, InternalError
+from mergelake.log.tail import LogReader
+from mergelake.store.protocol import Store
+
+
+def retire_checkpoints(store: Store, reader: LogReader[Any], before: int) -> int:
+    """Empty the checkpoints that the versions from `before` on do not need; the version of the one that remains.
+
+    0 if there is none that could be relied on: nothing was done, and nothing may be truncated. One LIST, the GETs of
+    one checkpoint and of the hint, which is put right, and a PUT for each that is emptied.
+    """
+    standing = [version for version, size in reader.checkpoints() if size and version <= before]
+    while standing and reader.checkpoint(standing[-1]) is None:
+        standing.pop()  # damaged: the entries behind the one before it are needed
+    if not standing:
+        return 0
+    base = standing.pop()
+    if reader.hint() < base:
+        # Without a hint one would begin at the first entry: that beginning is retired by giving another.
+        store.put(reader.hint_key, json.dumps({"version": base}).encode())
+    for version in standing:
+        store.put(reader.checkpoint_key(version), b"")
+    return base
+
+
+def truncate(store: Store, reader: LogReader[Any], base: int, history: int) -> int:
+    """Delete the entries before checkpoint `base`, which `retire_checkpoints` gave at least a grace period ago.
+
+    `history` is the oldest version that the newest state keeps, as `Collect` said. Returns how many entries went: none
+    if another collector has cut here, and retired this checkpoint in its turn.
+    Raises CorruptDataError if the checkpoint cannot be read, and InternalError if one before it still stands.
+    """
+    if base > history:
+        raise InternalError(f"Version {history} is kept: entries up to {base} must stay")
+    whole = reader.checkpoint(base) is not None
+    found = dict(reader.checkpoints())  # listed last: another collector may retire this one too, at any time
+    if found.get(base) == 0:
+        return 0
+    if any(size and version < base for version, size in found.items()):
+        raise InternalError(f"A checkpoint before {base} still stands", hint="Retire the checkpoints, and wait again")
+    if not whole:
+        raise CorruptDataError("The log cannot be cut at a damaged checkpoint", object_key=reader.checkpoint_key(base))
+    return reader.backend.truncate(base)

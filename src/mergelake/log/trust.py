@@ -1,0 +1,39 @@
+"""How old knowledge of the head of a log may get before it is no longer believed.
+
+A process knows the head as the position that it last saw free. Entries that nobody needs any more are deleted, so the
+position after an old state may be free *again*: a process that slept (a suspended laptop, a paused machine) would take
+the end of what was collected for the head, or create an entry where nobody will ever look. Collection waits for a grace
+period between noting what may go and deleting it; whoever believes nothing older than a fraction of that is safe.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mergelake.core.clock import Clock
+
+TRUST_S = 900.0
+"""Seconds for which knowledge of the head is believed."""
+GRACE_MIN_S = 4 * TRUST_S
+"""Seconds for which the entries behind a checkpoint stay after it was retired, at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """A moment by both clocks of this process."""
+
+    monotonic_s: float
+    wall_ms: int
+
+    @staticmethod
+    def now(clock: Clock) -> Instant:
+        """The moment of the call."""
+        return Instant(clock.monotonic_s(), clock.now_ms())
+
+    def age_s(self, clock: Clock) -> float:
+        """Seconds since then, by the clock that says more.
+
+        The monotonic clock goes on while the machine sleeps, but not while a hypervisor holds it; the wall clock may be
+        set back. Erring upwards costs a few requests.
+        """
+        return max(clock.monotonic_s() - self.monotonic_s, (clock.now_ms() - self.wall_ms) / 1000)

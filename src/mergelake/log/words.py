@@ -1,0 +1,86 @@
+"""Operations in words, for people who read a history. Pure."""
+
+from __future__ import annotations
+
+from mergelake.log import operations as ops
+from mergelake.log.operations import LogOp
+
+
+def in_words(op: LogOp) -> str:
+    """What an operation did, in a few words.
+
+    >>> in_words(ops.DropRange("202601", "detach"))
+    'detach partition 202601'
+    """
+    match op:
+        case ops.CreateTable():
+            return "create table"
+        case ops.AlterMetadata(schema):
+            return f"alter table to schema {schema.version}"
+        case ops.DropTable():
+            return "drop table"
+        case ops.AddParts(parts, token, _, detached):
+            told = f"{'attach' if detached else 'insert'} {_rows(sum(part.rows for part in parts))}"
+            told += f" in {_count(len(parts), 'part')}" if len(parts) != 1 else ""
+            return f"{told} as '{token}'" if token else told
+        case ops.Publish(part, replaced, kind):
+            if kind == "mutation":
+                return f"mutate a part of {_where(part.partition_id)}"
+            verb = "upload the merge of" if kind == "volatile" else "merge"
+            return f"{verb} {_count(len(replaced), 'part')} of {_where(part.partition_id)}"
+        case ops.DropRange(partition_id, kind):
+            return "truncate" if kind == "truncate" else f"{kind} {_where(partition_id)}"
+        case ops.DropDetached(ids):
+            return f"drop {_count(len(ids), 'detached part')}"
+        case ops.AddVolatile(_, partition_id, sources, _, owner):
+            return f"intend to merge {_count(len(sources), 'part')} of {_where(partition_id)} on {owner}"
+        case ops.CancelVolatile(ids, reason):
+            return f"give up {_count(len(ids), 'merge')}" + (f": {reason}" if reason else "")
+        case ops.AdoptVolatile(_, owner, previous):
+            return f"{owner} takes a merge over from {previous}"
+        case ops.RenewLease(node):
+            return f"{node} lives"
+        case ops.ReleaseLease(node):
+            return f"{node} leaves"
+        case ops.Mutation(name, commands):
+            return f"mutation {name}: {commands}"
+        case ops.KillMutation(name):
+            return f"kill mutation {name}"
+        case ops.Tag(name, version):
+            return f"tag version {version} as {name}"
+        case ops.Untag(name):
+            return f"remove tag {name}"
+        case ops.Hold(holder, directories):
+            return f"lend {_count(len(directories), 'part')} to table {holder}"
+        case ops.Release(holder):
+            return f"table {holder} gives back what was lent"
+        case ops.Collect(_, history):
+            return f"collect what only versions before {history} need" if history else "collect what nobody needs"
+        case ops.MoveLog(authority):
+            return f"move the log to {authority or 'the bucket'}"
+        case ops.CreateDatabase(name):
+            return f"create database {name}"
+        case ops.DropDatabase(name):
+            return f"drop database {name}"
+        case ops.RenameDatabase(name, new):
+            return f"rename database {name} to {new}"
+        case ops.PutTable(database, name):
+            return f"name table {database}.{name}"
+        case ops.RemoveTable(database, name):
+            return f"remove table {database}.{name}"
+        case ops.RenameTable(database, name, new_database, new_name):
+            return f"rename table {database}.{name} to {new_database}.{new_name}"
+        case ops.Exchange(database, name, other_database, other_name):
+            return f"exchange tables {database}.{name} and {other_database}.{other_name}"
+
+
+def _where(partition_id: str | None) -> str:
+    return "all partitions" if partition_id is None else f"partition {partition_id}"
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} {'row' if count == 1 else 'rows'}"
+
+
+def _count(count: int, thing: str) -> str:
+    return f"{count} {thing}{'' if count == 1 else 's'}"

@@ -1,0 +1,144 @@
+"""Volatile parts, the side of merging: which merges may stay on a node's disk at first, and which of them to upload.
+
+A merge of small parts into a somewhat larger one is soon merged again. A node therefore commits only the intention (a
+**volatile part**), builds the bytes on its own disk, merges them again there, and uploads a result once it is large,
+or rests, or the parts that it covers become many. Until then the sources stay where they are, so that a lost disk
+loses work and no row. All of this is pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from mergelake.core.manifest import PartManifest
+from mergelake.core.names import PartInfo
+from mergelake.core.schema import TableSchema
+from mergelake.core.settings import TableSettings
+from mergelake.log.state import ActivePart, State, VolatilePart
+from mergelake.log.volatile import inside, leaves, outermost, pending
+from mergelake.merge.plan import ENGINES, MergeSource, MergeTask
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPart:
+    """A volatile part whose bytes lie on this node's disk."""
+
+    id: str
+    """Of the volatile part."""
+    info: PartInfo
+    manifest: PartManifest
+    """Of the bytes; its id is their directory."""
+
+
+def volatile_allowed(schema: TableSchema) -> bool:
+    """Whether regular merges of this table may be volatile: a result means what its sources mean, whenever it is made.
+
+    Not so with a TTL: rows that had vanished would be back after the disk was lost. (Nor with an engine that rolls rows
+    up by their age, as GraphiteMergeTree does; none of `ENGINES` is.)
+    """
+    return schema.engine in ENGINES and not schema.ttl and not any(column.ttl for column in schema.columns)
+
+
+def fits_disk(limit: int, sizes: Sequence[int]) -> bool:
+    """Whether a merge of sources of these sizes stays on a node's disk at first (`max_bytes_to_merge_volatile`).
+
+    Not one that is too large, nor one whose source is as large as what is uploaded: the result would be uploaded again
+    at once.
+    """
+    return sum(sizes) <= limit and max(sizes) * 2 < limit
+
+
+def build_task(directory: str, state: State, part: VolatilePart, local: Mapping[str, LocalPart]) -> MergeTask:
+    """The merge that makes the bytes of a Live volatile part, from what is on this node's disk as far as possible.
+
+    Its result is `local` if it belongs onto a disk. Where the bytes of a volatile source are not here, the active parts
+    beneath it take its place: merging is associative, so the rows and their order are the same.
+    """
+    partition = part.info.partition_id
+    within = [v for v in state.volatile.get(partition, ()) if v.id != part.id and inside(v.info, part.info)]
+    parts = leaves(state.partitions.get(partition, ()), part.info)
+    schema = state.schemas[part.recipe.schema_version]
+    sources = tuple(_tiles(parts, outermost(v for v in within if v.id in local), local))
+    limit = TableSettings(schema.settings).integer("max_bytes_to_merge_volatile")
+    stays = fits_disk(limit, [source.manifest.bytes_on_disk for source in sources])
+    return MergeTask(directory, schema, sources, part.info, part.recipe.kind, state.version, stays)
+
+
+def _tiles(
+    parts: Sequence[ActivePart], ready: Sequence[VolatilePart], local: Mapping[str, LocalPart]
+) -> Iterator[MergeSource]:
+    """The sources in block order: local volatile parts, and the active parts beside them."""
+    kept = {found.info: found.manifest for found in local.values()}
+    waiting = [*ready]
+    for part in parts:
+        if waiting and part.info.min_block > waiting[0].info.max_block:
+            waiting.pop(0)
+        if waiting and inside(part.info, waiting[0].info):
+            if part.info.min_block == waiting[0].info.min_block:
+                yield MergeSource(waiting[0].info, local[waiting[0].id].manifest, local=True)
+            continue
+        cached = kept.get(part.info)
+        yield MergeSource(part.info, cached or part.manifest, local=cached is not None)
+
+
+def same_content(one: PartManifest, other: PartManifest) -> bool:
+    """Whether two results of one merge hold the same rows, as far as their manifests tell.
+
+    The plain bytes of the columns are compared, whatever they were compressed with; if the granules were cut at other
+    rows, only the number of rows.
+    """
+    if one.rows != other.rows:
+        return False
+    alike = (one.columns, one.part_type, one.marks) == (other.columns, other.part_type, other.marks)
+    return not alike or _plain_hashes(one) == _plain_hashes(other)
+
+
+def _plain_hashes(part: PartManifest) -> dict[str, str]:
+    return {name: file.uncompressed_hash for name, file in part.file_table().items() if name.endswith(".bin")}
+
+
+def choose_uploads(
+    state: State,
+    settings: TableSettings,
+    ready: Mapping[str, LocalPart],
+    now_ms: int,
+    *,
+    uploading: Sequence[VolatilePart] = (),
+    everything: bool = False,
+) -> list[VolatilePart]:
+    """Which of the `ready` top-level volatile parts to upload now, the most urgent first.
+
+    Those that have grown to half of `max_bytes_to_merge_volatile`, that no merge took for
+    `volatile_upload_age_seconds`, or that a mutation waits for; and where a partition has more stored parts than
+    `parts_to_upload_volatile`, those that replace most of them per byte, until it would have fewer (`uploading` counts
+    as done). `everything`: all.
+    """
+    large = settings.integer("max_bytes_to_merge_volatile") / 2
+    old_ms = now_ms - settings.integer("volatile_upload_age_seconds") * 1000
+    limit = settings.integer("parts_to_upload_volatile")
+    chosen: list[VolatilePart] = []
+    for partition, live in state.volatile.items():
+        parts = state.partitions.get(partition, ())
+        waiting = [part for part in outermost(live) if part.id in ready]
+        due = [
+            part
+            for part in waiting
+            if everything
+            or ready[part.id].manifest.bytes_on_disk >= large
+            or part.added_ms <= old_ms
+            or pending(state.mutations, part.info)
+        ]
+        left = [part for part in waiting if part not in due]
+        left.sort(key=lambda part: -_saved(parts, part) / max(1, ready[part.id].manifest.bytes_on_disk))
+        under_way = [part for part in uploading if part.info.partition_id == partition]
+        count = len(parts) - sum(_saved(parts, part) for part in (*due, *under_way))
+        while left and count > limit:
+            due.append(left.pop(0))
+            count -= _saved(parts, due[-1])
+        chosen += due
+    return chosen
+
+
+def _saved(parts: Sequence[ActivePart], part: VolatilePart) -> int:
+    return len(leaves(parts, part.info)) - 1

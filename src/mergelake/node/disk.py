@@ -1,0 +1,180 @@
+"""The node's own disk: bytes of volatile parts, which may vanish at any time.
+
+::
+
+    <table>/<id of the bytes>/...           the files of a part, as in the table's directory of the store
+    <table>/volatile/<volatile id>.json     its record: what the bytes are; written when they are whole
+
+What has no record was being written when the node died, and is deleted when it comes back; so is what is not as long
+as its record says. The disk is not synced: after a power cut bytes may be wrong, which a merge notices by the checksum
+of each frame, and an upload by the hash of each file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from shutil import disk_usage
+
+from mergelake.core.errors import CorruptDataError, MergelakeError, error
+from mergelake.core.manifest import PartFile, PartManifest, encode_files
+from mergelake.core.names import PartInfo
+from mergelake.format.hashes import file_hash
+from mergelake.log.state import VolatilePart
+from mergelake.merge.volatile import LocalPart
+from mergelake.store import open_store
+from mergelake.store.protocol import Buffer, Store
+
+_SMALL = 16 << 20
+_CHUNK = 8 << 20
+
+
+class LocalDisk:
+    """The part of a node's disk that belongs to one table. Threads may share it."""
+
+    def __init__(self, store: Store, directory: str) -> None:
+        """`store` is the node's alone; `directory` is the table's in its own store."""
+        self.store = store
+        self.directory = directory
+        self._records = f"{directory}/volatile"
+
+    def load(self) -> dict[str, LocalPart]:
+        """What is whole, by id of the volatile part. Everything else is deleted."""
+        sizes = {item.key: item.size for item in self.store.list(self.directory)}
+        found: dict[str, LocalPart] = {}
+        kept: set[str] = set()
+        for key in [key for key in sizes if key.startswith(f"{self._records}/")]:
+            part = _decode(self.store.get(key))
+            if part is not None and all(sizes.get(name) == size for name, size in self._objects(part.manifest).items()):
+                found[part.id] = part
+                kept |= {key, *self._objects(part.manifest)}
+        self.store.delete(sorted(sizes.keys() - kept))
+        return found
+
+    def add(self, part: VolatilePart, manifest: PartManifest) -> LocalPart:
+        """The bytes of a volatile part, which the manifest describes, are whole."""
+        record = {"id": part.id, "name": part.name, "manifest": manifest.to_json()}
+        self.store.put(f"{self._records}/{part.id}.json", json.dumps(record).encode())
+        return LocalPart(part.id, part.info, manifest)
+
+    def drop(self, parts: Iterable[LocalPart]) -> None:
+        """Delete bytes; the records first."""
+        gone = list(parts)
+        self.store.delete([f"{self._records}/{part.id}.json" for part in gone])
+        self.discard(part.manifest for part in gone)
+
+    def discard(self, manifests: Iterable[PartManifest]) -> None:
+        """Delete bytes that have no record."""
+        self.store.delete([key for manifest in manifests for key in self._objects(manifest)])
+
+    def _objects(self, manifest: PartManifest) -> dict[str, int]:
+        """Key and size of each object of a part."""
+        return {f"{self.directory}/{key}": size for key, (size, _) in _objects(manifest).items()}
+
+
+def open_disk(directory: str, node: str) -> tuple[Store, Callable[[], int | None]]:
+    """A directory's part that belongs to one node, as a store, and what tells how many bytes it can still take."""
+    if "://" in directory or not re.fullmatch(r"\w[\w.-]*", node):
+        way_out = "Give a directory, and a name of letters, digits and inner dashes and dots"
+        raise error("BAD_ARGUMENTS", f"'{directory}' and '{node}' do not make a directory on a node's disk", way_out)
+    path = Path(directory, node)
+
+    def free() -> int:
+        path.mkdir(parents=True, exist_ok=True)  # it may be wiped at any time
+        return disk_usage(path).free
+
+    free()
+    return open_store(str(path), {"sync": "false"}), free
+
+
+def sweep(store: Store, tables: Collection[str]) -> None:
+    """Delete what the disk holds of other tables than these: they were dropped while the node was away."""
+    known = tuple(f"{directory}/" for directory in tables)
+    store.delete([item.key for item in store.list("") if not item.key.startswith(known)])
+
+
+def copy_part(
+    source: Store,
+    target: Store,
+    directory: str,
+    manifest: PartManifest,
+    new_id: str,
+    born: int,
+    go_on: Callable[[], None] = lambda: None,
+) -> PartManifest:
+    """Copy a part's objects from one store to another, under a new id; its manifest there.
+
+    Each file's hash is checked on the way. `go_on` is called before each piece, and may raise. What fails leaves
+    nothing behind, or what a sweeper finds: nobody refers to the new id. Raises CorruptDataError
+    (CHECKSUM_DOESNT_MATCH) where the source is not what the manifest says.
+    """
+    objects = _objects(manifest)
+    done: list[str] = []
+    try:
+        # `checksums.txt` comes last, as when a part is written.
+        for key in sorted(objects, key=lambda key: (key.endswith("/checksums.txt"), key)):
+            size, files = objects[key]
+            data = source.get_range(f"{directory}/{key}", 0, size) if size else b""
+            for file in files:
+                _verify(directory, file, data)
+            new_key = f"{directory}/{_renamed(key, manifest.id, new_id)}"
+            done.append(new_key)
+            go_on()
+            if size <= _SMALL:
+                target.put(new_key, data)
+            else:
+                target.put_large(new_key, _pieces(data, go_on))
+    except Exception:
+        with suppress(MergelakeError):
+            target.delete(done)
+        raise
+    files = [
+        replace(f, extents=tuple(replace(e, key=_renamed(e.key, manifest.id, new_id)) for e in f.extents))
+        for f in manifest.file_table().values()
+    ]
+    return replace(manifest, id=new_id, files=encode_files(files), born=born)
+
+
+def _pieces(data: Buffer, go_on: Callable[[], None]) -> Iterator[Buffer]:
+    for at in range(0, len(data), _CHUNK):
+        go_on()
+        yield data[at : at + _CHUNK]
+
+
+def _decode(data: bytes) -> LocalPart | None:
+    try:
+        raw = json.loads(data)
+        return LocalPart(raw["id"], PartInfo.parse(raw["name"]), PartManifest.from_json(raw["manifest"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _objects(manifest: PartManifest) -> dict[str, tuple[int, list[PartFile]]]:
+    """Size of each object of a part, and the files in it. A part written here has each file in one piece."""
+    out: dict[str, tuple[int, list[PartFile]]] = {}
+    for file in manifest.file_table().values():
+        for extent in file.extents:
+            size, files = out.get(extent.key, (0, []))
+            out[extent.key] = (max(size, extent.offset + extent.length), [*files, file])
+    return out
+
+
+def _verify(directory: str, file: PartFile, data: Buffer) -> None:
+    at = file.extents[0].offset
+    if file.hash and (found := file_hash(memoryview(data)[at : at + file.size])) != file.hash:
+        raise CorruptDataError(
+            f"Checksum of the file {file.name} does not match",
+            name="CHECKSUM_DOESNT_MATCH",
+            object_key=f"{directory}/{file.extents[0].key}",
+            offset=at,
+            expected=file.hash,
+            found=found,
+        )
+
+
+def _renamed(key: str, old: str, new: str) -> str:
+    return new + key.removeprefix(old)

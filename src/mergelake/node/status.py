@@ -1,0 +1,41 @@
+"""What a node did, counted since it started: for people and tests."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class NodeStatus:
+    """Counts of all tables of a node."""
+
+    ticks: int = 0
+    merges_started: int = 0
+    merges_done: int = 0
+    """Results that are in the store or, of volatile parts, on this node's disk."""
+    merges_lost: int = 0
+    """Another writer had replaced or dropped the sources, or the table, first."""
+    merges_abandoned: int = 0
+    """Under way when the node had to leave; due again for whoever looks next."""
+    merges_failed: int = 0
+    rows_merged: int = 0
+    bytes_merged: int = 0
+    volatile_proposed: int = 0
+    volatile_adopted: int = 0
+    volatile_cancelled: int = 0
+    volatile_published: int = 0
+    bytes_uploaded: int = 0
+    """Of volatile parts, written to the store; whether or not they could be published."""
+    results_different: int = 0
+    """Volatile parts that another node published with other rows than were made here: a merge was not reproducible."""
+    objects_collected: int = 0
+    """Deleted because no kept version needs them."""
+    last_error: str = ""
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def add(self, **counts: int) -> None:
+        """Count; from any thread."""
+        with self._lock:
+            for name, more in counts.items():
+                setattr(self, name, getattr(self, name) + more)

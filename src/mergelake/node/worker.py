@@ -1,0 +1,408 @@
+"""One node's work on one table, a step at a time.
+
+`view` says what is known, `plan.tick` what to do, and each action is done by `start` (which marks it) and `finish`
+(which does it: in a thread of the runner, or at any later moment of a simulation). A step does its I/O through what
+was passed in and leaves the table in order wherever it stops:
+
+- What a node makes has an id of its own, so no two attempts ever write the same object.
+- An attempt is deleted only when its entry is known not to be in the log. While that is not known, its objects stay,
+  and the same Publish is tried again.
+- A node that comes back finds on its disk what was whole (`LocalDisk.load`); `plan` keeps of it what is still wanted.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from mergelake.core.errors import ConflictError, CorruptDataError, NotFoundError, error
+from mergelake.core.manifest import PartManifest
+from mergelake.log.operations import (
+    AddVolatile,
+    AdoptVolatile,
+    CancelVolatile,
+    LogOp,
+    MergeRecipe,
+    Publish,
+    ReleaseLease,
+    RenewLease,
+)
+from mergelake.log.state import Lease, State, VolatilePart, positions
+from mergelake.log.volatile import dependents, leaves
+from mergelake.merge.commit import commit_merge
+from mergelake.merge.plan import MergeTask, plan_merge
+from mergelake.merge.volatile import LocalPart, build_task
+from mergelake.node.actions import (
+    Action,
+    Adopt,
+    Build,
+    Cancel,
+    Discard,
+    Merge,
+    Propose,
+    PublishVolatile,
+    Renew,
+    TableView,
+    Upload,
+)
+from mergelake.node.disk import LocalDisk, copy_part
+from mergelake.node.plan import lease_left_ms, lease_ms
+from mergelake.node.status import NodeStatus
+from mergelake.node.trouble import Trouble
+from mergelake.table.handle import TableHandle
+from mergelake.table.insert import COMMIT_REFUSED, discard_refused
+
+_logger = logging.getLogger("mergelake.node")
+
+MergeRunner = Callable[[TableHandle, MergeTask], PartManifest]
+"""Executes a merge somewhere and returns the manifest of the part that it wrote; commits nothing."""
+BuildRunner = Callable[[TableHandle, MergeTask, LocalDisk, Callable[[], bool]], PartManifest]
+"""The same on the node's disk; ends with an error soon after the last argument becomes true."""
+
+
+class TableWorker:
+    """What a node has, does and waits for in one table. Threads may share it."""
+
+    def __init__(
+        self,
+        node: str,
+        handle: TableHandle,
+        run_merge: MergeRunner,
+        *,
+        status: NodeStatus | None = None,
+        disk: LocalDisk | None = None,
+        build: BuildRunner | None = None,
+        abandon: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`disk` and `build`: of a node that keeps volatile parts. `abandon`: asked by long work, whether to stop."""
+        self.handle = handle
+        self.status = status or NodeStatus()
+        self._node = node
+        self._run_merge = run_merge
+        self._build_bytes = build
+        self._abandon = abandon
+        self._disk = disk
+        self._lock = threading.Lock()
+        self._local: dict[str, LocalPart] = disk.load() if disk else {}
+        self._merging: dict[frozenset[str], int] = {}
+        self._building: dict[str, int] = {}
+        self._uploading: dict[str, int] = {}
+        self._uploaded: dict[str, PartManifest] = {}
+        self._trouble = Trouble(handle.clock)
+        self._signs: dict[str, tuple[Lease, float]] = {}
+
+    def view(self) -> TableView:
+        """What is known of the table now, without asking the store."""
+        now_s = self.handle.clock.monotonic_s()
+        state = self.handle.log.state
+        lease_s = lease_ms(state) / 1000
+        with self._lock:
+            # A lease is over when it has not changed for its time by our clock: two clocks are never compared.
+            for node, lease in state.leases.items():
+                if node not in self._signs or self._signs[node][0] != lease:
+                    self._signs[node] = (lease, now_s)
+            others = [node for node in state.leases if node != self._node]
+            self._trouble.forget({part.id for live in state.volatile.values() for part in live})
+            return TableView(
+                self.handle.directory,
+                state,
+                dict(self._local),
+                tuple(self._merging),
+                frozenset(self._building),
+                frozenset(self._uploading),
+                frozenset(self._uploaded),
+                frozenset(self._trouble.failed),
+                self._trouble.avoided(),
+                frozenset(node for node in others if now_s - self._signs[node][1] >= lease_s),
+                self._trouble.waits,
+            )
+
+    @property
+    def waits(self) -> bool:
+        """Whether work failed a moment ago, and has a pause."""
+        return self._trouble.waits
+
+    @property
+    def busy(self) -> bool:
+        """Whether long work runs."""
+        with self._lock:
+            return bool(self._merging or self._building or self._uploading)
+
+    def start(self, action: Action) -> None:
+        """Mark an action as begun: the next view shows it. `finish` must follow."""
+        version = self.handle.log.state.version
+        with self._lock:
+            match action:
+                case Merge():
+                    self._merging[action.part_ids] = version
+                case Build(_, volatile_id):
+                    self._building[volatile_id] = version
+                case Upload(_, volatile_id):
+                    self._uploading[volatile_id] = version
+                case _:
+                    return
+        self.status.add(merges_started=int(not isinstance(action, Upload)))
+
+    def finish(self, action: Action) -> None:
+        """Do what was begun. What goes wrong is counted, told to the log and followed by a pause, never raised."""
+        try:
+            self._do(action)
+            if not isinstance(action, (Discard, Renew)):
+                self._trouble.over()
+        except ConflictError:
+            self.status.add(merges_lost=1)
+        except Exception as failure:  # noqa: BLE001  one bad merge must not end the node
+            self._failed(action, failure)
+        finally:
+            with self._lock:
+                match action:
+                    case Merge():
+                        self._merging.pop(action.part_ids, None)
+                    case Build(_, volatile_id):
+                        self._building.pop(volatile_id, None)
+                    case Upload(_, volatile_id):
+                        self._uploading.pop(volatile_id, None)
+
+    def perform(self, action: Action) -> None:
+        """Start and finish at once."""
+        self.start(action)
+        self.finish(action)
+
+    def owns(self) -> bool:
+        """Whether volatile parts, as known here, wait for this node."""
+        return bool(self._own(self.handle.log.state))
+
+    def leave(self) -> None:
+        """Give up what this node owns and is not in the store, and its lease, so that nobody waits for it."""
+
+        def build(state: State) -> Sequence[LogOp]:
+            own = self._own(state)
+            ops: list[LogOp] = [CancelVolatile(own, "its owner leaves")] if own else []
+            return [*ops, ReleaseLease(self._node)] if self._node in state.leases else ops
+
+        for volatile_id in [*self._uploaded]:
+            self.finish(PublishVolatile(self.handle.directory, volatile_id))
+        if not self.handle.log.state.dropped:
+            self.handle.log.commit(build)
+
+    def clear(self) -> None:
+        """Delete all that the disk holds of the table."""
+        self._forget(self._held())
+
+    def _own(self, state: State) -> tuple[str, ...]:
+        """The node's volatile parts on which no other node has built."""
+        return tuple(
+            part.id
+            for live in state.volatile.values()
+            for part in live
+            if part.owner == self._node and all(outer.owner == self._node for outer in dependents(live, part))
+        )
+
+    def _do(self, action: Action) -> None:
+        match action:
+            case Merge():
+                self._merge(action)
+            case Build(_, volatile_id):
+                self._build(volatile_id)
+            case Upload(_, volatile_id):
+                self._upload(volatile_id)
+            case PublishVolatile(_, volatile_id):
+                self._publish(volatile_id)
+            case Propose():
+                self._propose(action)
+            case Adopt(_, volatile_id, previous):
+                self._commit_alive([AdoptVolatile(volatile_id, self._node, previous)])
+                self.status.add(volatile_adopted=1)
+            case Cancel():
+                self._cancel(action)
+            case Renew():
+                self._commit_alive([])
+            case Discard():
+                self._discard(action)
+
+    # -- merges straight to the store ----------------------------------------------------------
+
+    def _merge(self, action: Merge) -> None:
+        handle, state = self.handle, self.handle.log.state
+        task = plan_merge(handle.directory, state.schema, action.sources, born=self._merging[action.part_ids])
+        merged = commit_merge(handle, task, self._run_merge(handle, task))
+        self._merged(task)
+        _logger.info("merged %s parts into %s", len(task.sources), merged.name)
+
+    def _merged(self, task: MergeTask) -> None:
+        self.status.add(merges_done=1, rows_merged=task.rows, bytes_merged=task.bytes_on_disk)
+
+    # -- volatile parts ------------------------------------------------------------------------
+
+    def _propose(self, action: Propose) -> None:
+        handle, state = self.handle, self.handle.log.state
+        recipe = MergeRecipe(state.schema_version, handle.clock.now_ms())
+        volatile_id = handle.ids.new_id()
+        self._commit_alive([AddVolatile(volatile_id, action.partition_id, action.source_ids, recipe, self._node)])
+        self.status.add(volatile_proposed=1)
+
+    def _build(self, volatile_id: str) -> None:
+        state = self.handle.log.state
+        part = state.live(volatile_id)
+        if part is None:
+            return
+        task = build_task(self.handle.directory, state, part, {found.id: found for found in self._held()})
+        if task.local and self._disk is not None and self._build_bytes is not None:
+            self._build_on_disk(part, task, self._disk, self._build_bytes)
+        else:
+            task = replace(build_task(self.handle.directory, state, part, {}), local=False)
+            manifest = self._run_merge(self.handle, task)
+            self._now_in_store(volatile_id, manifest)
+        with self._lock:
+            self._trouble.built(volatile_id)
+        self._merged(task)
+
+    def _build_on_disk(self, part: VolatilePart, task: MergeTask, disk: LocalDisk, build: BuildRunner) -> None:
+        try:
+            manifest = build(self.handle, task, disk, lambda: self._unwanted(part.id))
+        except (CorruptDataError, NotFoundError):
+            # Our own disk is to blame, it may be: the store has it all.
+            used = {source.manifest.id for source in task.sources if source.local}
+            self._forget([found for found in self._held() if found.manifest.id in used])
+            raise
+        if self.handle.log.state.live(part.id) is None:
+            disk.discard([manifest])
+            raise ConflictError(f"Volatile part {part.name} was published, cancelled or dropped while it was made")
+        made = disk.add(part, manifest)
+        with self._lock:
+            self._local[part.id] = made
+
+    def _upload(self, volatile_id: str) -> None:
+        handle, found = self.handle, self._local.get(volatile_id)
+        if found is None or self._disk is None or handle.log.state.live(volatile_id) is None:
+            return
+
+        def go_on() -> None:
+            if self._unwanted(volatile_id):
+                raise error("ABORTED", f"The upload of {found.info} was given up", "It is due again later")
+
+        born = self._uploading[volatile_id]
+        try:
+            manifest = copy_part(
+                self._disk.store, handle.store, handle.directory, found.manifest, handle.ids.new_id(), born, go_on
+            )
+        except (CorruptDataError, NotFoundError):
+            self._forget([found])
+            raise
+        self._now_in_store(volatile_id, manifest)
+
+    def _now_in_store(self, volatile_id: str, manifest: PartManifest) -> None:
+        with self._lock:
+            self._uploaded[volatile_id] = manifest
+        self.status.add(bytes_uploaded=manifest.bytes_on_disk)
+
+    def _publish(self, volatile_id: str) -> None:
+        manifest = self._uploaded[volatile_id]
+
+        def build(state: State) -> Sequence[LogOp]:
+            part = state.live(volatile_id)
+            if part is None:
+                return ()
+            # What lies in the range may have changed since: the rows have not, so nothing is uploaded anew.
+            replaced = leaves(state.partitions.get(part.info.partition_id, ()), part.info)
+            ids = tuple(source.manifest.id for source in replaced)
+            return (Publish(manifest, ids, kind="volatile", volatile=volatile_id),)
+
+        try:
+            committed = self.handle.log.commit(build)
+        except COMMIT_REFUSED:
+            self._end_attempt(volatile_id)
+            raise
+        if committed.entry is None:
+            # It was published or cancelled; by us, it may be, in an entry whose reply was lost.
+            self._end_attempt(volatile_id)
+            return
+        with self._lock:
+            del self._uploaded[volatile_id]
+        self.status.add(volatile_published=1)
+        _logger.info("published volatile part %s with %d rows", volatile_id, manifest.rows)
+
+    def _end_attempt(self, volatile_id: str) -> None:
+        with self._lock:
+            manifest = self._uploaded.pop(volatile_id)
+        discard_refused(self.handle, [manifest])
+
+    def _cancel(self, action: Cancel) -> None:
+        def build(state: State) -> Sequence[LogOp]:
+            live = tuple(volatile_id for volatile_id in action.ids if state.live(volatile_id) is not None)
+            return (CancelVolatile(live, action.reason),) if live else ()
+
+        committed = self.handle.log.commit(build)
+        self.status.add(volatile_cancelled=len(action.ids) if committed.entry else 0)
+
+    def _discard(self, action: Discard) -> None:
+        for volatile_id in action.different:
+            self.status.add(results_different=1)
+            _logger.error("volatile part %s was published with other rows than were made here", volatile_id)
+        self._forget([found for found in self._held() if found.id in action.ids])
+
+    def _held(self) -> list[LocalPart]:
+        with self._lock:
+            return list(self._local.values())
+
+    def _forget(self, parts: Sequence[LocalPart]) -> None:
+        with self._lock:
+            for part in parts:
+                self._local.pop(part.id, None)
+        if self._disk is not None:
+            self._disk.drop(parts)
+
+    def _unwanted(self, volatile_id: str) -> bool:
+        return self._abandon() or self.handle.log.state.live(volatile_id) is None
+
+    def _commit_alive(self, ops: Sequence[LogOp]) -> None:
+        """Commit, with a new lease where the old one is short; without operations, the lease alone."""
+
+        def build(state: State) -> Sequence[LogOp]:
+            now_ms = self.handle.clock.now_ms()
+            whole_ms = lease_ms(state)
+            if ops and lease_left_ms(state, self._node, now_ms) * 3 > whole_ms * 2:
+                return ops
+            with self._lock:
+                reading = [*self._merging.values(), *self._building.values(), *self._uploading.values()]
+            oldest = min(reading, default=state.version)
+            version = oldest if state.keeps(oldest) else state.version
+            return [*ops, RenewLease(self._node, version, now_ms + whole_ms)]
+
+        self.handle.log.commit(build)
+
+    # -- what goes wrong -----------------------------------------------------------------------
+
+    def _failed(self, action: Action, failure: Exception) -> None:
+        state = self.handle.log.state
+        if state.dropped or self._is_gone(action):
+            self.status.add(merges_lost=1)
+            return
+        if self._abandon():
+            self.status.add(merges_abandoned=1)
+            return
+        with self._lock:
+            part = state.live(action.id) if isinstance(action, Build) else None
+            if part is not None:
+                self._trouble.build_failed(part.id, part.info, failure)
+            elif isinstance(action, Merge) and isinstance(failure, CorruptDataError):
+                self._trouble.avoid([source.info for source in action.sources])
+        self.went_wrong(failure)
+
+    def went_wrong(self, failure: Exception) -> None:
+        """Something failed: wait, longer each time, before the next work on this table."""
+        with self._lock:
+            wait_s = self._trouble.pause()
+        self.status.add(merges_failed=1)
+        self.status.last_error = str(failure)
+        _logger.warning("work on %s failed, next try in %.0f s: %s", self.handle.directory, wait_s, failure)
+
+    def _is_gone(self, action: Action) -> bool:
+        """Whether there is nothing left to do: somebody else has merged, published, cancelled or dropped it."""
+        state = self.handle.log.state
+        if isinstance(action, Merge):
+            parts = state.partitions.get(action.sources[0].info.partition_id, ())
+            return positions(parts, tuple(part.manifest.id for part in action.sources)) is None
+        return isinstance(action, (Build, Upload)) and state.live(action.id) is None

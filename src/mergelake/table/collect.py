@@ -1,0 +1,234 @@
+"""Collection, done: history is cut, the log is shortened, and objects that nothing reaches are deleted.
+
+`collect_round(handle)` is one round over one table; call it now and then, from any number of processes. Any step may
+be the last one before a crash: what is left out is found again. `collect_plan` decides; here are the requests:
+
+==================  ===================================================================================================
+begin               refresh, one LIST of the notes; a few GETs to find the oldest version to keep
+work off            one PUT (the entry), and for each note one GET and a DELETE a thousand objects
+look                a LIST a thousand objects of the table; a PUT for each note and one for the entry
+shorten the log     two LISTs; a DELETE a thousand entries
+==================  ===================================================================================================
+
+Where nothing is to be done nothing is written. While what was noted waits, the table is not listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from mergelake.core.errors import MergelakeError
+from mergelake.log.operations import Collect
+from mergelake.log.retention import reachable
+from mergelake.log.state import State
+from mergelake.table.collect_holds import Holders, look_at_holders
+from mergelake.table.collect_log import shorten_log
+from mergelake.table.collect_notes import Note, Notes, Unused
+from mergelake.table.collect_plan import (
+    Periods,
+    RoundPlan,
+    foreseen,
+    is_gone,
+    plan_round,
+    reasons,
+    silent_nodes,
+    still_unused,
+    unused,
+)
+from mergelake.table.handle import OpenTable, TableHandle
+from mergelake.table.publish import published_names, tokens_shown
+from mergelake.table.published import plan_publish
+from mergelake.table.remove import remove_table
+
+NOTE_FILES_MAX = 20_000
+"""Objects in one note: what a collector holds in memory."""
+_DELETE_MAX = 1000
+_DROPPED = "the table was dropped"
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A directory that went, or will."""
+
+    directory: str
+    """Below the table's; `.` is the whole table."""
+    objects: int
+    bytes: int
+    why: str
+
+    @staticmethod
+    def of(found: Unused) -> Gone:
+        """Without the names of its files."""
+        return Gone(found.directory, len(found.files), found.bytes, found.why)
+
+
+@dataclass(slots=True)
+class CollectReport:
+    """What a round did; of a dry run, what it would have done."""
+
+    version: int
+    """The table's version at the end."""
+    history: int
+    """The oldest version that is kept, but for tags and leases."""
+    deleted: list[Gone] = field(default_factory=list)
+    noted: list[Gone] = field(default_factory=list)
+    """Unused as of now; deleted once the grace period is over, if they still are."""
+    waiting: int = 0
+    """Notes of an earlier round whose grace period is not over."""
+    due_ms: int = 0
+    """When the first of those is due."""
+    entries: int = 0
+    """Entries of the log that were deleted."""
+    released: list[str] = field(default_factory=list)
+    """Tables that no longer hold anything here."""
+    removed: bool = False
+    """The table was dropped, and all of its directory went."""
+
+
+def collect_round(handle: TableHandle, *, dry_run: bool = False, open_table: OpenTable | None = None) -> CollectReport:
+    """One round over a table, also over one that was dropped. `open_table` opens clones, where that takes more."""
+    notes = Notes(handle.store, handle.directory, handle.ids)
+    names = notes.names()
+    before = handle.refresh()  # after the notes were listed: their fences are known here
+    now_ms, periods = handle.clock.now_ms(), Periods.of(before)
+    oldest = _version_at(handle, before, now_ms - periods.retention_ms)
+    plan = plan_round(before, names, now_ms, periods, oldest)
+    holders = look_at_holders(handle, before, _missed(notes, plan), dry_run, open_table or handle.neighbour)
+    over_ms = now_ms - periods.grace_ms
+    report = CollectReport(before.version, before.history, released=list(holders.released), waiting=len(plan.waiting))
+    report.due_ms = min(map(periods.due_ms, plan.waiting), default=0)
+    after = before
+    if plan.commit or holders.released or silent_nodes(before, over_ms):
+        if dry_run:
+            after = foreseen(before, plan.ops(before, holders.released, over_ms))
+        else:
+            after = handle.log.commit(lambda state: plan.ops(state, holders.released, over_ms)).state
+    report.history = after.history
+    if is_gone(after):
+        return _finish_gone(handle, notes, plan, after, report, now_ms, dry_run)
+    if plan.due:
+        _work_off(handle, notes, plan, after, report, dry_run)
+    if plan.looks:
+        _look(handle, notes, after, reasons(before, after), holders, report, now_ms, dry_run)
+    if not dry_run:
+        report.entries = shorten_log(handle, notes, plan, after)
+    report.version = handle.log.state.version
+    return report
+
+
+def _missed(notes: Notes, plan: RoundPlan) -> set[str]:
+    """Holders that did not exist a grace period ago."""
+    return {holder for name in plan.due if name.kind == "holders" for holder in notes.read(name).holders}
+
+
+def _version_at(handle: TableHandle, state: State, timestamp_ms: int) -> int:
+    """The version that was the newest then, or the oldest one there is."""
+    if timestamp_ms >= state.timestamp_ms:
+        return state.version
+    try:
+        return handle.log.version_at(timestamp_ms)
+    except MergelakeError as problem:
+        if problem.name != "BAD_ARGUMENTS":
+            raise
+        return state.history  # younger than the period asked for
+
+
+def _work_off(
+    handle: TableHandle, notes: Notes, plan: RoundPlan, state: State, report: CollectReport, dry_run: bool
+) -> None:
+    """Delete what the notes name and the state of our entry does not reach; what concerns the log comes later."""
+    shown = _shown(handle, state)
+    for name in plan.due:
+        if name.kind == "log":
+            continue
+        found = still_unused(notes.read(name).unused, state, shown)
+        if not dry_run:
+            _delete(handle, found)
+            notes.remove([name])
+        report.deleted += map(Gone.of, found)
+
+
+def _delete(handle: TableHandle, found: list[Unused]) -> None:
+    keys = [f"{handle.directory}/{each.directory}/{file}" for each in found for file in each.files]
+    for start in range(0, len(keys), _DELETE_MAX):
+        handle.store.delete(keys[start : start + _DELETE_MAX])
+
+
+def _look(
+    handle: TableHandle,
+    notes: Notes,
+    state: State,
+    why: dict[str, str],
+    holders: Holders,
+    report: CollectReport,
+    now_ms: int,
+    dry_run: bool,
+) -> None:
+    """List the table and note what is not reached."""
+    cut = len(handle.directory) + 1
+    listing = ((meta.key[cut:], meta.size) for meta in handle.store.list(handle.directory))
+    gone_already = {each.directory for each in report.deleted} if dry_run else set()
+    shown = _shown(handle, state)
+    noted = False
+    for page in _pages(unused(listing, reachable(state) | shown | gone_already, why)):
+        # The fence is read after the page was listed: whoever wrote what stands on it knew an older version.
+        newest = state if dry_run else handle.refresh()
+        found = still_unused(page, newest, shown)
+        report.noted += map(Gone.of, found)
+        if found and not dry_run:
+            notes.write(newest.version + 1, now_ms, "objects", Note(unused=tuple(found)))
+            noted = True
+    if holders.absent and not dry_run:
+        notes.write(handle.refresh().version + 1, now_ms, "holders", Note(holders=holders.absent))
+    if noted:
+        handle.log.commit(lambda newest: [Collect(newest.fence, newest.history)])
+
+
+def _pages(found: Iterator[Unused]) -> Iterator[list[Unused]]:
+    page: list[Unused] = []
+    files = 0
+    for each in found:
+        page.append(each)
+        files += len(each.files)
+        if files >= NOTE_FILES_MAX:
+            yield page
+            page, files = [], 0
+    if page:
+        yield page
+
+
+def _shown(handle: TableHandle, state: State) -> set[str]:
+    """Tokens of names that ClickHouse sees, and of empty parts that a publisher would show now."""
+    names = tokens_shown(handle)
+    if not names or state.dropped:
+        return names
+    active = {part.manifest.id: part.info for part in state.parts()}
+    planned = plan_publish(active, published_names(handle, state), handle.clock.now_ms(), 0)
+    return names | {cover.token for cover in planned.cover}
+
+
+def _finish_gone(
+    handle: TableHandle,
+    notes: Notes,
+    plan: RoundPlan,
+    state: State,
+    report: CollectReport,
+    now_ms: int,
+    dry_run: bool,
+) -> CollectReport:
+    """A dropped table that nobody needs: noted first, removed a grace period later."""
+    if any(name.kind == "table" for name in plan.due):
+        report.removed = True
+        if not dry_run:
+            report.deleted.append(Gone(".", *remove_table(handle), _DROPPED))
+        return report
+    if not any(name.kind == "table" for name in plan.waiting):
+        objects = size = 0
+        for meta in handle.store.list(handle.directory):
+            objects, size = objects + 1, size + meta.size
+        report.noted.append(Gone(".", objects, size, _DROPPED))
+        if not dry_run:
+            notes.write(state.version + 1, now_ms, "table", Note())
+    report.version = state.version
+    return report

@@ -1,0 +1,122 @@
+"""What a collector writes down between finding that something is unused and deleting it: objects below `_gc/`.
+
+::
+
+    <table>/_gc/<fence>-<time, ms>-<kind>-<id>.json
+
+The fence is a position of the log that was still free when the listing had ended: whatever was listed was begun by
+somebody who knew an older version. `kind` is `objects` (directories and their files), `holders` (tables that should
+hold something here and do not exist), `name` (the table itself has none) or `table` (all of it may go).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mergelake.core.errors import NotFoundError
+from mergelake.core.ids import IdSource
+from mergelake.store.protocol import Store
+
+FOLDER = "_gc"
+_logger = logging.getLogger("mergelake.table")
+
+
+@dataclass(frozen=True, slots=True)
+class Unused:
+    """A directory that nothing refers to, as it was listed."""
+
+    directory: str
+    files: Mapping[str, int]
+    """Keys below the directory -> bytes."""
+    why: str = ""
+
+    @property
+    def bytes(self) -> int:
+        """Of all its files."""
+        return sum(self.files.values())
+
+
+@dataclass(frozen=True, slots=True)
+class NoteName:
+    """A note, as a listing shows it."""
+
+    fence: int
+    time_ms: int
+    """When it was written, by its writer's clock."""
+    kind: str
+    id: str
+
+    @property
+    def name(self) -> str:
+        """Last segment of its key."""
+        return f"{self.fence:020d}-{self.time_ms:014d}-{self.kind}-{self.id}.json"
+
+    @staticmethod
+    def parse(name: str) -> NoteName | None:
+        """Inverse of `name`; None for what is none."""
+        pieces = name.removesuffix(".json").split("-")
+        if len(pieces) != 4 or not (pieces[0].isdigit() and pieces[1].isdigit()):
+            return None
+        return NoteName(int(pieces[0]), int(pieces[1]), pieces[2], pieces[3])
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What a note says."""
+
+    unused: tuple[Unused, ...] = ()
+    holders: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-able form."""
+        return {
+            "unused": [{"directory": u.directory, "why": u.why, "files": dict(u.files)} for u in self.unused],
+            "holders": list(self.holders),
+        }
+
+    @staticmethod
+    def from_json(raw: Mapping[str, Any]) -> Note:
+        """Inverse of `to_json`."""
+        return Note(tuple(Unused(**each) for each in raw["unused"]), tuple(raw["holders"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """The notes of one table."""
+
+    store: Store
+    directory: str
+    ids: IdSource = field(repr=False)
+
+    def names(self) -> list[NoteName]:
+        """All notes, by one LIST, oldest fence first."""
+        found = (NoteName.parse(meta.key.rpartition("/")[2]) for meta in self.store.list(self._key("")))
+        return [name for name in found if name is not None]
+
+    def read(self, name: NoteName) -> Note:
+        """One note; an empty one if another collector is done with it, or if it is not readable."""
+        try:
+            return Note.from_json(json.loads(self.store.get(self._key(name.name))))
+        except NotFoundError:
+            return Note()
+        except (ValueError, KeyError, TypeError) as cause:
+            _logger.warning("the note %s is not readable and is thrown away: %s", self._key(name.name), cause)
+            return Note()
+
+    def write(self, fence: int, time_ms: int, kind: str, note: Note) -> NoteName:
+        """A new note."""
+        name = NoteName(fence, time_ms, kind, self.ids.new_id())
+        self.store.put(self._key(name.name), json.dumps(note.to_json(), separators=(",", ":")).encode())
+        return name
+
+    def remove(self, names: Sequence[NoteName]) -> None:
+        """Notes that have been worked off."""
+        if names:
+            self.store.delete([self._key(name.name) for name in names])
+
+    def _key(self, name: str) -> str:
+        return f"{self.directory}/{FOLDER}/{name}".rstrip("/")

@@ -1,0 +1,222 @@
+"""Does all that belongs to a table fit together? `fsck` looks, and can mend what is safe to mend.
+
+==============  ==========================================================================================
+the log         dense, undamaged, allowed, and what the checkpoints say (`log.verify`)
+the part set    parts of a partition share no block and stand above its floor; ids are unique; the parts
+                within a Live volatile part tile its blocks, and its sources are there
+objects         every object that a part refers to is there and has its size
+names           what ClickHouse is shown is there, has its right name, and is all there is
+orphans         objects that nothing refers to: no damage, `gc` deletes them in its time
+==============  ==========================================================================================
+
+Sizes come from listings, so nothing is read but the log: `check` verifies the bytes. `repair` writes checkpoints and
+the hint anew, takes away names of what is not there, and publishes again. It never deletes an object of a part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from mergelake.core.errors import MergelakeError, NotFoundError
+from mergelake.core.manifest import PartManifest
+from mergelake.core.names import PartInfo
+from mergelake.log.commit import Log
+from mergelake.log.retention import directory_of, foreign, reachable
+from mergelake.log.state import State
+from mergelake.log.verify import Progress
+from mergelake.log.volatile import leaves
+from mergelake.table.collect_plan import unused
+from mergelake.table.handle import TableHandle
+from mergelake.table.publish import publish
+from mergelake.table.published import empty_info
+
+_GC = "mergelake gc deletes it in its time"
+_RESTORE = "Restore it from a copy of the bucket, or drop the partition"
+_BUG = "Tell the authors of mergelake, with the table's log"
+_NAME = "--repair mends it"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that does not fit."""
+
+    kind: str
+    """`log`, `parts`, `object`, `name` or `orphan`."""
+    where: str
+    """A part, or a key below the table's directory."""
+    what: str
+    way_out: str
+    harmless: bool = False
+    """No reader ever notices."""
+
+
+@dataclass(slots=True)
+class FsckReport:
+    """What a look at a table found."""
+
+    version: int
+    entries: int = 0
+    parts: int = 0
+    objects: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    repaired: list[str] = field(default_factory=list)
+    """What was done; the findings are those before."""
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing was found that a reader could notice."""
+        return all(finding.harmless for finding in self.findings)
+
+
+def fsck(handle: TableHandle, *, repair: bool = False, on_progress: Progress | None = None) -> FsckReport:
+    """Look at a table, and mend what can be mended if `repair`. Writers may go on meanwhile.
+
+    One LIST a thousand objects, one GET for each log entry, checkpoint and published name.
+    """
+    verified = handle.log.verify(on_progress)
+    state = handle.log.state
+    report = FsckReport(state.version, verified.entries, state.part_count)
+    report.findings += [
+        Finding("log", p.place, p.what, p.way_out, harmless=p.kind == "hint") for p in verified.problems
+    ]
+    report.findings += part_set(state)
+    sizes = _listing(handle, state)
+    names = {key.split("/")[1] for key in sizes if key.startswith("__meta/")}
+    shown = _names(handle, names)
+    report.objects = len(sizes)
+    # Collected while we looked is not missing, committed while we looked no orphan.
+    newest = handle.refresh()
+    report.findings += [f for f in missing_objects(state, sizes) if _part(f.where, newest)]
+    report.findings += published(newest, shown, sizes)
+    report.findings += orphans(sizes, reachable(newest) | names)
+    if repair:
+        report.repaired += handle.log.repair_checkpoints(verified)
+        report.repaired += _mend_names(handle, newest, report.findings)
+    return report
+
+
+def unopened(log: Log[State], problem: MergelakeError, on_progress: Progress | None = None) -> FsckReport:
+    """The report on a table that cannot be opened: what its log says, if it says anything."""
+    verified = log.verify(on_progress)
+    found = [Finding("log", p.place, p.what, p.way_out) for p in verified.problems]
+    if not found:
+        way_out = "DROP TABLE takes its name away" if isinstance(problem, NotFoundError) else _RESTORE
+        found.append(Finding("log", "", problem.message, way_out))
+    return FsckReport(0, verified.entries, findings=found)
+
+
+def part_set(state: State) -> Iterator[Finding]:
+    """What must hold in every state, and does not."""
+    seen: set[str] = set()
+    for partition_id, parts in sorted(state.partitions.items()):
+        floor = state.floor_of(partition_id)
+        for part in parts:
+            if part.manifest.id in seen:
+                yield Finding("parts", part.name, f"the id {part.manifest.id} stands twice", _BUG)
+            if part.info.min_block <= floor:
+                yield Finding("parts", part.name, f"blocks up to {floor} have been dropped", _BUG)
+            seen.add(part.manifest.id)
+        for left, right in pairwise(parts):
+            if right.info.min_block <= left.info.max_block:
+                yield Finding("parts", right.name, f"it shares blocks with {left.name}", _BUG)
+        live = state.volatile.get(partition_id, ())
+        there = {part.manifest.id for part in parts} | {volatile.id for volatile in live}
+        for volatile in live:
+            inner = leaves(parts, volatile.info)
+            ends = (inner[0].info.min_block, inner[-1].info.max_block) if inner else None
+            if ends != (volatile.info.min_block, volatile.info.max_block):
+                yield Finding("parts", volatile.name, "the active parts do not tile this volatile part", _BUG)
+            for source, info in volatile.sources:  # one that was published is the active part of its blocks
+                if source not in there and len(leaves(parts, info)) != 1:
+                    yield Finding("parts", volatile.name, f"its source {info} is gone", _BUG)
+
+
+def missing_objects(state: State, sizes: Mapping[str, int]) -> Iterator[Finding]:
+    """Objects of active and detached parts that are not there, or not as long as they must be.
+
+    `sizes` has the keys as extents have them: below the table, or from the warehouse's root with a `/`.
+    """
+    held = [(part.name, part.manifest) for part in state.parts()]
+    held += [(str(part.info), part.manifest) for part in state.detached]
+    for name, manifest in held:
+        for key, end in _ends(manifest).items():
+            size = sizes.get(key)
+            if size is None:
+                yield Finding("object", name, f"{key} is missing", _RESTORE)
+            elif size < end or (size > end and key.startswith(f"{manifest.id}/") and manifest.storage == "full"):
+                yield Finding("object", name, f"{key} has {size} bytes instead of {end}", _RESTORE)
+
+
+def _ends(manifest: PartManifest) -> dict[str, int]:
+    """Bytes that each object must have."""
+    ends: dict[str, int] = {}
+    for file in manifest.file_table().values():
+        for extent in file.extents:
+            ends[extent.key] = max(ends.get(extent.key, 0), extent.offset + extent.length)
+    return ends
+
+
+def published(state: State, shown: Mapping[str, str], sizes: Mapping[str, int]) -> Iterator[Finding]:
+    """What ClickHouse sees against what is there: `shown` are the names by token (a directory)."""
+    there = {directory_of(key) for key in sizes if not key.startswith("_")}
+    infos = {part.manifest.id: part.info for part in state.parts()}
+    infos |= {part.id: part.info for part in state.retired}
+    for token, name in sorted(shown.items()):
+        wanted = infos.get(token) or empty_info(token)
+        if token not in there:
+            yield Finding("name", token, f"{name} is shown to ClickHouse, and has no files", _NAME)
+        elif PartInfo.try_parse(name) is None or (wanted is not None and name != str(wanted)):
+            yield Finding("name", token, f"ClickHouse is shown '{name}' instead of {wanted}", _NAME)
+    if shown:
+        for part in state.parts():
+            if part.manifest.id not in shown:
+                told = f"{part.name} is not shown to ClickHouse yet"
+                yield Finding("name", part.manifest.id, told, "mergelake publish shows it", harmless=True)
+
+
+def orphans(sizes: Mapping[str, int], keep: Collection[str]) -> Iterator[Finding]:
+    """Directories of parts that nothing refers to."""
+    own = sorted((key, size) for key, size in sizes.items() if not key.startswith(("/", "_")))
+    for found in unused(own, keep, {}):
+        told = f"{len(found.files)} objects, {found.bytes} bytes: {found.why}"
+        yield Finding("orphan", found.directory, told, _GC, harmless=True)
+
+
+def _listing(handle: TableHandle, state: State) -> dict[str, int]:
+    """Objects of the table, but for its log, and of what it has from other tables."""
+    store, cut = handle.store, len(handle.directory) + 1
+    skipped = (f"{handle.directory}/_log/", f"{handle.directory}/_gc/")
+    sizes = {m.key[cut:]: m.size for m in store.list(handle.directory) if not m.key.startswith(skipped)}
+    for table, directory in foreign(state):
+        sizes |= {f"/{meta.key}": meta.size for meta in store.list(f"{table}/{directory}")}
+    return sizes
+
+
+def _names(handle: TableHandle, tokens: Collection[str]) -> dict[str, str]:
+    """Token -> the name that ClickHouse is shown for it."""
+    names = {}
+    for token in sorted(tokens):
+        try:
+            text = handle.store.get(f"{handle.directory}/__meta/{token}/prefix.path")
+        except NotFoundError:
+            continue  # taken away since the listing
+        names[token] = text.decode(errors="replace").rstrip("/")
+    return names
+
+
+def _part(name: str, state: State) -> bool:
+    return state.find(name) is not None or any(str(part.info) == name for part in state.detached)
+
+
+def _mend_names(handle: TableHandle, state: State, findings: list[Finding]) -> list[str]:
+    """Take names away that are wrong, then show what is there."""
+    wrong = [f.where for f in findings if f.kind == "name" and not f.harmless]
+    handle.store.delete([f"{handle.directory}/__meta/{token}/prefix.path" for token in wrong])
+    done = [f"took the name of {token} away" for token in wrong]
+    if any(finding.kind == "name" for finding in findings):
+        broken = {part.manifest.id for part in state.parts()} & {f.where for f in findings if f.kind == "object"}
+        shown = publish(handle) if not broken else None
+        done += [f"showed {name} to ClickHouse" for name in (shown.added if shown else ())]
+    return done
