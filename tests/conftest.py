@@ -8,6 +8,7 @@
 | `s3_server` | a real S3 server (Ceph radosgw); a dict with the AWS_* variables, S3_ENDPOINT and S3_BUCKET |
 | `s3_url`, `s3_options` | an empty place of the test's own in its bucket, and how to open it |
 | `fault_proxy` | a fault-injecting proxy before that server; `fault_proxy.rules = [...]`, cleared for each test |
+| `fault_proxy_to` | makes such a proxy before another server |
 | `zookeeper` | a ZooKeeper server; a dict with ZOOKEEPER_HOSTS |
 
 A service that cannot start skips its tests and says why.
@@ -19,6 +20,7 @@ import importlib.util
 import os
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -93,14 +95,20 @@ def s3_options(s3_server: dict[str, str]) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def _proxy(s3_server: dict[str, str]) -> Iterator[Any]:
+def fault_proxy_to() -> Iterator[Any]:
+    """Makes a proxy before the server at an endpoint."""
     spec = importlib.util.spec_from_file_location("s3_fault_proxy", SCRIPTS / "s3_fault_proxy.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    with module.FaultProxy(s3_server["S3_ENDPOINT"]) as proxy:
-        yield proxy
+    with ExitStack() as proxies:
+        yield lambda endpoint: proxies.enter_context(module.FaultProxy(endpoint))
+
+
+@pytest.fixture(scope="session")
+def _proxy(s3_server: dict[str, str], fault_proxy_to: Any) -> Any:
+    return fault_proxy_to(s3_server["S3_ENDPOINT"])
 
 
 @pytest.fixture

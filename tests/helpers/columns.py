@@ -30,7 +30,8 @@ def written(
     writer = ColumnWriter(name, data_type, codec)
     writer.append(array, np.asarray(rows))
     files = dict.fromkeys(stream_files(name, data_type), b"")
-    files.update(writer.finish())
+    for file, data in writer.finish():
+        files[file] += data
     return files
 
 

@@ -34,7 +34,10 @@ class SmallTable:
 
     def insert(self, *blocks: pa.Table) -> Commit:
         """One insert of storage-form blocks."""
-        written = write_blocks(self.store, "t", self.handle.schema, blocks, ids=self.ids, clock=self.clock)
+        handle = self.handle
+        written = write_blocks(
+            self.store, "t", handle.schema, blocks, ids=self.ids, clock=self.clock, born=handle.born()
+        )
         return commit_parts(self.handle, written)
 
     def optimize(self, *, final: bool = True, partition_id: str | None = None) -> list[MergeOutcome]:
@@ -43,7 +46,8 @@ class SmallTable:
         chosen = select_optimize(
             state.parts(), self.handle.settings, self.clock.now_ms(), final=final, partition_id=partition_id
         )
-        return [merge_parts(self.handle, plan_merge("t", state.schema, parts, "optimize")) for parts in chosen]
+        tasks = [plan_merge("t", state.schema, parts, "optimize", state.version) for parts in chosen]
+        return [merge_parts(self.handle, task) for task in tasks]
 
     @property
     def parts(self) -> tuple[ActivePart, ...]:

@@ -42,7 +42,10 @@ def _is_free(port: int) -> bool:
 
 @contextmanager
 def service(name: str, *, ports: int = 4, **settings: str) -> Iterator[dict[str, str]]:
-    """Run `tools/services/<name>-start` in a new directory; the variables it exports; stopped and wiped at the end."""
+    """Run `tools/services/<name>-start` in a new directory; the variables it exports; stopped and wiped at the end.
+
+    SERVICE_DIR is that directory: what `restart` needs.
+    """
     folder = tempfile.mkdtemp(prefix=f"mergelake-{name}-", dir="/tmp")
     environment = {**os.environ, "PYTHON": sys.executable, **settings}
     try:
@@ -56,10 +59,16 @@ def service(name: str, *, ports: int = 4, **settings: str) -> Iterator[dict[str,
         )
         if started.returncode:
             raise ServiceUnavailable(f"{name}-start: {started.stderr.strip()[-600:]}")
-        yield exported(started.stdout)
+        yield {**exported(started.stdout), "SERVICE_DIR": folder}
     finally:
         subprocess.run([SCRIPTS / f"{name}-stop", "--wipe", folder], capture_output=True, timeout=120, check=False)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def restart(name: str, folder: str) -> None:
+    """Stop a service and start it again, on the same port and with its data."""
+    for verb in ("stop", "start"):
+        subprocess.run([SCRIPTS / f"{name}-{verb}", folder], capture_output=True, timeout=300, check=True)
 
 
 def exported(text: str) -> dict[str, str]:

@@ -141,10 +141,13 @@ def test_tables_parts_history_and_log_show_what_there_is(run: Any, url: str) -> 
     parts = json.loads(run("parts", url, "t", "--format", "json").out)
     assert [part["name"] for part in parts] == ["0_2_2_0", "1_1_1_0"]
     history = json.loads(run("history", url, "t", "--format", "json").out)
-    assert [(entry["version"], entry["operations"]) for entry in history] == [(2, "AddParts"), (1, "CreateTable")]
-    entry = json.loads(run("log", url, "t").out)
+    assert [(entry["version"], entry["operations"]) for entry in history] == [
+        (2, "insert 2 rows in 2 parts"),
+        (1, "create table"),
+    ]
+    entry = json.loads(run("log", "show", url, "t").out)
     assert (entry["format"], entry["version"], entry["ops"][0]["op"]) == (1, 2, "AddParts")
-    assert json.loads(run("log", url, "t", "--version", "1").out)["ops"][0]["op"] == "CreateTable"
+    assert json.loads(run("log", "show", url, "t", "1").out)["ops"][0]["op"] == "CreateTable"
     for command in (["tables", url], ["parts", url, "t"], ["history", url, "default.t"]):
         drawn = run(*command)
         assert drawn.out.startswith("╭")
@@ -184,7 +187,7 @@ ERRORS = {
     "a bad option": (["sql", "-q", "SELECT 1", "-o", "region"], "BAD_ARGUMENTS"),
     "an unknown table": (["parts", "URL", "tt"], "UNKNOWN_TABLE"),
     "an unknown database": (["history", "URL", "nosuch.t"], "UNKNOWN_DATABASE"),
-    "an unknown version": (["log", "URL", "t", "--version", "99"], "BAD_ARGUMENTS"),
+    "an unknown version": (["log", "show", "URL", "t", "99"], "BAD_ARGUMENTS"),
     "an unknown table to merge": (["optimize", "URL", "tt"], "UNKNOWN_TABLE"),
     "an unknown partition": (["node", "URL", "--table", "tt", "--once"], "UNKNOWN_TABLE"),
     "an unknown output form": (["tables", "URL", "--format", "yaml"], "BAD_ARGUMENTS"),
@@ -214,7 +217,7 @@ def test_a_failing_statement_ends_a_script_with_code_1_and_no_traceback(url: str
 
 
 def test_wrong_usage_is_code_2(run: Any) -> None:
-    assert run("nosuch").code == run("log").code == 2
+    assert run("nosuch").code == run("log", "show").code == 2
 
 
 def test_a_closed_pipe_is_no_error(url: str) -> None:

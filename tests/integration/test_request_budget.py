@@ -117,9 +117,15 @@ def _count(place: Place) -> Call:
     return lambda: place.db.sql("SELECT count() FROM t")
 
 
-def _point(table: ml.Table, key: int) -> Call:
+def _cached_count(place: Place) -> Call:
+    place.table(rows())
+    return lambda: place.db.sql("SELECT count() FROM t", settings={"read_consistency": "cached"})
+
+
+def _point(table: ml.Table, key: int, read_consistency: str | None = None) -> Call:
     def call() -> None:
-        assert table.scan(["a"], f"k = {key}").arrow().num_rows == (key < ROWS)
+        found = table.scan(["a"], f"k = {key}", read_consistency=read_consistency)
+        assert found.arrow().num_rows == (key < ROWS)
 
     return call
 
@@ -132,10 +138,13 @@ def _first_point(large: bool) -> Callable[[Place], Call]:
     return prepare
 
 
-def _second_point(place: Place) -> Call:
-    table = place.table(rows(), large=True)
-    _point(table, 4321)()
-    return _point(table, 7654)
+def _second_point(read_consistency: str) -> Callable[[Place], Call]:
+    def prepare(place: Place) -> Call:
+        table = place.table(rows(), large=True)
+        _point(table, 4321)()
+        return _point(table, 7654, read_consistency)
+
+    return prepare
 
 
 def _no_point(place: Place) -> Call:
@@ -181,6 +190,26 @@ def _rename(place: Place) -> Call:
     return lambda: place.db.sql("RENAME TABLE t TO u")
 
 
+def _tag(place: Place) -> Call:
+    table = place.table(rows(), rows())
+    return lambda: table.tag("kept", 2)
+
+
+def _rollback(place: Place) -> Call:
+    table = place.table(rows(), rows())
+    return lambda: table.rollback(2)
+
+
+def _clone(place: Place) -> Call:
+    place.table(rows(), rows())
+    return lambda: place.db.sql("CREATE TABLE u CLONE AS t")
+
+
+def _collect(place: Place) -> Call:
+    table = place.table(rows(), rows())
+    return table.gc
+
+
 SCENARIOS: dict[str, Callable[[Place], Call]] = {
     "Make a warehouse": _make,
     "Connect": _connect,
@@ -192,10 +221,12 @@ SCENARIOS: dict[str, Callable[[Place], Call]] = {
     "Insert into three": _partitions,
     "Insert a repeated": _repeated,
     "Insert a large": _large,
-    "`SELECT count()`": _count,
+    "`SELECT count()`: asks": _count,
+    "`SELECT count()` with": _cached_count,
     "Point look-up, first in a small": _first_point(large=False),
     "Point look-up, first in a large": _first_point(large=True),
-    "Point look-up, again": _second_point,
+    "Point look-up, again: ": _second_point("strong"),
+    "Point look-up, again, with": _second_point("cached"),
     "Point look-up of a key that no": _no_point,
     "Read one column": _column,
     "Merge three small": _merge,
@@ -204,6 +235,10 @@ SCENARIOS: dict[str, Callable[[Place], Call]] = {
     "Publish a large": _publish_large,
     "Publish when nothing": _publish_nothing,
     "Rename": _rename,
+    "Tag": _tag,
+    "Roll back": _rollback,
+    "Clone": _clone,
+    "Collect": _collect,
 }
 
 

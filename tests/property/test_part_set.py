@@ -37,6 +37,7 @@ from mergelake.log.operations import (
     Tag,
     Untag,
 )
+from mergelake.log.retention import reachable
 from mergelake.log.state import State
 from mergelake.log.volatile import element_id, inside, leaves, pending, sources, top_level
 from tests.helpers.manifests import SCHEMA, manifest
@@ -142,7 +143,8 @@ class Chooser:
     def keep(self, state):
         name = self.random.choice(["x", "y"])
         tag = Tag(name, self.random.randint(0, state.version + 1))
-        return self.random.choice([tag, Untag(name), Hold(name, ("1", "2")), Release(name)])
+        held = ("nowhere",) if self.wild else tuple(sorted(reachable(state))[:2])
+        return self.random.choice([tag, Untag(name), Hold(name, held), Release(name)])
 
     def collect(self, state):
         low = max(0, state.version - 15)

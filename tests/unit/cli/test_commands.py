@@ -77,7 +77,7 @@ def test_a_script_runs_and_stops_at_its_first_error(
         (("sql", "/nonexistent/script.sql"), "Cannot read the script"),
         (("parts", "URL", "nosuch"), "UNKNOWN_TABLE"),
         (("parts", "URL", "t", "--format", "yaml"), "It is table or json"),
-        (("log", "URL", "t", "--version", "99"), "The newest is"),
+        (("log", "show", "URL", "t", "99"), "The newest is"),
         (("parts", "URL", "t", "-o", "region"), "is not name=value"),
     ],
 )
@@ -114,7 +114,7 @@ def test_lists_come_as_a_table_or_as_json(
 
 
 def test_log_prints_an_entry_as_json(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("log", url, "t", "--version", "1") == 0
+    assert run("log", "show", url, "t", "1") == 0
     assert json.loads(capsys.readouterr().out)["version"] == 1
 
 

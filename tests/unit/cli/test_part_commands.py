@@ -65,6 +65,34 @@ def test_inspect_and_check_read_what_clickhouse_wrote(
     assert run("check-part", str(path)) == 0
 
 
+@pytest.mark.parametrize("wide", ["0", "100000000"])
+def test_inspect_tells_indexes_projections_deleted_rows_and_the_sizes_of_columns(
+    oracle: Any, wide: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    oracle.query("DROP TABLE IF EXISTS inspected")
+    oracle.query(
+        "CREATE TABLE inspected (k UInt64, n Nullable(Float64) CODEC(Gorilla, LZ4),"
+        " INDEX mm n TYPE minmax GRANULARITY 2, INDEX `b f` k TYPE bloom_filter,"
+        " PROJECTION p (SELECT n ORDER BY n)) ENGINE = MergeTree ORDER BY k"
+        f" SETTINGS min_bytes_for_wide_part = {wide}, index_granularity = 100,"
+        " lightweight_mutation_projection_mode = 'rebuild'"
+    )
+    oracle.query("INSERT INTO inspected SELECT number, number / 7 FROM numbers(1000)")
+    oracle.query("DELETE FROM inspected WHERE k < 30 SETTINGS lightweight_deletes_sync = 2")
+    (path,) = part_paths(oracle, "inspected").values()
+    assert run("part", "inspect", str(path), "--format", "json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert [(i["name"], i["type"], i["granules"]) for i in facts["indexes"]] == [("b f", "", 10), ("mm", "minmax", 5)]
+    assert [(p["name"], p["rows"], p["columns"]) for p in facts["projections"]] == [("p", 1000, ["n"])]
+    assert (facts["rows"], facts["deleted_rows"]) == (1000, 30)
+    number, nullable = facts["columns"][:2]
+    assert (number["uncompressed_size"], nullable["uncompressed_size"]) == (8000, 9000)
+    assert nullable["codec"] == "Gorilla, LZ4"
+    assert 0 < nullable["size"] < 9000
+    assert run("part", "inspect", str(path)) == 0
+    assert "30 of them deleted by a mask" in capsys.readouterr().out
+
+
 def test_a_key_that_could_be_either_of_two_columns_is_not_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

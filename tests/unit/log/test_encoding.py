@@ -38,6 +38,8 @@ EVERY_KIND = (
     ops.Hold("other", ("a", "b")),
     ops.Release("other"),
     ops.Collect(3, 2),
+    ops.MoveLog("zookeeper://host:2181/logs/1"),
+    ops.MoveLog(),
     ops.CreateDatabase("d"),
     ops.DropDatabase("d"),
     ops.PutTable("d", "t", "id"),
@@ -49,7 +51,9 @@ EVERY_KIND = (
 
 
 def raw(**changes):
-    return json.dumps({**json.loads(encode_entry(Entry(7, "x", 5, "me", ()))), **changes}).encode()
+    """An entry as versions without digests wrote it."""
+    fields = {**json.loads(encode_entry(Entry(7, "x", 5, "me", ()))), **changes}
+    return json.dumps({name: value for name, value in fields.items() if name != "digest"}).encode()
 
 
 def test_every_kind_of_operation_is_the_same_after_json():
@@ -82,3 +86,29 @@ def test_bytes_that_are_no_entry_are_corrupt(data):
 def test_a_missing_field_is_corrupt():
     with pytest.raises(CorruptDataError):
         decode_entry(json.dumps({"format": 1, "version": 1}).encode())
+
+
+def test_an_entry_without_a_digest_is_read():
+    assert decode_entry(raw()) == Entry(7, "x", 5, "me", ())
+
+
+def test_no_flipped_bit_and_no_cut_makes_another_entry():
+    entry = Entry(3, "attempt", 1_700_000_000_000, "me", EVERY_KIND[:4])
+    data = encode_entry(entry)
+    for at in range(len(data)):
+        for bit in range(8):
+            damaged = bytearray(data)
+            damaged[at] ^= 1 << bit
+            with pytest.raises(CorruptDataError):
+                decode_entry(bytes(damaged))
+        with pytest.raises(CorruptDataError):
+            decode_entry(data[:at])
+
+
+def test_a_digest_cannot_be_taken_along_into_another_entry():
+    data = encode_entry(Entry(7, "x", 5, "me", ()))
+    moved = json.dumps({**json.loads(data), "version": 8}).encode()
+    with pytest.raises(CorruptDataError, match="unknown field"):
+        decode_entry(moved)
+    with pytest.raises(CorruptDataError, match="does not hold what was written"):
+        decode_entry(data.replace(b'"version":7', b'"version":8'))

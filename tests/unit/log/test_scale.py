@@ -48,15 +48,33 @@ def test_merges_in_a_large_partition_fold_quickly():
     assert len(state.retired) > 2_000
 
 
-def test_ten_thousand_parts_take_less_than_fifty_megabytes():  # M-072
-    data = encode_checkpoint(fold(State(), entries(PARTS + 1, files=22)))
+def busy():
+    """Ten thousand inserts with tokens, five thousand merges of two of them, five thousand inserts more."""
+    yield Entry(1, "x", 1, "a", (CreateTable(SCHEMA),))
+    ops = [AddParts((manifest(n, f"p{n % 5}", files=22),), dedup_token=f"batch-{n:040d}") for n in range(1, PARTS + 1)]
+    for first in range(1, PARTS, 10):  # five merges: of n and n + 5
+        for n in range(first, first + 5):
+            pair = (f"{n:032x}", f"{n + 5:032x}")
+            ops.append(Publish(manifest(2 * PARTS + n, f"p{n % 5}", files=22), pair))
+    ops += [AddParts((manifest(4 * PARTS + n, f"p{n % 5}", files=22),)) for n in range(PARTS // 2)]
+    for version, op in enumerate(ops, 2):
+        yield Entry(version, "x", version, "a", (op,))
+
+
+def test_ten_thousand_parts_and_as_many_replaced_ones_and_tokens_take_less_than_fifty_megabytes():  # M-072
+    made = list(busy())
+    started = time.process_time()
+    state = fold(State(), made)
+    assert time.process_time() - started < 2
+    data = encode_checkpoint(state)
+    del state, made
     gc.collect()
     tracemalloc.start()
     state = decode_checkpoint(data)
     gc.collect()
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert state.part_count == PARTS
+    assert state.part_count == len(state.retired) == len(state.tokens) == PARTS
     assert held < 50e6
 
 

@@ -117,3 +117,29 @@ def test_a_token_of_a_commit_that_is_repeated_with_the_same_parts_keeps_their_ob
     commit_parts(handle, [part], "token")
     assert commit_parts(handle, [part], "token").duplicate
     assert store.get(f"t/{part.id}/data.packed") == b"rows"
+
+
+def test_a_reply_that_is_cut_off_while_the_outcome_is_learned_is_asked_for_again():
+    class Cut(MemoryStore):
+        cuts = 3
+
+        def create(self, key, data):
+            super().create(key, data)
+            return Unknown("cut off")
+
+        def get(self, key):
+            data = super().get(key)
+            if key.endswith(".json") and self.cuts:
+                self.cuts -= 1
+                return data[:-7]
+            return data
+
+    store = MemoryStore()
+    new_log(store)
+    cut = Cut()
+    cut._space = store._space
+    log = open_log(store)
+    log._store = log._reader._store = cut
+    log._reader._bucket._store = log.backend._store = cut
+    assert log.commit(lambda _: [AddParts((manifest(1),))]).version == 2
+    assert open_log(store).state == log.state

@@ -1,53 +1,389 @@
-"""What a node starts next."""
+"""What a node does next."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from mergelake.core.names import PartInfo
-from mergelake.core.settings import TableSettings
-from mergelake.log.state import ActivePart
+from mergelake.core.settings import GIB, MIB
+from mergelake.log.operations import AdoptVolatile, CancelVolatile, DropRange, KillMutation, Mutation
+from mergelake.log.volatile import element_id
 from mergelake.merge.select import Slots
-from mergelake.node.plan import TableView, tick
-from tests.helpers.manifests import manifest
+from mergelake.node.actions import (
+    Adopt,
+    Build,
+    Cancel,
+    Discard,
+    Merge,
+    NodeView,
+    Propose,
+    PublishVolatile,
+    Renew,
+    TableView,
+    Upload,
+)
+from mergelake.node.plan import tick
+from tests.helpers.manifests import SCHEMA, manifest, schema_with
+from tests.helpers.volatile import Shared, here, only, plan
 
 SLOTS = Slots(total=3, lower_at_free=1, whole_partition_at_free=1)
-NOW_MS = 10_000_000
+DIRECT = schema_with(merge_upload_policy="direct")
 
 
-def view(table_id: str, parts: int, partition: str = "all") -> TableView:
-    active = tuple(
-        ActivePart(
-            PartInfo(partition, n, n, 0), manifest(f"{table_id}{n:030x}", partition, bytes_on_disk=1 << 20), n, 0
-        )
-        for n in range(1, parts + 1)
-    )
-    return TableView(table_id, active, TableSettings())
+def blocks(shared: Shared, action: Merge | Propose) -> list[tuple[int, int]]:
+    """First and last block of each source."""
+    if isinstance(action, Merge):
+        return [(part.info.min_block, part.info.max_block) for part in action.sources]
+    places = {element_id(e): (e.info.min_block, e.info.max_block) for e in shared.elements(action.partition_id)}
+    return [places[source] for source in action.source_ids]
+
+
+def table(name: str, parts: int, **view) -> TableView:
+    shared = Shared(DIRECT)
+    shared.insert(parts)
+    return TableView(name, shared.state, **view)
+
+
+def merges(tables, slots=SLOTS) -> list:
+    return tick(NodeView("me", 1_700_000_100_000, slots), tables)
+
+
+# -- merges straight to the store ------------------------------------------------------------------
 
 
 def test_a_table_with_many_small_parts_gets_a_merge_of_neighbours():
-    (work,) = tick([view("t1", 12)], NOW_MS, {}, Slots(total=1))
-    blocks = [part.info.min_block for part in work.sources]
-    assert len(blocks) >= 2
-    assert blocks == list(range(blocks[0], blocks[0] + len(blocks)))
+    (work,) = merges([table("t1", 12)], Slots(total=1))
+    assert isinstance(work, Merge)
+    first = [part.info.min_block for part in work.sources]
+    assert len(first) >= 2
+    assert first == list(range(first[0], first[0] + len(first)))
 
 
 def test_never_more_work_than_free_slots():
-    tables = [view(f"t{n}", 30) for n in range(5)]
-    assert len(tick(tables, NOW_MS, {}, SLOTS)) == 3
-    assert len(tick(tables, NOW_MS, {"a": frozenset({"x"}), "b": frozenset({"y"})}, SLOTS)) == 1
-    assert tick(tables, NOW_MS, {k: frozenset({k}) for k in "abc"}, SLOTS) == []
+    tables = [table(f"t{n}", 30) for n in range(5)]
+    assert len(merges(tables)) == 3
+    tables[0] = replace(tables[0], merging=(frozenset({"x"}), frozenset({"y"})))
+    assert len(merges(tables)) == 1
+    tables[1] = replace(tables[1], building=frozenset({"z"}))
+    assert merges(tables) == []
 
 
 def test_tables_take_turns_and_the_fullest_comes_first():
-    works = tick([view("t1", 20), view("t2", 40)], NOW_MS, {}, SLOTS)
+    works = merges([table("t1", 20), table("t2", 40)])
     assert [work.table_id for work in works[:2]] == ["t2", "t1"]
 
 
 def test_parts_that_are_being_merged_are_not_taken_again():
-    table = view("t1", 40)
-    (first,) = tick([table], NOW_MS, {}, Slots(total=1))
-    later = tick([table], NOW_MS, {"running": first.part_ids}, SLOTS)
+    busy = table("t1", 40)
+    (first,) = merges([busy], Slots(total=1))
+    later = merges([replace(busy, merging=(first.part_ids,))])
     assert all(not (work.part_ids & first.part_ids) for work in later)
 
 
 def test_nothing_to_do_starts_nothing():
-    assert tick([view("t1", 1), view("t2", 0)], NOW_MS, {}, SLOTS) == []
+    assert merges([table("t1", 1), table("t2", 0)]) == []
+
+
+def test_a_table_in_trouble_gets_a_pause_and_the_others_go_on():
+    works = merges([table("t1", 20, waits=True), table("t2", 10)])
+    assert {work.table_id for work in works} == {"t2"}
+
+
+def test_blocks_that_could_not_be_merged_are_left_alone():
+    # M-028
+    works = merges([table("t1", 21, avoided=(PartInfo("all", 11, 11, 0),))])
+    assert all(part.info.max_block < 11 or part.info.min_block > 11 for work in works for part in work.sources)
+
+
+def test_a_node_without_a_disk_claims_what_it_merges_and_uses_what_is_in_the_store():
+    shared = Shared()
+    shared.insert(12)
+    assert only(plan(shared, {"disk": False}), Propose)
+    mine = shared.intend(0, 10)
+    assert only(plan(shared, {"disk": False}), Build) == [Build("t", mine.id)]
+
+
+# -- what is proposed ------------------------------------------------------------------------------
+
+
+def test_a_merge_of_small_parts_on_a_node_with_a_disk_becomes_a_volatile_part():
+    shared = Shared()
+    shared.insert(6)
+    (proposal,) = only(plan(shared), Propose)
+    assert blocks(shared, proposal) == [(n, n) for n in range(1, 7)]
+
+
+def test_a_table_whose_policy_is_direct_has_no_volatile_parts():
+    shared = Shared(DIRECT)
+    shared.insert(6)
+    assert only(plan(shared), Merge)
+    assert not only(plan(shared), Propose)
+
+
+@pytest.mark.parametrize(
+    "schema", [replace(SCHEMA, ttl=("k + 1",)), replace(SCHEMA, engine="VersionedCollapsingMergeTree")]
+)
+def test_a_merge_that_is_not_the_same_whenever_it_runs_is_never_volatile(schema):
+    shared = Shared(schema.with_settings({"merge_upload_policy": "volatile"}))
+    shared.insert(6)
+    assert not only(plan(shared), Propose)
+
+
+def test_a_volatile_part_whose_bytes_are_elsewhere_is_a_barrier():
+    shared = Shared()
+    shared.insert(11)
+    foreign = shared.intend(4, 7, owner="other")
+    shared.renew("other")
+    assert plan(shared) == []  # four on either side: too few
+    shared.insert(1)
+    (proposal,) = only(plan(shared), Propose)
+    assert blocks(shared, proposal) == [(n, n) for n in range(8, 13)]
+    assert blocks(shared, proposal)[0][0] > foreign.info.max_block
+
+
+def test_a_volatile_part_whose_bytes_are_here_is_merged_like_any_other():
+    shared = Shared()
+    shared.insert(9)
+    mine = shared.intend(0, 5)
+    (proposal,) = only(plan(shared, local=here(mine)), Propose)
+    assert blocks(shared, proposal) == [(1, 5), (6, 6), (7, 7), (8, 8), (9, 9)]
+    # While its bytes are made, or on their way to the store, it is not.
+    assert not only(plan(shared, building=frozenset({mine.id})), Propose)
+    assert not only(plan(shared, local=here(mine), uploading=frozenset({mine.id})), Propose)
+    assert not only(plan(shared, local=here(mine), uploaded=frozenset({mine.id})), Propose)
+
+
+def test_a_volatile_merge_keeps_within_its_limit_and_the_free_disk():
+    shared = Shared(max_bytes_to_merge_volatile=30 * MIB)
+    shared.insert(12, size=4 * MIB)
+    (proposal, *_) = only(plan(shared), Propose)
+    assert len(proposal.source_ids) <= 7
+    assert not only(plan(shared, {"disk_free_bytes": 30 * MIB}), Propose)
+
+
+def test_above_the_limit_merges_ask_for_a_better_ratio_and_use_what_is_in_the_store():
+    shared = Shared(max_bytes_to_merge_volatile=100 * MIB)
+    shared.insert(13, size=60 * MIB)
+    assert plan(shared) == []  # enough of equal size for base 5, not yet for 15
+    shared.insert(1, size=60 * MIB)
+    assert [len(proposal.source_ids) for proposal in only(plan(shared), Propose)] == [14]
+    shared.intend(6, 8, owner="other")  # and only of what stands at the top, without a Live part in between
+    shared.renew("other")
+    assert plan(shared) == []
+
+
+def test_parts_that_lack_different_mutations_are_not_merged():
+    shared = Shared()
+    shared.insert(4)
+    shared.commit(Mutation("m", "DELETE WHERE k = 1"))
+    shared.insert(4)
+    assert not only(plan(shared), Propose)
+    shared.commit(KillMutation("m"))
+    assert only(plan(shared), Propose)
+
+
+def test_a_node_that_leaves_or_only_uploads_proposes_nothing():
+    shared = Shared()
+    shared.insert(12)
+    assert plan(shared, {"draining": True}) == []
+    assert plan(shared, {"merges": False}) == []
+
+
+# -- who builds ------------------------------------------------------------------------------------
+
+
+def test_the_owner_builds_and_nobody_else_while_the_owner_lives():
+    # M-025
+    shared = Shared()
+    shared.insert(4)
+    mine = shared.intend(0, 2)
+    shared.intend(1, 3, owner="other")
+    shared.renew("other")
+    assert [action.id for action in only(plan(shared), Build)] == [mine.id]
+    assert not only(plan(shared), Adopt)
+    assert not only(plan(shared, building=frozenset({mine.id})), Build)
+    assert not only(plan(shared, local=here(mine)), Build)
+
+
+def test_what_a_silent_or_departed_owner_left_is_adopted():
+    # M-016
+    shared = Shared()
+    shared.insert(4)
+    part = shared.intend(0, 2, owner="other")
+    assert only(plan(shared), Adopt) == [Adopt("t", part.id, "other")]  # it has no lease at all
+    shared.renew("other")
+    assert not only(plan(shared), Adopt)
+    assert only(plan(shared, silent=frozenset({"other"})), Adopt) == [Adopt("t", part.id, "other")]
+    shared.commit(AdoptVolatile(part.id, "me", "other"))
+    assert only(plan(shared), Build) == [Build("t", part.id)]
+
+
+def test_only_the_outermost_volatile_part_is_built_and_adopted():
+    shared = Shared()
+    shared.insert(4)
+    inner = shared.intend(0, 2)
+    outer = shared.intend(0, 2)  # over the inner one and its neighbour
+    assert [action.id for action in only(plan(shared), Build)] == [outer.id]
+    assert [action.id for action in only(plan(shared, local=here(inner)), Build)] == [outer.id]
+
+
+# -- what is uploaded ------------------------------------------------------------------------------
+
+
+def test_a_volatile_part_is_uploaded_when_it_has_grown_to_half_of_the_limit():
+    shared = Shared(max_bytes_to_merge_volatile=GIB)
+    shared.insert(3)
+    part = shared.intend(0, 3)
+    assert not only(plan(shared, local=here(part, size=GIB // 2 - 1)), Upload)
+    assert [u.id for u in only(plan(shared, local=here(part, size=GIB // 2)), Upload)] == [part.id]
+    assert not only(plan(shared, {"uploads": False}, local=here(part, size=GIB // 2)), Upload)
+
+
+def test_a_volatile_part_that_no_merge_took_is_uploaded_after_a_while():
+    shared = Shared(volatile_upload_age_seconds=600)
+    shared.insert(3)
+    part = shared.intend(0, 3)
+    shared.pass_s(599)
+    assert not only(plan(shared, local=here(part)), Upload)
+    shared.pass_s(1)
+    assert [u.id for u in only(plan(shared, local=here(part)), Upload)] == [part.id]
+
+
+def test_what_lies_within_another_is_never_uploaded_not_even_while_that_is_built():
+    shared = Shared()
+    shared.insert(6)
+    inner = shared.intend(0, 3)
+    outer = shared.intend(0, 2)
+    shared.pass_s(10_000)
+    assert not only(plan(shared, local=here(inner, size=GIB * 3), building=frozenset({outer.id})), Upload)
+    assert [u.id for u in only(plan(shared, local=here(outer)), Upload)] == [outer.id]
+
+
+def test_too_many_stored_parts_make_those_go_first_that_replace_most_per_byte():
+    shared = Shared(parts_to_upload_volatile=10)
+    shared.insert(14)
+    wide = shared.intend(0, 6)
+    small = shared.intend(1, 4)
+    local = {**here(wide, size=60 * MIB), **here(small, size=2 * MIB)}
+    shared.renew("me")
+    # 14 stored: the small one brings them to 12, the wide one to 7.
+    assert [u.id for u in only(plan(shared, local=local), Upload)] == [small.id, wide.id]
+    assert [u.id for u in only(plan(shared, local=local, uploading=frozenset({small.id})), Upload)] == [wide.id]
+    assert not only(plan(shared, local=local, uploading=frozenset({wide.id})), Upload)
+
+
+def test_a_mutation_forces_uploads():
+    shared = Shared()
+    shared.insert(4)
+    part = shared.intend(0, 3)
+    shared.commit(Mutation("m", "DELETE WHERE k = 1"))
+    assert [u.id for u in only(plan(shared, local=here(part)), Upload)] == [part.id]
+
+
+def test_only_the_owner_uploads_and_no_more_at_once_than_there_are_slots():
+    shared = Shared(max_bytes_to_merge_volatile=2 * MIB)
+    shared.insert(12)
+    parts = [shared.intend(n, n + 2) for n in range(6)]
+    local = here(*parts)
+    assert len(only(plan(shared, local=local), Upload)) == 4
+    assert len(only(plan(shared, local=local, uploading=frozenset(p.id for p in parts[:3])), Upload)) == 1
+    shared.commit(AdoptVolatile(parts[0].id, "other", "me"))
+    shared.renew("other")
+    ids = {u.id for u in only(plan(shared, local=local), Upload)}
+    assert parts[0].id not in ids
+
+
+def test_what_is_in_the_store_is_published_before_anything_else():
+    shared = Shared()
+    shared.insert(3)
+    part = shared.intend(0, 3)
+    actions = plan(shared, local=here(part), uploaded=frozenset({part.id}))
+    assert actions[0] == PublishVolatile("t", part.id)
+    assert not only(actions, Upload)
+    assert not only(plan(shared, local=here(part), uploaded=frozenset({part.id}), waits=True), PublishVolatile)
+
+
+# -- what is given up, kept and dropped -------------------------------------------------------------
+
+
+def test_what_cannot_be_built_is_cancelled():
+    shared = Shared()
+    shared.insert(3)
+    part = shared.intend(0, 3)
+    actions = plan(shared, failed=frozenset({part.id}))
+    assert [c.ids for c in only(actions, Cancel)] == [(part.id,)]
+    assert not only(actions, Build)
+
+
+def test_a_node_that_leaves_uploads_what_is_whole_and_gives_up_what_is_not():
+    # M-096
+    shared = Shared()
+    shared.insert(9)
+    whole, half, none = (shared.intend(n, n + 3) for n in range(3))
+    actions = plan(shared, {"draining": True}, local=here(whole), building=frozenset({half.id}))
+    assert [u.id for u in only(actions, Upload)] == [whole.id]
+    assert [c.ids for c in only(actions, Cancel)] == [(none.id,)]
+    assert not only(actions, Build)
+
+
+def test_a_lease_is_renewed_while_the_node_owns_something_and_only_when_it_runs_short():
+    shared = Shared(volatile_lease_seconds=60)
+    shared.insert(6)
+    assert not only(plan(shared), Renew)
+    shared.intend(0, 2)
+    assert only(plan(shared), Renew)
+    shared.renew("me", seconds=60)
+    shared.pass_s(39)
+    assert not only(plan(shared), Renew)
+    shared.pass_s(1)
+    assert only(plan(shared), Renew)
+
+
+def lost(shared, **view) -> list[str]:
+    return [volatile_id for action in only(plan(shared, **view), Discard) for volatile_id in action.ids]
+
+
+def test_bytes_on_the_disk_stay_as_long_as_their_volatile_part_is_live():
+    # M-026: a node that comes back keeps what is Live, and nothing else
+    shared = Shared()
+    shared.insert(9)
+    dropped, cancelled, kept = (shared.intend(n, n + 3) for n in range(3))
+    local = here(dropped, cancelled, kept)
+    assert lost(shared, local=local) == []
+    shared.commit(CancelVolatile((cancelled.id,)))
+    assert lost(shared, local=local) == [cancelled.id]
+    shared.commit(DropRange("all", max_block=3))
+    assert sorted(lost(shared, local=local)) == sorted([dropped.id, cancelled.id])
+
+
+def test_an_inner_part_goes_when_what_was_built_on_it_is_whole():
+    shared = Shared()
+    shared.insert(6)
+    inner = shared.intend(0, 3)
+    outer = shared.intend(0, 2)
+    assert lost(shared, local=here(inner), building=frozenset({outer.id})) == []
+    assert lost(shared, local=here(inner, outer)) == [inner.id]
+
+
+def test_a_published_part_may_stay_as_a_cache_while_there_is_room_the_newest_first():
+    shared = Shared()
+    shared.insert(6)
+    first, second = shared.intend(0, 3), shared.intend(1, 4)
+    shared.publish(first)
+    shared.publish(second)
+    local = here(first, second, size=10 * MIB)
+    assert lost(shared, node={"cache_bytes": 20 * MIB}, local=local) == []
+    assert lost(shared, node={"cache_bytes": 19 * MIB}, local=local) == [first.id]
+    shared.commit(DropRange("all"))
+    assert sorted(lost(shared, node={"cache_bytes": 20 * MIB}, local=local)) == sorted([first.id, second.id])
+
+
+def test_bytes_that_differ_from_what_was_published_are_dropped_with_an_alarm():
+    shared = Shared()
+    shared.insert(3)
+    part = shared.intend(0, 3)
+    shared.publish(part, manifest(shared.new_id(), rows=11))
+    (action,) = only(plan(shared, {"cache_bytes": MIB * 99}, local=here(part)), Discard)
+    assert action.ids == action.different == (part.id,)

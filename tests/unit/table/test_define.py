@@ -48,7 +48,6 @@ def test_an_engine_may_carry_arguments():
         ({"order_by": "k", "engine": "ReplacingMergeTree(nobody)"}, 16, "nobody"),
         ({"order_by": "k", "settings": {"index_granularty": 1}}, 115, "index_granularity"),
         ({"order_by": "k", "settings": {"merge_upload_policy": "sometimes"}}, 36, "'direct'"),
-        ({"order_by": "k", "settings": {"merge_upload_policy": "volatile"}}, 48, "not supported yet"),
         ({"order_by": "k", "settings": {"storage_policy": "tiered"}}, 478, "tiered"),
         ({"order_by": "k", "settings": {"default_compression_codec": "LZ5"}}, 432, "LZ5"),
     ],

@@ -1,0 +1,250 @@
+"""A log in ZooKeeper and on its way out of it, under random interleavings and lost replies: no server, no threads.
+
+Before every request of an actor to ZooKeeper or to the bucket, another one may do something whole: append, copy, trim,
+truncate, end the tree, take the log over. Each request may fail before or after it happened.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from mergelake.core.clock import ManualClock
+from mergelake.core.errors import CorruptDataError, FencedError, MergelakeError, UnavailableError
+from mergelake.log import sealing
+from mergelake.log.backend import CollectedError, ObjectBackend
+from mergelake.log.backend_zookeeper import ZooKeeperBackend, make_tree
+from mergelake.store.memory import MemoryStore
+from mergelake.store.protocol import Lost, Stored, Unknown
+from tests.helpers.fake_keeper import FakeEnsemble, FakeKeeper
+
+STEPS = 60
+DEPTH = 2
+
+
+class FaultyBucket:
+    """The store of one actor."""
+
+    def __init__(self, store, fault):
+        self._store = store
+        self._fault = fault
+
+    def __getattr__(self, name):
+        call = getattr(self._store, name)
+        if name not in ("get", "create", "put"):
+            return call
+
+        def asked(*arguments):
+            how = self._fault(name)
+            if how == "before" and name == "create":
+                return Unknown("a test")
+            if how and name != "create":
+                raise UnavailableError("a test")
+            outcome = call(*arguments)
+            return Unknown("a test") if how else outcome
+
+        return asked
+
+
+class World:
+    """Actors, what they were promised, and what must hold."""
+
+    def __init__(self, seed, *, force=False):
+        self.random = random.Random(seed)
+        self.ensemble = FakeEnsemble()
+        self.store = MemoryStore()
+        self.clock = ManualClock()
+        self.force = force
+        self.depth = 0
+        self.busy = []
+        self.promised: dict[int, bytes] = {}
+        self.moved = 0
+        self.truncated = 0
+        self.numbers = iter(range(10**6))
+        make_tree(FakeKeeper(self.ensemble), "/logs/1", "a test")
+        self.actors = [self.actor() for _ in range(4)]
+
+    def actor(self, faults=True):
+        fault = self.fault if faults else lambda _: ""
+        store = FaultyBucket(self.store, fault)
+        bucket = ObjectBackend(store, "t", clock=self.clock, threads=1)
+        made = ZooKeeperBackend(FakeKeeper(self.ensemble, fault), "/logs/1", 0, bucket, self.clock)
+        made._sealer.nudge = lambda: None
+        return made
+
+    def fault(self, _):
+        if self.depth < DEPTH and self.random.random() < 0.1:
+            self.depth += 1
+            try:
+                self.step()
+            finally:
+                self.depth -= 1
+        return self.random.choice(["before", "after"]) if self.random.random() < 0.03 else ""
+
+    def step(self):
+        actor = self.random.choice([actor for actor in self.actors if actor not in self.busy])
+        acts = [self.append] * 8 + [self.seal] * 3 + [self.trim, self.truncate, self.read, self.read]
+        if self.random.random() < 0.05:
+            acts = [self.take_over]
+        self.busy.append(actor)
+        try:
+            self.random.choice(acts)(actor)
+        except UnavailableError:
+            pass
+        except CollectedError:
+            assert self.truncated
+        except CorruptDataError:
+            assert self.moved
+            assert "/logs/1" not in self.ensemble.nodes
+        except FencedError:
+            assert self.moved or self.ended()
+        finally:
+            self.busy.pop()
+
+    def ended(self):
+        return "/logs/1/tail" not in self.ensemble.nodes
+
+    def last(self):
+        """The last version here; the tree of a log that has moved may be gone."""
+        tail = self.ensemble.nodes.get("/logs/1/tail") or self.ensemble.nodes.get("/logs/1/end")
+        return int(tail.data or 0) if tail else self.moved - 1
+
+    def append(self, actor):
+        newest = self.last() + 1
+        version = self.random.choice([newest, newest, newest, max(newest - 1, 1), self.random.randint(1, newest)])
+        data = b"%d" % next(self.numbers) * self.random.choice([1, 1, 200_000])
+        while True:
+            outcome = actor.create(version, data)
+            if isinstance(outcome, Stored):
+                return self.promise(version, data)
+            found = actor.read(version)
+            if isinstance(outcome, Lost) and found is None:
+                assert version < self.truncated
+                return None
+            if found is not None:
+                return self.promise(version, data) if found == data else None
+
+    def promise(self, version, data):
+        assert self.promised.setdefault(version, data) == data
+
+    def read(self, actor):
+        first = self.random.randint(max(self.truncated, 1), max(self.last(), self.truncated, 1))
+        promised = dict(self.promised)
+        for version, data in enumerate(actor.read_many(range(first, first + 3)), first):
+            if version in promised and not (self.moved and version >= self.moved):
+                assert data == promised[version] or version < self.truncated
+
+    def seal(self, actor):
+        actor.seal(self.last())
+
+    def trim(self, actor):
+        actor.trim(self.last())
+
+    def truncate(self, actor):
+        if self.moved == 0 and self.last():
+            before = self.random.randint(1, self.last())
+            actor.seal(before)
+            self.truncated = max(self.truncated, before)
+            actor.truncate(before)
+
+    def take_over(self, actor):
+        if self.moved:
+            return
+        if not self.force:
+            last = actor.end()
+            actor.seal(last)
+        bucket = ObjectBackend(self.store, "t", clock=self.clock)
+        version = max(self.truncated, 1)
+        while bucket.read(version) is not None:
+            version += 1
+        if bucket.create(version, b"moved") == Stored():
+            self.moved = version
+            for lost in [v for v in self.promised if v >= version]:
+                assert self.force
+                del self.promised[lost]
+            if not self.force:
+                actor.forget()
+
+    def check(self):
+        calm = self.actor(faults=False)
+        if not self.moved:
+            calm.seal(self.last())
+        bucket = ObjectBackend(self.store, "t", clock=self.clock)
+        for version, data in self.promised.items():
+            if version >= self.truncated and not (self.moved and version >= self.moved):
+                assert bucket.read(version) == data
+        numbers = [int(item.key[2:22]) for item in self.store.list("t") if item.key.endswith(".json")]
+        kept = [number for number in numbers if number >= self.truncated]
+        assert kept == list(range(kept[0], kept[0] + len(kept))) if kept else True
+        if self.moved:
+            assert bucket.read(self.moved) == b"moved"
+            assert bucket.read(self.moved + 1) is None
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("group", range(4))
+def test_no_interleaving_loses_doubles_or_tears_the_log(group, force, monkeypatch):
+    monkeypatch.setattr("mergelake.log.backend_zookeeper.INLINE_MAX", 100_000)
+    for seed in range(group, 100, 4):
+        world = World(seed, force=force)
+        try:
+            for _ in range(STEPS):
+                world.step()
+            world.check()
+        except (AssertionError, MergelakeError) as failure:
+            raise AssertionError(f"seed {seed}: {failure!r}") from failure
+
+
+def found(monkeypatch, seeds=40, **options):
+    """How many of these seeds find something wrong."""
+    monkeypatch.setattr("mergelake.log.backend_zookeeper.INLINE_MAX", 100_000)
+    wrong = 0
+    for seed in range(seeds):
+        world = World(seed, **options)
+        try:
+            for _ in range(STEPS):
+                world.step()
+            world.check()
+        except (AssertionError, MergelakeError):
+            wrong += 1
+    return wrong
+
+
+def test_an_append_that_does_not_count_is_found(monkeypatch):
+    """Bug: create the entry if absent, without the tail. A writer that slept takes a trimmed position again."""
+
+    def careless(self, *steps):
+        commit(self, *[step for step in steps if not getattr(step, "path", "").endswith("/tail") or len(steps) == 4])
+        for step in steps:
+            if step.path.endswith("/tail") and step.path in self._ensemble.nodes and hasattr(step, "data"):
+                self._ensemble.nodes["/logs/1/tail"] = type(self._ensemble.nodes["/"])(step.data, 0)
+
+    commit = FakeKeeper.commit
+    monkeypatch.setattr(FakeKeeper, "commit", careless)
+    assert found(monkeypatch) > 3
+
+
+def test_copying_out_of_order_is_found(monkeypatch):
+    """Bug: entries are copied in any order. A takeover by force commits before one that is there already."""
+    copy = sealing.Sealer._copy
+
+    def backwards(self, first, last):
+        for version in range(last, first - 1, -1):
+            node = self._keeper.get(self._tree.entry(version))
+            data = self._body(version, node)
+            if data is None:
+                return copy(self, first, last)
+            self._put(version, data)
+        return last
+
+    monkeypatch.setattr(sealing.Sealer, "_copy", backwards)
+    assert found(monkeypatch, force=True) > 3
+
+
+def test_trimming_what_is_not_sealed_is_found(monkeypatch):
+    def early(self, version):
+        self._remove(1, version)
+
+    monkeypatch.setattr(sealing.Sealer, "trim", early)
+    assert found(monkeypatch) > 3

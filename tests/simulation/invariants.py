@@ -1,0 +1,153 @@
+"""The 18 invariants of the design, and where each is checked. `after_entry` runs after every applied entry.
+
+==  =====================================================================  ==========================================
+ 1  active parts are disjoint; their rows are those of the model           `parts_hold_the_models_rows`
+ 2  the active parts within a Live volatile part tile it; local bytes of   `volatile_parts_are_covered`,
+    one are the same on every node                                         `Merger.build`, `PlannedNode.tick` (bytes)
+ 3  sources of a Live one are there; nested or disjoint; above the floor   `volatile_parts_are_covered`
+ 4  equal versions have equal states; checkpoint + tail = full replay      `Table.compare`, `Table.on_checkpoint`
+ 5  what a kept version refers to exists; nothing else is ever deleted     `Table.on_delete`, `objects_exist`
+ 6  a read at a version gives the model's rows at that version             `Reader.check`, `Actor.read`
+ 7  an acknowledged insert is in the log; another entirely in or out       `Table.acknowledge`, `Inserter.send`
+ 8  reads of a process never go back; it reads its own writes              `Table.compare`
+ 9  no part whose rows lack different mutations; done means written down   `mutations_are_whole`
+10  the rows at rest do not depend on the schedule of merges               `parts_hold_the_models_rows` (the model
+                                                                           knows no merges)
+11  no merge that must be direct is ever Live                              `volatile_parts_are_covered`
+12  Publish takes what it lists, and no row comes or goes                  `publish_takes_what_it_lists`, and the model
+13  at most one Publish for a volatile part; losers delete their own       `publish_takes_what_it_lists`, `on_delete`
+14  when faults stop, all comes to rest                                    `World.settle`
+15  bytes to the store stay below a bound                                  tests/integration/test_volatile.py
+16  a chosen range is legal                                                tests/unit/merge; the log's precondition here
+17  the deduplication windows are the model's                              `windows_are_the_models`
+18  levels, names, block numbers                                           `names_are_new`
+==  =====================================================================  ==========================================
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from mergelake.log.operations import AddParts, Entry, Publish
+from mergelake.log.state import State
+from mergelake.log.volatile import leaves
+
+if TYPE_CHECKING:
+    from tests.simulation.table import Table
+
+
+def after_entry(table: Table, before: State, entry: Entry, after: State) -> None:
+    for partition_id in table.model.touched:
+        parts_hold_the_models_rows(table, after, partition_id)
+        mutations_are_whole(table, after, partition_id)
+    for partition_id in {*before.volatile, *after.volatile}:
+        volatile_parts_are_covered(after, partition_id)
+    publish_takes_what_it_lists(table, before, entry, after)
+    names_are_new(table, before, entry, after)
+    windows_are_the_models(table, after)
+
+
+def parts_hold_the_models_rows(table: Table, state: State, partition_id: str) -> None:
+    """1, 10."""
+    last, held = state.floor_of(partition_id), []
+    for part in state.partitions.get(partition_id, ()):
+        assert last < part.info.min_block <= part.info.max_block, f"{part.name} shares blocks, or is below the floor"
+        last = part.info.max_block
+        held += table.model.known[part.manifest.id]
+    kept = [kept.row for kept in table.model.rows.get(partition_id, ()) if kept.row]
+    assert held == kept, f"partition {partition_id} holds {held}, not {kept}"
+    assert state.block_counter == table.model.counter
+    rows = Counter(row for part in state.detached for row in table.model.known[part.manifest.id])
+    assert rows == table.model.detached, "detached parts hold other rows than were detached"
+
+
+def mutations_are_whole(table: Table, state: State, partition_id: str) -> None:
+    """9: each row lacks exactly what its part lacks, so what is done is written down."""
+    held = iter(table.model.rows.get(partition_id, ()))
+    known = {m.version: m for m in state.mutations}
+    kept = next(held, None)
+    for part in state.partitions.get(partition_id, ()):
+        lacking = [
+            m.version
+            for m in known.values()
+            if m.version > part.info.data_version
+            and not m.killed
+            and (m.partition_ids is None or partition_id in m.partition_ids)
+        ]
+        while kept is not None and kept.block <= part.info.max_block:
+            assert kept.pending == lacking, f"{part.name} lacks {lacking}, a row of it {kept.pending}"
+            kept = next(held, None)
+
+
+def volatile_parts_are_covered(state: State, partition_id: str) -> None:
+    """2, 3, 11."""
+    parts = state.partitions.get(partition_id, ())
+    live = state.volatile.get(partition_id, ())
+    active = {part.manifest.id for part in parts}
+    ids = {volatile.id for volatile in live}
+    for volatile in live:
+        info = volatile.info
+        assert info.min_block > state.floor_of(partition_id), f"{volatile.name} is Live below the floor"
+        assert volatile.recipe.kind in ("regular", "forced"), f"{volatile.recipe.kind} must not be volatile"
+        inner = leaves(parts, info)
+        assert inner, f"{volatile.name} covers nothing"
+        assert inner[0].info.min_block == info.min_block, f"{volatile.name} is not tiled from its start"
+        assert inner[-1].info.max_block == info.max_block, f"{volatile.name} is not tiled to its end"
+        for part in parts:
+            within = info.min_block <= part.info.min_block and part.info.max_block <= info.max_block
+            apart = part.info.max_block < info.min_block or part.info.min_block > info.max_block
+            assert within or apart, f"{part.name} crosses the border of {volatile.name}"
+        for other in live:
+            nested = info.min_block <= other.info.min_block and other.info.max_block <= info.max_block
+            around = other.info.min_block <= info.min_block and info.max_block <= other.info.max_block
+            apart = other.info.max_block < info.min_block or other.info.min_block > info.max_block
+            assert nested or around or apart, f"{volatile.name} and {other.name} cross"
+            assert other is volatile or other.info.min_block != info.min_block or other.info.max_block != info.max_block
+        for source, where in volatile.sources:
+            there = source in active or source in ids
+            assert there or leaves(parts, where), f"source {where} of {volatile.name} is gone"
+            if not there:
+                blocks = leaves(parts, where)
+                assert len(blocks) == 1, f"source {where} of {volatile.name} is neither Live nor published"
+
+
+def publish_takes_what_it_lists(table: Table, before: State, entry: Entry, after: State) -> None:
+    """12, 13."""
+    published = [op for op in entry.ops if isinstance(op, Publish)]
+    if len(published) != len(entry.ops):
+        return
+    ids = {part.manifest.id for part in before.parts()}, {part.manifest.id for part in after.parts()}
+    listed = {part_id for op in published for part_id in op.replaced}
+    new = {op.part.id for op in published}
+    assert ids[0] - ids[1] == listed - new, "Publish retired other parts than it lists"
+    assert ids[1] - ids[0] == new - listed, "Publish added other parts than its own"
+    for op in published:
+        if op.volatile:
+            assert op.volatile not in table.published, f"{op.volatile} was published twice"
+            table.published.add(op.volatile)
+
+
+def names_are_new(table: Table, before: State, entry: Entry, after: State) -> None:
+    """18."""
+    assert after.block_counter >= before.block_counter
+    brought = [part for op in entry.ops for part in (op.parts if isinstance(op, AddParts) else ())]
+    brought += [op.part for op in entry.ops if isinstance(op, Publish)]
+    if not brought:
+        return
+    infos = {part.manifest.id: part.info for part in after.parts()}
+    old = {part.manifest.id: part.info for part in before.parts()}
+    for part in brought:
+        if part.id in infos:
+            name = str(infos[part.id])
+            assert table.names.setdefault(name, part.id) == part.id, f"the name {name} was given twice"
+    for op in entry.ops:
+        if isinstance(op, Publish) and not op.volatile and op.part.id in infos and set(op.replaced) <= old.keys():
+            level = max(old[part_id].level for part_id in op.replaced) + (op.kind != "mutation")
+            assert infos[op.part.id].level == level, "the level of a merge is that of its sources and one"
+
+
+def windows_are_the_models(table: Table, state: State) -> None:
+    """17."""
+    assert [*state.tokens] == [*table.model.tokens], "the table remembers other tokens than the model"
+    assert [*state.hashes] == [*table.model.hashes], "the table remembers other inserts than the model"

@@ -1,0 +1,183 @@
+"""The trivial model: a table is a list of rows for each partition, and an entry is executed on the list.
+
+Of parts it knows only which rows they brought and between which blocks these stand. What a reader must see follows
+from the rows alone: those that no drop took away, each with its updates, without the deleted ones.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from mergelake.core.manifest import PartManifest
+from mergelake.log.operations import (
+    AddParts,
+    DropDetached,
+    DropRange,
+    DropTable,
+    Entry,
+    KillMutation,
+    LogOp,
+    Mutation,
+    Publish,
+)
+from tests.simulation.tiny import Row, Rows, changed
+
+Window: TypeAlias = dict[str, tuple[int, set[str]]]
+
+
+@dataclass(slots=True)
+class Kept:
+    """A row: as its part holds it, and what is still to be done to it."""
+
+    row: Row | None
+    """None once a delete was written down."""
+    block: int
+    pending: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Model:
+    """Executes entries, in order."""
+
+    content: Callable[[PartManifest], Rows]
+    """The rows of a new part, as whoever wrote it said."""
+    tokens_max: int
+    hashes_max: int
+    rows: dict[str, list[Kept]] = field(default_factory=dict)
+    counter: int = 0
+    mutations: dict[int, str] = field(default_factory=dict)
+    """Version -> commands, of all there ever were."""
+    scopes: dict[str, tuple[int, tuple[str, ...] | None]] = field(default_factory=dict)
+    """Mutation id -> version and partitions."""
+    tokens: Window = field(default_factory=dict)
+    """Token -> version, and partitions with rows of it that no drop took away; oldest first."""
+    hashes: Window = field(default_factory=dict)
+    detached: Counter[Row] = field(default_factory=Counter)
+    came: Counter[int] = field(default_factory=Counter)
+    """How often a row was inserted (not attached, rolled back or moved)."""
+    known: dict[str, Rows] = field(default_factory=dict)
+    """Part id -> its rows, of all there ever were."""
+    ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Part id -> blocks."""
+    touched: set[str] = field(default_factory=set)
+    """Partitions that the last entry changed."""
+    views: dict[str, Rows] = field(default_factory=dict)
+    """Partition -> the rows that a reader must see; replaced, never changed."""
+
+    version: int = 0
+
+    def execute(self, entry: Entry) -> None:
+        self.version = entry.version
+        self.touched = set()
+        again = any(isinstance(op, DropRange) for op in entry.ops) or not entry.author.startswith("insert")
+        for op in entry.ops:
+            self._execute(op, again)
+        views = {**self.views, **{name: tuple(self._seen(name)) for name in self.touched}}
+        self.views = {name: rows for name, rows in views.items() if rows}
+
+    def _seen(self, partition_id: str) -> list[Row]:
+        out: list[Row] = []
+        for kept in self.rows.get(partition_id, ()):
+            rows: Rows = (kept.row,) if kept.row else ()
+            for version in kept.pending:
+                rows = changed(rows, version, self.mutations[version])
+            out += rows
+        return out
+
+    def _execute(self, op: LogOp, again: bool) -> None:
+        match op:
+            case AddParts():
+                self._add(op, again)
+            case Publish():
+                self._publish(op)
+            case DropRange():
+                self._drop(op)
+            case DropTable():
+                self._drop(DropRange())
+                self.detached.clear()
+            case DropDetached(ids):
+                for part_id in ids:
+                    self.detached -= Counter(self.known[part_id])
+            case Mutation(id, commands, partition_ids):
+                self.counter += 1
+                self.mutations[self.counter] = commands
+                self.scopes[id] = (self.counter, partition_ids)
+                for name in [*self.rows] if partition_ids is None else partition_ids:
+                    self.touched.add(name)
+                    for row in self.rows.get(name, ()):
+                        row.pending.append(self.counter)
+            case KillMutation(id):
+                version, partition_ids = self.scopes[id]
+                for name in [*self.rows] if partition_ids is None else partition_ids:
+                    self.touched.add(name)
+                    for row in self.rows.get(name, ()):
+                        if version in row.pending:
+                            row.pending.remove(version)
+            case _:
+                pass  # who builds, and what is kept: no row changes
+
+    def _add(self, op: AddParts, again: bool) -> None:
+        assert not op.dedup_token or op.dedup_token not in self.tokens, f"the token {op.dedup_token} was taken twice"
+        for part in op.parts:
+            self.counter += 1
+            self.touched.add(part.partition_id)
+            self.ranges[part.id] = (self.counter, self.counter)
+            rows = self.known[part.id] = self.content(part)
+            self.rows.setdefault(part.partition_id, []).extend(Kept(row, self.counter) for row in rows)
+            if not again:
+                self.came.update(row for row, _ in rows)
+        for part_id in op.detached:
+            assert not Counter(self.known[part_id]) - self.detached, "what is attached was not detached"
+            self.detached -= Counter(self.known[part_id])
+        inserted = {part.partition_id for part in op.parts}
+        if op.dedup_token:
+            _remember(self.tokens, op.dedup_token, (self.version, inserted), self.tokens_max)
+        elif op.dedup_hash and self.hashes_max:
+            assert op.dedup_hash not in self.hashes, f"the insert {op.dedup_hash} was taken twice"
+            _remember(self.hashes, op.dedup_hash, (self.version, inserted), self.hashes_max)
+
+    def _publish(self, op: Publish) -> None:
+        """No row comes or goes; what was pending may be written down."""
+        spans = [self.ranges[part_id] for part_id in op.replaced]
+        low, high = min(span[0] for span in spans), max(span[1] for span in spans)
+        self.ranges[op.part.id] = (low, high)
+        covered = [kept for kept in self.rows.get(op.part.partition_id, ()) if low <= kept.block <= high]
+        for version in op.mutations:
+            for kept in covered:
+                if version in kept.pending:
+                    kept.pending.remove(version)
+                    kept.row = (
+                        next(iter(changed((kept.row,), version, self.mutations[version])), None) if kept.row else None
+                    )
+        self.touched.add(op.part.partition_id)
+        rows = self.known[op.part.id] = self.content(op.part)
+        there = tuple(kept.row for kept in covered if kept.row)
+        assert rows == there, f"part {op.part.id} of blocks {low}-{high} holds {rows}, not {there}"
+        assert op.part.rows == len(rows), "a part says another number of rows than it holds"
+
+    def _drop(self, op: DropRange) -> None:
+        bound = self.counter if op.max_block is None else op.max_block
+        for name in [*self.rows] if op.partition_id is None else [op.partition_id]:
+            self.touched.add(name)
+            held = self.rows.get(name, [])
+            gone = [kept for kept in held if kept.block <= bound]
+            self.rows[name] = [kept for kept in held if kept.block > bound]
+            if op.kind == "detach":
+                assert not any(kept.pending for kept in gone), "rows with unfinished mutations were detached"
+                self.detached.update(kept.row for kept in gone if kept.row)
+        if bound >= self.counter:
+            for window in (self.tokens, self.hashes):
+                for key, (version, partitions) in [*window.items()]:
+                    if op.partition_id is not None:
+                        partitions.discard(op.partition_id)
+                    if not partitions or (op.partition_id is None and version > (op.remember or 0)):
+                        del window[key]
+
+
+def _remember(window: Window, key: str, insert: tuple[int, set[str]], most: int) -> None:
+    window[key] = insert
+    while len(window) > most:
+        del window[next(iter(window))]

@@ -1,0 +1,246 @@
+"""Nodes: they merge (directly or by volatile parts), upload, adopt, cancel and write mutations down.
+
+Their choices are wilder than a real planner's: any legal merge, at any time, by anybody. The rule that they must keep
+is the barrier: a Live volatile part whose bytes are not on the own disk is not merged with its neighbours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from mergelake.core.errors import ConflictError, InvalidInputError, NotFoundError
+from mergelake.log.operations import (
+    AddVolatile,
+    AdoptVolatile,
+    CancelVolatile,
+    MergeRecipe,
+    Publish,
+    ReleaseLease,
+    RenewLease,
+)
+from mergelake.log.state import ActivePart, VolatilePart
+from mergelake.log.volatile import Element, element_id, leaves, nested, pending, sources, top_level
+from mergelake.merge.commit import commit_merge
+from mergelake.merge.plan import plan_merge
+from tests.simulation.actors import Actor
+from tests.simulation.tiny import Rows, changed, decode, encode
+
+
+class Merger(Actor):
+    """A node with a disk."""
+
+    attentive = 0.8
+
+    @property
+    def disk(self) -> dict[str, bytes]:
+        return self.process.machine.disk
+
+    @property
+    def node(self) -> str:
+        return self.process.machine.name
+
+    def actions(self):
+        return {
+            self.merge: 4,
+            self.intend: 4,
+            self.build: 6,
+            self.upload: 4,
+            self.wild_merge: 1,
+            self.wild_intend: 1,
+            self.adopt: 1,
+            self.cancel: 1,
+            self.write_down: 4,
+            self.lease: 0.5,
+            self.tidy: 0.5,
+        }
+
+    def live(self) -> Iterator[VolatilePart]:
+        for name in sorted(self.state.volatile):
+            yield from self.state.volatile[name]
+
+    def window(self, elements: list[Element]) -> list[Element]:
+        if len(elements) < 2:
+            return []
+        first = self.random.randrange(len(elements) - 1)
+        return elements[first : first + self.random.randint(2, 4)]
+
+    def runs(self, *, volatile: bool) -> list[list[Element]]:
+        """Neighbours that may be merged: a Live part that is not here is a barrier, and lacking mutations divide."""
+        out: list[list[Element]] = []
+        for name in sorted(self.state.partitions):
+            before: object = None
+            for element in top_level(self.state.partitions[name], self.state.volatile.get(name, ())):
+                barrier = isinstance(element, VolatilePart) and not (volatile and element.id in self.disk)
+                lacks = None if barrier else pending(self.state.mutations, element.info)
+                if lacks is not None and lacks == before:
+                    out[-1].append(element)
+                elif lacks is not None:
+                    out.append([element])
+                before = lacks
+        return [run for run in out if len(run) > 1]
+
+    def merge(self) -> None:
+        """Straight to the store, by the engine's own commit."""
+        runs = self.runs(volatile=False)
+        if runs:
+            chosen = self.window(self.random.choice(runs))
+            task = plan_merge(self.directory, self.state.schema, chosen)
+            born = self.state.version
+            rows = self.bytes_of(chosen)
+            done = commit_merge(self.handle, task, self.write(chosen[0].info.partition_id, rows, born))
+            assert any(isinstance(op, Publish) for op in self.table.entries[done.version].ops)
+
+    def bytes_of(self, elements) -> Rows:
+        """The rows of elements: of volatile ones from the disk, of others from the store."""
+        rows: list = []
+        try:
+            for element in elements:
+                if isinstance(element, ActivePart):
+                    rows += self.read([element.manifest])
+                else:
+                    rows += decode(self.disk[element.id])
+        except NotFoundError as gone:
+            raise self.gone(gone) from gone
+        return tuple(rows)
+
+    def gone(self, why: NotFoundError) -> ConflictError:
+        """An object is missing: only if what this process knows is too old."""
+        if self.state.version in self.table.kept():
+            raise why
+        self.handle.refresh()
+        return ConflictError("the sources were collected")
+
+    def intend(self) -> None:
+        runs = self.runs(volatile=True)
+        if runs:
+            chosen = self.window(self.random.choice(runs))
+            recipe = MergeRecipe(self.state.schema_version, self.process.clock.now_ms())
+            ids = tuple(map(element_id, chosen))
+            op = AddVolatile(self.process.ids.new_id(), chosen[0].info.partition_id, ids, recipe, self.node)
+            self.commit(lambda _: [op])
+            if self.random.random() < 0.5:
+                self.build()
+
+    def build(self) -> None:
+        """Anybody may build anything; what a part needs is here, or its leaves are in the store."""
+        wanted = [part for part in self.live() if part.id not in self.disk]
+        if not wanted:
+            return
+        part = self.random.choice(wanted)
+        elements = list(sources(self.state, part))
+        inner_here = all(isinstance(element, ActivePart) or element.id in self.disk for element in elements)
+        if not inner_here or self.random.random() < 0.3:
+            elements = list(leaves(self.state.partitions[part.info.partition_id], part.info))
+        rows = self.bytes_of(elements)
+        if self.random.random() < 0.5:
+            self.process.sleep(self.random.random() * self.world.pace_s)
+        self.disk[part.id] = encode(rows)
+        if self.table.state.live(part.id):
+            truth = leaves(self.table.state.partitions[part.info.partition_id], part.info)
+            expected = tuple(row for leaf in truth for row in self.table.model.known[leaf.manifest.id])
+            assert rows == expected, f"{part.name} was built with other rows"
+
+    def upload(self) -> None:
+        ready = [part for part in self.live() if part.id in self.disk]
+        if not ready:
+            return
+        part = self.random.choice(ready)
+        name = part.info.partition_id
+        due = pending(self.state.mutations, part.info)
+        outer = any(part in nested(self.state.volatile[name], other) for other in self.state.volatile[name])
+        due = () if outer else due[: self.random.randint(0, len(due))]
+        rows = decode(self.disk[part.id])
+        commands = {m.version: m.commands for m in self.state.mutations}
+        for version in due:
+            rows = changed(rows, version, commands[version])
+        new = self.write(name, rows)
+
+        fixed = leaves(self.state.partitions[name], part.info) if self.random.random() < 0.3 else None
+
+        def build(state):
+            live = state.live(part.id)
+            if live is None and fixed is None:
+                raise ConflictError("it is not Live any more")
+            inside = leaves(state.partitions[name], live.info) if fixed is None else fixed
+            return [Publish(new, tuple(leaf.manifest.id for leaf in inside), "volatile", part.id, due)]
+
+        try:
+            self.commit(build)
+        except ConflictError:
+            if self.random.random() < 0.7:
+                self.store.delete([f"{self.directory}/{new.id}/data.packed"])
+            raise
+
+    def wild_merge(self) -> None:
+        """A merge that nobody should ask for: any parts of a partition. The log must refuse what is not legal."""
+        if not self.state.partitions:
+            return
+        parts = self.state.partitions[self.random.choice(sorted(self.state.partitions))]
+        some = sorted(self.random.sample(range(len(parts)), min(len(parts), self.random.randint(1, 3))))
+        chosen = [parts[at] for at in some] if self.random.random() < 0.5 else self.window([*parts]) or [parts[0]]
+        new = self.write(chosen[0].info.partition_id, self.bytes_of(chosen))
+        op = Publish(new, tuple(part.manifest.id for part in chosen))
+        self.commit(lambda _: [op])
+
+    def wild_intend(self) -> None:
+        """The same for an intention: any parts, Live ones included, wherever they stand."""
+        if not self.state.partitions:
+            return
+        name = self.random.choice(sorted(self.state.partitions))
+        every = [*self.state.partitions[name], *self.state.volatile.get(name, ())]
+        chosen = sorted(self.random.sample(every, min(len(every), 2)), key=lambda element: element.info.min_block)
+        recipe = MergeRecipe(self.state.schema_version, self.process.clock.now_ms())
+        op = AddVolatile(self.process.ids.new_id(), name, tuple(map(element_id, chosen)), recipe, self.node)
+        with contextlib.suppress(InvalidInputError):
+            self.commit(lambda _: [op])
+
+    def adopt(self) -> None:
+        others = [part for part in self.live() if part.owner != self.node]
+        if others:
+            part = self.random.choice(others)
+            self.commit(lambda _: [AdoptVolatile(part.id, self.node, part.owner)])
+
+    def cancel(self) -> None:
+        live = [*self.live()]
+        if live:
+            part = self.random.choice(live)
+            self.commit(lambda _: [CancelVolatile((part.id,), "given up")])
+
+    def write_down(self) -> None:
+        """A mutation: one element under no Live part, rewritten."""
+        due = [
+            (part, lacks)
+            for name in sorted(self.state.partitions)
+            for part in top_level(self.state.partitions[name], self.state.volatile.get(name, ()))
+            if isinstance(part, ActivePart)
+            for lacks in [pending(self.state.mutations, part.info)]
+            if lacks
+        ]
+        if not due:
+            return
+        part, lacks = self.random.choice(due)
+        lacks = lacks[: self.random.randint(1, len(lacks))]
+        commands = {m.version: m.commands for m in self.state.mutations}
+        rows = self.bytes_of([part])
+        for version in lacks:
+            rows = changed(rows, version, commands[version])
+        new = self.write(part.info.partition_id, rows)
+        try:
+            self.commit(lambda _: [Publish(new, (part.manifest.id,), "mutation", mutations=lacks)])
+        except ConflictError:
+            self.store.delete([f"{self.directory}/{new.id}/data.packed"])
+            raise
+
+    def lease(self) -> None:
+        until_ms = self.process.clock.now_ms() + 30_000
+        version = self.state.version
+        way = self.random.random()
+        self.commit(lambda _: [RenewLease(self.node, version, until_ms) if way < 0.8 else ReleaseLease(self.node)])
+
+    def tidy(self) -> None:
+        """What is on the disk and not Live any more goes."""
+        live = {part.id for part in self.live()}
+        for name in [*self.disk]:
+            if name not in live:
+                del self.disk[name]

@@ -1,0 +1,104 @@
+"""A node as it is: the real planner and the real worker, on a simulated disk.
+
+Only the bytes are ours: a merge is concatenation, in the store or on the disk. Work that was started is finished at any
+later moment, in any order, with other ticks in between.
+"""
+
+from __future__ import annotations
+
+from mergelake.core.errors import CorruptDataError, MergelakeError, NotFoundError, UnavailableError, error
+from mergelake.merge.select import Slots
+from mergelake.node.disk import LocalDisk
+from mergelake.node.plan import Build, Merge, NodeView, Upload, tick
+from mergelake.node.worker import TableWorker
+from mergelake.store.protocol import Store
+from tests.simulation.actors import Actor
+from tests.simulation.bucket import Bucket, ProcessStore
+from tests.simulation.tiny import decode, keys_of, write
+
+
+class Worker(TableWorker):
+    """Tells the world of failures that nothing explains: a real one only counts them."""
+
+    actor: PlannedNode
+
+    def went_wrong(self, failure: Exception) -> None:
+        actor = self.actor
+        explained = isinstance(failure, UnavailableError) or (
+            isinstance(failure, MergelakeError)
+            and (
+                failure.name == "ABORTED"
+                or (isinstance(failure, CorruptDataError) and actor.process.doubtful)
+                or (isinstance(failure, NotFoundError) and actor.state.version not in actor.table.kept())
+            )
+        )
+        if not explained:
+            actor.world.bucket.violation = actor.world.bucket.violation or failure
+        super().went_wrong(failure)
+
+
+class PlannedNode(Actor):
+    """Ticks, and work."""
+
+    attentive = 0.7
+    worker: Worker | None = None
+
+    def actions(self):
+        return {self.tick: 5, self.work: 8, self.leave: 0.2}
+
+    def open(self) -> None:
+        super().open()
+        machine = self.process.machine
+        bucket = Bucket(self.world.kernel, 0.0, self.world.bucket.crash_rate / 4, page=1000)
+        bucket.objects = machine.disk
+        disk = LocalDisk(ProcessStore(bucket, self.process), self.directory)
+        self.started: list = []
+        self.worker = None
+        self.worker = Worker(machine.name, self.handle, self.merge_bytes, disk=disk, build=self.build_bytes)
+        self.worker.actor = self
+
+    def tick(self) -> None:
+        if self.worker is None:
+            self.handle = None
+            return
+        node = NodeView(
+            self.process.machine.name, self.process.clock.now_ms(), Slots(total=4), disk=True, cache_bytes=300
+        )
+        for action in tick(node, [self.worker.view()]):
+            self.worker.start(action)
+            if isinstance(action, (Merge, Build, Upload)):
+                self.started.append(action)
+            else:
+                self.worker.finish(action)
+            self.world.did[type(action).__name__] += 1
+        assert self.worker.status.results_different == 0, "two nodes made different rows of one volatile part"
+
+    def work(self) -> None:
+        if self.worker is not None and self.started:
+            self.worker.finish(self.started.pop(self.random.randrange(len(self.started))))
+
+    def leave(self) -> None:
+        """And come back, with what is on the disk."""
+        if self.worker is not None and not self.worker.busy:
+            self.worker.leave()
+            self.handle = None
+
+    def rows_of(self, task, local: Store | None) -> tuple:
+        rows: list = []
+        for source in task.sources:
+            for key in keys_of(self.directory, source.manifest):
+                here = source.local and local is not None
+                found = decode(local.get(key) if here else self._get(key))
+                if not here and found != self.world.bodies.get(key, found):
+                    self.world.bucket.violation = AssertionError(f"{key} does not hold what was written")
+                rows += found
+        return tuple(rows)
+
+    def merge_bytes(self, handle, task):
+        return self.write(task.result.partition_id, self.rows_of(task, None), task.born)
+
+    def build_bytes(self, handle, task, disk, unwanted):
+        rows = self.rows_of(task, disk.store)
+        if unwanted():
+            raise error("ABORTED", "given up", "")
+        return write(disk.store, self.directory, self.process.ids.new_id(), task.result.partition_id, rows, task.born)

@@ -1,0 +1,175 @@
+"""Runs of worlds: one seed, many seeds by two processes, and what a failed one prints.
+
+A failing history is made shorter before it is shown: its turns are replayed without ever more of them, as long as the
+same invariant breaks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from unittest import mock
+
+from mergelake.log import checkpoint
+from tests.simulation.world import Turn, World
+
+STEPS = 300
+WORKERS = 2
+TOKENS_MAX = 12
+SETTLE_EVERY = 4
+"""One seed of so many goes on without faults until all is at rest."""
+SHORTEN_RUNS = 300
+"""Replays that a failing history is worth."""
+
+
+@dataclass
+class Result:
+    """What one or several histories were."""
+
+    seeds: int = 0
+    digest: str = ""
+    steps: int = 0
+    entries: int = 0
+    requests: int = 0
+    landed: Counter[str] = field(default_factory=Counter)
+    did: Counter[str] = field(default_factory=Counter)
+    failed: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+
+    def __iadd__(self, other: Result) -> Result:
+        self.seeds += other.seeds
+        self.digest = other.digest
+        self.steps += other.steps
+        self.entries += other.entries
+        self.requests += other.requests
+        self.landed += other.landed
+        self.did += other.did
+        self.failed += other.failed
+        self.faults += other.faults
+        return self
+
+
+class Violation(AssertionError):
+    """A history that broke an invariant. The text begins with what broke."""
+
+    def __init__(self, text: str, seed: int, turns: Sequence[Turn], kind: str) -> None:
+        super().__init__(text)
+        self.seed = seed
+        self.turns = turns
+        self.kind = kind
+
+
+@contextlib.contextmanager
+def simulated() -> Iterator[None]:
+    """The few things of the engine that must be smaller, or must not start threads, in a simulation."""
+    level = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    # Many processes read the same checkpoint; decoding is pure.
+    decode = functools.lru_cache(8)(checkpoint.decode_checkpoint)
+    try:
+        with (
+            mock.patch("mergelake.log.fold.TOKENS_MAX", TOKENS_MAX),
+            mock.patch("mergelake.log.tail.PREFETCH_MAX", 1),
+            mock.patch.object(checkpoint, "decode_checkpoint", lambda data, key="": decode(data)),
+        ):
+            yield
+    finally:
+        logging.disable(level)
+
+
+def run(seed: int, steps: int = STEPS, turns: Sequence[Turn] | None = None, lines: list[str] | None = None) -> Result:
+    """One history, by the seed's own choice of turns or by `turns`; raises Violation."""
+    with simulated():
+        world = World(seed, lines)
+        try:
+            for turn in [None] * steps if turns is None else turns:
+                world.step(turn)
+            for table in world.tables.values():
+                table.finish()
+            if seed % SETTLE_EVERY == 0:
+                world.settle()
+        except Exception as failure:
+            kind = f"{type(failure).__name__}: {failure}"
+            text = f"SEED={seed}, step {world.kernel.steps}: {kind}"
+            raise Violation(text, seed, world.turns, _shape(kind)) from failure
+        finally:
+            world.close()
+    return Result(
+        1,
+        world.kernel.trace.digest.hexdigest(),
+        world.kernel.steps,
+        sum(table.state.version for table in world.tables.values()),
+        world.bucket.requests,
+        sum((table.landed for table in world.tables.values()), Counter()),
+        world.did,
+        world.failed,
+        Counter({fault.name: count for fault, count in world.bucket.faults.items()}),
+    )
+
+
+def _shape(text: str) -> str:
+    """A failure without its numbers and ids: two with the same shape are the same."""
+    letters = " ghijklmnopqrstuvwxyzA"
+    return "".join(letter for letter in text.split(",")[0] if letter in letters or letter == " ")[:40]
+
+
+def shorten(violation: Violation, runs: int = SHORTEN_RUNS) -> Violation:
+    """The same failure by fewer turns, as few as `runs` replays find."""
+    best, size = violation, max(1, len(violation.turns) // 2)
+    while size and runs > 0:
+        at = 0
+        while at < len(best.turns) and runs > 0:
+            runs -= 1
+            try:
+                run(best.seed, turns=[*best.turns[:at], *best.turns[at + size :]])
+                at += size
+            except Violation as shorter:
+                if shorter.kind == best.kind:
+                    best = shorter
+                else:
+                    at += size
+        size //= 2
+    return best
+
+
+def explain(violation: Violation) -> str:
+    """Seed, what broke, and the shortest trace that was found."""
+    best = shorten(violation)
+    lines: list[str] = []
+    with contextlib.suppress(Violation):
+        run(best.seed, turns=best.turns, lines=lines)
+    # Reads and pauses that went well say little; who replays the seed sees them.
+    told = [line for line in lines if " waits before " not in line and (": get " not in line or line.endswith(")"))]
+    trace = "\n".join(f"    {line}" for line in told[-60:])
+    return f"{violation}\nThe shortest trace found ({len(best.turns)} turns), which ends in\n    {best}:\n{trace}"
+
+
+def run_seeds(seeds: Iterable[int], steps: int = STEPS) -> tuple[Result, list[str]]:
+    """The sum of many histories, and the explanations of those that failed (three at most)."""
+    total, failures = Result(), list[str]()
+    for seed in seeds:
+        try:
+            total += run(seed, steps)
+        except Violation as violation:
+            failures.append(explain(violation))
+            if len(failures) == 3:
+                break
+    return total, failures
+
+
+def run_parallel(seeds: Sequence[int], steps: int = STEPS, workers: int = WORKERS) -> tuple[Result, list[str]]:
+    """`run_seeds` by several processes."""
+    total, failures = Result(), list[str]()
+    chunks = [seeds[at : at + 50] for at in range(0, len(seeds), 50)]
+    with ProcessPoolExecutor(min(workers, os.cpu_count() or 1), mp_context=get_context("spawn")) as pool:
+        for part, found in pool.map(run_seeds, chunks, [steps] * len(chunks)):
+            total += part
+            failures += found
+    return total, failures

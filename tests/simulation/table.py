@@ -1,0 +1,211 @@
+"""The observer of one table: it sees every change of the bucket at once, and without faults.
+
+Each new log entry is judged and folded by the real pure code and executed by the model; then the invariants are
+checked. Each checkpoint is compared with the state that it claims to be, each deletion with what is kept.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from mergelake.core.manifest import PartManifest
+from mergelake.log import checkpoint, conflict, fold
+from mergelake.log.conflict import Reject
+from mergelake.log.encoding import decode_entry
+from mergelake.log.operations import AddParts, DropRange, Entry, Publish
+from mergelake.log.state import State
+from tests.simulation.bucket import Bucket
+from tests.simulation.invariants import after_entry
+from tests.simulation.kernel import Trace
+from tests.simulation.model import Model
+from tests.simulation.tiny import Row, Rows, decode, keys_of
+
+
+class Table:
+    """What one table is in truth."""
+
+    def __init__(self, bucket: Bucket, directory: str, bodies: dict[str, Rows], trace: Trace, **windows: int) -> None:
+        self.bucket = bucket
+        self.directory = directory
+        self.bodies = bodies
+        """Key of the bucket -> rows that were written there: what the object must hold as long as it is there."""
+        self.trace = trace
+        self.model = Model(self._content, **windows)
+        self.state = State()
+        self.history: dict[int, State] = {0: self.state}
+        self.views: dict[int, dict[str, Rows]] = {0: {}}
+        """Version -> partition -> the rows that a reader must see there."""
+        self.entries: dict[int, Entry] = {}
+        self.spans: dict[str, dict[str, tuple[int, int | None]]] = {}
+        """Key -> part id -> the versions that refer to it: from, to (not including; None: the newest still does)."""
+        self.names: dict[str, str] = {}
+        self.published: set[str] = set()
+        self.deleted = 0
+        self.landed: Counter[str] = Counter()
+        """Operations in the log, by kind."""
+        bucket.watchers.append(self.on_change)
+
+    def _content(self, part: PartManifest) -> Rows:
+        rows: list[Row] = []
+        for key in keys_of(self.directory, part):
+            if key not in self.bodies:  # copied from a disk
+                self.bodies[key] = decode(self.bucket.objects[key][0])
+            rows += self.bodies[key]
+        return tuple(rows)
+
+    def on_change(self, key: str, data: bytes | None) -> None:
+        if data is None:
+            self.on_delete(key)
+        if not key.startswith(f"{self.directory}/_log/"):
+            return
+        name = key[len(self.directory) + len("/_log/") :]
+        if name.startswith("checkpoints/"):
+            self.on_checkpoint(int(name[12:32]), data)
+        elif name.startswith("tags/") and data is not None:
+            version = int(name[5:25])
+            assert checkpoint.decode_checkpoint(data) == self.history[version], f"tag {version} holds another state"
+        elif name.endswith(".json") and name[:20].isdigit():
+            if data is None:
+                self._still_readable(f"entry {int(name[:20])} was deleted")
+            else:
+                self.on_entry(int(name[:20]), data)
+
+    def catch_up(self) -> None:
+        """Take in what the log holds already."""
+        while found := self.bucket.objects.get(f"{self.directory}/_log/{self.state.version + 1:020d}.json"):
+            self.on_entry(self.state.version + 1, found[0])
+
+    def on_entry(self, version: int, data: bytes) -> None:
+        if version <= self.state.version:
+            assert version not in self.entries or decode_entry(data).version == version
+            return  # a late request for a position that was collected: whoever believes in it will be found out
+        assert version == self.state.version + 1, f"entry {version} leaves a gap after {self.state.version}"
+        entry = decode_entry(data)
+        before = self.state
+        self.trace.add(f"  ({self.directory} {version}: {entry.author}: {' '.join(map(_brief, entry.ops))})")
+        after = conflict.step(before, entry)
+        assert not isinstance(after, Reject), f"entry {version} of {entry.author} is not valid: {after}"
+        assert after == fold.fold(before, [entry]), f"entry {version}: checking and folding do not agree"
+        self.state = self.history[version] = after
+        self.entries[version] = entry
+        self.landed.update(_kind(op) for op in entry.ops)
+        self._refer(before, after)
+        self.objects_exist(entry)
+        self.model.execute(entry)
+        self.views[version] = self.model.views
+        after_entry(self, before, entry, after)
+
+    def _refer(self, before: State, after: State) -> None:
+        old, new = _manifests(before), _manifests(after)
+        for part_id in old.keys() - new.keys():
+            for key in keys_of(self.directory, old[part_id]):
+                self.spans[key][part_id] = (self.spans[key][part_id][0], after.version)
+        for part_id in new.keys() - old.keys():
+            for key in keys_of(self.directory, new[part_id]):
+                self.spans.setdefault(key, {})[part_id] = (after.version, None)
+
+    def objects_exist(self, entry: Entry) -> None:
+        """5: what an entry brings is there."""
+        for op in entry.ops:
+            parts = op.parts if isinstance(op, AddParts) else (op.part,) if isinstance(op, Publish) else ()
+            for part in parts:
+                for key in keys_of(self.directory, part):
+                    assert key in self.bucket.objects, f"{entry.author} committed part {part.id} without object {key}"
+
+    def readable(self) -> set[int]:
+        """The versions that anybody may read."""
+        if self.state.dropped:
+            return set()
+        return {*range(max(self.state.history, 1), self.state.version + 1), *self.state.tags.values()}
+
+    def kept(self) -> set[int]:
+        """Those, and the ones whose state some node still holds: all whose objects must stay."""
+        return (
+            set() if self.state.dropped else self.readable() | {lease.version for lease in self.state.leases.values()}
+        )
+
+    def on_delete(self, key: str) -> None:
+        """5: nothing is deleted that a kept version refers to."""
+        self.deleted += 1
+        if key not in self.spans:
+            return
+        kept = self.kept()
+        for part_id, (first, end) in self.spans[key].items():
+            needed = [version for version in kept if first <= version and (end is None or version < end)]
+            assert not needed, f"{key} was deleted, but version {needed[0]} needs it for part {part_id}"
+        for part in self.state.detached:
+            assert key not in keys_of(self.directory, part.manifest), f"{key} was deleted, but it is detached"
+        directory = key.removeprefix(f"{self.directory}/").split("/")[0]
+        held = [holder for holder, directories in self.state.holds.items() if directory in directories]
+        assert not held, f"{key} was deleted, but {held[0]} refers to it"
+
+    def on_checkpoint(self, version: int, data: bytes | None) -> None:
+        """4: a checkpoint is the state at its version, byte for byte."""
+        if not data:
+            self._still_readable(f"checkpoint {version} was deleted")
+            return
+        assert version in self.history, f"a checkpoint of version {version}, which does not exist"
+        assert checkpoint.decode_checkpoint(data) == self.history[version], f"checkpoint {version} holds another state"
+
+    def _still_readable(self, why: str) -> None:
+        """Each kept version can be made from a checkpoint and the entries after it, or was written down as tagged."""
+        prefix = f"{self.directory}/_log"
+        for version in self.readable():
+            at = version
+            if self.bucket.objects.get(f"{prefix}/tags/{version:020d}.arrow"):
+                continue
+            while at > 0 and not self.bucket.objects.get(f"{prefix}/checkpoints/{at:020d}.arrow", (b"",))[0]:
+                assert f"{prefix}/{at:020d}.json" in self.bucket.objects, (
+                    f"{why}: version {version} is kept, {at} is gone"
+                )
+                at -= 1
+
+    def compare(self, state: State, least: int) -> None:
+        """4, 8: what a process believes is what was true at that version, and it does not go back."""
+        assert state.version >= least, f"a process went back from version {least} to {state.version}"
+        truth = self.history.get(state.version)
+        assert truth is not None, f"a process believes in version {state.version}, which does not exist"
+        assert state == truth, f"a process believes in another version {state.version}"
+
+    def acknowledge(self, entry: Entry) -> None:
+        """7: what a writer was told to be stored is."""
+        there = self.entries.get(entry.version)
+        assert there is not None, f"entry {entry.version} was acknowledged, and is not in the log"
+        assert there.attempt == entry.attempt, f"entry {entry.version} was acknowledged, and is another's"
+
+    def unrest(self) -> list[str]:
+        """Live parts, and objects of parts that were never committed."""
+        live = [part.name for held in self.state.volatile.values() for part in held]
+        mine = [
+            key for key in self.bucket.objects if key.startswith(f"{self.directory}/") and key.endswith("/data.packed")
+        ]
+        return live + [key for key in mine if key not in self.spans]
+
+    def finish(self) -> None:
+        """At the end, in full: every kept version can be read and its objects exist and hold what was written."""
+        self._still_readable("at the end")
+        kept = self.kept()
+        for key, spans in self.spans.items():
+            for first, end in spans.values():
+                if any(first <= version and (end is None or version < end) for version in kept):
+                    assert key in self.bucket.objects, f"{key} is missing"
+
+
+def _manifests(state: State) -> dict[str, PartManifest]:
+    return {part.manifest.id: part.manifest for held in state.partitions.values() for part in held}
+
+
+def _kind(op: object) -> str:
+    return f"{type(op).__name__} {op.kind}" if isinstance(op, (Publish, DropRange)) else type(op).__name__
+
+
+def _brief(op: object) -> str:
+    """An operation in a few words, for traces."""
+    match op:
+        case AddParts(parts, token):
+            return f"AddParts({', '.join(f'{p.partition_id}:{p.id[:6]}' for p in parts)}{' ' + token if token else ''})"
+        case Publish(part, replaced, kind, volatile):
+            new, old = f"{part.partition_id}:{part.id[:6]}", " ".join(part_id[:6] for part_id in replaced)
+            return f"Publish({kind} {new} for {old}{' ' + volatile[:6] if volatile else ''})"
+    text = repr(op)
+    return text if len(text) < 200 else f"{type(op).__name__}(…)"

@@ -1,0 +1,77 @@
+"""What a read sees of other processes' commits, and what it asks for that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import mergelake as ml
+from mergelake.core.errors import InvalidInputError
+from mergelake.store.memory import MemoryStore
+
+CREATE = "CREATE TABLE t (k UInt64) ENGINE = MergeTree ORDER BY k"
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    store = MemoryStore()
+    ml.Database(ml.Warehouse(store)).sql(f"{CREATE}; INSERT INTO t VALUES (1), (2)")
+    return store
+
+
+def opened(store: MemoryStore, **options: str) -> ml.Database:
+    return ml.Database(ml.Warehouse(store, threads=1, **options))  # type: ignore[arg-type]
+
+
+def test_a_strong_read_sees_what_another_process_was_told_is_stored(store: MemoryStore) -> None:  # M-097
+    reader, writer = opened(store), opened(store)
+    table = reader.table("t")
+    for count in range(3, 6):
+        writer.sql(f"INSERT INTO t VALUES ({count})")
+        assert reader.sql("SELECT count() FROM t").scalar() == count
+        assert table.scan().arrow().num_rows == count
+
+
+def test_a_cached_read_asks_nothing_of_the_log(store: MemoryStore) -> None:
+    reader, writer = opened(store, read_consistency="cached"), opened(store)
+    table = reader.table("t")
+    writer.sql("INSERT INTO t VALUES (3)")
+    before = store.counters
+    assert reader.sql("SELECT count() FROM t").scalar() == 2
+    assert table.scan().arrow().num_rows == 2
+    assert "get _log" not in (store.counters - before).details
+    assert "get _catalog" not in (store.counters - before).details
+    assert table.scan(read_consistency="strong").arrow().num_rows == 3
+    assert reader.sql("SELECT count() FROM t").scalar() == 3
+    reader.sql("INSERT INTO t VALUES (4)")
+    assert reader.sql("SELECT count() FROM t").scalar() == 4
+
+
+def test_it_is_set_for_a_session_a_statement_or_a_scan(store: MemoryStore) -> None:
+    reader, writer = opened(store), opened(store)
+    table = reader.table("t")
+    writer.sql("INSERT INTO t VALUES (3)")
+    assert table.scan(read_consistency="cached").arrow().num_rows == 2
+    assert reader.sql("SELECT count() FROM t", settings={"read_consistency": "cached"}).scalar() == 2
+    reader.sql("SET read_consistency = 'cached'")
+    assert reader.sql("SELECT count() FROM t").scalar() == 2
+    reader.sql("SET read_consistency = 'strong'")
+    assert reader.sql("SELECT count() FROM t").scalar() == 3
+
+
+def test_a_read_of_an_old_version_needs_no_news(store: MemoryStore) -> None:
+    table = opened(store).table("t")
+    before = store.counters
+    table.scan(version=table.version)
+    assert (store.counters - before).requests == 0
+
+
+@pytest.mark.parametrize("ask", [
+    lambda db: db.sql("SET read_consistency = 'eventual'"),
+    lambda db: db.table("t").scan(read_consistency="eventual"),
+    lambda db: ml.Warehouse(db.warehouse.store, read_consistency="eventual"),
+])  # fmt: skip
+def test_there_is_no_third_one(store: MemoryStore, ask: Callable[[ml.Database], object]) -> None:
+    with pytest.raises(InvalidInputError, match="'strong' or 'cached'"):
+        ask(opened(store))
