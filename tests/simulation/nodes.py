@@ -156,11 +156,12 @@ class Merger(Actor):
             rows = changed(rows, version, commands[version])
         new = self.write(name, rows)
 
-        fixed = leaves(self.state.partitions[name], part.info) if self.random.random() < 0.3 else None
+        # What is listed now may be out of date when it is committed; what was dropped during the upload lists nothing.
+        fixed = leaves(self.state.partitions.get(name, ()), part.info) if self.random.random() < 0.3 else None
 
         def build(state):
             live = state.live(part.id)
-            if live is None and fixed is None:
+            if live is None and not fixed:
                 raise ConflictError("it is not Live any more")
             inside = leaves(state.partitions[name], live.info) if fixed is None else fixed
             return [Publish(new, tuple(leaf.manifest.id for leaf in inside), "volatile", part.id, due)]

@@ -162,6 +162,8 @@ class Table:
 
     def compare(self, state: State, least: int) -> None:
         """4, 8: what a process believes is what was true at that version, and it does not go back."""
+        if self.state.dropped:
+            return  # all of it may have been removed, and its first position taken, so that it never begins again
         assert state.version >= least, f"a process went back from version {least} to {state.version}"
         truth = self.history.get(state.version)
         assert truth is not None, f"a process believes in version {state.version}, which does not exist"

@@ -49,7 +49,7 @@ def _show(output: Output, name: str, report: FsckReport) -> None:
         ]
         output.rows(pa.Table.from_pylist(rows))
     for done in report.repaired:
-        output.note(f"{name}: {done}")
+        output.verdict(f"{name}: {done}")
     seen = f"version {report.version}, {report.parts} parts, {report.objects} objects, {report.entries} log entries"
     verdict = "all is well" if report.clean else f"{sum(not f.harmless for f in report.findings)} problems"
-    output.note(f"{name}: {seen}: {verdict}")
+    output.verdict(f"{name}: {seen}: {verdict}")

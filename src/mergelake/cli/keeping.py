@@ -67,7 +67,7 @@ def _show(output: Output, name: str, report: CollectReport, dry_run: bool) -> No
         words.append(f"{report.entries} entries of the log deleted")
     if report.released:
         words.append(f"released by {len(report.released)} former clones")
-    output.note(f"{name}: {'; '.join(words) or 'nothing to collect'}")
+    output.verdict(f"{name}: {'; '.join(words) or 'nothing to collect'}")
 
 
 def _kinds(report: CollectReport, dry_run: bool) -> list[tuple[str, list[Gone]]]:

@@ -145,7 +145,7 @@ def history(
     """List a table's commits, newest first."""
     output, found = output_as(form), open_database(url, options).table(table)
     output.rows(found.history(limit))
-    if form == "table":
+    if form == "table" and output.messages.is_terminal:
         output.note(f"SELECT … FROM {found.name} AS OF VERSION {found.version} reads one of them.")
     if follow:
         follow_history(found, output, _stop_on_signals())

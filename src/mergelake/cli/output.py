@@ -91,6 +91,10 @@ class Output:
         """Something to read that is no result."""
         self.messages.print(Text(text, style="dim"))
 
+    def verdict(self, text: str) -> None:
+        """A result in words."""
+        self.console.print(Text(text), soft_wrap=True)
+
     @contextmanager
     def counting(self, what: str) -> Iterator[Callable[[int, int], None]]:
         """While it lasts, what is called with (done, all) is shown to whoever watches, and then wiped away."""

@@ -150,8 +150,8 @@ class LogReader(Generic[S]):
         low, high = newest.history, newest.version
         while high - low > 1:
             middle = (low + high) // 2
-            entry = self.try_entry(middle)  # None: collected, so it is older than all that are there
-            low, high = (middle, high) if entry is None or entry.timestamp_ms <= timestamp_ms else (low, middle)
+            entry = next(self.entries(middle, middle))  # what history keeps has not been collected
+            low, high = (middle, high) if entry.timestamp_ms <= timestamp_ms else (low, middle)
         if low == 0:
             raise error("BAD_ARGUMENTS", "The table did not exist at that time")
         first = self.try_entry(low) if low == newest.history else None

@@ -64,7 +64,13 @@ def refers_to(state: State, table: str) -> bool:
 def _bury(handle: TableHandle, holder: str) -> bool:
     """Make a table that never began a dropped one; False if it has begun after all."""
     log = Log(
-        handle.store, f"{holder}/_log", TableMachine(), clock=handle.clock, ids=handle.ids, author=handle.log.author
+        handle.store,
+        f"{holder}/_log",
+        TableMachine(),
+        clock=handle.clock,
+        ids=handle.ids,
+        author=handle.log.author,
+        backends=handle.log.backends,
     )
     schema = next(iter(handle.log.state.schemas.values()))
     return log.commit(lambda state: () if state.version else (CreateTable(schema), DropTable())).entry is not None

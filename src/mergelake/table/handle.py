@@ -149,7 +149,10 @@ class TableHandle:
 
     def neighbour(self, directory: str) -> TableHandle:
         """Another table of the same store, by its directory."""
-        return TableHandle.open(self.store, directory, clock=self.clock, ids=self.ids, author=self.log.author)
+        log = self.log
+        return TableHandle.open(
+            self.store, directory, clock=self.clock, ids=self.ids, author=log.author, backends=log.backends
+        )
 
     def wait_for(self, version: int, timeout_s: float) -> bool:
         """Wait until this version is known here: at most `timeout_s`. Whether it is."""

@@ -108,6 +108,18 @@ def test_a_refusal_is_of_the_newest_state():
     assert log.commit(lambda _: [Tag("a", 3)]).state.tags == {"a": 3}
 
 
+def test_a_time_is_not_looked_up_in_a_log_with_a_gap():
+    store, clock = MemoryStore(), ManualClock()
+    log = new_log(store, clock=clock)
+    for number in range(8):
+        clock.advance_s(1)
+        insert(log, number)
+    assert log.version_at(log.state.timestamp_ms - 6000) == 3
+    store.delete([log.backend.key(4)])
+    with pytest.raises(CorruptDataError, match="missing"):
+        log.version_at(log.state.timestamp_ms - 6000)
+
+
 def test_an_entry_that_another_place_has_collected_is_one_that_is_missing(monkeypatch):
     log = new_log(MemoryStore())
 

@@ -159,6 +159,11 @@ def test_a_rollback_that_shares_an_entry_undoes_what_stands_before_it_there(tabl
     assert [state.row_count for _, state, _ in said[0].said] == [0, 4]
 
 
+def test_a_neighbours_log_is_reached_the_way_the_tables_is(warehouse, table):
+    clone = warehouse.clone_table("t", "c")
+    assert table.handle.neighbour(clone.handle.directory).log.backends is table.handle.log.backends
+
+
 def test_a_table_that_has_a_name_is_not_swept_though_its_log_has_lost_its_beginning(warehouse, table):
     store = warehouse.store
     store.delete([f"{table.handle.directory}/_log/{1:020d}.json"])

@@ -209,9 +209,9 @@ def test_the_command_says_what_is_wrong_and_ends_with_1(tmp_path, capsys):
     db.sql(CREATE.format(1_000_000))
     db.sql("INSERT INTO t VALUES (1, 'a'); INSERT INTO t VALUES (2, 'b')")
     assert command("fsck", url) == 0
-    assert "all is well" in capsys.readouterr().err
+    assert "all is well" in capsys.readouterr().out
     assert command("log", "verify", url, "t") == 0
-    assert "3 entries, versions 1 to 3, 0 checkpoints: all is well" in capsys.readouterr().err
+    assert "3 entries, versions 1 to 3, 0 checkpoints: all is well" in capsys.readouterr().out
     _, key = key_of(db)
     db.warehouse.store.delete([key])
     assert command("fsck", url, "t", "--format", "json") == 1
