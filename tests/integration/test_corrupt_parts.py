@@ -154,6 +154,7 @@ def test_a_log_entry_of_a_newer_format_is_refused_and_nothing_is_written(tmp_pat
     damaged = Damaged(tmp_path, "packed")
     entry = _newest(damaged.log)
     raw = json.loads(entry.read_text())
+    del raw["digest"]  # it would tell that the entry was changed
     opened = damaged.db()
     table = opened.table("t")
     newer = entry.with_name(f"{raw['version'] + 1:020d}.json")

@@ -130,7 +130,6 @@ class _Builder:
             case _:
                 return Fixed(path, storage_type(data_type))
 
-
     def variant(self, path: str, depth: int, names: Sequence[str], kinds: Sequence[t.DataType]) -> Variant:
         """The serialiser of a Variant over `kinds`, which ClickHouse calls `names`."""
         nodes = []

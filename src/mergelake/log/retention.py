@@ -83,7 +83,11 @@ def version_of_tag(state: State, name: str) -> int:
 def require_kept(state: State, version: int) -> None:
     """Raise BAD_ARGUMENTS unless a version can be read."""
     if version > state.version or version < 1:
-        raise error("BAD_ARGUMENTS", f"There is no version {version}", f"Versions go up to {state.version}")
+        raise error(
+            "BAD_ARGUMENTS",
+            f"There is no version {version}",
+            f"Versions go from {max(state.history, 1)} to {state.version}",
+        )
     if version < state.history and version not in state.tags.values():
         tags = ", ".join(f"{name} ({at})" for name, at in sorted(state.tags.items()))
         kept = f"Versions {state.history} to {state.version} are kept"

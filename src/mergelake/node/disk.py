@@ -84,10 +84,13 @@ def open_disk(directory: str, node: str) -> tuple[Store, Callable[[], int | None
     path = Path(directory, node)
 
     def free() -> int:
-        path.mkdir(parents=True, exist_ok=True)  # it may be wiped at any time
-        return disk_usage(path).free
+        try:
+            path.mkdir(parents=True, exist_ok=True)  # it may be wiped at any time
+            return disk_usage(path).free
+        except OSError:  # or unmounted: there is no room on it
+            return 0
 
-    free()
+    path.mkdir(parents=True, exist_ok=True)
     return open_store(str(path), {"sync": "false"}), free
 
 

@@ -85,8 +85,8 @@ def _keep_house(node: NodeView, table: TableView) -> Iterator[ShortWork]:
 
 
 def lease_ms(state: State) -> int:
-    """How long a lease lasts."""
-    return TableSettings(state.schema.settings).integer("volatile_lease_seconds") * 1000
+    """How long a lease lasts, also in a table that was dropped."""
+    return TableSettings(state.schemas[state.schema_version].settings).integer("volatile_lease_seconds") * 1000
 
 
 def lease_left_ms(state: State, node: str, now_ms: int) -> int:

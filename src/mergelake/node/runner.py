@@ -180,7 +180,7 @@ class Node:
             uploads="upload" in self._roles,
             draining=draining,
         )
-        views = [worker.view() for worker in workers if not worker.handle.log.state.dropped]
+        views = [view for view in (worker.view() for worker in workers) if not view.state.dropped]
         # Planning looks at every part: while nothing changes but the clock, not at every look.
         now_s = self._clock.monotonic_s()
         if (node.draining, views) == self._idle and now_s < self._idle_until_s:
