@@ -135,6 +135,10 @@ class Chooser:
     def drop(self, state):
         kind = self.random.choice(["drop", "truncate", "detach", "replace", "move"])
         bound = self.random.choice([None, None, self.random.randint(0, state.block_counter + 1)])
+        if self.random.random() < 0.3:  # a rollback
+            version = self.random.randint(0, state.version + 1)
+            known = (("t1", self.random.randint(0, version + 1), ("a",)),)
+            return DropRange(None, "truncate", None, version, self.random.choice([None, (), known]))
         return DropRange(self.random.choice([*PARTITIONS, None]), kind, bound)
 
     def detached(self, state):

@@ -166,6 +166,11 @@ def a_drop_does_not_forget_tokens():
 
 
 @bug
+def a_rollback_does_not_know_forgotten_inserts_again():
+    return mock.patch("mergelake.table.rollback._lost", return_value=None)
+
+
+@bug
 def a_token_is_not_compared():
     real = conflict._check_add
 

@@ -25,7 +25,7 @@ from mergelake.log.operations import (
 )
 from tests.simulation.tiny import Row, Rows, changed
 
-Window: TypeAlias = dict[str, tuple[int, set[str]]]
+Window: TypeAlias = dict[str, tuple[int, frozenset[str]]]
 
 
 @dataclass(slots=True)
@@ -56,6 +56,8 @@ class Model:
     """Token -> version, and partitions with rows of it that no drop took away; oldest first."""
     hashes: Window = field(default_factory=dict)
     detached: Counter[Row] = field(default_factory=Counter)
+    windows: dict[int, tuple[Window, Window]] = field(default_factory=dict)
+    """Version -> tokens and hashes then: what a rollback there must leave, whatever its entry says."""
     came: Counter[int] = field(default_factory=Counter)
     """How often a row was inserted (not attached, rolled back or moved)."""
     known: dict[str, Rows] = field(default_factory=dict)
@@ -75,6 +77,7 @@ class Model:
         again = any(isinstance(op, DropRange) for op in entry.ops) or not entry.author.startswith("insert")
         for op in entry.ops:
             self._execute(op, again)
+        self.windows[self.version] = (dict(self.tokens), dict(self.hashes))
         views = {**self.views, **{name: tuple(self._seen(name)) for name in self.touched}}
         self.views = {name: rows for name, rows in views.items() if rows}
 
@@ -132,7 +135,7 @@ class Model:
         for part_id in op.detached:
             assert not Counter(self.known[part_id]) - self.detached, "what is attached was not detached"
             self.detached -= Counter(self.known[part_id])
-        inserted = {part.partition_id for part in op.parts}
+        inserted = frozenset(part.partition_id for part in op.parts)
         if op.dedup_token:
             _remember(self.tokens, op.dedup_token, (self.version, inserted), self.tokens_max)
         elif op.dedup_hash and self.hashes_max:
@@ -168,16 +171,21 @@ class Model:
             if op.kind == "detach":
                 assert not any(kept.pending for kept in gone), "rows with unfinished mutations were detached"
                 self.detached.update(kept.row for kept in gone if kept.row)
-        if bound >= self.counter:
-            for window in (self.tokens, self.hashes):
-                for key, (version, partitions) in [*window.items()]:
-                    if op.partition_id is not None:
-                        partitions.discard(op.partition_id)
-                    if not partitions or (op.partition_id is None and version > (op.remember or 0)):
-                        del window[key]
+        if op.remember is not None:
+            self.tokens, self.hashes = map(dict, self.windows[op.remember])
+        elif bound >= self.counter:
+            self.tokens, self.hashes = _without(self.tokens, op.partition_id), _without(self.hashes, op.partition_id)
 
 
-def _remember(window: Window, key: str, insert: tuple[int, set[str]], most: int) -> None:
+def _without(window: Window, partition_id: str | None) -> Window:
+    """The inserts that have rows left when a partition, or all, went."""
+    if partition_id is None:
+        return {}
+    left = {key: (version, partitions - {partition_id}) for key, (version, partitions) in window.items()}
+    return {key: insert for key, insert in left.items() if insert[1]}
+
+
+def _remember(window: Window, key: str, insert: tuple[int, frozenset[str]], most: int) -> None:
     window[key] = insert
     while len(window) > most:
         del window[next(iter(window))]

@@ -32,7 +32,7 @@ CAST: tuple[tuple[str, type[Actor]], ...] = (
     ("reader", Reader),
 )
 HASHES_MAX = 4
-SETTLE_STEPS = 1500
+SETTLE_STEPS = 4000
 GRACE_S = 4200
 """More than the engine's least grace period, and the skew of two clocks."""
 

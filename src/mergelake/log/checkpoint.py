@@ -33,12 +33,13 @@ from mergelake.log.operations import MergeRecipe
 from mergelake.log.state import (
     ActivePart,
     DetachedPart,
-    Insert,
     Lease,
     PendingMutation,
     RetiredPart,
     State,
     VolatilePart,
+    listed,
+    window_of,
 )
 
 CHECKPOINT_FORMAT = 2
@@ -176,8 +177,8 @@ def _header(state: State) -> dict[str, Any]:
         "floors": dict(state.floors),
         "floor": state.floor,
         # Lists, not objects: the windows are first in, first out, and their order is part of the state.
-        "tokens": [[name, i.version, list(i.partition_ids)] for name, i in state.tokens.items()],
-        "hashes": [[name, i.version, list(i.partition_ids)] for name, i in state.hashes.items()],
+        "tokens": listed(state.tokens),
+        "hashes": listed(state.hashes),
         "detached": len(state.detached),
         "volatile": [
             {**asdict(part), "info": part.name, "sources": [[id, str(info)] for id, info in part.sources]}
@@ -276,8 +277,8 @@ def _state(header: dict[str, Any], parts: pa.Table, retired: pa.Table) -> State:
         partitions={name: tuple(held) for name, held in partitions.items()},
         floors=dict(header["floors"]),
         floor=header["floor"],
-        tokens=_inserts(header["tokens"]),
-        hashes=_inserts(header["hashes"]),
+        tokens=window_of(header["tokens"]),
+        hashes=window_of(header["hashes"]),
         retired=_retired(retired.to_pydict()),
         volatile=_volatile(header["volatile"]),
         mutations=tuple(PendingMutation(**_tuples(raw)) for raw in header["mutations"]),
@@ -311,10 +312,6 @@ def _volatile(raw: list[dict[str, Any]]) -> dict[str, tuple[VolatilePart, ...]]:
 
 def _tuples(raw: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in raw.items()}
-
-
-def _inserts(raw: list[list[Any]]) -> Any:
-    return {name: Insert(version, tuple(partitions)) for name, version, partitions in raw}
 
 
 def _retired(columns: dict[str, list[Any]]) -> tuple[RetiredPart, ...]:

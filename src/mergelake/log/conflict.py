@@ -38,7 +38,7 @@ from mergelake.log.operations import (
     Untag,
 )
 from mergelake.log.retention import reachable, refers
-from mergelake.log.state import State, known_ids, positions
+from mergelake.log.state import TOKENS_MAX, State, known_ids, positions
 from mergelake.log.volatile import covered, element_id, inside, leaves, pending, top_level, unfinished
 
 
@@ -59,8 +59,12 @@ class Reject:
         return ConflictError(self.reason, name=self.name, hint="Look at the table again and decide anew")
 
 
-def check(state: State, op: LogOp) -> Reject | None:
-    """Whether `op` may be the next operation after `state`; None if it may."""
+def check(state: State, op: LogOp, position: int = 0) -> Reject | None:
+    """Whether `op` may be the next operation after `state`; None if it may.
+
+    `position` is that of its entry: within one, `state` has it already. 0: it begins the entry after `state`.
+    """
+    position = position or state.version + 1
     if isinstance(op, CreateTable):
         return None if state.schema_version == 0 else _invalid("The table exists already", "TABLE_ALREADY_EXISTS")
     if state.schema_version == 0:
@@ -72,9 +76,9 @@ def check(state: State, op: LogOp) -> Reject | None:
             if schema.version != state.schema_version + 1:
                 return Reject(f"The schema has version {state.schema_version}, not {schema.version - 1}")
         case AddParts():
-            return _check_add(state, op)
+            return _check_add(state, op, position)
         case Publish():
-            return _check_publish(state, op)
+            return _check_publish(state, op, position)
         case DropRange():
             return _check_drop(state, op)
         case AddVolatile():
@@ -122,7 +126,7 @@ def step(state: State, entry: Entry) -> State | Reject:
     draft = Draft(state)
     draft.begin(entry)
     for op in entry.ops:
-        reject = check(state, op)
+        reject = check(state, op, entry.version)
         if reject is not None:
             return reject
         draft.apply(op)
@@ -138,7 +142,7 @@ def _not_live(volatile_id: str) -> Reject:
     return Reject(f"Volatile part {volatile_id} is not Live: it was published, cancelled or dropped")
 
 
-def _check_new(state: State, parts: tuple[PartManifest, ...]) -> Reject | None:
+def _check_new(state: State, parts: tuple[PartManifest, ...], position: int) -> Reject | None:
     """What is asked of every part that comes in, whatever brings it."""
     twice = known_ids(state, parts)
     if twice or len({part.id for part in parts}) < len(parts):
@@ -155,7 +159,7 @@ def _check_new(state: State, parts: tuple[PartManifest, ...]) -> Reject | None:
                 "ABORTED",
             )
     # What a clone refers to was held for it before its first entry; nothing of another table is added later.
-    borrowed = {name for part in parts for name in refers(part) if state.version > 1 or not name.startswith("/")}
+    borrowed = {name for part in parts for name in refers(part) if position > 1 or not name.startswith("/")}
     return _check_reachable(state, tuple(borrowed)) if borrowed else None
 
 
@@ -165,12 +169,12 @@ def _check_reachable(state: State, directories: tuple[str, ...]) -> Reject | Non
     return Reject(f"The objects in {min(lost)} are no longer kept") if lost else None
 
 
-def _check_add(state: State, op: AddParts) -> Reject | None:
+def _check_add(state: State, op: AddParts, position: int) -> Reject | None:
     if op.dedup_token and op.dedup_token in state.tokens:
         return Reject(f"An insert with the token '{op.dedup_token}' is in the table", kind="duplicate")
     if op.dedup_hash and op.dedup_hash in state.hashes and not op.dedup_token:
         return Reject("An insert of the same rows is in the table", kind="duplicate")
-    return _check_new(state, op.parts) or _check_detached(state, op.detached)
+    return _check_new(state, op.parts, position) or _check_detached(state, op.detached)
 
 
 def _check_detached(state: State, ids: tuple[str, ...]) -> Reject | None:
@@ -178,7 +182,7 @@ def _check_detached(state: State, ids: tuple[str, ...]) -> Reject | None:
     return Reject(f"Part {min(missing)} is not detached (any more)") if missing else None
 
 
-def _check_publish(state: State, op: Publish) -> Reject | None:
+def _check_publish(state: State, op: Publish, position: int) -> Reject | None:
     partition_id = op.part.partition_id
     parts = state.partitions.get(partition_id, ())
     found = positions(parts, op.replaced)
@@ -204,7 +208,7 @@ def _check_publish(state: State, op: Publish) -> Reject | None:
             return Reject(f"Volatile part {op.volatile} lies within another, and is not mutated alone")
     elif covered(volatile, merged_name([low, high])):
         return Reject("A source of the merge lies under a Live volatile part")
-    return _check_mutations(state, op, [part.info for part in sources]) or _check_new(state, (op.part,))
+    return _check_mutations(state, op, [part.info for part in sources]) or _check_new(state, (op.part,), position)
 
 
 def _check_mutations(state: State, op: Publish, infos: list[PartInfo]) -> Reject | None:
@@ -253,6 +257,11 @@ def _check_drop(state: State, op: DropRange) -> Reject | None:
         infos = [part.info for name in touched for part in state.partitions.get(name, ())]
         if any(pending(state.mutations, info) for info in infos):
             return Reject("Parts with unfinished mutations cannot be detached: wait for them, or kill them")
+    known = (*(op.tokens or ()), *(op.hashes or ()))
+    if max((version for _, version, _ in known), default=0) > (op.remember or 0) or len(op.tokens or ()) > TOKENS_MAX:
+        return _invalid("More inserts are brought back than the version that is remembered knew", "LOGICAL_ERROR")
+    if op.remember is not None and (op.remember > state.version or op.partition_id is not None or bound is not None):
+        return _invalid("Only a drop of all rows goes back to a version, and only to one that was", "LOGICAL_ERROR")
     if bound is None:
         return None
     if bound > state.block_counter:

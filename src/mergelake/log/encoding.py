@@ -145,12 +145,20 @@ def _add_volatile(raw: dict[str, Any]) -> LogOp:
     return ops.AddVolatile(**{**_tuples(raw), "recipe": ops.MergeRecipe(**raw["recipe"])})
 
 
+def _drop_range(raw: dict[str, Any]) -> LogOp:
+    windows: dict[str, Any] = {
+        name: tuple((known, version, tuple(partition_ids)) for known, version, partition_ids in raw[name])
+        for name in ("tokens", "hashes")
+        if name in raw
+    }
+    return ops.DropRange(**{**raw, **windows})
+
+
 def _tuples(raw: dict[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in raw.items()}
 
 
 _PLAIN: tuple[Callable[..., LogOp], ...] = (
-    ops.DropRange,
     ops.DropTable,
     ops.DropDetached,
     ops.CancelVolatile,
@@ -184,6 +192,7 @@ _DECODERS: dict[str, Callable[[dict[str, Any]], LogOp]] = {
     "AlterMetadata": _alter_metadata,
     "AddParts": _add_parts,
     "Publish": _publish,
+    "DropRange": _drop_range,
     "AddVolatile": _add_volatile,
     **{kind.__name__: _plain(kind) for kind in _PLAIN},
 }

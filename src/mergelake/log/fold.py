@@ -35,6 +35,7 @@ from mergelake.log.operations import (
     Entry,
     Hold,
     KillMutation,
+    KnownInsert,
     LogOp,
     MoveLog,
     Mutation,
@@ -57,7 +58,9 @@ from mergelake.log.state import (
     RetiredPart,
     State,
     VolatilePart,
+    known_until,
     positions,
+    window_of,
 )
 from mergelake.log.volatile import element_id, inside, pending, top_level
 
@@ -340,23 +343,24 @@ class Draft:
             del parts[:end]
             self._remove_volatile(partition_id, lambda part: part.info.min_block <= bound)
         if bound >= self._block_counter:
-            self._forget(op.partition_id, op.remember or 0)
+            self._forget(op)
         if op.partition_id is None:
             self._floor = max(self._floor, bound)
             self._floors = {name: floor for name, floor in self._floors.items() if floor > self._floor}
         elif bound > max(self._floor, self._floors.get(op.partition_id, 0)):
             self._floors[op.partition_id] = bound
 
-    def _forget(self, partition_id: str | None, remember: int) -> None:
+    def _forget(self, op: DropRange) -> None:
         """Forget inserts whose rows are all gone: the same rows may come again after a drop."""
-        if partition_id is None:
-            self._own_tokens = {name: i for name, i in self._mutable_tokens().items() if i.version <= remember}
-            self._hashes = {name: i for name, i in self._hashes.items() if i.version <= remember}
-            return
         tokens = self._own_tokens if self._own_tokens is not None else self._tokens
-        if any(partition_id in insert.partition_ids for insert in tokens.values()):
-            self._own_tokens = _without(tokens, partition_id)
-        self._hashes = _without(self._hashes, partition_id)
+        if op.partition_id is None:
+            self._own_tokens = _left(tokens, op.remember, op.tokens)
+            # Not cut here: the schema that says how many they may be comes behind, in the same entry.
+            self._hashes = _left(self._hashes, op.remember, op.hashes)
+            return
+        if any(op.partition_id in insert.partition_ids for insert in tokens.values()):
+            self._own_tokens = _without(tokens, op.partition_id)
+        self._hashes = _without(self._hashes, op.partition_id)
 
     def _mutable_tokens(self) -> dict[str, Insert]:
         if self._own_tokens is None:
@@ -374,6 +378,12 @@ def _built_on(info: PartInfo, part: VolatilePart) -> bool:
 
 def _lacking(held: Mapping[str, T], name: str) -> dict[str, T]:
     return {key: value for key, value in held.items() if key != name}
+
+
+def _left(
+    window: Mapping[str, Insert], remember: int | None, inserts: tuple[KnownInsert, ...] | None
+) -> dict[str, Insert]:
+    return known_until(window, remember or 0) if inserts is None else window_of(inserts)
 
 
 def _without(inserts: Mapping[str, Insert], partition_id: str) -> dict[str, Insert]:

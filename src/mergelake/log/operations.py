@@ -19,6 +19,9 @@ from typing import TypeAlias
 from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import TableSchema
 
+KnownInsert: TypeAlias = tuple[str, int, tuple[str, ...]]
+"""Token or hash of an insert, its version, and the partitions with rows of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
@@ -159,6 +162,12 @@ class DropRange:
     """Last block that goes; None is everything committed before this entry."""
     remember: int | None = None
     """Inserts up to this version are still known as done: a rollback, whose parts follow, brings their rows back."""
+    tokens: tuple[KnownInsert, ...] | None = None
+    """The tokens that are known from here on, oldest first, where `remember` alone would lose some that were forgotten
+    since that version; None where it is enough.
+    """
+    hashes: tuple[KnownInsert, ...] | None = None
+    """The same for content hashes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo
 from mergelake.core.schema import TableSchema
 from mergelake.log.authority import BUCKET, Authority
-from mergelake.log.operations import MergeRecipe
+from mergelake.log.operations import KnownInsert, MergeRecipe
 
 TOKENS_MAX = 10_000
 """Inserts with an explicit `dedup_token` that a table remembers."""
@@ -225,6 +225,21 @@ class State:
             return None
         at = bisect_left(parts, info.min_block, key=lambda part: part.info.min_block)
         return parts[at] if at < len(parts) and parts[at].info == info else None
+
+
+def listed(window: Mapping[str, Insert]) -> tuple[KnownInsert, ...]:
+    """A deduplication window as a list: its order is part of the state."""
+    return tuple((name, insert.version, insert.partition_ids) for name, insert in window.items())
+
+
+def window_of(inserts: Iterable[KnownInsert]) -> dict[str, Insert]:
+    """Inverse of `listed`."""
+    return {name: Insert(version, tuple(partition_ids)) for name, version, partition_ids in inserts}
+
+
+def known_until(window: Mapping[str, Insert], version: int) -> dict[str, Insert]:
+    """What a window still holds of the inserts up to a version."""
+    return {name: insert for name, insert in window.items() if insert.version <= version}
 
 
 def positions(parts: tuple[ActivePart, ...] | list[ActivePart], ids: tuple[str, ...]) -> list[int] | None:

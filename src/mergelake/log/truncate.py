@@ -49,17 +49,16 @@ def truncate(store: Store, reader: LogReader[Any], base: int, history: int) -> i
     """Delete the entries before checkpoint `base`, which `retire_checkpoints` gave at least a grace period ago.
 
     `history` is the oldest version that the newest state keeps, as `Collect` said. Returns how many entries went: none
-    if another collector has cut here, and retired this checkpoint in its turn.
-    Raises CorruptDataError if the checkpoint cannot be read, and InternalError if one before it still stands.
+    if another collector has cut here, and retired this checkpoint in its turn, or if one before it stands (again): a
+    late writer's, from which somebody may begin. Retire it, and wait once more.
+    Raises CorruptDataError if the checkpoint cannot be read.
     """
     if base > history:
         raise InternalError(f"Version {history} is kept: entries up to {base} must stay")
     whole = reader.checkpoint(base) is not None
     found = dict(reader.checkpoints())  # listed last: another collector may retire this one too, at any time
-    if found.get(base) == 0:
+    if found.get(base) == 0 or any(size and version < base for version, size in found.items()):
         return 0
-    if any(size and version < base for version, size in found.items()):
-        raise InternalError(f"A checkpoint before {base} still stands", hint="Retire the checkpoints, and wait again")
     if not whole:
         raise CorruptDataError("The log cannot be cut at a damaged checkpoint", object_key=reader.checkpoint_key(base))
     return reader.backend.truncate(base)

@@ -4,7 +4,8 @@
 be the last one before a crash: what is left out is found again. `collect_plan` decides; here are the requests:
 
 ==================  ===================================================================================================
-begin               refresh, one LIST of the notes; a few GETs to find the oldest version to keep
+begin               refresh, one LIST of the notes; a few GETs to find the oldest version to keep;
+                    where something may be done, a PUT and a HEAD to learn the time
 work off            one PUT (the entry), and for each note one GET and a DELETE a thousand objects
 look                a LIST a thousand objects of the table; a PUT for each note and one for the entry
 shorten the log     two LISTs; a DELETE a thousand entries
@@ -24,8 +25,9 @@ from mergelake.log.retention import reachable
 from mergelake.log.state import State
 from mergelake.table.collect_holds import Holders, look_at_holders
 from mergelake.table.collect_log import shorten_log
-from mergelake.table.collect_notes import Note, Notes, Unused
+from mergelake.table.collect_notes import Note, NoteName, Notes, Unused
 from mergelake.table.collect_plan import (
+    Leases,
     Periods,
     RoundPlan,
     foreseen,
@@ -35,6 +37,7 @@ from mergelake.table.collect_plan import (
     silent_nodes,
     still_unused,
     unused,
+    wants_history,
 )
 from mergelake.table.handle import OpenTable, TableHandle
 from mergelake.table.publish import published_names, tokens_shown
@@ -91,19 +94,20 @@ def collect_round(handle: TableHandle, *, dry_run: bool = False, open_table: Ope
     notes = Notes(handle.store, handle.directory, handle.ids)
     names = notes.names()
     before = handle.refresh()  # after the notes were listed: their fences are known here
-    now_ms, periods = handle.clock.now_ms(), Periods.of(before)
-    oldest = _version_at(handle, before, now_ms - periods.retention_ms)
-    plan = plan_round(before, names, now_ms, periods, oldest)
+    periods = Periods.of(before)
+    plan, now_ms = _plan(handle, notes, names, before, periods, dry_run)
+    old = _old_leases(notes, plan)
     holders = look_at_holders(handle, before, _missed(notes, plan), dry_run, open_table or handle.neighbour)
     over_ms = now_ms - periods.grace_ms
-    report = CollectReport(before.version, before.history, released=list(holders.released), waiting=len(plan.waiting))
-    report.due_ms = min(map(periods.due_ms, plan.waiting), default=0)
+    report = CollectReport(before.version, before.history, released=list(holders.released))
+    waiting = [periods.due_ms(note) for note in plan.waiting if note.kind != "history"]
+    report.waiting, report.due_ms = len(waiting), min(waiting, default=0)
     after = before
-    if plan.commit or holders.released or silent_nodes(before, over_ms):
+    if plan.commit or holders.released or silent_nodes(before, over_ms, old):
         if dry_run:
-            after = foreseen(before, plan.ops(before, holders.released, over_ms))
+            after = foreseen(before, plan.ops(before, holders.released, over_ms, old))
         else:
-            after = handle.log.commit(lambda state: plan.ops(state, holders.released, over_ms)).state
+            after = handle.log.commit(lambda state: plan.ops(state, holders.released, over_ms, old)).state
     report.history = after.history
     if is_gone(after):
         return _finish_gone(handle, notes, plan, after, report, now_ms, dry_run)
@@ -113,8 +117,35 @@ def collect_round(handle: TableHandle, *, dry_run: bool = False, open_table: Ope
         _look(handle, notes, after, reasons(before, after), holders, report, now_ms, dry_run)
     if not dry_run:
         report.entries = shorten_log(handle, notes, plan, after)
+        if wants_history(before, names, now_ms, periods):
+            leases = {node: (lease.version, lease.until_ms) for node, lease in before.leases.items()}
+            notes.write(before.version + 1, now_ms, "history", Note(leases=leases))
     report.version = handle.log.state.version
     return report
+
+
+def _plan(
+    handle: TableHandle, notes: Notes, names: list[NoteName], state: State, periods: Periods, dry_run: bool
+) -> tuple[RoundPlan, int]:
+    """How to begin, and the time: by our own clock only where nothing will be done, as in a dry run."""
+
+    def at(now_ms: int) -> RoundPlan:
+        return plan_round(state, names, now_ms, periods, _version_at(handle, state, now_ms - periods.retention_ms))
+
+    now_ms = handle.clock.now_ms()
+    plan = at(now_ms)
+    something = names or plan.commit or state.holds or silent_nodes(state, now_ms - periods.grace_ms, {})
+    if not dry_run and (something or wants_history(state, names, now_ms, periods)):
+        stored_ms = notes.now_ms()
+        now_ms = min(max(now_ms, stored_ms), stored_ms + 999)  # many stores tell whole seconds only
+        plan = at(now_ms)
+    return plan, now_ms
+
+
+def _old_leases(notes: Notes, plan: RoundPlan) -> Leases:
+    """Leases as they were one retention ago or longer, where that was noted."""
+    due = [name for name in plan.due if name.kind == "history"]
+    return notes.read(due[-1]).leases if due else {}
 
 
 def _missed(notes: Notes, plan: RoundPlan) -> set[str]:
@@ -137,10 +168,13 @@ def _version_at(handle: TableHandle, state: State, timestamp_ms: int) -> int:
 def _work_off(
     handle: TableHandle, notes: Notes, plan: RoundPlan, state: State, report: CollectReport, dry_run: bool
 ) -> None:
-    """Delete what the notes name and the state of our entry does not reach; what concerns the log comes later."""
+    """Delete what the notes name and the state of our entry does not reach; what concerns the log comes later.
+
+    What is known about history is kept until it stands in the log.
+    """
     shown = _shown(handle, state)
     for name in plan.due:
-        if name.kind == "log":
+        if name.kind == "log" or (name.kind == "history" and name.fence > state.history + 1):
             continue
         found = still_unused(notes.read(name).unused, state, shown)
         if not dry_run:

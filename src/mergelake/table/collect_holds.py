@@ -44,7 +44,7 @@ def look_at_holders(
         try:
             reaches = refers_to(open_table(holder).log.state, handle.directory)
         except NotFoundError:
-            if holder in missed and (dry_run or _bury(handle, holder)):
+            if holder in missed and (dry_run or _buried(handle, holder)):
                 released[holder] = held
             else:
                 absent.append(holder)
@@ -61,8 +61,8 @@ def refers_to(state: State, table: str) -> bool:
     return any(owner == table for owner, _ in foreign(state))
 
 
-def _bury(handle: TableHandle, holder: str) -> bool:
-    """Make a table that never began a dropped one; False if it has begun after all."""
+def _buried(handle: TableHandle, holder: str) -> bool:
+    """Make a table that never began a dropped one; False if it has begun after all, or if that is not known."""
     log = Log(
         handle.store,
         f"{holder}/_log",
@@ -73,4 +73,8 @@ def _bury(handle: TableHandle, holder: str) -> bool:
         backends=handle.log.backends,
     )
     schema = next(iter(handle.log.state.schemas.values()))
-    return log.commit(lambda state: () if state.version else (CreateTable(schema), DropTable())).entry is not None
+    try:
+        return log.commit(lambda state: () if state.version else (CreateTable(schema), DropTable())).entry is not None
+    except MergelakeError as problem:
+        _logger.warning("table %s never began, and keeps what it holds for now: %s", holder, problem)
+        return False

@@ -5,28 +5,19 @@ A tagged version must stay readable when the entries around it are gone: its sta
 
 from __future__ import annotations
 
-import logging
-
-from mergelake.core.errors import CorruptDataError, InternalError, InvalidInputError
+from mergelake.core.errors import CorruptDataError, InvalidInputError
 from mergelake.log.state import State
 from mergelake.log.tags import tag_key, write_tag, written_tags
 from mergelake.table.collect_notes import Note, Notes
 from mergelake.table.collect_plan import RoundPlan
 from mergelake.table.handle import TableHandle
 
-_logger = logging.getLogger("mergelake.gc")
-
 
 def shorten_log(handle: TableHandle, notes: Notes, plan: RoundPlan, state: State) -> int:
     """Take the step that is due; how many entries went. `state` is one that is in the log."""
     _keep_tags(handle, state)
-    cut = 0
     due = [note for note in plan.due if note.kind == "log"]
-    for note in due:
-        try:
-            cut += handle.log.truncate(note.fence)
-        except InternalError as problem:  # a late writer's checkpoint, from which somebody may begin: wait once more
-            _logger.warning("the log of %s is not cut now: %s", handle.directory, problem)
+    cut = sum(handle.log.truncate(note.fence) for note in due)
     notes.remove(due)
     if not any(note.kind == "log" for note in plan.waiting):
         base = handle.log.retire_checkpoints(state.history)

@@ -6,7 +6,11 @@
 
 The fence is a position of the log that was still free when the listing had ended: whatever was listed was begun by
 somebody who knew an older version. `kind` is `objects` (directories and their files), `holders` (tables that should
-hold something here and do not exist), `name` (the table itself has none) or `table` (all of it may go).
+hold something here and do not exist), `name` (the table itself has none), `table` (all of it may go), `log` (at this
+position it may be cut) or `history` (how far the log was at that time, where its own timestamps do not tell).
+
+Collectors' clocks may differ by more than a note has to wait. So its age is told by one clock, that of the store: the
+time of the note's object, and that of `_gc/now`, an object which is written to learn what time it is.
 """
 
 from __future__ import annotations
@@ -46,9 +50,11 @@ class NoteName:
 
     fence: int
     time_ms: int
-    """When it was written, by its writer's clock."""
+    """When it was written, by its writer's clock: for people."""
     kind: str
     id: str
+    stored_ms: int = 0
+    """When it was written, by the store's clock."""
 
     @property
     def name(self) -> str:
@@ -56,12 +62,12 @@ class NoteName:
         return f"{self.fence:020d}-{self.time_ms:014d}-{self.kind}-{self.id}.json"
 
     @staticmethod
-    def parse(name: str) -> NoteName | None:
+    def parse(name: str, stored_ms: int = 0) -> NoteName | None:
         """Inverse of `name`; None for what is none."""
         pieces = name.removesuffix(".json").split("-")
         if len(pieces) != 4 or not (pieces[0].isdigit() and pieces[1].isdigit()):
             return None
-        return NoteName(int(pieces[0]), int(pieces[1]), pieces[2], pieces[3])
+        return NoteName(int(pieces[0]), int(pieces[1]), pieces[2], pieces[3], stored_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +76,22 @@ class Note:
 
     unused: tuple[Unused, ...] = ()
     holders: tuple[str, ...] = ()
+    leases: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Node -> the version and the end of its lease."""
 
     def to_json(self) -> dict[str, Any]:
         """JSON-able form."""
         return {
             "unused": [{"directory": u.directory, "why": u.why, "files": dict(u.files)} for u in self.unused],
             "holders": list(self.holders),
+            "leases": {node: list(lease) for node, lease in self.leases.items()},
         }
 
     @staticmethod
     def from_json(raw: Mapping[str, Any]) -> Note:
         """Inverse of `to_json`."""
-        return Note(tuple(Unused(**each) for each in raw["unused"]), tuple(raw["holders"]))
+        leases = {node: (version, until_ms) for node, (version, until_ms) in raw.get("leases", {}).items()}
+        return Note(tuple(Unused(**each) for each in raw["unused"]), tuple(raw["holders"]), leases)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +104,14 @@ class Notes:
 
     def names(self) -> list[NoteName]:
         """All notes, by one LIST, oldest fence first."""
-        found = (NoteName.parse(meta.key.rpartition("/")[2]) for meta in self.store.list(self._key("")))
+        listed = self.store.list(self._key(""))
+        found = (NoteName.parse(meta.key.rpartition("/")[2], meta.modified_ms) for meta in listed)
         return [name for name in found if name is not None]
+
+    def now_ms(self) -> int:
+        """The time by the store's clock: a PUT and a HEAD."""
+        self.store.put(self._key("now"), b"")
+        return self.store.head(self._key("now")).modified_ms
 
     def read(self, name: NoteName) -> Note:
         """One note; an empty one if another collector is done with it, or if it is not readable."""
@@ -103,7 +119,7 @@ class Notes:
             return Note.from_json(json.loads(self.store.get(self._key(name.name))))
         except NotFoundError:
             return Note()
-        except (ValueError, KeyError, TypeError) as cause:
+        except (ValueError, KeyError, TypeError, AttributeError) as cause:
             _logger.warning("the note %s is not readable and is thrown away: %s", self._key(name.name), cause)
             return Note()
 

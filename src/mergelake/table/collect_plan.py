@@ -29,6 +29,10 @@ from mergelake.table.collect_notes import NoteName, Unused
 
 Holds: TypeAlias = Mapping[str, tuple[str, ...]]
 """Directory of another table -> directories that it holds here."""
+Leases: TypeAlias = Mapping[str, tuple[int, int]]
+"""Node -> the version and the end of its lease."""
+AHEAD_MS = 60_000
+"""A clock that is ahead by less does no harm: history is late by as much."""
 _COLLECTED = re.compile(r"[0-9a-f]{32}|drop-.+")
 """Directories of parts. Whatever else lies below a table is not ours to judge."""
 
@@ -43,9 +47,10 @@ class Periods:
     """History goes on by so many versions before that is written down for its own sake."""
 
     def due_ms(self, note: NoteName) -> int:
-        """When a note is to be worked off."""
+        """When a note is to be worked off, by the store's clock."""
         # Between emptying checkpoints and cutting the log lies at least what the log itself asks for.
-        return note.time_ms + (max(self.grace_ms, round(GRACE_MIN_S * 1000)) if note.kind == "log" else self.grace_ms)
+        waits = {"log": max(self.grace_ms, round(GRACE_MIN_S * 1000)), "history": self.retention_ms}
+        return note.stored_ms + waits.get(note.kind, self.grace_ms)
 
     @staticmethod
     def of(state: State) -> Periods:
@@ -77,22 +82,22 @@ class RoundPlan:
         """Whether this round lists the table: not while what was found the last time waits."""
         return not any(note.kind in ("objects", "holders", "table") for note in self.waiting)
 
-    def ops(self, state: State, released: Holds, over_ms: int) -> list[TableOp]:
+    def ops(self, state: State, released: Holds, over_ms: int, old: Leases | None = None) -> list[TableOp]:
         """The operations of its entry, on the state before it.
 
-        `released` are holds that nobody needs, as they were seen; leases that ended before `over_ms` go too.
+        `released` are holds that nobody needs, as they were seen; `silent_nodes` go too.
         """
         ops: list[TableOp] = [Release(holder) for holder, held in released.items() if state.holds.get(holder) == held]
-        ops += [ReleaseLease(node) for node in silent_nodes(state, over_ms)]
+        ops += [ReleaseLease(node) for node in silent_nodes(state, over_ms, old or {})]
         return [*ops, Collect(max(self.born, state.fence), max(self.history, state.history))]
 
 
 def plan_round(state: State, notes: Iterable[NoteName], now_ms: int, periods: Periods, history: int) -> RoundPlan:
-    """How to begin. `history` is the version that was the newest one retention ago."""
+    """How to begin. `history` is the version that was the newest one retention ago, as the log's timestamps tell."""
     noted = sorted(notes, key=lambda note: note.name)
     due = tuple(note for note in noted if periods.due_ms(note) <= now_ms)
     waiting = tuple(note for note in noted if periods.due_ms(note) > now_ms)
-    history = max(history, state.history)
+    history = max(history, state.history, *(note.fence - 1 for note in due if note.kind == "history"))
     born = max((note.fence for note in due if note.kind == "objects"), default=0)
     kept = still_shown(state.retired, history, pins(history, state.tags, state.leases, state.dropped))
     # History alone is worth an entry once it frees entries of the log.
@@ -100,9 +105,24 @@ def plan_round(state: State, notes: Iterable[NoteName], now_ms: int, periods: Pe
     return RoundPlan(due, waiting, born, history, commit)
 
 
-def silent_nodes(state: State, over_ms: int) -> list[str]:
-    """Nodes whose lease ended before `over_ms`: nothing is kept for them any more."""
-    return [node for node, lease in state.leases.items() if lease.until_ms < over_ms]
+def silent_nodes(state: State, over_ms: int, old: Leases) -> list[str]:
+    """Nodes for which nothing is kept any more: their lease ended before `over_ms`, or is one of the `old` ones still.
+
+    Those were noted one retention ago: if a lease has not changed since, whatever end it says is of no account.
+    """
+    leases = state.leases.items()
+    return [n for n, lease in leases if lease.until_ms < over_ms or old.get(n) == (lease.version, lease.until_ms)]
+
+
+def wants_history(state: State, notes: Iterable[NoteName], now_ms: int, periods: Periods) -> bool:
+    """Whether a `history` note is to be written: the log has times of a clock that is ahead, and has gone on."""
+    ahead_ms = max((lease.until_ms - periods.retention_ms for lease in state.leases.values()), default=0)
+    if max(state.timestamp_ms, ahead_ms) <= now_ms + AHEAD_MS:
+        return False
+    newest = max((note for note in notes if note.kind == "history"), key=lambda note: note.fence, default=None)
+    if newest is None:
+        return True
+    return newest.fence <= state.version and newest.stored_ms + periods.retention_ms // 8 <= now_ms
 
 
 def foreseen(state: State, ops: Iterable[TableOp]) -> State:

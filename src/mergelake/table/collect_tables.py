@@ -69,14 +69,14 @@ def _nameless(handle: TableHandle, catalog: Catalog, dry_run: bool) -> None:
     """Note it; drop it if it was noted a grace period ago. A catalog without any entry is lost, not empty."""
     if catalog.state.version == 0:
         return
-    notes, now_ms = Notes(handle.store, handle.directory, handle.ids), handle.clock.now_ms()
+    notes = Notes(handle.store, handle.directory, handle.ids)
     grace_ms = Periods.of(handle.log.state).grace_ms
     noted = [name for name in notes.names() if name.kind == "name"]
     if dry_run:
         return
     if not noted:
-        notes.write(handle.log.state.version + 1, now_ms, "name", Note())
-    elif any(name.time_ms + grace_ms <= now_ms for name in noted) and not _is_named(catalog, handle.directory):
+        notes.write(handle.log.state.version + 1, handle.clock.now_ms(), "name", Note())
+    elif noted[0].stored_ms + grace_ms <= notes.now_ms() and not _is_named(catalog, handle.directory):
         handle.log.commit(lambda state: () if state.dropped else (DropTable(),))
         notes.remove(noted)
 
@@ -96,7 +96,7 @@ def _stray(store: Store, directory: str, clock: Clock, ids: IdSource, dry_run: b
         report.noted.append(gone)
         if not dry_run:
             notes.write(0, clock.now_ms(), "table", Note())
-    elif all(name.time_ms + _STRAY_GRACE_MS <= clock.now_ms() for name in noted):
+    elif all(name.stored_ms + _STRAY_GRACE_MS <= clock.now_ms() for name in noted):
         report.deleted.append(gone)
         if not dry_run:
             store.delete(keys)

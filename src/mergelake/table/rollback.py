@@ -6,12 +6,12 @@ or written. The versions in between stay in history, so a rollback can be rolled
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from mergelake.log.operations import AddParts, AlterMetadata, DropRange, TableOp
+from mergelake.log.operations import AddParts, AlterMetadata, DropRange, KnownInsert, TableOp
 from mergelake.log.retention import require_kept
-from mergelake.log.state import State
+from mergelake.log.state import Insert, State, known_until, listed
 from mergelake.table.clone import refuse_unfinished, renewed
 from mergelake.table.handle import TableHandle
 
@@ -19,7 +19,8 @@ from mergelake.table.handle import TableHandle
 def rollback(handle: TableHandle, version: int | str | None = None, timestamp_ms: int | None = None) -> int:
     """Make the rows (and the schema) those of a version, a tag or a time again; the version that has them.
 
-    Inserts up to that version are still known as done. Raises BAD_ARGUMENTS for a version that is not kept (any more),
+    The inserts that are known as done are those that were known at that version: one whose rows come back adds nothing
+    when it is repeated, one whose rows go is new again. Raises BAD_ARGUMENTS for a version that is not kept (any more),
     UNFINISHED for one whose parts lack a mutation.
     """
     handle.refresh()
@@ -31,10 +32,18 @@ def rollback(handle: TableHandle, version: int | str | None = None, timestamp_ms
         if target.version == state.version and (target.partitions, target.schemas) == (state.partitions, state.schemas):
             return ()
         require_kept(state, target.version)
-        ops: list[TableOp] = [DropRange(kind="truncate", remember=target.version)]
+        tokens = _lost(state.tokens, target.tokens, target.version)
+        hashes = _lost(state.hashes, target.hashes, target.version)
+        ops: list[TableOp] = [DropRange(kind="truncate", remember=target.version, tokens=tokens, hashes=hashes)]
         if target.schema_version != state.schema_version:
             ops.append(AlterMetadata(replace(target.schema, version=state.schema_version + 1)))
         parts = renewed(target, handle.ids, born=state.version)
         return [*ops, AddParts(parts)] if parts else ops
 
     return handle.log.commit(build).version
+
+
+def _lost(window: Mapping[str, Insert], wanted: Mapping[str, Insert], version: int) -> tuple[KnownInsert, ...] | None:
+    """The wanted window, if not all of it is left in this one; None where the version says enough."""
+    left = known_until(window, version)
+    return None if [*left.items()] == [*wanted.items()] else listed(wanted)

@@ -20,6 +20,8 @@ EVERY_KIND = (
     ops.Publish(manifest(3, "2026"), ("a", "b")),
     ops.DropRange("p", "drop", 0),
     ops.DropRange(),
+    ops.DropRange(None, "truncate", None, 7, (("é", 3, ("a", "b")), ("u", 5, ())), ()),
+    ops.DropRange(None, "truncate", None, 7, hashes=(("h", 6, ("a",)),)),
     ops.DropTable(),
     ops.Publish(manifest(4, "2026", born=7), ("a",), "mutation", "v", (8, 9)),
     ops.AddParts((manifest(5),), detached=("d",)),

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mergelake.core.errors import ConflictError, CorruptDataError, InvalidInputError, NotFoundError
+from mergelake.core.manifest import Extent, PartFile, encode_files
 from mergelake.log.conflict import Reject, check, step
 from mergelake.log.fold import apply, fold
 from mergelake.log.operations import (
@@ -19,7 +20,8 @@ from mergelake.log.operations import (
     Publish,
     PutTable,
 )
-from mergelake.log.state import State
+from mergelake.log.retention import refers
+from mergelake.log.state import TOKENS_MAX, State, listed
 from tests.helpers.manifests import SCHEMA, manifest, schema_with
 
 
@@ -140,6 +142,31 @@ def test_a_token_makes_an_insert_a_duplicate_until_a_drop():
     assert check(merged, again).kind == "duplicate"
 
 
+def test_a_rollback_leaves_the_windows_of_the_version_it_goes_to():
+    schema = schema_with(non_replicated_deduplication_window=2)
+    old = run(table(schema=schema), AddParts((manifest(1, "a"),), dedup_token="t"))
+    old = run(old, AddParts((manifest(2, "a"),), dedup_hash="h"))
+    now = run(run(old, DropRange("a")), AddParts((manifest(3, "a"),), dedup_token="later"))
+    back = DropRange(None, "truncate", None, old.version, listed(old.tokens), listed(old.hashes))
+    again = run(now, back, AddParts((manifest(4, "a"), manifest(5, "a"))))
+    assert (listed(again.tokens), listed(again.hashes)) == (listed(old.tokens), listed(old.hashes))
+    assert check(again, AddParts((manifest(6),), dedup_token="t")).kind == "duplicate"
+    assert check(again, AddParts((manifest(6),), dedup_hash="h")).kind == "duplicate"
+    assert check(again, AddParts((manifest(6),), dedup_token="later")) is None
+    assert not run(again, DropRange("a")).tokens
+
+
+def test_only_a_drop_of_all_rows_brings_inserts_back_and_none_from_later_on():
+    state = run(table(), AddParts((manifest(1, "a"),), dedup_token="t"))
+    known = listed(state.tokens)
+    assert check(state, DropRange(remember=2, tokens=known)) is None
+    nonsense = [DropRange("a", remember=2), DropRange(max_block=1, remember=2), DropRange(remember=3)]
+    nonsense += [DropRange(remember=1, tokens=known), DropRange(tokens=known), DropRange(remember=1, hashes=known)]
+    many = tuple((str(n), 1, ()) for n in range(TOKENS_MAX + 1))
+    for op in [*nonsense, DropRange(remember=2, tokens=many)]:
+        assert check(state, op).kind == "invalid"
+
+
 def test_the_window_of_content_hashes_is_first_in_first_out():
     state = table(schema=schema_with(non_replicated_deduplication_window=2))
     for number, digest in enumerate("abab", start=1):
@@ -195,3 +222,14 @@ def test_a_part_is_found_by_its_name():
     assert state.find("all_2_2_0").manifest.id == f"{2:032x}"
     assert state.find("all_2_2_1") is None
     assert state.find("no name") is None
+
+
+def test_only_a_table_s_first_entry_may_bring_references_to_another_table():
+    far = (Extent(f"/{'e' * 32}/{'f' * 32}/data.packed", 0, 9),)
+    borrowed = replace(manifest(1), files=encode_files([PartFile("data.bin", 9, far)]))
+    assert refers(borrowed)
+    assert not isinstance(step(State(), entry(State(), CreateTable(SCHEMA), AddParts((borrowed,)))), Reject)
+    state = run(State(), CreateTable(SCHEMA))
+    for ops in ((AddParts((borrowed,)),), (AddParts((manifest(2),)), AddParts((borrowed,)))):
+        assert "no longer kept" in step(state, entry(state, *ops)).reason
+    assert "no longer kept" in check(state, AddParts((borrowed,))).reason

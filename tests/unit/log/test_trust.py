@@ -137,14 +137,12 @@ def test_nothing_is_cut_that_history_needs_or_that_no_readable_checkpoint_replac
     with pytest.raises(InternalError, match="is kept"):
         log.truncate(8)
     log.commit(lambda _: [Collect(11, 10)])
-    with pytest.raises(InternalError, match="still stands"):
-        log.truncate(8)
+    assert log.truncate(8) == 0  # one before it stands
     key = "t/_log/checkpoints/00000000000000000008.arrow"
     whole = store.get(key)
     store.put(key, whole[:-1])
     assert log.retire_checkpoints(10) == 4  # the newer one is damaged
-    with pytest.raises(InternalError, match="still stands"):
-        log.truncate(8)
+    assert log.truncate(8) == 0
     store.put("t/_log/checkpoints/00000000000000000004.arrow", b"")
     assert log.retire_checkpoints(10) == 0
     with pytest.raises(CorruptDataError, match="damaged"):

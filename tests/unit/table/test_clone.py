@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mergelake.core.clock import ManualClock
@@ -10,7 +12,7 @@ from mergelake.core.ids import SeededIds
 from mergelake.lake import Warehouse
 from mergelake.log.group import Committed, Request, propose
 from mergelake.log.machine import TableMachine
-from mergelake.log.operations import DropRange, Entry, Mutation
+from mergelake.log.operations import AlterMetadata, DropRange, Entry, Mutation
 from mergelake.store.memory import MemoryStore
 from mergelake.table.clone import check_holds, plan_clone, take_holds
 from mergelake.table.define import define
@@ -20,7 +22,8 @@ DAY = 86400
 
 @pytest.fixture
 def warehouse():
-    return Warehouse(MemoryStore(), clock=ManualClock(), ids=SeededIds(1), author="me", threads=1)
+    clock = ManualClock()
+    return Warehouse(MemoryStore(clock=clock), clock=clock, ids=SeededIds(1), author="me", threads=1)
 
 
 @pytest.fixture
@@ -195,6 +198,42 @@ def test_a_rollback_remembers_the_inserts_whose_rows_it_brings_back(table):
     assert numbers(table) == [0, 1, 2, 3, 7]
 
 
+def test_a_rollback_knows_the_inserts_again_that_a_drop_had_forgotten(table):
+    old = table.version
+    tokens = [*table.handle.refresh().tokens.items()]
+    table.truncate()
+    empty = table.version
+    assert not table.append({"k": [2]}, dedup_token="t2").duplicate
+    table.rollback(old)
+    assert [*table.handle.refresh().tokens.items()] == tokens
+    assert table.append({"k": [0]}, dedup_token="t0").duplicate
+    assert table.append({"k": [2]}, dedup_token="t2").duplicate
+    assert numbers(table) == [0, 1, 2, 3]
+    table.rollback(empty)  # though the tokens are of versions before it
+    assert not table.append({"k": [0]}, dedup_token="t0").duplicate
+    assert numbers(table) == [0]
+
+
+def test_a_rollback_brings_a_window_of_hashes_back_with_the_schema_that_has_it(warehouse):
+    settings = {"non_replicated_deduplication_window": "3"}
+    table = warehouse.create_table("w", define({"k": "UInt64"}, order_by="k", settings=settings))
+    for number in (1, 2):
+        table.append({"k": [number]})
+    old = table.handle.refresh()
+    narrow = replace(old.schema, version=2, settings={})
+    table.handle.log.commit(lambda _: [AlterMetadata(narrow)])
+    assert not table.handle.refresh().hashes
+    table.rollback(old.version)
+    assert [*table.handle.refresh().hashes.items()] == [*old.hashes.items()]
+    assert table.append({"k": [1]}).duplicate
+
+
+def test_a_rollback_lists_no_insert_that_the_table_still_knows(table):
+    table.append({"k": [7]}, dedup_token="later")
+    (entry,) = table.handle.log.entries(table.rollback(5))
+    assert entry.ops[0] == DropRange(kind="truncate", remember=5)
+
+
 def test_a_rolled_back_part_outlives_the_one_it_came_from(warehouse, table):
     table.truncate()
     table.rollback(5)
@@ -237,7 +276,7 @@ def test_a_tag_keeps_a_version_while_the_log_before_and_after_it_goes(warehouse,
     fresh.untag("first")
     fresh.untag("now")
     collect(warehouse)
-    left = [m.key for m in warehouse.store.list(table.handle.directory) if "_log" not in m.key]
+    left = [m.key for m in warehouse.store.list(table.handle.directory) if not {"_log", "_gc"} & set(m.key.split("/"))]
     assert len(left) == 1
 
 

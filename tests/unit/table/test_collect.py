@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 
 from mergelake.core.clock import ManualClock
-from mergelake.core.errors import MergelakeError
+from mergelake.core.errors import MergelakeError, UnavailableError
 from mergelake.core.ids import SeededIds
 from mergelake.lake import Warehouse
 from mergelake.log.checkpoint import encode_checkpoint
-from mergelake.log.operations import RenewLease
+from mergelake.log.operations import Hold, RenewLease
 from mergelake.log.retention import reachable
 from mergelake.store.memory import MemoryStore
 from mergelake.table import publish as publishing
@@ -37,7 +37,7 @@ def table(warehouse):
 def keys(table, *, log=False):
     cut = len(table.handle.directory) + 1
     found = [meta.key[cut:] for meta in table.handle.store.list(table.handle.directory)]
-    return [key for key in found if key.startswith("_log/") == log]
+    return [key for key in found if key.startswith("_log/") == log and key != "_gc/now"]
 
 
 def advance(table, seconds):
@@ -178,7 +178,7 @@ def test_a_late_checkpoint_only_puts_off_the_cut(table):
 def test_what_a_node_still_reads_is_kept_until_its_lease_is_long_over(table):
     fill(table)
     now_ms = table.handle.clock.now_ms()
-    table.handle.log.commit(lambda _: [RenewLease("n1", 3, now_ms + 20 * DAY_MS)])
+    table.handle.log.commit(lambda _: [RenewLease("n1", 3, now_ms + 13 * DAY_MS)])
     table.optimize(final=True)
     advance(table, RETENTION)
     settle(table)
@@ -187,6 +187,91 @@ def test_what_a_node_still_reads_is_kept_until_its_lease_is_long_over(table):
     settle(table)
     assert len(keys(table)) == 1
     assert table.handle.log.state.leases == {}
+
+
+def clocks_off(table, **clocks):
+    """The table as processes see it whose clocks are some days off."""
+    store, hand = table.handle.store, table.handle.clock
+
+    class Off:
+        def __init__(self, days):
+            self.days = days
+
+        def now_ms(self):
+            return hand.now_ms() + self.days * DAY_MS
+
+        def monotonic_s(self):
+            return hand.monotonic_s()
+
+    ids = (SeededIds(100 + n) for n in range(9))
+    return [Warehouse(store, clock=Off(days), ids=next(ids), threads=1).table("t") for days in clocks.values()]
+
+
+def test_history_goes_on_behind_an_entry_of_a_clock_that_is_a_year_ahead(table):
+    (ahead,) = clocks_off(table, ahead=365)
+    fill(ahead, 1)
+    for _ in range(30):
+        fill(table, 3)
+        table.optimize(final=True)
+        collect_round(table.handle)
+        advance(table, GRACE)
+    state = table.handle.refresh()
+    assert state.timestamp_ms > table.handle.clock.now_ms()
+    assert state.version - 12 * 4 < state.history < state.version - 6 * 4  # seven days, and an eighth of them
+    assert len([key for key in keys(table) if key.startswith("_gc/") and "-history-" in key]) < 12
+    assert len([key for key in keys(table, log=True) if key.endswith(".json")]) < 20 * 4
+
+
+def test_a_lease_of_a_clock_that_is_a_year_ahead_is_over_when_it_has_not_changed_for_one_retention(table):
+    log, clock = table.handle.log, table.handle.clock
+    until_ms = clock.now_ms() + 365 * DAY_MS
+    log.commit(lambda _: [RenewLease("gone", 1, until_ms), RenewLease("alive", 1, until_ms)])
+    for day in range(9):
+        log.commit(lambda _, day=day: [RenewLease("alive", 1, until_ms + day)])
+        collect_round(table.handle)
+        advance(table, GRACE)
+        assert ("gone" in log.state.leases) == (day < 7)
+    assert "alive" in log.state.leases
+
+
+def test_the_age_of_a_note_and_of_history_is_told_by_the_clock_of_the_store(table):
+    slow, fast = clocks_off(table, slow=-400, fast=400)
+    for number in range(20):
+        table.append({"k": [number]})
+    table.truncate()
+    collect_round(fast.handle)
+    assert fast.handle.log.state.history == 0
+    advance(table, RETENTION)
+    collect_round(slow.handle)
+    for other in (fast, table, slow):
+        report = collect_round(other.handle)
+        assert (report.deleted, report.entries) == ([], 0)
+        assert report.waiting
+    advance(table, GRACE)
+    report = collect_round(slow.handle)
+    assert len(report.deleted) == 20
+    assert report.entries > 0
+
+
+def test_a_holder_that_does_not_answer_is_left_for_the_next_round(table, monkeypatch):
+    fill(table, 1)
+    handle = table.handle
+    (part,) = handle.refresh().parts()
+    handle.log.commit(lambda _: [Hold("f" * 32, (part.manifest.id,))])
+    collect_round(handle)
+    advance(table, GRACE)
+    create = MemoryStore.create
+
+    def silent(store, key, data):
+        if key.startswith("f" * 32):
+            raise UnavailableError("the store is silent")
+        return create(store, key, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryStore, "create", silent)
+        assert collect_round(handle).released == []
+    advance(table, GRACE)
+    assert collect_round(handle).released == ["f" * 32]
 
 
 def test_what_clickhouse_is_shown_stays(table):

@@ -36,7 +36,7 @@ def history(*entries):
 
 
 def note(fence, time_ms, kind="objects"):
-    return NoteName(fence, time_ms, kind, "id")
+    return NoteName(fence, time_ms, kind, "id", time_ms)
 
 
 def test_directories_are_first_segments_and_absolute_ones_have_two():
@@ -98,5 +98,5 @@ def test_a_listing_is_read_directory_by_directory_and_only_parts_are_judged():
 
 
 def test_a_note_is_found_by_its_name():
-    assert NoteName.parse(note(7, 8).name) == note(7, 8)
+    assert NoteName.parse(note(7, 8).name, 8) == note(7, 8)
     assert NoteName.parse("something.json") is None
