@@ -10,10 +10,13 @@ Source: ClickHouse, `MergeTreeDataPartWriterOnDisk.cpp` (`computeIndexGranularit
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import zip_longest
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+
+from mergelake.core import types as t
 
 
 def granule_size(rows: int, block_bytes: int, index_granularity: int, index_granularity_bytes: int) -> int:
@@ -47,14 +50,17 @@ def cut_granules(rows: int, size: int, *, compact: bool = False) -> NDArray[np.i
     return np.array([size] * whole + [rest] * (rest > 0), np.int64)
 
 
-def block_bytes(columns: Iterable[pa.Array]) -> int:
-    """Bytes that ClickHouse counts for these columns (storage form) in memory."""
-    return sum(map(_column_bytes, columns))
+def block_bytes(columns: Iterable[pa.Array], types: Iterable[t.DataType] = ()) -> int:
+    """Bytes that ClickHouse counts for these columns (storage form) in memory.
+
+    Without their `types` a column without a NULL does not count as Nullable.
+    """
+    return sum(_column_bytes(column, data_type) for column, data_type in zip_longest(columns, types))
 
 
-def _column_bytes(column: pa.Array) -> int:
+def _column_bytes(column: pa.Array, data_type: t.DataType | None = None) -> int:
     kind, rows = column.type, len(column)
-    null_map = rows if column.null_count else 0
+    null_map = rows if column.null_count or isinstance(data_type, t.Nullable) else 0
     if pa.types.is_dictionary(kind):
         width = next(w for w in (1, 2, 4, 8) if len(column.dictionary) < 1 << (8 * w))
         return rows * width + _column_bytes(column.dictionary)
@@ -65,7 +71,19 @@ def _column_bytes(column: pa.Array) -> int:
         bounds = np.frombuffer(offsets, np.int32 if pa.types.is_binary(kind) else np.int64)
         return int(bounds[column.offset + rows] - bounds[column.offset]) + 8 * rows + null_map
     if pa.types.is_list(kind):
-        return 8 * rows + _column_bytes(column.flatten())
+        return 8 * rows + _column_bytes(column.flatten(), *_inner(data_type))
     if pa.types.is_struct(kind):
-        return sum(map(_column_bytes, column.flatten()))
+        return block_bytes(column.flatten(), _inner(data_type))
     return rows * (kind.bit_width // 8) + null_map if rows else 0
+
+
+def _inner(data_type: t.DataType | None) -> tuple[t.DataType, ...]:
+    """Types of what a list or a struct of Arrow holds."""
+    match data_type:
+        case t.Array(inner):
+            return (inner,)
+        case t.Tuple(elements):
+            return elements
+        case t.Map(key, value):
+            return (t.Tuple((key, value)),)
+    return ()

@@ -430,7 +430,7 @@ def write_part(
     of the sorting key's expressions that are no columns; ClickHouse counts them in the bytes of a granule.
     """
     columns = {column.name: _whole(block.column(column.name)) for column in schema.stored}
-    plain_bytes = block_bytes(columns.values())
+    plain_bytes = block_bytes(columns.values(), (column.type for column in schema.stored))
     settled = granule_size(
         block.num_rows,
         plain_bytes + block_bytes(computed),
