@@ -132,7 +132,13 @@ class Log(Generic[S]):
 
     def version_at(self, timestamp_ms: int) -> int:
         """The last version not after a time, as far as history is kept; BAD_ARGUMENTS for a time before the first."""
-        return self._reader.version_at(self._state, timestamp_ms)
+        while True:
+            state = self._state
+            try:
+                return self._reader.version_at(state, timestamp_ms)
+            except CorruptDataError:  # what is missing may have been collected since: then history has gone on
+                if self.refresh().history == state.history:
+                    raise
 
     def wait(self, timeout_s: float, poll_s: float | None = None) -> S:
         """The newest state as soon as there is a newer one than is known here; after `timeout_s` the one known.
@@ -161,7 +167,8 @@ class Log(Generic[S]):
         if (version is not None and version > state.version) or timestamp_ms is not None:
             state = self.refresh()
         if timestamp_ms is not None:
-            version = self._reader.version_at(state, timestamp_ms)
+            version = self.version_at(timestamp_ms)
+            state = self._state
         assert version is not None
         if not 1 <= version <= state.version:
             raise error("BAD_ARGUMENTS", f"There is no version {version}", f"Versions go from 1 to {state.version}")
