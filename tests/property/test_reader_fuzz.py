@@ -233,6 +233,7 @@ def test_damage_anywhere_in_clickhouses_parts_is_refused_or_harmless(
     _every_file(worker, theirs[profile])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", ["wide", "compact"])
 def test_damage_anywhere_in_columns_of_mixed_types_is_refused_or_harmless(
     worker: Worker, mixed: dict[str, Specimen], profile: str
