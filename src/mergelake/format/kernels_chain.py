@@ -11,29 +11,19 @@ from mergelake.core.jit import (
     inlined,
     kernel,
     load64,
-    lz4_compress,
     lz4_decompress,
     peek8,
     peek32,
     peek64,
     store8,
-    store32,
     store64,
-    zstd_compress,
     zstd_decompress,
 )
 from mergelake.format.kernels_delta import delta_decode, delta_encode
 from mergelake.format.kernels_double_delta import double_delta_decode, double_delta_encode
+from mergelake.format.kernels_frames import head, pack, sign
 from mergelake.format.kernels_gorilla import gorilla_decode, gorilla_encode
 from mergelake.format.kernels_hash import city
-
-
-@inlined
-def _head(out: int, method: int, packed: int, plain: int) -> None:
-    """The header of a block."""
-    store8(out, method)
-    store32(out + 1, packed)
-    store32(out + 5, plain)
 
 
 @kernel
@@ -63,27 +53,17 @@ def encode_chains(
         else:
             size = gorilla_encode(source + begin + odd, number, width, body + 2 + odd)
         size += 11 + odd
-        _head(scratch, values, size, plain)
+        head(scratch, values, size, plain)
         frame = out + position + 16
-        payload = frame + 21
-        room = size + size // 255 + 64
-        packed = size
-        if method == 0x82:
-            packed = lz4_compress(peek64(table + 8), scratch, payload, size, room)
-        elif method == 0x90:
-            packed = zstd_compress(peek64(table + 24), peek64(table + 40), payload, room, scratch, size, level)
-        else:
-            copy(payload, scratch, size)
+        packed = pack(method, scratch, size, frame + 21, level, table)
         if packed <= 0:
             return -1
-        _head(frame, 0x91, packed + 21, plain)
+        head(frame, 0x91, packed + 21, plain)
         store8(frame + 9, 2)
         store8(frame + 10, values)
         store8(frame + 11, method)
-        _head(frame + 12, method, packed + 9, size)
-        first, second = city(frame, packed + 21)
-        store64(frame - 16, first)
-        store64(frame - 8, second)
+        head(frame + 12, method, packed + 9, size)
+        sign(frame, packed + 21)
         position += packed + 37
         store64(sizes + 8 * i, position)
         begin = end

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from mergelake.core.jit import (
     copy,
+    inlined,
     kernel,
     load64,
     lz4_compress,
@@ -71,6 +72,36 @@ def cut(
     return count
 
 
+@inlined
+def pack(method: int, source: int, size: int, out: int, level: int, table: int) -> int:
+    """Compress `size` bytes to `out`, which has a 255th of them and 64 bytes more; below 1: the library failed."""
+    room = size + size // 255 + 64
+    packed = size
+    if method == 0x82:
+        packed = lz4_compress(peek64(table + 8), source, out, size, room)
+    elif method == 0x90:
+        packed = zstd_compress(peek64(table + 24), peek64(table + 40), out, room, source, size, level)
+    else:
+        copy(out, source, size)
+    return packed
+
+
+@inlined
+def head(out: int, method: int, packed: int, plain: int) -> None:
+    """The header of a block: method, bytes with the header, plain bytes."""
+    store8(out, method)
+    store32(out + 1, packed)
+    store32(out + 5, plain)
+
+
+@inlined
+def sign(block: int, size: int) -> None:
+    """The checksum before a block of `size` bytes."""
+    first, second = city(block, size)
+    store64(block - 16, first)
+    store64(block - 8, second)
+
+
 @kernel
 def encode_run(
     source: int, begin: int, ends: int, count: int, method: int, level: int, table: int, out: int, sizes: int
@@ -84,26 +115,12 @@ def encode_run(
     for i in range(count):
         end = peek64(ends + 8 * i)
         plain = end - begin
-        payload = out + position + 25
-        room = plain + plain // 255 + 64
-        if method == 0x82:
-            packed = lz4_compress(peek64(table + 8), source + begin, payload, plain, room)
-            if packed <= 0:
-                return -1
-        elif method == 0x90:
-            packed = zstd_compress(peek64(table + 24), peek64(table + 40), payload, room, source + begin, plain, level)
-            if packed <= 0:
-                return -1
-        else:
-            copy(payload, source + begin, plain)
-            packed = plain
-        head = out + position + 16
-        store8(head, method)
-        store32(head + 1, packed + 9)
-        store32(head + 5, plain)
-        first, second = city(head, packed + 9)
-        store64(head - 16, first)
-        store64(head - 8, second)
+        frame = out + position + 16
+        packed = pack(method, source + begin, plain, frame + 9, level, table)
+        if packed <= 0 and plain > 0:
+            return -1
+        head(frame, method, packed + 9, plain)
+        sign(frame, packed + 9)
         position += packed + 25
         store64(sizes + 8 * i, position)
         begin = end

@@ -28,7 +28,7 @@ from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo
 from mergelake.core.schema import TableSchema
 from mergelake.log.authority import Authority
-from mergelake.log.encoding import require_format
+from mergelake.log.encoding import require_format, tuples
 from mergelake.log.operations import MergeRecipe
 from mergelake.log.state import (
     ActivePart,
@@ -281,10 +281,10 @@ def _state(header: dict[str, Any], parts: pa.Table, retired: pa.Table) -> State:
         hashes=window_of(header["hashes"]),
         retired=_retired(retired.to_pydict()),
         volatile=_volatile(header["volatile"]),
-        mutations=tuple(PendingMutation(**_tuples(raw)) for raw in header["mutations"]),
+        mutations=tuple(PendingMutation(**tuples(raw)) for raw in header["mutations"]),
         detached=tuple(DetachedPart(p.info, p.manifest, p.added, p.added_ms) for p in parts_found[active:]),
         tags=header["tags"],
-        holds=_tuples(header["holds"]),
+        holds=tuples(header["holds"]),
         leases={node: Lease(*lease) for node, lease in header["leases"].items()},
         fence=header["fence"],
         history=header["history"],
@@ -308,10 +308,6 @@ def _volatile(raw: list[dict[str, Any]]) -> dict[str, tuple[VolatilePart, ...]]:
         part = VolatilePart(**{**fields, "info": info, "sources": sources, "recipe": MergeRecipe(**fields["recipe"])})
         out[info.partition_id] = (*out.get(info.partition_id, ()), part)
     return out
-
-
-def _tuples(raw: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in raw.items()}
 
 
 def _retired(columns: dict[str, list[Any]]) -> tuple[RetiredPart, ...]:

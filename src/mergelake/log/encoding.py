@@ -134,15 +134,15 @@ def _alter_metadata(raw: dict[str, Any]) -> LogOp:
 
 
 def _add_parts(raw: dict[str, Any]) -> LogOp:
-    return ops.AddParts(**{**_tuples(raw), "parts": tuple(map(PartManifest.from_json, raw["parts"]))})
+    return ops.AddParts(**{**tuples(raw), "parts": tuple(map(PartManifest.from_json, raw["parts"]))})
 
 
 def _publish(raw: dict[str, Any]) -> LogOp:
-    return ops.Publish(**{**_tuples(raw), "part": PartManifest.from_json(raw["part"])})
+    return ops.Publish(**{**tuples(raw), "part": PartManifest.from_json(raw["part"])})
 
 
 def _add_volatile(raw: dict[str, Any]) -> LogOp:
-    return ops.AddVolatile(**{**_tuples(raw), "recipe": ops.MergeRecipe(**raw["recipe"])})
+    return ops.AddVolatile(**{**tuples(raw), "recipe": ops.MergeRecipe(**raw["recipe"])})
 
 
 def _drop_range(raw: dict[str, Any]) -> LogOp:
@@ -154,7 +154,8 @@ def _drop_range(raw: dict[str, Any]) -> LogOp:
     return ops.DropRange(**{**raw, **windows})
 
 
-def _tuples(raw: dict[str, Any]) -> dict[str, Any]:
+def tuples(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a dataclass from its JSON form: lists are tuples."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in raw.items()}
 
 
@@ -184,7 +185,7 @@ _PLAIN: tuple[Callable[..., LogOp], ...] = (
 
 
 def _plain(kind: Callable[..., LogOp]) -> Callable[[dict[str, Any]], LogOp]:
-    return lambda raw: kind(**_tuples(raw))
+    return lambda raw: kind(**tuples(raw))
 
 
 _DECODERS: dict[str, Callable[[dict[str, Any]], LogOp]] = {

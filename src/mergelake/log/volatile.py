@@ -93,6 +93,8 @@ def pending(mutations: Sequence[PendingMutation], element: PartInfo) -> tuple[in
 
 def unfinished(state: State) -> tuple[PendingMutation, ...]:
     """The mutations that some active part still lacks."""
+    if not state.mutations:
+        return ()
     lacking = {version for part in state.parts() for version in pending(state.mutations, part.info)}
     return tuple(m for m in state.mutations if m.version in lacking)
 

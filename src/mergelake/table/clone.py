@@ -81,7 +81,7 @@ def _seen_from_outside(manifest: PartManifest, table: str) -> str:
 
 def refuse_unfinished(state: State, what: str) -> None:
     """Raise UNFINISHED if parts of a state lack a mutation."""
-    late = unfinished(state) if state.mutations else ()
+    late = unfinished(state)
     if late:
         names = ", ".join(m.id for m in late[:3])
         message = f"A version with unfinished mutations ({names}) cannot be {what}"

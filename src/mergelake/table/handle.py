@@ -44,7 +44,7 @@ class Snapshot:
         UNKNOWN_TABLE if there is no table (any more); NOT_IMPLEMENTED while parts lack a mutation: showing their rows
         without it would be a wrong answer.
         """
-        late = unfinished(state) if state.mutations else ()
+        late = unfinished(state)
         if late:
             raise error(
                 "NOT_IMPLEMENTED",
