@@ -13,6 +13,7 @@ Catalog operations: `CreateDatabase`, `DropDatabase`, `RenameDatabase`, `PutTabl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -319,6 +320,17 @@ CatalogOp: TypeAlias = (
     CreateDatabase | DropDatabase | RenameDatabase | PutTable | RemoveTable | RenameTable | Exchange | MoveLog
 )
 LogOp: TypeAlias = TableOp | CatalogOp
+
+_DROPS = (DropTable, DropRange, DropDetached, RemoveTable, DropDatabase)
+_LETS_GO = (AlterMetadata, CancelVolatile, Untag, Release, ReleaseLease, Collect)
+
+
+def gives_space_back(ops: Sequence[LogOp]) -> bool:
+    """Whether an entry brings nothing, and leads to objects being deleted: it must be possible on a full disk.
+
+    AlterMetadata too: settings say how long things are kept.
+    """
+    return all(isinstance(op, (*_DROPS, *_LETS_GO)) for op in ops)
 
 
 @dataclass(frozen=True, slots=True)

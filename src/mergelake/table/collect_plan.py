@@ -150,9 +150,12 @@ def unused(listing: Iterable[tuple[str, int]], keep: Collection[str], why: dict[
 
 
 def still_unused(found: Iterable[Unused], state: State, shown: Collection[str]) -> list[Unused]:
-    """Those that a newer state does not reach either, and that ClickHouse is not shown (`shown`: tokens)."""
-    live = reachable(state)
-    return [each for each in found if each.directory not in live and each.directory not in shown]
+    """Those that a newer state does not reach either, and that ClickHouse is not shown (`shown`: tokens).
+
+    A note is a file like others, and may hold anything: what is no directory of a part stays.
+    """
+    live = reachable(state) | set(shown)
+    return [each for each in found if each.directory not in live and _COLLECTED.fullmatch(each.directory)]
 
 
 def is_gone(state: State) -> bool:
