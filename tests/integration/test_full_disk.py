@@ -1,4 +1,4 @@
-"""A disk that is really full: what fails has not happened and says why, and DROP, TRUNCATE and gc get the space back."""
+"""A disk that is really full: what fails has not happened and says why; DROP, TRUNCATE and gc get the space back."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -38,10 +39,9 @@ def small() -> Iterator[Path]:
 def _fill(folder: Path) -> None:
     """Not a byte is left."""
     for size in (MIB, 4096):
-        with pytest.raises(OSError, match="No space"), (folder / f"filler-{size}").open("wb") as file:
-            while True:
-                file.write(b"x" * size)
-                file.flush()
+        with suppress(OSError), (folder / f"filler-{size}").open("wb", buffering=0) as file:
+            while file.write(b"x" * size):
+                pass
     assert os.statvfs(folder).f_bavail == 0
 
 
@@ -62,7 +62,7 @@ def test_an_insert_into_a_full_disk_is_refused_with_the_reason_and_leaves_nothin
     db.table("t").append(_rows(1000))
     before = {meta.key for meta in db.warehouse.store.list("")}
     done = 1000
-    with pytest.raises(InvalidInputError, match="No space left on device") as caught:
+    with pytest.raises(InvalidInputError, match="No space left on device") as caught:  # noqa: PT012
         while True:
             db.table("t").append(_rows(20_000))
             done += 20_000
@@ -183,3 +183,29 @@ def test_a_warehouse_that_became_read_only_can_be_read_and_says_why_it_cannot_be
         with pytest.raises(InvalidInputError, match="Read-only file system"):
             db.sql(statement)
     assert ml.connect(db.warehouse.url).sql("SELECT count() FROM t").rows() == [(100,)]
+
+
+def test_a_node_whose_local_disk_is_small_goes_on_merging_and_says_so(small: Path, tmp_path: Path) -> None:
+    settings = "SETTINGS merge_upload_policy = 'volatile', min_bytes_for_full_part_storage = 0"
+    db = ml.connect(str(tmp_path / "warehouse"))
+    for name in ("t", "u"):
+        db.sql(f"CREATE TABLE {name} (k UInt64, s String) ENGINE = MergeTree ORDER BY k {settings}")
+        for _ in range(8):
+            db.table(name).append(_rows(30_000))
+    (small / "others").write_bytes(b"x" * 6 * MIB)
+    node = db.warehouse.node("n", local=str(small))
+    for _ in range(2):
+        while node.step() or not node.idle():
+            pass
+        for name in ("t", "u"):
+            for _ in range(8):
+                db.table(name).append(_rows(1000))
+    while node.step() or not node.idle():
+        pass
+    node.drain()
+    assert node.status.merges_failed == 0, node.status.last_error
+    assert node.status.merges_past_disk > 0
+    for name in ("t", "u"):
+        assert db.table(name).parts().num_rows < 8
+        assert db.sql(f"SELECT count() FROM {name}").rows() == [(256_000,)]
+    assert (small / "others").stat().st_size == 6 * MIB

@@ -264,6 +264,7 @@ def node(
             "merges lost": status.merges_lost,
             "merges abandoned": status.merges_abandoned,
             "merges failed": status.merges_failed,
+            "merges without room on the disk": status.merges_past_disk,
             "rows merged": status.rows_merged,
             "bytes uploaded": status.bytes_uploaded,
             "objects collected": status.objects_collected,
