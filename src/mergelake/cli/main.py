@@ -75,7 +75,9 @@ def sql(
         text = sys.stdin.read() if str(file) == "-" else _script(file)
     elif query is None and not sys.stdin.isatty():
         text = sys.stdin.read()
-    db = open_database(directory, options, spark)
+    db = open_database(directory, options, spark, new=True)
+    if not db.warehouse.exists:
+        output.note(f"There is no warehouse at {db.warehouse.url} yet: the first CREATE makes one.")
     if text is None:
         from mergelake.cli.shell import Shell  # the only command that needs its library
 
@@ -247,7 +249,7 @@ def node(
 ) -> None:
     """Keep tables merged, and what nobody needs collected, until SIGTERM or Ctrl-C."""
     output = output_as(form)
-    warehouse = open_database(url, options, spark).warehouse
+    warehouse = open_database(url, options, spark, new=True).warehouse
     worker = warehouse.node(name, only=only or (), poll_s=poll, local=local, roles=roles.split(","))
     stop = _stop_on_signals()
     output.note(f"Node {name} looks after {len(only or warehouse.tables())} tables of {warehouse.url}. Ctrl-C ends.")

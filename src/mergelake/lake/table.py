@@ -31,6 +31,7 @@ from mergelake.table.handle import Snapshot, TableHandle
 from mergelake.table.insert import Commit, commit_parts, duplicate_of, remembered, write_blocks
 from mergelake.table.keys import table_keys
 from mergelake.table.modify import modify_settings
+from mergelake.table.parts import attach_part, drop_detached_part, drop_part
 from mergelake.table.publish import GRACE_SECONDS, PublishReport, publish
 from mergelake.table.rollback import rollback
 from mergelake.table.throttle import throttle
@@ -284,6 +285,25 @@ class Table:
         """
         found = partition_id if partition_id is not None else self.partition_id(value)
         return self.handle.log.commit(lambda _: [DropRange(found)]).version
+
+    def drop_part(self, name: str) -> int:
+        """Drop the rows of one part, given by its name; the version without them. NO_SUCH_DATA_PART if it is not there.
+
+        It need not be readable: so a table goes on without a part whose objects are lost or damaged.
+        """
+        return drop_part(self.handle, name)
+
+    def detach_part(self, name: str) -> int:
+        """Put one part aside: its rows are not read, its objects stay until `drop_detached_part`; the version."""
+        return drop_part(self.handle, name, kind="detach")
+
+    def attach_part(self, name: str) -> int:
+        """Take a detached part back, under a new name; the version. BAD_DATA_PART_NAME if none is detached."""
+        return attach_part(self.handle, name)
+
+    def drop_detached_part(self, name: str) -> int:
+        """Give a detached part up; the version. BAD_DATA_PART_NAME if none is detached."""
+        return drop_detached_part(self.handle, name)
 
     def partition_id(self, value: Any) -> str:
         """The id of the partition with this value of the partition key; INVALID_PARTITION_VALUE if it cannot be one."""

@@ -17,13 +17,13 @@ from mergelake.core.schema import TableSchema
 from mergelake.lake.environment import Environment, asks_for_news
 from mergelake.lake.table import Table
 from mergelake.log.backends import Backends, split_options
+from mergelake.log.catalog import DEFAULT
 from mergelake.log.verify import LogReport, Progress
 from mergelake.merge.plan import MergeTask
 from mergelake.merge.select import Slots
 from mergelake.node.disk import LocalDisk, open_disk
 from mergelake.node.runner import ROLES, Node
 from mergelake.store import Store, StoreSpec, open_store
-from mergelake.store.probe import probe_create_if_absent
 from mergelake.table.catalog import Catalog, Name
 from mergelake.table.collect import CollectReport, collect_round
 from mergelake.table.collect_tables import collect_warehouse
@@ -33,14 +33,15 @@ from mergelake.table.handle import TableHandle
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DEFAULT_DATABASE = "default"
+DEFAULT_DATABASE = DEFAULT
 _logger = logging.getLogger("mergelake.lake")
 
 
 class Warehouse:
     """Databases and tables in a bucket or directory. Any number of processes may open the same one.
 
-    The first to open it probes the store for a truthful create-if-absent; a store without one is refused.
+    The first to write probes the store for a truthful create-if-absent; a store without one is refused. Reading makes
+    nothing: where there is no warehouse there is none afterwards.
     """
 
     def __init__(
@@ -78,9 +79,6 @@ class Warehouse:
         self.catalog = Catalog(self.store, clock=self.clock, ids=self.ids, author=who, backends=self.backends)
         self._handles: dict[str, TableHandle] = {}
         self._closed: set[str] = set()
-        if self.catalog.state.version == 0:
-            probe_create_if_absent(self.store, self.ids)
-            self.catalog.begin()
 
     def __repr__(self) -> str:
         return f"<Warehouse {self.url}>"
@@ -89,6 +87,11 @@ class Warehouse:
     def url(self) -> str:
         """Where it is, without secrets; a plain absolute path for a directory."""
         return self.store.url
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything was ever created here."""
+        return self.catalog.state.version > 0 or self.catalog.refresh().version > 0
 
     def databases(self) -> list[str]:
         """Names of all databases, sorted."""
@@ -108,6 +111,11 @@ class Warehouse:
     def drop_database(self, name: str, *, if_exists: bool = False) -> None:
         """Remove a database and its tables; UNKNOWN_DATABASE unless it may be missing."""
         self.catalog.drop_database(name, if_exists=if_exists)
+
+    def undrop_database(self, name: str) -> list[str]:
+        """Bring a dropped database and its tables back, while their objects are kept; the names of the tables."""
+        self.catalog.undrop_database(name)
+        return self.tables(name)
 
     def create_table(self, name: str, schema: TableSchema, *, if_not_exists: bool = False) -> Table:
         """A new, empty table; TABLE_ALREADY_EXISTS unless it may (then the one that is there)."""
@@ -251,6 +259,14 @@ class Warehouse:
     def drop_table(self, name: str, *, if_exists: bool = False) -> None:
         """Remove a table; UNKNOWN_TABLE unless it may be missing."""
         self.catalog.drop_table(split_name(name), if_exists=if_exists)
+
+    def undrop_table(self, name: str, table_id: str = "") -> Table:
+        """Bring a dropped table back with all its rows, while its objects are kept (`history_retention_seconds`).
+
+        `table_id` says which one, if several had the name; default: the last one. UNKNOWN_TABLE if it is too late.
+        """
+        full = split_name(name)
+        return Table(".".join(full), self.catalog.undrop_table(full, table_id), self.env)
 
     def rename_database(self, name: str, new_name: str) -> None:
         """Give a database another name; its tables come along."""

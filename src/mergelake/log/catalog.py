@@ -1,7 +1,7 @@
 """Databases and the names of tables: a small state machine with a log of its own.
 
 A name maps to the id of a table, which is its directory and never changes; so CREATE, DROP, RENAME and
-EXCHANGE are one entry each, whatever the size of the table. The database `default` is there from the start.
+EXCHANGE are one entry each, whatever the size of the table. The database `default` is always there.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from mergelake.log.operations import (
 )
 
 CATALOG_FORMAT = 1
+DEFAULT = "default"
+"""The database that is always there: dropped or renamed, it leaves an empty one of its name."""
 CHECKPOINT_INTERVAL = 64
 
 Databases = Mapping[str, Mapping[str, str]]
@@ -40,7 +42,7 @@ class CatalogState:
 
     version: int = 0
     timestamp_ms: int = 0
-    databases: Databases = field(default_factory=lambda: {"default": {}})
+    databases: Databases = field(default_factory=lambda: {DEFAULT: {}})
     """Database -> table -> table id."""
     authority: Authority = BUCKET
     """Where the entries behind this version lie."""
@@ -134,11 +136,13 @@ def _free(state: CatalogState, database: str, name: str) -> Reject | None:
 def _apply(databases: dict[str, dict[str, str]], op: LogOp) -> None:
     match op:
         case CreateDatabase(name):
-            databases[name] = {}
+            databases.setdefault(name, {})
         case DropDatabase(name):
-            del databases[name]
+            if name != DEFAULT:
+                del databases[name]
         case RenameDatabase(name, new_name):
             databases[new_name] = databases.pop(name)
+            databases.setdefault(DEFAULT, {})
         case PutTable(database, name, table_id):
             databases[database][name] = table_id
         case RemoveTable(database, name):

@@ -161,6 +161,8 @@ def tuples(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 _PLAIN: tuple[Callable[..., LogOp], ...] = (
     ops.DropTable,
+    ops.UndropTable,
+    ops.DropParts,
     ops.DropDetached,
     ops.CancelVolatile,
     ops.AdoptVolatile,

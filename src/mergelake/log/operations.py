@@ -4,9 +4,9 @@ An entry holds one or more operations; they land together or not at all. Operati
 numbers: those are given by the entry's position when it is folded, so a writer needs no reservation and
 a retry costs nothing. Kinds are added over time; what a kind means never changes.
 
-Table operations: `CreateTable`, `AlterMetadata`, `DropTable`; rows: `AddParts`, `Publish`, `DropRange`,
-`DropDetached`; intentions to merge: `AddVolatile`, `CancelVolatile`, `AdoptVolatile`; changes of rows: `Mutation`,
-`KillMutation`; what is kept: `Tag`, `Untag`, `Hold`, `Release`, `Collect`; nodes: `RenewLease`, `ReleaseLease`.
+Table operations: `CreateTable`, `AlterMetadata`, `DropTable`, `UndropTable`; rows: `AddParts`, `Publish`,
+`DropRange`, `DropParts`, `DropDetached`; intentions to merge: `AddVolatile`, `CancelVolatile`, `AdoptVolatile`; changes
+of rows: `Mutation`, `KillMutation`; what is kept: `Tag`, `Untag`, `Hold`, `Release`, `Collect`; nodes: `RenewLease`, `ReleaseLease`.
 Catalog operations: `CreateDatabase`, `DropDatabase`, `RenameDatabase`, `PutTable`, `RemoveTable`, `RenameTable`,
 `Exchange`. Of both: `MoveLog`.
 """
@@ -172,8 +172,24 @@ class DropRange:
 
 
 @dataclass(frozen=True, slots=True)
+class DropParts:
+    """The rows of single parts of a partition."""
+
+    partition_id: str
+    ids: tuple[str, ...]
+    """Of active parts."""
+    kind: str = "drop"
+    """`drop`, or `detach`: the parts are kept aside."""
+
+
+@dataclass(frozen=True, slots=True)
 class DropTable:
-    """The table is gone; nothing may follow."""
+    """The table is gone; only `UndropTable` and what concerns collection may follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class UndropTable:
+    """The table is there again, as long as the version before the drop is kept; its rows follow in the entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,9 +314,11 @@ TableOp: TypeAlias = (
     CreateTable
     | AlterMetadata
     | DropTable
+    | UndropTable
     | AddParts
     | Publish
     | DropRange
+    | DropParts
     | DropDetached
     | AddVolatile
     | CancelVolatile
@@ -321,7 +339,7 @@ CatalogOp: TypeAlias = (
 )
 LogOp: TypeAlias = TableOp | CatalogOp
 
-_DROPS = (DropTable, DropRange, DropDetached, RemoveTable, DropDatabase)
+_DROPS = (DropTable, DropRange, DropParts, DropDetached, RemoveTable, DropDatabase)
 _LETS_GO = (AlterMetadata, CancelVolatile, Untag, Release, ReleaseLease, Collect)
 
 
