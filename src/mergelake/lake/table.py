@@ -19,6 +19,7 @@ from mergelake.lake.environment import Environment, asks_for_news
 from mergelake.lake.input import RowHash, storage_batches
 from mergelake.lake.inspect import history_table, merges_table, parts_table
 from mergelake.lake.scan import Scan
+from mergelake.lake.sound import without_broken
 from mergelake.log.operations import DropRange, Tag, Untag
 from mergelake.log.state import State
 from mergelake.merge.commit import commit_merge
@@ -136,12 +137,16 @@ class Table:
         version: int | str | None = None,
         timestamp: datetime | str | int | None = None,
         read_consistency: str | None = None,
+        skip_broken_parts: bool = False,
     ) -> Scan:
         """Plan a read: `columns` (None: all) of the rows for which `where`, a ClickHouse expression, is true.
 
         `final` gives rows as if everything were merged; `version` (or a tag) or `timestamp` an older state. Without
         either it sees all that was committed before, by one request; with `read_consistency="cached"` what is known
         here, for none (default: as the warehouse was opened).
+
+        `skip_broken_parts`: verify every part first, and leave out those with lost or damaged objects (`lake.sound`);
+        else such a part is an error that names it.
         """
         if asks_for_news(read_consistency or self.env.read_consistency) and version is None and timestamp is None:
             self.refresh()
@@ -149,7 +154,8 @@ class Table:
             None if columns is None else tuple(columns), where, prewhere, final=final, sample=sample, limit=limit,
             now_ms=self.handle.clock.now_ms(),
         )  # fmt: skip
-        return Scan.of(self.name, self.handle, self.snapshot(version, timestamp), request, self.env)
+        snapshot = self.snapshot(version, timestamp, skip_broken_parts=skip_broken_parts)
+        return Scan.of(self.name, self.handle, snapshot, request, self.env)
 
     def optimize(self, partition: Any = None, *, partition_id: str | None = None, final: bool = False) -> int:
         """Merge now: the table's best merge, all parts of a partition, or (`final`) of each; how many merges ran.
@@ -203,9 +209,16 @@ class Table:
         database, _, table = (name or self.name).rpartition(".")
         return create_statement(self.handle, database or "default", table, refresh_seconds=refresh_seconds, **keys)
 
-    def snapshot(self, version: int | str | None = None, timestamp: datetime | str | int | None = None) -> Snapshot:
+    def snapshot(
+        self,
+        version: int | str | None = None,
+        timestamp: datetime | str | int | None = None,
+        *,
+        skip_broken_parts: bool = False,
+    ) -> Snapshot:
         """The table as known here, or AS OF a version, a tag or a time (datetime, ISO text, or epoch milliseconds)."""
-        return Snapshot.of(self.state(version, timestamp))
+        found = Snapshot.of(self.state(version, timestamp))
+        return without_broken(self.handle, found, self.env) if skip_broken_parts else found
 
     def state(self, version: int | str | None = None, timestamp: datetime | str | int | None = None) -> State:
         """All that the log says of the table at that moment; see `snapshot`."""

@@ -24,7 +24,12 @@ if TYPE_CHECKING:
     from mergelake.lake.table import Table
     from mergelake.sql.database import Database
 
-OWN_SETTINGS: Mapping[str, str] = {"executor": "'auto'", "dedup_token": "''", "read_consistency": "'strong'"}
+OWN_SETTINGS: Mapping[str, str] = {
+    "executor": "'auto'",
+    "dedup_token": "''",
+    "read_consistency": "'strong'",
+    "skip_broken_parts": "0",
+}
 """Settings of ours beside ClickHouse's, with their defaults."""
 
 
@@ -178,6 +183,8 @@ def _set(db: Database, settings: Mapping[str, str]) -> None:
         engine.run("SELECT 1", settings={**db.engine_settings(), **foreign})
     if "executor" in settings and settings["executor"].strip("'") not in ("auto", "local", "spark"):
         raise error("BAD_ARGUMENTS", f"There is no executor {settings['executor']}", "It is 'auto', 'local' or 'spark'")
+    if settings.get("skip_broken_parts", "0").strip("'").lower() not in ("0", "1", "true", "false"):
+        raise error("CANNOT_PARSE_BOOL", f"skip_broken_parts cannot be {settings['skip_broken_parts']}", "It is 0 or 1")
     if "read_consistency" in settings:
         asks_for_news(settings["read_consistency"].strip("'"))
     db.settings.update(settings)
