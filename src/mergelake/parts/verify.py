@@ -64,8 +64,9 @@ def check_part(
 ) -> list[Problem]:
     """Check a part; an empty list means that nothing is wrong with it.
 
-    A store that does not answer, or denies access, says nothing of the part: its error is raised. `key_types` and `key_descending` describe the primary key, `partition_types` the partition key; without them their
-    checks are left out. `deep` reads all data; without it only small files and marks are read.
+    A store that does not answer, or denies access, says nothing of the part: its error is raised. `key_types` and
+    `key_descending` describe the primary key, `partition_types` the partition key; without them their checks are left
+    out. `deep` reads all data; without it only small files and marks are read.
     """
     checks: list[Callable[[], Iterator[Problem]]] = [
         lambda: _listed(reader),
