@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from mergelake.core.clock import Clock, SystemClock
-from mergelake.core.errors import CorruptDataError, MergelakeError, NotFoundError, error
+from mergelake.core.errors import UnavailableError, error
 from mergelake.core.ids import IdSource, RandomIds
 from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import TableSchema
@@ -27,13 +27,15 @@ from mergelake.store import Store, StoreSpec, open_store
 from mergelake.table.catalog import Catalog, Name
 from mergelake.table.collect import CollectReport, collect_round
 from mergelake.table.collect_tables import collect_warehouse
-from mergelake.table.fsck import FsckReport, fsck, unopened
+from mergelake.table.fsck import FsckReport, fsck, fsck_names, unopened
 from mergelake.table.handle import TableHandle
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DEFAULT_DATABASE = DEFAULT
+CATALOG = "the catalog"
+"""What the log of the names is called where tables are."""
 _logger = logging.getLogger("mergelake.lake")
 
 
@@ -139,7 +141,7 @@ class Warehouse:
         for table_id, name in names.items():
             try:
                 handles[table_id] = self._handles.get(table_id) or self.catalog.open_id(table_id)
-            except MergelakeError as problem:
+            except Exception as problem:  # noqa: BLE001  whatever is wrong with one table, the others are open
                 closed.add(table_id)
                 if table_id not in self._closed:
                     _logger.warning("table %s cannot be opened and is left out: %s", name, problem)
@@ -239,17 +241,26 @@ class Warehouse:
     def fsck(
         self, name: str | None = None, *, repair: bool = False, on_progress: Progress | None = None
     ) -> Iterator[tuple[str, FsckReport]]:
-        """Does all that belongs to each table (or one) fit together? Names and findings; see `table.fsck`."""
+        """Does all that belongs to each table (or one) fit together? Names and findings; see `table.fsck`.
+
+        Without a name the log of the names comes first, as `the catalog`. One bad table does not keep the others from
+        being looked at; a store that does not answer is an error.
+        """
         if name is None:
+            if self.exists:
+                yield CATALOG, fsck_names(self.catalog.log, on_progress)
             wanted = {table_id: f"{database}.{table}" for database, table, table_id in self.catalog.refresh().tables()}
         else:
             full = split_name(name)
             wanted = {self.catalog.find(full): ".".join(full)}
         for table_id, table in wanted.items():
             try:
-                yield table, fsck(self.catalog.open_id(table_id), repair=repair, on_progress=on_progress)
-            except (CorruptDataError, NotFoundError) as problem:
-                yield table, unopened(self.catalog.log_of(table_id), problem, on_progress)
+                report = fsck(self.catalog.open_id(table_id), repair=repair, on_progress=on_progress)
+            except UnavailableError:
+                raise
+            except Exception as problem:  # noqa: BLE001  whatever is wrong with one table
+                report = unopened(self.catalog.log_of(table_id), problem, on_progress)
+            yield table, report
 
     def has_table(self, name: str) -> bool:
         """Whether there is a table of this name now."""

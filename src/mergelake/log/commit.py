@@ -35,7 +35,7 @@ from mergelake.core.ids import IdSource
 from mergelake.log import truncate
 from mergelake.log.backend import LogBackend
 from mergelake.log.backends import Backends
-from mergelake.log.encoding import encode_entry
+from mergelake.log.encoding import TIME_END_MS, encode_entry
 from mergelake.log.group import Committed, Request, WaitingLine, propose
 from mergelake.log.machine import S, StateMachine
 from mergelake.log.operations import Entry, LogOp, gives_space_back
@@ -315,7 +315,8 @@ class Log(Generic[S]):
 
     def _head(self) -> Entry:
         """The next entry, without operations."""
-        now_ms = max(self._clock.now_ms(), self._state.timestamp_ms)
+        own_ms = self._clock.now_ms()  # a clock that shows no possible time is not asked
+        now_ms = max(own_ms if own_ms < TIME_END_MS else 0, self._state.timestamp_ms)
         return Entry(self._state.version + 1, self._ids.new_id(), now_ms, self.author, ())
 
     def _trusted(self) -> bool:
