@@ -92,6 +92,8 @@ class TableWorker:
         self._uploaded: dict[str, PartManifest] = {}
         self._trouble = Trouble(handle.clock)
         self._signs: dict[str, tuple[Lease, float]] = {}
+        self.unreadable = False
+        """Whether the last look at the table failed: then the next one waits as long as its work does."""
 
     def view(self) -> TableView:
         """What is known of the table now, without asking the store."""
