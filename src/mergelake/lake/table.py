@@ -19,6 +19,7 @@ from mergelake.lake.environment import Environment, asks_for_news
 from mergelake.lake.input import RowHash, storage_batches
 from mergelake.lake.inspect import history_table, merges_table, parts_table
 from mergelake.lake.scan import Scan
+from mergelake.lake.sound import without_broken
 from mergelake.log.operations import DropRange, Tag, Untag
 from mergelake.log.state import State
 from mergelake.merge.commit import commit_merge
@@ -31,6 +32,7 @@ from mergelake.table.handle import Snapshot, TableHandle
 from mergelake.table.insert import Commit, commit_parts, duplicate_of, remembered, write_blocks
 from mergelake.table.keys import table_keys
 from mergelake.table.modify import modify_settings
+from mergelake.table.parts import attach_part, drop_detached_part, drop_part
 from mergelake.table.publish import GRACE_SECONDS, PublishReport, publish
 from mergelake.table.rollback import rollback
 from mergelake.table.throttle import throttle
@@ -135,12 +137,16 @@ class Table:
         version: int | str | None = None,
         timestamp: datetime | str | int | None = None,
         read_consistency: str | None = None,
+        skip_broken_parts: bool = False,
     ) -> Scan:
         """Plan a read: `columns` (None: all) of the rows for which `where`, a ClickHouse expression, is true.
 
         `final` gives rows as if everything were merged; `version` (or a tag) or `timestamp` an older state. Without
         either it sees all that was committed before, by one request; with `read_consistency="cached"` what is known
         here, for none (default: as the warehouse was opened).
+
+        `skip_broken_parts`: verify every part first, and leave out those with lost or damaged objects (`lake.sound`);
+        else such a part is an error that names it.
         """
         if asks_for_news(read_consistency or self.env.read_consistency) and version is None and timestamp is None:
             self.refresh()
@@ -148,7 +154,8 @@ class Table:
             None if columns is None else tuple(columns), where, prewhere, final=final, sample=sample, limit=limit,
             now_ms=self.handle.clock.now_ms(),
         )  # fmt: skip
-        return Scan.of(self.name, self.handle, self.snapshot(version, timestamp), request, self.env)
+        snapshot = self.snapshot(version, timestamp, skip_broken_parts=skip_broken_parts)
+        return Scan.of(self.name, self.handle, snapshot, request, self.env)
 
     def optimize(self, partition: Any = None, *, partition_id: str | None = None, final: bool = False) -> int:
         """Merge now: the table's best merge, all parts of a partition, or (`final`) of each; how many merges ran.
@@ -202,9 +209,16 @@ class Table:
         database, _, table = (name or self.name).rpartition(".")
         return create_statement(self.handle, database or "default", table, refresh_seconds=refresh_seconds, **keys)
 
-    def snapshot(self, version: int | str | None = None, timestamp: datetime | str | int | None = None) -> Snapshot:
+    def snapshot(
+        self,
+        version: int | str | None = None,
+        timestamp: datetime | str | int | None = None,
+        *,
+        skip_broken_parts: bool = False,
+    ) -> Snapshot:
         """The table as known here, or AS OF a version, a tag or a time (datetime, ISO text, or epoch milliseconds)."""
-        return Snapshot.of(self.state(version, timestamp))
+        found = Snapshot.of(self.state(version, timestamp))
+        return without_broken(self.handle, found, self.env) if skip_broken_parts else found
 
     def state(self, version: int | str | None = None, timestamp: datetime | str | int | None = None) -> State:
         """All that the log says of the table at that moment; see `snapshot`."""
@@ -284,6 +298,25 @@ class Table:
         """
         found = partition_id if partition_id is not None else self.partition_id(value)
         return self.handle.log.commit(lambda _: [DropRange(found)]).version
+
+    def drop_part(self, name: str) -> int:
+        """Drop the rows of one part, given by its name; the version without them. NO_SUCH_DATA_PART if it is not there.
+
+        It need not be readable: so a table goes on without a part whose objects are lost or damaged.
+        """
+        return drop_part(self.handle, name)
+
+    def detach_part(self, name: str) -> int:
+        """Put one part aside: its rows are not read, its objects stay until `drop_detached_part`; the version."""
+        return drop_part(self.handle, name, kind="detach")
+
+    def attach_part(self, name: str) -> int:
+        """Take a detached part back, under a new name; the version. BAD_DATA_PART_NAME if none is detached."""
+        return attach_part(self.handle, name)
+
+    def drop_detached_part(self, name: str) -> int:
+        """Give a detached part up; the version. BAD_DATA_PART_NAME if none is detached."""
+        return drop_detached_part(self.handle, name)
 
     def partition_id(self, value: Any) -> str:
         """The id of the partition with this value of the partition key; INVALID_PARTITION_VALUE if it cannot be one."""

@@ -46,7 +46,7 @@ from mergelake.scan.prune import (
 )
 from mergelake.scan.request import VIRTUAL_COLUMNS, ScanRequest
 from mergelake.scan.skip import COMBINED, PartSkips, skip_in_part, skip_plan
-from mergelake.scan.source import open_part
+from mergelake.scan.source import of_part, open_part
 from mergelake.store.protocol import Store
 from mergelake.table.handle import Snapshot
 from mergelake.table.replacing import replacing_mode
@@ -262,7 +262,8 @@ def _search(
         part = parts[i]
         if part.manifest.marks == 1:
             return [pa.concat_arrays([a.slice(i, 1), b.slice(i, 1)]) for a, b in zip(first, last, strict=True)]
-        index = open_part(store, directory, part.manifest, snapshot.schema, caches).primary_index(types)
+        with of_part(part.info):
+            index = open_part(store, directory, part.manifest, snapshot.schema, caches).primary_index(types)
         if len(index[0]) == part.manifest.marks:  # written without a final mark
             return [pa.concat_arrays([a, b.slice(i, 1)]) for a, b in zip(index, last, strict=True)]
         return list(index)
@@ -299,8 +300,9 @@ def _skip_step(
         return items
 
     def ask(item: ScanItem) -> PartSkips:
-        reader = open_part(store, directory, item.manifest, snapshot.schema, caches)
-        return skip_in_part(reader, plan, item.ranges, plan.order(reader))
+        with of_part(item.info):
+            reader = open_part(store, directory, item.manifest, snapshot.schema, caches)
+            return skip_in_part(reader, plan, item.ranges, plan.order(reader))
 
     if len(items) < 3:
         found = [ask(item) for item in items]

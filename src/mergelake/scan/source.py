@@ -7,13 +7,15 @@ its expression; `_part` and the like from where the row lies.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from mergelake.core import types as t
+from mergelake.core.errors import CorruptDataError, NotFoundError
 from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo
 from mergelake.core.schema import TableSchema
@@ -32,6 +34,21 @@ from mergelake.scan.request import VIRTUAL_COLUMNS
 from mergelake.store.protocol import Store
 
 Arrays = dict[str, pa.Array]
+
+
+@contextmanager
+def of_part(info: PartInfo) -> Iterator[None]:
+    """What turns out to be lost or damaged within is told with the name of its part, and the ways out."""
+    try:
+        yield
+    except (CorruptDataError, NotFoundError) as broken:
+        told = (
+            f"It belongs to part {info}: SET skip_broken_parts = 1 reads the table without it, ALTER TABLE … DROP PART "
+            f"'{info}' gives it up"
+        )
+        if told not in broken.hint:
+            broken.hint = f"{broken.hint}. {told}" if broken.hint else told
+        raise
 
 
 class PartSource:
@@ -57,6 +74,10 @@ class PartSource:
 
     def read(self, names: Sequence[str], ranges: Sequence[MarkRange]) -> Arrays:
         """The columns' values in the rows of the ranges, in storage form."""
+        with of_part(self._info):
+            return self._read(names, ranges)
+
+    def _read(self, names: Sequence[str], ranges: Sequence[MarkRange]) -> Arrays:
         rows = int(sum(self._starts[end] - self._starts[begin] for begin, end in ranges))
         stored = [name for name in self._closure(names) if name in self._held]
         arrays = self._read_stored(stored, ranges, rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mergelake.core.errors import error
@@ -176,16 +177,18 @@ class Database:
     def _source(self, table: Table, now_ms: int) -> Source:
         handle = table.handle
         threads = self.settings.get("max_threads", "").strip("'")
+        skips = self.settings.get("skip_broken_parts", "0").strip("'").lower() in ("1", "true")
+        snapshot = partial(table.snapshot, skip_broken_parts=skips)
         return TableSource(
             table.name,
             handle.store,
             handle.directory,
-            table.snapshot(),
+            snapshot(),
             now_ms=now_ms,
             caches=table.env.caches,
             threads=int(threads) if threads.isdigit() and int(threads) else table.env.threads,
             spec=handle.store.spec,
-            history=table.snapshot,
+            history=snapshot,
         )
 
     def engine_settings(self) -> dict[str, str]:

@@ -52,6 +52,14 @@ class _Body:
     primary_key: tuple[str, ...] | None
 
 
+def refuse_cluster(cursor: Cursor) -> None:
+    """NOT_IMPLEMENTED for ON CLUSTER."""
+    if cursor.at("ON", "CLUSTER"):
+        raise error(
+            "NOT_IMPLEMENTED", "ON CLUSTER has no meaning here", "Leave it out: every process sees the table at once"
+        )
+
+
 def create_table(cursor: Cursor) -> CreateTable | CloneTable:
     """What follows CREATE TABLE."""
     if_not_exists = cursor.if_not_exists()
@@ -59,10 +67,7 @@ def create_table(cursor: Cursor) -> CreateTable | CloneTable:
     if cursor.at("UUID") and cursor.peek(1).kind == "string":
         cursor.next()
         cursor.next()  # the table gets an id of ours
-    if cursor.at("ON", "CLUSTER"):
-        raise error(
-            "NOT_IMPLEMENTED", "ON CLUSTER has no meaning here", "Leave it out: every process sees the table at once"
-        )
+    refuse_cluster(cursor)
     body: _Body | None = None
     like: Name | None = None
     query = ""

@@ -21,9 +21,15 @@ from mergelake.sql.inserting import run_insert
 from mergelake.sql.result import Result, rows_result
 
 if TYPE_CHECKING:
+    from mergelake.lake.table import Table
     from mergelake.sql.database import Database
 
-OWN_SETTINGS: Mapping[str, str] = {"executor": "'auto'", "dedup_token": "''", "read_consistency": "'strong'"}
+OWN_SETTINGS: Mapping[str, str] = {
+    "executor": "'auto'",
+    "dedup_token": "''",
+    "read_consistency": "'strong'",
+    "skip_broken_parts": "0",
+}
 """Settings of ours beside ClickHouse's, with their defaults."""
 
 
@@ -84,6 +90,12 @@ def execute(db: Database, statement: s.Statement, script: str) -> Result:
             return rows_result(columns, {"part_path": "String", "is_passed": "UInt8", "message": "String"})
         case s.DropPartition(name, partition):
             _drop_partition(db, name, partition)
+        case s.AlterPart(name, action, part):
+            _alter_part(db, db.open(name), action, part)
+        case s.UndropTable(name, table_id):
+            db.warehouse.undrop_table(db.full_name(name), table_id)
+        case s.UndropDatabase(name):
+            db.warehouse.undrop_database(name)
         case s.ModifySettings(name, changes, reset):
             db.open(name).modify_settings(changes, reset)
         case s.Set(settings):
@@ -149,6 +161,21 @@ def _drop_partition(db: Database, name: s.Name, partition: s.Partition) -> None:
         table.drop_partition(partition_id=_partition_id(db, name, partition))
 
 
+def _alter_part(db: Database, table: Table, action: str, part: str) -> None:
+    match action:
+        case "drop":
+            table.drop_part(part)
+        case "detach":
+            table.detach_part(part)
+        case "attach":
+            table.attach_part(part)
+        case _:
+            if db.settings.get("allow_drop_detached", "0").strip("'") not in ("1", "true"):
+                told = "Cannot execute query: DROP DETACHED PART is disabled"
+                raise error("SUPPORT_IS_DISABLED", told, "SET allow_drop_detached = 1")
+            table.drop_detached_part(part)
+
+
 def _set(db: Database, settings: Mapping[str, str]) -> None:
     """Remember settings, after ClickHouse has seen that it knows them."""
     foreign = {name: value for name, value in settings.items() if name not in OWN_SETTINGS}
@@ -156,6 +183,8 @@ def _set(db: Database, settings: Mapping[str, str]) -> None:
         engine.run("SELECT 1", settings={**db.engine_settings(), **foreign})
     if "executor" in settings and settings["executor"].strip("'") not in ("auto", "local", "spark"):
         raise error("BAD_ARGUMENTS", f"There is no executor {settings['executor']}", "It is 'auto', 'local' or 'spark'")
+    if settings.get("skip_broken_parts", "0").strip("'").lower() not in ("0", "1", "true", "false"):
+        raise error("CANNOT_PARSE_BOOL", f"skip_broken_parts cannot be {settings['skip_broken_parts']}", "It is 0 or 1")
     if "read_consistency" in settings:
         asks_for_news(settings["read_consistency"].strip("'"))
     db.settings.update(settings)

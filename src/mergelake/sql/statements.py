@@ -213,6 +213,32 @@ class DropPartition:
 
 
 @dataclass(frozen=True, slots=True)
+class AlterPart:
+    """ALTER TABLE … DROP, DETACH, ATTACH PART, or DROP DETACHED PART."""
+
+    name: Name
+    action: str
+    """`drop`, `detach`, `attach`, `drop detached`."""
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
+class UndropTable:
+    """UNDROP TABLE."""
+
+    name: Name
+    table_id: str = ""
+    """32 hex digits; empty for the last one of the name."""
+
+
+@dataclass(frozen=True, slots=True)
+class UndropDatabase:
+    """UNDROP DATABASE."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class ModifySettings:
     """ALTER TABLE … MODIFY SETTING a = 1, …, or RESET SETTING a, …."""
 
@@ -265,6 +291,9 @@ Statement = (
     | Optimize
     | CheckTable
     | DropPartition
+    | AlterPart
+    | UndropTable
+    | UndropDatabase
     | ModifySettings
     | Explain
     | Set
