@@ -93,6 +93,7 @@ class PartReader:
         self._key = (store.url, directory, manifest.id)
         self._files: dict[str, PartFile] | None = None
         self._names: dict[int, str] | None = None
+        self._siblings: dict[str | None, str] | None = None
 
     # -- what the part is ----------------------------------------------------------------------
 
@@ -311,10 +312,12 @@ class PartReader:
     def _sibling(self, column: Column) -> str | None:
         """A column of the same Nested that the part does have, where `column` is one that it lacks."""
         sizes = shared_sizes_stream(column.name, column.type)
-        for other in self.columns.values() if sizes else ():
-            if shared_sizes_stream(other.name, other.type) == sizes and self._stored_name(other) is not None:
-                return other.name
-        return None
+        if not sizes:
+            return None
+        if self._siblings is None:
+            there = [other for other in self.columns.values() if self._stored_name(other) is not None]
+            self._siblings = {shared_sizes_stream(other.name, other.type): other.name for other in reversed(there)}
+        return self._siblings.get(sizes)
 
     def _readers(self, names: Sequence[str]) -> dict[str, ColumnReader]:
         """Readers of columns that the part holds; loads missing marks by one round of requests."""
