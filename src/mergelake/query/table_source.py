@@ -66,7 +66,7 @@ class TableSource:
         schema = snapshot.schema
         self.columns: Mapping[str, DataType] = {
             **{column.name: column.type for column in schema.stored},
-            **{name: kind for name, kind in VIRTUAL_COLUMNS.items() if name not in schema.names},
+            **{name: kind for name, kind in VIRTUAL_COLUMNS.items() if not schema.has(name)},
         }
         self.computed: Mapping[str, tuple[DataType, str]] = {
             column.name: (column.type, column.default) for column in schema.columns if column.default_kind == "ALIAS"

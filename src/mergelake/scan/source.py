@@ -59,7 +59,8 @@ class PartSource:
         self._info = info
         self._schema = schema
         self._types = all_types(schema)
-        self._held = {column.name for column in schema.stored if column.id in reader.manifest.columns}
+        ids = frozenset(reader.manifest.columns)
+        self._held = {column.name for column in schema.stored if column.id in ids}
         self._starts = np.concatenate(([0], np.cumsum(reader.granule_rows)))
         self._expressions: dict[str, BoundNode] = {}
 
@@ -109,7 +110,7 @@ class PartSource:
         """What a column that is not stored in this part is computed from; None if nothing is computed."""
         if name in self._expressions:
             return self._expressions[name]
-        if name in self._held or name not in self._schema.names:
+        if name in self._held or not self._schema.has(name):
             return None
         column = self._schema.column(name)
         if not column.default:
@@ -125,7 +126,7 @@ class PartSource:
     def _provide(self, name: str, arrays: Arrays, ranges: Sequence[MarkRange], rows: int) -> None:
         if name in arrays:
             return
-        if name in VIRTUAL_COLUMNS and name not in self._schema.names:
+        if name in VIRTUAL_COLUMNS and not self._schema.has(name):
             arrays[name] = self._virtual(name, ranges, rows)
             return
         expression = self._expression(name)

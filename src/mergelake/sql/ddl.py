@@ -129,6 +129,7 @@ def with_columns(clauses: TableSchema, columns: tuple[Column, ...]) -> TableSche
 
 def _body(cursor: Cursor) -> _Body:
     columns: list[Column] = []
+    types: dict[str, DataType] = {}
     indices: list[SkipIndex] = []
     primary: tuple[str, ...] | None = None
     while True:
@@ -148,8 +149,9 @@ def _body(cursor: Cursor) -> _Body:
                 "NOT_IMPLEMENTED", f"{cursor.peek().upper.title()}s of a table are not supported yet", "Leave it out"
             )
         else:
-            made, is_primary = _column(cursor, len(columns), {c.name: c.type for c in columns})
+            made, is_primary = _column(cursor, len(columns), types)
             columns += made
+            types |= {column.name: column.type for column in made}
             if is_primary:
                 primary = (*(primary or ()), made[0].name)
         if not cursor.accept(","):

@@ -65,7 +65,7 @@ def _deduplication(settings: Mapping[str, str], query: str) -> tuple[str, bool]:
 def target_columns(insert: Insert, schema: TableSchema, table: str) -> dict[str, t.DataType]:
     """The columns that the statement fills, in its order. NO_SUCH_COLUMN_IN_TABLE, DUPLICATE_COLUMN, ILLEGAL_COLUMN."""
     for name in (*insert.columns, *insert.excluded):
-        if name not in schema.names:
+        if not schema.has(name):
             raise unknown_column(name, list(schema.names), table)
     if insert.columns:
         chosen = [schema.column(name) for name in insert.columns]
