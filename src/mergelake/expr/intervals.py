@@ -121,12 +121,26 @@ def _date_trunc(args: tuple[Operand, ...], environment: Environment) -> Resolved
     if not isinstance(unit, bytes):
         raise illegal("dateTrunc", *(arg.type for arg in args))
     word = interval_unit(unit.decode())
+    kind = args[1].type
+    if isinstance(kind, (t.Date32, t.DateTime64)) and word in (*_CLOCK, "Day", "Week", *_MONTHS):
+        return _truncated(kind, word, zone_name("dateTrunc", args[1:], 1) or getattr(kind, "timezone", ""))
     rest = tuple(arg.node for arg in args[2:])
-    if word in ("Second", "Minute", "Hour") or (word == "Day" and not isinstance(args[1].type, DATES)):
-        name = "toStartOfInterval" if word == "Second" else f"toStartOf{word}"
-        if word == "Second":
-            one = environment.call("toIntervalSecond", (BoundLiteral(1, t.UINT8),))
-            return Resolved(args[1].type, node=environment.call(name, (args[1].node, one, *rest)))
-        return Resolved(args[1].type, node=environment.call(name, (args[1].node, *rest)))
+    if word in ("Minute", "Hour") or (word == "Day" and not isinstance(kind, DATES)):
+        return Resolved(kind, node=environment.call(f"toStartOf{word}", (args[1].node, *rest)))
     one = environment.call(f"toInterval{word}", (BoundLiteral(1, t.UINT8),))
-    return Resolved(args[1].type, node=environment.call("toStartOfInterval", (args[1].node, one, *rest)))
+    return Resolved(kind, node=environment.call("toStartOfInterval", (args[1].node, one, *rest)))
+
+
+def _truncated(kind: t.DataType, unit: str, name: str) -> Resolved:
+    """dateTrunc of the types that reach beyond 1970 to 2106: its result does too, unlike that of toStartOf functions."""
+    if unit not in _CLOCK and unit != "Day":
+        days = local_days(kind, name)
+        return Resolved(t.Date32(), lambda _, data, *rest: _start_day(days(data), unit, 1).astype(np.int32), cost=15)
+    result = t.DateTime64(0, name)
+    if unit == "Day":
+        days, local = local_days(kind, name), zone(name)
+        return Resolved(result, lambda _, data, *rest: local.to_utc(days(data).astype(np.int64) * _DAY), cost=10)
+    if not isinstance(kind, t.DateTime64):
+        raise illegal("dateTrunc", kind)
+    scale, start = 10**kind.precision, start_of_seconds(_CLOCK[unit], name)
+    return Resolved(result, lambda _, data, *rest: start(data // scale), cost=6)
