@@ -160,6 +160,8 @@ def _int_div(args: tuple[Operand, ...], environment: Environment) -> Resolved:
             with np.errstate(all="ignore"):
                 quotient = np.trunc(x.astype(np.float64) / y.astype(np.float64))
             return _float_to_int(quotient, result)
+        if signed and object in (x.dtype, y.dtype):  # of wide numbers of mixed signs the unsigned one wraps around
+            x, y = wrap(x.astype(object), a.bits, signed=True), wrap(y.astype(object), b.bits, signed=True)
         x, y = _common_integers(x, y)
         quotient = x // y
         if signed:

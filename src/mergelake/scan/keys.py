@@ -75,7 +75,7 @@ def _rest_as_written(written: BoundNode, kept: BoundNode) -> BoundNode:
         return kept
     a, b = (kind for kind in kinds if isinstance(kind, t.Int))
     common = promoted(a, b)
-    exact = common.signed and all(k.signed or k.bits < common.bits for k in (a, b)) or not (a.signed or b.signed)
+    exact = all(k.signed == common.signed or (common.signed and k.bits < common.bits) for k in (a, b))
     fits = isinstance(divisor, BoundLiteral) and abs(divisor.value) <= 1 << (narrow.bits - narrow.signed)
     return written if exact and fits else kept
 
@@ -99,8 +99,8 @@ def minmax_columns(parts: Sequence[ActivePart], keys: ScanKeys) -> tuple[list[pa
 def partition_values(parts: Sequence[ActivePart], keys: ScanKeys) -> tuple[pa.Array, ...]:
     """Values of each partition expression, one value a part."""
     kept = decode_keys([part.manifest.partition for part in parts], keys.partition_types)
-    wanted = [storage_type(kind) for kind in keys.partition.types]
-    return tuple(a if a.type == kind else a.cast(kind) for a, kind in zip(kept, wanted, strict=True))
+    pairs = zip(kept, keys.partition_types, keys.partition.types, strict=True)
+    return tuple(a if own == wanted else a.cast(storage_type(wanted)) for a, own, wanted in pairs)
 
 
 def key_ends(parts: Sequence[ActivePart], keys: ScanKeys) -> tuple[tuple[pa.Array, ...], tuple[pa.Array, ...]]:

@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import pyarrow as pa
 
+from mergelake.core import types as t
 from mergelake.core.schema import TableSchema
 from mergelake.core.text import unescape
 from mergelake.core.types import DataType
-from mergelake.expr import Call, Node, compile_expression, parse
+from mergelake.expr import BoundCall, BoundColumn, BoundLiteral, BoundNode, Call, Node, bind, compile_expression, parse
 
 Block: TypeAlias = pa.Table | pa.RecordBatch
 """Columns in the storage form, named as in the schema."""
 
+_OWN_TYPES = ("CAST", "if", "multiIf", "coalesce", "ifNull", "assumeNotNull", "nullIf")
+"""Functions whose result has the type that they say, with or without a dictionary."""
 _QUOTED = re.compile(r'`(?:[^`\\]|\\.)*`|"(?:[^"\\]|\\.)*"')
 
 
@@ -71,7 +74,20 @@ def bind_partition_key(text: str, schema: TableSchema) -> KeyColumn:
     """One expression of a partition key: as `bind_key`, with the rests of divisions that a partition key has."""
     tree = parse(text)
     adjusted = as_partition_key(tree)
-    return _bound(text, text if adjusted == tree else str(adjusted), schema)
+    key = _bound(text, text if adjusted == tree else str(adjusted), schema)
+    if isinstance(key.type, t.Date) and _keeps_dictionary(bind(adjusted, schema.types)):
+        return replace(key, type=t.LowCardinality(key.type))  # the partition's id is a number then
+    return key
+
+
+def _keeps_dictionary(node: BoundNode) -> bool:
+    """Whether ClickHouse's type of the value is LowCardinality: that of one such column and constants is."""
+    if isinstance(node, BoundColumn):
+        return isinstance(node.type, t.LowCardinality)
+    if not isinstance(node, BoundCall) or node.function in _OWN_TYPES:
+        return False
+    varying = [arg for arg in node.args if not isinstance(arg, BoundLiteral)]
+    return len(varying) == 1 and _keeps_dictionary(varying[0])
 
 
 def as_partition_key(node: Node) -> Node:
