@@ -65,7 +65,9 @@ def convert_member(value: Any, source: t.DataType, target: t.DataType) -> Any:
     if isinstance(kind, t.Float) and isinstance(plain, (t.Int, t.Bool, t.Float)):
         found = float(np.float32(value)) if kind.bits == 32 else float(value)
         return found if found == value or value != value else None
-    exact = not (isinstance(plain, t.DateTime) and isinstance(kind, (t.Date, t.Date32)))  # of a time its day counts
+    # Of a time its day counts, of a finer one what the coarser type keeps of it.
+    exact = not (isinstance(plain, t.DateTime) and isinstance(kind, (t.Date, t.Date32)))
+    exact = exact and not (isinstance(plain, t.DateTime64) and isinstance(kind, t.DateTime64))
     return _cast_member(value, t.Float(64) if isinstance(plain, t.Float) else plain, kind, exact=exact)
 
 
