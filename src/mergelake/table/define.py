@@ -22,7 +22,7 @@ from mergelake.format.profile import PROFILES
 from mergelake.format.state_programs import state_program
 from mergelake.table.blocks import BlockCompleter
 from mergelake.table.define_indexes import check_indexes
-from mergelake.table.keys import KeyColumn, bind_key
+from mergelake.table.keys import KeyColumn, bind_key, bind_partition_key
 from mergelake.table.replacing import replacing_mode
 
 ENGINES = ("MergeTree", "ReplacingMergeTree")
@@ -203,7 +203,8 @@ def _check_partition_key(schema: TableSchema, settings: TableSettings) -> None:
 
 
 def _bound(schema: TableSchema, texts: tuple[str, ...], what: str, settings: TableSettings) -> list[KeyColumn]:
-    keys = [bind_key(text, schema) for text in texts]
+    bind = bind_partition_key if what == "Partition" else bind_key
+    keys = [bind(text, schema) for text in texts]
     stored = {column.name for column in schema.stored}
     for key in keys:
         if not key.columns:
