@@ -212,9 +212,7 @@ class _Reader:
     def _sign(self) -> bool:
         """What is no digit; False where it ends the date."""
         sign = self._next()
-        if sign == b" ":
-            self.at += 1
-        elif sign == b"T" and self.year and not (self.has_time or self._word_here("tue", "thu")):
+        if sign == b" " or (sign == b"T" and self.year and not (self.has_time or self._word_here("tue", "thu"))):
             self.at += 1
         elif sign == b"Z":
             self.at += 1

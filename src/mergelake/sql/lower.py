@@ -16,6 +16,7 @@ from mergelake.query import engine
 from mergelake.query.select import explain, prepare
 from mergelake.sql import show
 from mergelake.sql import statements as s
+from mergelake.sql.clickhouse_reader import conversion_of
 from mergelake.sql.ddl import with_columns
 from mergelake.sql.inserting import run_insert
 from mergelake.sql.result import Result, rows_result
@@ -23,7 +24,12 @@ from mergelake.sql.result import Result, rows_result
 if TYPE_CHECKING:
     from mergelake.sql.database import Database
 
-OWN_SETTINGS: Mapping[str, str] = {"executor": "'auto'", "dedup_token": "''", "read_consistency": "'strong'"}
+OWN_SETTINGS: Mapping[str, str] = {
+    "executor": "'auto'",
+    "dedup_token": "''",
+    "insert_conversion": "'strict'",
+    "read_consistency": "'strong'",
+}
 """Settings of ours beside ClickHouse's, with their defaults."""
 
 
@@ -156,6 +162,7 @@ def _set(db: Database, settings: Mapping[str, str]) -> None:
         engine.run("SELECT 1", settings={**db.engine_settings(), **foreign})
     if "executor" in settings and settings["executor"].strip("'") not in ("auto", "local", "spark"):
         raise error("BAD_ARGUMENTS", f"There is no executor {settings['executor']}", "It is 'auto', 'local' or 'spark'")
+    conversion_of(settings)
     if "read_consistency" in settings:
         asks_for_news(settings["read_consistency"].strip("'"))
     db.settings.update(settings)

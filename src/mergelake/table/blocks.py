@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from mergelake.core.arrow import storage_type
@@ -17,6 +19,11 @@ from mergelake.expr import compile_expression
 from mergelake.format.defaults import default_array, default_elements
 from mergelake.format.streams import shared_sizes_stream
 from mergelake.table.keys import Block, whole_column
+
+Flags = npt.NDArray[np.bool_]
+"""A flag for each row."""
+_NO_COLUMN = ""
+"""Carries the number of rows where no column is given."""
 
 
 def cut_blocks(batches: Iterable[Block], rows_max: int, bytes_max: int) -> Iterator[pa.Table]:
@@ -66,13 +73,15 @@ class _Computed:
 class BlockCompleter:
     """Adds the stored columns that a block lacks: DEFAULT and MATERIALIZED expressions, else the type's default."""
 
-    def __init__(self, schema: TableSchema, given: Iterable[str], now_ms: int) -> None:
+    def __init__(self, schema: TableSchema, given: Iterable[str], now_ms: int, *, partly: bool = False) -> None:
         """`given`: names of the columns that every block has; `now_ms`: what `now()` means in a default.
 
-        Raises for columns that cannot be given, and for defaults that cannot be computed.
+        `partly`: other columns are given in some rows, so `given` may be empty. Raises for columns that cannot be given,
+        and for defaults that cannot be computed.
         """
         names = list(given)
-        check_given(schema, names)
+        if names or not partly:
+            check_given(schema, names)
         self._schema = schema
         self._given = names
         self._computed = [
@@ -81,13 +90,32 @@ class BlockCompleter:
 
     def complete(self, block: Block) -> pa.Table:
         """All stored columns of the table, each in one chunk, in the storage form and in the schema's order."""
-        table = pa.table({name: whole_column(block, name) for name in self._given})
-        for missing in self._computed:
-            array = missing.evaluate(table) if self._given else default_array(missing.column.type, block.num_rows)
-            table = table.append_column(missing.column.name, array)
+        table = self.evaluate(block, {}, block.num_rows)
         for column in self._schema.stored:
             check_storage(column, table.column(column.name))
         return table.select([column.name for column in self._schema.stored])
+
+    def evaluate(self, block: Block, missing: Mapping[str, Flags], rows: int) -> pa.Table:
+        """The given columns and all others; of a column in `missing` only those values that it flags are computed."""
+        table = pa.table({name: whole_column(block, name) for name in self._given} or {_NO_COLUMN: pa.nulls(rows)})
+        for computed in self._computed:
+            name = computed.column.name
+            array = computed.evaluate(table)
+            if name in missing:
+                taken = np.where(missing[name], np.arange(rows), np.arange(rows, 2 * rows))
+                array = pa.concat_arrays([array, whole_column(block, name)]).take(pa.array(taken))
+            table = table.append_column(name, array)
+        return table
+
+
+def fill_in(block: Block, missing: Mapping[str, Flags], schema: TableSchema, now_ms: int, rows: int) -> pa.Table:
+    """The columns of `block`, in storage form, with defaults in place of the values that `missing` flags.
+
+    A block without columns, of `rows` rows, gets all columns that an insert may give.
+    """
+    given = [name for name in block.schema.names if name not in missing]
+    names = block.schema.names or [c.name for c in schema.columns if c.default_kind in ("", "DEFAULT")]
+    return BlockCompleter(schema, given, now_ms, partly=True).evaluate(block, missing, rows).select(names)
 
 
 def check_given(schema: TableSchema, names: list[str]) -> None:
@@ -138,7 +166,7 @@ def _plain_default(column: Column, block: Block, types: Mapping[str, DataType]) 
     """The type's default; of a Nested column as many in a row as its siblings have."""
     sizes = shared_sizes_stream(column.name, column.type)
     for name in block.schema.names if sizes else ():
-        if shared_sizes_stream(name, types[name]) == sizes:
+        if name in types and shared_sizes_stream(name, types[name]) == sizes:
             return default_elements(column.type, whole_column(block, name))
     return default_array(column.type, block.num_rows)
 
