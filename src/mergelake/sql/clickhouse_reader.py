@@ -12,7 +12,7 @@ fractions off; in the strict conversion, which is the default here, such values 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -90,16 +90,23 @@ def _strictly(
     defaults: Mapping[str, str],
 ) -> pa.Table:
     settings = {**_STRICT, **settings}
+    if any(t.holds(kind, t.Variant, t.Dynamic) for kind in columns.values()):
+        # Without it ClickHouse 26.9 reads NULL of these types as the value before it.
+        settings = {name: value for name, value in settings.items() if name != "input_format_null_as_default"}
     wide = {name: _with_numbers(kind, _wide) for name, kind in columns.items()}
-    table = _read(format_name, data, columns, wide, settings, defaults)
-    if format_name.lower() == "values" and any(t.holds(kind, t.Int) for kind in columns.values()):
+    try:
+        table = _read(format_name, data, columns, wide, settings, defaults)
+    except MergelakeError as failure:
+        if failure.name == "CANNOT_CONVERT_TYPE" and "cannot be safely converted" in failure.message:
+            _refuse_outside(_read(format_name, data, wide, wide, settings, defaults), columns)
+        raise
+    if format_name == "Values" and any(t.holds(kind, t.Int) for kind in columns.values()):
         floats = {name: _with_numbers(kind, lambda _: _FLOAT64) for name, kind in columns.items()}
         try:
-            read = _read(format_name, data, floats, floats, settings, defaults)
+            found = _read(format_name, data, floats, floats, settings, defaults)
         except MergelakeError:
             return table  # what is no float has no fraction
-        for name, kind in columns.items():
-            _refuse_fractions(read.column(name).combine_chunks(), kind, name)
+        _refuse_fractions(found, columns)
     return table
 
 
@@ -133,7 +140,7 @@ def _read(
     try:
         answer = engine.run(sql, settings={**settings, **limits}).table()
     except MergelakeError as failure:
-        raise _explained(failure, columns) from None
+        raise _explained(failure) from None
     return to_public(answer, list(columns.values())).rename_columns(list(columns))
 
 
@@ -155,44 +162,62 @@ def _literal(data: str) -> str:
     return re.sub("[\udc80-\udcff]", lambda match: f"\\x{ord(match.group()) - 0xDC00:02x}", text)
 
 
-def _explained(failure: MergelakeError, columns: Mapping[str, t.DataType]) -> MergelakeError:
+def _explained(failure: MergelakeError) -> MergelakeError:
     """ClickHouse's error in the words of an insert."""
     message = failure.message.replace(": While executing ValuesBlockInputFormat", "")
     if failure.name == "TYPE_MISMATCH" and message.startswith("Cannot insert NULL"):
         return error("CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN", message, "Make the column Nullable")
-    if failure.name == "CANNOT_CONVERT_TYPE" and "cannot be safely converted" in message:
-        wanted = ", ".join(f"{name} {kind}" for name, kind in columns.items() if t.holds(kind, t.Int))
-        into = message.rpartition(" ")[2].rstrip(".")
-        return error(
-            "VALUE_IS_OUT_OF_RANGE_OF_DATA_TYPE",
-            f"A value is out of range of {into} (the insert has {wanted})",
-            "insert_conversion = 'clickhouse' would wrap it",
-        )
     failure.message = message
     failure.args = (message,)
     return failure
 
 
-def _refuse_fractions(array: pa.Array, kind: t.DataType, name: str) -> None:
-    """Raise TYPE_MISMATCH for a number with a fraction where `kind` has an integer."""
-    match t.inner_type(kind):
-        case t.Int():
-            values = array.drop_null().to_numpy()
-            cut = np.isfinite(values) & (values != np.floor(values))
-            if cut.any():
+def _refuse_outside(table: pa.Table, columns: Mapping[str, t.DataType]) -> None:
+    """Raise VALUE_IS_OUT_OF_RANGE_OF_DATA_TYPE for the first integer that its column cannot hold."""
+    for name, array, kind in _numbers(table, columns):
+        low, high = (-(1 << (kind.bits - 1)), (1 << (kind.bits - 1)) - 1) if kind.signed else (0, (1 << kind.bits) - 1)
+        for raw in array.drop_null().to_pylist():
+            number = int.from_bytes(raw, "little", signed=kind.bits < 256 or kind.signed)
+            if not low <= number <= high:
                 raise error(
-                    "TYPE_MISMATCH",
-                    f"Value {values[int(np.argmax(cut))]} is no whole number but the column is {kind} (column {name})",
-                    "Round it first, or insert_conversion = 'clickhouse' cuts the fraction off",
+                    "VALUE_IS_OUT_OF_RANGE_OF_DATA_TYPE",
+                    f"Value {number} is out of range of {kind} ({low} to {high}) (column {name})",
+                    "insert_conversion = 'clickhouse' wraps it",
                 )
+
+
+def _refuse_fractions(table: pa.Table, columns: Mapping[str, t.DataType]) -> None:
+    """Raise TYPE_MISMATCH for the first number with a fraction, in columns that were read with floats for integers."""
+    for name, array, kind in _numbers(table, columns):
+        values = array.drop_null().to_numpy()
+        cut = np.isfinite(values) & (values != np.floor(values))
+        if cut.any():
+            raise error(
+                "TYPE_MISMATCH",
+                f"Value {values[int(np.argmax(cut))]} is no whole number but it goes into {kind} (column {name})",
+                "Round it first, or insert_conversion = 'clickhouse' cuts the fraction off",
+            )
+
+
+def _numbers(table: pa.Table, columns: Mapping[str, t.DataType]) -> Iterator[tuple[str, pa.Array, t.Int]]:
+    """Where the columns have integers: the name, what was read there, and the integer's type."""
+    for name, kind in columns.items():
+        for array, number in _integers(table.column(name).combine_chunks(), kind):
+            yield name, array, number
+
+
+def _integers(array: pa.Array, kind: t.DataType) -> Iterator[tuple[pa.Array, t.Int]]:
+    match t.inner_type(kind):
+        case t.Int() as number:
+            yield array, number
         case t.Array(inner):
-            _refuse_fractions(array.flatten(), inner, name)
+            yield from _integers(array.flatten(), inner)
         case t.Map(key, value):
-            _refuse_fractions(array.keys, key, name)
-            _refuse_fractions(array.items, value, name)
+            yield from _integers(array.keys, key)
+            yield from _integers(array.items, value)
         case t.Tuple(elements):
-            for number, element in enumerate(elements):
-                _refuse_fractions(array.field(number), element, name)
+            for place, element in enumerate(elements):
+                yield from _integers(array.field(place), element)
 
 
 def _wide(number: t.Int) -> t.DataType:

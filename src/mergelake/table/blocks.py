@@ -76,8 +76,8 @@ class BlockCompleter:
     def __init__(self, schema: TableSchema, given: Iterable[str], now_ms: int, *, partly: bool = False) -> None:
         """`given`: names of the columns that every block has; `now_ms`: what `now()` means in a default.
 
-        `partly`: other columns are given in some rows, so `given` may be empty. Raises for columns that cannot be given,
-        and for defaults that cannot be computed.
+        `partly`: other columns are given in some rows, so `given` may be empty. Raises for columns that cannot be
+        given, and for defaults that cannot be computed.
         """
         names = list(given)
         if names or not partly:
