@@ -65,7 +65,9 @@ def try_read_text(texts: pa.Array, data_type: t.DataType, *, wrap: bool = False)
         return _one_by_one(texts, scalar, target)
     values, sure = bulk(plain, texts)
     odd = ~sure & valid
-    array = pa.array(values.astype(target.to_pandas_dtype(), copy=False), target, mask=None if valid.all() else ~valid)
+    with np.errstate(over="ignore"):  # a Float32 beyond its range is infinite
+        values = values.astype(target.to_pandas_dtype(), copy=False)
+    array = pa.array(values, target, mask=None if valid.all() else ~valid)
     if not odd.any():
         return array, none
     at = np.flatnonzero(odd)
@@ -283,15 +285,22 @@ def _decimal(text: bytes, kind: t.Decimal) -> int | bytes:
     return value if kind.bits <= 64 else value.to_bytes(kind.bits // 8, "little", signed=True)
 
 
+_TIME = re.compile(rb"(-?)(?:(?:(\d{1,3}):)?(\d{1,2}):(\d\d)|(\d{1,2}))(?:\.(\d*))?")
+
+
 def _time(text: bytes, kind: t.Time | t.Time64) -> int:
-    match = re.fullmatch(rb"(-?)(\d{1,3}):(\d\d):(\d\d)(?:\.(\d+))?", text)
-    if match is None:
+    match = _TIME.match(text)
+    if match is None or (match[2] and len(match[3]) < 2):
         raise error("CANNOT_PARSE_DATETIME", f"Cannot read {kind} from '{_show(text)}'", "Write it as hhh:mm:ss")
-    seconds = int(match.group(2)) * 3600 + int(match.group(3)) * 60 + int(match.group(4))
+    end = match.end() if isinstance(kind, t.Time64) else max(match.end(4), match.end(5))
+    if end != len(text):
+        raise _garbage(text, end, kind)
+    hours, minutes, seconds = (int(group or 0) for group in (match[2], match[3], match[4] or match[5]))
+    ticks = hours * 3600 + minutes * 60 + seconds
     if isinstance(kind, t.Time64):
-        digits = (match.group(5) or b"")[: kind.precision].ljust(kind.precision, b"0")
-        seconds = seconds * 10**kind.precision + int(digits or b"0")
-    return -seconds if match.group(1) else seconds
+        digits = (match[6] or b"")[: kind.precision].ljust(kind.precision, b"0")
+        ticks = ticks * 10**kind.precision + int(digits or b"0")
+    return -ticks if match[1] else ticks
 
 
 _SCALAR: dict[type, Callable[[bytes, Any], Any]] = {

@@ -26,8 +26,8 @@ _SECONDS_MAX = 253_402_300_799
 def is_usual(texts: str, kind: t.DataType) -> bool:
     """Whether no literal in `texts` (written one after another, NULL among them) needs `bare_text`."""
     match kind:
-        case t.Int() | t.Interval():
-            return re.search(r"[^\d+NULnul-]", texts) is None
+        case t.Int(_, signed):
+            return re.search(r"[^\d+NULnul-]" if signed else r"[^\d+NULnul]", texts) is None
         case t.Float() | t.BFloat16() | t.Decimal():
             return re.search(r"[^\d+.eENULnul-]", texts) is None
     return False
@@ -45,8 +45,9 @@ def bare_text(literal: str, kind: t.DataType) -> str:
     except InvalidOperation:
         return literal
     if not number.is_finite():
-        if isinstance(kind, t.Decimal):
-            raise error("DECIMAL_OVERFLOW", f"{literal} is no value of {kind}")
+        if isinstance(kind, t.Decimal | t.Int):
+            name = "DECIMAL_OVERFLOW" if isinstance(kind, t.Decimal) else "CANNOT_CONVERT_TYPE"
+            raise error(name, f"{literal} is no value of {kind}")
         return literal
     match kind:
         case t.DateTime64(precision):

@@ -4,8 +4,8 @@ The structure is the table's, so nothing is guessed. ClickHouse's readers wrap i
 fractions off; in the strict conversion, which is the default here, such values are refused:
 
 1. integers are read as Int256 (UInt256 as it is) and cast with a check;
-2. NULL is no default (`input_format_null_as_default = 0`), and dates out of range are refused
-   (`date_time_overflow_behavior = 'throw'`), unless the statement says otherwise;
+2. NULL is no default (`input_format_null_as_default = 0`), and dates beyond their type's range become its first or
+   last (`date_time_overflow_behavior = 'saturate'`) as they do in texts, unless the statement says otherwise;
 3. integers that were computed are read a second time as Float64: a fraction is refused.
 """
 
@@ -36,7 +36,7 @@ _READING = re.compile(
 _OF_FORMAT = re.compile(r"(?:input_)?format_(csv|tsv|json|values)_")
 _REFUSED = {"input_format_record_errors_file_path": "rows in error are not written to a file"}
 _FLOAT64, _INT256 = t.Float(64), t.Int(256, signed=True)
-_STRICT = {"input_format_null_as_default": "0", "date_time_overflow_behavior": "'throw'"}
+_STRICT = {"input_format_null_as_default": "0", "date_time_overflow_behavior": "'saturate'"}
 
 
 def reading_settings(settings: Mapping[str, str], format_name: str) -> dict[str, str]:
