@@ -1,7 +1,8 @@
 r"""CSV and TabSeparated as columns of text.
 
-An empty cell of CSV without quotes means the column's default, `\N` is NULL. A first line that holds nothing but names
-of columns is one of names, as in ClickHouse, whatever the format is called.
+An empty cell of CSV without quotes means the column's default, `\N` is NULL; a Tuple has a cell for each of its
+elements there. A first line that holds nothing but names of columns is one of names, as in ClickHouse, whatever the
+format is called.
 
 Source: ClickHouse, `src/Processors/Formats/Impl/{CSV,TabSeparated}RowInputFormat.cpp`.
 """
@@ -9,17 +10,19 @@ Source: ClickHouse, `src/Processors/Formats/Impl/{CSV,TabSeparated}RowInputForma
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from mergelake.core import types as t
+from mergelake.core.arrow import tuple_names
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import unknown_column
 from mergelake.core.text import unescape_bytes
-from mergelake.sql.rows import Rows, stand_in
+from mergelake.sql.rows import Rows, stand_in, text_column
+from mergelake.table.blocks import Flags
 
 _Line = TypeVar("_Line")
 _Cell = TypeVar("_Cell")
@@ -51,18 +54,40 @@ def read_csv(data: str, columns: Mapping[str, t.DataType], *, header: bool) -> R
                 lines.append(line)
             line = []
     names, lines = _names([[text for text, _ in each] for each in lines[:1]], lines, columns, header=header)
-    arrays, missing = {}, {}
-    for name, cells in zip(names, _columns(lines, len(names)), strict=True):
-        left_out = np.array([how == _LEFT_OUT for _, how in cells], np.bool_)
+    leaves = {name: _leaves(columns[name]) for name in names}
+    cells = iter(_columns(lines, sum(map(len, leaves.values()))))
+    arrays: dict[str, pa.Array] = {}
+    missing: dict[str, Flags] = {}
+    for name, kinds in leaves.items():
+        parts = [next(cells) for _ in kinds]
+        left_out = np.array([all(how == _LEFT_OUT for _, how in row) for row in zip(*parts, strict=True)], np.bool_)
         if left_out.all():
             continue
-        given = [None if how == _NULL else text for text, how in cells if how != _LEFT_OUT]
-        array = _texts(given, columns[name], name)
+        given = [[cell for cell, default in zip(part, left_out.tolist(), strict=True) if not default] for part in parts]
+        texts = [
+            text_column([None if how == _NULL else text for text, how in part], kind, name)
+            for part, kind in zip(given, kinds, strict=True)
+        ]
+        array = _assembled(columns[name], iter(texts))
         if left_out.any():
             missing[name] = left_out
             array = array.take(pa.array(stand_in(~left_out)))
         arrays[name] = array
     return Rows(pa.table(arrays), len(lines), missing)
+
+
+def _leaves(kind: t.DataType) -> list[t.DataType]:
+    """The types of a column's cells: a tuple has one for each element."""
+    if not isinstance(kind, t.Tuple) or not kind.elements:
+        return [kind]
+    return [leaf for element in kind.elements for leaf in _leaves(element)]
+
+
+def _assembled(kind: t.DataType, cells: Iterator[pa.Array]) -> pa.Array:
+    """The column whose cells of `_leaves` these are."""
+    if not isinstance(kind, t.Tuple) or not kind.elements:
+        return next(cells)
+    return pa.StructArray.from_arrays([_assembled(each, cells) for each in kind.elements], names=tuple_names(kind))
 
 
 def _csv_cell(quoted: str | None, bare: str | None) -> tuple[str, int]:
@@ -85,7 +110,7 @@ def read_tsv(data: str, columns: Mapping[str, t.DataType], *, header: bool) -> R
         # Escapes of nested values stand inside of the quotes of their elements.
         nested = isinstance(t.inner_type(kind), t.Array | t.Map | t.Tuple)
         given = [None if cell == "\\N" else cell if nested or "\\" not in cell else _unescaped(cell) for cell in cells]
-        arrays[name] = _texts(given, kind, name)
+        arrays[name] = text_column(given, kind, name)
     return Rows(pa.table(arrays), len(lines))
 
 
@@ -117,19 +142,6 @@ def _columns(lines: Sequence[Sequence[_Cell]], count: int) -> list[tuple[_Cell, 
         if len(line) != count:
             raise _incorrect(number, f"{len(line)} values where {count} are expected", str(line)[:80])
     return list(zip(*lines, strict=True))
-
-
-def _texts(cells: Sequence[str | None], kind: t.DataType, name: str) -> pa.Array:
-    """String columns as bytes; of the others the text."""
-    if isinstance(t.inner_type(kind), t.String | t.FixedString):
-        return pa.array(
-            [None if cell is None else cell.encode("utf-8", "surrogateescape") for cell in cells], pa.binary()
-        )
-    try:
-        return pa.array(cells, pa.string())
-    except UnicodeEncodeError:
-        message = f"Column {name} of type {kind} holds text that is not UTF-8"
-        raise error("CANNOT_PARSE_TEXT", message) from None
 
 
 def _incorrect(line: int, why: str, shown: str) -> MergelakeError:

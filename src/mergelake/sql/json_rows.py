@@ -12,7 +12,7 @@ import pyarrow as pa
 from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.sql.bare_literals import bare_text
-from mergelake.sql.rows import Rows
+from mergelake.sql.rows import Rows, text_column
 from mergelake.table.blocks import Flags
 
 
@@ -91,10 +91,7 @@ def _column(values: list[Any], name: str, data_type: t.DataType) -> pa.Array:
     """One column as Arrow: scalars as text, so that one strict parser serves all formats; the rest as it is."""
     if not isinstance(data_type, t.Array | t.Map | t.Tuple | t.Json | t.Dynamic | t.Variant):
         inner = t.inner_type(data_type)
-        cells = [_scalar(v, name, inner) for v in values]
-        if isinstance(inner, t.String | t.FixedString):
-            return pa.array([None if c is None else c.encode("utf-8", "surrogateescape") for c in cells], pa.binary())
-        return pa.array(cells, pa.string())
+        return text_column([_scalar(v, name, inner) for v in values], data_type, name)
     try:
         return pa.array([_nested(v, data_type, name) for v in values])
     except (pa.ArrowInvalid, pa.ArrowTypeError) as failure:

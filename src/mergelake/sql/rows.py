@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
+from mergelake.core import types as t
 from mergelake.core.convert import to_public_table, to_storage
+from mergelake.core.errors import error
 from mergelake.core.schema import TableSchema
 from mergelake.table.blocks import Flags, fill_in
 
@@ -35,3 +37,25 @@ class Rows:
 def stand_in(given: Flags) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """For each row a number among those flagged: its own, or the first one's where it is not among them."""
     return np.where(given, np.cumsum(given) - 1, 0)
+
+
+def text_column(cells: Sequence[str | None], kind: t.DataType, name: str) -> pa.Array:
+    """Cells of a text format: String columns as bytes, of the others the text."""
+    plain = t.inner_type(kind)
+    if isinstance(plain, t.String | t.FixedString):
+        encoded = [None if cell is None else cell.encode("utf-8", "surrogateescape") for cell in cells]
+        return pa.array(encoded, pa.binary())
+    if isinstance(plain, t.Date | t.Date32):
+        # A literal in SQL may have a time, which is cut off; the formats do not take one.
+        long = next((cell for cell in cells if cell is not None and len(cell) > _DATE_LENGTH), None)
+        if long is not None:
+            message = f"Cannot parse date '{long[:40]}' (column {name})"
+            raise error("CANNOT_PARSE_INPUT_ASSERTION_FAILED", message, "Write it as YYYY-MM-DD")
+    try:
+        return pa.array(cells, pa.string())
+    except UnicodeEncodeError:
+        message = f"Column {name} of type {kind} holds text that is not UTF-8"
+        raise error("CANNOT_PARSE_TEXT", message) from None
+
+
+_DATE_LENGTH = len("YYYY-MM-DD")
