@@ -12,12 +12,40 @@ LEAVES = [
     *(f"{sign}Int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64, 128, 256)),
     *("Float32", "Float64", "BFloat16", "Bool", "String", "String", "FixedString(3)", "Date", "Date32"),
     *("DateTime", "DateTime('Asia/Tokyo')", *(f"DateTime64({p})" for p in (0, 1, 3, 5, 6, 7, 9))),
-    *("DateTime64(9, 'Europe/Berlin')", "Enum8('a' = -128, 'it\\'s' = 0, 'c' = 127)", "Enum16('x' = -32768, 'y' = 300)"),
-    *("UUID", "IPv4", "IPv6", "Decimal(9, 2)", "Decimal(18, 4)", "Decimal(18, 0)", "Decimal(38, 20)", "Decimal(76, 38)"),
+    *(
+        "DateTime64(9, 'Europe/Berlin')",
+        "Enum8('a' = -128, 'it\\'s' = 0, 'c' = 127)",
+        "Enum16('x' = -32768, 'y' = 300)",
+    ),
+    *(
+        "UUID",
+        "IPv4",
+        "IPv6",
+        "Decimal(9, 2)",
+        "Decimal(18, 4)",
+        "Decimal(18, 0)",
+        "Decimal(38, 20)",
+        "Decimal(76, 38)",
+    ),
     *("Time", "Time64(3)"),
 ]
-IN_DICTIONARIES = ["String", "FixedString(3)", "UInt8", "Int64", "UInt128", "Float64", "Date", "DateTime", "UUID", "IPv4"]
+IN_DICTIONARIES = [
+    "String",
+    "FixedString(3)",
+    "UInt8",
+    "Int64",
+    "UInt128",
+    "Float64",
+    "Date",
+    "DateTime",
+    "UUID",
+    "IPv4",
+]
 KEYS = ["String", "UInt8", "Int128", "Date", "UUID", "FixedString(3)", "LowCardinality(String)"]
+
+
+def _cells(text: str) -> list[str]:
+    return text.split(" ~ ")
 
 
 class Inserts:
@@ -113,7 +141,16 @@ class Inserts:
             case t.Bool():
                 return ["true", "false", "1", "0", "'true'"]
             case t.String():
-                return ["''", "'a'", "'it''s'", r"'t\tn\n\'\\'", r"'\xff\0x'", "'é😀'", quote_string("a,b(c)]}{;--/*"), r"'\%\_\e'"]
+                return [
+                    "''",
+                    "'a'",
+                    "'it''s'",
+                    r"'t\tn\n\'\\'",
+                    r"'\xff\0x'",
+                    "'é😀'",
+                    quote_string("a,b(c)]}{;--/*"),
+                    r"'\%\_\e'",
+                ]
             case t.FixedString():
                 return ["'abc'", "'a'", "''", r"'\0\xff'"]
             case t.Date():
@@ -121,7 +158,12 @@ class Inserts:
             case t.Date32():
                 return ["'2026-01-02'", "'1900-01-01'", "'2299-12-31'", "'1969-12-31'"]
             case t.DateTime():
-                return ["'2026-01-02 03:04:05'", "'2106-02-07 06:28:15'", "'2026-07-01T00:00:00'", "'1970-01-02 00:00:00'"]
+                return [
+                    "'2026-01-02 03:04:05'",
+                    "'2106-02-07 06:28:15'",
+                    "'2026-07-01T00:00:00'",
+                    "'1970-01-02 00:00:00'",
+                ]
             case t.DateTime64(precision):
                 fraction = str(self.rng.integers(0, 10**9)).rjust(9, "0")[: int(self.rng.integers(0, precision + 1))]
                 day = self.pick(["2026-01-02", "1970-01-01", "1969-12-31", "2038-01-19", "1925-03-29"])
@@ -144,34 +186,82 @@ class Inserts:
         """Computed, oddly spelled and bad ones."""
         plain = self.pick(self.leaf(kind))
         text = quote_string(str(kind))
-        more = [f"CAST({plain}, {text})", f"identity({plain})", f"if(1, {plain}, {plain})", "'x'", "nosuch(1)", "/* c */ " + plain]
+        more = [
+            f"CAST({plain}, {text})",
+            f"identity({plain})",
+            f"if(1, {plain}, {plain})",
+            "'x'",
+            "nosuch(1)",
+            "/* c */ " + plain,
+        ]
         match kind:
             case t.Int():
-                more += ["1 + 1", "255 + 1", "-1", "1.0", "1.5", "1e2", "'7'", "' 7'", "'1.5'", "true", "0x1F", "1_000", "+5", "300", "70000", "5000000000", "-0", "toInt64(5)", "toUInt8(3) * 2", "7 / 2", "length('abc')", "inf", "''", "1.", "18446744073709551615 + 1", "toDate('2026-01-01')", "1 > 0", "01"]  # fmt: skip
+                more += _cells(
+                    "1 + 1 ~ 255 + 1 ~ -1 ~ 1.0 ~ 1.5 ~ 1e2 ~ '7' ~ ' 7' ~ '1.5' ~ true ~ 0x1F ~ 1_000 ~ +5 ~ "
+                    "300 ~ 70000 ~ 5000000000 ~ -0 ~ toInt64(5) ~ toUInt8(3) * 2 ~ 7 / 2 ~ length('abc') ~ "
+                    "inf ~ '' ~ 1. ~ 18446744073709551615 + 1 ~ toDate('2026-01-01') ~ 1 > 0 ~ 01"
+                )
             case t.Float() | t.BFloat16():
-                more += ["0.1 + 0.2", "1 / 3", "'1.5'", "'nan'", "1e400", "true", ".5", "1.", "+1.5", "0x10", "'abc'", "sqrt(2)", "toDecimal32(1.5, 2)", "16777217", "'1e5'", "NaN", "INF", "infinity"]  # fmt: skip
+                more += _cells(
+                    "0.1 + 0.2 ~ 1 / 3 ~ '1.5' ~ 'nan' ~ 1e400 ~ true ~ .5 ~ 1. ~ +1.5 ~ 0x10 ~ 'abc' ~ sqrt(2) ~ "
+                    "toDecimal32(1.5, 2) ~ 16777217 ~ '1e5' ~ NaN ~ INF ~ infinity"
+                )
             case t.Decimal():
-                more += ["1 + 1", "toDecimal64(1.25, 2)", "1.239", "'1.239'", "1e2", "'1e2'", "1e80", "true", "inf", "-0.001", "0.1 + 0.2", ".5", "1.", "'abc'", "toDecimal128('0.123', 3)"]  # fmt: skip
+                more += _cells(
+                    "1 + 1 ~ toDecimal64(1.25, 2) ~ 1.239 ~ '1.239' ~ 1e2 ~ '1e2' ~ 1e80 ~ true ~ inf ~ "
+                    "-0.001 ~ 0.1 + 0.2 ~ .5 ~ 1. ~ 'abc' ~ toDecimal128('0.123', 3)"
+                )
             case t.Bool():
-                more += ["1 = 1", "'yes'", "2", "'2'", "'TRUE'", "TRUE", "1.0", "not(1)"]
+                more += _cells("1 = 1 ~ 'yes' ~ 2 ~ '2' ~ 'TRUE' ~ TRUE ~ 1.0 ~ not(1)")
             case t.String():
-                more += ["upper('x')", "concat('a', 'b')", "1", "1.50", "1e3", "00012", "-0", "true", "repeat('a', 3)", "unhex('ff00')", "'a' || 'b'", "[1]", "toString(5)", "NULL || 'a'", "123456789012345678901234567890", "$$h'd$$", r"'\x41\x4g'", "inf", "toDate('2026-01-01')"]  # fmt: skip
+                more += _cells(
+                    "upper('x') ~ concat('a', 'b') ~ 1 ~ 1.50 ~ 1e3 ~ 00012 ~ -0 ~ true ~ repeat('a', 3) ~ "
+                    "unhex('ff00') ~ 'a' || 'b' ~ [1] ~ toString(5) ~ NULL || 'a' ~ "
+                    r"123456789012345678901234567890 ~ $$h'd$$ ~ '\x41\x4g' ~ inf ~ toDate('2026-01-01')"
+                )
             case t.FixedString():
-                more += ["'abcd'", "upper('ab')", "1", "toFixedString('ab', 2)", "lower('ABCD')"]
+                more += _cells("'abcd' ~ upper('ab') ~ 1 ~ toFixedString('ab', 2) ~ lower('ABCD')")
             case t.Date() | t.Date32():
-                more += ["toDate('2026-01-01') + 1", "'2026-02-30'", "'2026-1-2'", "'20260102'", "20000", "1.0", "-5", "70000", "'2026-13-01'", "'2299-12-31'", "'2026-01-02 10:00:00'", "today() > 0", "toDate32('2299-01-01')", "'1.1.2026'", "0", "toDateTime('2026-01-01 10:00:00', 'UTC')", "'0000-00-00'"]  # fmt: skip
+                more += _cells(
+                    "toDate('2026-01-01') + 1 ~ '2026-02-30' ~ '2026-1-2' ~ '20260102' ~ 20000 ~ 1.0 ~ -5 ~ 70000 ~ "
+                    "'2026-13-01' ~ '2299-12-31' ~ '2026-01-02 10:00:00' ~ today() > 0 ~ '1.1.2026' ~ 0 ~ "
+                    "toDateTime('2026-01-01 10:00:00', 'UTC') ~ '0000-00-00'"
+                )
             case t.DateTime():
-                more += ["toDateTime('2026-01-01 00:00:00', 'UTC') + 1", "'2026-02-30 00:00:00'", "1234567890", "1234", "'1234567890'", "1.0", "1.5", "-5", "5000000000", "'2026-01-02'", "'2026-01-02 24:00:00'", "'2026-01-02 10:00:00Z'", "'2026-01-02T10:00:00+02:00'", "'2026-01-02 10:00:00.5'", "'02-01-2026'", "'2 Jan 2026 10:00'", "'2300-01-01 00:00:00'", "'1960-01-01 00:00:00'", "toDate('2026-01-01')", "'10:00'", "1e9"]  # fmt: skip
-            case t.DateTime64():
-                more += ["toDateTime64('2026-01-01 00:00:00.5', 3, 'UTC')", "'2026-02-30 00:00:00'", "1234567890", "1234567890.125", "-5.5", "'1234567890.5'", "'2026-01-02'", "'2026-01-02 10:00:00.123456789Z'", "'2300-01-01 00:00:00'", "toDate('2026-01-01')", "1e9", "'2026-01-02 10:00:00.'", "1.5 + 1", "toDateTime('2026-01-01 00:00:00', 'UTC')", "12345678901.123"]  # fmt: skip
+                more += _cells(
+                    "toDateTime('2026-01-01 00:00:00', 'UTC') + 1 ~ '2026-02-30 00:00:00' ~ 1234567890 ~ 1234 ~ "
+                    "'1234567890' ~ 1.0 ~ 1.5 ~ '2026-01-02' ~ '2026-01-02 24:00:00' ~ '2026-01-02 10:00:00Z' ~ "
+                    "'2026-01-02T10:00:00+02:00' ~ '2026-01-02 10:00:00.5' ~ '02-01-2026' ~ '2 Jan 2026 10:00' ~ "
+                    "'2300-01-01 00:00:00' ~ '1960-01-01 00:00:00' ~ toDate('2026-01-01') ~ '10:00' ~ 1e9"
+                )
+            case t.DateTime64(precision):
+                if precision < 7:  # beyond 2262 Arrow has no nanoseconds, and they are read back through it
+                    more += ["'2300-01-01 00:00:00'", "12345678901.123"]
+                more += _cells(
+                    "toDateTime64('2026-01-01 00:00:00.5', 3, 'UTC') ~ '2026-02-30 00:00:00' ~ 1234567890 ~ "
+                    "1234567890.125 ~ -5.5 ~ '1234567890.5' ~ '2026-01-02' ~ '2026-01-02 10:00:00.123456789Z' ~ "
+                    "toDate('2026-01-01') ~ 1e9 ~ '2026-01-02 10:00:00.' ~ 1.5 + 1 ~ "
+                    "toDateTime('2026-01-01 00:00:00', 'UTC')"
+                )
             case t.Enum(_, items):
-                more += [str(items[0][1]), f"{items[0][1]}.0", f"'{items[0][1]}'", "99", "'nosuch'", "lower('A')", f"{items[0][1]} + 0"]
+                more += [
+                    str(items[0][1]),
+                    f"{items[0][1]}.0",
+                    f"'{items[0][1]}'",
+                    "99",
+                    "'nosuch'",
+                    "lower('A')",
+                    f"{items[0][1]} + 0",
+                ]
             case t.UUID():
-                more += ["toUUID('61f0c404-5cb3-11e7-907b-a6006ad3dba0')", "'61F0C4045CB311E7907BA6006AD3DBA0'", "1", "'61f0'", "toUUIDOrZero('x')"]  # fmt: skip
+                more += _cells(
+                    "toUUID('61f0c404-5cb3-11e7-907b-a6006ad3dba0') ~ '61F0C4045CB311E7907BA6006AD3DBA0' ~ 1 ~ "
+                    "'61f0' ~ toUUIDOrZero('x')"
+                )
             case t.IPv4():
-                more += ["toIPv4('1.2.3.4')", "1", "'1.2.3'", "16909060 + 0", "'1.2.3.256'"]
+                more += _cells("toIPv4('1.2.3.4') ~ 1 ~ '1.2.3' ~ 16909060 + 0 ~ '1.2.3.256'")
             case t.IPv6():
-                more += ["toIPv6('::2')", "'1.2.3.4'", "'::g'", "toIPv4('1.2.3.4')"]
+                more += _cells("toIPv6('::2') ~ '1.2.3.4' ~ '::g' ~ toIPv4('1.2.3.4')")
             case t.Time() | t.Time64():
-                more += ["5", "'1:2:3'", "'100:00:00'", "'-10:00:00'", "'25'", "3600 + 1"]
+                more += _cells("5 ~ '1:2:3' ~ '100:00:00' ~ '-10:00:00' ~ '25' ~ 3600 + 1")
         return more

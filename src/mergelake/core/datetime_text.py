@@ -31,9 +31,12 @@ _STAMPS = {9: 0, 10: 0, 13: 3, 16: 6, 19: 9}
 """Digits of a timestamp -> how many of them are of the fraction."""
 
 
-def read_datetime(text: bytes, timezone: str) -> tuple[int, bytes, int]:
-    """UTC seconds, the digits of the fraction, and where the reading stopped. Raises CANNOT_PARSE_DATETIME."""
-    reader = _Reader(text)
+def read_datetime(text: bytes, timezone: str, *, fractional: bool = True) -> tuple[int, bytes, int]:
+    """UTC seconds, the digits of the fraction, and where the reading stopped. Raises CANNOT_PARSE_DATETIME.
+
+    `fractional`: a timestamp may have a fraction, as it may in DateTime64.
+    """
+    reader = _Reader(text, fractional)
     stamp = reader.read()
     if stamp is not None:
         return *stamp, reader.at
@@ -41,8 +44,9 @@ def read_datetime(text: bytes, timezone: str) -> tuple[int, bytes, int]:
 
 
 class _Reader:
-    def __init__(self, text: bytes) -> None:
+    def __init__(self, text: bytes, fractional: bool) -> None:
         self.text = text
+        self.fractional = fractional
         self.at = 0
         self.year = self.month = self.day = self.hour = self.minute = self.second = 0
         self.has_time = self.has_zone = self.has_offset = self.afternoon = self.morning = False
@@ -73,7 +77,7 @@ class _Reader:
     def _timestamp(self, digits: bytes) -> tuple[int, bytes]:
         cut = len(digits) - _STAMPS[len(digits)]
         fraction = digits[cut:]
-        if not fraction and self._next() == b".":
+        if self.fractional and not fraction and self._next() == b".":
             self.at += 1
             fraction = self._digits()
         return int(digits[:cut]), fraction

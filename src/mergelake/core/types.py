@@ -274,6 +274,8 @@ def holds(data_type: DataType, *kinds: type) -> bool:
 _DEPTH_MAX = 100
 """Levels of a type's text: more would exhaust Python's stack somewhere on the way to the bytes."""
 _DIGITS_MAX = 40
+_Element = tuple[str, int | None]
+"""A name of an Enum, and its number if it is given."""
 _INTEGER = re.compile(r"[-+]?(?:0[xX][0-9A-Fa-f]+|\d+)")
 
 
@@ -502,7 +504,7 @@ class _Parser:
             raise error("SYNTAX_ERROR", f"Duplicate names or values in the enum '{self._text}'")
         return Enum(bits, tuple(sorted(items, key=lambda item: item[1])))
 
-    def _enum_element(self) -> tuple[str, int | None]:
+    def _enum_element(self) -> _Element:
         kind, word = self._next()
         if kind != "text":
             raise self._enum_shape()

@@ -50,6 +50,8 @@ def bare_text(literal: str, kind: t.DataType) -> str:
             raise error(name, f"{literal} is no value of {kind}")
         return literal
     match kind:
+        case t.UUID():
+            raise error("NOT_IMPLEMENTED", f"The number {literal} cannot be converted to UUID", "Write it in quotes")
         case t.DateTime64(precision):
             return _instant(number, precision, kind)
         case t.Time64(precision):

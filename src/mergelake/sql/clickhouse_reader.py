@@ -99,6 +99,7 @@ def _strictly(
     except MergelakeError as failure:
         if failure.name == "CANNOT_CONVERT_TYPE" and "cannot be safely converted" in failure.message:
             _refuse_outside(_read(format_name, data, wide, wide, settings, defaults), columns)
+        _read(format_name, data, columns, columns, settings, defaults)  # for the same error, with the columns' types
         raise
     if format_name == "Values" and any(t.holds(kind, t.Int) for kind in columns.values()):
         floats = {name: _with_numbers(kind, lambda _: _FLOAT64) for name, kind in columns.items()}

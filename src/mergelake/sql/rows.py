@@ -40,9 +40,9 @@ def stand_in(given: Flags) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 def text_column(cells: Sequence[str | None], kind: t.DataType, name: str) -> pa.Array:
-    """Cells of a text format: String columns as bytes, of the others the text."""
+    """Cells of a text format: bytes of columns of Strings, or with Strings in them; of the others the text."""
     plain = t.inner_type(kind)
-    if isinstance(plain, t.String | t.FixedString):
+    if isinstance(plain, t.String | t.FixedString | t.Array | t.Map | t.Tuple):
         encoded = [None if cell is None else cell.encode("utf-8", "surrogateescape") for cell in cells]
         return pa.array(encoded, pa.binary())
     if isinstance(plain, t.Date | t.Date32):
