@@ -13,6 +13,7 @@ Errors name the column, the row and the value. `to_public` (`core.public`) is th
 
 from __future__ import annotations
 
+import decimal
 import json
 from typing import Any
 
@@ -31,6 +32,7 @@ from mergelake.core.text_read import read_text
 from mergelake.core.text_write import by_distinct
 from mergelake.core.timezones import zone
 
+_ALL_DIGITS = decimal.Context(prec=100)
 _UNIT_TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
@@ -132,7 +134,10 @@ def _low_cardinality(array: pa.Array, inner: t.DataType, data_type: t.LowCardina
         if not values.null_count:
             return found
         return values.take(found.indices).dictionary_encode().cast(target)
-    return _convert(array, inner).dictionary_encode().cast(target)
+    values = _convert(array, inner)
+    if pa.types.is_floating(values.type):
+        values = pc.add(values, pa.scalar(0.0, values.type))  # ClickHouse's dictionaries have no -0.0
+    return values.dictionary_encode().cast(target)
 
 
 def _null(row: int, data_type: t.DataType) -> MergelakeError:
@@ -367,7 +372,7 @@ def _decimal(array: pa.Array, kind: t.Decimal) -> pa.Array:
     found = pc.min_max(exact)
     for end in ("min", "max"):
         value = found[end].as_py()
-        if value is not None and abs(int(value.scaleb(kind.scale))) >= limit:
+        if value is not None and abs(int(_ALL_DIGITS.scaleb(value, kind.scale))) >= limit:
             row = int(pc.index(exact, found[end]).as_py())
             raise _at(row, error("DECIMAL_OVERFLOW", f"Value {array[row]} has too many digits for {kind}"))
     raw = np.frombuffer(exact.buffers()[1] or b"", "<i8").reshape(-1, 4)[exact.offset : exact.offset + len(exact)]

@@ -13,28 +13,32 @@ from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import Column, TableSchema, unknown_column
 from mergelake.core.text import back_quote, quote_string
 from mergelake.query.select import prepare
-from mergelake.sql.formats import read_format
+from mergelake.sql.clickhouse_reader import conversion_of, read_all, reading_settings
+from mergelake.sql.formats import after_line, format_of, read_rows
 from mergelake.sql.statements import Insert
-from mergelake.sql.values import names_and_types, read_values
+from mergelake.sql.values import names_and_types
 
 if TYPE_CHECKING:
     from mergelake.sql.database import Database
 
 _ORDERED = re.compile(r"\border\s+by\s+all\s*(settings\b[^()]*)?$", re.IGNORECASE)
-_CHECKED = (t.Int, t.Float, t.Date, t.Date32, t.DateTime, t.DateTime64, t.Decimal, t.Bool)
+_CHECKED = (t.Int, t.Date, t.Date32, t.DateTime, t.DateTime64, t.Decimal, t.Bool)
 
 
 def run_insert(db: Database, insert: Insert, script: str) -> int:
     """Append what the statement gives; the number of rows."""
     table = db.open(insert.name)
-    token, by_rows = _deduplication({**db.settings, **insert.settings}, insert.query)
+    settings = {**db.settings, **insert.settings}
+    token, by_rows = _deduplication(settings, insert.query)
+    strict = conversion_of(settings) == "strict"
     targets = target_columns(insert, table.schema, table.name)
     if insert.query:
-        data = _selected(db, insert.query, targets)
-    elif insert.format.lower() == "values":
-        data = read_values(insert.data, targets, script=script, at=insert.data_at)
+        data = _selected(db, insert.query, targets, strict=strict)
+    elif (reading := reading_settings(settings, format_of(insert.format))) or not strict:
+        known, plain = format_of(insert.format), after_line(insert.data)
+        data = read_all(known, plain, targets, table.schema, reading, strict=strict)
     else:
-        data = read_format(insert.format, insert.data, targets, table.schema)
+        data = read_rows(insert, targets, script).complete(table.schema, db.warehouse.clock.now_ms())
     if data.num_rows:
         table.insert(data, token, by_part=True, by_rows=by_rows)
     return int(data.num_rows)
@@ -85,8 +89,8 @@ def _by_default(column: Column) -> bool:
     return column.default_kind in ("", "DEFAULT")
 
 
-def _selected(db: Database, query: str, targets: Mapping[str, t.DataType]) -> pa.Table:
-    """The SELECT's rows, its columns by position, cast as ClickHouse would but never silently out of range."""
+def _selected(db: Database, query: str, targets: Mapping[str, t.DataType], *, strict: bool) -> pa.Table:
+    """The SELECT's rows, its columns by position, cast as ClickHouse would, if `strict` never silently out of range."""
     prepared = prepare(query, db.resolver())
     names, kinds = prepared.columns(db.engine_settings())
     if len(names) != len(targets):
@@ -99,7 +103,8 @@ def _selected(db: Database, query: str, targets: Mapping[str, t.DataType]) -> pa
         casts = []
         for place, (name, data_type, kind) in enumerate(zip(targets, targets.values(), kinds, strict=True), 1):
             element = f"tupleElement(ml_row, {place})"
-            function = "accurateCast" if isinstance(t.inner_type(data_type), _CHECKED) else "CAST"
+            checked = strict and isinstance(t.inner_type(data_type), _CHECKED)
+            function = "accurateCast" if checked else "CAST"
             casted = element if kind == str(data_type) else f"{function}({element}, {quote_string(str(data_type))})"
             casts.append(f"{casted} AS {back_quote(name)}")
         query = f"SELECT {', '.join(casts)} FROM (SELECT tuple(*) AS ml_row FROM ({query}\n))"

@@ -16,6 +16,7 @@ from mergelake.query import engine
 from mergelake.query.select import explain, prepare
 from mergelake.sql import show
 from mergelake.sql import statements as s
+from mergelake.sql.clickhouse_reader import conversion_of
 from mergelake.sql.ddl import with_columns
 from mergelake.sql.inserting import run_insert
 from mergelake.sql.result import Result, rows_result
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 OWN_SETTINGS: Mapping[str, str] = {
     "executor": "'auto'",
     "dedup_token": "''",
+    "insert_conversion": "'strict'",
     "read_consistency": "'strong'",
     "skip_broken_parts": "0",
 }
@@ -185,6 +187,7 @@ def _set(db: Database, settings: Mapping[str, str]) -> None:
         raise error("BAD_ARGUMENTS", f"There is no executor {settings['executor']}", "It is 'auto', 'local' or 'spark'")
     if settings.get("skip_broken_parts", "0").strip("'").lower() not in ("0", "1", "true", "false"):
         raise error("CANNOT_PARSE_BOOL", f"skip_broken_parts cannot be {settings['skip_broken_parts']}", "It is 0 or 1")
+    conversion_of(settings)
     if "read_consistency" in settings:
         asks_for_news(settings["read_consistency"].strip("'"))
     db.settings.update(settings)

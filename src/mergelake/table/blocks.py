@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from mergelake.core.arrow import storage_type
@@ -18,6 +20,11 @@ from mergelake.expr import Compiled, compile_expression
 from mergelake.format.defaults import default_array, default_elements
 from mergelake.format.streams import shared_sizes_stream
 from mergelake.table.keys import Block, whole_column
+
+Flags = npt.NDArray[np.bool_]
+"""A flag for each row."""
+_NO_COLUMN = ""
+"""Carries the number of rows where no column is given."""
 
 
 def cut_blocks(batches: Iterable[Block], rows_max: int, bytes_max: int) -> Iterator[pa.Table]:
@@ -70,13 +77,15 @@ class _Missing:
 class BlockCompleter:
     """Adds the stored columns that a block lacks: DEFAULT and MATERIALIZED expressions, else the type's default."""
 
-    def __init__(self, schema: TableSchema, given: Iterable[str], now_ms: int) -> None:
+    def __init__(self, schema: TableSchema, given: Iterable[str], now_ms: int, *, partly: bool = False) -> None:
         """`given`: names of the columns that every block has; `now_ms`: what `now()` means in a default.
 
-        Raises for columns that cannot be given, and for defaults that cannot be computed.
+        `partly`: other columns are given in some rows, so `given` may be empty. Raises for columns that cannot be
+        given, and for defaults that cannot be computed.
         """
         names = list(given)
-        check_given(schema, names)
+        if names or not partly:
+            check_given(schema, names)
         self._schema = schema
         self._given = names
         types = schema.types
@@ -87,24 +96,46 @@ class BlockCompleter:
 
     def complete(self, block: Block) -> pa.Table:
         """All stored columns of the table, each in one chunk, in the storage form and in the schema's order."""
+        arrays = self._arrays(block, {}, block.num_rows)
+        for column in self._schema.stored:
+            check_storage(column, arrays[column.name])
+        return pa.table({column.name: arrays[column.name] for column in self._schema.stored})
+
+    def evaluate(self, block: Block, flagged: Mapping[str, Flags], rows: int) -> pa.Table:
+        """The given columns and all others; of a column in `flagged` only those values that it flags are computed."""
+        return pa.table(self._arrays(block, flagged, rows))
+
+    def _arrays(self, block: Block, flagged: Mapping[str, Flags], rows: int) -> dict[str, pa.Array]:
         arrays = {name: whole_column(block, name) for name in self._given}
-        given = pa.table(arrays)
+        given = pa.table(arrays or {_NO_COLUMN: pa.nulls(rows)})
         nested = {self._sizes[name]: name for name in reversed(self._given) if name in self._sizes}
         for missing in self._missing:
             name, kind = missing.column.name, missing.column.type
             sizes = self._sizes.get(name, "")
             if missing.default is not None:
                 reads = {other: arrays[other] for other in missing.default.columns}
-                arrays[name] = missing.default.evaluate(pa.table(reads) if reads else given)
+                array = missing.default.evaluate(pa.table(reads) if reads else given)
             elif sizes in nested:  # as many in a row as its siblings have
-                arrays[name] = default_elements(kind, arrays[nested[sizes]])
+                array = default_elements(kind, arrays[nested[sizes]])
             else:
-                arrays[name] = default_array(kind, block.num_rows)
+                array = default_array(kind, rows)
+            if name in flagged:
+                taken = np.where(flagged[name], np.arange(rows), np.arange(rows, 2 * rows))
+                array = pa.concat_arrays([array, whole_column(block, name)]).take(pa.array(taken))
+            arrays[name] = array
             if sizes:
                 nested.setdefault(sizes, name)
-        for column in self._schema.stored:
-            check_storage(column, arrays[column.name])
-        return pa.table({column.name: arrays[column.name] for column in self._schema.stored})
+        return arrays
+
+
+def fill_in(block: Block, missing: Mapping[str, Flags], schema: TableSchema, now_ms: int, rows: int) -> pa.Table:
+    """The columns of `block`, in storage form, with defaults in place of the values that `missing` flags.
+
+    A block without columns, of `rows` rows, gets all columns that an insert may give.
+    """
+    given = [name for name in block.schema.names if name not in missing]
+    names = block.schema.names or [c.name for c in schema.columns if c.default_kind in ("", "DEFAULT")]
+    return BlockCompleter(schema, given, now_ms, partly=True).evaluate(block, missing, rows).select(names)
 
 
 def check_given(schema: TableSchema, names: list[str]) -> None:
