@@ -128,3 +128,11 @@ def _typed(name: str, value: str | float | bool) -> int | float | str:
     if typed < 0 or (name == "index_granularity" and typed < 1):
         raise error("BAD_ARGUMENTS", f"Setting {name} cannot be {value}")
     return typed
+
+
+def truth(text: str, what: str) -> bool:
+    """`true` or `1`, `false` or `0`, in any case; BAD_ARGUMENTS, naming `what`, for anything else."""
+    found = {"true": True, "1": True, "false": False, "0": False}.get(text.strip().lower())
+    if found is None:
+        raise error("BAD_ARGUMENTS", f"{what} is '{text}', which is neither true nor false", "Write true or false")
+    return found

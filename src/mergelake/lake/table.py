@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -28,7 +28,7 @@ from mergelake.merge.select import select_optimize
 from mergelake.scan.request import ScanRequest
 from mergelake.table.attach import create_statement
 from mergelake.table.collect import CollectReport, collect_round
-from mergelake.table.handle import Snapshot, TableHandle
+from mergelake.table.handle import Snapshot, TableHandle, epoch_ms
 from mergelake.table.insert import Commit, commit_parts, duplicate_of, remembered, write_blocks
 from mergelake.table.keys import table_keys
 from mergelake.table.modify import modify_settings
@@ -222,7 +222,7 @@ class Table:
 
     def state(self, version: int | str | None = None, timestamp: datetime | str | int | None = None) -> State:
         """All that the log says of the table at that moment; see `snapshot`."""
-        return self.handle.state_at(version, None if timestamp is None else _milliseconds(timestamp))
+        return self.handle.state_at(version, None if timestamp is None else epoch_ms(timestamp))
 
     def parts(self, *, active_only: bool = True) -> pa.Table:
         """One row a part, with the names of `system.parts`."""
@@ -259,7 +259,7 @@ class Table:
 
         Returns the version that has it; those in between stay readable. BAD_ARGUMENTS for one that is no longer kept.
         """
-        return rollback(self.handle, version, None if timestamp is None else _milliseconds(timestamp))
+        return rollback(self.handle, version, None if timestamp is None else epoch_ms(timestamp))
 
     def tag(self, name: str, version: int | None = None) -> int:
         """Keep a version (the newest) under a name, however old it gets; the version.
@@ -333,17 +333,3 @@ class Table:
     @property
     def _settings(self) -> TableSettings:
         return self.handle.settings
-
-
-def _milliseconds(when: datetime | str | int) -> int:
-    """Epoch milliseconds; a time without a zone is UTC."""
-    if isinstance(when, int):
-        return when
-    if isinstance(when, str):
-        try:
-            when = datetime.fromisoformat(when)
-        except ValueError:
-            raise error("CANNOT_PARSE_DATETIME", f"'{when}' is not a time", "Write it as 2026-01-31 12:00:00") from None
-    if when.tzinfo is None:
-        when = when.replace(tzinfo=UTC)
-    return int(when.timestamp() * 1000)
