@@ -1,74 +1,53 @@
-"""Settings that change what a statement means, not just how fast it runs.
+"""What settings and clauses mean for the tables of a statement: what would change their rows is refused.
 
-ClickHouse gets the rewritten statement with all its settings, so most of them simply work. Two kinds do not:
-
-- `final`, `additional_table_filters` and the like change what a *table* gives, and the tables are ours: refused.
-- `session_timezone`, `transform_null_in` and the like change what a *condition* means. Our scans judge conditions as
-  ClickHouse does by default, so under any setting not known to be harmless nothing is pushed down to them.
+ClickHouse gets the rewritten statement with its settings, so most of them simply work; `settings` says of each what
+becomes of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 
 from mergelake.core.errors import error
 from mergelake.query.outline import Occurrence, Outline
-
-_OF_TABLES = {
-    "final": "Write FINAL after the table's name",
-    "additional_table_filters": "Write the condition in WHERE",
-}
-_HARMLESS = (
-    "allow_",
-    "compile_",
-    "distributed_",
-    "extremes",
-    "final",
-    "force_",
-    "group_by_",
-    "join_",
-    "local_filesystem_",
-    "log_",
-    "max_",
-    "min_",
-    "optimize_",
-    "output_format_",
-    "prefer_",
-    "priority",
-    "query_",
-    "temporary_",
-    "timeout_",
-    "union_",
-    "use_",
-)
-"""How the names of settings begin that leave a condition's meaning alone."""
+from mergelake.query.settings import refuse_meaningless
 
 
 def statement_settings(plan: Outline) -> dict[str, str]:
-    """The SETTINGS of the statement and its subqueries: name -> literal."""
+    """The SETTINGS of the statement and its subqueries: name -> literal. A name alone means 1."""
     out = {}
-    for scope in plan.scopes:
-        first, end = scope.clauses.get("SETTINGS", (0, 0))
-        for at in range(first, end - 2):
-            if plan.tokens[at].is_name and plan.tokens[at + 1].text == "=":
-                out[plan.tokens[at].name] = plan.tokens[at + 2].text
+    for first, end in settings_clauses(plan):
+        for begin, stop in _items(plan, first, end):
+            if stop - begin > 1 and plan.tokens[begin + 1].text == "=":
+                out[plan.tokens[begin].name] = plan.slice(begin + 2, stop)
+            else:
+                out[plan.tokens[begin].name] = "1"
     return out
 
 
-def keeps_conditions(names: Iterable[str]) -> bool:
-    """Whether a scan may judge conditions under these settings."""
-    return all(name.startswith(_HARMLESS) for name in names)
+def settings_clauses(plan: Outline) -> list[tuple[int, int]]:
+    """The tokens of every SETTINGS, keyword left out."""
+    inside = [scope.clauses["SETTINGS"] for scope in plan.scopes if "SETTINGS" in scope.clauses]
+    return [*inside, *plan.loose_settings]
 
 
-def check_meaning(plan: Outline, ours: Iterable[Occurrence], settings: Mapping[str, str]) -> None:
+def _items(plan: Outline, first: int, end: int) -> Iterator[tuple[int, int]]:
+    depth, begin = 0, first
+    for at in range(first, end):
+        token = plan.tokens[at]
+        if token.kind == "sign":
+            depth += (token.text in ("(", "[", "{")) - (token.text in (")", "]", "}"))
+            if token.text == "," and depth == 0:
+                yield begin, at
+                begin = at + 1
+    if begin < end:
+        yield begin, end
+
+
+def check_meaning(plan: Outline, ours: Iterable[Occurrence]) -> None:
     """NOT_IMPLEMENTED for what would change the rows that our tables give, `ours` being where they are named."""
-    found = list(ours)
-    if not found:
-        return
-    for name, value in {**settings, **statement_settings(plan)}.items():
-        if name in _OF_TABLES and value.strip("'").lower() not in ("0", "false", ""):
-            raise error("NOT_IMPLEMENTED", f"The setting {name} is not supported", _OF_TABLES[name])
-    for occurrence in found:
+    refuse_meaningless(statement_settings(plan), carrier=plan.format.startswith("Arrow"))
+    for occurrence in ours:
         if occurrence.final and "PREWHERE" in plan.scope_of[id(occurrence)].clauses:
             raise error(
                 "NOT_IMPLEMENTED",

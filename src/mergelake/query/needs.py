@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 
-from mergelake.query.meaning import keeps_conditions, statement_settings
+from mergelake.query.meaning import statement_settings
 from mergelake.query.outline import Occurrence, Outline, Scope, names_in
+from mergelake.query.settings import keeps_conditions
 from mergelake.query.source import Source, Wanted
 from mergelake.query.tokens import Token
 

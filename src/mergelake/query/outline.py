@@ -60,6 +60,15 @@ _NOT_ALIASES = _JOIN_WORDS | frozenset(
         ],
     )
 )
+_AFTER_SETTINGS = frozenset(("FORMAT", "INTO", "UNION", "EXCEPT", "INTERSECT"))
+_BEFORE_OPERAND = frozenset(
+    [
+        "SELECT", "DISTINCT", "ALL", "FROM", "JOIN", "WHERE", "PREWHERE", "HAVING", "QUALIFY", "BY", "ON", "USING", "LIMIT",
+        "OFFSET", "AND", "OR", "NOT", "IN", "LIKE", "ILIKE", "BETWEEN", "IS", "AS", "CASE", "WHEN", "THEN", "ELSE", "DIV",
+        "MOD", "WITH", "INTERVAL", "SETTINGS",
+    ]
+)  # fmt: skip
+"""Words after which a value stands, so that what follows is no clause."""
 _AFTER_WITH = frozenset(("TOTALS", "ROLLUP", "CUBE", "FILL", "TIES"))
 
 
@@ -129,6 +138,8 @@ class Outline:
     format_at: tuple[int, int] | None = None
     """Where a final FORMAT clause stands, in characters."""
     format: str = ""
+    loose_settings: list[tuple[int, int]] = field(default_factory=list)
+    """Tokens of each SETTINGS that belongs to no SELECT of its own: `(SELECT 1) UNION ALL (SELECT 2) SETTINGS …`."""
 
     def slice(self, first: int, end: int) -> str:
         """The statement's own text from token `first` to before token `end`."""
@@ -153,6 +164,8 @@ class _Frame:
     """The bracket only wraps what the bracket around it holds: `((SELECT 1) UNION ALL (SELECT 2))`."""
     scopes: list[Scope] = field(default_factory=list)
     set_operation: bool = False
+    loose: int = 0
+    """First token of a SETTINGS clause after brackets; 0 for none."""
 
 
 def outline(text: str) -> Outline:
@@ -177,6 +190,7 @@ class _Walker:
     def _pop(self, at: int) -> None:
         frame = self.stack.pop()
         self._close_scope(frame, at)
+        self._end_loose(frame, at)
         if frame.set_operation:
             for scope in frame.scopes:
                 scope.in_set_operation = True
@@ -187,6 +201,11 @@ class _Walker:
             if outer.pending_cte:
                 outer.ctes.add(outer.pending_cte)
                 outer.pending_cte = ""
+
+    def _end_loose(self, frame: _Frame, at: int) -> None:
+        if frame.loose:
+            self.out.loose_settings.append((frame.loose, at))
+            frame.loose = 0
 
     def _step(self, at: int) -> int:
         token, frame = self.tokens[at], self.stack[-1]
@@ -252,7 +271,11 @@ class _Walker:
                 return at + 1
             if frame.scope is None:
                 if word == "FORMAT" and self._starts_clause(at, frame):  # after a last SELECT in brackets
+                    self._end_loose(frame, at)
                     self._keep_format(at)
+                if word == "SETTINGS" and self._starts_clause(at, frame):
+                    frame.loose = at + 1
+                    return at + 1
                 if word not in ("SELECT", "WITH", "FROM"):
                     return at + 1
                 self._new_scope(frame, at)
@@ -294,7 +317,7 @@ class _Walker:
             case "WINDOW":
                 return follow.is_name and self.tokens[at + 2].upper == "AS"
             case "SETTINGS":
-                return follow.is_name and self.tokens[at + 2].text == "="
+                return follow.is_name and (self.tokens[at + 2].text == "=" or self._is_flag(at))
             case "FORMAT":
                 return follow.kind == "word" and (
                     self.tokens[at + 2].kind == "end"
@@ -318,6 +341,13 @@ class _Walker:
                     "HAVING",
                 )
         return False
+
+    def _is_flag(self, at: int) -> bool:
+        """Whether `SETTINGS name` without a value stands here, not a column `settings` with an alias."""
+        before, after = self.tokens[at - 1], self.tokens[at + 2]
+        ends = after.kind == "end" or after.text in (",", ")", ";") or after.upper in _AFTER_SETTINGS
+        operand = before.kind in ("number", "string", "quoted") or before.text in (")", "]", "*")
+        return ends and (operand or (before.kind == "word" and before.upper not in _BEFORE_OPERAND))
 
     def _new_scope(self, frame: _Frame, at: int) -> None:
         parent = next((f.scope for f in reversed(self.stack[:-1]) if f.scope is not None), None)

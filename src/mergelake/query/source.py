@@ -58,6 +58,11 @@ class Scan(Protocol):
         ...
 
     @property
+    def partitions(self) -> int:
+        """How many partitions will be read."""
+        ...
+
+    @property
     def items(self) -> Sequence[Any]:
         """Independent pieces of the read; each pickles and can be read in another process."""
         ...
@@ -177,6 +182,11 @@ class ArrowScan:
     def rows(self) -> int:
         """All of them."""
         return int(self.table.num_rows)
+
+    @property
+    def partitions(self) -> int:
+        """It has none to count."""
+        return 0
 
     @property
     def items(self) -> Sequence[pa.Table]:

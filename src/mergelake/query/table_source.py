@@ -187,6 +187,11 @@ class TableScan:
         return self.scan.rows_estimate
 
     @property
+    def partitions(self) -> int:
+        """Of the parts that will be read."""
+        return len({item.info.partition_id for item in self.scan.items})
+
+    @property
     def items(self) -> Sequence[tuple[ScanItem, ...]]:
         """One piece a part; FINAL, whose rows may lie in any part, is one piece."""
         if self.scan.request.final:

@@ -12,14 +12,17 @@ from mergelake.core.text import back_quote, quote_string
 from mergelake.lake.environment import asks_for_news
 from mergelake.lake.table import Table
 from mergelake.lake.warehouse import DEFAULT_DATABASE, Warehouse
+from mergelake.query.engine import setting_literal
 from mergelake.query.result import QueryResult
 from mergelake.query.select import Context, RunTasks, run_select
+from mergelake.query.settings import for_clickhouse, honoured
 from mergelake.query.source import Resolve, Source
 from mergelake.query.table_source import TableSource
 from mergelake.query.tokens import split_statements
-from mergelake.sql.lower import OWN_SETTINGS, execute
+from mergelake.sql.lower import execute
 from mergelake.sql.parser import parse_statement
 from mergelake.sql.result import Result
+from mergelake.sql.settings import OWN_SETTINGS, judged, merged, plain
 from mergelake.sql.statements import Name
 from mergelake.sql.system_tables import system_table, system_table_names
 
@@ -42,7 +45,7 @@ class Database:
     ) -> None:
         self.warehouse = warehouse
         self.current_database = DEFAULT_DATABASE
-        self._settings: dict[str, str] = dict(settings or {})
+        self._settings: dict[str, str] = _literals(settings or {})
         self._of_call = threading.local()
         self._tables: dict[str, Table] = {}
         self._lock = threading.Lock()
@@ -78,14 +81,11 @@ class Database:
         `settings` hold for this call alone. `params` fill `{name:Type}` in, as ClickHouse's query parameters do:
         always a value, never a piece of SQL.
         """
-        from mergelake.query.engine import setting_literal
-
         if params is not None:
             text = fill_parameters(text, params)
         outer = getattr(self._of_call, "settings", None)
         if settings:  # this thread's alone: another's call must neither see them nor restore them
-            own = {name: setting_literal(value) for name, value in settings.items()}
-            self._of_call.settings = {**self.settings, **own}
+            self._of_call.settings = merged(self.settings, _literals(settings))
         try:
             result = Result()
             places = split_statements(text)
@@ -190,13 +190,14 @@ class Database:
 
     def engine_settings(self) -> dict[str, str]:
         """Settings that ClickHouse gets."""
-        return {name: value for name, value in self.settings.items() if name not in OWN_SETTINGS}
+        return for_clickhouse({name: value for name, value in self.settings.items() if name not in OWN_SETTINGS})
 
     def context(self) -> Context:
         """How SELECTs run."""
         executor = self.settings.get("executor", "'auto'").strip("'")
         return Context(
             settings=self.engine_settings(),
+            honoured=plain(honoured(self.settings)),
             executor=executor,
             run_tasks=self._run_tasks() if executor != "local" else None,
             clock=self.warehouse.clock,
@@ -213,6 +214,11 @@ class Database:
         from mergelake.spark.tasks import run_tasks
 
         return lambda fn, items: run_tasks(env.spark_session(), fn, items)
+
+
+def _literals(settings: Mapping[str, object]) -> dict[str, str]:
+    """Judged settings, from values as Python has them."""
+    return judged({name: setting_literal(value) for name, value in settings.items()}) if settings else {}
 
 
 def connect(

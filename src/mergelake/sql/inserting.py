@@ -14,6 +14,7 @@ from mergelake.core.schema import Column, TableSchema, unknown_column
 from mergelake.core.text import back_quote, quote_string
 from mergelake.query.select import prepare
 from mergelake.sql.formats import read_format
+from mergelake.sql.settings import check_reading, judged, merged, plain
 from mergelake.sql.statements import Insert
 from mergelake.sql.values import names_and_types, read_values
 
@@ -21,14 +22,18 @@ if TYPE_CHECKING:
     from mergelake.sql.database import Database
 
 _ORDERED = re.compile(r"\border\s+by\s+all\s*(settings\b[^()]*)?$", re.IGNORECASE)
+_ALSO_OF_TABLES = ("max_partitions_per_insert_block", "optimize_on_insert")
 _CHECKED = (t.Int, t.Float, t.Date, t.Date32, t.DateTime, t.DateTime64, t.Decimal, t.Bool)
 
 
 def run_insert(db: Database, insert: Insert, script: str) -> int:
     """Append what the statement gives; the number of rows."""
     table = db.open(insert.name)
-    token, by_rows = _deduplication({**db.settings, **insert.settings}, insert.query)
+    settings = merged(db.settings, judged(insert.settings))
+    token, by_rows = _deduplication(settings, insert.query)
     targets = target_columns(insert, table.schema, table.name)
+    if not insert.query:
+        check_reading(settings)
     if insert.query:
         data = _selected(db, insert.query, targets)
     elif insert.format.lower() == "values":
@@ -36,8 +41,16 @@ def run_insert(db: Database, insert: Insert, script: str) -> int:
     else:
         data = read_format(insert.format, insert.data, targets, table.schema)
     if data.num_rows:
-        table.insert(data, token, by_part=True, by_rows=by_rows)
+        table.insert(data, token, by_part=True, by_rows=by_rows, settings=_of_table(settings))
     return int(data.num_rows)
+
+
+def _of_table(settings: Mapping[str, str]) -> dict[str, str]:
+    """Settings of the statement that stand for the table's own of that name."""
+    found = {name: text for name, text in plain(settings).items() if name in _ALSO_OF_TABLES}
+    if plain(settings).get("throw_on_max_partitions_per_insert_block") == "0":
+        found["max_partitions_per_insert_block"] = "0"
+    return found
 
 
 def _deduplication(settings: Mapping[str, str], query: str) -> tuple[str, bool]:
@@ -45,13 +58,13 @@ def _deduplication(settings: Mapping[str, str], query: str) -> tuple[str, bool]:
 
     A SELECT may give other rows the next time it runs: its rows are compared only if their order is fixed.
     """
-    plain = {name: text[1:-1] if text[:1] == "'" else text for name, text in settings.items()}
-    mode = plain.get("deduplicate_insert", "enable")
+    held = plain(settings)
+    mode = held.get("deduplicate_insert", "disable" if held.get("insert_deduplicate") == "0" else "enable")
     if query:
-        mode = "disable" if mode == "disable" else plain.get("deduplicate_insert_select", "enable_when_possible")
+        mode = "disable" if mode == "disable" else held.get("deduplicate_insert_select", "enable_when_possible")
     if mode == "disable":
         return "", False
-    token = plain.get("insert_deduplication_token", "")
+    token = held.get("insert_deduplication_token", "")
     stable = not query or _ORDERED.search(query) is not None
     if mode == "force_enable" and not (token or stable):
         raise error(

@@ -11,24 +11,21 @@ from typing import TYPE_CHECKING, assert_never
 
 from mergelake.core.errors import error
 from mergelake.core.schema import Column, TableSchema
-from mergelake.lake.environment import asks_for_news
-from mergelake.query import engine
 from mergelake.query.select import explain, prepare
+from mergelake.query.settings import plain_value
 from mergelake.sql import show
 from mergelake.sql import statements as s
 from mergelake.sql.ddl import with_columns
 from mergelake.sql.inserting import run_insert
 from mergelake.sql.result import Result, rows_result
+from mergelake.sql.settings import check_permitted, judged, merged
 
 if TYPE_CHECKING:
     from mergelake.sql.database import Database
 
-OWN_SETTINGS: Mapping[str, str] = {"executor": "'auto'", "dedup_token": "''", "read_consistency": "'strong'"}
-"""Settings of ours beside ClickHouse's, with their defaults."""
-
-
 def execute(db: Database, statement: s.Statement, script: str) -> Result:
     """Run one statement. `script` is the text that it came from, for errors."""
+    check_permitted(statement, db.settings)
     match statement:
         case s.Select(query):
             return Result(db.select(query))
@@ -45,6 +42,7 @@ def execute(db: Database, statement: s.Statement, script: str) -> Result:
                 if_not_exists=if_not_exists,
             )  # fmt: skip
         case s.CreateDatabase(name, if_not_exists):
+            if_not_exists = if_not_exists or _is_on(db, "create_if_not_exists")
             db.warehouse.create_database(name, if_not_exists=if_not_exists)
         case s.DropDatabase(name, if_exists):
             db.warehouse.drop_database(name, if_exists=if_exists)
@@ -72,15 +70,17 @@ def execute(db: Database, statement: s.Statement, script: str) -> Result:
             text = show.create_table_text(db.full_name(name), db.open(name).schema)
             return rows_result({"statement": [text]}, {"statement": "String"})
         case s.Describe(name):
-            return show.describe(db.open(name).schema)
+            return show.describe(db.open(name).schema, compact=_is_on(db, "describe_compact_output"))
         case s.Exists(name, database):
             found = name.table in db.warehouse.databases() if database else db.warehouse.has_table(db.full_name(name))
             return rows_result({"result": [int(found)]}, {"result": "UInt8"})
-        case s.Optimize(name, partition, final):
-            _optimize(db, name, partition, final)
+        case s.Optimize():
+            _optimize(db, statement)
         case s.CheckTable(name):
             found = db.open(name).check()
             columns = {column: found[column].to_pylist() for column in found.column_names}
+            if _is_on(db, "check_query_single_value_result"):
+                return rows_result({"result": [int(all(columns["is_passed"]))]}, {"result": "UInt8"})
             return rows_result(columns, {"part_path": "String", "is_passed": "UInt8", "message": "String"})
         case s.DropPartition(name, partition):
             _drop_partition(db, name, partition)
@@ -95,12 +95,13 @@ def execute(db: Database, statement: s.Statement, script: str) -> Result:
 
 def _create_table(db: Database, statement: s.CreateTable, script: str) -> None:
     full = db.full_name(statement.name)
-    if statement.if_not_exists and statement.query and db.warehouse.has_table(full):
+    if_not_exists = statement.if_not_exists or _is_on(db, "create_if_not_exists")
+    if if_not_exists and statement.query and db.warehouse.has_table(full):
         return  # the SELECT must not run
     schema = statement.schema
     if schema is None:
         schema = _borrowed(db, statement)
-    db.warehouse.create_table(full, schema, if_not_exists=statement.if_not_exists)
+    db.warehouse.create_table(full, schema, if_not_exists=if_not_exists)
     if statement.query:
         run_insert(db, s.Insert(statement.name, query=statement.query), script)
 
@@ -133,12 +134,21 @@ def _partition_id(db: Database, name: s.Name, partition: s.Partition) -> str:
     return partition.id or db.open(name).partition_id(_value(partition))
 
 
-def _optimize(db: Database, name: s.Name, partition: s.Partition | None, final: bool) -> None:
-    table = db.open(name)
-    if partition is None or not (partition.values or partition.id):
-        table.optimize(final=final)
-    else:
-        table.optimize(partition_id=_partition_id(db, name, partition), final=final)
+def _is_on(db: Database, name: str, settings: Mapping[str, str] | None = None) -> bool:
+    """Whether a setting of ours, off by default, is on."""
+    return plain_value({**db.settings, **(settings or {})}.get(name, "0")) != "0"
+
+
+def _optimize(db: Database, statement: s.Optimize) -> None:
+    settings = judged(statement.settings)
+    table, partition = db.open(statement.name), statement.partition
+    whole = partition is None or not (partition.values or partition.id)
+    table.optimize(
+        partition_id=None if partition is None or whole else _partition_id(db, statement.name, partition),
+        final=statement.final,
+        skip_merged=_is_on(db, "optimize_skip_merged_partitions", settings),
+        throw_if_noop=_is_on(db, "optimize_throw_if_noop", settings),
+    )
 
 
 def _drop_partition(db: Database, name: s.Name, partition: s.Partition) -> None:
@@ -150,12 +160,7 @@ def _drop_partition(db: Database, name: s.Name, partition: s.Partition) -> None:
 
 
 def _set(db: Database, settings: Mapping[str, str]) -> None:
-    """Remember settings, after ClickHouse has seen that it knows them."""
-    foreign = {name: value for name, value in settings.items() if name not in OWN_SETTINGS}
-    if foreign and engine.available():
-        engine.run("SELECT 1", settings={**db.engine_settings(), **foreign})
-    if "executor" in settings and settings["executor"].strip("'") not in ("auto", "local", "spark"):
-        raise error("BAD_ARGUMENTS", f"There is no executor {settings['executor']}", "It is 'auto', 'local' or 'spark'")
-    if "read_consistency" in settings:
-        asks_for_news(settings["read_consistency"].strip("'"))
-    db.settings.update(settings)
+    """Remember settings for the statements that follow."""
+    found = merged(db.settings, judged(settings))
+    db.settings.clear()
+    db.settings.update(found)

@@ -194,6 +194,8 @@ class Optimize:
     name: Name
     partition: Partition | None = None
     final: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Values as SQL literals."""
 
 
 @dataclass(frozen=True, slots=True)
