@@ -20,18 +20,17 @@ class ReadLimits:
     """Of each table, counted by the marks that are left after pruning, as ClickHouse does before it reads."""
     bytes: int = 0
     """Of all columns in memory."""
-    partitions: int = -1
-    """Of each table."""
+    partitions: int | None = None
+    """Of each table; None for what the table's own setting says."""
 
     def check(self, scans: Iterable[Scan]) -> None:
         """TOO_MANY_ROWS or TOO_MANY_PARTITIONS for a planned scan of more; nothing has been read yet."""
         for scan in scans:
             if self.rows and scan.rows > self.rows:
                 raise _exceeded("TOO_MANY_ROWS", "max_rows_to_read", "rows", self.rows, scan.rows)
-            if self.partitions > 0 and scan.partitions > self.partitions:
-                raise _exceeded(
-                    "TOO_MANY_PARTITIONS", "max_partitions_to_read", "partitions", self.partitions, scan.partitions
-                )
+            limit = scan.partitions_max if self.partitions is None else self.partitions
+            if limit > 0 and (found := scan.partitions) > limit:
+                raise _exceeded("TOO_MANY_PARTITIONS", "max_partitions_to_read", "partitions", limit, found)
 
     def check_bytes(self, found: int) -> None:
         """TOO_MANY_BYTES once more have been read."""
@@ -41,10 +40,11 @@ class ReadLimits:
 
 def read_limits(settings: Mapping[str, str]) -> ReadLimits:
     """The limits in settings whose values are plain text."""
+    partitions = settings.get("max_partitions_to_read")
     return ReadLimits(
         int(settings.get("max_rows_to_read", "0")),
         int(settings.get("max_bytes_to_read", "0")),
-        int(settings.get("max_partitions_to_read", "-1")),
+        None if partitions is None else int(partitions),
     )
 
 

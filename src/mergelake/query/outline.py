@@ -63,9 +63,9 @@ _NOT_ALIASES = _JOIN_WORDS | frozenset(
 _AFTER_SETTINGS = frozenset(("FORMAT", "INTO", "UNION", "EXCEPT", "INTERSECT"))
 _BEFORE_OPERAND = frozenset(
     [
-        "SELECT", "DISTINCT", "ALL", "FROM", "JOIN", "WHERE", "PREWHERE", "HAVING", "QUALIFY", "BY", "ON", "USING", "LIMIT",
-        "OFFSET", "AND", "OR", "NOT", "IN", "LIKE", "ILIKE", "BETWEEN", "IS", "AS", "CASE", "WHEN", "THEN", "ELSE", "DIV",
-        "MOD", "WITH", "INTERVAL", "SETTINGS",
+        "SELECT", "DISTINCT", "ALL", "FROM", "JOIN", "WHERE", "PREWHERE", "HAVING", "QUALIFY", "BY", "ON", "USING",
+        "LIMIT", "OFFSET", "AND", "OR", "NOT", "IN", "LIKE", "ILIKE", "BETWEEN", "IS", "AS", "CASE", "WHEN", "THEN",
+        "ELSE", "DIV", "MOD", "WITH", "INTERVAL", "SETTINGS",
     ]
 )  # fmt: skip
 """Words after which a value stands, so that what follows is no clause."""

@@ -44,75 +44,80 @@ _SPEED = """
 adaptive_* add_http_cors_header aggregation_* ai_function_* allow_aggregate_partitions_independently allow_archive_*
 allow_asynchronous_* allow_calculating_* allow_changing_* allow_correlated_* allow_create_index_* allow_creating_*
 allow_database_* allow_delta_* allow_deprecated_database_* allow_deprecated_snowflake_* allow_distinct_*
-allow_distributed_* allow_drop_* allow_execute_* allow_experimental_* allow_fuzz_* allow_general_* allow_geo_* allow_get_*
-allow_hyperscan allow_iceberg_* allow_insert_* allow_join_* allow_kafka_* allow_key_* allow_limit_* allow_materialized_*
-allow_metadata_* allow_minmax_* allow_named_* allow_non_* allow_nondeterministic_* allow_prefetched_* allow_preliminary_*
-allow_push_* allow_rank_* allow_reorder_* allow_replace_* allow_settings_after_* allow_simdjson allow_special_serialization_*
-allow_statistic* allow_statistics* allow_suspicious_* allow_unrestricted_* allow_url_* allow_window_* alter_*
-analyze_* annoy_* apply_mutations_on_fly apply_patch_parts_join_* apply_row_policy_after_final apply_prewhere_after_final
-apply_settings_* archive_* arrow_flight_* async_* automatic_* azure_* background_* backup_* cache_*
-calculate_* cancel_* cascades_* chdb_* check_named_* check_referential_* check_table_* checksum_* cloud_* cluster_*
-collect_* compatibility_* compile_* compression connect_* connection_* connections_* convert_* correlated_* create_index_*
-create_replicated_* create_token_* create_table_empty_* cross_* database_* dead_* deduplicate_blocks_* default_database_* default_materialized_*
-default_max_* default_normal_* default_temporary_* default_view_* defer_* delta_* describe_extend_* dictionary_*
-distributed_* drain_* dynamic_disk_* enable_adaptive_* enable_alp_* enable_automatic_* enable_blob_*
-enable_cascades_* enable_deflate_* enable_early_* enable_filesystem_* enable_full_* enable_function_* enable_funnel_*
-enable_group_* enable_hash_* enable_hdfs_* enable_http_* enable_identifier_* enable_job_* enable_join_* enable_json_lazy_*
-enable_lazy_* enable_lightweight_* enable_materialized_* enable_memory_* enable_multiple_* enable_optimize_*
-enable_packed_* enable_parallel_* enable_parsing_* enable_producing_* enable_qbit_* enable_quantized_* enable_reads_*
-enable_s3_* enable_shared_* enable_sharding_* enable_sharing_* enable_software_* enable_sz3_* enable_time_* enable_unique_*
-enable_url_* enable_vector_* enable_vertical_* enable_writes_* enable_zstd_* enable_zxc_* engine_* errors_* exact_* exclude_* execute_*
-explain_* external_storage_* fallback_* file_like_* filesystem_* finalize_* force_aggregat* force_creating_*
-force_distinct_* force_grouping_* force_optimize_* force_read_* force_remove_* force_window_* force_write_*
-fsync_* geotoh3_* glob_* grace_* group_by_top_* group_by_two_* handle_* handshake_* hdfs_* hedged_* hnsw_* hsts_* http_*
-iceberg_* idle_* ignore_* insert_distributed_* insert_keeper_* insert_quorum* insert_select_* interactive_* into_outfile_* jemalloc_* join_algorithm join_on_* join_output_* join_runtime_*
-join_to_* joined_block_* kafka_* keeper_* lightweight_* live_view_* load_* local_* lock_* log_* low_* make_* materialize_*
-materialized_* max_alter_* max_backup_* max_block_size max_bytes_before_* max_bytes_for_* max_bytes_ratio_*
-max_compress_* max_concurrent_* max_consume_* max_distributed_* max_download_* max_dynamic_* max_entries_* max_fetch_*
-max_final_* max_http_* max_insert_* max_joined_* max_limit_* max_live_* max_local_* max_network_* max_number_*
-max_parallel_* max_parsing_* max_parts_* max_pipeline_* max_projection_* max_read_* max_remote_* max_replica_* max_replicated_*
-max_reverse_* max_rows_for_* max_rows_in_set_to_* max_sessions_* max_size_* max_skip_* max_streams_* max_threads
-max_threads_* max_untracked_* max_partition_size_* max_table_size_* memory_* merge_* metrics_* min_* mongodb_* move_*
-multiple_joins_rewriter_* mutations_* mysql_* network_* number_of_* odbc_* opentelemetry_* optimize_* os_* page_cache_* paimon_* pandas_*
-parallel_* parallelize_* partial_merge_* per_part_* periodic_* poll_* postgresql_* predicate_* prefer_external_*
-prefer_global_* prefer_localhost_* prefer_warmed_* preferred_* prefetch_* print_* priority push_* query_*
-queue_* rabbitmq_* read_backoff_* read_from_* read_in_* read_priority read_through_* reader_* receive_* recursive_* regexp_dict_* reject_* remerge_* remote_*
-rename_* replace_* replication_* reserve_* restore_* resumable_* rewrite_in_* rows_* s3_* s3queue_* schema_inference_* secondary_* select_sequential_* send_* serialize_*
+allow_distributed_* allow_drop_* allow_execute_* allow_experimental_* allow_fuzz_* allow_general_* allow_geo_*
+allow_get_* allow_hyperscan allow_iceberg_* allow_insert_* allow_join_* allow_kafka_* allow_key_* allow_limit_*
+allow_materialized_* allow_metadata_* allow_minmax_* allow_named_* allow_non_* allow_nondeterministic_*
+allow_prefetched_* allow_preliminary_* allow_push_* allow_rank_* allow_reorder_* allow_replace_*
+allow_settings_after_* allow_simdjson allow_special_serialization_* allow_statistic* allow_statistics*
+allow_suspicious_* allow_unrestricted_* allow_url_* allow_window_* alter_* analyze_* annoy_* apply_mutations_on_fly
+apply_patch_parts_join_* apply_prewhere_after_final apply_row_policy_after_final apply_settings_* archive_*
+arrow_flight_* async_* automatic_* azure_* background_* backup_* cache_* calculate_* cancel_* cascades_* chdb_*
+check_named_* check_referential_* check_table_* checksum_* cloud_* cluster_* collect_* compatibility_* compile_*
+compression connect_* connection_* connections_* convert_* correlated_* create_index_* create_replicated_*
+create_table_empty_* create_token_* cross_* database_* dead_* deduplicate_blocks_* default_database_*
+default_materialized_* default_max_* default_normal_* default_temporary_* default_view_* defer_* delta_*
+describe_extend_* dictionary_* distributed_* drain_* dynamic_disk_* enable_adaptive_* enable_alp_* enable_automatic_*
+enable_blob_* enable_cascades_* enable_deflate_* enable_early_* enable_filesystem_* enable_full_* enable_function_*
+enable_funnel_* enable_group_* enable_hash_* enable_hdfs_* enable_http_* enable_identifier_* enable_job_*
+enable_join_* enable_json_lazy_* enable_lazy_* enable_lightweight_* enable_materialized_* enable_memory_*
+enable_multiple_* enable_optimize_* enable_packed_* enable_parallel_* enable_parsing_* enable_producing_*
+enable_qbit_* enable_quantized_* enable_reads_* enable_s3_* enable_sharding_* enable_shared_* enable_sharing_*
+enable_software_* enable_sz3_* enable_time_* enable_unique_* enable_url_* enable_vector_* enable_vertical_*
+enable_writes_* enable_zstd_* enable_zxc_* engine_* errors_* exact_* exclude_* execute_* explain_* external_storage_*
+fallback_* file_like_* filesystem_* finalize_* force_aggregat* force_creating_* force_distinct_* force_grouping_*
+force_optimize_* force_read_* force_remove_* force_window_* force_write_* fsync_* geotoh3_* glob_* grace_*
+group_by_top_* group_by_two_* handle_* handshake_* hdfs_* hedged_* hnsw_* hsts_* http_* iceberg_* idle_* ignore_*
+insert_distributed_* insert_keeper_* insert_quorum* insert_select_* interactive_* into_outfile_* jemalloc_*
+join_algorithm join_on_* join_output_* join_runtime_* join_to_* joined_block_* kafka_* keeper_* lightweight_*
+live_view_* load_* local_* lock_* log_* low_* make_* materialize_* materialized_* max_alter_* max_backup_*
+max_block_size max_bytes_before_* max_bytes_for_* max_bytes_ratio_* max_compress_* max_concurrent_* max_consume_*
+max_distributed_* max_download_* max_dynamic_* max_entries_* max_fetch_* max_final_* max_http_* max_insert_*
+max_joined_* max_limit_* max_live_* max_local_* max_network_* max_number_* max_parallel_* max_parsing_*
+max_partition_size_* max_parts_* max_pipeline_* max_projection_* max_read_* max_remote_* max_replica_*
+max_replicated_* max_reverse_* max_rows_for_* max_rows_in_set_to_* max_sessions_* max_size_* max_skip_* max_streams_*
+max_table_size_* max_threads max_threads_* max_untracked_* memory_* merge_* metrics_* min_* mongodb_* move_*
+multiple_joins_rewriter_* mutations_* mysql_* network_* number_of_* odbc_* opentelemetry_* optimize_* os_*
+page_cache_* paimon_* pandas_* parallel_* parallelize_* partial_merge_* per_part_* periodic_* poll_* postgresql_*
+predicate_* prefer_external_* prefer_global_* prefer_localhost_* prefer_warmed_* preferred_* prefetch_* print_*
+priority push_* query_* queue_* rabbitmq_* read_backoff_* read_from_* read_in_* read_priority read_through_* reader_*
+receive_* recursive_* regexp_dict_* reject_* remerge_* remote_* rename_* replace_* replication_* reserve_* restore_*
+resumable_* rewrite_in_* rows_* s3_* s3queue_* schema_inference_* secondary_* select_sequential_* send_* serialize_*
 session_query_* shared_* short_* show_data_* show_processlist_* show_remote_* shrink_* skip_* sleep_* snappy_* split_*
-statistics_* stop_* storage_* stream_* system_* table_* tcp_* temporary_* text_index_* throw_if_deduplication_* throw_if_no_*
-throw_on_error_* throw_on_hive_* throw_on_unsupported_* time_series_* totals_auto_* trace_* traverse_* unique_* unknown_* update_* url_*
-use_async_* use_cache_* use_client_* use_compact_* use_concurrency_* use_constant_* use_hash_* use_hedged_* use_hive_*
-use_iceberg_* use_index_* use_indexes_* use_join_* use_lightweight_* use_local_* use_mysql_* use_page_* use_paimon_*
-use_parquet_* use_partition_* use_primary_* use_projection_* use_query_* use_reader_* use_roaring_* use_skip_*
-use_statistics* use_streaming_* use_strict_* use_structure_* use_text_* use_top_* use_uncompressed_* use_with_*
-validate_experimental_* validate_group_* validate_mutation_* validate_polygons vector_* wait_* webassembly_* window_* workload workload_* write_* zstd_*
+statistics_* stop_* storage_* stream_* system_* table_* tcp_* temporary_* text_index_* throw_if_deduplication_*
+throw_if_no_* throw_on_error_* throw_on_hive_* throw_on_unsupported_* time_series_* totals_auto_* trace_* traverse_*
+unique_* unknown_* update_* url_* use_async_* use_cache_* use_client_* use_compact_* use_concurrency_* use_constant_*
+use_hash_* use_hedged_* use_hive_* use_iceberg_* use_index_* use_indexes_* use_join_* use_lightweight_* use_local_*
+use_mysql_* use_page_* use_paimon_* use_parquet_* use_partition_* use_primary_* use_projection_* use_query_*
+use_reader_* use_roaring_* use_skip_* use_statistics* use_streaming_* use_strict_* use_structure_* use_text_*
+use_top_* use_uncompressed_* use_with_* validate_experimental_* validate_group_* validate_mutation_* validate_polygons
+vector_* wait_* webassembly_* window_* workload workload_* write_* zstd_*
 """
 _SHAPE = """
-additional_result_filter aggregate_functions_null_* any_join_* count_distinct_* cross_to_*
-date_time_64_* date_time_output_* default_format discard_* distinct_overflow_* empty_result_* enable_extended_* enable_global_*
-enable_named_* enable_order_* enable_positional_* enable_scalar_* enable_scopes_* enable_add_* enable_unaligned_*
-except_* external_table_* extremes format_* framing_* group_by_overflow_* group_by_use_* inject_*
-intersect_* interval_* join_any_* join_overflow_* join_use_* joined_subquery_* limit max_analyze_* max_ast_*
-max_autoincrement_* max_bytes_in_* max_bytes_to_* max_columns_* max_estimated_* max_execution_* max_expanded_*
-max_memory_* max_os_* max_parser_* max_query_* max_recursive_* max_result_* max_rows_in_* max_rows_to_* max_subquery_*
-max_temporary_* multiple_joins_try_* offset output_format_* partial_result_* result_overflow_* rewrite_count_* set_overflow_*
+additional_result_filter aggregate_functions_null_* any_join_* count_distinct_* cross_to_* date_time_64_*
+date_time_output_* default_format discard_* distinct_overflow_* empty_result_* enable_add_* enable_extended_*
+enable_global_* enable_named_* enable_order_* enable_positional_* enable_scalar_* enable_scopes_* enable_unaligned_*
+except_* external_table_* extremes format_* framing_* group_by_overflow_* group_by_use_* inject_* intersect_*
+interval_* join_any_* join_overflow_* join_use_* joined_subquery_* limit max_analyze_* max_ast_* max_autoincrement_*
+max_bytes_in_* max_bytes_to_* max_columns_* max_estimated_* max_execution_* max_expanded_* max_memory_* max_os_*
+max_parser_* max_query_* max_recursive_* max_result_* max_rows_in_* max_rows_to_* max_subquery_* max_temporary_*
+multiple_joins_try_* offset output_format_* partial_result_* result_overflow_* rewrite_count_* set_overflow_*
 single_join_* sort_overflow_* timeout_* totals_mode transfer_* union_*
 """
 _MEANING = """
 aggregate_function_input_* allow_custom_* allow_deprecated_error_* allow_dynamic_* allow_lossy_* allow_nonconst_*
 allow_not_* allow_nullable_* allow_special_bool_* analyzer_* bool_* cast_* check_conversion_* column_names_*
 count_matches_* date_time_input_* date_time_overflow_* decimal_* dynamic_throw_* enable_analyzer enable_debug_*
-enable_dynamic_* enable_json_type enable_nullable_* enable_variant_* enable_streaming_queries enforce_* evaluation_*
-extract_* formatdatetime_* function_* functions_* geo_* h3togeo_* highlight_* input_format_*
-join_default_* json_* least_* legacy_* max_hyperscan_* max_rand_* max_wkb_* normalize_* param_*
-parsedatetime_* precise_* prefer_column_* promql_* regexp_max_* session_timezone splitby_* transform_* type_*
-use_json_* use_legacy_* use_variant_* validate_enum_* variant_*
+enable_dynamic_* enable_json_type enable_nullable_* enable_streaming_queries enable_variant_* enforce_* evaluation_*
+extract_* formatdatetime_* function_* functions_* geo_* h3togeo_* highlight_* input_format_* join_default_* json_*
+least_* legacy_* max_hyperscan_* max_rand_* max_wkb_* normalize_* param_* parsedatetime_* precise_* prefer_column_*
+promql_* regexp_max_* session_timezone splitby_* transform_* type_* use_json_* use_legacy_* use_variant_*
+validate_enum_* variant_*
 """
 _HONOURED = """
 allow_ddl check_query_single_value_result create_if_not_exists deduplicate_insert deduplicate_insert_select
-describe_compact_output insert_deduplicate insert_deduplication_token max_bytes_to_read max_partitions_per_insert_block
-max_partitions_to_read max_rows_to_read optimize_on_insert optimize_skip_merged_partitions optimize_throw_if_noop readonly
-throw_on_max_partitions_per_insert_block
+describe_compact_output insert_deduplicate insert_deduplication_token max_bytes_to_read
+max_partitions_per_insert_block max_partitions_to_read max_rows_to_read optimize_on_insert
+optimize_skip_merged_partitions optimize_throw_if_noop readonly throw_on_max_partitions_per_insert_block
 """
 _OFF = ("0", "")
 _IN_TEXT = "Write it in the statement itself"
@@ -189,7 +194,7 @@ READS_INSERTS = ("bool_", "cast_string_", "date_time_input_", "format_", "input_
 """How the names of settings begin that say how the data of an INSERT is read."""
 HONOURED_BY_INSERT: frozenset[str] = frozenset()
 """Those of them that INSERT goes by; the others are refused there unless they have ClickHouse's default."""
-_OF_ROWS = ("additional_result_", "extremes", "limit", "max_bytes_", "max_result_", "max_rows_", "offset", "result_over")
+_OF_ROWS = ("additional_result_", "extremes", "limit", "max_bytes_", "max_result_", "max_rows_", "offset", "result_")
 _CARRIER = "output_format_arrow_"
 """Answers come as Arrow: what shapes it is taken only from a statement that asks for that format itself."""
 

@@ -63,6 +63,11 @@ class Scan(Protocol):
         ...
 
     @property
+    def partitions_max(self) -> int:
+        """How many of them the table lets one statement read; -1: any number."""
+        ...
+
+    @property
     def items(self) -> Sequence[Any]:
         """Independent pieces of the read; each pickles and can be read in another process."""
         ...
@@ -185,8 +190,13 @@ class ArrowScan:
 
     @property
     def partitions(self) -> int:
-        """It has none to count."""
+        """There are none to count."""
         return 0
+
+    @property
+    def partitions_max(self) -> int:
+        """Any number."""
+        return -1
 
     @property
     def items(self) -> Sequence[pa.Table]:

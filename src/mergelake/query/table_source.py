@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from mergelake.core.errors import MergelakeError, error
+from mergelake.core.settings import TableSettings
 from mergelake.core.types import DataType
 from mergelake.expr.bound import BoundCall, BoundColumn
 from mergelake.expr.compiled import compile_expression
@@ -190,6 +191,11 @@ class TableScan:
     def partitions(self) -> int:
         """Of the parts that will be read."""
         return len({item.info.partition_id for item in self.scan.items})
+
+    @property
+    def partitions_max(self) -> int:
+        """The table's setting."""
+        return TableSettings(self.scan.schema.settings).integer("max_partitions_to_read")
 
     @property
     def items(self) -> Sequence[tuple[ScanItem, ...]]:

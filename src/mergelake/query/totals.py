@@ -50,9 +50,8 @@ def carried(settings: Mapping[str, str], plan: Outline) -> dict[str, str]:
     """The settings that leave that text as it is; NOT_IMPLEMENTED for one in the statement itself that does not."""
     for name in statement_settings(plan):
         if name.startswith(_TEXT):
-            raise error(
-                "NOT_IMPLEMENTED", f"The setting {name} with WITH TOTALS is not supported", "Add FORMAT to the statement"
-            )
+            message = f"The setting {name} with WITH TOTALS is not supported"
+            raise error("NOT_IMPLEMENTED", message, "Add FORMAT to the statement")
     return {name: value for name, value in settings.items() if not name.startswith(_TEXT)}
 
 

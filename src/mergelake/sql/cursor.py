@@ -127,6 +127,16 @@ class Cursor:
             out.append(self.expression(stops))
         return out
 
+    def bracket(self) -> str:
+        """The text of a bracket with all that is in it."""
+        first, depth = self.peek(), 0
+        while (token := self.next()).kind != "end":
+            if token.kind == "sign":
+                depth += (token.text in _OPEN) - (token.text in _CLOSE)
+            if depth == 0:
+                return self.text[first.start : token.end]
+        raise self.error("a closing bracket")
+
     def bracketed(self) -> list[str]:
         """`(a, b, …)` as the texts between the commas; none for `()`."""
         self.expect("(")

@@ -19,18 +19,16 @@ from mergelake.query.settings import for_clickhouse, honoured
 from mergelake.query.source import Resolve, Source
 from mergelake.query.table_source import TableSource
 from mergelake.query.tokens import split_statements
+from mergelake.sql.foreign import FOREIGN, foreign_names, foreign_table
 from mergelake.sql.lower import execute
 from mergelake.sql.parser import parse_statement
 from mergelake.sql.result import Result
 from mergelake.sql.settings import OWN_SETTINGS, judged, merged, plain
 from mergelake.sql.statements import Name
-from mergelake.sql.system_tables import system_table, system_table_names
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_FOREIGN = ("system", "information_schema", "INFORMATION_SCHEMA")
-"""Databases that ClickHouse itself has; ours come first in `system`."""
 _PARAMETER = re.compile(r"\{\s*([A-Za-z_]\w*)\s*:\s*([^{}]+?)\s*\}")
 
 
@@ -113,7 +111,7 @@ class Database:
     def use(self, database: str) -> None:
         """Make `database` the one that unqualified names mean; UNKNOWN_DATABASE if there is none."""
         known = self.warehouse.databases()
-        if database not in known and database not in _FOREIGN:
+        if database not in known and database not in FOREIGN:
             raise error("UNKNOWN_DATABASE", f"Database {database} does not exist", f"There are {', '.join(known)}")
         self.current_database = database
 
@@ -141,8 +139,8 @@ class Database:
 
     def table_names(self, database: str) -> list[str]:
         """Names of the tables of a database; UNKNOWN_DATABASE if there is none."""
-        if database == "system":
-            return system_table_names()
+        if database in FOREIGN:
+            return foreign_names(database)
         if database not in self.warehouse.databases():
             raise error("UNKNOWN_DATABASE", f"Database {database} does not exist", "SHOW DATABASES lists those that do")
         return self.warehouse.tables(database)
@@ -162,8 +160,8 @@ class Database:
 
         def resolve(database: str, name: str) -> Source | None:
             where = database or self.current_database
-            if where in _FOREIGN:
-                return system_table(self, name) if where == "system" else None
+            if where in FOREIGN:
+                return foreign_table(self, where, name)
             if not fresh:
                 catalog.refresh()
                 fresh.append(True)

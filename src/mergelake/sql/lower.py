@@ -18,10 +18,11 @@ from mergelake.sql import statements as s
 from mergelake.sql.ddl import with_columns
 from mergelake.sql.inserting import run_insert
 from mergelake.sql.result import Result, rows_result
-from mergelake.sql.settings import check_permitted, judged, merged
+from mergelake.sql.settings import check_of_statement, check_permitted, judged, merged
 
 if TYPE_CHECKING:
     from mergelake.sql.database import Database
+
 
 def execute(db: Database, statement: s.Statement, script: str) -> Result:
     """Run one statement. `script` is the text that it came from, for errors."""
@@ -95,6 +96,7 @@ def execute(db: Database, statement: s.Statement, script: str) -> Result:
 
 def _create_table(db: Database, statement: s.CreateTable, script: str) -> None:
     full = db.full_name(statement.name)
+    check_of_statement(statement.settings)
     if_not_exists = statement.if_not_exists or _is_on(db, "create_if_not_exists")
     if if_not_exists and statement.query and db.warehouse.has_table(full):
         return  # the SELECT must not run

@@ -10,6 +10,7 @@ import difflib
 from collections.abc import Mapping
 
 from mergelake.core.errors import error
+from mergelake.core.settings import kind_of_setting
 from mergelake.core.text import quote_string
 from mergelake.lake.environment import asks_for_news
 from mergelake.query import engine
@@ -27,7 +28,8 @@ from mergelake.sql import statements as s
 OWN_SETTINGS: Mapping[str, str] = {"executor": "'auto'", "dedup_token": "''", "read_consistency": "'strong'"}
 """Settings of ours beside ClickHouse's, with their defaults."""
 _READS = (
-    s.Select, s.Explain, s.Set, s.Use, s.Describe, s.Exists, s.ShowCreateTable, s.ShowDatabases, s.ShowTables, s.CheckTable
+    s.Select, s.Explain, s.Set, s.Use, s.Describe, s.Exists, s.ShowCreateTable, s.ShowDatabases, s.ShowTables,
+    s.CheckTable,
 )  # fmt: skip
 _WRITES_ROWS = (s.Insert, s.Optimize)
 
@@ -64,12 +66,20 @@ def _check_own(settings: Mapping[str, str]) -> None:
 def _unknown(name: str) -> Exception:
     known = engine.setting_names() if engine.available() else []
     if name in known:
-        return error(
-            "NOT_IMPLEMENTED", f"The setting {name}, of a newer ClickHouse, is not known here", "Leave it at its default"
-        )
+        message = f"The setting {name}, of a newer ClickHouse, is not known here"
+        return error("NOT_IMPLEMENTED", message, "Leave it at its default")
     near = difflib.get_close_matches(name, [*known, *OWN_SETTINGS], n=1)
     hint = f"Maybe you meant {near[0]}" if near else "system.settings lists what there is"
     return error("UNKNOWN_SETTING", f"Unknown setting '{name}'", hint)
+
+
+def check_of_statement(settings: Mapping[str, object]) -> None:
+    """The settings of a CREATE TABLE that no table has: judged, if ClickHouse knows them as a statement's."""
+    known = set(engine.setting_names()) if settings and engine.available() else set()
+    for name in settings:
+        if name not in known:
+            kind_of_setting(name)  # says that it is unknown, and what is near
+    judged({name: engine.setting_literal(value) for name, value in settings.items()})
 
 
 def merged(settings: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
