@@ -7,6 +7,7 @@ becomes of it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 from mergelake.core.errors import error
 from mergelake.query.outline import Occurrence, Outline
@@ -44,8 +45,51 @@ def _items(plan: Outline, first: int, end: int) -> Iterator[tuple[int, int]]:
         yield begin, end
 
 
+_READ_TABLES = {
+    "cluster": "Name the table itself: there are no clusters",
+    "clusterallreplicas": "Name the table itself: there are no clusters",
+    "dictionary": "There are no dictionaries; JOIN the table itself",
+    "loop": "Name the table itself",
+    "merge": "Name the tables, with UNION ALL between them",
+    "mergetreeanalyzeindexes": "EXPLAIN indexes = 1 shows what indexes leave over",
+    "mergetreeanalyzeindexesuuid": "EXPLAIN indexes = 1 shows what indexes leave over",
+    "mergetreecodecblockcounts": "`mergelake part inspect` tells codecs and sizes",
+    "mergetreeindex": "`mergelake part inspect` tells granules and indexes",
+    "mergetreeprojection": "There are no projections",
+    "mergetreetextindex": "`mergelake part inspect` tells of indexes",
+    "prometheusquery": "There are no TimeSeries tables",
+    "prometheusqueryrange": "There are no TimeSeries tables",
+    "timeseriesdata": "There are no TimeSeries tables",
+    "timeseriesmetricfamilies": "There are no TimeSeries tables",
+    "timeseriesmetrics": "There are no TimeSeries tables",
+    "timeseriessamples": "There are no TimeSeries tables",
+    "timeseriesselector": "There are no TimeSeries tables",
+    "timeseriestags": "There are no TimeSeries tables",
+    "viewexplain": "Write (EXPLAIN …) in its place",
+}
+"""Table functions that read tables by their names, which ClickHouse would look for among its own."""
+_TELL_OF_TABLES = {
+    "getmergetreesetting": "system.merge_tree_settings has the defaults that hold here",
+    "hascolumnintable": "system.columns has the columns of all tables",
+    "joinget": "There are no tables of the engine Join; JOIN the table itself",
+    "joingetornull": "There are no tables of the engine Join; JOIN the table itself",
+}
+"""Functions that ClickHouse would answer from its own tables and defaults."""
+
+
+def _check_functions(plan: Outline) -> None:
+    for name in plan.table_functions:
+        if name.lower() in _READ_TABLES:
+            raise error("NOT_IMPLEMENTED", f"The table function {name} is not supported", _READ_TABLES[name.lower()])
+    for word, follow in pairwise(plan.tokens):
+        hint = _TELL_OF_TABLES.get(word.text.lower()) if follow.text == "(" and word.kind == "word" else None
+        if hint:
+            raise error("NOT_IMPLEMENTED", f"The function {word.text} is not supported", hint)
+
+
 def check_meaning(plan: Outline, ours: Iterable[Occurrence]) -> None:
     """NOT_IMPLEMENTED for what would change the rows that our tables give, `ours` being where they are named."""
+    _check_functions(plan)
     refuse_meaningless(statement_settings(plan), carrier=plan.format.startswith("Arrow"))
     for occurrence in ours:
         if occurrence.final and "PREWHERE" in plan.scope_of[id(occurrence)].clauses:

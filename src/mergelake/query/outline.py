@@ -99,6 +99,13 @@ class Occurrence:
     """The words before JOIN in capitals (`LEFT ANY`), `,` for a comma, empty for the first table."""
     in_operator: bool = False
     """It stands after IN rather than in a FROM."""
+    explain: tuple[str, str] | None = None
+    """`(EXPLAIN …)` stands in place of a name: its kind and its SELECT."""
+
+    @property
+    def table(self) -> tuple[str, str, AsOf | None]:
+        """What it names: the same for every occurrence of one table."""
+        return (f"EXPLAIN {self.explain[0]}" if self.explain else self.database), self.name, self.as_of
 
 
 @dataclass(slots=True)
@@ -138,6 +145,8 @@ class Outline:
     format_at: tuple[int, int] | None = None
     """Where a final FORMAT clause stands, in characters."""
     format: str = ""
+    table_functions: list[str] = field(default_factory=list)
+    """Names of the functions that it reads from."""
     loose_settings: list[tuple[int, int]] = field(default_factory=list)
     """Tokens of each SETTINGS that belongs to no SELECT of its own: `(SELECT 1) UNION ALL (SELECT 2) SETTINGS …`."""
 
@@ -210,8 +219,7 @@ class _Walker:
     def _step(self, at: int) -> int:
         token, frame = self.tokens[at], self.stack[-1]
         if token.text == "(" and token.kind == "sign":
-            self._open(at)
-            return at + 1
+            return self._open(at)
         if token.text in ("[", "{") and token.kind == "sign":
             self.stack.append(_Frame("other"))
             return at + 1
@@ -234,9 +242,11 @@ class _Walker:
     def _is_member(self, at: int) -> bool:
         return at > 0 and self.tokens[at - 1].text == "." and self.tokens[at - 1].kind == "sign"
 
-    def _open(self, at: int) -> None:
+    def _open(self, at: int) -> int:
         frame = self.stack[-1]
         follow = self.tokens[at + 1]
+        if frame.expects_table and frame.scope is not None and follow.upper == "EXPLAIN" and follow.kind == "word":
+            return self._explain(at)
         # Brackets may be doubled before a SELECT: ((SELECT 1) UNION ALL (SELECT 2)).
         ahead = at + 1
         while self.tokens[ahead].text == "(":
@@ -252,13 +262,37 @@ class _Walker:
                 self.stack.append(_Frame("select", role="from"))
             else:
                 self.stack.append(_Frame("group", frame.scope, "FROM", expects_table=True, join=frame.join))
-            return
+            return at + 1
         if not is_select:
             self.stack.append(_Frame("other"))
-            return
+            return at + 1
         inherits = frame.kind == "select" and frame.scope is None
         role = frame.role if inherits else "cte" if frame.pending_cte else "expression"
         self.stack.append(_Frame("select", role=role, inherits=inherits))
+        return at + 1
+
+    def _explain(self, at: int) -> int:
+        """`(EXPLAIN … SELECT …)` where a table may stand."""
+        frame = self.stack[-1]
+        assert frame.scope is not None
+        end, depth = at, 0
+        while self.tokens[end].kind != "end":
+            depth += (self.tokens[end].text == "(") - (self.tokens[end].text == ")")
+            if depth == 0:
+                break
+            end += 1
+        begin = at + 2
+        while begin < end and self.tokens[begin].upper not in ("SELECT", "WITH", "FROM", "("):
+            begin += 1
+        kind, query = (self.out.slice(first, last) for first, last in ((at + 2, begin), (begin, end)))
+        found = Occurrence(
+            "", query, self.tokens[at].start, self.tokens[end].end, explain=(kind, query), join=frame.join
+        )
+        frame.expects_table = False
+        frame.scope.joins.append(frame.join)
+        frame.scope.sources.append(found)
+        self._keep(found, frame.scope)
+        return self._after_table(found, min(end + 1, len(self.tokens) - 1))
 
     def _word(self, at: int) -> int:
         token, frame = self.tokens[at], self.stack[-1]
@@ -411,6 +445,7 @@ class _Walker:
         scope.joins.append(frame.join)
         found, following = self._name(at)
         if self.tokens[following].text == "(":
+            self.out.table_functions.append(found.name)
             scope.sources.append(None)
             return following
         if not found.database and self._is_cte(found.name):

@@ -27,6 +27,7 @@ from mergelake.core.arrow import storage_schema
 from mergelake.core.clock import Clock, SystemClock
 from mergelake.core.convert import to_public_table
 from mergelake.core.errors import MergelakeError, NotFoundError, error
+from mergelake.core.types import STRING
 from mergelake.query import engine, splitting, totals
 from mergelake.query.arrow_bridge import needs_types, parse_types, to_public, without_nothing
 from mergelake.query.direct import direct_scan, first_rows
@@ -36,7 +37,7 @@ from mergelake.query.outline import Outline, outline
 from mergelake.query.result import QueryResult, Stats
 from mergelake.query.rewrite import NOW, Rewritten, rewrite
 from mergelake.query.settings import describes, honoured, keeps_conditions, keeps_partial_answers
-from mergelake.query.source import AsOf, Resolve, Scan, Source
+from mergelake.query.source import ArrowSource, AsOf, Resolve, Scan, Source
 
 RunTasks = Callable[[Callable[[Any], Any], list[Any]], list[Any]]
 """Runs a picklable function on each item, somewhere; results in order."""
@@ -58,6 +59,8 @@ class Context:
     """ClickHouse settings as SQL literals."""
     honoured: Mapping[str, str] = field(default_factory=dict)
     """Settings that we go by ourselves, values as text."""
+    database: str = "default"
+    """The current database."""
     executor: str = "auto"
     """auto, local or spark."""
     run_tasks: RunTasks | None = None
@@ -126,10 +129,13 @@ class Prepared:
         return described(self.shape(), empty_tables(self), settings, (_without_filters(self.plan), versions))
 
 
-def prepare(sql: str, resolve: Resolve) -> Prepared:
+def prepare(sql: str, resolve: Resolve, context: Context | None = None) -> Prepared:
     """Take the statement apart and look its tables up. Nothing is read."""
+    context = context or Context()
     plan = _outline(sql)
-    return _prepared(plan, _tables(plan, resolve))
+    tables = _tables(plan, resolve, context)
+    _check(plan, tables, context)
+    return _prepared(plan, tables, context.database)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +147,7 @@ class _Tables:
     """`id` of an occurrence -> its table; without those that are ClickHouse's own."""
 
 
-def _tables(plan: Outline, resolve: Resolve) -> _Tables:
+def _tables(plan: Outline, resolve: Resolve, context: Context) -> _Tables:
     seen: dict[tuple[str, str, AsOf | None], Source | None] = {}
 
     def look_up(database: str, name: str, moment: AsOf | None) -> Source | None:
@@ -154,6 +160,11 @@ def _tables(plan: Outline, resolve: Resolve) -> _Tables:
 
     sources: dict[int, Source] = {}
     for found in plan.occurrences:
+        if found.explain:
+            kind, query = found.explain
+            lines = pa.table({"explain": pa.array(explain(query, resolve, context, kind), pa.large_binary())})
+            seen[found.table] = sources[id(found)] = ArrowSource(lines, {"explain": STRING})
+            continue
         try:
             source = look_up(found.database, found.name, found.as_of)
         except NotFoundError:
@@ -165,11 +176,11 @@ def _tables(plan: Outline, resolve: Resolve) -> _Tables:
     return _Tables(seen, sources)
 
 
-def _prepared(plan: Outline, tables: _Tables) -> Prepared:
-    key = (plan.text, tuple(_key(tables.by_occurrence.get(id(found))) for found in plan.occurrences))
+def _prepared(plan: Outline, tables: _Tables, database: str) -> Prepared:
+    key = (plan.text, database, tuple(_key(tables.by_occurrence.get(id(found))) for found in plan.occurrences))
     rewritten = _plans.get(key)
     if not isinstance(rewritten, Rewritten):
-        rewritten = rewrite(plan, tables.by_occurrence)
+        rewritten = rewrite(plan, tables.by_occurrence, database)
         _plans.put(key, rewritten)
     sources = [tables.by_name[slot.table] for slot in rewritten.slots]
     return Prepared(plan, rewritten, tuple(source for source in sources if source is not None))
@@ -195,12 +206,12 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
     context = context or Context()
     started = context.clock.monotonic_s()
     plan = _outline(sql)
-    tables = _tables(plan, resolve)
+    tables = _tables(plan, resolve, context)
     limits = _check(plan, tables, context)
     looked_up = _look_up(plan, tables, context, limits, started)
     if looked_up is not None:
         return looked_up
-    prepared = _prepared(plan, tables)
+    prepared = _prepared(plan, tables, context.database)
     scans = plan_scans(prepared, context.settings)
     limits.check(scans.values())
     executor, reason, split = choose_executor(prepared, scans, context)
@@ -452,9 +463,9 @@ def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: st
     """What would be done: the executor and why, each scan's pruning, ClickHouse's own plan for the rest."""
     context = context or Context()
     plan = _outline(sql)
-    tables = _tables(plan, resolve)
+    tables = _tables(plan, resolve, context)
     _check(plan, tables, context)
-    prepared = _prepared(plan, tables)
+    prepared = _prepared(plan, tables, context.database)
     scans = plan_scans(prepared, context.settings)
     executor, why, _ = choose_executor(prepared, scans, context)
     lines = [f"Executor: {executor} ({why})"]

@@ -196,6 +196,7 @@ class Database:
         return Context(
             settings=self.engine_settings(),
             honoured=plain(honoured(self.settings)),
+            database=self.current_database,
             executor=executor,
             run_tasks=self._run_tasks() if executor != "local" else None,
             clock=self.warehouse.clock,

@@ -17,6 +17,7 @@ from mergelake.core.settings import TableSettings, is_table_setting
 from mergelake.core.text import unescape
 from mergelake.core.types import DataType, Nullable, nested_columns, parse_type
 from mergelake.expr.compiled import compile_expression
+from mergelake.query.settings import kind_of
 from mergelake.query.tokens import syntax_error
 from mergelake.sql.cursor import Cursor, clean
 from mergelake.sql.statements import CloneTable, CreateTable, Name
@@ -273,7 +274,7 @@ def _clauses(cursor: Cursor) -> tuple[TableSchema | None, dict[str, str | int | 
         elif cursor.accept("SETTINGS"):
             given = settings_list(cursor)
             # Settings of the statement may stand among those of the table: see `CreateTable.settings`.
-            others.update({name: value for name, value in given.items() if not is_table_setting(name)})
+            others.update({n: value for n, value in given.items() if not is_table_setting(n) and kind_of(n)})
             own = {name: value for name, value in given.items() if name not in others and value != "DEFAULT"}
             found["settings"] = TableSettings(own).as_text()
         elif cursor.accept("COMMENT"):

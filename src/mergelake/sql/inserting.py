@@ -100,7 +100,7 @@ def _by_default(column: Column) -> bool:
 
 def _selected(db: Database, query: str, targets: Mapping[str, t.DataType]) -> pa.Table:
     """The SELECT's rows, its columns by position, cast as ClickHouse would but never silently out of range."""
-    prepared = prepare(query, db.resolver())
+    prepared = prepare(query, db.resolver(), db.context())
     names, kinds = prepared.columns(db.engine_settings())
     if len(names) != len(targets):
         raise error(

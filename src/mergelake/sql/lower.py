@@ -16,6 +16,7 @@ from mergelake.query.settings import plain_value
 from mergelake.sql import show
 from mergelake.sql import statements as s
 from mergelake.sql.ddl import with_columns
+from mergelake.sql.foreign import FOREIGN, describe_foreign, foreign_names
 from mergelake.sql.inserting import run_insert
 from mergelake.sql.result import Result, rows_result
 from mergelake.sql.settings import check_of_statement, check_permitted, judged, merged
@@ -44,10 +45,12 @@ def execute(db: Database, statement: s.Statement, script: str) -> Result:
             )  # fmt: skip
         case s.CreateDatabase(name, if_not_exists):
             if_not_exists = if_not_exists or _is_on(db, "create_if_not_exists")
+            _check_database(name)
             db.warehouse.create_database(name, if_not_exists=if_not_exists)
         case s.DropDatabase(name, if_exists):
             db.warehouse.drop_database(name, if_exists=if_exists)
         case s.RenameDatabase(name, new_name):
+            _check_database(new_name)
             db.warehouse.rename_database(name, new_name)
             if db.current_database == name:
                 db.current_database = new_name
@@ -70,10 +73,21 @@ def execute(db: Database, statement: s.Statement, script: str) -> Result:
         case s.ShowCreateTable(name):
             text = show.create_table_text(db.full_name(name), db.open(name).schema)
             return rows_result({"statement": [text]}, {"statement": "String"})
+        case s.Describe(name) if (name.database or db.current_database) in FOREIGN:
+            database = name.database or db.current_database
+            of_table, query = describe_foreign(db, database, name.table)
+            return Result(db.select(query)) if query else show.describe_columns(of_table)
+        case s.Exists(name, False) if (name.database or db.current_database) in FOREIGN:
+            known = foreign_names(name.database or db.current_database)
+            return rows_result({"result": [int(name.table in known)]}, {"result": "UInt8"})
         case s.Describe(name):
             return show.describe(db.open(name).schema, compact=_is_on(db, "describe_compact_output"))
         case s.Exists(name, database):
-            found = name.table in db.warehouse.databases() if database else db.warehouse.has_table(db.full_name(name))
+            found = (
+                name.table in (*db.warehouse.databases(), *FOREIGN)
+                if database
+                else db.warehouse.has_table(db.full_name(name))
+            )
             return rows_result({"result": [int(found)]}, {"result": "UInt8"})
         case s.Optimize():
             _optimize(db, statement)
@@ -92,6 +106,13 @@ def execute(db: Database, statement: s.Statement, script: str) -> Result:
         case _:
             assert_never(statement)
     return Result()
+
+
+def _check_database(name: str) -> None:
+    if name in FOREIGN:
+        raise error(
+            "DATABASE_ALREADY_EXISTS", f"Database {name} already exists", "It is ClickHouse's own; take another"
+        )
 
 
 def _create_table(db: Database, statement: s.CreateTable, script: str) -> None:
@@ -121,7 +142,7 @@ def _borrowed(db: Database, statement: s.CreateTable) -> TableSchema:
         )
     from mergelake.core.types import parse_type
 
-    prepared = prepare(statement.query, db.resolver())
+    prepared = prepare(statement.query, db.resolver(), db.context())
     names, kinds = prepared.columns(db.engine_settings())
     columns = tuple(Column(i, name, parse_type(kind)) for i, (name, kind) in enumerate(zip(names, kinds, strict=True)))
     return with_columns(statement.clauses, columns)

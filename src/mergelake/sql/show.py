@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from mergelake.core.schema import Column, TableSchema
 from mergelake.core.text import back_quote, quote_identifier_if_needed, quote_string
@@ -68,6 +68,13 @@ def _column(column: Column) -> str:
     if column.ttl:
         out += f" TTL {column.ttl}"
     return out
+
+
+def describe_columns(columns: Mapping[str, str]) -> Result:
+    """DESCRIBE of a table that has names and types, and nothing else to tell."""
+    rest = ("default_type", "default_expression", "comment", "codec_expression", "ttl_expression")
+    found = {"name": list(columns), "type": list(columns.values()), **{name: [""] * len(columns) for name in rest}}
+    return rows_result(found, dict.fromkeys(found, "String"))
 
 
 def describe(schema: TableSchema, *, compact: bool = False) -> Result:
