@@ -119,6 +119,7 @@ CLICKHOUSE_CODES: dict[str, int] = {
     "TOO_MANY_BYTES": 307,
     "TOO_MANY_PARTITIONS": 565,
     "QUERY_IS_PROHIBITED": 392,
+    "ILLEGAL_SYNTAX_FOR_DATA_TYPE": 377,
     "KEEPER_EXCEPTION": 999,
 }
 """ClickHouse error names that we raise, with their numbers. Source: ClickHouse, `src/Common/ErrorCodes.cpp`."""

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mergelake.core import types as t
-from mergelake.core.text import back_quote, quote_identifier_if_needed, quote_string
+from mergelake.core.text import back_quote, quote_string
 from mergelake.query.arrow_bridge import exact_expression
-from mergelake.query.needs import mentioned, star_tokens, wanted
+from mergelake.query.needs import computed_names, mentioned, star_tokens, wanted
 from mergelake.query.outline import Occurrence, Outline
 from mergelake.query.source import AsOf, Source, Wanted
 
@@ -69,7 +69,7 @@ def rewrite(plan: Outline, sources: Mapping[int, Source], database: str = "defau
             continue
         need = wanted(plan, found, source, sources)
         simple = not (need.final or need.sample or need.where or need.prewhere)
-        count_only = not need.columns and simple and not _uses_computed(plan, found, source)
+        count_only = not need.columns and simple and not computed_names(plan, found, source)
         count_only = count_only and source.exact_rows() is not None
         if not need.columns:
             need = _with_columns(need, (_narrowest(source),))
@@ -97,18 +97,6 @@ def rewrite(plan: Outline, sources: Mapping[int, Source], database: str = "defau
 
 def _with_columns(need: Wanted, columns: Sequence[str]) -> Wanted:
     return Wanted(tuple(columns), need.where, need.prewhere, need.final, need.sample, need.sample_offset)
-
-
-def _uses_computed(plan: Outline, found: Occurrence, source: Source) -> bool:
-    return bool(_computed_names(plan, found, source))
-
-
-def _computed_names(plan: Outline, found: Occurrence, source: Source) -> list[str]:
-    scope = plan.scope_of[id(found)]
-    if not source.computed or found.in_operator:
-        return []
-    names = {token.name for token in plan.tokens[scope.first : scope.end] if token.is_name}
-    return [name for name in source.computed if name in names]
 
 
 def _narrowest(source: Source) -> str:
@@ -141,14 +129,15 @@ def _table_edits(plan: Outline, found: Occurrence, source: Source, slot: Slot) -
         if found.in_operator:
             columns = tuple(name for name in columns if name not in source.hidden)
         inner = f"(SELECT {_list(source, columns)} FROM Python({slot.object_name}))"
-        computed = _computed_names(plan, found, source)
+        computed = computed_names(plan, found, source)
         if computed:
             extra = ", ".join(
-                f"CAST({source.computed[n][1]} AS {source.computed[n][0]}) AS {back_quote(n)}" for n in computed
+                f"CAST({source.computed[n][1]}, {quote_string(str(source.computed[n][0]))}) AS {back_quote(n)}"
+                for n in computed
             )
             inner = f"(SELECT *, {extra} FROM {inner})"
     if not found.in_operator and not found.alias and not found.explain:
-        inner += f" AS {quote_identifier_if_needed(found.name)}"
+        inner += f" AS {back_quote(found.name)}"
     edits.append((found.start, found.end, inner))
     edits += [(*place, "") for place in (found.as_of_at, found.final, found.sample) if place is not None]
     return edits

@@ -19,12 +19,13 @@ from mergelake.query.settings import for_clickhouse, honoured
 from mergelake.query.source import Resolve, Source
 from mergelake.query.table_source import TableSource
 from mergelake.query.tokens import split_statements
-from mergelake.sql.foreign import FOREIGN, foreign_names, foreign_table
+from mergelake.sql.foreign import foreign_names, foreign_table
 from mergelake.sql.lower import execute
 from mergelake.sql.parser import parse_statement
 from mergelake.sql.result import Result
 from mergelake.sql.settings import OWN_SETTINGS, judged, merged, plain
 from mergelake.sql.statements import Name
+from mergelake.table.catalog import RESERVED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,13 +112,16 @@ class Database:
     def use(self, database: str) -> None:
         """Make `database` the one that unqualified names mean; UNKNOWN_DATABASE if there is none."""
         known = self.warehouse.databases()
-        if database not in known and database not in FOREIGN:
+        if database not in known and database not in RESERVED:
             raise error("UNKNOWN_DATABASE", f"Database {database} does not exist", f"There are {', '.join(known)}")
         self.current_database = database
 
     def full_name(self, name: Name) -> str:
-        """`database.table`."""
-        return f"{name.database or self.current_database}.{name.table}"
+        """`database.table`; UNKNOWN_DATABASE for a database with a dot, which there cannot be."""
+        database = name.database or self.current_database
+        if "." in database:
+            raise error("UNKNOWN_DATABASE", f"Database {database} does not exist", "SHOW DATABASES lists those that do")
+        return f"{database}.{name.table}"
 
     def open(self, name: Name) -> Table:
         """The table, at its newest version. An open table is kept: looking again costs two small requests."""
@@ -139,7 +143,7 @@ class Database:
 
     def table_names(self, database: str) -> list[str]:
         """Names of the tables of a database; UNKNOWN_DATABASE if there is none."""
-        if database in FOREIGN:
+        if database in RESERVED:
             return foreign_names(database)
         if database not in self.warehouse.databases():
             raise error("UNKNOWN_DATABASE", f"Database {database} does not exist", "SHOW DATABASES lists those that do")
@@ -160,7 +164,7 @@ class Database:
 
         def resolve(database: str, name: str) -> Source | None:
             where = database or self.current_database
-            if where in FOREIGN:
+            if where in RESERVED:
                 return foreign_table(self, where, name)
             if not fresh:
                 catalog.refresh()

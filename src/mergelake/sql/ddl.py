@@ -15,7 +15,7 @@ from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import Column, SkipIndex, TableSchema
 from mergelake.core.settings import TableSettings, is_table_setting
 from mergelake.core.text import unescape
-from mergelake.core.types import DataType, Nullable, nested_columns, parse_type
+from mergelake.core.types import DataType, is_nullable, nested_columns, parse_type
 from mergelake.expr.compiled import compile_expression
 from mergelake.query.settings import kind_of
 from mergelake.query.tokens import syntax_error
@@ -168,19 +168,14 @@ def _column(cursor: Cursor, number: int, before: dict[str, DataType]) -> tuple[l
         data_type = _type(cursor)
         nested = nested_columns(clean(cursor.text[start : cursor.peek().start]))
     kind = default = codec = comment = ttl = ""
-    is_primary = False
+    is_primary = nullable = modified = False
     while True:
-        if cursor.accept("NOT", "NULL"):
-            pass
-        elif cursor.accept("NULL"):
-            data_type = (
-                data_type
-                if data_type is None or isinstance(data_type, Nullable)
-                else parse_type(f"Nullable({data_type})")
-            )
+        if not modified and (cursor.at("NOT", "NULL") or cursor.at("NULL")):
+            nullable, modified = not cursor.accept("NOT"), True
+            cursor.expect("NULL")
         elif cursor.peek().upper in ("DEFAULT", "MATERIALIZED", "ALIAS"):
             kind = cursor.next().upper
-            default = cursor.expression(_AFTER_DEFAULT, "an expression")
+            default = cursor.default_expression(_AFTER_DEFAULT)
         elif cursor.accept("EPHEMERAL"):
             kind = "EPHEMERAL"
             if cursor.peek().text not in (",", ")") and cursor.peek().upper not in _AFTER_DEFAULT:
@@ -205,6 +200,16 @@ def _column(cursor: Cursor, number: int, before: dict[str, DataType]) -> tuple[l
         if not default:
             raise syntax_error(cursor.text, start, f"expected the type of column {name}")
         data_type = compile_expression(default, before).type
+        nullable = nullable and not is_nullable(data_type)
+        modified = False
+    if modified and is_nullable(data_type):
+        raise error(
+            "ILLEGAL_SYNTAX_FOR_DATA_TYPE",
+            f"Can't use [NOT] NULL modifier with Nullable type: column {name}",
+            "Leave NULL or NOT NULL out",
+        )
+    if nullable:
+        data_type = parse_type(f"Nullable({data_type})")
     if nested is not None:
         parts = enumerate(nested.items(), number)
         return [Column(at, f"{name}.{part}", inner, codec=codec, comment=comment) for at, (part, inner) in parts], False

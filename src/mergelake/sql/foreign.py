@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from mergelake.sql.database import Database
 
 INFORMATION_SCHEMA = ("information_schema", "INFORMATION_SCHEMA")
-FOREIGN = ("system", *INFORMATION_SCHEMA)
-"""Databases that every ClickHouse has."""
 
 _PROGRAM = """
 aggregate_function_combinators build_options codecs collations contributors data_skipping_index_types

@@ -16,10 +16,11 @@ from mergelake.query.settings import plain_value
 from mergelake.sql import show
 from mergelake.sql import statements as s
 from mergelake.sql.ddl import with_columns
-from mergelake.sql.foreign import FOREIGN, describe_foreign, foreign_names
+from mergelake.sql.foreign import describe_foreign, foreign_names
 from mergelake.sql.inserting import run_insert
 from mergelake.sql.result import Result, rows_result
 from mergelake.sql.settings import check_of_statement, check_permitted, judged, merged
+from mergelake.table.catalog import RESERVED
 
 if TYPE_CHECKING:
     from mergelake.sql.database import Database
@@ -45,12 +46,10 @@ def execute(db: Database, statement: s.Statement, script: str) -> Result:
             )  # fmt: skip
         case s.CreateDatabase(name, if_not_exists):
             if_not_exists = if_not_exists or _is_on(db, "create_if_not_exists")
-            _check_database(name)
             db.warehouse.create_database(name, if_not_exists=if_not_exists)
         case s.DropDatabase(name, if_exists):
             db.warehouse.drop_database(name, if_exists=if_exists)
         case s.RenameDatabase(name, new_name):
-            _check_database(new_name)
             db.warehouse.rename_database(name, new_name)
             if db.current_database == name:
                 db.current_database = new_name
@@ -73,18 +72,18 @@ def execute(db: Database, statement: s.Statement, script: str) -> Result:
         case s.ShowCreateTable(name):
             text = show.create_table_text(db.full_name(name), db.open(name).schema)
             return rows_result({"statement": [text]}, {"statement": "String"})
-        case s.Describe(name) if (name.database or db.current_database) in FOREIGN:
+        case s.Describe(name) if (name.database or db.current_database) in RESERVED:
             database = name.database or db.current_database
             of_table, query = describe_foreign(db, database, name.table)
             return Result(db.select(query)) if query else show.describe_columns(of_table)
-        case s.Exists(name, False) if (name.database or db.current_database) in FOREIGN:
+        case s.Exists(name, False) if (name.database or db.current_database) in RESERVED:
             known = foreign_names(name.database or db.current_database)
             return rows_result({"result": [int(name.table in known)]}, {"result": "UInt8"})
         case s.Describe(name):
             return show.describe(db.open(name).schema, compact=_is_on(db, "describe_compact_output"))
         case s.Exists(name, database):
             found = (
-                name.table in (*db.warehouse.databases(), *FOREIGN)
+                name.table in (*db.warehouse.databases(), *RESERVED)
                 if database
                 else db.warehouse.has_table(db.full_name(name))
             )
@@ -106,13 +105,6 @@ def execute(db: Database, statement: s.Statement, script: str) -> Result:
         case _:
             assert_never(statement)
     return Result()
-
-
-def _check_database(name: str) -> None:
-    if name in FOREIGN:
-        raise error(
-            "DATABASE_ALREADY_EXISTS", f"Database {name} already exists", "It is ClickHouse's own; take another"
-        )
 
 
 def _create_table(db: Database, statement: s.CreateTable, script: str) -> None:

@@ -80,7 +80,7 @@ class Catalog:
 
     def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
         """A new database; DATABASE_ALREADY_EXISTS unless it may."""
-        _check_name(name, "database")
+        _check_database(name)
 
         def build(state: CatalogState) -> Sequence[CatalogOp]:
             return () if if_not_exists and name in state.databases else (CreateDatabase(name),)
@@ -174,7 +174,7 @@ class Catalog:
 
     def rename_database(self, name: str, new_name: str) -> None:
         """Give a database another name; its tables come along."""
-        _check_name(new_name, "database")
+        _check_database(new_name)
         self._commit_known(lambda _: (RenameDatabase(name, new_name),))
 
     def rename_tables(self, pairs: Sequence[tuple[Name, Name]]) -> None:
@@ -235,6 +235,19 @@ class Catalog:
             self.open_id(table_id).log.commit(lambda state: () if state.dropped else (DropTable(),))
         except MergelakeError as problem:  # the name is gone, which is what DROP promises
             _logger.warning("table %s lost its name, but could not be marked as dropped: %s", table_id, problem)
+
+
+RESERVED = ("system", "information_schema", "INFORMATION_SCHEMA")
+"""Databases that every ClickHouse has."""
+
+
+def _check_database(name: str) -> None:
+    _check_name(name, "database")
+    if name in RESERVED:
+        raise error("DATABASE_ALREADY_EXISTS", f"Database {name} already exists", "It is ClickHouse's own")
+    if "." in name or "/" in name:
+        hint = "Paths and Python name a table as <database>.<table>"
+        raise error("BAD_ARGUMENTS", f"The name of a database cannot have a dot or a slash: '{name}'", hint)
 
 
 def _check_name(name: str, what: str) -> None:
