@@ -118,6 +118,11 @@ CLICKHOUSE_CODES: dict[str, int] = {
     "ILLEGAL_CODEC_PARAMETER": 433,
     "ILLEGAL_INDEX": 127,
     "INCORRECT_QUERY": 80,
+    "TOO_MANY_ROWS": 158,
+    "TOO_MANY_BYTES": 307,
+    "TOO_MANY_PARTITIONS": 565,
+    "QUERY_IS_PROHIBITED": 392,
+    "ILLEGAL_SYNTAX_FOR_DATA_TYPE": 377,
     "KEEPER_EXCEPTION": 999,
 }
 """ClickHouse error names that we raise, with their numbers. Source: ClickHouse, `src/Common/ErrorCodes.cpp`."""

@@ -390,6 +390,8 @@ class _Parser:
         self._expect(",")
         value = self.type()
         self._expect(")")
+        if is_nullable(key):
+            raise error("BAD_ARGUMENTS", f"Map cannot have a key of type {key}")
         return Map(key, value)
 
     def tuple(self) -> DataType:

@@ -93,22 +93,31 @@ class Table:
             return self._append_frame(data, dedup_token)
         return self.insert(data, dedup_token or "")
 
-    def insert(self, data: Any, dedup_token: str = "", *, by_part: bool = False, by_rows: bool = True) -> Commit:
+    def insert(
+        self,
+        data: Any,
+        dedup_token: str = "",
+        *,
+        by_part: bool = False,
+        by_rows: bool = True,
+        settings: Mapping[str, str] | None = None,
+    ) -> Commit:
         """What `append` does (but for Spark's frames), with a say in what counts as a repetition.
 
         `by_part`: the token is remembered for each part of the insert, as ClickHouse does for each block and partition;
         parts that are new are added. `by_rows`: without a token the rows themselves are the token, for tables with a
-        `non_replicated_deduplication_window`.
+        `non_replicated_deduplication_window`. `settings` of the table that are others for this insert.
         """
         handle = self.handle
+        schema = handle.schema.with_settings({**handle.schema.settings, **settings}) if settings else handle.schema
         throttle(handle)
-        blocks = storage_batches(data, handle.schema)
+        blocks = storage_batches(data, schema)
         rows = RowHash()
         hashed = by_rows and not dedup_token and self._settings.integer("non_replicated_deduplication_window") > 0
         manifests = write_blocks(
             handle.store,
             handle.directory,
-            handle.schema,
+            schema,
             rows.over(blocks) if hashed else blocks,
             ids=handle.ids,
             clock=handle.clock,
@@ -157,19 +166,31 @@ class Table:
         snapshot = self.snapshot(version, timestamp, skip_broken_parts=skip_broken_parts)
         return Scan.of(self.name, self.handle, snapshot, request, self.env)
 
-    def optimize(self, partition: Any = None, *, partition_id: str | None = None, final: bool = False) -> int:
+    def optimize(
+        self,
+        partition: Any = None,
+        *,
+        partition_id: str | None = None,
+        final: bool = False,
+        skip_merged: bool = False,
+        throw_if_noop: bool = False,
+    ) -> int:
         """Merge now: the table's best merge, all parts of a partition, or (`final`) of each; how many merges ran.
 
         Runs as Spark tasks where the warehouse has a session, else in this process; either way in bounded memory.
         Each merge is committed on its own: one that fails does not undo the others, and its error is raised at the
         end. Raises ConflictError where another process changed the same parts meanwhile: refresh and ask again.
+
+        With `skip_merged` a partition that is one merged part stays as it is; with `throw_if_noop` it is
+        CANNOT_ASSIGN_OPTIMIZE if there is nothing to merge.
         """
         self.refresh()
         found = partition_id if partition is None else self.partition_id(partition)
         snapshot = self.snapshot()
         chosen = select_optimize(
-            snapshot.parts, snapshot.settings, self.handle.clock.now_ms(), partition_id=found, final=final
-        )
+            snapshot.parts, snapshot.settings, self.handle.clock.now_ms(), partition_id=found, final=final,
+            skip_merged=skip_merged, throw_if_noop=throw_if_noop,
+        )  # fmt: skip
         tasks = [
             plan_merge(self.handle.directory, snapshot.schema, parts, "optimize", snapshot.version) for parts in chosen
         ]

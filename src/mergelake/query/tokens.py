@@ -16,13 +16,14 @@ from mergelake.core.text import unescape
 
 _TOKEN = re.compile(
     r"""(?P<space>\s+|--[^\n]*|\#[ !][^\n]*|/\*.*?\*/)
-    |(?P<number>0[xX][0-9A-Fa-f]+|0[bB][01]+(?![0-9])|(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)
+    |(?P<number>(?:0[xX][0-9A-Fa-f]+|0[bB][01]+|(?:\d+(?:_\d+)*(?:\.(?:\d+(?:_\d+)*)?)?|\.\d+(?:_\d+)*)(?:[eE][+-]?\d+)?)(?![A-Za-z0-9_$]))
     |(?P<string>'(?:[^'\\]|\\.|'')*'|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$)
     |(?P<quoted>`(?:[^`\\]|\\.|``)*`|"(?:[^"\\]|\\.|"")*")
-    |(?P<word>[A-Za-z_\u0080-\U0010ffff][\w$]*)
+    |(?P<word>[A-Za-z0-9_$]+)
     |(?P<sign>::|->|<=>|<=|>=|<>|!=|==|\|\||@@|[^\s])""",
     re.VERBOSE | re.DOTALL,
 )
+"""A name may begin with a digit, if it is not a number as a whole: `2b`, `1_`, `0x1g`. Non-ASCII ones are quoted."""
 
 
 @dataclass(frozen=True, slots=True)

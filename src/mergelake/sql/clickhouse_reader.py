@@ -47,9 +47,14 @@ def reading_settings(settings: Mapping[str, str], format_name: str) -> dict[str,
         if name in _REFUSED:
             raise error("NOT_IMPLEMENTED", f"The setting {name} is not supported: {_REFUSED[name]}", "Leave it out")
         only = _OF_FORMAT.match(name)
-        if _READING.fullmatch(name) and (only is None or family.startswith(only.group(1))):
+        if is_reading_setting(name) and (only is None or family.startswith(only.group(1))):
             found[name] = value
     return found
+
+
+def is_reading_setting(name: str) -> bool:
+    """Whether INSERT goes by this setting where it concerns the format of its data."""
+    return _READING.fullmatch(name) is not None
 
 
 def conversion_of(settings: Mapping[str, str]) -> str:

@@ -15,6 +15,7 @@ from mergelake.core.text import back_quote, quote_string
 from mergelake.query.select import prepare
 from mergelake.sql.clickhouse_reader import conversion_of, read_all, reading_settings
 from mergelake.sql.formats import after_line, format_of, read_rows
+from mergelake.sql.settings import check_reading, judged, merged, plain
 from mergelake.sql.statements import Insert
 from mergelake.sql.values import names_and_types
 
@@ -22,26 +23,37 @@ if TYPE_CHECKING:
     from mergelake.sql.database import Database
 
 _ORDERED = re.compile(r"\border\s+by\s+all\s*(settings\b[^()]*)?$", re.IGNORECASE)
+_ALSO_OF_TABLES = ("max_partitions_per_insert_block", "optimize_on_insert")
 _CHECKED = (t.Int, t.Date, t.Date32, t.DateTime, t.DateTime64, t.Decimal, t.Bool)
 
 
 def run_insert(db: Database, insert: Insert, script: str) -> int:
     """Append what the statement gives; the number of rows."""
     table = db.open(insert.name)
-    settings = {**db.settings, **insert.settings}
+    settings = merged(db.settings, judged(insert.settings))
     token, by_rows = _deduplication(settings, insert.query)
     strict = conversion_of(settings) == "strict"
     targets = target_columns(insert, table.schema, table.name)
+    if not insert.query:
+        check_reading(settings)
     if insert.query:
         data = _selected(db, insert.query, targets, strict=strict)
     elif (reading := reading_settings(settings, format_of(insert.format))) or not strict:
-        known, plain = format_of(insert.format), after_line(insert.data)
-        data = read_all(known, plain, targets, table.schema, reading, strict=strict)
+        known, data_lines = format_of(insert.format), after_line(insert.data)
+        data = read_all(known, data_lines, targets, table.schema, reading, strict=strict)
     else:
         data = read_rows(insert, targets, script).complete(table.schema, db.warehouse.clock.now_ms())
     if data.num_rows:
-        table.insert(data, token, by_part=True, by_rows=by_rows)
+        table.insert(data, token, by_part=True, by_rows=by_rows, settings=_of_table(settings))
     return int(data.num_rows)
+
+
+def _of_table(settings: Mapping[str, str]) -> dict[str, str]:
+    """Settings of the statement that stand for the table's own of that name."""
+    found = {name: text for name, text in plain(settings).items() if name in _ALSO_OF_TABLES}
+    if plain(settings).get("throw_on_max_partitions_per_insert_block") == "0":
+        found["max_partitions_per_insert_block"] = "0"
+    return found
 
 
 def _deduplication(settings: Mapping[str, str], query: str) -> tuple[str, bool]:
@@ -49,13 +61,13 @@ def _deduplication(settings: Mapping[str, str], query: str) -> tuple[str, bool]:
 
     A SELECT may give other rows the next time it runs: its rows are compared only if their order is fixed.
     """
-    plain = {name: text[1:-1] if text[:1] == "'" else text for name, text in settings.items()}
-    mode = plain.get("deduplicate_insert", "enable")
+    held = plain(settings)
+    mode = held.get("deduplicate_insert", "disable" if held.get("insert_deduplicate") == "0" else "enable")
     if query:
-        mode = "disable" if mode == "disable" else plain.get("deduplicate_insert_select", "enable_when_possible")
+        mode = "disable" if mode == "disable" else held.get("deduplicate_insert_select", "enable_when_possible")
     if mode == "disable":
         return "", False
-    token = plain.get("insert_deduplication_token", "")
+    token = held.get("insert_deduplication_token", "")
     stable = not query or _ORDERED.search(query) is not None
     if mode == "force_enable" and not (token or stable):
         raise error(
@@ -91,7 +103,7 @@ def _by_default(column: Column) -> bool:
 
 def _selected(db: Database, query: str, targets: Mapping[str, t.DataType], *, strict: bool) -> pa.Table:
     """The SELECT's rows, its columns by position, cast as ClickHouse would, if `strict` never silently out of range."""
-    prepared = prepare(query, db.resolver())
+    prepared = prepare(query, db.resolver(), db.context())
     names, kinds = prepared.columns(db.engine_settings())
     if len(names) != len(targets):
         raise error(

@@ -229,7 +229,8 @@ def _optimize(cursor: Cursor) -> s.Statement:
     final = cursor.accept("FINAL")
     if cursor.at("DEDUPLICATE") or cursor.at("CLEANUP"):
         raise error("NOT_IMPLEMENTED", f"OPTIMIZE … {cursor.peek().upper} is not supported", "Use a ReplacingMergeTree")
-    return _done(cursor, s.Optimize(name, partition, final))
+    settings = ddl.setting_literals(cursor) if cursor.accept("SETTINGS") else {}
+    return _done(cursor, s.Optimize(name, partition, final, settings))
 
 
 def _check(cursor: Cursor) -> s.Statement:

@@ -138,6 +138,13 @@ def fill_in(block: Block, missing: Mapping[str, Flags], schema: TableSchema, now
     return BlockCompleter(schema, given, now_ms, partly=True).evaluate(block, missing, rows).select(names)
 
 
+def check_defaults(schema: TableSchema) -> None:
+    """Whether every default can be computed, in some order; raises what computing it would."""
+    plain = [column.name for column in schema.columns if not column.default_kind]
+    for column in _in_order(schema, plain, 0):
+        _default_of(column, schema.types, 0)
+
+
 def check_given(schema: TableSchema, names: list[str]) -> None:
     """Whether an insert may name these columns."""
     known = {column.name: column for column in schema.columns}

@@ -89,7 +89,7 @@ class Catalog:
 
     def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
         """A new database; DATABASE_ALREADY_EXISTS unless it may."""
-        _check_name(name, "database")
+        _check_database(name)
         if if_not_exists and name in self.state.databases:
             return
         self.begin()
@@ -244,7 +244,7 @@ class Catalog:
 
     def rename_database(self, name: str, new_name: str) -> None:
         """Give a database another name; its tables come along."""
-        _check_name(new_name, "database")
+        _check_database(new_name)
         self._commit_known(lambda _: (RenameDatabase(name, new_name),))
 
     def rename_tables(self, pairs: Sequence[tuple[Name, Name]]) -> None:
@@ -317,6 +317,19 @@ def no_warehouse(url: str, told: str = "There") -> MergelakeError:
 def _cannot_undrop(name: Name) -> MergelakeError:
     told = f"Cannot undrop table, {'.'.join(name)} already exists"
     return error("TABLE_ALREADY_EXISTS", told, "Rename that one first")
+
+
+RESERVED = ("system", "information_schema", "INFORMATION_SCHEMA")
+"""Databases that every ClickHouse has."""
+
+
+def _check_database(name: str) -> None:
+    _check_name(name, "database")
+    if name in RESERVED:
+        raise error("DATABASE_ALREADY_EXISTS", f"Database {name} already exists", "It is ClickHouse's own")
+    if "." in name or "/" in name:
+        hint = "Paths and Python name a table as <database>.<table>"
+        raise error("BAD_ARGUMENTS", f"The name of a database cannot have a dot or a slash: '{name}'", hint)
 
 
 def _check_name(name: str, what: str) -> None:

@@ -13,17 +13,30 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from mergelake.core import types as t
+from mergelake.core.errors import MergelakeError
 from mergelake.core.schema import TableSchema
 from mergelake.core.text import unescape
 from mergelake.core.types import DataType
-from mergelake.expr import BoundCall, BoundColumn, BoundLiteral, BoundNode, Call, Node, bind, compile_expression, parse
+from mergelake.expr import (
+    BoundCall,
+    BoundColumn,
+    BoundLiteral,
+    BoundNode,
+    Call,
+    Node,
+    bind,
+    compile_expression,
+    parse,
+    referenced_columns,
+)
 
 Block: TypeAlias = pa.Table | pa.RecordBatch
 """Columns in the storage form, named as in the schema."""
 
 _OWN_TYPES = ("CAST", "if", "multiIf", "coalesce", "ifNull", "assumeNotNull", "nullIf")
 """Functions whose result has the type that they say, with or without a dictionary."""
-_QUOTED = re.compile(r'`(?:[^`\\]|\\.)*`|"(?:[^"\\]|\\.)*"')
+_QUOTED = re.compile(r'`(?:[^`\\]|\\.|``)*`|"(?:[^"\\]|\\.|"")*"', re.DOTALL)
+_BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +124,23 @@ def _bound(text: str, computed: str, schema: TableSchema) -> KeyColumn:
 
 
 def plain_column(text: str, names: Sequence[str]) -> str | None:
-    """The column that `text` names, quoted or not; None for any other expression."""
+    """The column that `text` names, quoted or not; None for any other expression.
+
+    A column may be called `a-b`: that text is the column unless it can be read as an expression over the others.
+    """
     bare = text.strip()
     if _QUOTED.fullmatch(bare):
         bare = unescape(bare)
-    return bare if bare in names else None
+        return bare if bare in names else None
+    if bare not in names:
+        return None
+    if _BARE.fullmatch(bare):
+        return bare
+    try:
+        reads = referenced_columns(parse(bare))
+    except MergelakeError:
+        return bare
+    return None if all(name in names for name in reads) else bare
 
 
 def whole_column(block: Block, name: str) -> pa.Array:
