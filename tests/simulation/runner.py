@@ -18,11 +18,15 @@ from multiprocessing import get_context
 from unittest import mock
 
 from mergelake.log import checkpoint
+from mergelake.table.handle import TableHandle
+from mergelake.table.published import Cover
+from tests.simulation.threads import simulated_threads
 from tests.simulation.world import Turn, World
 
 STEPS = 300
 WORKERS = 2
 TOKENS_MAX = 12
+PREFETCH_MAX = 4
 SETTLE_EVERY = 4
 """One seed of so many goes on without faults until all is at rest."""
 SHORTEN_RUNS = 300
@@ -67,8 +71,9 @@ class Violation(AssertionError):
 
 
 @contextlib.contextmanager
-def simulated() -> Iterator[None]:
+def simulated(seed: int = 0) -> Iterator[None]:
     """The few things of the engine that must be smaller, or must not start threads, in a simulation."""
+    prefetch = 1 + seed % PREFETCH_MAX
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     # Many processes read the same checkpoint; decoding is pure.
@@ -76,7 +81,13 @@ def simulated() -> Iterator[None]:
     try:
         with (
             mock.patch("mergelake.log.fold.TOKENS_MAX", TOKENS_MAX),
-            mock.patch("mergelake.log.tail.PREFETCH_MAX", 1),
+            simulated_threads(),
+            mock.patch("mergelake.log.fold.FINISHED_MUTATIONS_TO_KEEP", 2),
+            mock.patch("mergelake.log.tail.PREFETCH_MAX", prefetch),
+            mock.patch("mergelake.log.verify.PREFETCH_MAX", prefetch),
+            mock.patch("mergelake.log.group.CALLERS_MAX", 2),
+            mock.patch("mergelake.log.group.BYTES_MAX", 1000),
+            mock.patch("mergelake.table.publish._write_empty", _write_empty),
             mock.patch.object(checkpoint, "decode_checkpoint", lambda data, key="": decode(data)),
         ):
             yield
@@ -84,9 +95,13 @@ def simulated() -> Iterator[None]:
         logging.disable(level)
 
 
+def _write_empty(handle: TableHandle, schema: object, cover: Cover) -> None:
+    handle.store.put(f"{handle.directory}/{cover.token}/data.bin", b"[]")
+
+
 def run(seed: int, steps: int = STEPS, turns: Sequence[Turn] | None = None, lines: list[str] | None = None) -> Result:
     """One history, by the seed's own choice of turns or by `turns`; raises Violation."""
-    with simulated():
+    with simulated(seed):
         world = World(seed, lines)
         try:
             for turn in [None] * steps if turns is None else turns:
