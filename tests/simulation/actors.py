@@ -85,6 +85,7 @@ class Actor:
                     raise
             if self.directory in self.world.tables and self.table.state.dropped:
                 self.reopen()
+            process.turns += 1
             process.sleep(self.random.random() ** 2 * self.world.pace_s)
 
     def open(self) -> None:

@@ -54,6 +54,10 @@ class Publisher(Actor):
             if not self.process.doubtful and self.state.version in self.table.kept():
                 raise
             return
+        shown = self.table.shown
+        for token in [token for token, info in shown.names.items() if str(info) in report.added]:
+            there = shown.files_of(token) or self.table.state.dropped
+            assert there, f"a finished round left {shown.names[token]} shown, and its files are gone"
         self.world.did["names given"] += len(report.added) + len(report.dropped)
         self.world.did["names taken"] += len(report.removed)
 

@@ -74,6 +74,10 @@ class Process:
         self.clock = SimClock(self)
         self.dead = False
         self.wake_s = 0.0
+        self.turns = 0
+        """Actions that it has ended."""
+        self.waits = False
+        """For another thread of its process."""
         self.doubtful = False
         """Whether damaged bytes were handed to it since its last action began: it may complain then."""
         self._main = main

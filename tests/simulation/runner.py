@@ -106,8 +106,7 @@ def run(seed: int, steps: int = STEPS, turns: Sequence[Turn] | None = None, line
         try:
             for turn in [None] * steps if turns is None else turns:
                 world.step(turn)
-            for table in world.tables.values():
-                table.finish()
+            world.finish()
             if seed % SETTLE_EVERY == 0:
                 world.settle()
         except Exception as failure:

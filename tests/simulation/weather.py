@@ -27,7 +27,8 @@ class Weather:
         draw, kernel = self.world.kernel.random, self.world.kernel
         if draw.random() < self.outages:
             bucket = self.world.bucket
-            bucket.dark_until_s = kernel.now_s + draw.random() ** 3 * 10_000 + pass_s
+            longest_s = 30 * self.world.pace_s + 10_000 * self.world.leaps
+            bucket.dark_until_s = kernel.now_s + draw.random() ** 2 * longest_s + pass_s
             bucket.mute = draw.random() < 0.5
             kernel.trace.add(f"  (the store is out for {bucket.dark_until_s - kernel.now_s:.0f} s)")
         if draw.random() < self.rot:

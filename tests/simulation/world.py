@@ -51,6 +51,7 @@ GUESTS: tuple[tuple[float, tuple[tuple[str, type[Actor], str, str], ...]], ...] 
 """How often they come; machine, role, the name that it shares with others, the process of which it is a thread."""
 HASHES_MAX = 4
 SETTLE_STEPS = 4000
+ANSWER_STEPS = 60
 GRACE_S = 4200
 """More than the engine's least grace period, and the skew of two clocks."""
 
@@ -250,11 +251,37 @@ class World:
             out += rows
         return tuple(out)
 
+    def finish(self) -> None:
+        """What must be true at any end."""
+        self.answer()
+        for table in self.tables.values():
+            table.finish()
+
+    def answer(self) -> None:
+        """14: a thread that waits for others of its process is answered, once requests are."""
+        threads = [process for process in self.kernel.processes if process.machine.group]
+        if not any(process.waits for process in threads):
+            return
+        self.settling = True
+        self.calm()
+        for at in range(ANSWER_STEPS):
+            self.step(Turn(1.0, threads[at % len(threads)].machine.name, 0.0))
+        # Each goes on with something new, so that some may wait at any time: but not for the same all the while.
+        busy = {process.name: process.turns for process in threads}
+        for at in range(ANSWER_STEPS):
+            self.step(Turn(1.0, threads[at % len(threads)].machine.name, 0.0))
+        for process in threads:
+            assert not process.waits or process.turns > busy[process.name], f"{process.name} waits for ever"
+
+    def calm(self) -> None:
+        """No faults any more."""
+        self.weather.restore()
+        self.bucket.fault_rate = self.bucket.crash_rate = self.kernel.preempt = 0.0
+
     def settle(self) -> None:
         """14: without faults, nodes and collectors bring everything to rest, and nothing is kept that need not be."""
         self.settling = True
-        self.weather.restore()
-        self.bucket.fault_rate = self.bucket.crash_rate = self.kernel.preempt = 0.0
+        self.calm()
         shown = any(isinstance(actor, Publisher) for actor in self.actors.values())
         for process in [*self.kernel.processes]:
             process.wake_s = 0.0
