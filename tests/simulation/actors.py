@@ -216,5 +216,3 @@ class Reader(Actor):
         for name in {*rows, *expected}:
             found, there = rows.get(name, ()), expected.get(name, ())
             assert found == there, f"version {state.version}: partition {name} reads as {found}, not {there}"
-
-

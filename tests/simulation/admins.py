@@ -39,7 +39,7 @@ class Admin(Actor):
             self.mutate: 2,
             self.kill: 1,
             self.drop: 1,
-            self.detach: 1,
+            self.detach: 2,
             self.attach: 4,
             self.drop_detached: 0.3,
             self.replace: 0.5,
@@ -48,10 +48,10 @@ class Admin(Actor):
             self.untag: 0.5,
             self.rollback: 0.4,
             self.rollback_to_time: 0.4,
-            self.clone: 0.8,
-            self.drop_table: 0.2,
+            self.clone: 1.5,
+            self.drop_table: 0.4,
             self.reopen: 0.5,
-            self.idle: 4,
+            self.idle: 2,
         }
 
     def tag(self) -> None:
@@ -124,7 +124,7 @@ class Admin(Actor):
     def drop_table(self) -> None:
         """A clone; now and then the first one of all, and another takes its place."""
         clones = [name for name in self.world.living() if name != self.world.home]
-        first = self.random.random() < 0.2
+        first = self.random.random() < 0.3
         if not clones and not first:
             return
         chosen = self.world.home if first else self.random.choice(clones)

@@ -218,7 +218,9 @@ class ProcessStore:
 
     def create(self, key: str, data: Buffer) -> PutOutcome:
         try:
-            result = self._do("create", check_key(key), lambda: self.bucket.create(key, bytes(data), self.process.chance))
+            result = self._do(
+                "create", check_key(key), lambda: self.bucket.create(key, bytes(data), self.process.chance)
+            )
         except UnavailableError as problem:
             return Unknown(str(problem))
         if result is Fault.CONFLICT:

@@ -8,7 +8,6 @@ of the first `depth` choices are run, each on a fresh world; then the processes 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from unittest import mock
 

@@ -73,9 +73,7 @@ class PlannedNode(Actor):
         if self.worker is None:
             self.handle = None
             return
-        node = NodeView(
-            self.node, self.process.clock.now_ms(), Slots(total=4), disk=True, cache_bytes=300
-        )
+        node = NodeView(self.node, self.process.clock.now_ms(), Slots(total=4), disk=True, cache_bytes=300)
         for action in tick(node, [self.worker.view()]):
             self.worker.start(action)
             if isinstance(action, (Merge, Build, Upload)):

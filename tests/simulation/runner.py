@@ -12,14 +12,15 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from unittest import mock
 
-from mergelake.log import checkpoint
+from mergelake.log import checkpoint, encoding
 from mergelake.table.handle import TableHandle
 from mergelake.table.published import Cover
+from tests.simulation.bugs import BUGS
 from tests.simulation.threads import simulated_threads
 from tests.simulation.world import Turn, World
 
@@ -76,8 +77,9 @@ def simulated(seed: int = 0) -> Iterator[None]:
     prefetch = 1 + seed % PREFETCH_MAX
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
-    # Many processes read the same checkpoint; decoding is pure.
-    decode = functools.lru_cache(8)(checkpoint.decode_checkpoint)
+    # Many processes read the same checkpoint, and the same entry; decoding is pure.
+    decode = functools.lru_cache(32)(checkpoint.decode_checkpoint)
+    entry = functools.lru_cache(4096)(encoding.decode_entry)
     try:
         with (
             mock.patch("mergelake.log.fold.TOKENS_MAX", TOKENS_MAX),
@@ -88,6 +90,8 @@ def simulated(seed: int = 0) -> Iterator[None]:
             mock.patch("mergelake.log.group.CALLERS_MAX", 2),
             mock.patch("mergelake.log.group.BYTES_MAX", 1000),
             mock.patch("mergelake.table.publish._write_empty", _write_empty),
+            mock.patch("mergelake.log.tail.decode_entry", lambda data, key="": entry(data)),
+            mock.patch("tests.simulation.table.decode_entry", entry),
             mock.patch.object(checkpoint, "decode_checkpoint", lambda data, key="": decode(data)),
         ):
             yield
@@ -165,6 +169,17 @@ def explain(violation: Violation) -> str:
     return f"{violation}\nThe shortest trace found ({len(best.turns)} turns), which ends in\n    {best}:\n{trace}"
 
 
+def hunt(name: str, seeds: Iterable[int]) -> int | None:
+    """The first of these seeds that finds a deliberate bug."""
+    for seed in seeds:
+        with BUGS[name]():
+            try:
+                run(seed)
+            except Violation:
+                return seed
+    return None
+
+
 def run_seeds(seeds: Iterable[int], steps: int = STEPS) -> tuple[Result, list[str]]:
     """The sum of many histories, and the explanations of those that failed (three at most)."""
     total, failures = Result(), list[str]()
@@ -176,6 +191,14 @@ def run_seeds(seeds: Iterable[int], steps: int = STEPS) -> tuple[Result, list[st
             if len(failures) == 3:
                 break
     return total, failures
+
+
+def hunt_all(seeds: int, workers: int = WORKERS) -> Iterator[tuple[str, int | None]]:
+    """Each deliberate bug, and the first seed that finds it; as they are found."""
+    with ProcessPoolExecutor(min(workers, os.cpu_count() or 1), mp_context=get_context("spawn")) as pool:
+        under_way = {pool.submit(hunt, name, range(seeds)): name for name in BUGS}
+        for done in as_completed(under_way):
+            yield under_way[done], done.result()
 
 
 def run_parallel(seeds: Sequence[int], steps: int = STEPS, workers: int = WORKERS) -> tuple[Result, list[str]]:

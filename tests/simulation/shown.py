@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from mergelake.core.names import PartInfo
 from mergelake.log.retention import reachable
-from tests.simulation.kernel import SKEW_MAX_S
 from tests.simulation.keepers import SHOWN_GRACE_S
+from tests.simulation.kernel import SKEW_MAX_S
 from tests.simulation.tiny import Rows
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from mergelake.log import fold
 from mergelake.log.encoding import decode_entry
@@ -27,6 +28,7 @@ from tests.simulation.table import Table
 from tests.simulation.tiny import DIRECTORY, SCHEMA, Rows, changed
 from tests.simulation.weather import Weather
 
+Theme: TypeAlias = tuple[type[Actor], ...]
 CAST: tuple[tuple[str, type[Actor]], ...] = (
     ("insert", Inserter),
     ("stream", Streamer),
@@ -38,6 +40,14 @@ CAST: tuple[tuple[str, type[Actor]], ...] = (
     ("gc 1", Collector),
     ("gc 2", Collector),
     ("reader", Reader),
+)
+SWEEPING: Theme = (Inserter, Streamer, Collector, Reader)
+THEMES: tuple[Theme, ...] = (
+    SWEEPING,
+    SWEEPING,
+    (Inserter, Admin, Merger, Reader),
+    (Inserter, Admin, Collector, Reader),
+    (Inserter, PlannedNode, Collector),
 )
 GUESTS: tuple[tuple[float, tuple[tuple[str, type[Actor], str, str], ...]], ...] = (
     (0.3, (("publisher", Publisher, "", ""),)),
@@ -79,12 +89,13 @@ class World:
         """How often a good while goes by at once."""
         self.sleepy = draw.choice([0.0, 0.01, 0.03])
         """How often a machine stops for long, wherever its process is."""
-        busy, sweeping = draw.choice([0.4, 0.7, 1.0]), draw.random() < 0.25
-        """How many of the cast come, and whether it is all about collection and who sleeps through it."""
+        busy, theme = draw.choice([0.4, 0.7, 1.0]), draw.choice([*THEMES, *[()] * len(THEMES)])
+        """How many of the cast come, and what it is all about: collection and who sleeps through it, for instance."""
         self._create()
         cast = [role for role in CAST if role[1] is Inserter or draw.random() < busy]
-        if sweeping:
-            cast = [role for role in CAST if role[1] in (Inserter, Streamer, Collector, Reader) or draw.random() < 0.3]
+        if theme:
+            cast = [role for role in CAST if role[1] in theme or draw.random() < 0.2]
+        if theme is SWEEPING:
             self.leaps, self.sleepy, kernel.preempt = 0.3, 0.05, 0.4
         for name, role in cast if len(cast) > 3 else CAST:
             self.start(Machine(name, draw.uniform(-SKEW_MAX_S, SKEW_MAX_S)), role)
@@ -277,6 +288,7 @@ class World:
         """No faults any more."""
         self.weather.restore()
         self.bucket.fault_rate = self.bucket.crash_rate = self.kernel.preempt = 0.0
+        self.bucket.page = 1000
 
     def settle(self) -> None:
         """14: without faults, nodes and collectors bring everything to rest, and nothing is kept that need not be."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from unittest import mock
 
 from mergelake.core.errors import ConflictError, InvalidInputError, MergelakeError, NotFoundError, UnavailableError
+from mergelake.core.manifest import PartManifest
+from mergelake.core.names import PartInfo
 from mergelake.log import verify
 from mergelake.log.verify import LogProblem
 from mergelake.merge import volatile
 from mergelake.merge.commit import commit_merge
+from mergelake.merge.volatile import LocalPart
 from mergelake.node import disk, worker
 from mergelake.node.disk import copy_part
 from mergelake.table import fsck, publish, published
@@ -65,7 +69,9 @@ def local_bytes_are_known_by_their_blocks():
     def careless(parts, ready, local):
         named = {(part.info.min_block, part.info.max_block): part.info for part in parts}
         blurred = {
-            volatile_id: dataclasses.replace(found, info=named.get((found.info.min_block, found.info.max_block), found.info))
+            volatile_id: dataclasses.replace(
+                found, info=named.get((found.info.min_block, found.info.max_block), found.info)
+            )
             for volatile_id, found in local.items()
         }
         return real(parts, ready, blurred)
@@ -77,7 +83,9 @@ def local_bytes_are_known_by_their_blocks():
 def covered_names_go_at_once():
     """A reader that still holds the old list cannot finish."""
     real = published.plan_publish
-    return mock.patch.object(publish, "plan_publish", lambda active, shown, now_ms, grace_ms: real(active, shown, now_ms, 0))
+    return mock.patch.object(
+        publish, "plan_publish", lambda active, shown, now_ms, grace_ms: real(active, shown, now_ms, 0)
+    )
 
 
 @bug
@@ -110,3 +118,17 @@ def fsck_calls_an_emptied_checkpoint_damaged():
 @bug
 def fsck_misses_what_was_collected_meanwhile():
     return mock.patch.object(fsck, "_part", return_value=True)
+
+
+@bug
+def a_record_of_local_bytes_is_believed():
+    """Whatever a power cut made of it."""
+
+    def careless(data):
+        try:
+            raw = json.loads(json.loads(data)["record"])
+            return LocalPart(raw["id"], PartInfo.parse(raw["name"]), PartManifest.from_json(raw["manifest"]))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+    return mock.patch.object(disk, "_decode", careless)
