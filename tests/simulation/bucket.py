@@ -104,11 +104,11 @@ class Bucket:
     def set(self, key: str, data: bytes, chance: Random | None = None) -> None:
         """With `chance`, as far as the disk is to be trusted."""
         self.damaged.discard(key)
-        if chance and data and self.rot_rate and any(each in key for each in _LUXURIES) and not key.endswith("/now"):
-            if chance.random() < self.rot_rate:
-                data = flipped(data, chance)
-                self.damaged.add(key)
-                self.damaged_ever.add(key)
+        luxury = any(each in key for each in _LUXURIES) and not key.endswith("/now")
+        if chance and data and self.rot_rate and luxury and chance.random() < self.rot_rate:
+            data = flipped(data, chance)
+            self.damaged.add(key)
+            self.damaged_ever.add(key)
         self.objects[key] = (data, EPOCH_MS + round(self.kernel.now_s * 1000))
         self._tell(key, data)
 
@@ -182,7 +182,7 @@ class ProcessStore:
             process.doubtful = True
             if isinstance(result, bytes):
                 return flipped(result, process.chance)  # type: ignore[return-value]
-            return [flipped(each, process.chance) for each in result] if kind == "get" else result  # type: ignore
+            return [flipped(each, process.chance) for each in result]  # type: ignore[attr-defined,return-value]
         if fault is Fault.OWN_412:
             return fault
         raise _unavailable(kind, key, fault)

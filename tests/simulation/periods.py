@@ -1,4 +1,4 @@
-"""How long things are kept: nothing goes sooner than retention and grace say, by the one clock that counts, the store's.
+"""How long things are kept: nothing goes sooner than retention and grace say, by the store's clock.
 
 Judged by when entries landed and what times they carry, not by what a collector noted or planned.
 """
