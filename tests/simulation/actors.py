@@ -37,6 +37,8 @@ class Actor:
     directory = "t"
     only = ""
     """The one table that it works on, if there is one."""
+    buries = False
+    """Whether it works on tables that were dropped, too."""
     roams = 0.0
     """How often it opens another table than the first."""
     attentive = 0.3
@@ -81,9 +83,11 @@ class Actor:
                 self.world.failed[type(failure).__name__] += 1
             except MergelakeError:
                 # Damaged bytes may look like a version that was collected; of a table that was dropped all may be gone.
-                if not process.doubtful and not self.table.state.dropped:
+                if self.table.state.dropped:
+                    self.reopen()
+                elif not process.doubtful:
                     raise
-            if self.directory in self.world.tables and self.table.state.dropped:
+            if self.table.state.dropped and not self.buries:
                 self.reopen()
             process.turns += 1
             process.sleep(self.random.random() ** 2 * self.world.pace_s)

@@ -17,6 +17,7 @@ class Collector(Actor):
 
     attentive = 0.0
     roams = 0.6
+    buries = True
 
     def actions(self):
         return {self.collect: 2, self.rehearse: 0.3, self.reopen: 0.3}
@@ -31,6 +32,8 @@ class Collector(Actor):
         report = collect_round(self.handle)
         self.world.did["objects deleted"] += len(report.deleted)
         self.world.did["entries deleted"] += report.entries
+        if self.world.settling:
+            self.reopen()
 
     def rehearse(self) -> None:
         """A dry run deletes nothing."""
