@@ -338,7 +338,12 @@ class Log(Generic[S]):
         for _ in range(_OPEN_MAX):
             self._looks += 1
             began = Instant.now(self._clock)
-            state = self._reader.newest()
+            try:
+                state = self._reader.newest()
+            except CorruptDataError:
+                if began.age_s(self._clock) <= self._trust_s:
+                    raise
+                continue  # what was listed, or hinted at, may be gone: nothing need be damaged
             if began.age_s(self._clock) > self._trust_s:
                 continue  # what lay behind the checkpoint may be gone
             if state.version == 0 < self._state.version:

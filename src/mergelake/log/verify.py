@@ -102,7 +102,9 @@ def _checkpoints(store: Store, reader: LogReader[Any], machine: StateMachine[Any
             continue  # collected; or written since
         key = reader.checkpoint_key(version)
         try:
-            out[version] = machine.decode(store.get(key), key)
+            data = store.get(key)
+            if data:  # else it was collected since it was listed
+                out[version] = machine.decode(data, key)
         except MergelakeError as problem:
             if not isinstance(problem, (CorruptDataError, NotFoundError)):
                 raise
