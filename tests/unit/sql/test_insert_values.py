@@ -105,7 +105,6 @@ def test_what_a_conversion_would_change_is_refused(db: Database, text: str, name
         ("(k, u) SETTINGS format_csv_null_representation = 'nil' FORMAT CSV\n1,nil\n", "k, u", [(1, None)]),
         ("(k, s) SETTINGS input_format_tsv_empty_as_default = 1 FORMAT TSV\n1\t\n", "k, s", [(1, "d2")]),
         ('SETTINGS input_format_skip_unknown_fields = 1 FORMAT JSONEachRow {"k": 1, "z": 2}', "k, s", [(1, "d2")]),
-        ("(k) SETTINGS input_format_parquet_verify_checksums = 0 VALUES (1)", "k", [(1,)]),
         ("(k) SETTINGS insert_conversion = 'clickhouse' VALUES (300), (1.5)", "k", [(1,), (44,)]),
         ("(k, s) SETTINGS insert_conversion = 'clickhouse' VALUES (300, NULL)", "k, s", [(44, "d45")]),
         ("(k) SETTINGS insert_conversion = 'clickhouse' SELECT 300", "k", [(44,)]),
