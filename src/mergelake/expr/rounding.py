@@ -23,17 +23,21 @@ _Numbers = npt.NDArray[Any]
 
 
 _ROUNDINGS: dict[str, tuple[np.ufunc, Callable[[_Numbers, int], _Numbers], str]] = {
-    "round": (np.rint, lambda data, step: np.where(data < 0, data - step // 2, data + step // 2), ""),
+    "round": (np.rint, lambda data, step: np.where(data < 0, data - step, data), ""),
     "floor": (np.floor, lambda data, step: np.where(data < 0, data - (step - 1), data), ""),
     "ceil": (np.ceil, lambda data, step: np.where(data < 0, data, data + (step - 1)), "ceiling"),
     "trunc": (np.trunc, lambda data, step: data, "truncate"),
 }
-"""Name -> (of floats, what is done to whole numbers before they are cut to a step, alias)."""
+"""Name -> (of floats, what is added to whole numbers before they are cut to a step, alias)."""
 
 
-def _to_step(prepared: _Numbers, step: int, whole: t.Int) -> _Numbers:
-    """Python ints cut towards zero to a multiple of `step`; at the ends of the type they wrap around."""
-    data = casts.wrap(prepared, whole).astype(object)
+def _to_step(prepared: _Numbers, step: int, half: int, whole: t.Int) -> _Numbers:
+    """Python ints plus `half`, cut towards zero to a multiple of `step`; at the ends of the type they wrap around.
+
+    What was prepared is kept in the number's own type, the sum with `half` in 32 bits at least.
+    """
+    summed = t.Int(32, signed=True) if whole.bits < 32 else whole
+    data = casts.wrap(casts.wrap(prepared, whole).astype(object) + half, summed).astype(object)
     cut = abs(data) // step * step
     return casts.wrap(np.where(data < 0, -cut, cut), whole)
 
@@ -57,11 +61,10 @@ def _rounding(name: str) -> None:
         if digits >= kept:
             return Resolved(kind, lambda data, *_: data)
         step, dtype, whole = 10 ** (kept - digits), _dtype(kind), _whole_type(kind)
-        # Sums of narrow numbers are computed in 32 bits; the other functions keep what they add in the number's own.
-        computed = t.Int(32, signed=True) if name == "round" and whole.bits < 32 else whole
+        half = step // 2 if name == "round" else 0
 
         def to_step(data: _Numbers, *_: object) -> _Numbers:
-            return casts.wrap(_to_step(of_whole(data.astype(object), step), step, computed), whole).astype(dtype)
+            return _to_step(of_whole(data.astype(object), step), step, half, whole).astype(dtype)
 
         return Resolved(kind, to_step, cost=50)
 
