@@ -18,8 +18,8 @@ PIECES = [
 WORDS = [
     "select", "FROM", "where", "final", "format", "settings", "sample", "array", "join", "null", "NaN", "inf", "true",
     "date", "interval", "default", "distinct", "all", "table", "order", "limit", "as", "in", "end", "case", "union",
-    "with", "prewhere", "values", "key", "index", "1a", "2b", "0x1g", "1_", "1e", "_part", "n.a", "a.b.c", "ml_0", "x", "to",
-    "of",
+    "with", "prewhere", "values", "key", "index", "1a", "2b", "0x1g", "1_", "1e", "_part", "n.a", "a.b.c", "ml_0", "x",
+    "to", "of",
 ]  # fmt: skip
 
 

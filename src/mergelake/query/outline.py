@@ -353,6 +353,8 @@ class _Walker:
     def _starts_clause(self, at: int, frame: _Frame) -> bool:
         token, follow = self.tokens[at], self.tokens[at + 1]
         word = token.upper
+        if frame.clause == "SETTINGS" and follow.text == "=":
+            return False  # the setting `limit`
         match word:
             case "GROUP" | "ORDER":
                 return follow.upper == "BY"

@@ -295,7 +295,11 @@ _PART_COLUMNS = {
     **_OF_FILES,
 }
 _PARTS_COLUMNS_COLUMNS = {
-    **{name: kind for name, kind in _PART_COLUMNS.items() if name not in {*_OF_FILES, "path", "bytes"}},
+    **{
+        name: kind
+        for name, kind in _PART_COLUMNS.items()
+        if name not in {*_OF_FILES, "path", "bytes", "part_storage_type"}
+    },
     "column": "String",
     "type": "String",
     "column_position": "UInt64",
