@@ -38,9 +38,11 @@ def test_bytes_and_hashes_of_a_part_are_those_that_clickhouse_tells(oracle: Any,
     try:
         for query in (
             f"SELECT name, {COLUMNS} FROM system.parts {where} AND active",
-            f"SELECT column, column_bytes_on_disk, column_data_compressed_bytes, column_data_uncompressed_bytes, "
-            f"column_marks_bytes FROM system.parts_columns {where} AND active ORDER BY column_position",
-            f"SELECT name, type, type_full, expr, granularity, {INDEXES} FROM system.data_skipping_indices {where} ORDER BY name",
+            (
+                f"SELECT column, column_bytes_on_disk, column_data_compressed_bytes, column_data_uncompressed_bytes, "
+                f"column_marks_bytes FROM system.parts_columns {where} AND active ORDER BY column_position"
+            ),
+            f"SELECT name, type, type_full, expr, granularity, {INDEXES} FROM system.data_skipping_indices {where}",
             f"SELECT name, {INDEXES} FROM system.columns {where} ORDER BY position",
         ):
             theirs = str(oracle.query(query, "TabSeparated"))
