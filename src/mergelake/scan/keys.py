@@ -48,7 +48,8 @@ def scan_keys(schema: TableSchema, *, whole: bool = False) -> ScanKeys:
     primary = schema.order_by if whole else schema.primary_key or schema.order_by
     flags = schema.order_desc or (False,) * len(primary)
     minmax = _bound([ColumnRef(name) for name in sources], schema)
-    return ScanKeys(minmax, partition, kept, _bound([key_tree(text, schema.names) for text in primary], schema), flags[: len(primary)])
+    sorting = _bound([key_tree(text, schema.names) for text in primary], schema)
+    return ScanKeys(minmax, partition, kept, sorting, flags[: len(primary)])
 
 
 def _partition_key(schema: TableSchema) -> tuple[Key, tuple[DataType, ...]]:
