@@ -200,6 +200,8 @@ def _whole(name: str, text: str) -> int:
 
 def _number(name: str, kind: str, value: str | float | bool) -> int | float:
     if not isinstance(value, str):
+        if kind == "flag" and value > 1:
+            return 2  # out of range, whatever it comes to as a whole number
         return float(value) if kind == "number" else int(value)
     if kind == "flag":
         found = {"1": 1, "0": 0, "true": 1, "false": 0}.get(value.lower())

@@ -15,6 +15,25 @@ _LETTERS = {
 _THEMSELVES = frozenset(b"\\'\"`/=") | frozenset(range(32))
 """Of what follows a backslash: the bytes that it only protects."""
 _WRITTEN = {"\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r", "\0": "\\0", "\b": "\\b", "\f": "\\f"}
+_QUOTED_WORDS = frozenset(
+    (
+        "all",
+        "distinct",
+        "false",
+        "from",
+        "inf",
+        "infinity",
+        "nan",
+        "null",
+        "select",
+        "some",
+        "table",
+        "top",
+        "true",
+        "values",
+    )
+)
+"""Identifiers that ClickHouse prints in quotes all the same."""
 
 
 def back_quote(name: str) -> str:
@@ -24,7 +43,7 @@ def back_quote(name: str) -> str:
 
 def quote_identifier_if_needed(name: str) -> str:
     """`name` bare where ClickHouse prints it bare, else in back-quotes."""
-    return name if _PLAIN_IDENTIFIER.fullmatch(name) else back_quote(name)
+    return name if _PLAIN_IDENTIFIER.fullmatch(name) and name.lower() not in _QUOTED_WORDS else back_quote(name)
 
 
 def quote_string(text: str) -> str:

@@ -36,7 +36,11 @@ _EXACT, _CAST, _REBUILD = range(3)
 
 def exact_expression(name: str, data_type: t.DataType) -> str:
     """ClickHouse expression that turns the storage column `name` into exactly `data_type`."""
-    return _exact(back_quote(name), data_type, 0)
+    try:
+        return _exact(back_quote(name), data_type, 0)
+    except MergelakeError as refused:
+        refused.message = f"Column {name}: {refused.message}"
+        raise
 
 
 def _effort(data_type: t.DataType) -> int:
@@ -106,8 +110,9 @@ def _variant(expression: str, alternatives: Sequence[t.DataType], data_type: t.V
 def _not_exact(data_type: t.DataType) -> MergelakeError:
     return error(
         "NOT_IMPLEMENTED",
-        f"A query cannot compute with a column of type {data_type}: ClickHouse would not get its types unchanged",
-        "Read it with scan(), or leave it out; the parts themselves can be attached to ClickHouse",
+        f"a SELECT cannot compute with values of type {data_type}, which do not reach ClickHouse unchanged",
+        "Name the other columns, read it whole (SELECT of plain columns, or Table.scan()), "
+        "or let a ClickHouse attach the published table (Table.attach_statement())",
     )
 
 

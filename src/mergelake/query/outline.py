@@ -235,6 +235,8 @@ class _Walker:
             return self._table(at)
         if token.kind == "word":
             return self._word(at)
+        if token.kind == "quoted" and self._begins_cte(at):
+            return at + 2
         if token.text == "," and frame.clause == "FROM" and frame.mode in ("", "on"):
             frame.expects_table, frame.join, frame.mode = True, ",", ""
         return at + 1
@@ -297,7 +299,7 @@ class _Walker:
     def _word(self, at: int) -> int:
         token, frame = self.tokens[at], self.stack[-1]
         word = token.upper
-        follow = self.tokens[at + 1]
+        self.tokens[at + 1]
         if frame.kind == "select":
             if self._is_set_operation(at):
                 frame.set_operation = True
@@ -316,12 +318,7 @@ class _Walker:
             if self._starts_clause(at, frame):
                 self._enter(frame, word, at)
                 return at + 1
-        opens = follow.upper == "AS" and self.tokens[at + 2].text == "("
-        if frame.clause == "WITH" and opens and self.tokens[at + 3].upper in ("SELECT", "WITH", "FROM", "("):
-            frame.pending_cte = token.name
-            assert frame.scope is not None
-            if self.tokens[frame.scope.clause_words["WITH"] + 1].upper == "RECURSIVE":
-                frame.ctes.add(token.name)
+        if self._begins_cte(at):
             return at + 2
         if frame.clause == "FROM":
             if word == "JOIN":
@@ -329,6 +326,19 @@ class _Walker:
             if word in ("ON", "USING"):
                 frame.mode = word.lower()
         return at + 1
+
+    def _begins_cte(self, at: int) -> bool:
+        """Whether `name AS (SELECT …` of a WITH stands here; then the name is remembered."""
+        frame = self.stack[-1]
+        opens = self.tokens[at + 1].upper == "AS" and self.tokens[min(at + 2, len(self.tokens) - 1)].text == "("
+        if frame.scope is None or frame.clause != "WITH" or not opens:
+            return False
+        if self.tokens[at + 3].upper not in ("SELECT", "WITH", "FROM", "("):
+            return False
+        frame.pending_cte = self.tokens[at].name
+        if self.tokens[frame.scope.clause_words["WITH"] + 1].upper == "RECURSIVE":
+            frame.ctes.add(frame.pending_cte)
+        return True
 
     def _is_set_operation(self, at: int) -> bool:
         word, follow = self.tokens[at].upper, self.tokens[at + 1]
@@ -343,6 +353,8 @@ class _Walker:
     def _starts_clause(self, at: int, frame: _Frame) -> bool:
         token, follow = self.tokens[at], self.tokens[at + 1]
         word = token.upper
+        if frame.clause == "SETTINGS" and follow.text == "=":
+            return False  # the setting `limit`
         match word:
             case "GROUP" | "ORDER":
                 return follow.upper == "BY"

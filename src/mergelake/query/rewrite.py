@@ -132,8 +132,7 @@ def _table_edits(plan: Outline, found: Occurrence, source: Source, slot: Slot) -
         computed = computed_names(plan, found, source)
         if computed:
             extra = ", ".join(
-                f"CAST({source.computed[n][1]}, {quote_string(str(source.computed[n][0]))}) AS {back_quote(n)}"
-                for n in computed
+                f"CAST({source.computed[n][1]} AS {source.computed[n][0]}) AS {back_quote(n)}" for n in computed
             )
             inner = f"(SELECT *, {extra} FROM {inner})"
     if not found.in_operator and not found.alias and not found.explain:

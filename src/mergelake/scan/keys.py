@@ -14,12 +14,11 @@ from mergelake.core.types import DataType
 from mergelake.expr.arithmetic import as_int, promoted
 from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode, columns_of
-from mergelake.expr.nodes import column_name
-from mergelake.expr.parser import parse
+from mergelake.expr.nodes import ColumnRef, Node, column_name
 from mergelake.format.values import decode_values
 from mergelake.log.state import ActivePart
 from mergelake.scan.analyze import Key
-from mergelake.table.keys import as_partition_key
+from mergelake.table.keys import as_partition_key, key_tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +47,15 @@ def scan_keys(schema: TableSchema, *, whole: bool = False) -> ScanKeys:
     sources = tuple(dict.fromkeys(name for node in partition.nodes for name in columns_of(node)))
     primary = schema.order_by if whole else schema.primary_key or schema.order_by
     flags = schema.order_desc or (False,) * len(primary)
-    minmax = _key(sources, schema, quoted=True)
-    return ScanKeys(minmax, partition, kept, _key(primary, schema), flags[: len(primary)])
+    minmax = _bound([ColumnRef(name) for name in sources], schema)
+    sorting = _bound([key_tree(text, schema.names) for text in primary], schema)
+    return ScanKeys(minmax, partition, kept, sorting, flags[: len(primary)])
 
 
 def _partition_key(schema: TableSchema) -> tuple[Key, tuple[DataType, ...]]:
     """The partition key as predicates can be compared with it, and the types in which its values are kept."""
     types = schema.types
-    trees = [parse(text) for text in schema.partition_by]
+    trees = [key_tree(text, schema.names) for text in schema.partition_by]
     adjusted = [as_partition_key(tree) for tree in trees]
     kept = [bind(tree, types) for tree in adjusted]
     nodes = [_rest_as_written(bind(tree, types), node) for tree, node in zip(trees, kept, strict=True)]
@@ -80,8 +80,7 @@ def _rest_as_written(written: BoundNode, kept: BoundNode) -> BoundNode:
     return written if exact and fits else kept
 
 
-def _key(texts: Sequence[str], schema: TableSchema, *, quoted: bool = False) -> Key:
-    trees = [parse(f"`{text}`" if quoted else text) for text in texts]
+def _bound(trees: Sequence[Node], schema: TableSchema) -> Key:
     types = schema.types
     return Key(tuple(bind(tree, types) for tree in trees), tuple(column_name(tree) for tree in trees))
 

@@ -144,7 +144,7 @@ def plan_scan(
     pieces = (*first, *rest)
     keys = scan_keys(schema)
     parts = [part for part in snapshot.parts if part.manifest.rows > 0]
-    parts = _by_virtual_columns(parts, pieces)
+    parts = _by_virtual_columns(parts, pieces, schema)
     if request.final:  # what else it asks may hold for a row that is replaced by one for which it does not
         pieces = split_by_key(pieces, scan_keys(schema, whole=True).primary.nodes)[0]
     predicate = conjunction(pieces)
@@ -175,9 +175,10 @@ def column_bytes(reader: PartReader, schema: TableSchema) -> dict[str, int]:
     return reader.caches.get_or((*reader.cache_key, "sizes", schema.version), load)
 
 
-def _by_virtual_columns(parts: list[ActivePart], pieces: Sequence[BoundNode]) -> list[ActivePart]:
-    """Parts whose name and partition fit the conjuncts that ask for nothing else."""
-    wanted = [p for p in pieces if columns_of(p) and set(columns_of(p)) <= {"_part", "_partition_id"}]
+def _by_virtual_columns(parts: list[ActivePart], pieces: Sequence[BoundNode], schema: TableSchema) -> list[ActivePart]:
+    """Parts whose name and partition fit the conjuncts that ask for nothing else; a column of that name hides them."""
+    virtual = {"_part", "_partition_id"}.difference(schema.names)
+    wanted = [p for p in pieces if columns_of(p) and set(columns_of(p)) <= virtual]
     if not wanted or not parts:
         return parts
     block = pa.table(

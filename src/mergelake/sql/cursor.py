@@ -96,7 +96,7 @@ class Cursor:
 
     def identifier(self, what: str = "a name") -> str:
         """One identifier, quoted or not."""
-        if not self.peek().is_name:
+        if not self.peek().is_name or not self.peek().name:
             raise self.error(what)
         return self.next().name
 

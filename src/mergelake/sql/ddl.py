@@ -270,7 +270,12 @@ def _clauses(
     """
     found: dict[str, object] = {} if primary is None else {"primary_key": primary}
     others: dict[str, str | int | float] = {}
+    seen: set[str] = set()
     while True:
+        word = cursor.peek().upper
+        if word in seen and word in _TABLE_WORDS:
+            raise cursor.error(f"{word} only once")
+        seen.add(word)
         if cursor.accept("ENGINE"):
             cursor.accept("=")
             found["engine"] = cursor.identifier("the name of an engine")

@@ -13,7 +13,7 @@ from mergelake.core.errors import MergelakeError, error
 from mergelake.core.text import back_quote
 from mergelake.core.types import parse_type
 from mergelake.query import engine
-from mergelake.query.select import run_select
+from mergelake.query.select import prepare, run_select
 from mergelake.query.source import ArrowSource, Source
 from mergelake.sql.system_tables import system_table, system_table_names
 
@@ -93,12 +93,14 @@ def foreign_names(database: str) -> list[str]:
     return names
 
 
-def describe_foreign(db: Database, database: str, name: str) -> tuple[Mapping[str, str], str]:
-    """Names and types of the columns of a table that `foreign_table` finds; or the statement that asks ClickHouse."""
+def describe_foreign(db: Database, database: str, name: str) -> Mapping[str, str]:
+    """Names and types of the columns of a table that `foreign_table` finds."""
     found = foreign_table(db, database, name)
-    if found is None:
-        return {}, f"DESCRIBE TABLE {back_quote(database)}.{back_quote(name)}"
-    return {column: str(kind) for column, kind in found.columns.items()}, ""
+    if found is not None:
+        return {column: str(kind) for column, kind in found.columns.items()}
+    text = f"SELECT * FROM {back_quote(database)}.{back_quote(name)}"
+    names, kinds = prepare(text, db.resolver(), db.context()).columns({})
+    return dict(zip(names, kinds, strict=True))
 
 
 def _unknown(database: str, name: str) -> MergelakeError:

@@ -73,10 +73,12 @@ def execute(db: Database, statement: s.Statement, script: str) -> Result:
         case s.ShowCreateTable(name):
             text = show.create_table_text(db.full_name(name), db.open(name).schema)
             return rows_result({"statement": [text]}, {"statement": "String"})
+        case s.Describe(_, query) if query:
+            given = prepare(query, db.resolver(), db.context()).columns(db.engine_settings())
+            return show.describe_columns(dict(zip(*given, strict=True)))
         case s.Describe(name) if (name.database or db.current_database) in RESERVED:
             database = name.database or db.current_database
-            of_table, query = describe_foreign(db, database, name.table)
-            return Result(db.select(query)) if query else show.describe_columns(of_table)
+            return show.describe_columns(describe_foreign(db, database, name.table))
         case s.Exists(name, False) if (name.database or db.current_database) in RESERVED:
             known = foreign_names(name.database or db.current_database)
             return rows_result({"result": [int(name.table in known)]}, {"result": "UInt8"})

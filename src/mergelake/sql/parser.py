@@ -210,8 +210,11 @@ def _show(cursor: Cursor) -> s.Statement:
 
 def _describe(cursor: Cursor) -> s.Statement:
     cursor.accept("TABLE")
-    if cursor.at("(") or cursor.at("SELECT"):
-        return s.Select(f"DESCRIBE TABLE {cursor.text[cursor.peek().start : cursor.end]}")
+    rest = cursor.text[cursor.peek().start : cursor.end].strip()
+    if cursor.at("(") or (cursor.at("SELECT") and cursor.peek(1).kind != "end"):
+        return s.Describe(s.Name("", ""), rest)
+    if cursor.peek().is_name and cursor.peek(1).text == "(":
+        return s.Describe(s.Name("", ""), f"SELECT * FROM {rest}")
     return _done(cursor, s.Describe(cursor.table_name()))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from mergelake.core.schema import Column, TableSchema
+from mergelake.core.schema import Column, SkipIndex, TableSchema
 from mergelake.core.text import back_quote, quote_identifier_if_needed, quote_string
 from mergelake.sql.result import Result, rows_result
 from mergelake.sql.statements import Like
@@ -15,7 +15,10 @@ def create_table_text(name: str, schema: TableSchema) -> str:
     """The CREATE TABLE statement that makes this table, laid out as ClickHouse does; `name` is `database.table`."""
     full = ".".join(quote_identifier_if_needed(part) for part in name.split(".", 1))
     inside = [f"    {_column(column)}" for column in schema.columns]
-    inside += [f"    INDEX {i.name} {i.expression} TYPE {i.type} GRANULARITY {i.granularity}" for i in schema.indices]
+    inside += [
+        f"    INDEX {quote_identifier_if_needed(i.name)} {i.expression} TYPE {i.type} GRANULARITY {i.granularity}"
+        for i in schema.indices
+    ]
     lines = [f"CREATE TABLE {full}", "(", ",\n".join(inside), ")", f"ENGINE = {engine_text(schema)}"]
     if schema.partition_by:
         lines.append(f"PARTITION BY {key_text(schema.partition_by)}")
@@ -31,6 +34,12 @@ def create_table_text(name: str, schema: TableSchema) -> str:
     if schema.comment:
         lines.append(f"COMMENT {quote_string(schema.comment)}")
     return "\n".join(lines)
+
+
+def index_text(index: SkipIndex) -> str:
+    """`INDEX i s TYPE minmax GRANULARITY 1`."""
+    name = quote_identifier_if_needed(index.name)
+    return f"INDEX {name} {index.expression} TYPE {index.type} GRANULARITY {index.granularity}"
 
 
 def engine_text(schema: TableSchema) -> str:

@@ -159,6 +159,8 @@ class Describe:
     """DESCRIBE TABLE, SHOW COLUMNS."""
 
     name: Name
+    query: str = ""
+    """The SELECT, where one is described rather than a table."""
 
 
 @dataclass(frozen=True, slots=True)

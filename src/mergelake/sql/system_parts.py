@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mergelake.core.manifest import PartFile, PartManifest
 from mergelake.format.names import escape_for_file_name, stream_file_name
 from mergelake.format.siphash import siphash128
+from mergelake.parts.writer import UNLISTED
 
 if TYPE_CHECKING:
     from mergelake.lake.table import Table
@@ -59,7 +60,7 @@ def part_facts(manifest: PartManifest) -> dict[str, Any]:
     key = next((files[name].size for name in ("primary.idx", "primary.cidx") if name in files), 0)
     whole, plain, compressed = hashes_of(files)
     return {
-        "files": sum(bool(file.hash) for file in files.values()),
+        "files": len(_listed(files)),
         "data_compressed_bytes": columns.data,
         "marks_bytes": columns.marks,
         "primary_key_size": key,
@@ -72,13 +73,18 @@ def part_facts(manifest: PartManifest) -> dict[str, Any]:
     }
 
 
+def _listed(files: Mapping[str, PartFile]) -> list[str]:
+    """Files that `checksums.txt` lists."""
+    return [name for name, file in files.items() if file.hash and name not in UNLISTED]
+
+
 def hashes_of(files: Mapping[str, PartFile]) -> tuple[str, str, str]:
     """Of all files, of those without frames, and of what is in the frames of the others: 32 hex digits each.
 
     Source: ClickHouse, `MinimalisticDataPartChecksums::computeTotalChecksums`.
     """
     texts = [b"", b"", b""]
-    for name in sorted(file.name for file in files.values() if file.hash):
+    for name in sorted(_listed(files)):
         file, encoded = files[name], name.encode(errors="surrogateescape")
         named = len(encoded).to_bytes(8, "little") + encoded
         texts[0] += named + bytes.fromhex(file.hash)

@@ -19,6 +19,7 @@ from mergelake.query.source import ArrowScan, ArrowSource, AsOf, Source, Wanted
 from mergelake.sql import system_settings
 from mergelake.sql.show import create_table_text, engine_text, key_text, sorting_text
 from mergelake.sql.system_parts import index_rows, part_columns, part_facts
+from mergelake.table.keys import bind_key, table_keys
 
 if TYPE_CHECKING:
     from mergelake.lake.table import Table
@@ -138,11 +139,15 @@ def _uuid(directory: str) -> str:
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
-def _columns(db: Database, _: Collection[str]) -> Rows:
+def _columns(db: Database, wanted: Collection[str]) -> Rows:
     for database, name, table in _all_tables(db):
         schema = table.schema
+        keys = table_keys(schema)
+        primary = keys.sorting[: keys.primary_length]
+        sampling = bind_key(schema.sample_by, schema).columns if schema.sample_by else ()
+        read = [{name for key in part for name in key.columns} for part in (keys.partition, keys.sorting, primary)]
+        sizes = _column_sizes(table) if set(wanted) & set(_OF_COLUMN_FILES) else {}
         for position, column in enumerate(schema.columns, 1):
-            quoted = (column.name, f"`{column.name}`")
             yield (
                 database,
                 name,
@@ -152,12 +157,43 @@ def _columns(db: Database, _: Collection[str]) -> Rows:
                 column.default_kind,
                 column.default,
                 column.comment,
-                int(any(q in schema.partition_by for q in quoted)),
-                int(any(q in schema.order_by for q in quoted)),
-                int(any(q in schema.primary_key for q in quoted)),
-                int(schema.sample_by in quoted),
+                int(column.name in read[0]),
+                int(column.name in read[1]),
+                int(column.name in read[2]),
+                int(column.name in sampling),
                 column.codec and f"CODEC({column.codec})",
+                *_measures(column.type),
+                *sizes.get(column.name, (0, 0, 0)),
             )
+
+
+def _measures(kind: t.DataType) -> tuple[int | None, ...]:
+    """Octets, precision, its radix, scale, precision of times: as ClickHouse tells them, NULL where it does not."""
+    match kind.inner if isinstance(kind, t.Nullable) else kind:
+        case t.FixedString(size):
+            return size, None, None, None, None
+        case t.Bool():
+            return None, 8, 2, 0, None
+        case t.Int(bits):
+            return None, bits, 2, 0, None
+        case t.Decimal(precision, scale):
+            return None, precision, 10, scale, None
+        case t.DateTime() | t.Date() | t.Date32():
+            return None, None, None, None, 0
+        case t.DateTime64(precision):
+            return None, None, None, None, precision
+        case _:
+            return None, None, None, None, None
+
+
+def _column_sizes(table: Table) -> dict[str, tuple[int, int, int]]:
+    """Compressed and plain bytes and marks of each column, over all active parts."""
+    out: dict[str, tuple[int, int, int]] = {}
+    for row in part_columns(table):
+        found = [row[f"column_{name}"] for name in ("data_compressed_bytes", "data_uncompressed_bytes", "marks_bytes")]
+        old = out.get(row["column"], (0, 0, 0))
+        out[row["column"]] = (old[0] + found[0], old[1] + found[1], old[2] + found[2])
+    return out
 
 
 def _parts(db: Database, wanted: Collection[str]) -> Rows:
@@ -217,6 +253,8 @@ def _mutations(db: Database, _: Collection[str]) -> Rows:
 
 
 _NO_UUID = "00000000-0000-0000-0000-000000000000"
+_OF_COLUMN_FILES = dict.fromkeys(("data_compressed_bytes", "data_uncompressed_bytes", "marks_bytes"), "UInt64")
+"""Columns of `system.columns` of that kind."""
 _OF_FILES = {
     "files": "UInt64",
     "data_compressed_bytes": "UInt64",
@@ -257,7 +295,11 @@ _PART_COLUMNS = {
     **_OF_FILES,
 }
 _PARTS_COLUMNS_COLUMNS = {
-    **{name: kind for name, kind in _PART_COLUMNS.items() if name not in {*_OF_FILES, "path", "bytes"}},
+    **{
+        name: kind
+        for name, kind in _PART_COLUMNS.items()
+        if name not in {*_OF_FILES, "path", "bytes", "part_storage_type"}
+    },
     "column": "String",
     "type": "String",
     "column_position": "UInt64",
@@ -326,6 +368,12 @@ _TABLES: Mapping[str, tuple[Mapping[str, str], Callable[[Database, Collection[st
             "is_in_primary_key": "UInt8",
             "is_in_sampling_key": "UInt8",
             "compression_codec": "String",
+            "character_octet_length": "Nullable(UInt64)",
+            "numeric_precision": "Nullable(UInt64)",
+            "numeric_precision_radix": "Nullable(UInt64)",
+            "numeric_scale": "Nullable(UInt64)",
+            "datetime_precision": "Nullable(UInt64)",
+            **_OF_COLUMN_FILES,
         },
         _columns,
     ),

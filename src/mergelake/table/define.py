@@ -228,9 +228,9 @@ def _bound(schema: TableSchema, texts: tuple[str, ...], what: str, settings: Tab
 def _check_sample(schema: TableSchema) -> None:
     if not schema.sample_by:
         return
+    kind = bind_key(schema.sample_by, schema).type  # an unknown column is told as such
     if schema.sample_by not in (schema.primary_key or schema.order_by):
         raise error("BAD_ARGUMENTS", f"Sampling expression {schema.sample_by} must be present in the primary key")
-    kind = bind_key(schema.sample_by, schema).type
-    if not isinstance(kind, t.Int) or kind.signed:
+    if not isinstance(kind, t.Int) or kind.signed or kind.bits > 64:
         message = f"The sampling column must be one unsigned integer, and {schema.sample_by} is {kind}"
         raise error("ILLEGAL_TYPE_OF_COLUMN_FOR_FILTER", message)

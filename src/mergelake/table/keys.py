@@ -23,6 +23,7 @@ from mergelake.expr import (
     BoundLiteral,
     BoundNode,
     Call,
+    ColumnRef,
     Node,
     bind,
     compile_expression,
@@ -85,7 +86,7 @@ def bind_key(text: str, schema: TableSchema) -> KeyColumn:
 
 def bind_partition_key(text: str, schema: TableSchema) -> KeyColumn:
     """One expression of a partition key: as `bind_key`, with the rests of divisions that a partition key has."""
-    tree = parse(text)
+    tree = key_tree(text, schema.names)
     adjusted = as_partition_key(tree)
     key = _bound(text, text if adjusted == tree else str(adjusted), schema)
     if isinstance(key.type, t.Date) and _keeps_dictionary(bind(adjusted, schema.types)):
@@ -121,6 +122,12 @@ def _bound(text: str, computed: str, schema: TableSchema) -> KeyColumn:
         return KeyColumn(text, schema.column(name).type, (name,), lambda block: whole_column(block, name))
     compiled = compile_expression(computed, schema.types)
     return KeyColumn(text, compiled.type, tuple(compiled.columns), compiled.evaluate)
+
+
+def key_tree(text: str, names: Sequence[str]) -> Node:
+    """An expression of a key, `names` being the table's columns."""
+    name = plain_column(text, names)
+    return parse(text) if name is None else ColumnRef(name)
 
 
 def plain_column(text: str, names: Sequence[str]) -> str | None:

@@ -132,4 +132,4 @@ def test_materialized_columns_stay_out_of_a_star() -> None:
 def test_alias_columns_are_computed_above_the_scan() -> None:
     source = Fake(computed={"e": (parse_type("UInt16"), "a + b")}, hidden=frozenset("e"))
     text = rewritten("SELECT e FROM t", source)
-    assert "SELECT *, CAST(a + b, 'UInt16') AS `e` FROM (SELECT `a`, `b` FROM Python(ml_0))" in text
+    assert "SELECT *, CAST(a + b AS UInt16) AS `e` FROM (SELECT `a`, `b` FROM Python(ml_0))" in text

@@ -1,0 +1,52 @@
+"""`system.parts` tells the bytes and hashes of a part that ClickHouse tells of it, once it has attached it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mergelake.sql.database import connect
+
+COLUMNS = (
+    "rows, marks, files, data_compressed_bytes, data_uncompressed_bytes, marks_bytes, "
+    "secondary_indices_compressed_bytes, secondary_indices_uncompressed_bytes, secondary_indices_marks_bytes, "
+    "hash_of_all_files, hash_of_uncompressed_files, uncompressed_hash_of_compressed_files"
+)
+INDEXES = "data_compressed_bytes, data_uncompressed_bytes, marks_bytes"
+
+
+@pytest.mark.parametrize("storage", ["packed", "full"])
+def test_bytes_and_hashes_of_a_part_are_those_that_clickhouse_tells(oracle: Any, tmp_path: Path, storage: str) -> None:
+    db = connect(str(tmp_path))
+    name = f"system_parts_{storage}"
+    least = 0 if storage == "full" else "'10Mi'"
+    db.sql(
+        f"CREATE TABLE {name} (k UInt64, s String, n Nullable(Int32), lc LowCardinality(String), a Array(UInt8), "
+        "INDEX i s TYPE bloom_filter GRANULARITY 1, INDEX m n TYPE minmax GRANULARITY 2) ENGINE = MergeTree ORDER BY k "
+        f"SETTINGS index_granularity = 64, min_bytes_for_full_part_storage = {least}"
+    )
+    db.sql(
+        f"INSERT INTO {name} SELECT number, toString(number), if(number % 3 = 0, NULL, number), toString(number % 5), "
+        "range(number % 4) FROM numbers(1000)"
+    )
+    db.table(name).publish()
+    oracle.query(f"DROP TABLE IF EXISTS default.{name}")
+    oracle.query(db.table(name).attach_statement(f"default.{name}"))
+    where = f"WHERE database = 'default' AND table = '{name}'"
+    try:
+        for query in (
+            f"SELECT name, {COLUMNS} FROM system.parts {where} AND active",
+            (
+                f"SELECT column, column_bytes_on_disk, column_data_compressed_bytes, column_data_uncompressed_bytes, "
+                f"column_marks_bytes FROM system.parts_columns {where} AND active ORDER BY column_position"
+            ),
+            f"SELECT name, type, type_full, expr, granularity, {INDEXES} FROM system.data_skipping_indices {where}",
+            f"SELECT name, {INDEXES} FROM system.columns {where} ORDER BY position",
+        ):
+            theirs = str(oracle.query(query, "TabSeparated"))
+            assert theirs
+            assert db.sql(f"{query} FORMAT TabSeparated").text() == theirs, query
+    finally:
+        oracle.query(f"DROP TABLE default.{name}")
