@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 
-from mergelake.core.errors import CorruptDataError, InvalidInputError
+from mergelake.core.errors import CorruptDataError, InvalidInputError, NotFoundError
 from mergelake.log.operations import (
     AddParts,
     AlterMetadata,
@@ -15,6 +15,7 @@ from mergelake.log.operations import (
     KillMutation,
     Mutation,
     Tag,
+    UndropTable,
     Untag,
 )
 from mergelake.log.state import State
@@ -22,6 +23,7 @@ from mergelake.log.volatile import unfinished
 from mergelake.table.clone import check_holds, plan_clone, take_holds
 from mergelake.table.handle import TableHandle
 from mergelake.table.rollback import rollback
+from mergelake.table.undrop import undrop
 from tests.simulation.actors import Actor
 from tests.simulation.tiny import PARTITIONS
 
@@ -50,6 +52,7 @@ class Admin(Actor):
             self.rollback_to_time: 0.4,
             self.clone: 1.5,
             self.drop_table: 0.4,
+            self.undrop_table: 0.6,
             self.reopen: 0.5,
             self.idle: 2,
         }
@@ -137,6 +140,25 @@ class Admin(Actor):
             TableHandle.create(self.store, directory, self.world.schema, **options)
             self.world.know(directory)
             self.world.home = directory
+
+    def undrop_table(self) -> None:
+        """One that was dropped is as it was, if its time is not over."""
+        dropped = [name for name, table in self.world.tables.items() if table.state.dropped]
+        if not dropped or len(self.world.living()) >= TABLES_MAX:
+            return
+        table = self.world.tables[self.random.choice(dropped)]
+        before = table.state.dropped_version - 1
+        try:
+            handle = self.open_table(table.directory)
+            undrop(handle)
+        except (InvalidInputError, NotFoundError, CorruptDataError) as refusal:
+            there = table.state.dropped and before in table.kept() and not self.process.doubtful
+            if there and getattr(refusal, "name", "") != "UNFINISHED":
+                raise
+            return
+        undone = [v for v, entry in table.entries.items() if v > before and isinstance(entry.ops[0], UndropTable)]
+        if undone and not any(table.entries[v].ops[0] == DropTable() for v in range(before + 2, undone[0])):
+            assert table.views[undone[0]] == table.views[before], "a table came back with other rows"
 
     def idle(self) -> None:
         """Nothing: time for others."""

@@ -6,17 +6,22 @@
     one are the same on every node                                         `Merger.build`, `PlannedNode.tick` (bytes)
  3  sources of a Live one are there; nested or disjoint; above the floor   `volatile_parts_are_covered`
  4  equal versions have equal states; checkpoint + tail = full replay      `Table.compare`, `Table.on_checkpoint`
- 5  what a kept version refers to exists; nothing else is ever deleted     `Table.on_delete`, `objects_exist`
- 6  a read at a version gives the model's rows at that version             `Reader.check`, `Actor.read`
+ 5  what a kept version refers to exists, and goes no sooner than          `Table.on_delete`, `objects_exist`,
+    retention and grace say                                                `periods` (and `World.on_change`: clones)
+ 6  a read at a version (or a time) gives the model's rows at that         `Reader`, `Actor.read`, `Shown` (what a
+    version                                                                stock ClickHouse sees)
  7  an acknowledged insert is in the log; another entirely in or out       `Table.acknowledge`, `Inserter.send`
- 8  reads of a process never go back; it reads its own writes              `Table.compare`
+ 8  reads of a process never go back; it reads its own writes, and no      `Table.compare`, `Actor.follow`
+    refresh is older than the question
  9  no part whose rows lack different mutations; done means written down   `mutations_are_whole`
 10  the rows at rest do not depend on the schedule of merges               `parts_hold_the_models_rows` (the model
                                                                            knows no merges)
 11  no merge that must be direct is ever Live                              `volatile_parts_are_covered`
 12  Publish takes what it lists, and no row comes or goes                  `publish_takes_what_it_lists`, and the model
-13  at most one Publish for a volatile part; losers delete their own       `publish_takes_what_it_lists`, `on_delete`
-14  when faults stop, all comes to rest                                    `World.settle`
+13  at most one Publish for a volatile part; losers delete their own;      `publish_takes_what_it_lists`, `on_delete`,
+    nodes take over from whom they name                                    `builders_take_over_from_builders`
+14  when faults stop, all comes to rest, nothing is kept longer than it    `World.settle`, `rest`, `World.answer`
+    must be, and no thread waits for ever
 15  bytes to the store stay below a bound                                  tests/integration/test_volatile.py
 16  a chosen range is legal                                                tests/unit/merge; the log's precondition here
 17  the deduplication windows are the model's                              `windows_are_the_models`

@@ -141,7 +141,7 @@ class Table:
     def readable(self) -> set[int]:
         """The versions that anybody may read."""
         if self.state.dropped:
-            return set()
+            return _way_back(self.state)
         return {*range(max(self.state.history, 1), self.state.version + 1), *self.state.tags.values()}
 
     def kept(self) -> set[int]:
@@ -150,7 +150,7 @@ class Table:
 
     def kept_by(self, state: State) -> set[int]:
         if state.dropped:
-            return set()
+            return _way_back(state)
         leased = {lease.version for lease in state.leases.values()}
         return {*range(max(state.history, 1), state.version + 1), *state.tags.values(), *leased}
 
@@ -227,6 +227,11 @@ class Table:
             for first, end in spans.values():
                 if any(first <= version and (end is None or version < end) for version in kept):
                     assert key in self.bucket.objects, f"{key} is missing"
+
+
+def _way_back(state: State) -> set[int]:
+    """Of a dropped table the versions before the drop are kept as long as history shows one: the drop may be undone."""
+    return set(range(max(state.history, 1), state.dropped_version)) if state.history < state.dropped_version else set()
 
 
 def _manifests(state: State) -> dict[str, PartManifest]:

@@ -27,7 +27,8 @@ def test_no_schedule_of_faults_breaks_an_invariant(capsys):  # M-020, M-094
 
 KINDS = (
     *("AddParts", "AddVolatile", "CancelVolatile", "AdoptVolatile", "RenewLease", "ReleaseLease", "Mutation"),
-    *("KillMutation", "DropDetached", "Tag", "Untag", "Collect", "AlterMetadata"),
+    *("KillMutation", "DropDetached", "Tag", "Untag", "Collect", "AlterMetadata", "Hold", "Release", "DropTable"),
+    "UndropTable",
     *(f"Publish {kind}" for kind in ("direct", "volatile", "mutation")),
     *(f"DropRange {kind}" for kind in ("drop", "truncate", "detach", "replace")),
 )
