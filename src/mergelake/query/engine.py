@@ -2,8 +2,8 @@
 
 A connection is cheap (0.15 ms after the first) and two of them run truly side by side, so every thread
 keeps its own; settings belong to a connection. Nothing of ours is ever stored in it: tables come in as
-Arrow objects that a statement names with `Python(name)`, answers go out as one Arrow file whose bytes are
-used in place.
+Arrow objects that a statement names with `Python(name)`, answers go out as one Arrow stream whose bytes are
+used in place. (An Arrow file cannot hold a dictionary inside Array, Map or Tuple that differs from batch to batch.)
 
 After a fork the child starts afresh, and an error keeps ClickHouse's code and name.
 """
@@ -53,8 +53,8 @@ class Answer:
     elapsed_s: float
 
     def table(self) -> pa.Table:
-        """The rows, where the format was Arrow; types as ClickHouse writes Arrow."""
-        return pa.ipc.open_file(self.data).read_all()
+        """The rows, where the format was ArrowStream; types as ClickHouse writes Arrow."""
+        return pa.ipc.open_stream(self.data).read_all()
 
     def text(self) -> str:
         """The bytes as text; what is not UTF-8 is replaced."""
@@ -72,7 +72,7 @@ def run(
     sql: str,
     tables: Mapping[str, object] | None = None,
     *,
-    output: str = "Arrow",
+    output: str = "ArrowStream",
     settings: Mapping[str, str] | None = None,
 ) -> Answer:
     """Run one statement; `tables` gives the object behind each `Python(name)` in it.

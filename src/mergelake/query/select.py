@@ -357,7 +357,7 @@ def _run_split(
     found = run_tasks(task, list(scan.items))
     for _, rows, size in found:
         meter.add(rows, size)
-    output = prepared.rewritten.format or "Arrow"
+    output = prepared.rewritten.format or "ArrowStream"
     answers = [answer for answer, _, _ in found]
     partial = dict(zip(*described(split.partial, schemas, context.settings), strict=True))
     result = splitting.gather(

@@ -11,13 +11,13 @@ def throttle(handle: TableHandle) -> None:
     """Slow down, or refuse, an insert into a table with too many active parts in a partition.
 
     Looks at the store again only when the state known here is over the limit.
-    Raises TOO_MANY_PARTS at `parts_to_throw_insert`, and beyond `max_parts_in_total`.
+    Raises TOO_MANY_PARTS at `parts_to_throw_insert`, and at `max_parts_in_total`.
 
     Source: ClickHouse, `MergeTreeData::delayInsertOrThrowIfNeeded`.
     """
     settings = handle.settings
     total = settings.integer("max_parts_in_total")
-    if total and _all_parts(handle.log.state) > total and (parts := _all_parts(handle.refresh())) > total:
+    if total and _all_parts(handle.log.state) >= total and (parts := _all_parts(handle.refresh())) >= total:
         raise error(
             "TOO_MANY_PARTS",
             f"Too many parts ({parts}) in all partitions of the table, limit is {total}",

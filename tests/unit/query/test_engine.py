@@ -92,3 +92,17 @@ def test_threads_run_side_by_side_with_their_own_tables() -> None:
 
 def test_an_empty_answer_has_its_columns() -> None:
     assert engine.run("SELECT 1 AS a, 'x' AS b WHERE 0").table().schema.names == ["a", "b"]
+
+
+def test_dictionaries_inside_other_types_may_differ_from_batch_to_batch() -> None:
+    sql = """
+        SELECT number AS n, [toLowCardinality(toString(number))] AS a, map(toLowCardinality(toString(number)), 1) AS m,
+               (toLowCardinality(toString(number)), 1) AS t
+        FROM numbers(30000) SETTINGS max_block_size = 1000, max_threads = 1
+    """
+    table = engine.run(sql).table()
+    texts = [str(number) for number in table["n"].to_pylist()]
+    assert len(texts) == 30_000
+    assert [cell[0] for cell in table["a"].to_pylist()] == texts
+    assert [cell[0][0] for cell in table["m"].to_pylist()] == texts
+    assert [cell["1"] for cell in table["t"].to_pylist()] == texts

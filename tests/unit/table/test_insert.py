@@ -241,6 +241,15 @@ def test_inserts_into_a_crowded_partition_slow_down_and_then_fail():
         throttle(handle)
 
 
+def test_inserts_are_refused_at_the_limit_of_all_partitions():
+    handle = new_table(EXAMPLE.with_settings({"max_parts_in_total": "3"}))
+    for number in range(3):
+        throttle(handle)
+        commit_parts(handle, [manifest(number, str(number))])
+    with pytest.raises(MergelakeError, match=r"Code: 252\. Too many parts \(3\) in all partitions"):
+        throttle(handle)
+
+
 def test_a_snapshot_pickles_and_stays():
     import pickle
 
