@@ -62,9 +62,13 @@ def test_an_insert_goes_by_its_settings(db: Database) -> None:
     db.sql("INSERT INTO r SETTINGS optimize_on_insert = 0 VALUES (1, 1), (1, 2)")
     db.sql("INSERT INTO r VALUES (2, 1), (2, 2)")
     assert sorted(db.sql("SELECT * FROM r").rows()) == [(1, 1), (1, 2), (2, 2)]
-    for settings in ({"async_insert": 1}, {"bool_true_representation": "yes"}, {"session_timezone": "Asia/Tokyo"}):
+    for settings in (
+        {"async_insert": 1},
+        {"cast_string_to_date_time_mode": "basic"},
+        {"session_timezone": "Asia/Tokyo"},
+    ):
         assert refusal(db, "INSERT INTO t FORMAT CSV 1,1", **settings) == "NOT_IMPLEMENTED"
-    db.sql("INSERT INTO t FORMAT CSV 1,1", settings={"bool_true_representation": "true", "async_insert": 0})
+    db.sql("INSERT INTO t FORMAT CSV 1,1", settings={"cast_string_to_date_time_mode": "best_effort", "async_insert": 0})
 
 
 def test_optimize_takes_settings(db: Database) -> None:
