@@ -99,7 +99,7 @@ def test_what_has_no_readable_record_is_deleted_when_the_node_comes_back(held):
 
 def test_a_record_with_a_wrong_bit_is_none(held):
     """Its manifest would be published: with other numbers of rows, of another partition."""
-    lake, node, part = held
+    _, node, part = held
     key = f"t/volatile/{part.id}.json"
     good = node.disk.get(key)
     for at in range(0, len(good), 7):
