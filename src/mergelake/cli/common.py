@@ -32,8 +32,8 @@ def storage_options(given: list[str] | None) -> Mapping[str, str]:
 
 
 def open_database(url: str, options: list[str] | None, spark: str | None = None) -> Database:
-    """The warehouse at `url`."""
-    return connect(url, storage_options(options), spark=spark)
+    """The warehouse at `url`. Who gives commands may read this machine's files anyway: so may the statements."""
+    return connect(url, storage_options(options), spark=spark, allow_external_access=True)
 
 
 def output_as(form: str) -> Output:

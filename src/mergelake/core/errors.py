@@ -116,6 +116,9 @@ CLICKHOUSE_CODES: dict[str, int] = {
     "ILLEGAL_INDEX": 127,
     "INCORRECT_QUERY": 80,
     "KEEPER_EXCEPTION": 999,
+    "ACCESS_DENIED": 497,
+    "MEMORY_LIMIT_EXCEEDED": 241,
+    "TIMEOUT_EXCEEDED": 159,
 }
 """ClickHouse error names that we raise, with their numbers. Source: ClickHouse, `src/Common/ErrorCodes.cpp`."""
 

@@ -28,6 +28,7 @@ from mergelake.core.clock import Clock, SystemClock
 from mergelake.core.convert import to_public_table
 from mergelake.core.errors import MergelakeError, NotFoundError, error
 from mergelake.query import engine, splitting, totals
+from mergelake.query.access import check_access, check_expression, check_fixed, set_names
 from mergelake.query.arrow_bridge import needs_types, parse_types, to_public, without_nothing
 from mergelake.query.direct import direct_scan, first_rows
 from mergelake.query.meaning import check_meaning, keeps_conditions
@@ -65,6 +66,8 @@ class Context:
     """Called with (rows read, rows to read) now and again, from another thread."""
     cancelled: threading.Event | None = None
     """When set, the statement ends with QUERY_WAS_CANCELLED at the next batch."""
+    external: bool = False
+    """Whether the statement may read files and the network: `file`, `url`, `s3`, …"""
 
 
 class _Kept:
@@ -122,10 +125,10 @@ class Prepared:
         return described(self.shape(), empty_tables(self), settings, (_without_filters(self.plan), versions))
 
 
-def prepare(sql: str, resolve: Resolve) -> Prepared:
-    """Take the statement apart and look its tables up. Nothing is read."""
+def prepare(sql: str, resolve: Resolve, *, external: bool = False) -> Prepared:
+    """Take the statement apart and look its tables up. Nothing is read; `external` is as in `Context`."""
     plan = _outline(sql)
-    return _prepared(plan, _tables(plan, resolve))
+    return _prepared(plan, _tables(plan, resolve, external))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +140,11 @@ class _Tables:
     """`id` of an occurrence -> its table; without those that are ClickHouse's own."""
 
 
-def _tables(plan: Outline, resolve: Resolve) -> _Tables:
+def _tables(plan: Outline, resolve: Resolve, external: bool, before: str = "") -> _Tables:
+    """Look up what the statement names. ACCESS_DENIED if it, or an expression of a table, reaches outside of tables."""
+    check_fixed(set_names(plan.tokens))
+    if not external:
+        check_access(plan, before)
     seen: dict[tuple[str, str, AsOf | None], Source | None] = {}
 
     def look_up(database: str, name: str, moment: AsOf | None) -> Source | None:
@@ -153,11 +160,13 @@ def _tables(plan: Outline, resolve: Resolve) -> _Tables:
         try:
             source = look_up(found.database, found.name, found.as_of)
         except NotFoundError:
-            if not found.in_operator:
-                raise
+            if not found.in_operator or (not external and not found.name.replace("_", "").isalnum()):
+                raise  # to ClickHouse `/etc/passwd` would be a file
             continue  # `x IN list`: a column or an alias, not a table
         if source is not None:
             sources[id(found)] = source
+            for _, expression in source.computed.values() if not external else ():
+                check_expression(expression)
     return _Tables(seen, sources)
 
 
@@ -191,7 +200,7 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
     context = context or Context()
     started = context.clock.monotonic_s()
     plan = _outline(sql)
-    tables = _tables(plan, resolve)
+    tables = _tables(plan, resolve, context.external)
     _check(plan, tables, context)
     looked_up = _look_up(plan, tables, context, started)
     if looked_up is not None:
@@ -439,7 +448,7 @@ def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: st
     """What would be done: the executor and why, each scan's pruning, ClickHouse's own plan for the rest."""
     context = context or Context()
     plan = _outline(sql)
-    tables = _tables(plan, resolve)
+    tables = _tables(plan, resolve, context.external, kind)
     _check(plan, tables, context)
     prepared = _prepared(plan, tables)
     scans = plan_scans(prepared, context.settings)

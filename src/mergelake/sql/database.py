@@ -12,6 +12,7 @@ from mergelake.core.text import back_quote, quote_string
 from mergelake.lake.environment import asks_for_news
 from mergelake.lake.table import Table
 from mergelake.lake.warehouse import DEFAULT_DATABASE, Warehouse
+from mergelake.query.access import check_fixed
 from mergelake.query.result import QueryResult
 from mergelake.query.select import Context, RunTasks, run_select
 from mergelake.query.source import Resolve, Source
@@ -39,8 +40,12 @@ class Database:
         warehouse: Warehouse,
         *,
         settings: Mapping[str, str] | None = None,
+        allow_external_access: bool = False,
     ) -> None:
+        check_fixed(settings or ())
         self.warehouse = warehouse
+        self.allow_external_access = allow_external_access
+        """Whether statements may read files and the network: `file`, `url`, `s3`, …"""
         self.current_database = DEFAULT_DATABASE
         self._settings: dict[str, str] = dict(settings or {})
         self._of_call = threading.local()
@@ -83,6 +88,7 @@ class Database:
         if params is not None:
             text = fill_parameters(text, params)
         outer = getattr(self._of_call, "settings", None)
+        check_fixed(settings or ())
         if settings:  # this thread's alone: another's call must neither see them nor restore them
             own = {name: setting_literal(value) for name, value in settings.items()}
             self._of_call.settings = {**self.settings, **own}
@@ -203,6 +209,7 @@ class Database:
             now_ms=self.warehouse.clock.now_ms(),
             on_progress=self.on_progress,
             cancelled=self.cancelled,
+            external=self.allow_external_access,
         )
 
     def _run_tasks(self) -> RunTasks | None:
@@ -223,6 +230,7 @@ def connect(
     settings: Mapping[str, str] | None = None,
     log: str | None = None,
     read_consistency: str = "strong",
+    allow_external_access: bool = False,
 ) -> Database:
     """Open the warehouse at `url`: a directory, `s3://bucket/prefix`, `gs://`, `az://` or `memory://`.
 
@@ -234,9 +242,13 @@ def connect(
     `read_consistency`: a `strong` read sees every commit that was acknowledged before it began, for one small request a
     log (a SELECT asks for names, and for each table); a `cached` one asks nothing and sees what this process knows, at
     least its own commits. `SET read_consistency` and `scan(read_consistency=…)` say otherwise.
+
+    Statements reach the warehouse's tables and nothing else: `file`, `url`, `s3`, `remote`, `FROM 'data.csv'`, INTO
+    OUTFILE and the like are ACCESS_DENIED. With `allow_external_access` they have the rights of this process: only
+    where every statement is trusted.
     """
     warehouse = Warehouse(url, storage_options, spark=spark, log=log, read_consistency=read_consistency)
-    return Database(warehouse, settings=settings)
+    return Database(warehouse, settings=settings, allow_external_access=allow_external_access)
 
 
 def fill_parameters(text: str, params: Mapping[str, object]) -> str:

@@ -32,7 +32,7 @@ def run_insert(db: Database, insert: Insert, script: str) -> int:
     if insert.query:
         data = _selected(db, insert.query, targets)
     elif insert.format.lower() == "values":
-        data = read_values(insert.data, targets, script=script, at=insert.data_at)
+        data = read_values(insert.data, targets, script=script, at=insert.data_at, external=db.allow_external_access)
     else:
         data = read_format(insert.format, insert.data, targets, table.schema)
     if data.num_rows:
@@ -87,7 +87,7 @@ def _by_default(column: Column) -> bool:
 
 def _selected(db: Database, query: str, targets: Mapping[str, t.DataType]) -> pa.Table:
     """The SELECT's rows, its columns by position, cast as ClickHouse would but never silently out of range."""
-    prepared = prepare(query, db.resolver())
+    prepared = prepare(query, db.resolver(), external=db.allow_external_access)
     names, kinds = prepared.columns(db.engine_settings())
     if len(names) != len(targets):
         raise error(

@@ -13,6 +13,7 @@ from mergelake.core.errors import error
 from mergelake.core.schema import Column, TableSchema
 from mergelake.lake.environment import asks_for_news
 from mergelake.query import engine
+from mergelake.query.access import check_fixed, check_settings
 from mergelake.query.select import explain, prepare
 from mergelake.sql import show
 from mergelake.sql import statements as s
@@ -118,7 +119,7 @@ def _borrowed(db: Database, statement: s.CreateTable) -> TableSchema:
         )
     from mergelake.core.types import parse_type
 
-    prepared = prepare(statement.query, db.resolver())
+    prepared = prepare(statement.query, db.resolver(), external=db.allow_external_access)
     names, kinds = prepared.columns(db.engine_settings())
     columns = tuple(Column(i, name, parse_type(kind)) for i, (name, kind) in enumerate(zip(names, kinds, strict=True)))
     return with_columns(statement.clauses, columns)
@@ -151,8 +152,11 @@ def _drop_partition(db: Database, name: s.Name, partition: s.Partition) -> None:
 
 def _set(db: Database, settings: Mapping[str, str]) -> None:
     """Remember settings, after ClickHouse has seen that it knows them."""
+    check_fixed(settings)
     foreign = {name: value for name, value in settings.items() if name not in OWN_SETTINGS}
     if foreign and engine.available():
+        if not db.allow_external_access:
+            check_settings(foreign)
         engine.run("SELECT 1", settings={**db.engine_settings(), **foreign})
     if "executor" in settings and settings["executor"].strip("'") not in ("auto", "local", "spark"):
         raise error("BAD_ARGUMENTS", f"There is no executor {settings['executor']}", "It is 'auto', 'local' or 'spark'")

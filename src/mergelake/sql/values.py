@@ -19,6 +19,7 @@ from mergelake.core.convert import to_public, to_storage
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.text import unescape
 from mergelake.query import engine
+from mergelake.query.access import check_expression
 from mergelake.query.arrow_bridge import parse_types, without_nothing
 from mergelake.query.arrow_bridge import to_public as answer_to_public
 from mergelake.query.tokens import next_token, syntax_error
@@ -31,16 +32,21 @@ _GAP = re.compile(r"(?:[\s,]|/\*.*?\*/|--[^\n]*)*", re.DOTALL)
 """What may stand between rows: commas, white space, comments."""
 
 
-def read_values(data: str, columns: Mapping[str, t.DataType], *, script: str, at: int) -> pa.Table:
+def read_values(
+    data: str, columns: Mapping[str, t.DataType], *, script: str, at: int, external: bool = False
+) -> pa.Table:
     """The rows of `data` as columns of text (or typed ones, from expressions), named and ordered as `columns`.
 
-    `script` and `at` (where `data` stands in it) serve errors. Raises SYNTAX_ERROR,
-    NUMBER_OF_COLUMNS_DOESNT_MATCH, and what ClickHouse says about expressions.
+    `script` and `at` (where `data` stands in it) serve errors. Expressions may read files and the network only if
+    `external`. Raises SYNTAX_ERROR, NUMBER_OF_COLUMNS_DOESNT_MATCH, ACCESS_DENIED,
+    and what ClickHouse says about expressions.
     """
     # What a Variant or a Dynamic becomes depends on whether a literal is a number or a text.
     as_text = not any(t.holds(kind, t.Variant, t.Dynamic) for kind in columns.values())
     rows = _plain_rows(data, len(columns)) if as_text else None
     if rows is None:
+        if not external:
+            check_expression(data)
         return _evaluated(data, columns, script, at)
     if not rows:
         raise error("SYNTAX_ERROR", "There are no rows after VALUES", "Write VALUES (…), (…)")
