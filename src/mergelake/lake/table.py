@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from mergelake.core.cancel import check, current
 from mergelake.core.convert import to_storage
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import TableSchema
@@ -169,12 +170,15 @@ class Table:
         # One job for all in Spark; here each is committed before the next begins, while its sources are fresh.
         together = [tasks] if self.env.spark is not None else [[task] for task in tasks]
         failed: list[MergelakeError] = []
+        statement = current()
         for batch in together:
             born = self.handle.born()
             batch = [replace(task, born=born) for task in batch]
             try:
-                made = self.env.run_merges(self.handle, batch)
+                check()
+                made = self.env.run_merges(self.handle, batch, statement.flag if statement is not None else None)
             except MergelakeError as problem:
+                check()
                 failed.append(problem)
                 continue
             for task, manifest in zip(batch, made, strict=True):

@@ -24,6 +24,7 @@ from typing import Any
 import pyarrow as pa
 
 from mergelake.core.arrow import storage_schema
+from mergelake.core.cancel import current
 from mergelake.core.clock import Clock, SystemClock
 from mergelake.core.convert import to_public_table
 from mergelake.core.errors import MergelakeError, NotFoundError, error
@@ -64,8 +65,6 @@ class Context:
     """What now() and today() mean in filters: milliseconds since the epoch."""
     on_progress: Callable[[int, int], None] | None = None
     """Called with (rows read, rows to read) now and again, from another thread."""
-    cancelled: threading.Event | None = None
-    """When set, the statement ends with QUERY_WAS_CANCELLED at the next batch."""
     external: bool = False
     """Whether the statement may read files and the network: `file`, `url`, `s3`, …"""
 
@@ -422,7 +421,7 @@ class _Meter:
     def __init__(self, total: int, context: Context) -> None:
         self.rows = 0
         self.bytes = 0
-        self._total, self._context = total, context
+        self._total, self._context, self._cancel = total, context, current()
         self._lock = threading.Lock()
 
     def add(self, rows: int, size: int) -> None:
@@ -432,10 +431,10 @@ class _Meter:
 
     def counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The same batches."""
-        stop, tell = self._context.cancelled, self._context.on_progress
+        tell = self._context.on_progress
         for batch in batches:
-            if stop is not None and stop.is_set():
-                raise error("QUERY_WAS_CANCELLED", "Query was cancelled")
+            if self._cancel is not None:
+                self._cancel.check()
             with self._lock:
                 self.rows += batch.num_rows
                 self.bytes += batch.nbytes

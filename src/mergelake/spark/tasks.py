@@ -11,11 +11,14 @@ here, so it costs one attempt; an `UnavailableError` fails the task, and Spark t
 from __future__ import annotations
 
 import pickle
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from mergelake.core.cancel import current
 from mergelake.core.errors import MergelakeError, UnavailableError
 
 if TYPE_CHECKING:
@@ -45,8 +48,28 @@ def task_outcomes(spark: SparkSession, fn: Callable[[Item], Out], items: Sequenc
                 yield result_batch(index, attempt(lambda index=index: fn(pickle.loads(work[index]))))  # type: ignore[misc]
 
     ids = spark.range(0, len(work), 1, len(work))
-    rows = ids.mapInArrow(task, "i bigint, r binary").collect()
+    with _stoppable(spark):
+        rows = ids.mapInArrow(task, "i bigint, r binary").collect()
     return [bytes(row.r) for row in sorted(rows, key=lambda row: row.i)]
+
+
+@contextmanager
+def _stoppable(spark: SparkSession) -> Iterator[None]:
+    """While it lasts, cancelling the statement cancels the jobs that this thread starts."""
+    cancel = current()
+    if cancel is None:
+        yield
+        return
+    tag = f"mergelake-{id(cancel):x}"
+    spark.addTag(tag)
+    try:
+        with cancel.stopping(lambda: threading.Thread(target=spark.interruptTag, args=(tag,), daemon=True).start()):
+            yield
+    except Exception:
+        cancel.check()
+        raise
+    finally:
+        spark.removeTag(tag)
 
 
 def sealed(items: Sequence[object]) -> list[bytes]:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from mergelake.core.cancel import Cancel, check, running
 from mergelake.core.errors import error
 from mergelake.core.text import back_quote, quote_string
 from mergelake.lake.environment import asks_for_news
@@ -53,8 +54,7 @@ class Database:
         self._lock = threading.Lock()
         self.on_progress: Callable[[int, int], None] | None = None
         """Called with (rows read, rows to read) while a SELECT runs."""
-        self.cancelled = threading.Event()
-        """Set it to end the SELECT under way with QUERY_WAS_CANCELLED."""
+        self._under_way: set[Cancel] = set()
 
     @property
     def settings(self) -> dict[str, str]:
@@ -81,7 +81,8 @@ class Database:
         """Run one or several statements (with `;` between them); the result of the last.
 
         `settings` hold for this call alone. `params` fill `{name:Type}` in, as ClickHouse's query parameters do:
-        always a value, never a piece of SQL.
+        always a value, never a piece of SQL. Ctrl-C ends the statement and raises KeyboardInterrupt; another thread
+        ends it with `cancel`.
         """
         from mergelake.query.engine import setting_literal
 
@@ -92,16 +93,36 @@ class Database:
         if settings:  # this thread's alone: another's call must neither see them nor restore them
             own = {name: setting_literal(value) for name, value in settings.items()}
             self._of_call.settings = {**self.settings, **own}
+        cancel = Cancel()
+        self._under_way.add(cancel)
         try:
-            result = Result()
-            places = split_statements(text)
-            if not places:
-                raise error("SYNTAX_ERROR", "There is no statement", "SELECT 1")
-            for start, end in places:
-                result = execute(self, parse_statement(text, start, end), text)
-            return result
+            with running(cancel):
+                return self._executed(text)
+        except KeyboardInterrupt:
+            cancel.set()  # threads that still read for it stop
+            raise
         finally:
+            self._under_way.discard(cancel)
             self._of_call.settings = outer
+
+    def _executed(self, text: str) -> Result:
+        result = Result()
+        places = split_statements(text)
+        if not places:
+            raise error("SYNTAX_ERROR", "There is no statement", "SELECT 1")
+        for start, end in places:
+            check()
+            result = execute(self, parse_statement(text, start, end), text)
+        return result
+
+    def cancel(self) -> None:
+        """End every statement that runs through this object now, from another thread: QUERY_WAS_CANCELLED there.
+
+        ClickHouse and the scans stop within moments, a merge or an insert between two blocks; nothing of a statement
+        that is cancelled is committed, but for merges of OPTIMIZE that were committed before.
+        """
+        for cancel in list(self._under_way):
+            cancel.set()
 
     def table(self, name: str) -> Table:
         """The table `name` or `database.name`, at its newest version."""
@@ -155,7 +176,6 @@ class Database:
 
     def select(self, query: str) -> QueryResult:
         """Run a SELECT."""
-        self.cancelled.clear()
         return run_select(query, self.resolver(), self.context())
 
     def resolver(self) -> Resolve:
@@ -208,7 +228,6 @@ class Database:
             clock=self.warehouse.clock,
             now_ms=self.warehouse.clock.now_ms(),
             on_progress=self.on_progress,
-            cancelled=self.cancelled,
             external=self.allow_external_access,
         )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from mergelake.core import types as t
+from mergelake.core.cancel import check
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import Column, TableSchema, unknown_column
 from mergelake.core.text import back_quote, quote_string
@@ -35,6 +36,7 @@ def run_insert(db: Database, insert: Insert, script: str) -> int:
         data = read_values(insert.data, targets, script=script, at=insert.data_at, external=db.allow_external_access)
     else:
         data = read_format(insert.format, insert.data, targets, table.schema)
+    check()
     if data.num_rows:
         table.insert(data, token, by_part=True, by_rows=by_rows)
     return int(data.num_rows)
