@@ -198,13 +198,30 @@ class Table:
         """Show the newest version to a stock ClickHouse attached to `location` (see `attach_statement`)."""
         return publish(self.handle, grace_seconds=grace_seconds)
 
-    def attach_statement(self, name: str = "", *, refresh_seconds: int = 1, **keys: str) -> str:
+    def attach_statement(
+        self,
+        name: str = "",
+        *,
+        refresh_seconds: int = 1,
+        access_key_id: str | None = None,
+        secret_access_key: str | None = None,
+        show_secrets: bool = False,
+    ) -> str:
         """The CREATE TABLE by which a stock ClickHouse serves the published table as `name` (`database.table`).
 
-        `keys`: `access_key_id` and `secret_access_key` for the server, where it should not have ours.
+        The keys are for the server, which should have its own. Ours show as `[HIDDEN]`, to be filled in, unless
+        `show_secrets`.
         """
         database, _, table = (name or self.name).rpartition(".")
-        return create_statement(self.handle, database or "default", table, refresh_seconds=refresh_seconds, **keys)
+        return create_statement(
+            self.handle,
+            database or "default",
+            table,
+            refresh_seconds=refresh_seconds,
+            access_key_id=access_key_id,
+            secret_access_key=secret_access_key,
+            show_secrets=show_secrets,
+        )
 
     def snapshot(self, version: int | str | None = None, timestamp: datetime | str | int | None = None) -> Snapshot:
         """The table as known here, or AS OF a version, a tag or a time (datetime, ISO text, or epoch milliseconds)."""

@@ -78,7 +78,7 @@ class DirectoryStore:
     @contextmanager
     def _file(self, key: str) -> Iterator[int]:
         with _translated(self.url, key):
-            fd = os.open(self._path(key), os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(self._path(key), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe must not hold us
             try:
                 yield fd
             finally:
