@@ -15,6 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mergelake.core.json_load import loads
+
 
 @dataclass(frozen=True, slots=True)
 class Extent:
@@ -56,7 +58,7 @@ def encode_files(files: Iterable[PartFile]) -> str:
 
 def decode_files(text: str) -> dict[str, PartFile]:
     """Inverse of `encode_files`, by file name."""
-    keys, rows = json.loads(text)
+    keys, rows = loads(text)
     out: dict[str, PartFile] = {}
     for name, size, digest, plain_size, plain_hash, *places in rows:
         extents = tuple(Extent(keys[places[i]], places[i + 1], places[i + 2]) for i in range(0, len(places), 3))
@@ -138,7 +140,7 @@ class PartManifest:
             out["volume"] = self.volume
         if self.ttl:
             out["ttl"] = {name: list(pair) for name, pair in self.ttl.items()}
-        return {**out, "files": json.loads(self.files)}
+        return {**out, "files": loads(self.files)}
 
     @staticmethod
     def from_json(raw: Mapping[str, Any]) -> PartManifest:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from mergelake.core.errors import CorruptDataError
+from mergelake.core.json_load import loads
 from mergelake.log.authority import BUCKET, Authority
 from mergelake.log.conflict import Reject
 from mergelake.log.encoding import require_format
@@ -206,7 +207,7 @@ class CatalogMachine:
     def decode(self, data: bytes, key: str) -> CatalogState:
         """Inverse of `encode`."""
         try:
-            raw = json.loads(data)
+            raw = loads(data)
             require_format(int(raw["format"]), CATALOG_FORMAT, f"Checkpoint {key}")
             authority = Authority(*raw["authority"])
             return CatalogState(int(raw["version"]), int(raw["timestamp_ms"]), dict(raw["databases"]), authority)

@@ -21,6 +21,7 @@ from pathlib import Path
 from shutil import disk_usage
 
 from mergelake.core.errors import CorruptDataError, MergelakeError, error
+from mergelake.core.json_load import loads
 from mergelake.core.manifest import PartFile, PartManifest, encode_files
 from mergelake.core.names import PartInfo
 from mergelake.format.hashes import file_hash
@@ -150,7 +151,7 @@ def _pieces(data: Buffer, go_on: Callable[[], None]) -> Iterator[Buffer]:
 
 def _decode(data: bytes) -> LocalPart | None:
     try:
-        raw = json.loads(data)
+        raw = loads(data)
         return LocalPart(raw["id"], PartInfo.parse(raw["name"]), PartManifest.from_json(raw["manifest"]))
     except (ValueError, KeyError, TypeError):
         return None

@@ -104,7 +104,7 @@ def open_directory(store: Store, prefix: str, *, granularity: int = 8192) -> Ope
 
 
 def _files(store: Store, prefix: str) -> dict[str, ObjectMeta]:
-    """The files of a part and of its projections. NO_SUCH_DATA_PART for a directory with too much below it to be one."""
+    """The files of a part and its projections. NO_SUCH_DATA_PART for a directory with too much below it to be one."""
     found: dict[str, ObjectMeta] = {}
     strange = 0
     for meta in store.list(prefix):

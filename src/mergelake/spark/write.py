@@ -17,6 +17,7 @@ import pyarrow as pa
 from mergelake.core.clock import SystemClock
 from mergelake.core.convert import to_storage
 from mergelake.core.ids import RandomIds
+from mergelake.core.json_load import loads
 from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import TableSchema
 from mergelake.spark.tasks import attempt, result_batch, unwrap_all
@@ -68,7 +69,7 @@ def write_frame(
     rows = frame.mapInArrow(task, "i bigint, r binary").collect()
 
     def manifests(written: list[list[str]]) -> list[PartManifest]:
-        return [PartManifest.from_json(json.loads(text)) for texts in written for text in texts]
+        return [PartManifest.from_json(loads(text)) for texts in written for text in texts]
 
     def discard(written: list[list[str]]) -> None:
         discard_parts(store.open(), directory, manifests(written))
