@@ -18,6 +18,8 @@ class from the ClickHouse name, so a call site says only what went wrong and how
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 CLICKHOUSE_CODES: dict[str, int] = {
     "UNSUPPORTED_METHOD": 1,
     "UNEXPECTED_END_OF_FILE": 3,
@@ -122,6 +124,15 @@ CLICKHOUSE_CODES: dict[str, int] = {
     "TIMEOUT_EXCEEDED": 159,
 }
 """ClickHouse error names that we raise, with their numbers. Source: ClickHouse, `src/Common/ErrorCodes.cpp`."""
+
+
+def there_are(what: str, names: Iterable[str], most: int = 20) -> str:
+    """The hint that lists what there is: `There are columns a, b`, or that there is nothing."""
+    found = list(names)
+    if not found:
+        return f"There are no {what}"
+    left = f" and {len(found) - most} more" if len(found) > most else ""
+    return f"There are {what} {', '.join(found[:most])}{left}"
 
 
 class MergelakeError(Exception):

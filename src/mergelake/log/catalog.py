@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from mergelake.core.errors import CorruptDataError
+from mergelake.core.errors import CorruptDataError, there_are
 from mergelake.core.json_load import loads
 from mergelake.log.authority import BUCKET, Authority
 from mergelake.log.conflict import Reject
@@ -99,7 +99,7 @@ def _database_exists(name: str, way_out: str) -> Reject:
 
 def no_database(state: CatalogState, name: str) -> Reject:
     """The rejection for a database that is not there, with the nearest name."""
-    near = _maybe(name, state.databases) or f" There are {', '.join(sorted(state.databases)[:20])}"
+    near = _maybe(name, state.databases) or f" {there_are('databases', sorted(state.databases))}"
     return Reject(f"Database {name} does not exist.{near}", "UNKNOWN_DATABASE", "invalid")
 
 

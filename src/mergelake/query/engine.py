@@ -44,9 +44,16 @@ _BASE_SETTINGS = {
     "session_timezone": "'UTC'",
     "allow_introspection_functions": "0",
 }
-_FAILURE = re.compile(r"Code: (\d+)\. DB::Exception: (.*?)(?:\. )?\((\w+)\)\s*$", re.DOTALL)
-_NESTED = re.compile(r"^Code: \d+\. DB::Exception: (?=Code: )|\s*\(version [\d.]+\)\.?(?: \(\w+\))?\s*$")
-"""An error that ClickHouse has wrapped once more."""
+_LEVEL = re.compile(r"\s*Code: (\d+)\. DB::Exception: ")
+_VERSION = re.compile(r"\s*\(version [^()]*(?:\([^()]*\))?[^()]*\)\.?\s*$")
+_NAME = re.compile(r"\.?\s*\(([A-Z][A-Z0-9_]*)\)\s*$")
+_OF_A_READER = "PY_EXCEPTION_OCCURED"
+_UNCODED = {
+    "memory limit": "MEMORY_LIMIT_EXCEEDED",
+    "Query was cancelled": "QUERY_WAS_CANCELLED",
+    "Timeout exceeded": "TIMEOUT_EXCEEDED",
+}
+"""What chdb passes on as text alone, when it meets ClickHouse while reading an Arrow object -> ClickHouse's name."""
 _SCOPE = re.compile(r"[.:]? (?:In scope|while executing) .*", re.DOTALL)
 """ClickHouse quotes the statement, which here is not the one that the user wrote."""
 _local = threading.local()
@@ -135,11 +142,24 @@ def _run(
 
 def translate(text: str) -> MergelakeError:
     """ClickHouse's error text as one of ours, its code and name kept."""
-    match = _FAILURE.search(_NESTED.sub("", text.strip()))
-    if match is None:
+    message, code, name = text.strip(), 0, ""
+    levels = 0
+    while (level := _LEVEL.match(message)) is not None:  # wrapped again and again: the innermost is meant
+        message, code, levels = message[level.end() :], int(level[1]), levels + 1
+    for _ in range(levels):
+        message = _VERSION.sub("", message)
+        if (found := _NAME.search(message)) is None:
+            break
+        message, name = message[: found.start()], found[1]
+    if not name:
         return error("LOGICAL_ERROR", text.strip() or "ClickHouse failed without a message")
-    code, message, name = match.groups()
-    CLICKHOUSE_CODES.setdefault(name, int(code))
+    if name == _OF_A_READER:
+        message = message.removeprefix("Python data handling ").removesuffix(": While executing Python")
+        if _LEVEL.match(message):
+            return translate(message)
+        name = next((known for words, known in _UNCODED.items() if words in message), name)
+        code = CLICKHOUSE_CODES.get(name, code)
+    CLICKHOUSE_CODES.setdefault(name, code)
     return error(name, _SCOPE.sub("", message.strip()))
 
 

@@ -27,7 +27,8 @@ from mergelake.core.arrow import storage_schema
 from mergelake.core.cancel import current
 from mergelake.core.clock import Clock, SystemClock
 from mergelake.core.convert import to_public_table
-from mergelake.core.errors import MergelakeError, NotFoundError, error
+from mergelake.core.errors import MergelakeError, NotFoundError, error, there_are
+from mergelake.core.text import quote_string
 from mergelake.query import engine, splitting, totals
 from mergelake.query.access import check_access, check_expression, check_fixed, set_names
 from mergelake.query.arrow_bridge import needs_types, parse_types, to_public, without_nothing
@@ -37,6 +38,7 @@ from mergelake.query.outline import Outline, outline
 from mergelake.query.result import QueryResult, Stats
 from mergelake.query.rewrite import NOW, Rewritten, rewrite
 from mergelake.query.source import AsOf, Resolve, Scan, Source
+from mergelake.query.tokens import syntax_error
 
 RunTasks = Callable[[Callable[[Any], Any], list[Any]], list[Any]]
 """Runs a picklable function on each item, somewhere; results in order."""
@@ -48,6 +50,8 @@ SMALL_ROWS = 100_000
 HELD_BYTES = 64 << 20
 """Most bytes of one scan that are read before ClickHouse starts."""
 _KEPT = 512
+_EXPECTED_MAX = 160
+"""Characters of what ClickHouse would have expected that an error shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +125,10 @@ class Prepared:
         need not ask again.
         """
         versions = tuple(source.version for source in self.sources)
-        return described(self.shape(), empty_tables(self), settings, (_without_filters(self.plan), versions))
+        try:
+            return described(self.shape(), empty_tables(self), settings, (_without_filters(self.plan), versions))
+        except MergelakeError as failure:
+            raise _explained(failure, self) from None
 
 
 def prepare(sql: str, resolve: Resolve, *, external: bool = False) -> Prepared:
@@ -360,10 +367,31 @@ def _explained(failure: MergelakeError, prepared: Prepared) -> MergelakeError:
         known = [column for source in prepared.sources for column in (*source.columns, *source.computed)]
         match = re.search(r"`([^`]+)`", failure.message)
         near = difflib.get_close_matches(match.group(1).rsplit(".", 1)[-1], known, n=1) if match else []
-        failure.hint = (
-            f"Maybe you meant {near[0]}" if near else f"There are columns {', '.join(known[:20])}" if known else ""
-        )
+        failure.hint = f"Maybe you meant {near[0]}" if near else there_are("columns", known) if known else ""
+    elif failure.name == "SYNTAX_ERROR" and not failure.message.startswith("Syntax error at"):
+        return _in_own_words(prepared.plan)
     return failure
+
+
+def _in_own_words(plan: Outline) -> MergelakeError:
+    """Where a statement is wrong, in the text that the user wrote: ClickHouse told a place in the rewritten one."""
+    text = plan.text
+    for start, end in (o.as_of_at for o in plan.occurrences if o.as_of_at is not None):
+        text = text[:start] + " " * len(text[start:end]) + text[end:]
+    try:
+        engine.run(f"SELECT formatQuery({quote_string(text)})")
+    except MergelakeError as told:
+        place = re.search(
+            r"failed at position (\d+)(?: \((.*?)\))?(?: \(line \d+, col \d+\))?:", told.message, re.DOTALL
+        )
+        wanted = re.search(r"(?:Expected one of|Unmatched parentheses): .*", told.message, re.DOTALL)
+        if place is not None:
+            at = len(text.encode()[: int(place[1]) - 1].decode(errors="ignore"))
+            rest = wanted.group() if wanted is not None else ""
+            if len(rest) > _EXPECTED_MAX:
+                rest = rest[:_EXPECTED_MAX].rpartition(",")[0] + ", …"
+            return syntax_error(plan.text, at, f"unexpected {place[2] or 'text'}. {rest}".rstrip(". "))
+    return error("SYNTAX_ERROR", "ClickHouse cannot read the statement once its tables are replaced by scans")
 
 
 def finish(raw: pa.Table, kinds: tuple[str, ...], totals: pa.Table | None = None) -> _Rows:

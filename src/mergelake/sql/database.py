@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from mergelake.core.cancel import Cancel, check, running
-from mergelake.core.errors import error
+from mergelake.core.errors import error, there_are
 from mergelake.core.text import back_quote, quote_string
 from mergelake.lake.environment import asks_for_news
 from mergelake.lake.table import Table
@@ -141,7 +141,7 @@ class Database:
         """Make `database` the one that unqualified names mean; UNKNOWN_DATABASE if there is none."""
         known = self.warehouse.databases()
         if database not in known and database not in _FOREIGN:
-            raise error("UNKNOWN_DATABASE", f"Database {database} does not exist", f"There are {', '.join(known)}")
+            raise error("UNKNOWN_DATABASE", f"Database {database} does not exist", there_are("databases", known))
         self.current_database = database
 
     def full_name(self, name: Name) -> str:

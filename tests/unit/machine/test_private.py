@@ -61,7 +61,7 @@ def test_links_and_pipes_are_not_followed(place: Path) -> None:
     assert not private_file(place / "pipe")
     assert not private_directory(place.parent / "other")
     for name in ("link", "pipe", "missing"):
-        with pytest.raises(OSError, match="."):
+        with pytest.raises(OSError, match=r"\[Errno|somebody else"):
             read_private(place / name)
 
 
