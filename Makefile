@@ -47,8 +47,8 @@ format: $(READY) ## Format the code and fix what can be fixed
 	@$(IN) ruff check --fix --quiet . || true
 	@$(IN) ruff format .
 
-simulate: $(READY) ## Run fresh seeds of the simulation (SEEDS=300), or replay one (SEED=…)
-	@$(IN) python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),300)) $(SIMULATE_ARGS)
+simulate: $(READY) ## Run fresh seeds of the simulation (SEEDS=300), replay one (SEED=…), or look for its deliberate bugs (BUGS=1)
+	@$(IN) python -m tests.simulation $(if $(BUGS),--bugs,$(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),300))) $(SIMULATE_ARGS)
 
 torture: $(READY) ## Kill real writers, nodes and collectors on S3 and ZooKeeper (TORTURE_KILLS=200)
 	@$(IN) TORTURE_KILLS=$(or $(TORTURE_KILLS),200) python -m pytest tests/integration/test_torture.py $(PYTEST_ARGS)

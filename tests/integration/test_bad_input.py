@@ -89,7 +89,7 @@ SAME = [
     ("INSERT INTO t (k) SELECT number FROM numbers(200)", "TOO_MANY_PARTS", "200", "max_partitions_per_insert_block"),
     # tables that do not exist, or already do
     ("SELECT k FROM tt", "UNKNOWN_TABLE", "default.tt", "Maybe you meant"),
-    ("SELECT k FROM nosuch.t", "UNKNOWN_DATABASE", "nosuch", "There are default"),
+    ("SELECT k FROM nosuch.t", "UNKNOWN_DATABASE", "nosuch", "There are databases default"),
     ("INSERT INTO tt VALUES (1)", "UNKNOWN_TABLE", "tt", "Maybe you meant"),
     ("DROP TABLE tt", "UNKNOWN_TABLE", "tt", "Maybe you meant"),
     ("TRUNCATE TABLE tt", "UNKNOWN_TABLE", "tt"),
@@ -101,7 +101,7 @@ SAME = [
     ("EXCHANGE TABLES t AND tt", "UNKNOWN_TABLE", "tt"),
     ("RENAME TABLE t TO t", "TABLE_ALREADY_EXISTS", "already exists", "another name"),
     ("CREATE TABLE t (k Int8) " + MERGETREE, "TABLE_ALREADY_EXISTS", "already exists", "IF NOT EXISTS"),
-    ("CREATE TABLE nosuch.y (k Int8) " + MERGETREE, "UNKNOWN_DATABASE", "nosuch", "There are default"),
+    ("CREATE TABLE nosuch.y (k Int8) " + MERGETREE, "UNKNOWN_DATABASE", "nosuch", "There are databases default"),
     ("DROP DATABASE nosuch", "UNKNOWN_DATABASE", "nosuch"),
     ("USE nosuch", "UNKNOWN_DATABASE", "nosuch"),
     ("ALTER TABLE t DROP PARTITION (1, 2)", "INVALID_PARTITION_VALUE", "1 columns, the value 2"),

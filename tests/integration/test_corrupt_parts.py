@@ -193,3 +193,62 @@ def test_a_garbled_log_entry_is_corrupt_and_named(tmp_path: Path) -> None:
             damaged.db().table("t")
         assert caught.value.object_key.endswith(entry.name)
         assert entry.name in str(caught.value)
+
+
+# -- the way out -----------------------------------------------------------------------------------
+
+
+def _break(damaged: Damaged, how: str) -> None:
+    if how == "lost":
+        damaged.path.unlink()
+    elif how == "cut":
+        damaged.write(damaged.path.read_bytes()[: damaged.start + 20])
+    elif how == "link":
+        damaged.path.unlink()
+        damaged.path.symlink_to("/etc/hostname")
+    else:
+        data = bytearray(damaged.path.read_bytes())
+        data[(damaged.start + damaged.end) // 2] ^= 0x40
+        damaged.write(bytes(data))
+
+
+@pytest.mark.parametrize("how", ["lost", "cut", "flipped", "link"])
+def test_a_broken_part_is_an_error_that_names_it_and_is_skipped_where_a_setting_asks_for_it(
+    damaged: Damaged, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    _break(damaged, how)
+    db = damaged.db()
+    reads = {name: READS[name] for name in ("SELECT", "scan")}
+    for read in reads.values():
+        with pytest.raises(ml.MergelakeError) as caught:
+            read(db)
+        for text in (damaged.key, f"part {damaged.part}", "skip_broken_parts = 1", f"DROP PART '{damaged.part}'"):
+            assert text in str(caught.value)
+    whole = [(ROWS, sum(range(ROWS)))]
+    query = "SELECT count(), sum(k) FROM t WHERE s != ''"
+    assert db.sql(query, settings={"skip_broken_parts": 1}).rows() == whole
+    assert f"part {damaged.part}" in caplog.text
+    with pytest.raises(ml.MergelakeError):
+        db.sql(query)
+    db.sql("SET skip_broken_parts = 1")
+    assert db.sql(query).rows() == whole
+    assert db.sql("SELECT count() FROM t").rows() == [(ROWS,)]
+    assert db.sql("SELECT count() FROM t AS OF VERSION 2").rows() == [(ROWS,)]
+    assert db.table("t").scan(skip_broken_parts=True).arrow().num_rows == ROWS
+    db.sql("SET skip_broken_parts = 0")
+    db.sql(f"ALTER TABLE t DROP PART '{damaged.part}'")
+    assert db.sql(query).rows() == whole
+
+
+def test_a_store_that_does_not_answer_makes_no_part_broken(damaged: Damaged, monkeypatch: pytest.MonkeyPatch) -> None:
+    db = damaged.db()
+    for problem in (ml.UnavailableError("silent"), ml.InvalidInputError("denied", name="S3_ERROR")):
+
+        def silent(*_: object, problem: Exception = problem) -> None:
+            raise problem
+
+        monkeypatch.setattr(db.warehouse.store, "get_ranges", silent)
+        monkeypatch.setattr(db.warehouse.store, "get_range", silent)
+        for read in (lambda: db.table("t").scan(skip_broken_parts=True), lambda: db.sql("CHECK TABLE t")):
+            with pytest.raises(type(problem)):
+                read()

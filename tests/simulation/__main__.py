@@ -1,13 +1,21 @@
-"""`python -m tests.simulation --seeds 300` runs fresh seeds; `--seed N` replays one and prints its trace."""
+"""`python -m tests.simulation --seeds 300` runs fresh seeds; `--seed N` replays one and prints its trace.
+
+`--bugs` plants each deliberate bug and tells the first of the seeds from 0 on that finds it.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import sys
 import time
 
-from tests.simulation.runner import STEPS, WORKERS, Violation, explain, run, run_parallel
+from tests.simulation.bugs import BUGS, FIRST_SEEDS
+from tests.simulation.runner import STEPS, WORKERS, Violation, explain, hunt_all, run, run_parallel
+
+HUNT_SEEDS = 4000
+"""Seeds within which each deliberate bug has to be found."""
 
 
 def main() -> int:
@@ -17,7 +25,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="replay this one")
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--workers", type=int, default=WORKERS)
+    parser.add_argument("--bugs", action="store_true", help="look for the first seed that finds each deliberate bug")
     options = parser.parse_args()
+    if options.bugs:
+        return hunt_bugs(options.seeds if options.seeds != parser.get_default("seeds") else HUNT_SEEDS, options.workers)
     if options.seed is not None:
         lines: list[str] = []
         try:
@@ -41,6 +52,18 @@ def main() -> int:
     print("actions:", ", ".join(f"{name} {count}" for name, count in total.did.most_common()))
     print("faults:", ", ".join(f"{name} {count}" for name, count in total.faults.most_common()))
     return 1 if failures else 0
+
+
+def hunt_bugs(seeds: int, workers: int) -> int:
+    first = {}
+    for name, seed in hunt_all(seeds, workers):
+        print(f"{name}: {'not found' if seed is None else f'seed {seed}'}", flush=True)
+        if seed is not None:
+            first[name] = seed
+    FIRST_SEEDS.write_text(json.dumps({name: first[name] for name in BUGS if name in first}, indent=1) + "\n")
+    missing = [name for name in BUGS if name not in first]
+    print(f"{len(first)} of {len(BUGS)} found within {seeds} seeds; not found: {', '.join(missing) or 'none'}")
+    return 1 if missing else 0
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from mergelake.store.spec import StoreSpec
 from tests.simulation.kernel import EPOCH_MS, Kernel, Process
 
 T = TypeVar("T")
+_LUXURIES = ("/_log/checkpoints/", "/_log/_last_checkpoint", "/_gc/")
 LATE_MAX_S = 60.0
 """How long a request may be under way after its sender gave it up."""
 
@@ -33,12 +34,13 @@ class Fault(enum.Enum):
     FALSE_412 = "412, though nothing is there"
     OWN_412 = "412 for the own object"
     TRUNCATE = "truncated"
+    FLIP = "a bit is wrong"
     HALF_UPLOAD = "multipart left behind"
     CRASH_BEFORE = "dies before"
     CRASH_AFTER = "dies after"
 
 
-_READ = (Fault.FAIL_BEFORE, Fault.SLOW_DOWN, Fault.TRUNCATE)
+_READ = (Fault.FAIL_BEFORE, Fault.SLOW_DOWN, Fault.TRUNCATE, Fault.FLIP)
 _WRITE = (Fault.FAIL_BEFORE, Fault.LOSE_REPLY, Fault.SLOW_DOWN, Fault.LATE)
 _CREATE = (*_WRITE, Fault.LOSE_REPLY, Fault.CONFLICT, Fault.FALSE_412, Fault.OWN_412)
 KINDS: dict[str, tuple[Fault, ...]] = {
@@ -50,6 +52,12 @@ KINDS: dict[str, tuple[Fault, ...]] = {
     "delete": _WRITE,
     "create": _CREATE,
 }
+
+
+def flipped(data: bytes, chance: Random) -> bytes:
+    """With one wrong bit."""
+    at = chance.randrange(len(data)) if data else 0
+    return data[:at] + bytes([data[at] ^ 1 << chance.randrange(8)]) + data[at + 1 :] if data else data
 
 
 class Bucket:
@@ -68,11 +76,22 @@ class Bucket:
         self.watchers: list[Callable[[str, bytes | None], None]] = []
         """Called after each change of an object, with its bytes, or None when it was deleted."""
         self.violation: Exception | None = None
+        self.dark_until_s = 0.0
+        """The whole store is out until then."""
+        self.mute = False
+        """Whether it does what it is told all the same, and only its replies get lost."""
+        self.rot_rate = 0.0
+        """How often what nobody has to rely on (checkpoints, hints, notes) is stored with a wrong bit."""
+        self.damaged: set[str] = set()
+        """What holds other bytes than were sent."""
+        self.damaged_ever: set[str] = set()
 
     def draw(self, kind: str, chance: Random) -> Fault | None:
         """What befalls a request."""
         self.requests += 1
         drawn = chance.random()
+        if self.kernel.now_s < self.dark_until_s:
+            return Fault.LOSE_REPLY if self.mute and Fault.LOSE_REPLY in KINDS[kind] else Fault.FAIL_BEFORE
         if drawn < self.crash_rate:
             fault = Fault.CRASH_BEFORE if drawn < self.crash_rate / 2 else Fault.CRASH_AFTER
         elif drawn < self.crash_rate + self.fault_rate:
@@ -82,17 +101,25 @@ class Bucket:
         self.faults[fault] += 1
         return fault
 
-    def set(self, key: str, data: bytes) -> None:
+    def set(self, key: str, data: bytes, chance: Random | None = None) -> None:
+        """With `chance`, as far as the disk is to be trusted."""
+        self.damaged.discard(key)
+        luxury = any(each in key for each in _LUXURIES) and not key.endswith("/now")
+        if chance and data and self.rot_rate and luxury and chance.random() < self.rot_rate:
+            data = flipped(data, chance)
+            self.damaged.add(key)
+            self.damaged_ever.add(key)
         self.objects[key] = (data, EPOCH_MS + round(self.kernel.now_s * 1000))
         self._tell(key, data)
 
-    def create(self, key: str, data: bytes) -> bool:
+    def create(self, key: str, data: bytes, chance: Random | None = None) -> bool:
         if key in self.objects:
             return False
-        self.set(key, data)
+        self.set(key, data, chance)
         return True
 
     def remove(self, key: str) -> None:
+        self.damaged.discard(key)
         if self.objects.pop(key, None) is not None:
             self._tell(key, None)
 
@@ -151,6 +178,11 @@ class ProcessStore:
             if isinstance(result, bytes):
                 return result[: len(result) // 2]  # type: ignore[return-value]
             raise truncated(key, 0, 1, 0)
+        if fault is Fault.FLIP:
+            process.doubtful = True
+            if isinstance(result, bytes):
+                return flipped(result, process.chance)  # type: ignore[return-value]
+            return [flipped(each, process.chance) for each in result]  # type: ignore[attr-defined,return-value]
         if fault is Fault.OWN_412:
             return fault
         raise _unavailable(kind, key, fault)
@@ -177,7 +209,7 @@ class ProcessStore:
         return self._do("get", key, work)  # type: ignore[return-value]
 
     def put(self, key: str, data: Buffer) -> None:
-        self._do("put", check_key(key), lambda: self.bucket.set(key, bytes(data)))
+        self._do("put", check_key(key), lambda: self.bucket.set(key, bytes(data), self.process.chance))
 
     def put_large(self, key: str, chunks: Iterable[Buffer]) -> int:
         data = b"".join(chunks)
@@ -186,7 +218,9 @@ class ProcessStore:
 
     def create(self, key: str, data: Buffer) -> PutOutcome:
         try:
-            result = self._do("create", check_key(key), lambda: self.bucket.create(key, bytes(data)))
+            result = self._do(
+                "create", check_key(key), lambda: self.bucket.create(key, bytes(data), self.process.chance)
+            )
         except UnavailableError as problem:
             return Unknown(str(problem))
         if result is Fault.CONFLICT:

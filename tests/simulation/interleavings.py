@@ -8,18 +8,18 @@ of the first `depth` choices are run, each on a fresh world; then the processes 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from unittest import mock
 
 from mergelake.table.collect import collect_round
 from mergelake.table.handle import TableHandle
-from tests.simulation.actors import EXPLAINED, Actor, Collector, Inserter
+from tests.simulation.actors import EXPLAINED, Actor
 from tests.simulation.bucket import Bucket
+from tests.simulation.inserters import Inserter
+from tests.simulation.keepers import Collector
 from tests.simulation.kernel import Kernel, Machine, Process
 from tests.simulation.nodes import Merger
 from tests.simulation.runner import simulated
-from tests.simulation.table import Table
 from tests.simulation.tiny import DIRECTORY, SCHEMA
 from tests.simulation.world import GRACE_S, HASHES_MAX, World
 
@@ -45,13 +45,8 @@ class Stage(World):
     """A small table with work for everybody."""
 
     def __init__(self) -> None:
-        self.kernel = Phases(0)
-        self.bucket = Bucket(self.kernel, 0.0, 0.0, page=1000)
-        self.pace_s, self.rows = 1.0, 0
-        self.bodies, self.did, self.failed = {}, Counter(), Counter()
-        self.actors: dict[Process, Actor] = {}
-        self.tables: dict[str, Table] = {}
-        self.know(DIRECTORY)
+        kernel = Phases(0)
+        self.furnish(kernel, Bucket(kernel, 0.0, 0.0, page=1000))
         first = self.actor(Merger, "first")
         options = {"clock": first.process.clock, "ids": first.process.ids}
         first.handle = TableHandle.create(first.store, DIRECTORY, SCHEMA.with_settings(SETTINGS), **options)

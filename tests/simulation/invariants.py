@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from mergelake.log.operations import AddParts, Entry, Publish
+from mergelake.log.operations import AddParts, AdoptVolatile, Entry, Publish
 from mergelake.log.state import State
 from mergelake.log.volatile import leaves
 
@@ -44,6 +44,7 @@ def after_entry(table: Table, before: State, entry: Entry, after: State) -> None
     for partition_id in {*before.volatile, *after.volatile}:
         volatile_parts_are_covered(after, partition_id)
     publish_takes_what_it_lists(table, before, entry, after)
+    builders_take_over_from_builders(before, entry)
     names_are_new(table, before, entry, after)
     windows_are_the_models(table, after)
 
@@ -126,6 +127,14 @@ def publish_takes_what_it_lists(table: Table, before: State, entry: Entry, after
         if op.volatile:
             assert op.volatile not in table.published, f"{op.volatile} was published twice"
             table.published.add(op.volatile)
+
+
+def builders_take_over_from_builders(before: State, entry: Entry) -> None:
+    """13: of two nodes that take a volatile part from a third, one gets it."""
+    for op in entry.ops:
+        if isinstance(op, AdoptVolatile):
+            part = before.live(op.id)
+            assert getattr(part, "owner", None) == op.previous, f"{op.id} was taken from who does not build it"
 
 
 def names_are_new(table: Table, before: State, entry: Entry, after: State) -> None:

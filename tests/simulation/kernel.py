@@ -64,6 +64,8 @@ class Process:
     def __init__(self, kernel: Kernel, name: str, main: Callable[[Process], None], machine: Machine) -> None:
         self.kernel = kernel
         self.name = name
+        self.author = f"{machine.alias or machine.name}.{machine.lives}"
+        """What it calls itself in the log: several processes may have one name."""
         self.machine = machine
         self.skew_s = machine.skew_s
         self.random = random.Random(f"{kernel.seed} {name} acts")
@@ -72,10 +74,15 @@ class Process:
         self.clock = SimClock(self)
         self.dead = False
         self.wake_s = 0.0
+        self.turns = 0
+        """Actions that it has ended."""
+        self.waits = False
+        """For another thread of its process."""
         self.doubtful = False
         """Whether damaged bytes were handed to it since its last action began: it may complain then."""
         self._main = main
         self._greenlet = greenlet(self._run, kernel.hub)
+        self._greenlet.process = self
 
     def _run(self) -> None:
         try:
@@ -121,7 +128,13 @@ class Machine:
 
     name: str
     skew_s: float
+    alias: str = ""
+    """What it is called in the log, if not by its name."""
+    group: str = ""
+    """Those of one group are threads of one process: they share what is open, and die together."""
     disk: dict[str, Any] = field(default_factory=dict)
+    torn: int = 0
+    """How many files of the disk were damaged: what is read from there may be wrong."""
     lives: int = 0
 
 

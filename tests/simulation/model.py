@@ -58,8 +58,6 @@ class Model:
     detached: Counter[Row] = field(default_factory=Counter)
     windows: dict[int, tuple[Window, Window]] = field(default_factory=dict)
     """Version -> tokens and hashes then: what a rollback there must leave, whatever its entry says."""
-    came: Counter[int] = field(default_factory=Counter)
-    """How often a row was inserted (not attached, rolled back or moved)."""
     known: dict[str, Rows] = field(default_factory=dict)
     """Part id -> its rows, of all there ever were."""
     ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -74,9 +72,8 @@ class Model:
     def execute(self, entry: Entry) -> None:
         self.version = entry.version
         self.touched = set()
-        again = any(isinstance(op, DropRange) for op in entry.ops) or not entry.author.startswith("insert")
         for op in entry.ops:
-            self._execute(op, again)
+            self._execute(op)
         self.windows[self.version] = (dict(self.tokens), dict(self.hashes))
         views = {**self.views, **{name: tuple(self._seen(name)) for name in self.touched}}
         self.views = {name: rows for name, rows in views.items() if rows}
@@ -90,10 +87,10 @@ class Model:
             out += rows
         return out
 
-    def _execute(self, op: LogOp, again: bool) -> None:
+    def _execute(self, op: LogOp) -> None:
         match op:
             case AddParts():
-                self._add(op, again)
+                self._add(op)
             case Publish():
                 self._publish(op)
             case DropRange():
@@ -122,7 +119,7 @@ class Model:
             case _:
                 pass  # who builds, and what is kept: no row changes
 
-    def _add(self, op: AddParts, again: bool) -> None:
+    def _add(self, op: AddParts) -> None:
         assert not op.dedup_token or op.dedup_token not in self.tokens, f"the token {op.dedup_token} was taken twice"
         for part in op.parts:
             self.counter += 1
@@ -130,8 +127,6 @@ class Model:
             self.ranges[part.id] = (self.counter, self.counter)
             rows = self.known[part.id] = self.content(part)
             self.rows.setdefault(part.partition_id, []).extend(Kept(row, self.counter) for row in rows)
-            if not again:
-                self.came.update(row for row, _ in rows)
         for part_id in op.detached:
             assert not Counter(self.known[part_id]) - self.detached, "what is attached was not detached"
             self.detached -= Counter(self.known[part_id])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from mergelake.core.errors import ConflictError, InvalidInputError, NotFoundError
+from mergelake.core.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from mergelake.log.operations import (
     AddVolatile,
     AdoptVolatile,
@@ -23,6 +23,7 @@ from mergelake.log.state import ActivePart, VolatilePart
 from mergelake.log.volatile import Element, element_id, leaves, nested, pending, sources, top_level
 from mergelake.merge.commit import commit_merge
 from mergelake.merge.plan import plan_merge
+from mergelake.table.insert import COMMIT_REFUSED, discard_refused
 from tests.simulation.actors import Actor
 from tests.simulation.tiny import Rows, changed, decode, encode
 
@@ -31,6 +32,12 @@ class Merger(Actor):
     """A node with a disk."""
 
     attentive = 0.8
+    roams = 0.4
+
+    def __init__(self, world, process) -> None:
+        super().__init__(world, process)
+        self.done: list[tuple[str, Publish]] = []
+        """What was published, or may have been: by table."""
 
     @property
     def disk(self) -> dict[str, bytes]:
@@ -38,7 +45,8 @@ class Merger(Actor):
 
     @property
     def node(self) -> str:
-        return self.process.machine.name
+        machine = self.process.machine
+        return machine.alias or machine.name
 
     def actions(self):
         return {
@@ -51,8 +59,10 @@ class Merger(Actor):
             self.adopt: 1,
             self.cancel: 1,
             self.write_down: 4,
-            self.lease: 0.5,
+            self.lease: 1,
             self.tidy: 0.5,
+            self.publish_again: 1,
+            self.reopen: 0.3,
         }
 
     def live(self) -> Iterator[VolatilePart]:
@@ -88,8 +98,27 @@ class Merger(Actor):
             task = plan_merge(self.directory, self.state.schema, chosen)
             born = self.state.version
             rows = self.bytes_of(chosen)
-            done = commit_merge(self.handle, task, self.write(chosen[0].info.partition_id, rows, born))
+            new = self.write(chosen[0].info.partition_id, rows, born)
+            try:
+                done = commit_merge(self.handle, task, new)
+            except UnavailableError:
+                self.done.append((self.directory, Publish(new, task.source_ids)))
+                raise
+            self.done.append((self.directory, Publish(new, task.source_ids)))
             assert any(isinstance(op, Publish) for op in self.table.entries[done.version].ops)
+
+    def publish_again(self) -> None:
+        """The same Publish once more, as after a lost answer: it lands once, and what landed stays."""
+        mine = [each for each in self.done if each[0] == self.directory]
+        if not mine:
+            return
+        chosen = self.random.choice(mine)
+        try:
+            self.commit(lambda _: [chosen[1]])
+        except COMMIT_REFUSED:
+            self.done.remove(chosen)
+            discard_refused(self.handle, [chosen[1].part])
+            raise
 
     def bytes_of(self, elements) -> Rows:
         """The rows of elements: of volatile ones from the disk, of others from the store."""
@@ -166,12 +195,22 @@ class Merger(Actor):
             inside = leaves(state.partitions[name], live.info) if fixed is None else fixed
             return [Publish(new, tuple(leaf.manifest.id for leaf in inside), "volatile", part.id, due)]
 
+        said: list[Publish] = []
+
+        def remembered(state):
+            said[:] = build(state)
+            return said
+
         try:
-            self.commit(build)
+            self.commit(remembered)
         except ConflictError:
             if self.random.random() < 0.7:
                 self.store.delete([f"{self.directory}/{new.id}/data.packed"])
             raise
+        except UnavailableError:
+            self.done += [(self.directory, op) for op in said]
+            raise
+        self.done += [(self.directory, op) for op in said]
 
     def wild_merge(self) -> None:
         """A merge that nobody should ask for: any parts of a partition. The log must refuse what is not legal."""
@@ -234,8 +273,11 @@ class Merger(Actor):
             raise
 
     def lease(self) -> None:
+        """Of what it reads; now and then that was collected meanwhile, and it is told so."""
         until_ms = self.process.clock.now_ms() + 30_000
         version = self.state.version
+        if self.random.random() < 0.3:
+            version = self.random.randint(1, version)
         way = self.random.random()
         self.commit(lambda _: [RenewLease(self.node, version, until_ms) if way < 0.8 else ReleaseLease(self.node)])
 

@@ -7,6 +7,8 @@ later moment, in any order, with other ticks in between.
 from __future__ import annotations
 
 from mergelake.core.errors import CorruptDataError, MergelakeError, NotFoundError, UnavailableError, error
+from mergelake.format.hashes import file_hash
+from mergelake.merge.plan import MergeSource
 from mergelake.merge.select import Slots
 from mergelake.node.disk import LocalDisk
 from mergelake.node.plan import Build, Merge, NodeView, Upload, tick
@@ -14,7 +16,7 @@ from mergelake.node.worker import TableWorker
 from mergelake.store.protocol import Store
 from tests.simulation.actors import Actor
 from tests.simulation.bucket import Bucket, ProcessStore
-from tests.simulation.tiny import decode, keys_of, write
+from tests.simulation.tiny import Rows, decode, keys_of, write
 
 
 class Worker(TableWorker):
@@ -28,8 +30,8 @@ class Worker(TableWorker):
             isinstance(failure, MergelakeError)
             and (
                 failure.name == "ABORTED"
-                or (isinstance(failure, CorruptDataError) and actor.process.doubtful)
-                or (isinstance(failure, NotFoundError) and actor.state.version not in actor.table.kept())
+                or (isinstance(failure, CorruptDataError) and (actor.process.doubtful or actor.process.machine.torn))
+                or (isinstance(failure, NotFoundError) and actor.explains(failure))
             )
         )
         if not explained:
@@ -41,10 +43,20 @@ class PlannedNode(Actor):
     """Ticks, and work."""
 
     attentive = 0.7
+    roams = 0.4
     worker: Worker | None = None
 
     def actions(self):
-        return {self.tick: 5, self.work: 8, self.leave: 0.2}
+        return {self.tick: 5, self.work: 8, self.leave: 0.2, self.reopen: 0.1}
+
+    @property
+    def node(self) -> str:
+        machine = self.process.machine
+        return machine.alias or machine.name
+
+    def explains(self, failure: NotFoundError) -> bool:
+        """Whether an object may be missing: of a version that nobody keeps, or on a damaged disk."""
+        return self.process.machine.torn > 0 or self.state.version not in self.table.kept()
 
     def open(self) -> None:
         super().open()
@@ -54,16 +66,14 @@ class PlannedNode(Actor):
         disk = LocalDisk(ProcessStore(bucket, self.process), self.directory)
         self.started: list = []
         self.worker = None
-        self.worker = Worker(machine.name, self.handle, self.merge_bytes, disk=disk, build=self.build_bytes)
+        self.worker = Worker(self.node, self.handle, self.merge_bytes, disk=disk, build=self.build_bytes)
         self.worker.actor = self
 
     def tick(self) -> None:
         if self.worker is None:
             self.handle = None
             return
-        node = NodeView(
-            self.process.machine.name, self.process.clock.now_ms(), Slots(total=4), disk=True, cache_bytes=300
-        )
+        node = NodeView(self.node, self.process.clock.now_ms(), Slots(total=4), disk=True, cache_bytes=300)
         for action in tick(node, [self.worker.view()]):
             self.worker.start(action)
             if isinstance(action, (Merge, Build, Upload)):
@@ -83,16 +93,19 @@ class PlannedNode(Actor):
             self.worker.leave()
             self.handle = None
 
-    def rows_of(self, task, local: Store | None) -> tuple:
+    def rows_of(self, task, local: Store | None) -> Rows:
         rows: list = []
         for source in task.sources:
             for key in keys_of(self.directory, source.manifest):
-                here = source.local and local is not None
-                found = decode(local.get(key) if here else self._get(key))
-                if not here and found != self.world.bodies.get(key, found):
-                    self.world.bucket.violation = AssertionError(f"{key} does not hold what was written")
-                rows += found
+                rows += self.local_rows(local, key, source) if source.local and local is not None else self.rows_at(key)
         return tuple(rows)
+
+    def local_rows(self, local: Store, key: str, source: MergeSource) -> Rows:
+        """From the disk; the frames of a real part have checksums."""
+        data = local.get(key)
+        if any(file.hash != file_hash(data) for file in source.manifest.file_table().values()):
+            raise CorruptDataError(f"{key} is damaged on the disk")
+        return decode(data)
 
     def merge_bytes(self, handle, task):
         return self.write(task.result.partition_id, self.rows_of(task, None), task.born)

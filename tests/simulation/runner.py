@@ -12,17 +12,22 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from unittest import mock
 
-from mergelake.log import checkpoint
+from mergelake.log import checkpoint, encoding
+from mergelake.table.handle import TableHandle
+from mergelake.table.published import Cover
+from tests.simulation.bugs import BUGS
+from tests.simulation.threads import simulated_threads
 from tests.simulation.world import Turn, World
 
 STEPS = 300
 WORKERS = 2
 TOKENS_MAX = 12
+PREFETCH_MAX = 4
 SETTLE_EVERY = 4
 """One seed of so many goes on without faults until all is at rest."""
 SHORTEN_RUNS = 300
@@ -67,16 +72,26 @@ class Violation(AssertionError):
 
 
 @contextlib.contextmanager
-def simulated() -> Iterator[None]:
+def simulated(seed: int = 0) -> Iterator[None]:
     """The few things of the engine that must be smaller, or must not start threads, in a simulation."""
+    prefetch = 1 + seed % PREFETCH_MAX
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
-    # Many processes read the same checkpoint; decoding is pure.
-    decode = functools.lru_cache(8)(checkpoint.decode_checkpoint)
+    # Many processes read the same checkpoint, and the same entry; decoding is pure.
+    decode = functools.lru_cache(32)(checkpoint.decode_checkpoint)
+    entry = functools.lru_cache(4096)(encoding.decode_entry)
     try:
         with (
             mock.patch("mergelake.log.fold.TOKENS_MAX", TOKENS_MAX),
-            mock.patch("mergelake.log.tail.PREFETCH_MAX", 1),
+            simulated_threads(),
+            mock.patch("mergelake.log.fold.FINISHED_MUTATIONS_TO_KEEP", 2),
+            mock.patch("mergelake.log.tail.PREFETCH_MAX", prefetch),
+            mock.patch("mergelake.log.verify.PREFETCH_MAX", prefetch),
+            mock.patch("mergelake.log.group.CALLERS_MAX", 2),
+            mock.patch("mergelake.log.group.BYTES_MAX", 1000),
+            mock.patch("mergelake.table.publish._write_empty", _write_empty),
+            mock.patch("mergelake.log.tail.decode_entry", lambda data, key="": entry(data)),
+            mock.patch("tests.simulation.table.decode_entry", entry),
             mock.patch.object(checkpoint, "decode_checkpoint", lambda data, key="": decode(data)),
         ):
             yield
@@ -84,15 +99,18 @@ def simulated() -> Iterator[None]:
         logging.disable(level)
 
 
+def _write_empty(handle: TableHandle, schema: object, cover: Cover) -> None:
+    handle.store.put(f"{handle.directory}/{cover.token}/data.bin", b"[]")
+
+
 def run(seed: int, steps: int = STEPS, turns: Sequence[Turn] | None = None, lines: list[str] | None = None) -> Result:
     """One history, by the seed's own choice of turns or by `turns`; raises Violation."""
-    with simulated():
+    with simulated(seed):
         world = World(seed, lines)
         try:
             for turn in [None] * steps if turns is None else turns:
                 world.step(turn)
-            for table in world.tables.values():
-                table.finish()
+            world.finish()
             if seed % SETTLE_EVERY == 0:
                 world.settle()
         except Exception as failure:
@@ -151,6 +169,17 @@ def explain(violation: Violation) -> str:
     return f"{violation}\nThe shortest trace found ({len(best.turns)} turns), which ends in\n    {best}:\n{trace}"
 
 
+def hunt(name: str, seeds: Iterable[int]) -> int | None:
+    """The first of these seeds that finds a deliberate bug."""
+    for seed in seeds:
+        with BUGS[name]():
+            try:
+                run(seed)
+            except Violation:
+                return seed
+    return None
+
+
 def run_seeds(seeds: Iterable[int], steps: int = STEPS) -> tuple[Result, list[str]]:
     """The sum of many histories, and the explanations of those that failed (three at most)."""
     total, failures = Result(), list[str]()
@@ -162,6 +191,14 @@ def run_seeds(seeds: Iterable[int], steps: int = STEPS) -> tuple[Result, list[st
             if len(failures) == 3:
                 break
     return total, failures
+
+
+def hunt_all(seeds: int, workers: int = WORKERS) -> Iterator[tuple[str, int | None]]:
+    """Each deliberate bug, and the first seed that finds it; as they are found."""
+    with ProcessPoolExecutor(min(workers, os.cpu_count() or 1), mp_context=get_context("spawn")) as pool:
+        under_way = {pool.submit(hunt, name, range(seeds)): name for name in BUGS}
+        for done in as_completed(under_way):
+            yield under_way[done], done.result()
 
 
 def run_parallel(seeds: Sequence[int], steps: int = STEPS, workers: int = WORKERS) -> tuple[Result, list[str]]:

@@ -7,30 +7,51 @@ checked. Each checkpoint is compared with the state that it claims to be, each d
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from mergelake.core.manifest import PartManifest
 from mergelake.log import checkpoint, conflict, fold
 from mergelake.log.conflict import Reject
 from mergelake.log.encoding import decode_entry
-from mergelake.log.operations import AddParts, DropRange, Entry, Publish
+from mergelake.log.operations import AddParts, DropRange, DropTable, Entry, Publish
 from mergelake.log.state import State
 from tests.simulation.bucket import Bucket
 from tests.simulation.invariants import after_entry
-from tests.simulation.kernel import Trace
+from tests.simulation.kernel import EPOCH_MS
 from tests.simulation.model import Model
+from tests.simulation.periods import Periods
+from tests.simulation.shown import Shown
 from tests.simulation.tiny import Row, Rows, decode, keys_of
 
 
 class Table:
     """What one table is in truth."""
 
-    def __init__(self, bucket: Bucket, directory: str, bodies: dict[str, Rows], trace: Trace, **windows: int) -> None:
+    def __init__(
+        self, bucket: Bucket, directory: str, bodies: dict[str, Rows], tables: Mapping[str, Table], **windows: int
+    ) -> None:
         self.bucket = bucket
         self.directory = directory
         self.bodies = bodies
         """Key of the bucket -> rows that were written there: what the object must hold as long as it is there."""
-        self.trace = trace
-        self.model = Model(self._content, **windows)
+        self.tables = tables
+        """All tables, by directory."""
+        self.trace = bucket.kernel.trace
+        self.windows = windows
+        self.names: dict[str, str] = {}
+        self.published: set[str] = set()
+        self.deleted = 0
+        self.landed: Counter[str] = Counter()
+        """Operations in the log, by kind."""
+        self.former: list[dict[int, State]] = []
+        """The histories of tables in this directory that were removed whole."""
+        self.shown = Shown(self)
+        self._begin()
+        bucket.watchers.append(self.on_change)
+
+    def _begin(self) -> None:
+        """An empty log."""
+        self.model = Model(self._content, **self.windows)
         self.state = State()
         self.history: dict[int, State] = {0: self.state}
         self.views: dict[int, dict[str, Rows]] = {0: {}}
@@ -38,17 +59,13 @@ class Table:
         self.entries: dict[int, Entry] = {}
         self.spans: dict[str, dict[str, tuple[int, int | None]]] = {}
         """Key -> part id -> the versions that refer to it: from, to (not including; None: the newest still does)."""
-        self.names: dict[str, str] = {}
-        self.published: set[str] = set()
-        self.deleted = 0
-        self.landed: Counter[str] = Counter()
-        """Operations in the log, by kind."""
-        bucket.watchers.append(self.on_change)
+        self.periods = Periods(self)
 
     def _content(self, part: PartManifest) -> Rows:
         rows: list[Row] = []
         for key in keys_of(self.directory, part):
             if key not in self.bodies:  # copied from a disk
+                assert key in self.bucket.objects, f"part {part.id} was committed without object {key}"
                 self.bodies[key] = decode(self.bucket.objects[key][0])
             rows += self.bodies[key]
         return tuple(rows)
@@ -56,14 +73,17 @@ class Table:
     def on_change(self, key: str, data: bytes | None) -> None:
         if data is None:
             self.on_delete(key)
+        if not key.startswith(f"{self.directory}/"):
+            return
         if not key.startswith(f"{self.directory}/_log/"):
+            self.shown.on_change(key, data)
             return
         name = key[len(self.directory) + len("/_log/") :]
         if name.startswith("checkpoints/"):
             self.on_checkpoint(int(name[12:32]), data)
         elif name.startswith("tags/") and data is not None:
             version = int(name[5:25])
-            assert checkpoint.decode_checkpoint(data) == self.history[version], f"tag {version} holds another state"
+            self._holds(f"tag {version}", version, data)
         elif name.endswith(".json") and name[:20].isdigit():
             if data is None:
                 self._still_readable(f"entry {int(name[:20])} was deleted")
@@ -76,6 +96,10 @@ class Table:
             self.on_entry(self.state.version + 1, found[0])
 
     def on_entry(self, version: int, data: bytes) -> None:
+        if version == 1 and self.state.dropped and isinstance(decode_entry(data).ops[-1], DropTable):
+            # All of a dropped table was removed; a collector of what it held takes its first position, to be sure.
+            self.former.append(self.history)
+            self._begin()
         if version <= self.state.version:
             assert version not in self.entries or decode_entry(data).version == version
             return  # a late request for a position that was collected: whoever believes in it will be found out
@@ -94,6 +118,8 @@ class Table:
         self.model.execute(entry)
         self.views[version] = self.model.views
         after_entry(self, before, entry, after)
+        landed_ms = self.bucket.objects[f"{self.directory}/_log/{version:020d}.json"][1]
+        self.periods.on_entry(before, entry, after, landed_ms)
 
     def _refer(self, before: State, after: State) -> None:
         old, new = _manifests(before), _manifests(after)
@@ -120,15 +146,20 @@ class Table:
 
     def kept(self) -> set[int]:
         """Those, and the ones whose state some node still holds: all whose objects must stay."""
-        return (
-            set() if self.state.dropped else self.readable() | {lease.version for lease in self.state.leases.values()}
-        )
+        return self.kept_by(self.state)
+
+    def kept_by(self, state: State) -> set[int]:
+        if state.dropped:
+            return set()
+        leased = {lease.version for lease in state.leases.values()}
+        return {*range(max(state.history, 1), state.version + 1), *state.tags.values(), *leased}
 
     def on_delete(self, key: str) -> None:
         """5: nothing is deleted that a kept version refers to."""
         self.deleted += 1
         if key not in self.spans:
             return
+        self.periods.on_delete(key, EPOCH_MS + round(self.bucket.kernel.now_s * 1000))
         kept = self.kept()
         for part_id, (first, end) in self.spans[key].items():
             needed = [version for version in kept if first <= version and (end is None or version < end)]
@@ -144,8 +175,18 @@ class Table:
         if not data:
             self._still_readable(f"checkpoint {version} was deleted")
             return
-        assert version in self.history, f"a checkpoint of version {version}, which does not exist"
-        assert checkpoint.decode_checkpoint(data) == self.history[version], f"checkpoint {version} holds another state"
+        if self.sound(f"{self.directory}/_log/checkpoints/{version:020d}.arrow"):
+            self._holds(f"checkpoint {version}", version, data)
+
+    def sound(self, key: str) -> bool:
+        """Whether an object holds what was sent."""
+        return key not in self.bucket.damaged
+
+    def _holds(self, what: str, version: int, data: bytes) -> None:
+        lives = [self.history, *self.former]
+        assert any(version in life for life in lives), f"{what} is of a version that does not exist"
+        found = checkpoint.decode_checkpoint(data)
+        assert any(life.get(version) == found for life in lives), f"{what} holds another state"
 
     def _still_readable(self, why: str) -> None:
         """Each kept version can be made from a checkpoint and the entries after it, or was written down as tagged."""
@@ -154,11 +195,14 @@ class Table:
             at = version
             if self.bucket.objects.get(f"{prefix}/tags/{version:020d}.arrow"):
                 continue
-            while at > 0 and not self.bucket.objects.get(f"{prefix}/checkpoints/{at:020d}.arrow", (b"",))[0]:
+            while at > 0 and not self._stands(f"{prefix}/checkpoints/{at:020d}.arrow"):
                 assert f"{prefix}/{at:020d}.json" in self.bucket.objects, (
                     f"{why}: version {version} is kept, {at} is gone"
                 )
                 at -= 1
+
+    def _stands(self, key: str) -> bool:
+        return bool(self.bucket.objects.get(key, (b"",))[0]) and self.sound(key)
 
     def compare(self, state: State, least: int) -> None:
         """4, 8: what a process believes is what was true at that version, and it does not go back."""
@@ -174,14 +218,6 @@ class Table:
         there = self.entries.get(entry.version)
         assert there is not None, f"entry {entry.version} was acknowledged, and is not in the log"
         assert there.attempt == entry.attempt, f"entry {entry.version} was acknowledged, and is another's"
-
-    def unrest(self) -> list[str]:
-        """Live parts, and objects of parts that were never committed."""
-        live = [part.name for held in self.state.volatile.values() for part in held]
-        mine = [
-            key for key in self.bucket.objects if key.startswith(f"{self.directory}/") and key.endswith("/data.packed")
-        ]
-        return live + [key for key in mine if key not in self.spans]
 
     def finish(self) -> None:
         """At the end, in full: every kept version can be read and its objects exist and hold what was written."""

@@ -15,6 +15,7 @@ from typing import TypeAlias
 from mergelake.core.manifest import Extent, PartFile, PartManifest, encode_files
 from mergelake.core.schema import Column, TableSchema
 from mergelake.core.types import parse_type
+from mergelake.format.hashes import file_hash
 from mergelake.store.protocol import Store
 
 Row: TypeAlias = tuple[int, tuple[int, ...]]
@@ -47,7 +48,7 @@ def manifest_of(part_id: str, partition_id: str, rows: Rows, born: int) -> PartM
     data = encode(rows)
     size = len(data)
     digest = hashlib.blake2b(data, digest_size=16).hexdigest()
-    file = PartFile("data.bin", size, (Extent(f"{part_id}/data.packed", 0, size),), "", size, digest)
+    file = PartFile("data.bin", size, (Extent(f"{part_id}/data.packed", 0, size),), file_hash(data), size, digest)
     return PartManifest(
         part_id, partition_id, len(rows), encode_files([file]), marks=1, bytes_on_disk=size, columns=(0,), born=born
     )

@@ -6,19 +6,29 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from mergelake.log import fold
+from mergelake.log.encoding import decode_entry
+from mergelake.log.operations import AddParts, DropTable
+from mergelake.log.retention import refers
 from mergelake.log.state import ActivePart, State
 from mergelake.log.volatile import pending
 from mergelake.table.handle import TableHandle
-from tests.simulation.actors import Actor, Admin, Collector, Inserter, Reader, Streamer
+from tests.simulation.actors import Actor, Reader
+from tests.simulation.admins import Admin
 from tests.simulation.bucket import Bucket, ProcessStore
+from tests.simulation.inserters import Caller, Inserter, Streamer
+from tests.simulation.keepers import Collector, Inspector, Publisher
 from tests.simulation.kernel import SKEW_MAX_S, Kernel, Machine, Process
 from tests.simulation.nodes import Merger
 from tests.simulation.planned import PlannedNode
+from tests.simulation.rest import left_over
 from tests.simulation.table import Table
 from tests.simulation.tiny import DIRECTORY, SCHEMA, Rows, changed
+from tests.simulation.weather import Weather
 
+Theme: TypeAlias = tuple[type[Actor], ...]
 CAST: tuple[tuple[str, type[Actor]], ...] = (
     ("insert", Inserter),
     ("stream", Streamer),
@@ -31,8 +41,27 @@ CAST: tuple[tuple[str, type[Actor]], ...] = (
     ("gc 2", Collector),
     ("reader", Reader),
 )
+SWEEPING: Theme = (Inserter, Streamer, Collector, Reader)
+THEMES: tuple[Theme, ...] = (
+    SWEEPING,
+    SWEEPING,
+    (Inserter, Admin, Merger, Reader),
+    (Inserter, Admin, Collector, Reader),
+    (Inserter, PlannedNode, Collector),
+)
+GUESTS: tuple[tuple[float, tuple[tuple[str, type[Actor], str, str], ...]], ...] = (
+    (0.3, (("publisher", Publisher, "", ""),)),
+    (0.3, (("fsck", Inspector, "", ""),)),
+    (0.25, tuple((f"caller {n}", Caller, "server", "server") for n in (1, 2, 3))),
+    (0.15, (("insert b", Inserter, "insert", ""),)),
+    (0.15, (("stream b", Streamer, "stream", ""),)),
+    (0.15, (("node 1 b", Merger, "node 1", ""),)),
+    (0.15, (("real node 1 b", PlannedNode, "real node 1", ""),)),
+)
+"""How often they come; machine, role, the name that it shares with others, the process of which it is a thread."""
 HASHES_MAX = 4
 SETTLE_STEPS = 4000
+ANSWER_STEPS = 60
 GRACE_S = 4200
 """More than the engine's least grace period, and the skew of two clocks."""
 
@@ -50,46 +79,93 @@ class World:
     """Everything that a seed makes."""
 
     def __init__(self, seed: int, lines: list[str] | None = None) -> None:
-        self.kernel = kernel = Kernel(seed)
+        kernel = Kernel(seed)
         kernel.trace.lines = lines
         draw = kernel.random
         fault_rate = draw.choice([0.0, 0.01, 0.05, 0.15])
-        self.bucket = Bucket(kernel, fault_rate, draw.choice([0.0, 0.002, 0.01]))
+        self.furnish(kernel, Bucket(kernel, fault_rate, draw.choice([0.0, 0.002, 0.01])))
         self.pace_s = draw.choice([1.0, 10.0, 100.0])
         self.leaps = draw.choice([0.0, 0.05, 0.15, 0.3])
         """How often a good while goes by at once."""
         self.sleepy = draw.choice([0.0, 0.01, 0.03])
         """How often a machine stops for long, wherever its process is."""
-        busy, sweeping = draw.choice([0.4, 0.7, 1.0]), draw.random() < 0.25
-        """How many of the cast come, and whether it is all about collection and who sleeps through it."""
+        busy, theme = draw.choice([0.4, 0.7, 1.0]), draw.choice([*THEMES, *[()] * len(THEMES)])
+        """How many of the cast come, and what it is all about: collection and who sleeps through it, for instance."""
+        self._create()
+        cast = [role for role in CAST if role[1] is Inserter or draw.random() < busy]
+        if theme:
+            cast = [role for role in CAST if role[1] in theme or draw.random() < 0.2]
+        if theme is SWEEPING:
+            self.leaps, self.sleepy, kernel.preempt = 0.3, 0.05, 0.4
+        for name, role in cast if len(cast) > 3 else CAST:
+            self.start(Machine(name, draw.uniform(-SKEW_MAX_S, SKEW_MAX_S)), role)
+        for often, guests in GUESTS:
+            skew_s = draw.uniform(-SKEW_MAX_S, SKEW_MAX_S)
+            if draw.random() < often:
+                for name, role, alias, group in guests:
+                    self.start(Machine(name, skew_s, alias, group), role)
+        self.weather = Weather(self, draw)
+
+    def furnish(self, kernel: Kernel, bucket: Bucket) -> None:
+        """An empty world, at peace."""
+        self.kernel, self.bucket = kernel, bucket
+        self.pace_s, self.rows = 1.0, 0
         self.bodies: dict[str, Rows] = {}
-        self.stream: dict[str, list] = {}
-        self.rows = 0
+        self.rotten: dict[str, bytes] = {}
+        """Objects of parts with a wrong bit -> what they held."""
+        self.stream: dict[str, tuple[dict[str, int], dict[int, dict[str, Rows]]]] = {}
+        """Stream -> the next batch of each who writes it, and the batches."""
+        self.shared: dict[str, dict] = {}
+        """What the threads of a process share."""
         self.turns: list[Turn] = []
         self.settling = False
         self.did: Counter[str] = Counter()
         self.failed: Counter[str] = Counter()
         self.tables: dict[str, Table] = {}
-        self.know(DIRECTORY)
+        self.home = DIRECTORY
+        self.schema = SCHEMA
+        self.buried: set[str] = set()
         self.actors: dict[Process, Actor] = {}
-        self._create()
-        cast = [role for role in CAST if role[1] is Inserter or draw.random() < busy]
-        if sweeping:
-            cast = [role for role in CAST if role[1] in (Inserter, Streamer, Collector, Reader) or draw.random() < 0.3]
-            self.leaps, self.sleepy, kernel.preempt = 0.3, 0.05, 0.4
-        for name, role in cast if len(cast) > 3 else CAST:
-            self.start(Machine(name, draw.uniform(-SKEW_MAX_S, SKEW_MAX_S)), role)
+        bucket.watchers.append(self.on_change)
+        self.know(DIRECTORY)
+
+    def on_change(self, key: str, data: bytes | None) -> None:
+        """A table begins: what it refers to elsewhere is held for it, or was until a collector buried it."""
+        directory, _, rest = key.partition("/")
+        if data is None or rest != f"_log/{1:020d}.json" or directory in self.tables:
+            return
+        entry = decode_entry(data)
+        if isinstance(entry.ops[-1], DropTable):
+            self.buried.add(directory)
+        if directory in self.buried:
+            return
+        parts = [part for op in entry.ops if isinstance(op, AddParts) for part in op.parts]
+        for name in {name for part in parts for name in refers(part)}:
+            _, owner, inner = name.split("/", 2)
+            held = self.tables[owner].state.holds.get(directory, ()) if owner in self.tables else (inner,)
+            assert inner in held, f"{directory} begins, and {owner} does not hold {inner} for it"
 
     def know(self, directory: str) -> None:
         """A table is one from now on: whatever its log holds already is judged, and all that follows."""
         windows = {"tokens_max": fold.TOKENS_MAX, "hashes_max": HASHES_MAX}
-        self.tables[directory] = Table(self.bucket, directory, self.bodies, self.kernel.trace, **windows)
-        self.tables[directory].catch_up()
+        table = Table(self.bucket, directory, self.bodies, self.tables, **windows)
+        table.catch_up()
+        self.tables[directory] = table
+
+    def living(self) -> list[str]:
+        """The tables that were not dropped."""
+        return [name for name, table in self.tables.items() if not table.state.dropped]
+
+    def choose(self, chance: random.Random, roams: float, dropped: bool = False) -> str:
+        """A table to open: the first one, or with this probability any that is there (or was)."""
+        if chance.random() >= roams:
+            return self.home
+        return chance.choice([*self.tables] if dropped else self.living() or [self.home])
 
     def _create(self) -> None:
         """The table, made by a process that meets no faults: it is not scheduled."""
         process = Process(self.kernel, "creator", lambda _: None, Machine("creator", 0.0))
-        schema = SCHEMA.with_settings(
+        self.schema = SCHEMA.with_settings(
             {
                 "checkpoint_interval": str(self.kernel.random.choice([3, 8, 20])),
                 "history_retention_seconds": str(self.kernel.random.choice([0, 600, 7200])),
@@ -103,13 +179,15 @@ class World:
             }
         )
         store = ProcessStore(self.bucket, process)
-        TableHandle.create(store, DIRECTORY, schema, clock=process.clock, ids=process.ids, author="creator")
+        TableHandle.create(store, DIRECTORY, self.schema, clock=process.clock, ids=process.ids, author="creator")
 
-    def start(self, machine: Machine, role: type[Actor]) -> None:
+    def start(self, machine: Machine, role: type[Actor], only: str = "") -> None:
+        """A process; `only`: it works on one table."""
         machine.lives += 1
         holder: list[Actor] = []
         process = Process(self.kernel, f"{machine.name}.{machine.lives}", lambda p: holder[0].run(p), machine)
         holder.append(role(self, process))
+        holder[0].only = only
         self.actors[process] = holder[0]
         self.kernel.processes.append(process)
 
@@ -126,6 +204,7 @@ class World:
             turn = Turn(pass_s, kernel.pick().machine.name, stopped_s)
         if not self.settling:
             self.turns.append(turn)
+            self.weather.step(turn.pass_s)
         process = next((process for process in kernel.processes if process.machine.name == turn.machine), None)
         if process is None:
             return
@@ -142,13 +221,23 @@ class World:
             self.actors[process].look()
 
     def bury(self, process: Process) -> None:
-        actor = self.actors.pop(process)
-        self.kernel.processes.remove(process)
+        """Who died comes back, with what its disk still holds; all threads of a process die together."""
         machine = process.machine
+        for other in [each for each in self.kernel.processes if machine.group and each.machine.group == machine.group]:
+            if other is not process:
+                other.die()
+                self.replace(other)
+        self.shared.pop(machine.group, None)
         if process.chance.random() < 0.3:
             machine.disk.clear()
             self.kernel.trace.add(f"{machine.name} lost its disk")
-        self.start(machine, type(actor))
+        self.weather.tear(machine, process.chance)
+        self.replace(process)
+
+    def replace(self, process: Process) -> None:
+        actor = self.actors.pop(process)
+        self.kernel.processes.remove(process)
+        self.start(process.machine, type(actor), actor.only)
 
     def weighed(self, actions: dict[Callable[[], None], float]) -> dict[Callable[[], None], float]:
         """Each seed has its own taste: histories without some of the actions, and full of others, find more."""
@@ -173,25 +262,71 @@ class World:
             out += rows
         return tuple(out)
 
-    def settle(self) -> None:
-        """14: without faults, nodes and collectors bring everything to rest: no Live part, no object of nobody's."""
+    def finish(self) -> None:
+        """What must be true at any end."""
+        self.answer()
+        for table in self.tables.values():
+            table.finish()
+
+    def answer(self) -> None:
+        """14: a thread that waits for others of its process is answered, once requests are."""
+        threads = [process for process in self.kernel.processes if process.machine.group]
+        if not any(process.waits for process in threads):
+            return
         self.settling = True
+        self.calm()
+        for at in range(ANSWER_STEPS):
+            self.step(Turn(1.0, threads[at % len(threads)].machine.name, 0.0))
+        # Each goes on with something new, so that some may wait at any time: but not for the same all the while.
+        busy = {process.name: process.turns for process in threads}
+        for at in range(ANSWER_STEPS):
+            self.step(Turn(1.0, threads[at % len(threads)].machine.name, 0.0))
+        for process in threads:
+            assert not process.waits or process.turns > busy[process.name], f"{process.name} waits for ever"
+
+    def calm(self) -> None:
+        """No faults any more."""
+        self.weather.restore()
         self.bucket.fault_rate = self.bucket.crash_rate = self.kernel.preempt = 0.0
+        self.bucket.page = 1000
+
+    def settle(self) -> None:
+        """14: without faults, nodes and collectors bring everything to rest, and nothing is kept that need not be."""
+        self.settling = True
+        self.calm()
+        shown = any(isinstance(actor, Publisher) for actor in self.actors.values())
         for process in [*self.kernel.processes]:
             process.wake_s = 0.0
             if not isinstance(self.actors[process], (PlannedNode, Collector)):
                 process.die()
                 del self.actors[process]
                 self.kernel.processes.remove(process)
-        for name, role in (("last node", PlannedNode), ("last gc", Collector)):
-            self.start(Machine(name, 0.0), role)
-        for _ in range(SETTLE_STEPS):
-            left = [table.unrest() for table in self.tables.values()]
-            if not any(left):
-                return
+        self.start(Machine("last gc", 0.0), Collector)
+        for name in self.living():
+            self.start(Machine(f"last node {name}", 0.0), PlannedNode, name)
+            if shown:
+                self.start(Machine(f"last publisher {name}", 0.0), Publisher, name)
+        left: list[list[str]] = []
+        for at in range(SETTLE_STEPS):
+            if at % 10 == 0:
+                nodes = {p.machine.alias or p.machine.name for p in self.kernel.processes}
+                left = [left_over(table, nodes) for table in self.tables.values()]
+                if not any(left):
+                    break
             names = [process.machine.name for process in self.kernel.processes]
-            self.step(Turn(GRACE_S / 40, self.kernel.random.choice(names), 0.0))
-        raise AssertionError(f"there is no rest: {left}")
+            self.step(Turn(GRACE_S / 10, self.kernel.random.choice(names), 0.0))
+        else:
+            raise AssertionError(f"there is no rest: {left}")
+        if shown:
+            self.check_shown()
+
+    def check_shown(self) -> None:
+        """What ClickHouse reads once a publisher has had its time."""
+        for process in [p for p in self.kernel.processes if isinstance(self.actors[p], Publisher)]:
+            for _ in range(12):
+                self.step(Turn(1.0, process.machine.name, 0.0))
+        for name in self.living():
+            self.tables[name].shown.check_rows()
 
     def close(self) -> None:
         self.kernel.close()

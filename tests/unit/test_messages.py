@@ -20,7 +20,7 @@ from mergelake.sql.parser import _STATEMENTS
 SOURCE = Path(ml.__file__).parent
 _SQL = re.compile(
     r"\b(CREATE|DROP|ALTER|SHOW|ATTACH|DETACH|SYSTEM|KILL|UNDROP|OPTIMIZE|TRUNCATE|RENAME|EXCHANGE|BACKUP|RESTORE|CHECK)"
-    r"(?= (?:TABLES?|DATABASES?|QUERY|PART|PARTITION|SETTING)\b)"
+    r"(?= (?:TABLES?|DATABASES?|QUERY)\b)"
 )
 
 
@@ -88,7 +88,7 @@ READER = "Code: 800. DB::Exception: Python data handling {}: While executing Pyt
         (f"Code: 73. {FORMAT}", 73, "Unknown format X"),
         (f"Code: 73. DB::Exception: Code: 73. {FORMAT} (version 26.9.2.1). (UNKNOWN_FORMAT)", 73, "Unknown format X"),
         (f"Code: 36. DB::Exception: Code: 73. {FORMAT} {VERSION}. (BAD_ARGUMENTS) {VERSION}", 73, "Unknown format X"),
-        ("Code: 27. DB::Exception: Bad (really). (CANNOT_PARSE_X)", 27, "Bad (really)"),
+        ("Code: 72. DB::Exception: Bad (really). (CANNOT_PARSE_NUMBER)", 72, "Bad (really)"),
         (READER.format("Query memory limit exceeded: maximum: 4 MiB"), 241, "Query memory limit exceeded"),
         (READER.format("Code: 159. DB::Exception: Too slow. (TIMEOUT_EXCEEDED)"), 159, "Too slow"),
         (READER.format("it broke"), 800, "it broke"),

@@ -10,6 +10,7 @@ import typer
 from mergelake.cli.output import Output
 from mergelake.core.errors import error
 from mergelake.sql.database import Database, connect
+from mergelake.table.catalog import no_warehouse
 
 Url = Annotated[str, typer.Argument(help="Warehouse: a directory or s3://, gs://, az:// URL", show_default=False)]
 TableName = Annotated[str, typer.Argument(help="table, or database.table", show_default=False)]
@@ -31,9 +32,15 @@ def storage_options(given: list[str] | None) -> Mapping[str, str]:
     return out
 
 
-def open_database(url: str, options: list[str] | None, spark: str | None = None) -> Database:
-    """The warehouse at `url`. Who gives commands may read this machine's files anyway: so may the statements."""
-    return connect(url, storage_options(options), spark=spark, allow_external_access=True)
+def open_database(url: str, options: list[str] | None, spark: str | None = None, *, new: bool = False) -> Database:
+    """The warehouse at `url`. UNKNOWN_TABLE where there is none, unless it may be a `new` one.
+
+    Who gives commands may read this machine's files anyway: so may the statements.
+    """
+    db = connect(url, storage_options(options), spark=spark, allow_external_access=True)
+    if not new and not db.warehouse.exists:
+        raise no_warehouse(db.warehouse.url)
+    return db
 
 
 def output_as(form: str) -> Output:

@@ -27,7 +27,10 @@ def fsck(
     form: Form = "table",
     options: Options = None,
 ) -> None:
-    """Check that logs, parts, objects and published names fit together; code 1 if something is wrong."""
+    """Check that logs, parts, objects and published names fit together; code 1 if something is wrong.
+
+    Objects are listed, not read: `mergelake check` reads every byte of a table.
+    """
     output, warehouse = output_as(form), open_database(url, options).warehouse
     reports: dict[str, FsckReport] = {}
     with output.counting("Reading the log") as counted:
@@ -37,6 +40,10 @@ def fsck(
     else:
         for name, report in reports.items():
             _show(output, name, report)
+        if len(reports) > 1 or table is not None:
+            output.note("Objects were listed, and their bytes not read: mergelake check URL TABLE reads them.")
+        else:
+            output.note("There are no tables.")
     if not all(report.clean for report in reports.values()):
         raise typer.Exit(1)
 
@@ -51,5 +58,5 @@ def _show(output: Output, name: str, report: FsckReport) -> None:
     for done in report.repaired:
         output.verdict(f"{name}: {done}")
     seen = f"version {report.version}, {report.parts} parts, {report.objects} objects, {report.entries} log entries"
-    verdict = "all is well" if report.clean else f"{sum(not f.harmless for f in report.findings)} problems"
+    verdict = "nothing wrong" if report.clean else f"{sum(not f.harmless for f in report.findings)} problems"
     output.verdict(f"{name}: {seen}: {verdict}")

@@ -77,7 +77,7 @@ def verify(url: Url, table: TableName, form: Form = "table", options: Options = 
             output.rows(pa.Table.from_pylist(problems))
         told = f"{report.entries} entries, versions {report.first} to {report.last}"
         told += f", {len(report.checkpoints)} checkpoints"
-        output.verdict(f"{told}: {len(problems)} problems" if problems else f"{told}: all is well")
+        output.verdict(f"{told}: {len(problems)} problems" if problems else f"{told}: nothing wrong")
     if any(problem.kind != "hint" for problem in report.problems):
         raise typer.Exit(1)
 

@@ -19,9 +19,10 @@ from mergelake.cli import parts as part_commands
 from mergelake.cli.common import Form, Options, TableName, Url, open_database, output_as
 from mergelake.cli.log import follow_history
 from mergelake.cli.output import FORMATS, Output, print_result
-from mergelake.cli.running import run_watched
+from mergelake.cli.running import run_watched, when_up
 from mergelake.core.clock import SystemClock
 from mergelake.core.errors import MergelakeError, error
+from mergelake.node.runner import Node
 from mergelake.query.tokens import split_statements
 
 _GRACE_S = 2.0
@@ -77,7 +78,9 @@ def sql(
         text = sys.stdin.read() if str(file) == "-" else _script(file)
     elif query is None and not sys.stdin.isatty():
         text = sys.stdin.read()
-    db = open_database(directory, options, spark)
+    db = open_database(directory, options, spark, new=True)
+    if not db.warehouse.exists:
+        output.note(f"There is no warehouse at {db.warehouse.url} yet: the first CREATE makes one.")
     if text is None:
         from mergelake.cli.shell import Shell  # the only command that needs its library
 
@@ -248,11 +251,21 @@ def node(
     options: Options = None,
 ) -> None:
     """Keep tables merged, and what nobody needs collected, until SIGTERM or Ctrl-C."""
-    output = output_as(form)
-    warehouse = open_database(url, options, spark).warehouse
-    worker = warehouse.node(name, only=only or (), poll_s=poll, local=local, roles=roles.split(","))
-    stop = _stop_on_signals()
-    output.note(f"Node {name} looks after {len(only or warehouse.tables())} tables of {warehouse.url}. Ctrl-C ends.")
+    output, stop = output_as(form), _stop_on_signals()
+
+    def begin() -> tuple[Node, str]:
+        warehouse = open_database(url, options, spark, new=True).warehouse
+        made = warehouse.node(name, only=only or (), poll_s=poll, local=local, roles=roles.split(","))
+        return (
+            made,
+            f"Node {name} looks after {len(only or warehouse.tables())} tables of {warehouse.url}. Ctrl-C ends.",
+        )
+
+    begun = when_up(begin, stop, output)
+    if begun is None:
+        return
+    worker, told = begun
+    output.note(told)
     if once:
         while worker.step() or not worker.idle():
             stop.wait(0.05)
@@ -266,6 +279,7 @@ def node(
             "merges lost": status.merges_lost,
             "merges abandoned": status.merges_abandoned,
             "merges failed": status.merges_failed,
+            "merges without room on the disk": status.merges_past_disk,
             "rows merged": status.rows_merged,
             "bytes uploaded": status.bytes_uploaded,
             "objects collected": status.objects_collected,

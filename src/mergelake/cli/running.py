@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import TypeVar
 
 from rich.live import Live
 from rich.text import Text
 
 from mergelake.cli.output import Output, count
 from mergelake.core.clock import Clock
+from mergelake.core.errors import UnavailableError
+from mergelake.node.runner import DOWN_FIRST_S, DOWN_MAX_S
 from mergelake.sql.database import Database
 from mergelake.sql.result import Result
+
+T = TypeVar("T")
 
 _SHOW_AFTER_S = 0.3
 _ENDS_WITHIN_S = 2.0
@@ -32,6 +37,23 @@ def run_watched(db: Database, statement: str, output: Output, clock: Clock) -> R
         return _waited(lambda: db.sql(statement), state, output, clock, db.cancel)
     finally:
         db.on_progress = None
+
+
+def when_up(begin: Callable[[], T], stop: threading.Event, output: Output) -> T | None:
+    """What `begin` gives, asked again (after longer and longer pauses) while the store does not answer.
+
+    None if `stop` was set first. That it waits, and why, is said once.
+    """
+    wait_s = 0.0
+    while not stop.is_set():
+        try:
+            return begin()
+        except UnavailableError as failure:
+            if not wait_s:
+                output.note(f"Waiting for the store: {failure}")
+            wait_s = min(max(2 * wait_s, DOWN_FIRST_S), DOWN_MAX_S)
+            stop.wait(wait_s)
+    return None
 
 
 def _waited(

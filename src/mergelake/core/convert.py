@@ -13,6 +13,7 @@ Errors name the column, the row and the value. `to_public` (`core.public`) is th
 
 from __future__ import annotations
 
+import decimal
 import json
 from typing import Any
 
@@ -31,6 +32,7 @@ from mergelake.core.text_read import read_text
 from mergelake.core.text_write import by_distinct
 from mergelake.core.timezones import zone
 
+_ALL_DIGITS = decimal.Context(prec=100)
 _UNIT_TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
@@ -132,7 +134,10 @@ def _low_cardinality(array: pa.Array, inner: t.DataType, data_type: t.LowCardina
         if not values.null_count:
             return found
         return values.take(found.indices).dictionary_encode().cast(target)
-    return _convert(array, inner).dictionary_encode().cast(target)
+    values = _convert(array, inner)
+    if pa.types.is_floating(values.type):
+        values = pc.add(values, pa.scalar(0.0, values.type))  # ClickHouse's dictionaries have no -0.0
+    return values.dictionary_encode().cast(target)
 
 
 def _null(row: int, data_type: t.DataType) -> MergelakeError:
@@ -367,7 +372,7 @@ def _decimal(array: pa.Array, kind: t.Decimal) -> pa.Array:
     found = pc.min_max(exact)
     for end in ("min", "max"):
         value = found[end].as_py()
-        if value is not None and abs(int(value.scaleb(kind.scale))) >= limit:
+        if value is not None and abs(int(_ALL_DIGITS.scaleb(value, kind.scale))) >= limit:
             row = int(pc.index(exact, found[end]).as_py())
             raise _at(row, error("DECIMAL_OVERFLOW", f"Value {array[row]} has too many digits for {kind}"))
     raw = np.frombuffer(exact.buffers()[1] or b"", "<i8").reshape(-1, 4)[exact.offset : exact.offset + len(exact)]
@@ -513,6 +518,8 @@ def _nested(array: pa.Array, kind: t.Array | t.Map | t.Tuple) -> pa.Array:
         or pa.types.is_large_list(source)
     ):
         array = array.cast(pa.list_(source.value_type))
+    if pa.types.is_struct(source) and isinstance(kind, t.Map):
+        array = _struct_as_map(array, kind)
     is_map = pa.types.is_map(array.type)
     if not (pa.types.is_list(array.type) or is_map):
         raise _mismatch(array, kind)
@@ -534,6 +541,36 @@ def _nested(array: pa.Array, kind: t.Array | t.Map | t.Tuple) -> pa.Array:
     new = np.zeros(len(array) + 1, np.int32)
     np.cumsum(sizes, out=new[1:])
     return pa.ListArray.from_arrays(pa.array(new), values, type=target)
+
+
+def _struct_as_map(array: pa.StructArray, kind: t.Map) -> pa.MapArray:
+    """Structs as maps from the names of their fields: what Arrow and polars make of dicts, all with the keys of all.
+
+    A key that a row has not is NULL there. Where a value may be NULL itself, the two cannot be told apart.
+    """
+    fields = list(array.type)
+    if not fields:
+        return pa.MapArray.from_arrays(
+            pa.array([0] * (len(array) + 1), pa.int32()), pa.array([], pa.string()), pa.array([], pa.null())
+        )
+    values = [array.field(at) for at in range(len(fields))]
+    there = np.stack([each.is_valid().to_numpy(zero_copy_only=False) for each in values], axis=1)
+    if array.null_count:
+        there &= array.is_valid().to_numpy(zero_copy_only=False)[:, None]
+    if (t.is_nullable(kind.value) or isinstance(kind.value, t.Variant)) and not there.all():
+        row, at = (int(found) for found in np.argwhere(~there)[0])
+        message = f"A NULL in a struct: is the key {fields[at].name} missing, or its value NULL? The column is {kind}"
+        raise _at(row, error("TYPE_MISMATCH", message, "Give an Arrow map, a list of (key, value), or dicts as such"))
+    kinds = {each.type for each in values if not pa.types.is_null(each.type)}
+    if len(kinds) > 1:
+        raise _mismatch(array, kind)
+    wanted = kinds.pop() if kinds else pa.null()
+    # Row after row, as the fields stand: the values lie field after field.
+    order = np.arange(there.size).reshape(there.shape[::-1]).T[there]
+    items = pa.concat_arrays([each if each.type == wanted else pa.nulls(len(each), wanted) for each in values])
+    keys = pa.array([field.name for field in fields], pa.string()).take(pa.array(np.nonzero(there)[1]))
+    offsets = np.concatenate([[0], there.sum(axis=1).cumsum()]).astype(np.int32)
+    return pa.MapArray.from_arrays(pa.array(offsets), keys, items.take(pa.array(order)))
 
 
 _FAMILIES = (

@@ -15,7 +15,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mergelake.core.errors import CorruptDataError
 from mergelake.core.json_load import loads
+
+_END = 1 << 63
+_COUNTS = ("rows", "marks", "bytes_on_disk", "bytes_uncompressed", "schema_version", "level", "born")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +60,22 @@ def encode_files(files: Iterable[PartFile]) -> str:
     return json.dumps([list(keys), rows], separators=(",", ":"))
 
 
+def _possible(name: str, *numbers: int) -> None:
+    if min(numbers) < 0 or max(numbers) >= _END:
+        raise ValueError(f"{name} has sizes or places that cannot be: {numbers}")
+
+
 def decode_files(text: str) -> dict[str, PartFile]:
-    """Inverse of `encode_files`, by file name."""
-    keys, rows = loads(text)
-    out: dict[str, PartFile] = {}
-    for name, size, digest, plain_size, plain_hash, *places in rows:
-        extents = tuple(Extent(keys[places[i]], places[i + 1], places[i + 2]) for i in range(0, len(places), 3))
-        out[name] = PartFile(name, size, extents, digest, plain_size, plain_hash)
+    """Inverse of `encode_files`, by file name. CorruptDataError for what is no file table, or has negative numbers."""
+    try:
+        keys, rows = loads(text)
+        out: dict[str, PartFile] = {}
+        for name, size, digest, plain_size, plain_hash, *places in rows:
+            _possible(name, size, plain_size + 1, *places)
+            extents = tuple(Extent(keys[places[i]], places[i + 1], places[i + 2]) for i in range(0, len(places), 3))
+            out[name] = PartFile(name, size, extents, digest, plain_size, plain_hash)
+    except (ValueError, TypeError, KeyError, IndexError) as cause:
+        raise CorruptDataError("The file table of a part is not readable", found=str(cause)) from cause
     return out
 
 
@@ -144,8 +157,12 @@ class PartManifest:
 
     @staticmethod
     def from_json(raw: Mapping[str, Any]) -> PartManifest:
-        """Inverse of `to_json`."""
+        """Inverse of `to_json`. ValueError for counts that cannot be any."""
         fields = dict(raw)
+        for name in _COUNTS:
+            value = fields.get(name, 0)
+            if not isinstance(value, int) or not 0 <= value < _END:
+                raise ValueError(f"a part has {name} = {value}")
         fields["columns"] = tuple(raw["columns"])
         fields["key_range"] = tuple(raw["key_range"])
         fields["minmax"] = {name: (low, high) for name, (low, high) in raw.get("minmax", {}).items()}

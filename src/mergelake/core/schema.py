@@ -6,6 +6,7 @@ A column keeps its `id` for life, so a rename touches no part: parts name column
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -81,36 +82,48 @@ class TableSchema:
     version: int = 1
     next_column_id: int = 0
     """The id that the next new column gets."""
+    _by_name: Mapping[str, Column] = field(init=False, repr=False, compare=False)
+    """The columns by name, in order: a table may have thousands, and each is asked for, often."""
+    _types: dict[str, DataType] = field(init=False, repr=False, compare=False)
+    _stored: tuple[Column, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        names = [column.name for column in self.columns]
-        if len(set(names)) != len(names):
-            twice = next(name for name in names if names.count(name) > 1)
+        by_name = {column.name: column for column in self.columns}
+        if len(by_name) != len(self.columns):
+            twice = Counter(column.name for column in self.columns).most_common(1)[0][0]
             raise error("DUPLICATE_COLUMN", f"Column {twice} is given twice")
+        stored = tuple(c for c in self.columns if c.default_kind not in ("ALIAS", "EPHEMERAL"))
+        object.__setattr__(self, "_by_name", by_name)
+        object.__setattr__(self, "_types", {name: column.type for name, column in by_name.items()})
+        object.__setattr__(self, "_stored", stored)
         if self.next_column_id == 0:
             object.__setattr__(self, "next_column_id", max((c.id for c in self.columns), default=-1) + 1)
 
     def column(self, name: str) -> Column:
         """The column called `name`; NO_SUCH_COLUMN_IN_TABLE if there is none."""
-        for column in self.columns:
-            if column.name == name:
-                return column
-        raise unknown_column(name, [c.name for c in self.columns])
+        column = self._by_name.get(name)
+        if column is None:
+            raise unknown_column(name, list(self._by_name))
+        return column
+
+    def has(self, name: str) -> bool:
+        """Whether there is a column called `name`."""
+        return name in self._by_name
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of all columns, in order."""
-        return tuple(column.name for column in self.columns)
+        return tuple(self._by_name)
 
     @property
     def types(self) -> dict[str, DataType]:
         """Type of each column by name, in order."""
-        return {column.name: column.type for column in self.columns}
+        return self._types.copy()
 
     @property
     def stored(self) -> tuple[Column, ...]:
         """The columns that parts hold: all but ALIAS and EPHEMERAL ones."""
-        return tuple(c for c in self.columns if c.default_kind not in ("ALIAS", "EPHEMERAL"))
+        return self._stored
 
     def with_settings(self, settings: Mapping[str, str]) -> TableSchema:
         """The same table with other settings."""

@@ -1,15 +1,18 @@
 """Table settings: ClickHouse's MergeTree settings that mean something here, with its names and defaults.
 
 A table stores the settings that were given, as text; `TableSettings(given)` checks and types them.
-Unknown names are refused (UNKNOWN_SETTING) with the nearest known one.
+`accepted_settings` has ClickHouse's others. Unknown names are refused (UNKNOWN_SETTING) with the nearest known one.
 """
 
 from __future__ import annotations
 
 import difflib
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mergelake.core.accepted_settings import ACCEPTED, REFUSED
 from mergelake.core.errors import error
 
 
@@ -42,16 +45,18 @@ _TABLE = (
     Setting("merge_selector_base", 5.0, "How many times larger the sum of a merge is than its largest source"),
     Setting("merge_selector_window_size", 1000, "How many parts of a partition the selector looks at"),
     Setting(
-        "merge_selector_enable_heuristic_to_remove_small_parts_at_right", 1, "Leave a tiny last part out of a merge"
+        "merge_selector_enable_heuristic_to_remove_small_parts_at_right", True, "Leave a tiny last part out of a merge"
     ),
     Setting(
-        "merge_selector_enable_heuristic_to_lower_max_parts_to_merge_at_once", 1, "Narrow merges when parts are few"
+        "merge_selector_enable_heuristic_to_lower_max_parts_to_merge_at_once", True, "Narrow merges when parts are few"
     ),
     Setting("merge_selector_heuristic_to_lower_max_parts_to_merge_at_once_exponent", 5, "Exponent of that heuristic"),
     Setting("min_age_to_force_merge_seconds", 0, "Merge everything that is older; 0 is off"),
-    Setting("min_age_to_force_merge_on_partition_only", 0, "Only whole partitions, for the setting above"),
+    Setting("min_age_to_force_merge_on_partition_only", False, "Only whole partitions, for the setting above"),
     Setting("parts_to_delay_insert", 1000, "Active parts of a partition from which inserts are slowed"),
     Setting("parts_to_throw_insert", 3000, "Active parts of a partition from which inserts are refused"),
+    Setting("max_parts_in_total", 100_000, "Active parts of all partitions from which inserts are refused; 0: none"),
+    Setting("max_partitions_to_read", -1, "Most partitions that one SELECT may read; -1 is no limit"),
     Setting("max_delay_to_insert", 1, "Most seconds by which an insert is slowed"),
     Setting("max_partitions_per_insert_block", 100, "Most partitions that one insert may touch; 0 is no limit"),
     Setting("max_insert_block_size", 1_048_449, "Rows of one block (and part) of an insert"),
@@ -67,16 +72,16 @@ _TABLE = (
     Setting("volatile_upload_age_seconds", 600, "Upload a volatile part that no merge took for so long"),
     Setting("parts_to_upload_volatile", 1000, "Stored parts of a partition that make uploads early"),
     Setting("volatile_lease_seconds", 60, "Silence of a node after which another builds its volatile parts"),
-    Setting("optimize_on_insert", 1, "Apply the engine's merge to each inserted block"),
+    Setting("optimize_on_insert", True, "Apply the engine's merge to each inserted block"),
     Setting("old_parts_lifetime", 480, "Accepted for compatibility: the next two decide"),
     Setting("history_retention_seconds", 7 * 86400, "How long older versions can be read; gc_grace_seconds at least"),
     Setting("gc_grace_seconds", 86400, "Time between noting an object as unused and deleting it; longer inserts fail"),
     Setting("checkpoint_interval", 64, "Log entries between checkpoints"),
-    Setting("allow_nullable_key", 0, "Allow Nullable columns in keys"),
-    Setting("compress_marks", 0, "Accepted for compatibility: part_profile decides"),
-    Setting("compress_primary_key", 0, "Accepted for compatibility: part_profile decides"),
+    Setting("allow_nullable_key", False, "Allow Nullable columns in keys"),
+    Setting("compress_marks", False, "Accepted for compatibility: part_profile decides"),
+    Setting("compress_primary_key", False, "Accepted for compatibility: part_profile decides"),
     Setting("ratio_of_defaults_for_sparse_serialization", 1.0, "Accepted for compatibility: nothing is sparse"),
-    Setting("enable_mixed_granularity_parts", 1, "Accepted for compatibility"),
+    Setting("enable_mixed_granularity_parts", True, "Accepted for compatibility"),
     Setting("storage_policy", "default", "Accepted for compatibility: only 'default'"),
 )
 
@@ -88,7 +93,12 @@ class TableSettings:
     """Checked and typed table settings: `settings["index_granularity"]`."""
 
     def __init__(self, given: Mapping[str, str | int | float | bool] | None = None) -> None:
-        self._given = {name: _typed(name, value) for name, value in (given or {}).items()}
+        """Sizes may be text (`'10Mi'`, `'100G'`).
+
+        Raises UNKNOWN_SETTING, what ClickHouse raises for a value that is none of the setting's type, and
+        NOT_IMPLEMENTED for a setting that would change what we do and does not.
+        """
+        self._given: dict[str, int | float | str] = {name: _typed(name, value) for name, value in (given or {}).items()}
 
     def __getitem__(self, name: str) -> int | float | str:
         return self._given.get(name, TABLE_SETTINGS[name].default)
@@ -112,19 +122,101 @@ class TableSettings:
         return {name: str(value) for name, value in self._given.items()}
 
 
-def _typed(name: str, value: str | float | bool) -> int | float | str:
+def is_table_setting(name: str) -> bool:
+    """Whether a table may be given the setting."""
+    return name in TABLE_SETTINGS or name in ACCEPTED or name in REFUSED
+
+
+def kind_of_setting(name: str) -> str:
+    """`flag`, `size`, `positive`, `number` or `text`; UNKNOWN_SETTING, with the nearest name, for one that is none."""
+    if name in ACCEPTED:
+        return ACCEPTED[name]
+    if name in REFUSED:
+        return "text"
     setting = TABLE_SETTINGS.get(name)
     if setting is None:
-        near = difflib.get_close_matches(name, TABLE_SETTINGS, n=1)
+        near = difflib.get_close_matches(name, [*TABLE_SETTINGS, *ACCEPTED, *REFUSED], n=1)
         hint = f"Maybe you meant {near[0]}" if near else "system.merge_tree_settings lists what there is"
         raise error("UNKNOWN_SETTING", f"Unknown setting '{name}' for storage MergeTree", hint)
-    if isinstance(setting.default, str):
-        return str(value)
-    text = {"true": "1", "false": "0"}.get(str(value).lower(), str(value))
-    try:
-        typed: int | float = int(text) if isinstance(setting.default, int) else float(text)
-    except ValueError:
-        raise error("BAD_ARGUMENTS", f"Setting {name} wants a number, got '{value}'") from None
-    if typed < 0 or (name == "index_granularity" and typed < 1):
-        raise error("BAD_ARGUMENTS", f"Setting {name} cannot be {value}")
+    if isinstance(setting.default, bool):
+        return "flag"
+    if isinstance(setting.default, int):
+        return "positive" if name in _POSITIVE else "size"
+    return "number" if isinstance(setting.default, float) else "text"
+
+
+_POSITIVE = ("index_granularity", "merge_max_block_size", "checkpoint_interval")
+_SIZE = re.compile(r"\+?(\d+)(k|ki|K|Ki|M|Mi|G|Gi|T|Ti)?", re.ASCII)
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+
+def parse_size(text: str) -> int:
+    """`10`, `10k` (thousands) or `10Ki` (of 1024) as ClickHouse reads the text of a whole number.
+
+    >>> parse_size("10Mi"), parse_size("100G")
+    (10485760, 100000000000)
+    """
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    unit = match.group(2) or ""
+    number: int = int(match.group(1)) * (1024 if unit[1:] else 1000) ** _POWERS[unit[:1].lower()]
+    return number
+
+
+def _typed(name: str, value: str | float | bool) -> int | float | str:
+    """The value with the setting's type, booleans as 1 and 0."""
+    kind = kind_of_setting(name)
+    if kind == "text":
+        text = str(int(value)) if isinstance(value, bool) else str(value)
+        if name in REFUSED and text != REFUSED[name][0]:
+            taken, hint = REFUSED[name]
+            if text.lower() != {"0": "false", "1": "true"}.get(taken):
+                raise error("NOT_IMPLEMENTED", f"The table setting {name} = {text or repr('')} is not supported", hint)
+        return text
+    typed = _number(name, kind, value)
+    if name == "max_partitions_to_read" and typed == -1:
+        return typed
+    if typed < 0:
+        raise error("CANNOT_CONVERT_TYPE", f"Setting {name} cannot be {value}: it is negative")
+    if kind == "positive" and typed < 1:
+        raise error("BAD_ARGUMENTS", f"Setting {name} cannot be {value}: it must be greater than 0")
+    if (kind == "flag" and typed > 1) or typed >= 1 << 64:
+        raise error("CANNOT_CONVERT_TYPE", f"Setting {name} cannot be {value}: it is out of range")
     return typed
+
+
+def truth(text: str, what: str) -> bool:
+    """`true` or `1`, `false` or `0`, in any case; BAD_ARGUMENTS, naming `what`, for anything else."""
+    found = {"true": True, "1": True, "false": False, "0": False}.get(text.strip().lower())
+    if found is None:
+        raise error("BAD_ARGUMENTS", f"{what} is '{text}', which is neither true nor false", "Write true or false")
+    return found
+
+
+def _whole(name: str, text: str) -> int:
+    return -1 if name == "max_partitions_to_read" and text == "-1" else parse_size(text)
+
+
+def _number(name: str, kind: str, value: str | float | bool) -> int | float:
+    if not isinstance(value, str):
+        return float(value) if kind == "number" else int(value)
+    if kind == "flag":
+        found = {"1": 1, "0": 0, "true": 1, "false": 0}.get(value.lower())
+        if found is None:
+            raise error("CANNOT_PARSE_BOOL", f"Setting {name} is 1 or 0, not '{value}'")
+        return found
+    try:
+        found_number = float(value) if kind == "number" else _whole(name, value)
+    except ValueError:
+        found_number = None
+    if found_number is not None and math.isfinite(found_number):
+        return found_number
+    if found_number is not None:
+        raise error("CANNOT_PARSE_NUMBER", f"Setting {name} must be finite, got '{value}'")
+    if not value:
+        raise error("ATTEMPT_TO_READ_AFTER_EOF", f"Setting {name} wants a number, got an empty text")
+    if value[:1] == "-":
+        raise error("CANNOT_PARSE_NUMBER", f"Setting {name} cannot be negative, got '{value}'")
+    hint = "Write it plainly, or with k, M, G, T (thousands) or Ki, Mi, Gi, Ti (of 1024)" if kind != "number" else ""
+    raise error("CANNOT_PARSE_INPUT_ASSERTION_FAILED", f"Setting {name} wants a number, got '{value}'", hint)

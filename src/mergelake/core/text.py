@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import re
 
+from mergelake.core.errors import error
+
 _PLAIN_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_ESCAPES = {"b": "\b", "f": "\f", "r": "\r", "n": "\n", "t": "\t", "0": "\0", "a": "\a", "v": "\v", "e": "\x1b"}
+_ESCAPE = re.compile(rb"\\(?:x(.)(.)|(.))?", re.DOTALL)
+_LETTERS = {
+    b"b": b"\b", b"f": b"\f", b"r": b"\r", b"n": b"\n", b"t": b"\t", b"0": b"\0", b"a": b"\a", b"v": b"\v",
+    b"e": b"\x1b", b"N": b"",
+}  # fmt: skip
+_THEMSELVES = frozenset(b"\\'\"`/=") | frozenset(range(32))
+"""Of what follows a backslash: the bytes that it only protects."""
+_WRITTEN = {"\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r", "\0": "\\0", "\b": "\\b", "\f": "\\f"}
 
 
 def back_quote(name: str) -> str:
-    """`name` in back-quotes, backslash and back-quote escaped."""
-    return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
+    """`name` in back-quotes, escaped."""
+    return _quoted(name, "`")
 
 
 def quote_identifier_if_needed(name: str) -> str:
@@ -20,36 +29,57 @@ def quote_identifier_if_needed(name: str) -> str:
 
 def quote_string(text: str) -> str:
     """`text` as a ClickHouse string literal."""
-    out = text.replace("\\", "\\\\").replace("'", "\\'")
-    for letter, char in (("n", "\n"), ("t", "\t"), ("r", "\r"), ("0", "\0"), ("b", "\b"), ("f", "\f")):
-        out = out.replace(char, "\\" + letter)
-    return f"'{out}'"
+    return _quoted(text, "'")
+
+
+def _quoted(text: str, quote: str) -> str:
+    for char, written in _WRITTEN.items():
+        if char in text:
+            text = text.replace(char, written)
+    return f"{quote}{text.replace(quote, chr(92) + quote)}{quote}"
 
 
 def unescape(quoted: str) -> str:
     r"""The text inside a quoted string or identifier, its escapes undone.
 
-    `\xff` is a byte, not a character: bytes that are no UTF-8 come as surrogates (`surrogateescape`). The backslash
-    of an unknown escape stays, as in ClickHouse's `parseEscapeSequence`.
+    `\xff` is a byte, not a character: bytes that are no UTF-8 come as surrogates (`surrogateescape`).
     """
     quote, body = quoted[0], quoted[1:-1]
-    out: list[str] = []
-    at = 0
-    while at < len(body):
-        char = body[at]
-        if char == "\\" and at + 1 < len(body):
-            follow = body[at + 1]
-            if follow == "x" and at + 3 < len(body):
-                byte = int(body[at + 2 : at + 4], 16)
-                out.append(chr(byte if byte < 128 else 0xDC00 + byte))
-                at += 4
-                continue
-            out.append(_ESCAPES.get(follow) or (follow if follow in "\\'\"`/=" else "\\" + follow))
-            at += 2
-        elif char == quote and body[at + 1 : at + 2] == quote:
-            out.append(quote)
-            at += 2
-        else:
-            out.append(char)
-            at += 1
-    return "".join(out).encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
+    if quote not in body and "\\" not in body:
+        return body
+    raw = unescape_bytes(body.encode("utf-8", "surrogateescape"), quote.encode(), "SYNTAX_ERROR")
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def unescape_bytes(body: bytes, quote: bytes = b"", code: str = "CANNOT_PARSE_ESCAPE_SEQUENCE") -> bytes:
+    r"""The bytes that escaped text stands for; inside of quotes `quote`, two of them are one.
+
+    `\n` and the like are control characters, `\xHH` is a byte, `\N` is nothing. Before quotes, `\`, `/`, `=` and
+    control characters a backslash only protects them, before any other it stays. Raises `code` where the text ends too
+    early.
+
+    Source: ClickHouse, `parseComplexEscapeSequence`.
+
+    >>> unescape_bytes(rb"a\tb\x41\%")
+    b'a\tbA\\%'
+    """
+
+    def undo(match: re.Match[bytes]) -> bytes:
+        high, low, follow = match.groups()
+        if high is not None:
+            return bytes([(_hex_digit(high) * 16 + _hex_digit(low)) & 255])
+        if follow is None or follow == b"x":
+            raise error(code, f"An escape sequence is cut short: '{body[-40:].decode(errors='backslashreplace')}'")
+        known = _LETTERS.get(follow)
+        return known if known is not None else follow if follow[0] in _THEMSELVES else b"\\" + follow
+
+    if not quote or quote * 2 not in body:
+        return _ESCAPE.sub(undo, body)
+    doubled = re.compile(_ESCAPE.pattern + b"|" + quote * 2, re.DOTALL)
+    return doubled.sub(lambda match: quote if match.group() == quote * 2 else undo(match), body)
+
+
+def _hex_digit(digit: bytes) -> int:
+    """As in ClickHouse, what is no hexadecimal digit counts as 255."""
+    found = b"0123456789abcdef".find(digit.lower())
+    return 255 if found < 0 else found

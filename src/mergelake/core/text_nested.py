@@ -14,12 +14,11 @@ import pyarrow as pa
 from mergelake.core import types as t
 from mergelake.core.arrow import tuple_names
 from mergelake.core.errors import MergelakeError, error
+from mergelake.core.text import unescape_bytes
 
 _BARE = re.compile(rb"[^,\]\)\}:\s]+(?:[^,\]\)\}:]*[^,\]\)\}:\s])?")
 _BARE_WITH_COLON = re.compile(rb"[^,\]\)\}\s]+")
 _QUOTED = re.compile(rb"'((?:[^'\\]|\\.|'')*)'", re.DOTALL)
-_ESCAPE = re.compile(rb"\\x([0-9A-Fa-f]{2})|\\(.)|''", re.DOTALL)
-_LETTERS = {b"b": b"\b", b"f": b"\f", b"r": b"\r", b"n": b"\n", b"t": b"\t", b"0": b"\0", b"a": b"\a", b"v": b"\v"}
 _SPACE = re.compile(rb"\s*")
 
 
@@ -47,18 +46,6 @@ def cut_texts(texts: pa.Array, data_type: t.DataType) -> pa.Array:
             failure.row = row  # type: ignore[attr-defined]
             raise
     return pa.array(values, text_type(data_type))
-
-
-def unescape_bytes(body: bytes) -> bytes:
-    """The bytes that the inside of a quoted string stands for."""
-
-    def undo(match: re.Match[bytes]) -> bytes:
-        if match.group(1):
-            return bytes([int(match.group(1), 16)])
-        follow = match.group(2)
-        return b"'" if follow is None else _LETTERS.get(follow, follow)
-
-    return _ESCAPE.sub(undo, body)
 
 
 def _whole(text: bytes, data_type: t.DataType) -> Any:
@@ -109,7 +96,7 @@ class _Cutter:
         quoted = _QUOTED.match(self.text, self.at)
         if quoted:
             self.at = quoted.end()
-            return unescape_bytes(quoted.group(1))
+            return unescape_bytes(quoted.group(1), b"'", "CANNOT_PARSE_QUOTED_STRING")
         bare = (_BARE if in_map else _BARE_WITH_COLON).match(self.text, self.at)
         if bare is None:
             raise self.wrong("a value")

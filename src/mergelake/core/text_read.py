@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 
 from mergelake.core import types as t
 from mergelake.core.arrow import storage_type
+from mergelake.core.datetime_text import read_datetime
 from mergelake.core.errors import MergelakeError, UnsupportedError, error
 from mergelake.core.timezones import zone
 
@@ -64,7 +65,9 @@ def try_read_text(texts: pa.Array, data_type: t.DataType, *, wrap: bool = False)
         return _one_by_one(texts, scalar, target)
     values, sure = bulk(plain, texts)
     odd = ~sure & valid
-    array = pa.array(values.astype(target.to_pandas_dtype(), copy=False), target, mask=None if valid.all() else ~valid)
+    with np.errstate(over="ignore"):  # a Float32 beyond its range is infinite
+        values = values.astype(target.to_pandas_dtype(), copy=False)
+    array = pa.array(values, target, mask=None if valid.all() else ~valid)
     if not odd.any():
         return array, none
     at = np.flatnonzero(odd)
@@ -182,7 +185,7 @@ def _bool(text: bytes, kind: t.Bool) -> int:
 
 
 _DATE = re.compile(rb"(\d{4})(\d\d)(\d\d)|(\d{4})[^\d](\d\d?)[^\d](\d\d?)")
-_TIME_AFTER = re.compile(rb"[ T]\d\d?:\d\d?(?::\d\d?(?:\.\d*)?)?Z?")
+_WITH_TIME = len("YYYY-MM-DD hh:mm:ss")
 
 
 def _days_of(year: int, month: int, day: int) -> int | None:
@@ -196,8 +199,8 @@ def _date(text: bytes, kind: t.Date | t.Date32) -> int:
     match = _DATE.match(text)
     if match is None:
         raise error("CANNOT_PARSE_DATE", f"Cannot parse date '{_show(text)}'", "Write it as YYYY-MM-DD")
-    rest = text[match.end() :]
-    if rest and not _TIME_AFTER.fullmatch(rest):
+    # As ClickHouse, whose casts ask for the length alone.
+    if match.end() != len(text) != _WITH_TIME:
         raise _garbage(text, match.end(), kind)
     parts = [int(group) for group in match.groups() if group]
     days = _days_of(*parts)
@@ -206,51 +209,17 @@ def _date(text: bytes, kind: t.Date | t.Date32) -> int:
     return 0 if days is None else min(max(days, 0), 0xFFFF)
 
 
-_DATETIME = re.compile(
-    rb"(?:(\d{4})-(\d\d?)-(\d\d?)|(\d{4})/(\d\d?)/(\d\d?)|(\d{4})(\d\d)(\d\d))"
-    rb"(?:[ T](\d\d?)(?::(\d\d?)(?::(\d\d?)(?:\.(\d*))?)?)?|[ T]?(\d\d)(\d\d)(\d\d))?\s*(Z|[+-]\d\d:?\d\d)?"
-)
-_STAMP = re.compile(rb"(-?\d{1,10})(?:\.(\d+))?")
-
-
-def _datetime_parts(text: bytes, zone_name: str, kind: t.DataType) -> tuple[int, bytes]:
-    """UTC seconds and the digits of the fraction."""
-    stamp = _STAMP.fullmatch(text)
-    if stamp is not None and (len(stamp.group(1)) in (9, 10) or (stamp.group(2) and len(stamp.group(1)) > 4)):
-        return int(stamp.group(1)), stamp.group(2) or b""
-    match = _DATETIME.fullmatch(text)
-    if match is None:
-        raise error(
-            "CANNOT_PARSE_DATETIME", f"Cannot read {kind} from '{_show(text)}'", "Write it as YYYY-MM-DD hh:mm:ss"
-        )
-    year, month, day = (int(group) for group in match.groups()[:9] if group)
-    days = _days_of(year, month, day)
-    if days is None:
-        raise error("CANNOT_PARSE_DATETIME", f"Cannot read {kind} from '{_show(text)}': unexpected date")
-    compact = match.group(14) is not None
-    if compact and match.group(7) is None:
-        raise error(
-            "CANNOT_PARSE_DATETIME",
-            f"Cannot read {kind} from '{_show(text)}': a date with signs needs a time with signs",
-        )
-    hour, minute, second = (int(group or 0) for group in (match.groups()[13:16] if compact else match.groups()[9:12]))
-    seconds = days * 86400 + hour * 3600 + minute * 60 + second
-    offset = match.group(17)
-    if offset is None:
-        seconds = int(zone(zone_name).to_utc(np.array([seconds]))[0])
-    elif offset != b"Z":
-        digits = offset[1:].replace(b":", b"")
-        shift = int(digits[:2]) * 3600 + int(digits[2:]) * 60
-        seconds -= shift if offset[:1] == b"+" else -shift
-    return seconds, match.group(13) or b""
-
-
 def _datetime(text: bytes, kind: t.DateTime) -> int:
-    return min(max(_datetime_parts(text, kind.timezone, kind)[0], 0), 0xFFFFFFFF)
+    seconds, _, end = read_datetime(text, kind.timezone, fractional=False)
+    if end != len(text):
+        raise _garbage(text, end, kind)
+    return min(max(seconds, 0), 0xFFFFFFFF)
 
 
 def _datetime64(text: bytes, kind: t.DateTime64) -> int:
-    seconds, fraction = _datetime_parts(text, kind.timezone, kind)
+    seconds, fraction, end = read_datetime(text, kind.timezone)
+    if end != len(text):
+        raise _garbage(text, end, kind)
     digits = fraction[: kind.precision].ljust(kind.precision, b"0")
     ticks = seconds * 10**kind.precision + int(digits or b"0")
     if not -(1 << 63) <= ticks < 1 << 63:
@@ -316,15 +285,22 @@ def _decimal(text: bytes, kind: t.Decimal) -> int | bytes:
     return value if kind.bits <= 64 else value.to_bytes(kind.bits // 8, "little", signed=True)
 
 
+_TIME = re.compile(rb"(-?)(?:(?:(\d{1,3}):)?(\d{1,2}):(\d\d)|(\d{1,2}))(?:\.(\d*))?")
+
+
 def _time(text: bytes, kind: t.Time | t.Time64) -> int:
-    match = re.fullmatch(rb"(-?)(\d{1,3}):(\d\d):(\d\d)(?:\.(\d+))?", text)
-    if match is None:
+    match = _TIME.match(text)
+    if match is None or (match[2] and len(match[3]) < 2):
         raise error("CANNOT_PARSE_DATETIME", f"Cannot read {kind} from '{_show(text)}'", "Write it as hhh:mm:ss")
-    seconds = int(match.group(2)) * 3600 + int(match.group(3)) * 60 + int(match.group(4))
+    end = match.end() if isinstance(kind, t.Time64) else max(match.end(4), match.end(5))
+    if end != len(text):
+        raise _garbage(text, end, kind)
+    hours, minutes, seconds = (int(group or 0) for group in (match[2], match[3], match[4] or match[5]))
+    ticks = hours * 3600 + minutes * 60 + seconds
     if isinstance(kind, t.Time64):
-        digits = (match.group(5) or b"")[: kind.precision].ljust(kind.precision, b"0")
-        seconds = seconds * 10**kind.precision + int(digits or b"0")
-    return -seconds if match.group(1) else seconds
+        digits = (match[6] or b"")[: kind.precision].ljust(kind.precision, b"0")
+        ticks = ticks * 10**kind.precision + int(digits or b"0")
+    return -ticks if match[1] else ticks
 
 
 _SCALAR: dict[type, Callable[[bytes, Any], Any]] = {
@@ -378,9 +354,10 @@ def _bulk_days(matrix: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int64], Fl
     month, good_month = _digits(matrix, (5, 6))
     day, good_day = _digits(matrix, (8, 9))
     good = good_year & good_month & good_day & (matrix[:, 4] == 45) & (matrix[:, 7] == 45)
-    good &= (year >= 1900) & (year <= 2299) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)
+    good &= (year >= 1900) & (year <= 2299) & (month >= 1) & (month <= 12) & (day >= 1)
     months = np.where(good, (year - 1970) * 12 + month - 1, 0).astype("datetime64[M]")
-    return months.astype("datetime64[D]").astype(np.int64) + day - 1, good
+    first, following = (each.astype("datetime64[D]").astype(np.int64) for each in (months, months + 1))
+    return first + day - 1, good & (first + day <= following)
 
 
 def _bulk_date(kind: t.DataType, texts: pa.Array) -> tuple[npt.NDArray[Any], Flags]:

@@ -187,7 +187,7 @@ _NAMED = re.compile(r"\b(?:LineString|MultiLineString|MultiPolygon|Point|Polygon
 
 _TOKEN = re.compile(
     r"""\s*(?:(?P<word>[A-Za-z_][A-Za-z0-9_]*)
-    |(?P<number>-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)
+    |(?P<number>[-+]?0[xX][0-9A-Fa-f]+|[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)
     |(?P<text>'(?:[^'\\]|\\.|'')*')
     |(?P<quoted>`(?:[^`\\]|\\.)*`|"(?:[^"\\]|\\.)*")
     |(?P<sign>[][(),=.]))""",
@@ -274,6 +274,9 @@ def holds(data_type: DataType, *kinds: type) -> bool:
 _DEPTH_MAX = 100
 """Levels of a type's text: more would exhaust Python's stack somewhere on the way to the bytes."""
 _DIGITS_MAX = 40
+_Element = tuple[str, int | None]
+"""A name of an Enum, and its number if it is given."""
+_INTEGER = re.compile(r"[-+]?(?:0[xX][0-9A-Fa-f]+|\d+)")
 
 
 class _Parser:
@@ -346,9 +349,9 @@ class _Parser:
 
     def _number(self) -> int:
         kind, word = self._next()
-        if kind != "number" or len(word) > _DIGITS_MAX:
+        if kind != "number" or len(word) > _DIGITS_MAX or _INTEGER.fullmatch(word) is None:
             raise error("BAD_ARGUMENTS", f"Expected a number but found '{word}' in the type '{self._text}'")
-        return int(word)
+        return int(word, 16 if "x" in word.lower() else 10)
 
     def _string(self) -> str:
         kind, word = self._next()
@@ -387,6 +390,8 @@ class _Parser:
         self._expect(",")
         value = self.type()
         self._expect(")")
+        if is_nullable(key):
+            raise error("BAD_ARGUMENTS", f"Map cannot have a key of type {key}")
         return Map(key, value)
 
     def tuple(self) -> DataType:
@@ -473,28 +478,50 @@ class _Parser:
         return Decimal(precision, scale)
 
     def enum(self, bits: int) -> DataType:
-        self._expect("(")
         items: list[tuple[str, int]] = []
-        following = 1
-        while not self._accept(")"):
-            if items:
-                self._expect(",")
-            name = self._string()
-            value = self._number() if self._accept("=") else following
-            following = value + 1
-            items.append((name, value))
+        numbered: list[bool] = []
+        if self._accept("("):
+            while not self._accept(")"):
+                if items:
+                    self._expect(",")
+                    if self._accept(")"):
+                        break
+                name, value = self._enum_element()
+                numbered.append(value is not None)
+                following = items[-1][1] + 1 if items else 1
+                items.append((name, following if value is None else value))
+        # The first may go without a number, or alone have one from which the others are counted.
+        if len(set(numbered[1:])) > 1:
+            raise self._enum_shape()
         low, high = (-128, 127) if bits in (0, 8) else (-32768, 32767)
         if bits == 0:
             bits = 8 if all(-128 <= v <= 127 for _, v in items) else 16
             low, high = (-128, 127) if bits == 8 else (-32768, 32767)
         if not items:
-            raise error("EMPTY_LIST_OF_COLUMNS_PASSED", "The list of values of an Enum cannot be empty")
+            raise error("EMPTY_DATA_PASSED", "Enum data type cannot be empty", "Write Enum8('a' = 1, 'b' = 2)")
         for name, value in items:
             if not low <= value <= high:
                 raise error("ARGUMENT_OUT_OF_BOUND", f"Value {value} of '{name}' does not fit into Enum{bits}")
         if len({n for n, _ in items}) != len(items) or len({v for _, v in items}) != len(items):
             raise error("SYNTAX_ERROR", f"Duplicate names or values in the enum '{self._text}'")
         return Enum(bits, tuple(sorted(items, key=lambda item: item[1])))
+
+    def _enum_element(self) -> _Element:
+        kind, word = self._next()
+        if kind != "text":
+            raise self._enum_shape()
+        if not self._accept("="):
+            return unescape(word), None
+        if self._peek()[0] != "number" or _INTEGER.fullmatch(self._peek()[1]) is None:
+            raise self._enum_shape()
+        return unescape(word), self._number()
+
+    def _enum_shape(self) -> MergelakeError:
+        return error(
+            "UNEXPECTED_AST_STRUCTURE",
+            f"Elements of an Enum are 'name' = number, all of them, or 'name', in '{self._text}'",
+            "Only the first may have a number of its own where the others have none, or none where they have one",
+        )
 
     def simple_aggregate(self) -> DataType:
         self._expect("(")

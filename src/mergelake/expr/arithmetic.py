@@ -160,6 +160,8 @@ def _int_div(args: tuple[Operand, ...], environment: Environment) -> Resolved:
             with np.errstate(all="ignore"):
                 quotient = np.trunc(x.astype(np.float64) / y.astype(np.float64))
             return _float_to_int(quotient, result)
+        if signed and object in (x.dtype, y.dtype):  # of wide numbers of mixed signs the unsigned one wraps around
+            x, y = wrap(x.astype(object), a.bits, signed=True), wrap(y.astype(object), b.bits, signed=True)
         x, y = _common_integers(x, y)
         quotient = x // y
         if signed:
@@ -183,34 +185,65 @@ def _float_to_int(data: npt.NDArray[Any], result: t.Int) -> npt.NDArray[Any]:
     return data.astype(dtype_of(result))
 
 
-@function("modulo", 2, aliases=("mod",))
-def _modulo(args: tuple[Operand, ...], environment: Environment) -> Resolved:
-    a, b = _numbers("modulo", args)
-    _, floating = _either(a, b)
-    if floating:
+def _rest_type(a: t.Int | t.Float, b: t.Int | t.Float, *, legacy: bool) -> t.Int:
+    """The type of a rest; by the older rule a signed one is as wide as the divisor."""
+    if legacy:
+        return t.Int(b.bits, _signed(a) or _signed(b))
+    return t.Int(_next(b.bits) if _signed(a) else b.bits, _signed(a))
 
-        def float_kernel(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[Any]:
-            with np.errstate(all="ignore"):
-                x, y = x.astype(np.float64), y.astype(np.float64)
-                return np.asarray(x - np.trunc(x / y) * y)  # as ClickHouse computes it, not fmod
 
-        return Resolved(t.Float(64), float_kernel, cost=10)
-    result = t.Int(_next(b.bits) if _signed(a) else b.bits, _signed(a))
+def _rest(x: npt.NDArray[Any], y: npt.NDArray[Any], result: t.Int) -> npt.NDArray[Any]:
+    """The rest of a division that cuts towards zero; it has the sign of `x`."""
+    if x.dtype == object or y.dtype == object:
+        x, y = x.astype(object), y.astype(object)
+        rest = abs(x) % abs(y)
+        return wrap(np.where(x < 0, -rest, rest), result.bits, result.signed)
+    if x.dtype.kind == y.dtype.kind or max(x.dtype.itemsize, y.dtype.itemsize) < 8:
+        return wrap(np.fmod(x, y), result.bits, result.signed)
+    # Int64 with UInt64 has no common type, their magnitudes do.
+    magnitude = np.fmod(_magnitude(x), _magnitude(y)).view(np.int64)
+    return wrap(np.where(x < 0, -magnitude, magnitude), result.bits, result.signed)
 
-    def kernel(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        _refuse_division(x, y)
-        if x.dtype == object or y.dtype == object:
-            x, y = x.astype(object), y.astype(object)
-            rest = abs(x) % abs(y)
-            return wrap(np.where(x < 0, -rest, rest), result.bits, result.signed)
-        if x.dtype.kind == y.dtype.kind or max(x.dtype.itemsize, y.dtype.itemsize) < 8:
-            return wrap(np.fmod(x, y), result.bits, result.signed)
-        # Int64 with UInt64 has no common type, their magnitudes do.
-        magnitude = np.fmod(_magnitude(x), _magnitude(y)).view(np.int64)
-        return wrap(np.where(x < 0, -magnitude, magnitude), result.bits, result.signed)
 
-    never = args[1].is_constant and args[1].value not in (0, -1, None)
-    return Resolved(result, kernel, can_raise=not never, cost=5)
+def promoted(a: t.Int, b: t.Int) -> t.Int:
+    """The type in which C++ divides an `a` by a `b`, whether or not it holds the values of both."""
+    if b.bits > 64 and a.bits <= b.bits:
+        return b
+    if a.bits > 64:
+        return a
+    bits = max(a.bits, b.bits, 32)
+    return t.Int(bits, all(kind.signed or kind.bits < bits for kind in (a, b)))
+
+
+def _float_rest(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    with np.errstate(all="ignore"):
+        x, y = x.astype(np.float64), y.astype(np.float64)
+        return np.asarray(x - np.trunc(x / y) * y)  # as ClickHouse computes it, not fmod
+
+
+def _modulo(name: str, *aliases: str, legacy: bool = False) -> None:
+    """Register the rest of a division; `legacy` is the one of partition keys, with the older type and C++'s rules."""
+
+    @function(name, 2, aliases=aliases)
+    def rule(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+        a, b = _numbers(name, args)
+        if _either(a, b)[1]:
+            return Resolved(t.Float(64), _float_rest, cost=10)
+        result = _rest_type(a, b, legacy=legacy)
+        common = promoted(a, b) if legacy and isinstance(a, t.Int) and isinstance(b, t.Int) else None
+
+        def kernel(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            _refuse_division(x, y)
+            if common is not None:
+                x, y = casts.wrap(x, common), casts.wrap(y, common)
+            return _rest(x, y, result)
+
+        never = args[1].is_constant and args[1].value not in (0, -1, None)
+        return Resolved(result, kernel, can_raise=not never, cost=5)
+
+
+_modulo("modulo", "mod")
+_modulo("moduloLegacy", legacy=True)
 
 
 @function("negate", 1)

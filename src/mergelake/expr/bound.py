@@ -107,3 +107,17 @@ def unbind(node: BoundNode) -> Node:
             if isinstance(plain, (t.Int, t.Float, t.Bool, t.String, t.FixedString)):
                 return Literal(value, plain)
             return Literal(literal_text(value, plain).encode(), t.STRING)
+
+
+def unbind_typed(literal: BoundLiteral) -> Node:
+    """As `unbind`, but the tree binds to a literal of the same plain type whatever stands beside it."""
+    plain, value = t.inner_type(literal.type), literal.value
+    if value is not None and isinstance(plain, t.Tuple):
+        pairs = zip(value, plain.elements, strict=True)
+        return Call("tuple", tuple(unbind_typed(BoundLiteral(v, e)) for v, e in pairs))
+    if value is not None and isinstance(plain, t.Array):
+        return Call("array", tuple(unbind_typed(BoundLiteral(v, plain.inner)) for v in value))
+    shown = unbind(literal)
+    if value is None or not isinstance(shown, Literal) or shown.type == plain:
+        return shown
+    return Call("CAST", (shown, Literal(str(plain).encode(), t.STRING)))

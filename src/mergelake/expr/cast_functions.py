@@ -114,8 +114,6 @@ def _register(name: str, base: t.DataType, most: int, aliases: tuple[str, ...] =
     def rule(args: tuple[Operand, ...], environment: Environment) -> Resolved:
         target, source = _target_of(name, base, args)
         kernel = casts.kernel(source, target)
-        if isinstance(target, t.String) and isinstance(source, t.FixedString):
-            return Resolved(target, casts.strip_padding, cost=30)
         return Resolved(target, lambda x, *rest: kernel(x), can_raise=casts.can_raise(source, target), cost=20)
 
     if not isinstance(base, t.String):

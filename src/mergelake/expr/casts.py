@@ -41,6 +41,8 @@ def can_raise(source: t.DataType, target: t.DataType) -> bool:
         return isinstance(source, t.String) and not isinstance(target, t.String)
     if isinstance(source, (t.String, t.FixedString)) or isinstance(target, (t.Decimal, t.Enum)):
         return True
+    if isinstance(source, t.DateTime64):
+        return isinstance(target, (t.Int, t.DateTime64))
     return isinstance(source, t.Float) and not isinstance(target, t.Float)
 
 
@@ -59,6 +61,8 @@ def _same(data: Data) -> Data:
 def _kernel(source: t.DataType, target: t.DataType) -> Kernel | None:
     if source == target or isinstance(source, t.Nothing):
         return _same if source == target else lambda data: constant_vec(None, target).broadcast(len(data)).data
+    if isinstance(target, t.String) and isinstance(source, t.FixedString):
+        return strip_padding
     if isinstance(target, t.String):
         return lambda data: to_text(data_to_arrow(data, None, storage_type(source)), source)
     if isinstance(source, t.FixedString) and isinstance(target, t.FixedString):
@@ -227,7 +231,7 @@ def _from_date(source: t.DataType, target: t.DataType) -> Kernel | None:
             scale = 10**source.precision
             if isinstance(target, t.Float):
                 return lambda data: (data.astype(np.float64) / scale).astype(number_dtype(target))
-            return lambda data: wrap(_cut(data, scale), target)
+            return lambda data: _seconds_to_int(cut(data, scale), target)
         return _to_number(_stored(source), target)
     if isinstance(target, (t.Date, t.Date32)):
         return _to_days(source, target)
@@ -238,11 +242,19 @@ def _from_date(source: t.DataType, target: t.DataType) -> Kernel | None:
     return None
 
 
+def _seconds_to_int(seconds: npt.NDArray[Any], target: t.DataType) -> npt.NDArray[Any]:
+    kind = target if isinstance(target, t.Int) else t.Int(32, signed=False)
+    low, high = (-(1 << (kind.bits - 1)), 1 << (kind.bits - 1)) if kind.signed else (0, 1 << kind.bits)
+    if len(seconds) and not low <= int(seconds.min()) <= int(seconds.max()) < high:
+        raise error("DECIMAL_OVERFLOW", f"Convert overflow: a time is outside of what {kind} holds")
+    return wrap(seconds, kind)
+
+
 def _stored(source: t.DataType) -> t.Int:
     return {t.Date: t.Int(16, False), t.Date32: t.Int(32, True), t.DateTime: t.Int(32, False)}[type(source)]
 
 
-def _cut(data: npt.NDArray[Any], scale: int) -> npt.NDArray[Any]:
+def cut(data: npt.NDArray[Any], scale: int) -> npt.NDArray[Any]:
     """Integer division towards zero."""
     return np.where(data < 0, -(-data // scale), data // scale) if scale > 1 else data
 
@@ -254,7 +266,10 @@ def _to_days(source: t.DataType, target: t.DataType) -> Kernel:
     local = zone(getattr(source, "timezone", ""))
     scale = 10**source.precision if isinstance(source, t.DateTime64) else 1
     if isinstance(source, t.DateTime):
-        return lambda data: np.maximum(local.to_local(data) // _DAY, 0).astype(dtype)
+        least = 0 if isinstance(target, t.Date) else _FIRST_DATE32
+        return lambda data: np.maximum(local.to_local(data) // _DAY, least).astype(dtype)
+    if isinstance(target, t.Date):  # the fraction of a second is cut off towards 1970
+        return lambda data: (local.to_local(cut(data, scale)) // _DAY).astype(dtype)
     return lambda data: (local.to_local(data // scale) // _DAY).astype(dtype)
 
 
@@ -280,12 +295,25 @@ def _to_ticks(source: t.DataType, target: t.DateTime64) -> Kernel:
     if isinstance(source, t.DateTime64):
         old = 10**source.precision
         if scale >= old:
-            return lambda data: data * (scale // old)
-        return lambda data: _cut(data, old // scale)
+            return lambda data: _finer(data, scale // old)
+        return lambda data: cut(data, old // scale)
     if isinstance(source, t.DateTime):
         return lambda data: data.astype(np.int64) * scale
     local = zone(target.timezone)
-    return lambda data: local.to_utc(data.astype(np.int64) * _DAY) * scale
+    return lambda data: _clamped_ticks(local.to_utc(data.astype(np.int64) * _DAY), scale)
+
+
+def _finer(data: npt.NDArray[Any], factor: int) -> npt.NDArray[Any]:
+    if factor > 1 and len(data) and max(-int(data.min()), int(data.max())) >= (1 << 63) // factor:
+        raise error("DECIMAL_OVERFLOW", "Decimal convert overflow: a time is beyond what so fine a DateTime64 holds")
+    return data * factor
+
+
+def _clamped_ticks(seconds: npt.NDArray[Any], scale: int) -> npt.NDArray[Any]:
+    """Ticks; a day beyond what so fine a DateTime64 holds is its last tick, or its first."""
+    most = ((1 << 63) - 1) // scale
+    ticks = np.clip(seconds, -most, most) * scale
+    return np.where(seconds > most, (1 << 63) - 1, np.where(seconds < -most, -(1 << 63), ticks))
 
 
 def _number_to_date(target: t.DataType) -> Kernel | None:
@@ -297,12 +325,19 @@ def _number_to_date(target: t.DataType) -> Kernel | None:
         return lambda data: np.clip(_whole(data), 0, 0xFFFFFFFF).astype(np.uint32)
     if isinstance(target, t.DateTime64):
         scale = 10**target.precision
-        return lambda data: (data * scale).astype(np.int64) if data.dtype.kind == "f" else data.astype(np.int64) * scale
+        return lambda data: _whole(data * scale) if data.dtype.kind == "f" else data.astype(np.int64) * scale
     return None
 
 
 def _whole(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    return np.clip(data, -(2.0**62), 2.0**62).astype(np.int64) if data.dtype.kind == "f" else data
+    """Numbers as Int64, those beyond as its ends; NaN as 0."""
+    if data.dtype.kind == "f":
+        data = np.nan_to_num(np.clip(data, -(2.0**62), 2.0**62), nan=0.0)
+    elif data.dtype == object:
+        data = np.clip(data, -(1 << 62), 1 << 62)
+    elif data.dtype.kind == "u":
+        data = np.minimum(data, np.uint64(1 << 62))
+    return np.asarray(data, np.int64)
 
 
 def _number_to_days(data: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -20,6 +20,7 @@ from mergelake.expr import casts
 from mergelake.expr.bound import BoundLiteral, BoundNode
 from mergelake.expr.decimals import scale_of, to_float
 from mergelake.expr.evaluate import Kernel
+from mergelake.expr.nodes import Literal
 from mergelake.expr.registry import Environment, Operand, Resolved, function, illegal
 from mergelake.expr.supertype import common_type
 from mergelake.expr.values import mask_array, python_value
@@ -50,12 +51,19 @@ _LAST_MIDNIGHT = 49709
 """2106-02-06 in days: the last whole day of DateTime, to which ClickHouse clamps later dates when it compares."""
 
 
+def read_constant(text: bytes, target: t.DataType) -> pa.Array:
+    """The one value of `target` that a string constant spells. Raises ClickHouse's parse errors."""
+    if isinstance(target, (t.Date, t.Date32)) and len(text) > len("2020-01-01"):
+        raise error("TYPE_MISMATCH", f"Cannot convert string {Literal(text, t.STRING)} to type {target}")
+    return read_text(pa.array([text], pa.binary()), target)
+
+
 def parse_literal(node: BoundNode, target: t.DataType) -> BoundLiteral:
     """A string literal as a literal of `target`. Raises ClickHouse's parse errors."""
     if not isinstance(node, BoundLiteral):
         raise error("ILLEGAL_TYPE_OF_ARGUMENT", "Expected a constant")
     try:
-        parsed = read_text(pa.array([node.value], pa.binary()), target)
+        parsed = read_constant(node.value, target)
     except MergelakeError as failure:
         if failure.name not in ("CANNOT_PARSE_TEXT", "CANNOT_PARSE_NUMBER", "ATTEMPT_TO_READ_AFTER_EOF"):
             raise
@@ -110,7 +118,7 @@ def _numbers(name: str, a: t.DataType, b: t.DataType, left: Operand, right: Oper
     ufunc = _OPERATORS[name][0]
     wide = any(isinstance(kind, t.Int) and kind.bits > 64 for kind in (a, b))
     if wide:
-        return lambda x, y: np.asarray(ufunc(x.astype(object), y.astype(object)), dtype=np.bool_)
+        return lambda x, y: _objects(ufunc, x, y)
     mixed = isinstance(a, t.Float) != isinstance(b, t.Float)
     integer = b if isinstance(a, t.Float) else a
     if mixed and isinstance(integer, t.Int) and integer.bits == 64:
@@ -129,6 +137,11 @@ def _numbers(name: str, a: t.DataType, b: t.DataType, left: Operand, right: Oper
                         return lambda x, y: ufunc(fixed, y)
                     return lambda x, y: ufunc(x, fixed)
     return lambda x, y: ufunc(x, y)
+
+
+def _objects(ufunc: np.ufunc, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    with np.errstate(invalid="ignore"):
+        return np.asarray(ufunc(x.astype(object), y.astype(object)), dtype=np.bool_)
 
 
 def _int_float(name: str, ints: npt.NDArray[Any], floats: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from mergelake.core import types as t
 from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode
@@ -120,9 +121,25 @@ def _assume_not_null(args: tuple[BoundNode, ...], environment: Environment) -> R
     plain = t.inner_type(args[0].type)
 
     def run(ctx: Context) -> Vec:
-        return Vec((found := ctx.eval(args[0])).data, None, found.codes)
+        found = ctx.eval(args[0])
+        data = found.data if found.valid is None else _with_defaults(found.data, found.valid)
+        return Vec(data, None, found.codes)
 
     return Resolved(plain, run=run)
+
+
+def _with_defaults(data: Data, valid: npt.NDArray[np.bool_]) -> Data:
+    """The data with zeros or empty strings where it is not valid, which is what ClickHouse keeps under NULL."""
+    if isinstance(data, np.ndarray):
+        data = data.copy()
+        data[~valid] = np.zeros((), data.dtype) if data.dtype.names else 0
+        return data
+    empty = b"\0" * data.type.byte_width if pa.types.is_fixed_size_binary(data.type) else b""
+    return pc.if_else(pa.array(valid), data, pa.scalar(empty, data.type)) if _is_binary(data.type) else data
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_fixed_size_binary(kind) or pa.types.is_binary(kind))
 
 
 @special("toNullable", 1, any_case=True)

@@ -59,9 +59,8 @@ def _add_number(name: str, kind: t.DataType) -> Resolved:
 
     def kernel(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[Any]:
         with np.errstate(all="ignore"):
-            if y.dtype.kind == "f" or scale > 1:
-                return (x + (y * scale * sign).astype(np.int64)).astype(dtype)
-            return (x.astype(np.int64) + y.astype(np.int64) * sign).astype(dtype)
+            moved: npt.NDArray[Any] = (x.astype(np.int64) + y.astype(np.int64) * (scale * sign)).astype(dtype)
+            return moved
 
     return Resolved(kind, kernel)
 
@@ -87,11 +86,12 @@ def add_interval(kind: t.DataType, unit: str) -> tuple[t.DataType, Kernel]:
 
     def kernel(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[Any]:
         wide = x.astype(np.int64)
-        seconds, rest = wide // scale, wide % scale
+        seconds = casts.cut(wide, scale)
+        rest = wide - seconds * scale
         here = local.to_local(seconds)
         moved = shift(here // _DAY, y) * _DAY + here % _DAY
         floor = 0 if isinstance(kind, t.DateTime) and unit in _MONTHS else None
-        return (_floored(local.to_utc(moved), floor) * scale + rest).astype(dtype)
+        return np.asarray(_floored(local.to_utc(moved), floor) * scale + rest).astype(dtype)
 
     return kind, kernel
 

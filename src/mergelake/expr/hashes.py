@@ -85,8 +85,9 @@ def _rows(data: Data, kind: t.DataType) -> tuple[npt.NDArray[np.uint8], npt.NDAr
 
 
 def _city_one(kind: t.DataType) -> Kernel:
-    wide = isinstance(kind, (t.Int, t.Decimal)) and kind.bits > 64
-    if isinstance(kind, _FIXED) and not wide:
+    # Decimals, and the Decimal that a DateTime64 is, are hashed as bytes like wide numbers.
+    as_bytes = isinstance(kind, (t.Decimal, t.DateTime64)) or (isinstance(kind, t.Int) and kind.bits > 64)
+    if isinstance(kind, _FIXED) and not as_bytes:
         return lambda data: int_hash64(_bits(data))
     return _hash_bytes(kind, city=True)
 

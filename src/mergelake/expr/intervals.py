@@ -13,6 +13,7 @@ import numpy.typing as npt
 from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.core.timezones import Zone, zone
+from mergelake.expr import casts
 from mergelake.expr.bound import BoundLiteral
 from mergelake.expr.casts import midnight_in_range
 from mergelake.expr.date_parts import (
@@ -26,12 +27,15 @@ from mergelake.expr.date_parts import (
     to_stamp,
     zone_name,
 )
+from mergelake.expr.evaluate import Kernel
 from mergelake.expr.parser import interval_unit
 from mergelake.expr.registry import Environment, Operand, Resolved, function, illegal
 
 _DAY = 86400
 _CLOCK = {"Second": 1, "Minute": 60, "Hour": 3600}
 _MONTHS = {"Month": 1, "Quarter": 3, "Year": 12}
+_FIRST_DAY = -25567
+"""1900-01-01, the first day of ClickHouse's calendar."""
 
 
 @function("toStartOfInterval", 2, 3)
@@ -45,13 +49,22 @@ def _to_start_of_interval(args: tuple[Operand, ...], environment: Environment) -
     name = zone_name("toStartOfInterval", args, 2) or getattr(kind, "timezone", "")
     if interval.unit in _MONTHS or interval.unit == "Week":
         days, step, unit = local_days(kind, name), count, interval.unit
+        if isinstance(kind, t.Date32):  # what a Date does not hold wraps around here, other functions clamp it
+            first = _FIRST_DAY if unit in _MONTHS else -(1 << 31)
+            wrapped = casts.kernel(t.Date32(), t.Date())
+            return Resolved(
+                t.Date(), lambda data, *_: wrapped(np.maximum(_start_day(days(data), unit, step), first)), cost=15
+            )
         return Resolved(t.Date(), lambda data, *_: to_date(_start_day(days(data), unit, step)), cost=15)
     if interval.unit == "Day":
         days, local, step = local_days(kind, name), zone(name), count
         result = t.DateTime(name)
 
         def start_of_days(data: npt.NDArray[Any], *_: object) -> npt.NDArray[Any]:
-            midnight = local.to_utc(days(data).astype(np.int64) // step * step * _DAY)
+            start = days(data).astype(np.int64) // step * step
+            if isinstance(kind, t.Date32):
+                return local.to_utc(np.maximum(start, _FIRST_DAY) * _DAY).astype(np.uint32)
+            midnight = local.to_utc(start * _DAY)
             return to_stamp(midnight if isinstance(kind, t.DateTime64) else midnight_in_range(midnight))
 
         return Resolved(result, start_of_days, cost=10)
@@ -121,12 +134,34 @@ def _date_trunc(args: tuple[Operand, ...], environment: Environment) -> Resolved
     if not isinstance(unit, bytes):
         raise illegal("dateTrunc", *(arg.type for arg in args))
     word = interval_unit(unit.decode())
+    kind = args[1].type
+    if isinstance(kind, (t.Date32, t.DateTime64)) and word in (*_CLOCK, "Day", "Week", *_MONTHS):
+        return _truncated(kind, word, zone_name("dateTrunc", args[1:], 1) or getattr(kind, "timezone", ""))
     rest = tuple(arg.node for arg in args[2:])
-    if word in ("Second", "Minute", "Hour") or (word == "Day" and not isinstance(args[1].type, DATES)):
-        name = "toStartOfInterval" if word == "Second" else f"toStartOf{word}"
-        if word == "Second":
-            one = environment.call("toIntervalSecond", (BoundLiteral(1, t.UINT8),))
-            return Resolved(args[1].type, node=environment.call(name, (args[1].node, one, *rest)))
-        return Resolved(args[1].type, node=environment.call(name, (args[1].node, *rest)))
+    if word in ("Minute", "Hour") or (word == "Day" and not isinstance(kind, DATES)):
+        return Resolved(kind, node=environment.call(f"toStartOf{word}", (args[1].node, *rest)))
     one = environment.call(f"toInterval{word}", (BoundLiteral(1, t.UINT8),))
-    return Resolved(args[1].type, node=environment.call("toStartOfInterval", (args[1].node, one, *rest)))
+    return Resolved(kind, node=environment.call("toStartOfInterval", (args[1].node, one, *rest)))
+
+
+def _truncated(kind: t.DataType, unit: str, name: str) -> Resolved:
+    """Of a type that reaches beyond 1970 to 2106: the result does too, unlike those of the toStartOf functions."""
+    if unit not in _CLOCK and unit != "Day":
+        days = _whole_days(kind, name)
+        return Resolved(t.Date32(), lambda _, data, *rest: _start_day(days(data), unit, 1).astype(np.int32), cost=15)
+    result = t.DateTime64(0, name)
+    if unit == "Day":
+        days, local = _whole_days(kind, name), zone(name)
+        return Resolved(result, lambda _, data, *rest: local.to_utc(days(data).astype(np.int64) * _DAY), cost=10)
+    if not isinstance(kind, t.DateTime64):
+        raise illegal("dateTrunc", kind)
+    scale, start = 10**kind.precision, start_of_seconds(_CLOCK[unit], name)
+    return Resolved(result, lambda _, data, *rest: start(casts.cut(data, scale)), cost=6)
+
+
+def _whole_days(kind: t.DataType, name: str) -> Kernel:
+    """As `local_days`, with the fraction of a second cut off towards 1970."""
+    if not isinstance(kind, t.DateTime64):
+        return local_days(kind, name)
+    days, scale = local_days(t.DateTime64(0, name)), 10**kind.precision
+    return lambda data: days(casts.cut(data, scale))

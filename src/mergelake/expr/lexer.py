@@ -16,13 +16,14 @@ from mergelake.core.text import unescape
 
 _TOKEN = re.compile(
     r"""(?P<space>\s+|--[^\n]*|\#[ !][^\n]*|/\*.*?\*/)
-    |(?P<number>0[xX][0-9A-Fa-f]+|0[bB][01]+(?![0-9])|(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)
+    |(?P<number>(?:0[xX][0-9A-Fa-f]+|0[bB][01]+|(?:\d+(?:_\d+)*(?:\.(?:\d+(?:_\d+)*)?)?|\.\d+(?:_\d+)*)(?:[eE][+-]?\d+)?)(?![A-Za-z0-9_$]))
     |(?P<text>'(?:[^'\\]|\\.|'')*')
     |(?P<quoted>`(?:[^`\\]|\\.|``)*`|"(?:[^"\\]|\\.|"")*")
-    |(?P<word>[A-Za-z_][A-Za-z0-9_]*)
+    |(?P<word>[A-Za-z0-9_$]+)
     |(?P<sign>::|->|<=>|<=|>=|<>|!=|==|\|\||[-+*/%=<>(),.\[\]?:{}])""",
-    re.VERBOSE | re.DOTALL,
+    re.VERBOSE | re.DOTALL | re.ASCII,
 )
+"""A name may begin with a digit, if it is not a number as a whole: `2b`, `1_`, `0x1g`."""
 _ESCAPES = {b"b": 8, b"f": 12, b"r": 13, b"n": 10, b"t": 9, b"0": 0, b"a": 7, b"v": 11, b"e": 27}
 _ESCAPE = re.compile(rb"\\x([0-9A-Fa-f]{2})|\\(.)|''", re.DOTALL)
 

@@ -9,6 +9,7 @@ Source: ClickHouse, `src/Interpreters/Set.cpp`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -20,10 +21,11 @@ import pyarrow.compute as pc
 from mergelake.core import types as t
 from mergelake.core.arrow import storage_type
 from mergelake.core.errors import MergelakeError, UnsupportedError, error
-from mergelake.core.text_read import read_text
 from mergelake.expr import casts
 from mergelake.expr.bound import BoundLiteral, BoundNode
+from mergelake.expr.comparison import read_constant
 from mergelake.expr.evaluate import Context
+from mergelake.expr.nodes import Literal
 from mergelake.expr.registry import Environment, Resolved, illegal, special
 from mergelake.expr.values import (
     Data,
@@ -40,19 +42,21 @@ _TEXT = (t.String, t.FixedString)
 
 
 def convert_member(value: Any, source: t.DataType, target: t.DataType) -> Any:
-    """A constant as a storage value of `target`, or None if `target` does not hold it exactly."""
+    """A constant as a storage value of `target`, or None if no value of `target` is equal to it.
+
+    Raises TOO_LARGE_STRING_SIZE for a text that is longer than a FixedString, and TYPE_MISMATCH where types never meet.
+
+    Source: ClickHouse, `src/Interpreters/convertFieldToType.cpp`.
+    """
     plain, kind = t.inner_type(source), t.inner_type(target)
     if value is None or plain == kind:
         return value
-    if isinstance(plain, _TEXT) and isinstance(kind, t.Enum):
-        return dict(kind.items).get(value.decode(errors="replace"))
-    if isinstance(plain, _TEXT) and not isinstance(kind, _TEXT):
-        return python_value(read_text(pa.array([value], pa.binary()), kind)[0], kind)
+    if isinstance(kind, _TEXT):
+        return _as_text(value, plain, kind)
+    if isinstance(kind, t.Enum):
+        return _as_element(value, plain, kind)
     if isinstance(plain, _TEXT):
-        stripped = value.rstrip(b"\0") if isinstance(plain, t.FixedString) else value
-        if isinstance(kind, t.FixedString):
-            return stripped.ljust(kind.length, b"\0") if len(stripped) <= kind.length else None
-        return stripped
+        return python_value(read_constant(value, kind)[0], kind)
     if isinstance(kind, t.Int) and isinstance(plain, (t.Int, t.Bool, t.Float)):
         if value != value or value in (float("inf"), float("-inf")) or value != int(value):
             return None
@@ -61,17 +65,60 @@ def convert_member(value: Any, source: t.DataType, target: t.DataType) -> Any:
     if isinstance(kind, t.Float) and isinstance(plain, (t.Int, t.Bool, t.Float)):
         found = float(np.float32(value)) if kind.bits == 32 else float(value)
         return found if found == value or value != value else None
+    # Of a time its day counts, of a finer one what the coarser type keeps of it.
+    exact = not (isinstance(plain, t.DateTime) and isinstance(kind, (t.Date, t.Date32)))
+    exact = exact and not (isinstance(plain, t.DateTime64) and isinstance(kind, t.DateTime64))
+    return _cast_member(value, t.Float(64) if isinstance(plain, t.Float) else plain, kind, exact=exact)
+
+
+def _cast_member(value: Any, plain: t.DataType, kind: t.DataType, *, exact: bool) -> Any:
+    """`value` cast to `kind`; None if it cannot be, or if casting it back gives another (where `exact`)."""
     try:
         there = casts.kernel(plain, kind)(constant_vec(value, plain).data)
-        back = casts.kernel(kind, plain)(there)
+        back = casts.kernel(kind, plain)(there) if exact else None
     except UnsupportedError:
         raise
     except MergelakeError as failure:
         if failure.name == "CANNOT_CONVERT_TYPE":
             raise error("TYPE_MISMATCH", f"Type mismatch in IN: cannot look for {plain} among {kind}") from failure
         return None
-    found_value = storage_value(Vec(there), kind)
-    return found_value if storage_value(Vec(back), plain) == value else None
+    found = storage_value(Vec(there), kind)
+    return found if back is None or storage_value(Vec(back), plain) == value else None
+
+
+def _as_text(value: Any, plain: t.DataType, kind: t.DataType) -> bytes | None:
+    """A constant as a text: a string with its padding, a number as it is written; a date is its number here."""
+    match plain:
+        case t.String() | t.FixedString():
+            text: bytes = value
+        case t.Enum():
+            text = next(name for name, number in plain.items if number == value).encode()
+        case t.Bool():
+            text = b"true" if value else b"false"
+        case t.Float():
+            text = str(Literal(float(value), t.Float(64))).encode()
+        case t.Date() | t.Date32() | t.DateTime():
+            text = str(value).encode()
+        case t.Int(bits) if bits <= 64:
+            text = str(value).encode()
+        case _:
+            return None
+    if not isinstance(kind, t.FixedString):
+        return text
+    if len(text) > kind.length:
+        raise error("TOO_LARGE_STRING_SIZE", f"The string {Literal(text, t.STRING)} is too long for {kind}")
+    return text.ljust(kind.length, b"\0")
+
+
+def _as_element(value: Any, plain: t.DataType, kind: t.Enum) -> int | None:
+    """A constant as an element of an Enum: by name, by the text of its number, or by number."""
+    names, numbers = dict(kind.items), {number for _, number in kind.items}
+    if isinstance(plain, _TEXT):
+        text = value.decode(errors="replace")
+        value = names.get(text, int(text) if re.fullmatch(r"-?\d{1,5}", text) else None)
+    elif not isinstance(plain, (t.Int, t.Enum)):
+        value = _cast_member(value, plain, t.Int(kind.bits, signed=True), exact=True)
+    return value if value in numbers else None
 
 
 def _members(right: BoundNode, wide: bool) -> list[tuple[Any, t.DataType]]:

@@ -129,6 +129,8 @@ def as_text(data: pa.Array) -> pa.Array:
 
 def _pattern(name: str, args: tuple[Operand, ...]) -> bytes:
     _texts(name, args[:1])
+    if isinstance(args[1].type, t.FixedString):
+        raise illegal(name, *(arg.type for arg in args))
     if not isinstance(args[1].value, bytes):
         if isinstance(args[1].type, _TEXT):
             raise error("NOT_IMPLEMENTED", f"The pattern of {name} must be constant")
@@ -308,7 +310,7 @@ def _clamped(data: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 @function("position", 2, 2, any_case=True)
 def _position(args: tuple[Operand, ...], environment: Environment) -> Resolved:
-    _texts("position", args)
+    _texts("position", args, (t.String,))
     if not isinstance(args[1].value, bytes):
         raise error("NOT_IMPLEMENTED", "The text that position looks for must be constant")
     needle, binary = args[1].value, as_binary(args[0].type)

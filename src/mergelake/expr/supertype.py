@@ -90,5 +90,5 @@ def _dates(types: list[t.DataType]) -> t.DataType:
     if precisions:
         return t.DateTime64(max(precisions), zone)
     if any(isinstance(kind, t.Date32) for kind in types):
-        return t.DateTime64(0, zone)
+        return t.DateTime64(0)  # ClickHouse forgets the zone
     return t.DateTime(zone)

@@ -11,14 +11,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from mergelake.core import types as t
 from mergelake.core.errors import CorruptDataError, error
 from mergelake.format.marks import Marks, parse_marks
 from mergelake.format.memory import Bytes
-from mergelake.format.names import escape_for_file_name, stream_file_name
+from mergelake.format.names import stream_file_name, streams_by_column
 from mergelake.format.node import Node
 from mergelake.format.serialization_json import (
     ColumnKind,
@@ -31,6 +32,7 @@ from mergelake.format.tree import Form, build_node
 
 _EXTENSIONS = ("mrk", "cmrk", "mrk2", "cmrk2", "mrk3", "cmrk3", "mrk4", "cmrk4")
 _COMPACT = {"mrk3", "cmrk3", "mrk4", "cmrk4"}
+_HASHED = re.compile(r"[0-9a-f]{32}\.bin").fullmatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,24 @@ class Layout:
     granularity: int = 8192
     """Rows of a granule where marks do not tell (`.mrk`, `.cmrk`)."""
     rows: int | None = None
+    _found: Mapping[str, Sequence[str]] = field(init=False, repr=False, compare=False)
+    """Streams of each column of a Wide part, by the names of the files; only where types do not tell them all."""
+    _hashed: Sequence[str] = field(init=False, repr=False, compare=False)
+    """Files whose names do not tell whose they are."""
+    _spans: Mapping[str, tuple[int, int]] = field(init=False, repr=False, compare=False)
+    """In marks of a Compact part: each column's first pair, and the pair after its last."""
+
+    def __post_init__(self) -> None:
+        mixed = any(t.holds(kind, t.Variant, t.Dynamic, t.Json) for kind in self.columns.values())
+        found = streams_by_column(self.files, self.columns) if mixed else {}
+        hashed = [file[:-4] for file in self.files if _HASHED(file)] if mixed else []
+        counts = dict.fromkeys(self.columns, 1)
+        if self.mark_extension in (".mrk4", ".cmrk4"):
+            counts = {name: len(streams) for name, streams in self.substreams.items()}
+        ends = accumulate(counts.values())
+        spans = {name: (end - count, end) for (name, count), end in zip(counts.items(), ends, strict=True)}
+        for name, value in (("_found", found), ("_hashed", hashed), ("_spans", spans)):
+            object.__setattr__(self, name, value)
 
     @property
     def compact(self) -> bool:
@@ -63,8 +83,7 @@ class Layout:
 
     def _escapes(self, name: str) -> bool:
         """Whether names of the types of a Variant are escaped in the names of a column's streams."""
-        base = escape_for_file_name(name)
-        streams = self.substreams.get(name) or [file for file in self.files if file.startswith(base)]
+        streams = self.substreams.get(name) or self._found.get(name, ())
         return not any("(" in stream for stream in streams)
 
     def _streams(self, name: str, data_type: t.DataType) -> list[str]:
@@ -72,11 +91,7 @@ class Layout:
         streams = list(self.node(name, data_type).streams())
         if not t.holds(data_type, t.Dynamic, t.Json):
             return streams
-        base = escape_for_file_name(name)
-        known = self.substreams.get(name) or [
-            stem for stem in (file[:-4] for file in self.files if file.endswith(".bin"))
-            if stem.startswith((base + ".", base + "%2E")) or re.fullmatch("[0-9a-f]{32}", stem)
-        ]  # fmt: skip
+        known = self.substreams.get(name) or [*self._found.get(name, ()), *self._hashed]
         sizes = shared_sizes_stream(name, data_type)
         return list(dict.fromkeys([*known, *([sizes] if sizes else [])]))
 
@@ -118,16 +133,9 @@ class Layout:
 
     def compact_span(self, name: str) -> tuple[int, int]:
         """In marks of a Compact part: the column's first pair, and the pair after its last."""
-        if self.mark_extension in (".mrk4", ".cmrk4"):
-            at = 0
-            for column, streams in self.substreams.items():
-                if column == name:
-                    return at, at + len(streams)
-                at += len(streams)
-        for at, column in enumerate(self.columns):
-            if column == name:
-                return at, at + 1
-        raise error("NO_SUCH_COLUMN_IN_TABLE", f"The part has no column {name}")
+        if name not in self._spans:
+            raise error("NO_SUCH_COLUMN_IN_TABLE", f"The part has no column {name}")
+        return self._spans[name]
 
 
 def detect_layout(

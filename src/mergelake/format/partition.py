@@ -36,6 +36,8 @@ class Partition:
     """The bytes of `partition.dat`; empty without a partition key."""
 
 
+_DAYS = t.Int(16, signed=False)
+
 WHOLE_TABLE = Partition("all")
 """The only partition of a table without a partition key."""
 
@@ -62,7 +64,9 @@ def partitions_of(arrays: Sequence[pa.Array], types: Sequence[t.DataType]) -> li
             raise error("DATA_TYPE_CANNOT_BE_USED_IN_KEY", f"Type {kind} cannot be used in a partition key")
     kinds = [plain_type(kind) for kind in types]
     values = value_cells(plain, kinds)
-    ids = partition_ids(plain, kinds)
+    # Of dates only those of the bare type Date are printed as such.
+    shown = [_DAYS if kind == t.LowCardinality(t.Date()) else own for kind, own in zip(types, kinds, strict=True)]
+    ids = partition_ids(plain, shown)
     return [Partition(name, values.row(row)) for row, name in enumerate(ids)]
 
 
@@ -121,8 +125,7 @@ def _integer_text(array: pa.Array, data_type: t.DataType) -> pa.Array | None:
     """The text of each value in an id, NULL where it has none; None if the type has no such text."""
     match data_type:
         case t.Nullable(inner):
-            # Only the bare type Date is printed as a date.
-            return _integer_text(array, t.Int(16, signed=False) if isinstance(inner, t.Date) else inner)
+            return _integer_text(array, _DAYS if isinstance(inner, t.Date) else inner)
         case t.Date():
             return pc.strftime(array.cast(pa.int32()).cast(pa.date32()), format="%Y%m%d")
         case t.Int(bits) if bits <= 64:

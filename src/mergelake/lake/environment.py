@@ -39,6 +39,8 @@ class Environment:
     """Threads that one insert, scan or merge may use here."""
     caches: PartCache = field(default_factory=PartCache)
     """Marks and primary indexes of all tables."""
+    sound: set[str] = field(default_factory=set)
+    """Ids of parts that were verified, for reads that skip broken ones."""
     spark: SparkSession | str | None = None
     """A session, a master URL on which to start one when it is first needed, or None: heavy work runs here."""
     read_consistency: str = "strong"

@@ -10,9 +10,11 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from mergelake.core.arrow import arrow_type
+from mergelake.core import types as t
+from mergelake.core.arrow import arrow_type, tuple_names
 from mergelake.core.convert import to_storage
 from mergelake.core.errors import error
 from mergelake.core.schema import TableSchema
@@ -45,10 +47,15 @@ def _arrow_batches(data: Any, schema: TableSchema) -> tuple[list[str], Iterable[
     if isinstance(data, pa.RecordBatchReader):
         return list(data.schema.names), data
     if type(data).__module__.partition(".")[0] == "pandas":
-        table = pa.Table.from_pandas(data, preserve_index=False)
+        table = _pandas_table(data, schema)
         return list(table.schema.names), [table]
     if hasattr(data, "__arrow_c_stream__"):
-        reader = pa.RecordBatchReader.from_stream(data)
+        try:
+            reader = pa.RecordBatchReader.from_stream(data)
+        except pa.ArrowInvalid:
+            raise error(
+                "TYPE_MISMATCH", f"A {type(data).__name__} has no columns", "Give a table of named columns"
+            ) from None
         return list(reader.schema.names), reader
     if isinstance(data, Mapping):
         return list(data), [_table(data, schema)]
@@ -77,6 +84,11 @@ def _columns_of_rows(rows: Sequence[Any]) -> dict[str, list[Any]]:
 
 
 def _table(columns: Mapping[str, Any], schema: TableSchema) -> pa.Table:
+    odd = [name for name in columns if not isinstance(name, str)]
+    if odd:
+        raise error(
+            "TYPE_MISMATCH", f"The name of a column is {odd[0]!r}, not a string", "Name columns as the table does"
+        )
     check_given(schema, list(columns))
     arrays = {name: _array(values, name, schema) for name, values in columns.items()}
     lengths = {name: len(array) for name, array in arrays.items()}
@@ -85,20 +97,86 @@ def _table(columns: Mapping[str, Any], schema: TableSchema) -> pa.Table:
     return pa.table(arrays)
 
 
+def _pandas_table(frame: Any, schema: TableSchema) -> pa.Table:
+    """A pandas DataFrame as Arrow; dicts for a Map go by the column's type, for Arrow would make structs of them."""
+    if not hasattr(frame, "columns"):
+        raise error("TYPE_MISMATCH", f"Cannot insert a pandas {type(frame).__name__}", "Give a DataFrame")
+    names = [str(name) for name in frame.columns]
+    check_given(schema, names)
+    maps = [
+        at
+        for at, name in enumerate(names)
+        if _has_map(schema.column(name).type) and str(frame.dtypes.iloc[at]) == "object"
+    ]
+    plain = frame.iloc[:, [at for at in range(len(names)) if at not in maps]]
+    table = pa.Table.from_pandas(plain, preserve_index=False) if plain.shape[1] else None
+    arrays = {at: _array(_values(frame.iloc[:, at]), names[at], schema) for at in maps}
+    columns = iter(table.columns if table is not None else ())
+    return pa.table([arrays[at] if at in arrays else next(columns) for at in range(len(names))], names=names)
+
+
+def _values(column: Any) -> list[Any]:
+    """Values of a pandas column; what pandas holds for missing (None, NaN, NA) is None."""
+    return [value if there else None for value, there in zip(column.tolist(), column.notna().tolist(), strict=True)]
+
+
 def _array(values: Any, name: str, schema: TableSchema) -> pa.Array:
     """A Python list (or numpy array) as Arrow: by its own types, or else by the column's."""
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
         return values
-    try:
-        return pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
-        pass
     kind = schema.column(name).type
+    if isinstance(values, (str, bytes, Mapping)) or not hasattr(values, "__len__"):
+        raise error("TYPE_MISMATCH", f"Column {name} is given as a {type(values).__name__}", "Give a list of values")
     try:
-        return pa.array(values, arrow_type(kind))
+        return _nested(values, kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as cause:
         message = f"Cannot convert the values of column {name} to {kind}: {cause}"
         raise error("TYPE_MISMATCH", message) from cause
+
+
+def _nested(values: Sequence[Any], kind: t.DataType) -> pa.Array:
+    """Values of a type with a Map in it, part by part: a dict means another thing in a Map than in a Tuple."""
+    kind = t.inner_type(kind)
+    given = [value for value in values if value is not None]
+    nested = isinstance(kind, (t.Array, t.Map, t.Tuple)) and _has_map(kind)
+    if not nested or not given or not all(isinstance(each, (Mapping, list, tuple, np.ndarray)) for each in given):
+        return _leaf(values, kind)
+    missing = np.array([value is None for value in values])
+    if isinstance(kind, t.Tuple):
+        names = tuple_names(kind)
+        if isinstance(given[0], Mapping):
+            if any(not isinstance(each, Mapping) or set(each) != set(names) for each in given):
+                raise pa.ArrowInvalid(f"a dict has other fields than {', '.join(names)}")
+            given = [tuple(each[name] for name in names) for each in given]
+        if any(isinstance(each, Mapping) or len(each) != len(names) for each in given):
+            raise pa.ArrowInvalid(f"a tuple has not {len(names)} values")
+        whole = iter(given)
+        rows = [(None,) * len(names) if value is None else next(whole) for value in values]
+        arrays = [_nested(part, element) for part, element in zip(zip(*rows, strict=True), kind.elements, strict=True)]
+        return pa.StructArray.from_arrays(arrays, list(names), mask=pa.array(missing))
+    lists = [list(each.items()) if isinstance(each, Mapping) else list(each) for each in given]
+    counts = np.zeros(len(values) + 1, np.int32)
+    counts[1:][~missing] = [len(each) for each in lists]
+    offsets = pa.array(counts.cumsum(dtype=np.int32), mask=np.append(missing, False))
+    flat = [item for each in lists for item in each]
+    if isinstance(kind, t.Array):
+        return pa.ListArray.from_arrays(offsets, _nested(flat, kind.inner))
+    assert isinstance(kind, t.Map)
+    if any(not isinstance(pair, tuple) or len(pair) != 2 for pair in flat):
+        return _leaf(values, kind)
+    keys = _leaf([key for key, _ in flat], kind.key)
+    return pa.MapArray.from_arrays(offsets, keys, _nested([value for _, value in flat], kind.value))
+
+
+def _has_map(kind: t.DataType) -> bool:
+    return any(isinstance(part, t.Map) for part in t.parts(kind))
+
+
+def _leaf(values: Any, kind: t.DataType) -> pa.Array:
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+        return pa.array(values, arrow_type(kind))
 
 
 class RowHash:

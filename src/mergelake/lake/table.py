@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from mergelake.lake.environment import Environment, asks_for_news
 from mergelake.lake.input import RowHash, storage_batches
 from mergelake.lake.inspect import history_table, merges_table, parts_table
 from mergelake.lake.scan import Scan
+from mergelake.lake.sound import without_broken
 from mergelake.log.operations import DropRange, Tag, Untag
 from mergelake.log.state import State
 from mergelake.merge.commit import commit_merge
@@ -28,10 +29,11 @@ from mergelake.merge.select import select_optimize
 from mergelake.scan.request import ScanRequest
 from mergelake.table.attach import create_statement
 from mergelake.table.collect import CollectReport, collect_round
-from mergelake.table.handle import Snapshot, TableHandle
+from mergelake.table.handle import Snapshot, TableHandle, epoch_ms
 from mergelake.table.insert import Commit, commit_parts, duplicate_of, remembered, write_blocks
 from mergelake.table.keys import table_keys
 from mergelake.table.modify import modify_settings
+from mergelake.table.parts import attach_part, drop_detached_part, drop_part
 from mergelake.table.publish import GRACE_SECONDS, PublishReport, publish
 from mergelake.table.rollback import rollback
 from mergelake.table.throttle import throttle
@@ -92,22 +94,31 @@ class Table:
             return self._append_frame(data, dedup_token)
         return self.insert(data, dedup_token or "")
 
-    def insert(self, data: Any, dedup_token: str = "", *, by_part: bool = False, by_rows: bool = True) -> Commit:
+    def insert(
+        self,
+        data: Any,
+        dedup_token: str = "",
+        *,
+        by_part: bool = False,
+        by_rows: bool = True,
+        settings: Mapping[str, str] | None = None,
+    ) -> Commit:
         """What `append` does (but for Spark's frames), with a say in what counts as a repetition.
 
         `by_part`: the token is remembered for each part of the insert, as ClickHouse does for each block and partition;
         parts that are new are added. `by_rows`: without a token the rows themselves are the token, for tables with a
-        `non_replicated_deduplication_window`.
+        `non_replicated_deduplication_window`. `settings` of the table that are others for this insert.
         """
         handle = self.handle
+        schema = handle.schema.with_settings({**handle.schema.settings, **settings}) if settings else handle.schema
         throttle(handle)
-        blocks = storage_batches(data, handle.schema)
+        blocks = storage_batches(data, schema)
         rows = RowHash()
         hashed = by_rows and not dedup_token and self._settings.integer("non_replicated_deduplication_window") > 0
         manifests = write_blocks(
             handle.store,
             handle.directory,
-            handle.schema,
+            schema,
             rows.over(blocks) if hashed else blocks,
             ids=handle.ids,
             clock=handle.clock,
@@ -136,12 +147,16 @@ class Table:
         version: int | str | None = None,
         timestamp: datetime | str | int | None = None,
         read_consistency: str | None = None,
+        skip_broken_parts: bool = False,
     ) -> Scan:
         """Plan a read: `columns` (None: all) of the rows for which `where`, a ClickHouse expression, is true.
 
         `final` gives rows as if everything were merged; `version` (or a tag) or `timestamp` an older state. Without
         either it sees all that was committed before, by one request; with `read_consistency="cached"` what is known
         here, for none (default: as the warehouse was opened).
+
+        `skip_broken_parts`: verify every part first, and leave out those with lost or damaged objects (`lake.sound`);
+        else such a part is an error that names it.
         """
         if asks_for_news(read_consistency or self.env.read_consistency) and version is None and timestamp is None:
             self.refresh()
@@ -149,21 +164,34 @@ class Table:
             None if columns is None else tuple(columns), where, prewhere, final=final, sample=sample, limit=limit,
             now_ms=self.handle.clock.now_ms(),
         )  # fmt: skip
-        return Scan.of(self.name, self.handle, self.snapshot(version, timestamp), request, self.env)
+        snapshot = self.snapshot(version, timestamp, skip_broken_parts=skip_broken_parts)
+        return Scan.of(self.name, self.handle, snapshot, request, self.env)
 
-    def optimize(self, partition: Any = None, *, partition_id: str | None = None, final: bool = False) -> int:
+    def optimize(
+        self,
+        partition: Any = None,
+        *,
+        partition_id: str | None = None,
+        final: bool = False,
+        skip_merged: bool = False,
+        throw_if_noop: bool = False,
+    ) -> int:
         """Merge now: the table's best merge, all parts of a partition, or (`final`) of each; how many merges ran.
 
         Runs as Spark tasks where the warehouse has a session, else in this process; either way in bounded memory.
         Each merge is committed on its own: one that fails does not undo the others, and its error is raised at the
         end. Raises ConflictError where another process changed the same parts meanwhile: refresh and ask again.
+
+        With `skip_merged` a partition that is one merged part stays as it is; with `throw_if_noop` it is
+        CANNOT_ASSIGN_OPTIMIZE if there is nothing to merge.
         """
         self.refresh()
         found = partition_id if partition is None else self.partition_id(partition)
         snapshot = self.snapshot()
         chosen = select_optimize(
-            snapshot.parts, snapshot.settings, self.handle.clock.now_ms(), partition_id=found, final=final
-        )
+            snapshot.parts, snapshot.settings, self.handle.clock.now_ms(), partition_id=found, final=final,
+            skip_merged=skip_merged, throw_if_noop=throw_if_noop,
+        )  # fmt: skip
         tasks = [
             plan_merge(self.handle.directory, snapshot.schema, parts, "optimize", snapshot.version) for parts in chosen
         ]
@@ -223,13 +251,20 @@ class Table:
             show_secrets=show_secrets,
         )
 
-    def snapshot(self, version: int | str | None = None, timestamp: datetime | str | int | None = None) -> Snapshot:
+    def snapshot(
+        self,
+        version: int | str | None = None,
+        timestamp: datetime | str | int | None = None,
+        *,
+        skip_broken_parts: bool = False,
+    ) -> Snapshot:
         """The table as known here, or AS OF a version, a tag or a time (datetime, ISO text, or epoch milliseconds)."""
-        return Snapshot.of(self.state(version, timestamp))
+        found = Snapshot.of(self.state(version, timestamp))
+        return without_broken(self.handle, found, self.env) if skip_broken_parts else found
 
     def state(self, version: int | str | None = None, timestamp: datetime | str | int | None = None) -> State:
         """All that the log says of the table at that moment; see `snapshot`."""
-        return self.handle.state_at(version, None if timestamp is None else _milliseconds(timestamp))
+        return self.handle.state_at(version, None if timestamp is None else epoch_ms(timestamp))
 
     def parts(self, *, active_only: bool = True) -> pa.Table:
         """One row a part, with the names of `system.parts`."""
@@ -266,7 +301,7 @@ class Table:
 
         Returns the version that has it; those in between stay readable. BAD_ARGUMENTS for one that is no longer kept.
         """
-        return rollback(self.handle, version, None if timestamp is None else _milliseconds(timestamp))
+        return rollback(self.handle, version, None if timestamp is None else epoch_ms(timestamp))
 
     def tag(self, name: str, version: int | None = None) -> int:
         """Keep a version (the newest) under a name, however old it gets; the version.
@@ -306,6 +341,25 @@ class Table:
         found = partition_id if partition_id is not None else self.partition_id(value)
         return self.handle.log.commit(lambda _: [DropRange(found)]).version
 
+    def drop_part(self, name: str) -> int:
+        """Drop the rows of one part, given by its name; the version without them. NO_SUCH_DATA_PART if it is not there.
+
+        It need not be readable: so a table goes on without a part whose objects are lost or damaged.
+        """
+        return drop_part(self.handle, name)
+
+    def detach_part(self, name: str) -> int:
+        """Put one part aside: its rows are not read, its objects stay until `drop_detached_part`; the version."""
+        return drop_part(self.handle, name, kind="detach")
+
+    def attach_part(self, name: str) -> int:
+        """Take a detached part back, under a new name; the version. BAD_DATA_PART_NAME if none is detached."""
+        return attach_part(self.handle, name)
+
+    def drop_detached_part(self, name: str) -> int:
+        """Give a detached part up; the version. BAD_DATA_PART_NAME if none is detached."""
+        return drop_detached_part(self.handle, name)
+
     def partition_id(self, value: Any) -> str:
         """The id of the partition with this value of the partition key; INVALID_PARTITION_VALUE if it cannot be one."""
         keys = table_keys(self.schema).partition
@@ -321,17 +375,3 @@ class Table:
     @property
     def _settings(self) -> TableSettings:
         return self.handle.settings
-
-
-def _milliseconds(when: datetime | str | int) -> int:
-    """Epoch milliseconds; a time without a zone is UTC."""
-    if isinstance(when, int):
-        return when
-    if isinstance(when, str):
-        try:
-            when = datetime.fromisoformat(when)
-        except ValueError:
-            raise error("CANNOT_PARSE_DATETIME", f"'{when}' is not a time", "Write it as 2026-01-31 12:00:00") from None
-    if when.tzinfo is None:
-        when = when.replace(tzinfo=UTC)
-    return int(when.timestamp() * 1000)

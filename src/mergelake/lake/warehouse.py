@@ -10,37 +10,40 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from mergelake.core.clock import Clock, SystemClock
-from mergelake.core.errors import CorruptDataError, MergelakeError, NotFoundError, error
+from mergelake.core.errors import UnavailableError, error
 from mergelake.core.ids import IdSource, RandomIds
 from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import TableSchema
 from mergelake.lake.environment import Environment, asks_for_news
 from mergelake.lake.table import Table
 from mergelake.log.backends import Backends, split_options
+from mergelake.log.catalog import DEFAULT
 from mergelake.log.verify import LogReport, Progress
 from mergelake.merge.plan import MergeTask
 from mergelake.merge.select import Slots
 from mergelake.node.disk import LocalDisk, open_disk
 from mergelake.node.runner import ROLES, Node
 from mergelake.store import Store, StoreSpec, open_store
-from mergelake.store.probe import probe_create_if_absent
 from mergelake.table.catalog import Catalog, Name
 from mergelake.table.collect import CollectReport, collect_round
 from mergelake.table.collect_tables import collect_warehouse
-from mergelake.table.fsck import FsckReport, fsck, unopened
+from mergelake.table.fsck import FsckReport, fsck, fsck_names, unopened
 from mergelake.table.handle import TableHandle
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DEFAULT_DATABASE = "default"
+DEFAULT_DATABASE = DEFAULT
+CATALOG = "the catalog"
+"""What the log of the names is called where tables are."""
 _logger = logging.getLogger("mergelake.lake")
 
 
 class Warehouse:
     """Databases and tables in a bucket or directory. Any number of processes may open the same one.
 
-    The first to open it probes the store for a truthful create-if-absent; a store without one is refused.
+    The first to write probes the store for a truthful create-if-absent; a store without one is refused. Reading makes
+    nothing: where there is no warehouse there is none afterwards.
     """
 
     def __init__(
@@ -78,9 +81,6 @@ class Warehouse:
         self.catalog = Catalog(self.store, clock=self.clock, ids=self.ids, author=who, backends=self.backends)
         self._handles: dict[str, TableHandle] = {}
         self._closed: set[str] = set()
-        if self.catalog.state.version == 0:
-            probe_create_if_absent(self.store, self.ids)
-            self.catalog.begin()
 
     def __repr__(self) -> str:
         return f"<Warehouse {self.url}>"
@@ -89,6 +89,11 @@ class Warehouse:
     def url(self) -> str:
         """Where it is, without secrets; a plain absolute path for a directory."""
         return self.store.url
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything was ever created here."""
+        return self.catalog.state.version > 0 or self.catalog.refresh().version > 0
 
     def databases(self) -> list[str]:
         """Names of all databases, sorted."""
@@ -108,6 +113,11 @@ class Warehouse:
     def drop_database(self, name: str, *, if_exists: bool = False) -> None:
         """Remove a database and its tables; UNKNOWN_DATABASE unless it may be missing."""
         self.catalog.drop_database(name, if_exists=if_exists)
+
+    def undrop_database(self, name: str) -> list[str]:
+        """Bring a dropped database and its tables back, while their objects are kept; the names of the tables."""
+        self.catalog.undrop_database(name)
+        return self.tables(name)
 
     def create_table(self, name: str, schema: TableSchema, *, if_not_exists: bool = False) -> Table:
         """A new, empty table; TABLE_ALREADY_EXISTS unless it may (then the one that is there)."""
@@ -131,7 +141,7 @@ class Warehouse:
         for table_id, name in names.items():
             try:
                 handles[table_id] = self._handles.get(table_id) or self.catalog.open_id(table_id)
-            except MergelakeError as problem:
+            except Exception as problem:  # noqa: BLE001  whatever is wrong with one table, the others are open
                 closed.add(table_id)
                 if table_id not in self._closed:
                     _logger.warning("table %s cannot be opened and is left out: %s", name, problem)
@@ -231,17 +241,26 @@ class Warehouse:
     def fsck(
         self, name: str | None = None, *, repair: bool = False, on_progress: Progress | None = None
     ) -> Iterator[tuple[str, FsckReport]]:
-        """Does all that belongs to each table (or one) fit together? Names and findings; see `table.fsck`."""
+        """Does all that belongs to each table (or one) fit together? Names and findings; see `table.fsck`.
+
+        Without a name the log of the names comes first, as `the catalog`. One bad table does not keep the others from
+        being looked at; a store that does not answer is an error.
+        """
         if name is None:
+            if self.exists:
+                yield CATALOG, fsck_names(self.catalog.log, on_progress)
             wanted = {table_id: f"{database}.{table}" for database, table, table_id in self.catalog.refresh().tables()}
         else:
             full = split_name(name)
             wanted = {self.catalog.find(full): ".".join(full)}
         for table_id, table in wanted.items():
             try:
-                yield table, fsck(self.catalog.open_id(table_id), repair=repair, on_progress=on_progress)
-            except (CorruptDataError, NotFoundError) as problem:
-                yield table, unopened(self.catalog.log_of(table_id), problem, on_progress)
+                report = fsck(self.catalog.open_id(table_id), repair=repair, on_progress=on_progress)
+            except UnavailableError:
+                raise
+            except Exception as problem:  # noqa: BLE001  whatever is wrong with one table
+                report = unopened(self.catalog.log_of(table_id), problem, on_progress)
+            yield table, report
 
     def has_table(self, name: str) -> bool:
         """Whether there is a table of this name now."""
@@ -251,6 +270,14 @@ class Warehouse:
     def drop_table(self, name: str, *, if_exists: bool = False) -> None:
         """Remove a table; UNKNOWN_TABLE unless it may be missing."""
         self.catalog.drop_table(split_name(name), if_exists=if_exists)
+
+    def undrop_table(self, name: str, table_id: str = "") -> Table:
+        """Bring a dropped table back with all its rows, while its objects are kept (`history_retention_seconds`).
+
+        `table_id` says which one, if several had the name; default: the last one. UNKNOWN_TABLE if it is too late.
+        """
+        full = split_name(name)
+        return Table(".".join(full), self.catalog.undrop_table(full, table_id), self.env)
 
     def rename_database(self, name: str, new_name: str) -> None:
         """Give a database another name; its tables come along."""

@@ -1,13 +1,12 @@
 """Databases and the names of tables: a small state machine with a log of its own.
 
 A name maps to the id of a table, which is its directory and never changes; so CREATE, DROP, RENAME and
-EXCHANGE are one entry each, whatever the size of the table. The database `default` is there from the start.
+EXCHANGE are one entry each, whatever the size of the table. The database `default` is always there.
 """
 
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -15,7 +14,7 @@ from mergelake.core.errors import CorruptDataError, there_are
 from mergelake.core.json_load import loads
 from mergelake.log.authority import BUCKET, Authority
 from mergelake.log.conflict import Reject
-from mergelake.log.encoding import require_format
+from mergelake.log.encoding import is_sealed, require_format, sealed
 from mergelake.log.operations import (
     CreateDatabase,
     DropDatabase,
@@ -30,7 +29,11 @@ from mergelake.log.operations import (
 )
 
 CATALOG_FORMAT = 1
+DEFAULT = "default"
+"""The database that is always there: dropped or renamed, it leaves an empty one of its name."""
 CHECKPOINT_INTERVAL = 64
+
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError)
 
 Databases = Mapping[str, Mapping[str, str]]
 
@@ -41,7 +44,7 @@ class CatalogState:
 
     version: int = 0
     timestamp_ms: int = 0
-    databases: Databases = field(default_factory=lambda: {"default": {}})
+    databases: Databases = field(default_factory=lambda: {DEFAULT: {}})
     """Database -> table -> table id."""
     authority: Authority = BUCKET
     """Where the entries behind this version lie."""
@@ -135,11 +138,13 @@ def _free(state: CatalogState, database: str, name: str) -> Reject | None:
 def _apply(databases: dict[str, dict[str, str]], op: LogOp) -> None:
     match op:
         case CreateDatabase(name):
-            databases[name] = {}
+            databases.setdefault(name, {})
         case DropDatabase(name):
-            del databases[name]
+            if name != DEFAULT:
+                del databases[name]
         case RenameDatabase(name, new_name):
             databases[new_name] = databases.pop(name)
+            databases.setdefault(DEFAULT, {})
         case PutTable(database, name, table_id):
             databases[database][name] = table_id
         case RemoveTable(database, name):
@@ -151,6 +156,13 @@ def _apply(databases: dict[str, dict[str, str]], op: LogOp) -> None:
             databases[database][name], databases[other_database][other_name] = second, first
         case _:
             raise CorruptDataError(f"The catalog's log holds {type(op).__name__}, which belongs into a table's")
+
+
+def _applied(databases: dict[str, dict[str, str]], op: LogOp, version: int) -> None:
+    try:
+        _apply(databases, op)
+    except (KeyError, TypeError) as cause:
+        raise CorruptDataError(f"Entry {version} speaks of a name that is not there: {cause}") from cause
 
 
 class CatalogMachine:
@@ -174,7 +186,7 @@ class CatalogMachine:
                 if isinstance(op, MoveLog):
                     authority = Authority(op.authority, version)
                 else:
-                    _apply(databases, op)
+                    _applied(databases, op, version)
         return CatalogState(version, timestamp_ms, databases, authority)
 
     def step(self, state: CatalogState, entry: Entry) -> CatalogState | Reject:
@@ -202,14 +214,22 @@ class CatalogMachine:
             "databases": databases,
             "authority": [state.authority.url, state.authority.since],
         }
-        return json.dumps(raw, separators=(",", ":"), ensure_ascii=False).encode()
+        return sealed(raw)
 
     def decode(self, data: bytes, key: str) -> CatalogState:
-        """Inverse of `encode`."""
+        """Inverse of `encode`. Checkpoints of before there were digests have none."""
+        is_sealed(data, "A checkpoint", key)
         try:
             raw = loads(data)
-            require_format(int(raw["format"]), CATALOG_FORMAT, f"Checkpoint {key}")
+            newest = int(raw["format"])
+        except _UNREADABLE as cause:
+            raise CorruptDataError("A checkpoint is not readable", object_key=key, found=str(cause)) from cause
+        require_format(newest, CATALOG_FORMAT, f"Checkpoint {key}")
+        try:
+            databases: dict[str, dict[str, str]] = {DEFAULT: {}}
+            for name, tables in raw["databases"].items():
+                databases[name] = {str(table): str(table_id) for table, table_id in tables.items()}
             authority = Authority(*raw["authority"])
-            return CatalogState(int(raw["version"]), int(raw["timestamp_ms"]), dict(raw["databases"]), authority)
-        except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as cause:
+            return CatalogState(int(raw["version"]), int(raw["timestamp_ms"]), databases, authority)
+        except _UNREADABLE as cause:
             raise CorruptDataError("A checkpoint is not readable", object_key=key, found=str(cause)) from cause

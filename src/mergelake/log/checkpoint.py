@@ -174,6 +174,8 @@ def _header(state: State) -> dict[str, Any]:
         "schemas": [schema.to_json() for schema in state.schemas.values()],
         "schema_version": state.schema_version,
         "dropped": state.dropped,
+        # Left out of those that were written before it was known, so that their hashes still hold.
+        **({"dropped_version": state.dropped_version} if state.dropped_version else {}),
         "block_counter": state.block_counter,
         "floors": dict(state.floors),
         "floor": state.floor,
@@ -274,6 +276,7 @@ def _state(header: dict[str, Any], parts: pa.Table, retired: pa.Table) -> State:
         schemas={raw["version"]: TableSchema.from_json(raw) for raw in header["schemas"]},
         schema_version=header["schema_version"],
         dropped=header["dropped"],
+        dropped_version=header.get("dropped_version", 0),
         block_counter=header["block_counter"],
         partitions={name: tuple(held) for name, held in partitions.items()},
         floors=dict(header["floors"]),

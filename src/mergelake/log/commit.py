@@ -35,15 +35,16 @@ from mergelake.core.ids import IdSource
 from mergelake.log import truncate
 from mergelake.log.backend import LogBackend
 from mergelake.log.backends import Backends
-from mergelake.log.encoding import encode_entry
+from mergelake.log.encoding import TIME_END_MS, encode_entry
 from mergelake.log.group import Committed, Request, WaitingLine, propose
 from mergelake.log.machine import S, StateMachine
-from mergelake.log.operations import Entry, LogOp
+from mergelake.log.operations import Entry, LogOp, gives_space_back
 from mergelake.log.tail import LogReader
 from mergelake.log.trust import TRUST_S, Instant
 from mergelake.log.turns import Turns
 from mergelake.log.verify import LogReport, Progress, repair_checkpoints, verify_log
 from mergelake.store.protocol import PutOutcome, Store, Stored, Unknown
+from mergelake.store.reserve import freeing
 
 RETRIES_MAX = 100
 """Lost races after which a commit gives up."""
@@ -314,7 +315,8 @@ class Log(Generic[S]):
 
     def _head(self) -> Entry:
         """The next entry, without operations."""
-        now_ms = max(self._clock.now_ms(), self._state.timestamp_ms)
+        own_ms = self._clock.now_ms()  # a clock that shows no possible time is not asked
+        now_ms = max(own_ms if own_ms < TIME_END_MS else 0, self._state.timestamp_ms)
         return Entry(self._state.version + 1, self._ids.new_id(), now_ms, self.author, ())
 
     def _trusted(self) -> bool:
@@ -336,7 +338,12 @@ class Log(Generic[S]):
         for _ in range(_OPEN_MAX):
             self._looks += 1
             began = Instant.now(self._clock)
-            state = self._reader.newest()
+            try:
+                state = self._reader.newest()
+            except CorruptDataError:
+                if began.age_s(self._clock) <= self._trust_s:
+                    raise
+                continue  # what was listed, or hinted at, may be gone: nothing need be damaged
             if began.age_s(self._clock) > self._trust_s:
                 continue  # what lay behind the checkpoint may be gone
             if state.version == 0 < self._state.version:
@@ -355,17 +362,20 @@ class Log(Generic[S]):
     def _append(self, entry: Entry) -> Entry | None:
         """None if the entry got its position, else the entry that holds it."""
         data = encode_entry(entry)
-        sent = False
+        sent, why = False, ""
         for question in range(UNKNOWN_MAX):
             if question:
                 self._pause(question)
             # Also "exists already" may be our own entry, whose reply was lost on the way: look whose it is.
             try:
-                if isinstance(self._create(entry.version, data), Stored):
+                with freeing(gives_space_back(entry.ops)):
+                    outcome = self._create(entry.version, data)
+                if isinstance(outcome, Stored):
                     return None
-                sent = True
+                sent, why = True, outcome.reason if isinstance(outcome, Unknown) else why
                 holder = self._reader.try_entry(entry.version)
-            except (UnavailableError, CorruptDataError):
+            except (UnavailableError, CorruptDataError) as problem:
+                why = why or str(problem)
                 continue  # also bytes that were cut off on the way
             except InvalidInputError as refusal:
                 # Refused at once, the entry is not there. A refusal (of credentials that ran out) after it was
@@ -375,7 +385,7 @@ class Log(Generic[S]):
                 raise _not_known(entry.version, str(refusal)) from refusal
             if holder is not None:
                 return None if holder.attempt == entry.attempt else holder
-        raise _not_known(entry.version, "the store does not answer")
+        raise _not_known(entry.version, why or "the store does not answer")
 
     def _create(self, version: int, data: bytes) -> PutOutcome:
         try:

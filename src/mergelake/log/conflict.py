@@ -23,6 +23,7 @@ from mergelake.log.operations import (
     Collect,
     CreateTable,
     DropDetached,
+    DropParts,
     DropRange,
     Entry,
     Hold,
@@ -35,6 +36,7 @@ from mergelake.log.operations import (
     ReleaseLease,
     RenewLease,
     Tag,
+    UndropTable,
     Untag,
 )
 from mergelake.log.retention import reachable, refers
@@ -69,7 +71,7 @@ def check(state: State, op: LogOp, position: int = 0) -> Reject | None:
         return None if state.schema_version == 0 else _invalid("The table exists already", "TABLE_ALREADY_EXISTS")
     if state.schema_version == 0:
         return _invalid("The table does not exist", "UNKNOWN_TABLE")
-    if state.dropped and not isinstance(op, (Hold, Release, ReleaseLease, Collect, MoveLog)):
+    if state.dropped and not isinstance(op, (UndropTable, Hold, Release, ReleaseLease, Collect, MoveLog)):
         return _invalid("The table has been dropped", "UNKNOWN_TABLE")
     match op:
         case AlterMetadata(schema):
@@ -81,6 +83,13 @@ def check(state: State, op: LogOp, position: int = 0) -> Reject | None:
             return _check_publish(state, op, position)
         case DropRange():
             return _check_drop(state, op)
+        case DropParts():
+            return _check_drop_parts(state, op)
+        case UndropTable():
+            if not state.dropped:
+                return _invalid("The table is there", "TABLE_ALREADY_EXISTS")
+            if not state.history < state.dropped_version:
+                return _invalid("The table has been dropped, and its rows are collected", "UNKNOWN_TABLE")
         case AddVolatile():
             return _check_add_volatile(state, op)
         case CancelVolatile(ids):
@@ -270,6 +279,18 @@ def _check_drop(state: State, op: DropRange) -> Reject | None:
         for part in state.partitions.get(partition_id, ()):
             if part.info.min_block <= bound < part.info.max_block:
                 return Reject(f"Part {part.name} reaches across block {bound}")
+    return None
+
+
+def _check_drop_parts(state: State, op: DropParts) -> Reject | None:
+    parts = state.partitions.get(op.partition_id, ())
+    found = positions(parts, op.ids)
+    if not op.ids or op.kind not in ("drop", "detach"):
+        return _invalid("Nothing says which parts go, or how", "LOGICAL_ERROR")
+    if found is None:
+        return Reject("A part is no longer active", "NO_SUCH_DATA_PART")
+    if op.kind == "detach" and any(pending(state.mutations, parts[at].info) for at in found):
+        return Reject("A part with unfinished mutations cannot be detached: wait for them, or kill them")
     return None
 
 

@@ -27,6 +27,8 @@ from mergelake.core.schema import TableSchema
 from mergelake.log import operations as ops
 from mergelake.log.operations import Entry, LogOp
 
+TIME_END_MS = 10_413_792_000_000
+"""The year 2300, where DateTime64 ends. Times beyond it are no times."""
 FORMAT = 1
 """The newest entry format that this version writes and reads."""
 
@@ -48,8 +50,28 @@ def encode_entry(entry: Entry) -> bytes:
         "author": entry.author,
         "ops": [encode_op(op) for op in entry.ops],
     }
+    return sealed(raw)
+
+
+def sealed(raw: Mapping[str, Any]) -> bytes:
+    """A JSON object with a digest of all its bytes as the last field."""
     body = json.dumps(raw, separators=(",", ":"), ensure_ascii=False).encode()[:-1]
     return body + _DIGEST + _digest(body) + _END
+
+
+def is_sealed(data: bytes, what: str, key: str) -> bool:
+    """Whether there is a digest; CorruptDataError if it is not that of the bytes."""
+    body, tail = data[:-_TAIL], data[-_TAIL:]
+    if not tail.startswith(_DIGEST):
+        return False
+    if tail != _DIGEST + _digest(body) + _END:
+        raise CorruptDataError(
+            f"{what} does not hold what was written",
+            object_key=key,
+            expected=_digest(body).decode(),
+            found=tail[len(_DIGEST) : -len(_END)].decode(errors="replace"),
+        )
+    return True
 
 
 def _digest(body: bytes) -> bytes:
@@ -61,36 +83,33 @@ def decode_entry(data: bytes, key: str = "") -> Entry:
 
     Raises CorruptDataError for bytes that are no entry, UNKNOWN_FORMAT_VERSION for a newer format.
     """
-    body, tail = data[:-_TAIL], data[-_TAIL:]
-    sealed = tail.startswith(_DIGEST)
-    if sealed and tail != _DIGEST + _digest(body) + _END:
-        raise CorruptDataError(
-            "A log entry does not hold what was written",
-            object_key=key,
-            expected=_digest(body).decode(),
-            found=tail[len(_DIGEST) : -len(_END)].decode(errors="replace"),
-        )
+    has_digest = is_sealed(data, "A log entry", key)
     try:
         raw = loads(data)
         newest = int(raw["format"])
-    except (ValueError, KeyError, TypeError) as cause:
+    except (ValueError, KeyError, TypeError, ArithmeticError) as cause:
         raise CorruptDataError("A log entry is not readable JSON", object_key=key, found=str(cause)) from cause
     require_format(newest, FORMAT, f"Log entry {key or raw.get('version', '')}")
-    strange = set(raw) - _FIELDS - ({"digest"} if sealed else set())
+    strange = set(raw) - _FIELDS - ({"digest"} if has_digest else set())
     if strange:  # a digest that is not the last field cannot be checked, one of another name was damaged
         raise CorruptDataError("A log entry has an unknown field", object_key=key, found=min(strange))
     try:
         return Entry(
             int(raw["version"]),
             str(raw["attempt"]),
-            int(raw["timestamp_ms"]),
+            _time(raw["timestamp_ms"]),
             str(raw["author"]),
             tuple(decode_op(op) for op in raw["ops"]),
         )
-    except (ValueError, KeyError, TypeError) as cause:
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError) as cause:
         if getattr(cause, "name", "") == "UNKNOWN_FORMAT_VERSION":
             raise
         raise CorruptDataError("A log entry lacks or garbles a field", object_key=key, found=str(cause)) from cause
+
+
+def _time(stated: Any) -> int:
+    """A time that a clock could have shown, else 0: then the entry is as old as the one before it."""
+    return int(stated) if 0 <= stated < TIME_END_MS else 0
 
 
 def require_format(found: int, newest_known: int, what: str) -> None:
@@ -146,6 +165,10 @@ def _add_volatile(raw: dict[str, Any]) -> LogOp:
     return ops.AddVolatile(**{**tuples(raw), "recipe": ops.MergeRecipe(**raw["recipe"])})
 
 
+def _renew_lease(raw: dict[str, Any]) -> LogOp:
+    return ops.RenewLease(**{**raw, "until_ms": min(max(raw["until_ms"], 0), TIME_END_MS)})
+
+
 def _drop_range(raw: dict[str, Any]) -> LogOp:
     windows: dict[str, Any] = {
         name: tuple((known, version, tuple(partition_ids)) for known, version, partition_ids in raw[name])
@@ -162,10 +185,11 @@ def tuples(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 _PLAIN: tuple[Callable[..., LogOp], ...] = (
     ops.DropTable,
+    ops.UndropTable,
+    ops.DropParts,
     ops.DropDetached,
     ops.CancelVolatile,
     ops.AdoptVolatile,
-    ops.RenewLease,
     ops.ReleaseLease,
     ops.Mutation,
     ops.KillMutation,
@@ -195,6 +219,7 @@ _DECODERS: dict[str, Callable[[dict[str, Any]], LogOp]] = {
     "AddParts": _add_parts,
     "Publish": _publish,
     "DropRange": _drop_range,
+    "RenewLease": _renew_lease,
     "AddVolatile": _add_volatile,
     **{kind.__name__: _plain(kind) for kind in _PLAIN},
 }

@@ -30,6 +30,7 @@ from mergelake.log.operations import (
     Collect,
     CreateTable,
     DropDetached,
+    DropParts,
     DropRange,
     DropTable,
     Entry,
@@ -44,6 +45,7 @@ from mergelake.log.operations import (
     ReleaseLease,
     RenewLease,
     Tag,
+    UndropTable,
     Untag,
 )
 from mergelake.log.retention import pins, refers, still_shown
@@ -91,6 +93,7 @@ class Draft:
         self._schemas = dict(state.schemas)
         self._schema_version = state.schema_version
         self._dropped = state.dropped
+        self._dropped_version = state.dropped_version
         self._block_counter = state.block_counter
         self._partitions = dict(state.partitions)
         self._thawed: dict[str, list[ActivePart]] = {}
@@ -150,7 +153,14 @@ class Draft:
                 self._drop_range(DropRange())
                 self._take_from_detached(tuple(part.manifest.id for part in self._detached))
                 self._mutations = ()
-                self._dropped = True
+                self._dropped, self._dropped_version = True, self._version
+            case UndropTable():
+                # A dropped table keeps what history shows, whatever its tags and leases say.
+                self._tags = {name: version for name, version in self._tags.items() if version >= self._history}
+                self._leases = {n: lease for n, lease in self._leases.items() if lease.version >= self._history}
+                self._dropped, self._dropped_version = False, 0
+            case DropParts():
+                self._drop_parts(op)
             case DropDetached(ids):
                 self._take_from_detached(ids)
             case Tag(name, version):
@@ -185,6 +195,7 @@ class Draft:
             schemas=dict(self._schemas),
             schema_version=self._schema_version,
             dropped=self._dropped,
+            dropped_version=self._dropped_version,
             block_counter=self._block_counter,
             partitions=dict(self._partitions),
             floors=dict(self._floors),
@@ -350,6 +361,24 @@ class Draft:
         elif bound > max(self._floor, self._floors.get(op.partition_id, 0)):
             self._floors[op.partition_id] = bound
 
+    def _drop_parts(self, op: DropParts) -> None:
+        parts = self._parts(op.partition_id)
+        found = positions(parts, op.ids)
+        if not found:
+            raise CorruptDataError(f"Entry {self._version} drops parts that are not active")
+        for part in [parts[at] for at in found]:
+            parts.remove(part)
+            if op.kind == "detach":
+                gone = DetachedPart(part.info, part.manifest, self._version, self._timestamp_ms)
+                self._detached = (*self._detached, gone)
+            else:
+                self._retire(part)
+            self._remove_volatile(op.partition_id, partial(_built_on, part.info))
+            tokens = self._own_tokens if self._own_tokens is not None else self._tokens
+            if any(op.partition_id in insert.partition_ids for insert in tokens.values()):
+                self._own_tokens = _without(tokens, op.partition_id, part)
+            self._hashes = _without(self._hashes, op.partition_id, part)
+
     def _forget(self, op: DropRange) -> None:
         """Forget inserts whose rows are all gone: the same rows may come again after a drop."""
         tokens = self._own_tokens if self._own_tokens is not None else self._tokens
@@ -386,9 +415,16 @@ def _left(
     return known_until(window, remember or 0) if inserts is None else window_of(inserts)
 
 
-def _without(inserts: Mapping[str, Insert], partition_id: str) -> dict[str, Insert]:
+def _without(inserts: Mapping[str, Insert], partition_id: str, part: ActivePart | None = None) -> dict[str, Insert]:
+    """Inserts without their rows in a partition; with a part, only of those that may have brought rows of it.
+
+    A part of level 0 is of one insert. Which ones went into a merged one is not known: any before it.
+    """
     out: dict[str, Insert] = {}
     for name, insert in inserts.items():
+        if part is not None and (insert.version > part.added or (part.info.level == 0 and insert.version < part.added)):
+            out[name] = insert
+            continue
         left = tuple(p for p in insert.partition_ids if p != partition_id)
         if left or not insert.partition_ids:
             out[name] = insert if len(left) == len(insert.partition_ids) else Insert(insert.version, left)

@@ -4,15 +4,17 @@ An entry holds one or more operations; they land together or not at all. Operati
 numbers: those are given by the entry's position when it is folded, so a writer needs no reservation and
 a retry costs nothing. Kinds are added over time; what a kind means never changes.
 
-Table operations: `CreateTable`, `AlterMetadata`, `DropTable`; rows: `AddParts`, `Publish`, `DropRange`,
-`DropDetached`; intentions to merge: `AddVolatile`, `CancelVolatile`, `AdoptVolatile`; changes of rows: `Mutation`,
-`KillMutation`; what is kept: `Tag`, `Untag`, `Hold`, `Release`, `Collect`; nodes: `RenewLease`, `ReleaseLease`.
+Table operations: `CreateTable`, `AlterMetadata`, `DropTable`, `UndropTable`; rows: `AddParts`, `Publish`,
+`DropRange`, `DropParts`, `DropDetached`; intentions to merge: `AddVolatile`, `CancelVolatile`, `AdoptVolatile`; changes
+of rows: `Mutation`, `KillMutation`; what is kept: `Tag`, `Untag`, `Hold`, `Release`, `Collect`; nodes: `RenewLease`,
+`ReleaseLease`.
 Catalog operations: `CreateDatabase`, `DropDatabase`, `RenameDatabase`, `PutTable`, `RemoveTable`, `RenameTable`,
 `Exchange`. Of both: `MoveLog`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -171,8 +173,24 @@ class DropRange:
 
 
 @dataclass(frozen=True, slots=True)
+class DropParts:
+    """The rows of single parts of a partition."""
+
+    partition_id: str
+    ids: tuple[str, ...]
+    """Of active parts."""
+    kind: str = "drop"
+    """`drop`, or `detach`: the parts are kept aside."""
+
+
+@dataclass(frozen=True, slots=True)
 class DropTable:
-    """The table is gone; nothing may follow."""
+    """The table is gone; only `UndropTable` and what concerns collection may follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class UndropTable:
+    """The table is there again, as long as the version before the drop is kept; its rows follow in the entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,9 +315,11 @@ TableOp: TypeAlias = (
     CreateTable
     | AlterMetadata
     | DropTable
+    | UndropTable
     | AddParts
     | Publish
     | DropRange
+    | DropParts
     | DropDetached
     | AddVolatile
     | CancelVolatile
@@ -319,6 +339,17 @@ CatalogOp: TypeAlias = (
     CreateDatabase | DropDatabase | RenameDatabase | PutTable | RemoveTable | RenameTable | Exchange | MoveLog
 )
 LogOp: TypeAlias = TableOp | CatalogOp
+
+_DROPS = (DropTable, DropRange, DropParts, DropDetached, RemoveTable, DropDatabase)
+_LETS_GO = (AlterMetadata, CancelVolatile, Untag, Release, ReleaseLease, Collect)
+
+
+def gives_space_back(ops: Sequence[LogOp]) -> bool:
+    """Whether an entry brings nothing, and leads to objects being deleted: it must be possible on a full disk.
+
+    AlterMetadata too: settings say how long things are kept.
+    """
+    return all(isinstance(op, (*_DROPS, *_LETS_GO)) for op in ops)
 
 
 @dataclass(frozen=True, slots=True)

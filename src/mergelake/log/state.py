@@ -148,6 +148,8 @@ class State:
     schema_version: int = 0
     """The current one; 0 before the table is created."""
     dropped: bool = False
+    dropped_version: int = 0
+    """Of the entry that dropped it; 0 in a state of before there was a way back."""
     block_counter: int = 0
     """The last block number (or mutation version) given."""
     partitions: Mapping[str, tuple[ActivePart, ...]] = field(default_factory=dict)

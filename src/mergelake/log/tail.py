@@ -118,7 +118,7 @@ class LogReader(Generic[S]):
                     more = False
                     break
             ahead = min(max(len(news), 1), PREFETCH_MAX)
-        return self._machine.fold(state, news) if news else state
+        return self._folded(state, news) if news else state
 
     def newest(self) -> S:
         """The newest state; the initial one for a log without entries.
@@ -141,17 +141,33 @@ class LogReader(Generic[S]):
     def state_at(self, version: int) -> S:
         """The state right after entry `version`, which exists."""
         state = self._nearest([v for v, size in self.checkpoints() if size and v <= version])
-        return self._machine.fold(state, self.entries(state.version + 1, version))
+        return self._folded(state, list(self.entries(state.version + 1, version)))
+
+    def _folded(self, state: S, entries: Sequence[Entry]) -> S:
+        """The state after entries; CorruptDataError, with the key of the first that is to blame, for what cannot be."""
+        try:
+            return self._machine.fold(state, entries)
+        except Exception:  # noqa: BLE001  told below, by whatever it was
+            for entry in entries:
+                try:
+                    state = self._machine.fold(state, [entry])
+                except CorruptDataError as cause:
+                    cause.object_key = cause.object_key or self.backend.key(entry.version)
+                    raise
+                except Exception as cause:
+                    told, key = "A log entry says what cannot be", self.backend.key(entry.version)
+                    raise CorruptDataError(told, object_key=key, found=str(cause)) from cause
+            return state
 
     def version_at(self, newest: S, timestamp_ms: int) -> int:
         """The last version not after a time; by bisection, for timestamps never go back."""
         if timestamp_ms >= newest.timestamp_ms:
             return newest.version
-        low, high = newest.history, newest.version
+        low, high, low_ms = newest.history, newest.version, 0
         while high - low > 1:
             middle = (low + high) // 2
-            entry = next(self.entries(middle, middle))  # what history keeps has not been collected
-            low, high = (middle, high) if entry.timestamp_ms <= timestamp_ms else (low, middle)
+            at_ms = self._time_of(middle, low, low_ms)
+            low, high, low_ms = (middle, high, at_ms) if at_ms <= timestamp_ms else (low, middle, low_ms)
         if low == 0:
             raise error("BAD_ARGUMENTS", "The table did not exist at that time")
         first = self.try_entry(low) if low == newest.history else None
@@ -159,6 +175,14 @@ class LogReader(Generic[S]):
             way_out = f"Versions from {low} on are kept"
             raise error("BAD_ARGUMENTS", "Versions of that time have been collected", way_out)
         return low
+
+    def _time_of(self, version: int, low: int, low_ms: int) -> int:
+        """When a version was made: by the newest entry up to it whose time can be true, not before that of `low`."""
+        for each in range(version, low, -1):  # what history keeps has not been collected
+            stated_ms = next(self.entries(each, each)).timestamp_ms
+            if stated_ms >= max(low_ms, 1):
+                return stated_ms
+        return low_ms
 
     def decode(self, version: int, data: bytes | None) -> Entry | None:
         """An entry from its bytes; None for None."""
@@ -181,7 +205,7 @@ class LogReader(Generic[S]):
             return int(loads(self._store.get(self.hint_key))["version"])
         except NotFoundError:
             return 0
-        except (ValueError, KeyError, TypeError) as cause:
+        except (ValueError, KeyError, TypeError, ArithmeticError, CorruptDataError) as cause:
             _logger.warning("the hint %s is not readable (%s); going on without it", self.hint_key, cause)
             return -1
 

@@ -102,7 +102,9 @@ def _checkpoints(store: Store, reader: LogReader[Any], machine: StateMachine[Any
             continue  # collected; or written since
         key = reader.checkpoint_key(version)
         try:
-            out[version] = machine.decode(store.get(key), key)
+            data = store.get(key)
+            if data:  # else it was collected since it was listed
+                out[version] = machine.decode(data, key)
         except MergelakeError as problem:
             if not isinstance(problem, (CorruptDataError, NotFoundError)):
                 raise
@@ -128,7 +130,11 @@ def _entries(reader: LogReader[Any], report: LogReport, on_progress: Progress | 
 
 
 def _replayed(machine: StateMachine[Any], state: Any, entry: Entry, report: LogReport) -> Any:
-    after = machine.step(state, entry)
+    try:
+        after = machine.step(state, entry)
+    except Exception as cause:  # noqa: BLE001  an entry that says what cannot be
+        report.problems.append(LogProblem("entry", entry.version, f"it says what cannot be: {cause}", _RESTORE))
+        return state
     if not isinstance(after, Reject):
         return after
     told = f"it was not allowed there: {after.reason}"
@@ -143,7 +149,7 @@ def _hint(store: Store, reader: LogReader[Any], report: LogReport) -> Iterator[L
         version = int(loads(store.get(reader.hint_key))["version"])
     except NotFoundError:
         version = 0
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, ArithmeticError, CorruptDataError):
         version = -1
     if version not in report.checkpoints:
         told = "there is none" if version == 0 else "it leads to no good checkpoint"

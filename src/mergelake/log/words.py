@@ -19,6 +19,8 @@ def in_words(op: LogOp) -> str:
             return f"alter table to schema {schema.version}"
         case ops.DropTable():
             return "drop table"
+        case ops.UndropTable():
+            return "undrop table"
         case ops.AddParts(parts, token, _, detached):
             told = f"{'attach' if detached else 'insert'} {_rows(sum(part.rows for part in parts))}"
             told += f" in {_count(len(parts), 'part')}" if len(parts) != 1 else ""
@@ -30,6 +32,8 @@ def in_words(op: LogOp) -> str:
             return f"{verb} {_count(len(replaced), 'part')} of {_where(part.partition_id)}"
         case ops.DropRange(partition_id, kind):
             return "truncate" if kind == "truncate" else f"{kind} {_where(partition_id)}"
+        case ops.DropParts(partition_id, ids, kind):
+            return f"{kind} {_count(len(ids), 'part')} of {_where(partition_id)}"
         case ops.DropDetached(ids):
             return f"drop {_count(len(ids), 'detached part')}"
         case ops.AddVolatile(_, partition_id, sources, _, owner):

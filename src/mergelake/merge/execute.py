@@ -31,7 +31,7 @@ from mergelake.merge.gather import gather_column
 from mergelake.merge.order import RowOrder, record_order
 from mergelake.merge.plan import MergeTask, check_engine
 from mergelake.merge.source import SourceReader
-from mergelake.parts.indexing import BoundIndex, IndexSink
+from mergelake.parts.indexing import BoundIndex
 from mergelake.parts.listing import projection_names
 from mergelake.parts.writer import PartWriter, is_compact
 from mergelake.store.protocol import Store
@@ -161,15 +161,19 @@ class _Merge:
         others.sort(key=lambda name: -self._sizes[name])
         apart = [i for i in writer.indexes if len(i.columns) > 1 and not set(i.columns) <= set(key_columns)]
         apart = apart if order.rows else []
+        alone: dict[str, list[BoundIndex]] = {name: [] for name in others}
+        for index in writer.indexes:
+            if order.rows and len(index.columns) == 1 and index.columns[0] in alone:
+                alone[index.columns[0]].append(index)
         if self._threads == 1 or len(others) < 2:
             self._write_key(writer, order, key_columns)
             for name in others:
-                self._write_column(writer, order, name)
+                self._write_column(writer, order, name, alone[name])
             for index in apart:
                 self._write_index(writer, order, index)
             return
         with ThreadPoolExecutor(self._threads, thread_name_prefix="mergelake-merge") as pool:
-            work = [pool.submit(self._write_column, writer, order, name) for name in others]
+            work = [pool.submit(self._write_column, writer, order, name, alone[name]) for name in others]
             work.append(pool.submit(self._write_key, writer, order, key_columns))
             work += [pool.submit(self._write_index, writer, order, index) for index in apart]
             try:
@@ -184,7 +188,8 @@ class _Merge:
         if not names:
             return
         sinks = [writer.column(name) for name in names]
-        indexes = self._indexes(writer, order, names)
+        within = [index for index in writer.indexes if order.rows and set(index.columns) <= set(names)]
+        indexes = [writer.index(index) for index in within]
         for arrays in zip(*(self._gather(order, name, names) for name in names), strict=True):
             block = pa.RecordBatch.from_arrays(list(arrays), list(names))
             writer.append_keys([key.evaluate(block) for key in self._primary()])
@@ -197,8 +202,9 @@ class _Merge:
         for index in indexes:
             index.finish()
 
-    def _write_column(self, writer: PartWriter, order: RowOrder, name: str) -> None:
-        indexes = self._indexes(writer, order, [name])
+    def _write_column(self, writer: PartWriter, order: RowOrder, name: str, alone: Sequence[BoundIndex]) -> None:
+        """A column, and the skip indexes that read nothing else."""
+        indexes = [writer.index(index) for index in alone]
 
         def passing() -> Iterator[pa.Array]:
             for array in self._gather(order, name, [name]):
@@ -209,12 +215,6 @@ class _Merge:
         writer.write_column(name, passing())
         for index in indexes:
             index.finish()
-
-    def _indexes(self, writer: PartWriter, order: RowOrder, names: Sequence[str]) -> list[IndexSink]:
-        """Sinks of the skip indexes that read nothing but these columns."""
-        if not order.rows:
-            return []
-        return [writer.index(index) for index in writer.indexes if set(index.columns) <= set(names)]
 
     def _write_index(self, writer: PartWriter, order: RowOrder, index: BoundIndex) -> None:
         """An index over several columns: they are gathered once more, together."""

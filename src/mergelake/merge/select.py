@@ -62,13 +62,11 @@ class Slots:
     """Free slots that a merge of a whole partition by age asks for."""
 
 
-def merge_bytes_limit(
-    settings: TableSettings, busy_slots: int = 0, slots: Slots | None = None, free_disk_bytes: int | None = None
-) -> int:
+def merge_bytes_limit(settings: TableSettings, busy_slots: int = 0, slots: Slots | None = None) -> int:
     """Most bytes of sources that a merge started now may have.
 
     Full size while slots are plenty (or nothing else runs), then shrinking by equal factors down to 1 MiB in the
-    last slot; never above half of the free disk, where one is given.
+    last slot.
 
     >>> merge_bytes_limit(TableSettings(), busy_slots=29)
     92362699
@@ -78,10 +76,8 @@ def merge_bytes_limit(
     low = min(1 << 20, high)
     free = max(0, slots.total - busy_slots)
     if busy_slots <= 1 or free >= slots.lower_at_free or high == 0:
-        limit = high
-    else:
-        limit = int(low * (high / low) ** (free / slots.lower_at_free))
-    return limit if free_disk_bytes is None else min(limit, free_disk_bytes // 2)
+        return high
+    return int(low * (high / low) ** (free / slots.lower_at_free))
 
 
 def part_ranges(

@@ -15,7 +15,7 @@ from mergelake.core.manifest import PartFile, PartManifest
 from mergelake.core.schema import Column, TableSchema
 from mergelake.core.text import quote_string
 from mergelake.expr import compile_expression
-from mergelake.format.names import escape_for_file_name, stream_file_name
+from mergelake.format.names import streams_by_column
 from mergelake.parts.reader import PartReader
 from mergelake.store.protocol import Store
 
@@ -28,12 +28,18 @@ class SourceReader:
     def __init__(self, store: Store, directory: str, schema: TableSchema, manifest: PartManifest) -> None:
         self.rows = manifest.rows
         self._schema = schema
-        self._held = set(manifest.columns)
-        self._reader = PartReader(store, directory, manifest, {column.name: column for column in schema.stored})
+        self._held = frozenset(manifest.columns)
+        columns = {column.name: column for column in schema.stored}
+        self._reader = PartReader(store, directory, manifest, columns)
+        files = self._reader.files
+        self._data_files: dict[str, list[PartFile]] = {
+            name: [files[f"{stream}.bin"] for stream in streams]
+            for name, streams in streams_by_column(files, columns).items()
+        }
 
     def column_bytes(self, name: str) -> int:
         """About how many bytes the column takes in memory; 0 if the part does not have it (under this name)."""
-        return sum(max(file.size, file.uncompressed_size) for file in self._data_files(name))
+        return sum(max(file.size, file.uncompressed_size) for file in self._data_files[name])
 
     def read(self, names: Sequence[str], batch_rows: int, window_bytes: int) -> Iterator[pa.RecordBatch]:
         """All rows of these columns in storage form, about `batch_rows` at a time.
@@ -51,7 +57,7 @@ class SourceReader:
                 needed |= dict.fromkeys(reads)
         # A default that reads nothing still has to know how many rows there are.
         wanted = list(needed) or [next(c.name for c in self._schema.stored if c.id in self._held)]
-        row_bytes = sum(file.size for name in wanted for file in self._data_files(name)) / max(1, self.rows)
+        row_bytes = sum(file.size for name in wanted for file in self._data_files[name]) / max(1, self.rows)
         window_rows = max(batch_rows, int(window_bytes / max(row_bytes, 1e-3)))
         for batch in self._batches(wanted, batch_rows, window_rows):
             if computed:
@@ -59,11 +65,6 @@ class SourceReader:
                 yield pa.RecordBatch.from_arrays(arrays, list(names))
             else:
                 yield batch
-
-    def _data_files(self, name: str) -> list[PartFile]:
-        stem = stream_file_name(escape_for_file_name(name))
-        found = self._reader.files.values()
-        return [f for f in found if f.name.endswith(".bin") and f.name.startswith((f"{stem}.", f"{stem}%2E"))]
 
     def _batches(self, names: Sequence[str], batch_rows: int, window_rows: int) -> Iterator[pa.RecordBatch]:
         granules = self._reader.granule_rows.tolist() if self.rows else []

@@ -25,7 +25,7 @@ class NodeView:
     """Whether it has a disk for volatile parts."""
     disk_free_bytes: int | None = None
     cache_bytes: int = 0
-    """How many bytes of published parts may stay on the disk, to be read from there."""
+    """How many bytes of published parts of all tables may stay on the disk, to be read from there."""
     merges: bool = True
     """Role `merge`."""
     uploads: bool = True
@@ -105,6 +105,8 @@ class Build:
 
     table_id: str
     id: str
+    past_disk: bool = False
+    """It is one for the disk, which has no room for it: straight to the store."""
 
 
 @dataclass(frozen=True, slots=True)

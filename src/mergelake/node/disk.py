@@ -7,7 +7,8 @@
 
 What has no record was being written when the node died, and is deleted when it comes back; so is what is not as long
 as its record says. The disk is not synced: after a power cut bytes may be wrong, which a merge notices by the checksum
-of each frame, and an upload by the hash of each file.
+of each frame, and an upload by the hash of each file. A record has a digest of its own: the manifest in it becomes that
+of the published part.
 """
 
 from __future__ import annotations
@@ -58,8 +59,9 @@ class LocalDisk:
 
     def add(self, part: VolatilePart, manifest: PartManifest) -> LocalPart:
         """The bytes of a volatile part, which the manifest describes, are whole."""
-        record = {"id": part.id, "name": part.name, "manifest": manifest.to_json()}
-        self.store.put(f"{self._records}/{part.id}.json", json.dumps(record).encode())
+        record = json.dumps({"id": part.id, "name": part.name, "manifest": manifest.to_json()})
+        sealed = json.dumps({"record": record, "digest": file_hash(record.encode())})
+        self.store.put(f"{self._records}/{part.id}.json", sealed.encode())
         return LocalPart(part.id, part.info, manifest)
 
     def drop(self, parts: Iterable[LocalPart]) -> None:
@@ -151,9 +153,12 @@ def _pieces(data: Buffer, go_on: Callable[[], None]) -> Iterator[Buffer]:
 
 def _decode(data: bytes) -> LocalPart | None:
     try:
-        raw = loads(data)
+        sealed = loads(data)
+        if file_hash(sealed["record"].encode()) != sealed["digest"]:
+            return None
+        raw = loads(sealed["record"])
         return LocalPart(raw["id"], PartInfo.parse(raw["name"]), PartManifest.from_json(raw["manifest"]))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
 

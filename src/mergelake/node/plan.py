@@ -8,6 +8,7 @@ and last, tables in turn, finds new merges:
   blocks for this node. A small one (`fits_disk`) is for the disk; it may use top-level active parts and the volatile
   ones whose bytes are here. Every other Live one is a **barrier**: it stands among the candidates and cannot be chosen.
   A large one, of top-level active parts that are worth it, is written to the store at once.
+  Where the disk has no room for it (`room`), caches go first; then it is written to the store too.
 - Elsewhere a merge is a `Merge`, of top-level active parts, straight to the store.
 
 It never asks twice for what it is at work on; that another node may choose the same parts is settled by the log: one
@@ -16,12 +17,13 @@ entry lands, the other finds its sources gone. Clocks and leases decide who work
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from mergelake.core.manifest import PartManifest
 from mergelake.core.settings import TableSettings
 from mergelake.log.state import ActivePart, State, VolatilePart
-from mergelake.log.volatile import dependents, outermost, top_level
+from mergelake.log.volatile import dependents, inside, outermost, top_level
 from mergelake.merge.select import merge_bytes_limit, select_merges, select_rested_partition
 from mergelake.merge.volatile import LocalPart, choose_uploads, fits_disk, same_content, volatile_allowed
 from mergelake.node.actions import (
@@ -39,6 +41,7 @@ from mergelake.node.actions import (
     TableView,
     Upload,
 )
+from mergelake.node.room import Cached, DiskRoom, build_size
 
 
 def tick(node: NodeView, tables: Sequence[TableView]) -> list[Action]:
@@ -46,7 +49,9 @@ def tick(node: NodeView, tables: Sequence[TableView]) -> list[Action]:
 
     Tables take turns: each gets its best merge before any gets a second one, those with most active parts first.
     """
-    actions: list[Action] = [action for table in tables for action in _keep_house(node, table)]
+    kept = {table.table_id: _kept(table) for table in tables}
+    room = DiskRoom(node, tables, [cached for each in kept.values() for cached in each.cached])
+    actions: list[Action] = [action for table in tables for action in _keep_house(node, table, kept[table.table_id])]
     awake = sorted((table for table in tables if not table.waits), key=lambda table: -table.state.part_count)
     uploads = node.slots.total - sum(len(table.uploading) for table in tables)
     for table in awake:
@@ -56,18 +61,30 @@ def tick(node: NodeView, tables: Sequence[TableView]) -> list[Action]:
     used = sum(len(table.merging) + len(table.building) for table in tables)
     for table in awake:
         for work in _builds(node, table):
-            if used < node.slots.total:
-                actions.append(work)
+            if used >= node.slots.total:
+                break
+            found = _placed(work, table, room)
+            if found is not None:
+                actions.append(found)
                 used += 1
     if node.merges and not node.draining:
-        actions += _new_merges(node, awake, used, {work.id for work in actions if isinstance(work, Upload)})
-    return actions
+        actions += _new_merges(node, awake, used, {work.id for work in actions if isinstance(work, Upload)}, room)
+    return [*room.discards(), *actions]
 
 
-def _keep_house(node: NodeView, table: TableView) -> Iterator[ShortWork]:
-    lost, different = _unwanted(node, table)
-    if lost:
-        yield Discard(table.table_id, tuple(lost), tuple(different))
+def _placed(work: Build | Adopt, table: TableView, room: DiskRoom) -> Build | Adopt | None:
+    """A build where there is room for it; None if there will be, once caches are deleted."""
+    if isinstance(work, Adopt):
+        return work
+    size = build_size(table, work.id)
+    if room.take(size):
+        return work
+    return None if room.make(size) else replace(work, past_disk=True)
+
+
+def _keep_house(node: NodeView, table: TableView, kept: _Kept) -> Iterator[ShortWork]:
+    if kept.lost:
+        yield Discard(table.table_id, tuple(kept.lost), tuple(kept.different))
     if table.waits:
         return
     own = [part for live in table.state.volatile.values() for part in live if part.owner == node.name]
@@ -105,35 +122,43 @@ def _absent(table: TableView) -> list[VolatilePart]:
     return sorted((part for part in _outermost(table.state) if part.id not in here), key=lambda part: part.added)
 
 
-def _unwanted(node: NodeView, table: TableView) -> tuple[list[str], list[str]]:
-    """Local bytes that go, and those of them that differ from what was published.
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What becomes of the bytes that lie on the disk, but for Live volatile parts."""
 
-    What stays: a Live volatile part, unless one built on it is here whole; and, as far as `cache_bytes` go, the newest
-    published ones, for the parts in the store that hold the same.
+    lost: list[str]
+    """They go."""
+    different: list[str]
+    """Those of them that differ from what was published."""
+    cached: list[Cached]
+    """The store holds the same: they stay while there is room."""
+
+
+def _kept(table: TableView) -> _Kept:
+    """What goes, and what may stay as a cache.
+
+    What stays: a Live volatile part, unless one built on it is here whole; and, as far as there is room, published
+    ones, for the parts in the store that hold the same. What is being read from is none that makes room.
     """
     live = {part.id: (part, held) for held in table.state.volatile.values() for part in held}
-    lost: list[str] = []
-    different: list[str] = []
-    cached: list[tuple[int, int, str]] = []
+    reading = [live[volatile_id][0].info for volatile_id in table.building if volatile_id in live]
+    kept = _Kept([], [], [])
     for found in table.local.values():
         if found.id in live:
             part, held = live[found.id]
             if any(outer.id in table.local for outer in dependents(held, part)):
-                lost.append(found.id)
+                kept.lost.append(found.id)
             continue
         published = table.state.find(str(found.info))
         if published is not None and same_content(found.manifest, published.manifest):
-            cached.append((-published.added, found.manifest.bytes_on_disk, found.id))
+            if not any(inside(found.info, info) for info in reading):
+                size = found.manifest.bytes_on_disk
+                kept.cached.append(Cached(published.added_ms, table.table_id, found.id, size))
         else:
-            lost.append(found.id)
+            kept.lost.append(found.id)
             if published is not None:
-                different.append(found.id)
-    room = node.cache_bytes
-    for _, size, volatile_id in sorted(cached):
-        room -= size
-        if room < 0:
-            lost.append(volatile_id)
-    return lost, different
+                kept.different.append(found.id)
+    return kept
 
 
 def _uploads(node: NodeView, table: TableView) -> list[Upload]:
@@ -169,7 +194,9 @@ def _builds(node: NodeView, table: TableView) -> Iterator[Build | Adopt]:
                 yield Adopt(table.table_id, part.id, part.owner)
 
 
-def _new_merges(node: NodeView, tables: Sequence[TableView], used: int, uploads: set[str]) -> list[Merge | Propose]:
+def _new_merges(
+    node: NodeView, tables: Sequence[TableView], used: int, uploads: set[str], room: DiskRoom
+) -> list[Merge | Propose]:
     started: list[Merge | Propose] = []
     taken = {table.table_id: set(uploads) for table in tables}
     waiting = list(tables)
@@ -178,7 +205,7 @@ def _new_merges(node: NodeView, tables: Sequence[TableView], used: int, uploads:
         for table in waiting:
             if used + len(started) >= node.slots.total:
                 break
-            work = _next_merge(node, table, used + len(started), taken[table.table_id])
+            work = _next_merge(node, table, used + len(started), taken[table.table_id], room)
             if work is not None:
                 started.append(work)
                 taken[table.table_id] |= work.part_ids if isinstance(work, Merge) else set(work.source_ids)
@@ -187,34 +214,55 @@ def _new_merges(node: NodeView, tables: Sequence[TableView], used: int, uploads:
     return started
 
 
-def _next_merge(node: NodeView, table: TableView, used: int, taken: set[str]) -> Merge | Propose | None:
+def _next_merge(node: NodeView, table: TableView, used: int, taken: set[str], room: DiskRoom) -> Merge | Propose | None:
     settings = table.settings
     limit = merge_bytes_limit(settings, used, node.slots)
     if limit == 0:
         return None
     mutations = [mutation.version for mutation in table.state.mutations if not mutation.killed]
     claimed = settings.text("merge_upload_policy") == "volatile" and volatile_allowed(table.state.schema)
-    stays = claimed and node.disk and node.uploads
     candidates = _Candidates(table, taken)
-    found: tuple[ActivePart, ...] | None = None
-    if stays:
+
+    def chosen(busy: set[str], limit: int, base: float | None = None) -> tuple[ActivePart, ...] | None:
+        return _select(candidates.parts, busy, settings, node, used, limit, mutations, base)
+
+    if claimed and node.disk and node.uploads:
         cap = settings.integer("max_bytes_to_merge_volatile")
-        busy = (
-            candidates.busy
-            | candidates.absent
-            | {part.manifest.id for part in candidates.parts if not fits_disk(cap, [part.manifest.bytes_on_disk])}
-        )
-        room = min(cap, merge_bytes_limit(settings, used, node.slots, node.disk_free_bytes))
-        found = _select(candidates.parts, busy, settings, node, used, room, mutations, None)
-    if found is None:
-        base = settings.number("merge_selector_direct_base") if stays else None
-        busy = candidates.busy | candidates.volatile
-        found = _select(candidates.parts, busy, settings, node, used, limit, mutations, base)
-        if found is None or (stays and fits_disk(cap, [part.manifest.bytes_on_disk for part in found])):
-            return None  # the disk is the place for it, once there is room
+        large = {part.manifest.id for part in candidates.parts if not fits_disk(cap, [part.manifest.bytes_on_disk])}
+        found = _for_disk(lambda most: chosen(candidates.busy | candidates.absent | large, most), min(cap, limit), room)
+        if found == ():
+            return None  # soon there will be room for it
+        if found is None:
+            base = settings.number("merge_selector_direct_base")
+            found = chosen(candidates.busy | candidates.volatile, limit, base)
+            if found is None or fits_disk(cap, [part.manifest.bytes_on_disk for part in found]):
+                return None
+    else:
+        found = chosen(candidates.busy | candidates.volatile, limit)
+        if found is None:
+            return None
     if not claimed:
         return Merge(table.table_id, found)
     return Propose(table.table_id, found[0].info.partition_id, tuple(part.manifest.id for part in found))
+
+
+def _for_disk(
+    chosen: Callable[[int], tuple[ActivePart, ...] | None], limit: int, room: DiskRoom
+) -> tuple[ActivePart, ...] | None:
+    """The merge to build on the disk next; none (None), or one that waits for caches to go (empty).
+
+    Where the disk has no room for any, the best one all the same: it is built in the store (`_placed`).
+    """
+    found = chosen(limit if room.left is None else min(limit, room.left))
+    if found is None and room.left is not None and room.left < limit:
+        found = chosen(limit)
+        if found is None:
+            return None
+        if room.make(sum(part.manifest.bytes_on_disk for part in found)):
+            return ()
+    if found is not None:
+        room.take(sum(part.manifest.bytes_on_disk for part in found))
+    return found
 
 
 def _select(

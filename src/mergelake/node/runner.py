@@ -33,6 +33,8 @@ _logger = logging.getLogger("mergelake.node")
 _SLICE_S = 0.05
 """A sleeping node looks this often whether it is woken or told to stop."""
 ROLES = ("merge", "upload", "gc")
+DOWN_FIRST_S, DOWN_MAX_S = 0.1, 30.0
+"""Pauses between two looks at a store that does not answer."""
 IDLE_S = 5.0
 """How long a plan that had nothing to do is good for, if nothing happens."""
 GC_PERIOD_S = 3600.0
@@ -82,6 +84,7 @@ class Node:
         self._swept = disk is None
         self._idle: tuple[bool, list[TableView]] = (False, [])
         self._idle_until_s = 0.0
+        self._down_s = 0.0
         self._collect = collect if "gc" in roles else None
         self._collect_at_s = clock.monotonic_s() + GC_PERIOD_S
         self._workers: dict[str, TableWorker] = {}
@@ -93,7 +96,7 @@ class Node:
         try:
             while not stop.is_set():
                 started = self.step()
-                self._pause(stop, 0.02 if started else self._poll_s)
+                self._pause(stop, self._down_s or (0.02 if started else self._poll_s))
         finally:
             self.drain(grace_s)
 
@@ -140,20 +143,26 @@ class Node:
             tables = self._tables()
             self._forget_others({handle.directory for handle in tables.values()})
         except MergelakeError as failure:  # a store that is silent for a while must not end the node
-            self._cannot("the tables cannot be looked up now", failure)
+            self._is_down(failure)
             return 0
+        self._is_up()
         known: list[TableWorker] = []
         for handle in tables.values():
             try:
                 worker = self._worker(handle)
-            except MergelakeError as failure:
+            except Exception as failure:  # noqa: BLE001  one bad table must not end the node
                 self._cannot("the node's disk cannot be read", failure)
+                continue
+            if worker.waits and worker.unreadable:
                 continue
             try:
                 worker.handle.refresh()
-            except MergelakeError as failure:
+                worker.view()
+            except Exception as failure:  # noqa: BLE001
+                worker.unreadable = True
                 worker.went_wrong(failure)
             else:
+                worker.unreadable = False
                 known.append(worker)
         if self._collect is not None and self._clock.monotonic_s() >= self._collect_at_s and not draining:
             self._collect_at_s = self._clock.monotonic_s() + GC_PERIOD_S
@@ -208,6 +217,17 @@ class Node:
             self.status.add(objects_collected=collect())
         except Exception as failure:  # noqa: BLE001  the next round is as good
             self._cannot("collection failed", failure)
+
+    def _is_down(self, failure: MergelakeError) -> None:
+        """The store does not answer: say so once, and look again after longer and longer pauses."""
+        if not self._down_s:
+            self._cannot("the tables cannot be looked up now, and the node waits", failure)
+        self._down_s = min(max(2 * self._down_s, self._poll_s, DOWN_FIRST_S), DOWN_MAX_S)
+
+    def _is_up(self) -> None:
+        if self._down_s:
+            _logger.warning("the tables can be looked up again: the node goes on")
+        self._down_s = 0.0
 
     def _cannot(self, what: str, failure: Exception) -> None:
         self.status.last_error = str(failure)

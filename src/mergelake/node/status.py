@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from dataclasses import dataclass, field
+
+_logger = logging.getLogger("mergelake.node")
 
 
 @dataclass(slots=True)
@@ -21,6 +24,8 @@ class NodeStatus:
     merges_failed: int = 0
     rows_merged: int = 0
     bytes_merged: int = 0
+    merges_past_disk: int = 0
+    """Of volatile parts, written straight to the store because the node's disk had no room."""
     volatile_proposed: int = 0
     volatile_adopted: int = 0
     volatile_cancelled: int = 0
@@ -33,6 +38,12 @@ class NodeStatus:
     """Deleted because no kept version needs them."""
     last_error: str = ""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def no_room(self) -> None:
+        """A merge goes to the store because the disk is full; told to the log at the first one."""
+        if not self.merges_past_disk:
+            _logger.warning("the node's disk has no room for merges: they go straight to the store")
+        self.add(merges_past_disk=1)
 
     def add(self, **counts: int) -> None:
         """Count; from any thread."""

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from mergelake.core.errors import ConflictError, CorruptDataError, NotFoundError, error
+from mergelake.core.errors import ConflictError, CorruptDataError, InvalidInputError, NotFoundError, error
 from mergelake.core.manifest import PartManifest
 from mergelake.log.operations import (
     AddVolatile,
@@ -92,6 +92,8 @@ class TableWorker:
         self._uploaded: dict[str, PartManifest] = {}
         self._trouble = Trouble(handle.clock)
         self._signs: dict[str, tuple[Lease, float]] = {}
+        self.unreadable = False
+        """Whether the last look at the table failed: then the next one waits as long as its work does."""
 
     def view(self) -> TableView:
         """What is known of the table now, without asking the store."""
@@ -204,8 +206,8 @@ class TableWorker:
         match action:
             case Merge():
                 self._merge(action)
-            case Build(_, volatile_id):
-                self._build(volatile_id)
+            case Build():
+                self._build(action)
             case Upload(_, volatile_id):
                 self._upload(volatile_id)
             case PublishVolatile(_, volatile_id):
@@ -243,25 +245,33 @@ class TableWorker:
         self._commit_alive([AddVolatile(volatile_id, action.partition_id, action.source_ids, recipe, self._node)])
         self.status.add(volatile_proposed=1)
 
-    def _build(self, volatile_id: str) -> None:
+    def _build(self, action: Build) -> None:
         state = self.handle.log.state
-        part = state.live(volatile_id)
+        part = state.live(action.id)
         if part is None:
             return
         task = build_task(self.handle.directory, state, part, {found.id: found for found in self._held()})
+        made = False
         if task.local and self._disk is not None and self._build_bytes is not None:
-            self._build_on_disk(part, task, self._disk, self._build_bytes)
-        else:
+            made = not action.past_disk and self._build_on_disk(part, task, self._disk, self._build_bytes)
+            if not made:
+                self.status.no_room()
+        if not made:
             task = replace(build_task(self.handle.directory, state, part, {}), local=False)
             manifest = self._run_merge(self.handle, task)
-            self._now_in_store(volatile_id, manifest)
+            self._now_in_store(action.id, manifest)
         with self._lock:
-            self._trouble.built(volatile_id)
+            self._trouble.built(action.id)
         self._merged(task)
 
-    def _build_on_disk(self, part: VolatilePart, task: MergeTask, disk: LocalDisk, build: BuildRunner) -> None:
+    def _build_on_disk(self, part: VolatilePart, task: MergeTask, disk: LocalDisk, build: BuildRunner) -> bool:
+        """Whether the bytes are on the disk now: not if it turned out to be full."""
         try:
             manifest = build(self.handle, task, disk, lambda: self._unwanted(part.id))
+        except InvalidInputError as full:
+            if full.name != "NOT_ENOUGH_SPACE":
+                raise
+            return False
         except (CorruptDataError, NotFoundError):
             # Our own disk is to blame, it may be: the store has it all.
             used = {source.manifest.id for source in task.sources if source.local}
@@ -270,9 +280,14 @@ class TableWorker:
         if self.handle.log.state.live(part.id) is None:
             disk.discard([manifest])
             raise ConflictError(f"Volatile part {part.name} was published, cancelled or dropped while it was made")
-        made = disk.add(part, manifest)
+        try:
+            made = disk.add(part, manifest)
+        except InvalidInputError:
+            disk.discard([manifest])
+            return False
         with self._lock:
             self._local[part.id] = made
+        return True
 
     def _upload(self, volatile_id: str) -> None:
         handle, found = self.handle, self._local.get(volatile_id)

@@ -7,7 +7,7 @@ where several fit, or the key has expressions, nothing is claimed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,7 +25,7 @@ from mergelake.parts.reader import PartReader
 from mergelake.parts.verify import Problem, check_part
 
 _INFERRED_MAX = 100_000
-"""Steps of the search for key columns."""
+"""Columns that the search for the key looks at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,20 +209,35 @@ def _ends(reader: PartReader, name: str, *, final: bool) -> tuple[bytes, bytes] 
     return encode_values([first], [kind]), encode_values([last], [kind])
 
 
-def _fitting(index: bytes, ends: dict[str, tuple[bytes, bytes]]) -> Iterator[tuple[str, ...]]:
-    """Sequences of different columns with whose first values the index begins, and with whose last ones it ends."""
-    waiting: list[tuple[tuple[str, ...], bytes, bytes]] = [((), b"", b"")]
-    for _ in range(_INFERRED_MAX):
-        if not waiting:
-            return
-        key, first, last = waiting.pop()
-        for name, (low, high) in ends.items():
-            if name in key or not low or not index.startswith(first + low):
-                continue
-            longer = (*key, name)
-            if index.endswith(last + high):
-                yield longer
-            waiting.append((longer, first + low, last + high))
+def _fitting(index: bytes, ends: dict[str, tuple[bytes, bytes]]) -> list[tuple[str, ...]]:
+    """Sequences of different columns with whose first values the index begins, and with whose last ones it ends.
+
+    Nothing where there are so many that the search has to be given up: some of them say nothing of the others.
+    """
+    by_first: dict[bytes, list[str]] = {}
+    for name, (low, _) in ends.items():
+        if low:
+            by_first.setdefault(low, []).append(name)
+    lengths = sorted({len(low) for low in by_first})
+    found: list[tuple[str, ...]] = []
+    waiting: list[tuple[tuple[str, ...], int, bytes]] = [((), 0, b"")]
+    steps = 0
+    while waiting:
+        key, at, last = waiting.pop()
+        for length in lengths:
+            if at + length > len(index):
+                break
+            for name in by_first.get(index[at : at + length], ()):
+                steps += 1
+                if steps > _INFERRED_MAX:
+                    return []
+                if name in key:
+                    continue
+                longer, tail = (*key, name), last + ends[name][1]
+                if index.endswith(tail):
+                    found.append(longer)
+                waiting.append((longer, at + length, tail))
+    return found
 
 
 def _spans(

@@ -92,6 +92,8 @@ class PartReader:
         self._granularity = granularity
         self._key = (store.url, directory, manifest.id)
         self._files: dict[str, PartFile] | None = None
+        self._names: dict[int, str] | None = None
+        self._siblings: dict[str | None, str] | None = None
 
     # -- what the part is ----------------------------------------------------------------------
 
@@ -99,7 +101,7 @@ class PartReader:
     def files(self) -> dict[str, PartFile]:
         """The part's files by name."""
         if self._files is None:
-            self._files = self.manifest.file_table()
+            self._files = self.caches.get_or((*self._key, "files"), self._load_files)
         return self._files
 
     @property
@@ -275,8 +277,13 @@ class PartReader:
 
     def _stored_name(self, column: Column) -> str | None:
         """The column's name in the part, None if it is not there."""
-        ids = self.manifest.columns
-        names = list(self.layout.columns)
+        if self._names is None:
+            self._names = self._load_names()
+        return self._names.get(column.id)
+
+    def _load_names(self) -> dict[int, str]:
+        """The names of the part's columns by their ids."""
+        ids, names = self.manifest.columns, self.layout.columns
         if len(ids) != len(names):
             raise CorruptDataError(
                 "columns.txt does not fit the manifest",
@@ -284,7 +291,7 @@ class PartReader:
                 expected=f"{len(ids)} columns",
                 found=f"{len(names)}",
             )
-        return names[ids.index(column.id)] if column.id in ids else None
+        return dict(zip(ids, names, strict=True))
 
     def _sources(self, names: Sequence[str]) -> dict[str, _Source]:
         columns = {name: self._column(name) for name in names}
@@ -305,10 +312,12 @@ class PartReader:
     def _sibling(self, column: Column) -> str | None:
         """A column of the same Nested that the part does have, where `column` is one that it lacks."""
         sizes = shared_sizes_stream(column.name, column.type)
-        for other in self.columns.values() if sizes else ():
-            if shared_sizes_stream(other.name, other.type) == sizes and self._stored_name(other) is not None:
-                return other.name
-        return None
+        if not sizes:
+            return None
+        if self._siblings is None:
+            there = [other for other in self.columns.values() if self._stored_name(other) is not None]
+            self._siblings = {shared_sizes_stream(other.name, other.type): other.name for other in reversed(there)}
+        return self._siblings.get(sizes)
 
     def _readers(self, names: Sequence[str]) -> dict[str, ColumnReader]:
         """Readers of columns that the part holds; loads missing marks by one round of requests."""
@@ -363,6 +372,9 @@ class PartReader:
         names = [name for name in self.files if not name.endswith(".bin") and not is_index_file(name)]
         front = self._whole(names)
         return front, sum(map(len, front.values())) + 200 * len(front)
+
+    def _load_files(self) -> tuple[dict[str, PartFile], int]:
+        return self.manifest.file_table(), 5 * len(self.manifest.files)  # about what its objects take
 
     def _load_layout(self) -> tuple[Layout, int]:
         small = self._small(_HEADER_FILES)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mergelake.core import types as t
-from mergelake.core.errors import CorruptDataError, MergelakeError, NotFoundError
+from mergelake.core.errors import CorruptDataError, InvalidInputError, MergelakeError, NotFoundError, UnavailableError
 from mergelake.format.checksums import decode_checksums
 from mergelake.format.columns_txt import decode_columns
 from mergelake.format.extremes import extremes, merge_extremes, order_keys
@@ -28,6 +28,8 @@ from mergelake.parts.reader import PartReader
 from mergelake.parts.writer import UNLISTED
 
 _CHUNK = 8 << 20
+_NOT_THE_PART = ("S3_ERROR", "CANNOT_OPEN_FILE", "NETWORK_ERROR")
+"""What a store says that denies access to everybody's parts."""
 _ALWAYS_UNLISTED = UNLISTED | {"columns_substreams.txt", "metadata_version.txt", "invalidated_system_columns.txt"}
 
 
@@ -62,8 +64,9 @@ def check_part(
 ) -> list[Problem]:
     """Check a part; an empty list means that nothing is wrong with it.
 
-    `key_types` and `key_descending` describe the primary key, `partition_types` the partition key; without them their
-    checks are left out. `deep` reads all data; without it only small files and marks are read.
+    A store that does not answer, or denies access, says nothing of the part: its error is raised. `key_types` and
+    `key_descending` describe the primary key, `partition_types` the partition key; without them their checks are left
+    out. `deep` reads all data; without it only small files and marks are read.
     """
     checks: list[Callable[[], Iterator[Problem]]] = [
         lambda: _listed(reader),
@@ -79,6 +82,10 @@ def check_part(
         try:
             problems += check()
         except MergelakeError as broken:
+            if isinstance(broken, UnavailableError) or (
+                isinstance(broken, InvalidInputError) and broken.name in _NOT_THE_PART
+            ):
+                raise
             problems.append(problem_of(broken))
     return list(dict.fromkeys(problems))
 

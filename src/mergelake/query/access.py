@@ -80,6 +80,11 @@ def check_expression(text: str) -> None:
     _check_tokens(tokens)
 
 
+def check_data(text: str) -> None:
+    """`check_expression` for data, which may be long, of VALUES."""
+    check_expression.__wrapped__(text)
+
+
 def check_fixed(names: Iterable[str]) -> None:
     """READONLY for settings that no statement changes."""
     for name in names:

@@ -259,6 +259,8 @@ def _public(array: pa.Array, data_type: t.DataType) -> pa.Array:
 
 def _fields(array: pa.Array, data_type: t.Variant) -> pa.Array:
     """ClickHouse's union of a Variant as a struct with a field for each type."""
+    if not len(array):  # PyArrow crashes where such a union has no buffers
+        return pa.array([], arrow_type(data_type))
     names = [field.name for field in array.type]
     codes, offsets = np.asarray(array.type_codes), np.asarray(array.offsets)
     fields = []

@@ -163,6 +163,25 @@ def translate(text: str) -> MergelakeError:
     return error(name, _SCOPE.sub("", message.strip()))
 
 
+def plain_values(settings: Mapping[str, str]) -> dict[str, str]:
+    """Values of settings as ClickHouse reads their literals: `'10Mi'` is 10485760. Raises what SET would.
+
+    They must be such that they change nothing of this very statement.
+    """
+    if not settings:
+        return {}
+    names = ", ".join(map(quote_string, settings))
+    given = ", ".join(f"{name} = {literal}" for name, literal in settings.items())
+    found = run(f"SELECT name, value FROM system.settings WHERE name IN ({names}) SETTINGS {given}").table()
+    return dict(zip(found["name"].to_pylist(), found["value"].to_pylist(), strict=True))
+
+
+def setting_names() -> list[str]:
+    """Names of all settings of this ClickHouse."""
+    names: list[str] = run("SELECT name FROM system.settings").table()["name"].to_pylist()
+    return names
+
+
 def setting_literal(value: object) -> str:
     """A setting's value as SQL: numbers bare, text quoted, booleans as 1 and 0."""
     if isinstance(value, bool):

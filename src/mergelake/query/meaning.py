@@ -1,74 +1,97 @@
-"""Settings that change what a statement means, not just how fast it runs.
+"""What settings and clauses mean for the tables of a statement: what would change their rows is refused.
 
-ClickHouse gets the rewritten statement with all its settings, so most of them simply work. Two kinds do not:
-
-- `final`, `additional_table_filters` and the like change what a *table* gives, and the tables are ours: refused.
-- `session_timezone`, `transform_null_in` and the like change what a *condition* means. Our scans judge conditions as
-  ClickHouse does by default, so under any setting not known to be harmless nothing is pushed down to them.
+ClickHouse gets the rewritten statement with its settings, so most of them simply work; `settings` says of each what
+becomes of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 from mergelake.core.errors import error
 from mergelake.query.outline import Occurrence, Outline
-
-_OF_TABLES = {
-    "final": "Write FINAL after the table's name",
-    "additional_table_filters": "Write the condition in WHERE",
-}
-_HARMLESS = (
-    "allow_",
-    "compile_",
-    "distributed_",
-    "extremes",
-    "final",
-    "force_",
-    "group_by_",
-    "join_",
-    "local_filesystem_",
-    "log_",
-    "max_",
-    "min_",
-    "optimize_",
-    "output_format_",
-    "prefer_",
-    "priority",
-    "query_",
-    "temporary_",
-    "timeout_",
-    "union_",
-    "use_",
-)
-"""How the names of settings begin that leave a condition's meaning alone."""
+from mergelake.query.settings import refuse_meaningless
 
 
 def statement_settings(plan: Outline) -> dict[str, str]:
-    """The SETTINGS of the statement and its subqueries: name -> literal."""
+    """The SETTINGS of the statement and its subqueries: name -> literal. A name alone means 1."""
     out = {}
-    for scope in plan.scopes:
-        first, end = scope.clauses.get("SETTINGS", (0, 0))
-        for at in range(first, end - 2):
-            if plan.tokens[at].is_name and plan.tokens[at + 1].text == "=":
-                out[plan.tokens[at].name] = plan.tokens[at + 2].text
+    for first, end in settings_clauses(plan):
+        for begin, stop in _items(plan, first, end):
+            if stop - begin > 1 and plan.tokens[begin + 1].text == "=":
+                out[plan.tokens[begin].name] = plan.slice(begin + 2, stop)
+            else:
+                out[plan.tokens[begin].name] = "1"
     return out
 
 
-def keeps_conditions(names: Iterable[str]) -> bool:
-    """Whether a scan may judge conditions under these settings."""
-    return all(name.startswith(_HARMLESS) for name in names)
+def settings_clauses(plan: Outline) -> list[tuple[int, int]]:
+    """The tokens of every SETTINGS, keyword left out."""
+    inside = [scope.clauses["SETTINGS"] for scope in plan.scopes if "SETTINGS" in scope.clauses]
+    return [*inside, *plan.loose_settings]
 
 
-def check_meaning(plan: Outline, ours: Iterable[Occurrence], settings: Mapping[str, str]) -> None:
+def _items(plan: Outline, first: int, end: int) -> Iterator[tuple[int, int]]:
+    depth, begin = 0, first
+    for at in range(first, end):
+        token = plan.tokens[at]
+        if token.kind == "sign":
+            depth += (token.text in ("(", "[", "{")) - (token.text in (")", "]", "}"))
+            if token.text == "," and depth == 0:
+                yield begin, at
+                begin = at + 1
+    if begin < end:
+        yield begin, end
+
+
+_READ_TABLES = {
+    "cluster": "Name the table itself: there are no clusters",
+    "clusterallreplicas": "Name the table itself: there are no clusters",
+    "dictionary": "There are no dictionaries; JOIN the table itself",
+    "loop": "Name the table itself",
+    "merge": "Name the tables, with UNION ALL between them",
+    "mergetreeanalyzeindexes": "EXPLAIN indexes = 1 shows what indexes leave over",
+    "mergetreeanalyzeindexesuuid": "EXPLAIN indexes = 1 shows what indexes leave over",
+    "mergetreecodecblockcounts": "`mergelake part inspect` tells codecs and sizes",
+    "mergetreeindex": "`mergelake part inspect` tells granules and indexes",
+    "mergetreeprojection": "There are no projections",
+    "mergetreetextindex": "`mergelake part inspect` tells of indexes",
+    "prometheusquery": "There are no TimeSeries tables",
+    "prometheusqueryrange": "There are no TimeSeries tables",
+    "timeseriesdata": "There are no TimeSeries tables",
+    "timeseriesmetricfamilies": "There are no TimeSeries tables",
+    "timeseriesmetrics": "There are no TimeSeries tables",
+    "timeseriessamples": "There are no TimeSeries tables",
+    "timeseriesselector": "There are no TimeSeries tables",
+    "timeseriestags": "There are no TimeSeries tables",
+    "viewexplain": "Write (EXPLAIN …) in its place",
+}
+"""Table functions that read tables by their names, which ClickHouse would look for among its own."""
+_TELL_OF_TABLES = {
+    "getmergetreesetting": "system.merge_tree_settings has the defaults that hold here",
+    "hascolumnintable": "system.columns has the columns of all tables",
+    "joinget": "There are no tables of the engine Join; JOIN the table itself",
+    "joingetornull": "There are no tables of the engine Join; JOIN the table itself",
+}
+"""Functions that ClickHouse would answer from its own tables and defaults."""
+
+
+def _check_functions(plan: Outline) -> None:
+    for name in plan.table_functions:
+        if name.lower() in _READ_TABLES:
+            raise error("NOT_IMPLEMENTED", f"The table function {name} is not supported", _READ_TABLES[name.lower()])
+    for word, follow in pairwise(plan.tokens):
+        hint = _TELL_OF_TABLES.get(word.text.lower()) if follow.text == "(" and word.kind == "word" else None
+        if hint:
+            raise error("NOT_IMPLEMENTED", f"The function {word.text} is not supported", hint)
+
+
+def check_meaning(plan: Outline, ours: Iterable[Occurrence]) -> None:
     """NOT_IMPLEMENTED for what would change the rows that our tables give, `ours` being where they are named."""
-    found = list(ours)
-    if not found:
-        return
-    for name, value in {**settings, **statement_settings(plan)}.items():
-        if name in _OF_TABLES and value.strip("'").lower() not in ("0", "false", ""):
-            raise error("NOT_IMPLEMENTED", f"The setting {name} is not supported", _OF_TABLES[name])
-    for occurrence in found:
+    _check_functions(plan)
+    refuse_meaningless(statement_settings(plan), carrier=plan.format.startswith("Arrow"))
+    for occurrence in ours:
         if occurrence.final and "PREWHERE" in plan.scope_of[id(occurrence)].clauses:
             raise error(
                 "NOT_IMPLEMENTED",

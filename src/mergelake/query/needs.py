@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 
-from mergelake.query.meaning import keeps_conditions, statement_settings
+from mergelake.query.meaning import statement_settings
 from mergelake.query.outline import Occurrence, Outline, Scope, names_in
+from mergelake.query.settings import keeps_conditions
 from mergelake.query.source import Source, Wanted
 from mergelake.query.tokens import Token
 
@@ -62,9 +63,8 @@ def wanted(plan: Outline, found: Occurrence, source: Source, sources: Mapping[in
     if outside is None or _needs_all(plan, found, scope):
         outside = set(source.columns) - source.hidden
     names |= outside
-    for name, (_, expression) in source.computed.items():
-        if name in names:
-            names.update(_expression_names(expression))
+    for name in computed_names(plan, found, source):
+        names.update(_expression_names(source.computed[name][1]))
     where, prewhere = predicates(plan, found, source, sources)
     return Wanted(
         tuple(name for name in source.columns if name in names),
@@ -74,6 +74,19 @@ def wanted(plan: Outline, found: Occurrence, source: Source, sources: Mapping[in
         found.sample_ratio,
         found.sample_offset,
     )
+
+
+def computed_names(plan: Outline, found: Occurrence, source: Source) -> list[str]:
+    """The computed columns that the scope of `found` mentions. `n.a`, where that is a column, does not mention `n`."""
+    scope = plan.scope_of[id(found)]
+    if not source.computed or found.in_operator:
+        return []
+    names = set()
+    for at in range(scope.first, scope.end):
+        token, dot = plan.tokens[at], plan.tokens[at + 1].text == "."
+        if token.is_name and not (dot and f"{token.name}.{plan.tokens[at + 2].name}" in source.columns):
+            names.add(token.name)
+    return [name for name in source.computed if name in names]
 
 
 def mentioned(plan: Outline, scope: Scope) -> set[str]:

@@ -61,6 +61,15 @@ _NOT_ALIASES = _JOIN_WORDS | frozenset(
         ],
     )
 )
+_AFTER_SETTINGS = frozenset(("FORMAT", "INTO", "UNION", "EXCEPT", "INTERSECT"))
+_BEFORE_OPERAND = frozenset(
+    [
+        "SELECT", "DISTINCT", "ALL", "FROM", "JOIN", "WHERE", "PREWHERE", "HAVING", "QUALIFY", "BY", "ON", "USING",
+        "LIMIT", "OFFSET", "AND", "OR", "NOT", "IN", "LIKE", "ILIKE", "BETWEEN", "IS", "AS", "CASE", "WHEN", "THEN",
+        "ELSE", "DIV", "MOD", "WITH", "INTERVAL", "SETTINGS",
+    ]
+)  # fmt: skip
+"""Words after which a value stands, so that what follows is no clause."""
 _AFTER_WITH = frozenset(("TOTALS", "ROLLUP", "CUBE", "FILL", "TIES"))
 
 
@@ -91,6 +100,13 @@ class Occurrence:
     """The words before JOIN in capitals (`LEFT ANY`), `,` for a comma, empty for the first table."""
     in_operator: bool = False
     """It stands after IN rather than in a FROM."""
+    explain: tuple[str, str] | None = None
+    """`(EXPLAIN …)` stands in place of a name: its kind and its SELECT."""
+
+    @property
+    def table(self) -> tuple[str, str, AsOf | None]:
+        """What it names: the same for every occurrence of one table."""
+        return (f"EXPLAIN {self.explain[0]}" if self.explain else self.database), self.name, self.as_of
 
 
 @dataclass(slots=True)
@@ -132,6 +148,10 @@ class Outline:
     format_at: tuple[int, int] | None = None
     """Where a final FORMAT clause stands, in characters."""
     format: str = ""
+    table_functions: list[str] = field(default_factory=list)
+    """Names of the functions that it reads from."""
+    loose_settings: list[tuple[int, int]] = field(default_factory=list)
+    """Tokens of each SETTINGS that belongs to no SELECT of its own: `(SELECT 1) UNION ALL (SELECT 2) SETTINGS …`."""
 
     def slice(self, first: int, end: int) -> str:
         """The statement's own text from token `first` to before token `end`."""
@@ -156,6 +176,8 @@ class _Frame:
     """The bracket only wraps what the bracket around it holds: `((SELECT 1) UNION ALL (SELECT 2))`."""
     scopes: list[Scope] = field(default_factory=list)
     set_operation: bool = False
+    loose: int = 0
+    """First token of a SETTINGS clause after brackets; 0 for none."""
 
 
 def outline(text: str) -> Outline:
@@ -181,6 +203,7 @@ class _Walker:
     def _pop(self, at: int) -> None:
         frame = self.stack.pop()
         self._close_scope(frame, at)
+        self._end_loose(frame, at)
         if frame.set_operation:
             for scope in frame.scopes:
                 scope.in_set_operation = True
@@ -192,13 +215,17 @@ class _Walker:
                 outer.ctes.add(outer.pending_cte)
                 outer.pending_cte = ""
 
+    def _end_loose(self, frame: _Frame, at: int) -> None:
+        if frame.loose:
+            self.out.loose_settings.append((frame.loose, at))
+            frame.loose = 0
+
     def _step(self, at: int) -> int:
         token, frame = self.tokens[at], self.stack[-1]
         if token.text == "|>" and token.kind == "sign":
             raise error("NOT_IMPLEMENTED", "The pipe operator |> is not supported", "Write the clauses of a SELECT")
         if token.text == "(" and token.kind == "sign":
-            self._open(at)
-            return at + 1
+            return self._open(at)
         if token.text in ("[", "{") and token.kind == "sign":
             self.stack.append(_Frame("other"))
             return at + 1
@@ -224,9 +251,11 @@ class _Walker:
     def _is_member(self, at: int) -> bool:
         return at > 0 and self.tokens[at - 1].text == "." and self.tokens[at - 1].kind == "sign"
 
-    def _open(self, at: int) -> None:
+    def _open(self, at: int) -> int:
         frame = self.stack[-1]
         follow = self.tokens[at + 1]
+        if frame.expects_table and frame.scope is not None and follow.upper == "EXPLAIN" and follow.kind == "word":
+            return self._explain(at)
         # Brackets may be doubled before a SELECT: ((SELECT 1) UNION ALL (SELECT 2)).
         is_select = self.tokens[self._inside(at)].upper in ("SELECT", "WITH", "FROM") and (
             follow.text != "(" or frame.expects_table or frame.kind == "select"
@@ -239,13 +268,37 @@ class _Walker:
                 self.stack.append(_Frame("select", role="from"))
             else:
                 self.stack.append(_Frame("group", frame.scope, "FROM", expects_table=True, join=frame.join))
-            return
+            return at + 1
         if not is_select:
             self.stack.append(_Frame("other"))
-            return
+            return at + 1
         inherits = frame.kind == "select" and frame.scope is None
         role = frame.role if inherits else "cte" if frame.pending_cte else "expression"
         self.stack.append(_Frame("select", role=role, inherits=inherits))
+        return at + 1
+
+    def _explain(self, at: int) -> int:
+        """`(EXPLAIN … SELECT …)` where a table may stand."""
+        frame = self.stack[-1]
+        assert frame.scope is not None
+        end, depth = at, 0
+        while self.tokens[end].kind != "end":
+            depth += (self.tokens[end].text == "(") - (self.tokens[end].text == ")")
+            if depth == 0:
+                break
+            end += 1
+        begin = at + 2
+        while begin < end and self.tokens[begin].upper not in ("SELECT", "WITH", "FROM", "("):
+            begin += 1
+        kind, query = (self.out.slice(first, last) for first, last in ((at + 2, begin), (begin, end)))
+        found = Occurrence(
+            "", query, self.tokens[at].start, self.tokens[end].end, explain=(kind, query), join=frame.join
+        )
+        frame.expects_table = False
+        frame.scope.joins.append(frame.join)
+        frame.scope.sources.append(found)
+        self._keep(found, frame.scope)
+        return self._after_table(found, min(end + 1, len(self.tokens) - 1))
 
     def _inside(self, at: int) -> int:
         """Index of the first token after the opening brackets that follow token `at`; each run is walked once."""
@@ -268,7 +321,11 @@ class _Walker:
                 return at + 1
             if frame.scope is None:
                 if word == "FORMAT" and self._starts_clause(at, frame):  # after a last SELECT in brackets
+                    self._end_loose(frame, at)
                     self._keep_format(at)
+                if word == "SETTINGS" and self._starts_clause(at, frame):
+                    frame.loose = at + 1
+                    return at + 1
                 if word not in ("SELECT", "WITH", "FROM"):
                     return at + 1
                 self._new_scope(frame, at)
@@ -310,7 +367,7 @@ class _Walker:
             case "WINDOW":
                 return follow.is_name and self.tokens[at + 2].upper == "AS"
             case "SETTINGS":
-                return follow.is_name and self.tokens[at + 2].text == "="
+                return follow.is_name and (self.tokens[at + 2].text == "=" or self._is_flag(at))
             case "FORMAT":
                 return follow.kind == "word" and (
                     self.tokens[at + 2].kind == "end"
@@ -334,6 +391,13 @@ class _Walker:
                     "HAVING",
                 )
         return False
+
+    def _is_flag(self, at: int) -> bool:
+        """Whether `SETTINGS name` without a value stands here, not a column `settings` with an alias."""
+        before, after = self.tokens[at - 1], self.tokens[at + 2]
+        ends = after.kind == "end" or after.text in (",", ")", ";") or after.upper in _AFTER_SETTINGS
+        operand = before.kind in ("number", "string", "quoted") or before.text in (")", "]", "*")
+        return ends and (operand or (before.kind == "word" and before.upper not in _BEFORE_OPERAND))
 
     def _new_scope(self, frame: _Frame, at: int) -> None:
         parent = next((f.scope for f in reversed(self.stack[:-1]) if f.scope is not None), None)
@@ -397,6 +461,7 @@ class _Walker:
         scope.joins.append(frame.join)
         found, following = self._name(at)
         if self.tokens[following].text == "(":
+            self.out.table_functions.append(found.name)
             scope.sources.append(None)
             return following
         if not found.database and self._is_cte(found.name):

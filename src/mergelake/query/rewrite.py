@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mergelake.core import types as t
-from mergelake.core.text import back_quote, quote_identifier_if_needed
+from mergelake.core.text import back_quote, quote_string
 from mergelake.query.arrow_bridge import exact_expression
-from mergelake.query.needs import mentioned, star_tokens, wanted
+from mergelake.query.needs import computed_names, mentioned, star_tokens, wanted
 from mergelake.query.outline import Occurrence, Outline
 from mergelake.query.source import AsOf, Source, Wanted
 
@@ -50,26 +50,30 @@ class Rewritten:
         return "".join(out)
 
 
+_CURRENT_DATABASE = ("CURRENTDATABASE", "CURRENT_DATABASE", "DATABASE", "SCHEMA")
+_AFTER_COLUMN = ("", "FROM", "WHERE", "FORMAT", "SETTINGS", "LIMIT", "ORDER", "UNION", ",", ")", ";")
 NOW = -1
 _GAP = "\ue000rows\ue000"  # private-use characters: no statement holds them
 
 
-def rewrite(plan: Outline, sources: Mapping[int, Source]) -> Rewritten:
-    """Replace every occurrence that has a source; others stay for ClickHouse to resolve."""
+def rewrite(plan: Outline, sources: Mapping[int, Source], database: str = "default") -> Rewritten:
+    """Replace every occurrence that has a source; others stay for ClickHouse to resolve, in `database`."""
     edits: list[tuple[int, int, str]] = []
     slots: list[Slot] = []
     gaps: list[tuple[int, int]] = []
     for found in plan.occurrences:
         source = sources.get(id(found))
         if source is None:
+            if not found.database and not found.in_operator and database != "default":
+                edits.append((found.start, found.start, back_quote(database) + "."))
             continue
         need = wanted(plan, found, source, sources)
         simple = not (need.final or need.sample or need.where or need.prewhere)
-        count_only = not need.columns and simple and not _uses_computed(plan, found, source)
+        count_only = not need.columns and simple and not computed_names(plan, found, source)
         count_only = count_only and source.exact_rows() is not None
         if not need.columns:
             need = _with_columns(need, (_narrowest(source),))
-        slot = Slot(f"ml_{len(slots)}", (found.database, found.name, found.as_of), need, count_only)
+        slot = Slot(f"ml_{len(slots)}", found.table, need, count_only)
         slots.append(slot)
         if count_only:
             gaps.append((found.start, len(slots) - 1))
@@ -77,7 +81,12 @@ def rewrite(plan: Outline, sources: Mapping[int, Source]) -> Rewritten:
     moments = _moment_edits(plan, sources)
     gaps += [(start, NOW) for start, _, _ in moments]
     edits += moments
-    edits += _prewhere_edits(plan, sources) + _qualifier_edits(plan, sources) + _hidden_edits(plan, sources)
+    edits += (
+        _database_edits(plan, database)
+        + _prewhere_edits(plan, sources)
+        + _qualifier_edits(plan, sources)
+        + _hidden_edits(plan, sources)
+    )
     if plan.format_at is not None:
         edits.append((*plan.format_at, ""))
     end = len(plan.text) if plan.tokens[-1].kind == "end" else plan.tokens[-1].end
@@ -88,18 +97,6 @@ def rewrite(plan: Outline, sources: Mapping[int, Source]) -> Rewritten:
 
 def _with_columns(need: Wanted, columns: Sequence[str]) -> Wanted:
     return Wanted(tuple(columns), need.where, need.prewhere, need.final, need.sample, need.sample_offset)
-
-
-def _uses_computed(plan: Outline, found: Occurrence, source: Source) -> bool:
-    return bool(_computed_names(plan, found, source))
-
-
-def _computed_names(plan: Outline, found: Occurrence, source: Source) -> list[str]:
-    scope = plan.scope_of[id(found)]
-    if not source.computed or found.in_operator:
-        return []
-    names = {token.name for token in plan.tokens[scope.first : scope.end] if token.is_name}
-    return [name for name in source.computed if name in names]
 
 
 def _narrowest(source: Source) -> str:
@@ -132,14 +129,15 @@ def _table_edits(plan: Outline, found: Occurrence, source: Source, slot: Slot) -
         if found.in_operator:
             columns = tuple(name for name in columns if name not in source.hidden)
         inner = f"(SELECT {_list(source, columns)} FROM Python({slot.object_name}))"
-        computed = _computed_names(plan, found, source)
+        computed = computed_names(plan, found, source)
         if computed:
             extra = ", ".join(
-                f"CAST({source.computed[n][1]} AS {source.computed[n][0]}) AS {back_quote(n)}" for n in computed
+                f"CAST({source.computed[n][1]}, {quote_string(str(source.computed[n][0]))}) AS {back_quote(n)}"
+                for n in computed
             )
             inner = f"(SELECT *, {extra} FROM {inner})"
-    if not found.in_operator and not found.alias:
-        inner += f" AS {quote_identifier_if_needed(found.name)}"
+    if not found.in_operator and not found.alias and not found.explain:
+        inner += f" AS {back_quote(found.name)}"
     edits.append((found.start, found.end, inner))
     edits += [(*place, "") for place in (found.as_of_at, found.final, found.sample) if place is not None]
     return edits
@@ -189,6 +187,25 @@ def _moment_edits(plan: Outline, sources: Mapping[int, Source]) -> list[tuple[in
                 if is_call and not any(s.first <= at < s.end for s in inner):
                     new = f"toDateTime({_GAP})" if word == "now" else f"toDate(toDateTime({_GAP}))"
                     edits.append((plan.tokens[at].start, plan.tokens[at + 2].end, new))
+    return edits
+
+
+def _database_edits(plan: Outline, database: str) -> list[tuple[int, int, str]]:
+    """`currentDatabase()` becomes the name of ours: ClickHouse itself is always in `default`."""
+    edits: list[tuple[int, int, str]] = []
+    for at in range(len(plan.tokens) - 3 if database != "default" else 0):
+        word = plan.tokens[at]
+        call = word.kind == "word" and plan.tokens[at + 1].text == "(" and (at == 0 or plan.tokens[at - 1].text != ".")
+        if not call or word.upper not in (*_CURRENT_DATABASE, "CURRENTSCHEMAS", "CURRENT_SCHEMAS"):
+            continue
+        literal = quote_string(database)
+        if word.upper in _CURRENT_DATABASE and plan.tokens[at + 2].text == ")":
+            # The column keeps its name where the call is all of it.
+            alone = plan.tokens[at - 1].upper in ("SELECT", ",") and plan.tokens[at + 3].upper in _AFTER_COLUMN
+            name = f" AS {back_quote(word.text + '()')}" if alone and plan.tokens[at + 3].text != "." else ""
+            edits.append((word.start, plan.tokens[at + 2].end, literal + name))
+        elif plan.tokens[at + 3].text == ")":
+            edits.append((word.start, plan.tokens[at + 3].end, f"[{literal}]"))
     return edits
 
 

@@ -29,15 +29,18 @@ from mergelake.core.clock import Clock, SystemClock
 from mergelake.core.convert import to_public_table
 from mergelake.core.errors import MergelakeError, NotFoundError, error, there_are
 from mergelake.core.text import quote_string
+from mergelake.core.types import STRING
 from mergelake.query import engine, splitting, totals
 from mergelake.query.access import check_access, check_expression, check_fixed, set_names
 from mergelake.query.arrow_bridge import needs_types, parse_types, to_public, without_nothing
 from mergelake.query.direct import direct_scan, first_rows
-from mergelake.query.meaning import check_meaning, keeps_conditions
+from mergelake.query.limits import ReadLimits, read_limits
+from mergelake.query.meaning import check_meaning, statement_settings
 from mergelake.query.outline import Outline, outline
 from mergelake.query.result import QueryResult, Stats
 from mergelake.query.rewrite import NOW, Rewritten, rewrite
-from mergelake.query.source import AsOf, Resolve, Scan, Source
+from mergelake.query.settings import describes, honoured, keeps_conditions, keeps_partial_answers
+from mergelake.query.source import ArrowSource, AsOf, Resolve, Scan, Source
 from mergelake.query.tokens import syntax_error
 
 RunTasks = Callable[[Callable[[Any], Any], list[Any]], list[Any]]
@@ -60,6 +63,10 @@ class Context:
 
     settings: Mapping[str, str] = field(default_factory=dict)
     """ClickHouse settings as SQL literals."""
+    honoured: Mapping[str, str] = field(default_factory=dict)
+    """Settings that we go by ourselves, values as text."""
+    database: str = "default"
+    """The current database."""
     executor: str = "auto"
     """auto, local or spark."""
     run_tasks: RunTasks | None = None
@@ -131,10 +138,13 @@ class Prepared:
             raise _explained(failure, self) from None
 
 
-def prepare(sql: str, resolve: Resolve, *, external: bool = False) -> Prepared:
-    """Take the statement apart and look its tables up. Nothing is read; `external` is as in `Context`."""
+def prepare(sql: str, resolve: Resolve, context: Context | None = None) -> Prepared:
+    """Take the statement apart and look its tables up. Nothing is read."""
+    context = context or Context()
     plan = _outline(sql)
-    return _prepared(plan, _tables(plan, resolve, external))
+    tables = _tables(plan, resolve, context)
+    _check(plan, tables, context)
+    return _prepared(plan, tables, context.database)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +156,10 @@ class _Tables:
     """`id` of an occurrence -> its table; without those that are ClickHouse's own."""
 
 
-def _tables(plan: Outline, resolve: Resolve, external: bool, before: str = "") -> _Tables:
+def _tables(plan: Outline, resolve: Resolve, context: Context, before: str = "") -> _Tables:
     """Look up what the statement names. ACCESS_DENIED if it, or an expression of a table, reaches outside of tables."""
     check_fixed(set_names(plan.tokens))
+    external = context.external
     if not external:
         check_access(plan, before)
     seen: dict[tuple[str, str, AsOf | None], Source | None] = {}
@@ -163,6 +174,11 @@ def _tables(plan: Outline, resolve: Resolve, external: bool, before: str = "") -
 
     sources: dict[int, Source] = {}
     for found in plan.occurrences:
+        if found.explain:
+            kind, query = found.explain
+            lines = pa.table({"explain": pa.array(explain(query, resolve, context, kind), pa.large_binary())})
+            seen[found.table] = sources[id(found)] = ArrowSource(lines, {"explain": STRING})
+            continue
         try:
             source = look_up(found.database, found.name, found.as_of)
         except NotFoundError:
@@ -176,11 +192,11 @@ def _tables(plan: Outline, resolve: Resolve, external: bool, before: str = "") -
     return _Tables(seen, sources)
 
 
-def _prepared(plan: Outline, tables: _Tables) -> Prepared:
-    key = (plan.text, tuple(_key(tables.by_occurrence.get(id(found))) for found in plan.occurrences))
+def _prepared(plan: Outline, tables: _Tables, database: str) -> Prepared:
+    key = (plan.text, database, tuple(_key(tables.by_occurrence.get(id(found))) for found in plan.occurrences))
     rewritten = _plans.get(key)
     if not isinstance(rewritten, Rewritten):
-        rewritten = rewrite(plan, tables.by_occurrence)
+        rewritten = rewrite(plan, tables.by_occurrence, database)
         _plans.put(key, rewritten)
     sources = [tables.by_name[slot.table] for slot in rewritten.slots]
     return Prepared(plan, rewritten, tuple(source for source in sources if source is not None))
@@ -206,15 +222,16 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
     context = context or Context()
     started = context.clock.monotonic_s()
     plan = _outline(sql)
-    tables = _tables(plan, resolve, context.external)
-    _check(plan, tables, context)
-    looked_up = _look_up(plan, tables, context, started)
+    tables = _tables(plan, resolve, context)
+    limits = _check(plan, tables, context)
+    looked_up = _look_up(plan, tables, context, limits, started)
     if looked_up is not None:
         return looked_up
-    prepared = _prepared(plan, tables)
+    prepared = _prepared(plan, tables, context.database)
     scans = plan_scans(prepared, context.settings)
+    limits.check(scans.values())
     executor, reason, split = choose_executor(prepared, scans, context)
-    meter = _Meter(sum(scan.rows for scan in scans.values()), context)
+    meter = _Meter(sum(scan.rows for scan in scans.values()), context, limits)
     try:
         if split is not None and context.run_tasks is not None:
             answer = _run_split(prepared, split, scans, context, meter, context.run_tasks)
@@ -226,7 +243,9 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
     return QueryResult(answer.table, answer.types, stats, answer.totals, answer.formatted, prepared.rewritten.format)
 
 
-def _look_up(plan: Outline, tables: _Tables, context: Context, started_s: float) -> QueryResult | None:
+def _look_up(
+    plan: Outline, tables: _Tables, context: Context, limits: ReadLimits, started_s: float
+) -> QueryResult | None:
     """The answer of a statement that is a short scan and nothing else; None for every other."""
     if context.executor == "spark" or len(tables.by_occurrence) != 1:
         return None
@@ -235,15 +254,18 @@ def _look_up(plan: Outline, tables: _Tables, context: Context, started_s: float)
     if found is None:
         return None
     scan, limit = found
+    limits.check((scan,))
     types = {name: source.columns[name] for name in scan.columns}
-    meter = _Meter(scan.rows, context)
+    meter = _Meter(scan.rows, context, limits)
     table = to_public_table(first_rows(meter.counted(scan.read()), storage_schema(types), limit), types)
     stats = Stats(context.clock.monotonic_s() - started_s, meter.rows, meter.bytes, "local", "a look-up: only a scan")
     return QueryResult(table, tuple(map(str, types.values())), stats)
 
 
-def _check(plan: Outline, tables: _Tables, context: Context) -> None:
-    check_meaning(plan, (o for o in plan.occurrences if id(o) in tables.by_occurrence), context.settings)
+def _check(plan: Outline, tables: _Tables, context: Context) -> ReadLimits:
+    """Refuse what is not done here; how much may be read."""
+    check_meaning(plan, (o for o in plan.occurrences if id(o) in tables.by_occurrence))
+    return read_limits({**context.honoured, **engine.plain_values(honoured(statement_settings(plan)))})
 
 
 def plan_scans(prepared: Prepared, settings: Mapping[str, str]) -> dict[str, Scan]:
@@ -268,6 +290,8 @@ def choose_executor(
         return "local", "asked for by the setting executor", None
     if context.run_tasks is None:
         return "local", "no Spark session", None
+    if not keeps_partial_answers((*context.settings, *statement_settings(prepared.plan))):
+        return "local", "a setting changes what partial answers mean", None
     rows = sum(scan.rows for scan in scans.values())
     if context.executor == "auto" and rows < SPARK_ROWS_MIN:
         return "local", f"{rows} rows to read, fewer than {SPARK_ROWS_MIN}", None
@@ -299,7 +323,7 @@ def _run_local(prepared: Prepared, scans: Mapping[str, Scan], context: Context, 
         return _Rows(pa.table({}), (), formatted=data.data.to_pybytes())
     if totals.has_totals(prepared.plan):
         names, kinds = prepared.columns(context.settings)
-        found = totals.run(text, tables, context.settings, names, kinds)
+        found = totals.run(text, tables, totals.carried(context.settings, prepared.plan), names, kinds)
         return finish(found.rows, kinds, totals=found.totals)
     names, kinds = prepared.columns(context.settings)
     text = without_nothing(text, names, kinds)
@@ -413,7 +437,7 @@ def described(
     kept = (key, tuple(settings.items()))
     found = _types.get(kept)
     if not isinstance(found, tuple):
-        rows = engine.run(f"DESCRIBE TABLE ({text}\n)", schemas, settings=settings).table()
+        rows = engine.run(f"DESCRIBE TABLE ({text}\n)", schemas, settings=describes(settings)).table()
         found = (tuple(rows["name"].to_pylist()), tuple(rows["type"].to_pylist()))
         _types.put(kept, found)
     return found
@@ -446,10 +470,10 @@ def empty_tables(prepared: Prepared) -> dict[str, pa.Table]:
 class _Meter:
     """Counts what the scans give, tells how far they are, and stops them when asked."""
 
-    def __init__(self, total: int, context: Context) -> None:
+    def __init__(self, total: int, context: Context, limits: ReadLimits) -> None:
         self.rows = 0
         self.bytes = 0
-        self._total, self._context, self._cancel = total, context, current()
+        self._total, self._context, self._limits, self._cancel = total, context, limits, current()
         self._lock = threading.Lock()
 
     def add(self, rows: int, size: int) -> None:
@@ -466,6 +490,7 @@ class _Meter:
             with self._lock:
                 self.rows += batch.num_rows
                 self.bytes += batch.nbytes
+                self._limits.check_bytes(self.bytes)
             if tell is not None:
                 tell(self.rows, self._total)
             yield batch
@@ -475,9 +500,9 @@ def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: st
     """What would be done: the executor and why, each scan's pruning, ClickHouse's own plan for the rest."""
     context = context or Context()
     plan = _outline(sql)
-    tables = _tables(plan, resolve, context.external, kind)
+    tables = _tables(plan, resolve, context, kind)
     _check(plan, tables, context)
-    prepared = _prepared(plan, tables)
+    prepared = _prepared(plan, tables, context.database)
     scans = plan_scans(prepared, context.settings)
     executor, why, _ = choose_executor(prepared, scans, context)
     lines = [f"Executor: {executor} ({why})"]

@@ -58,6 +58,16 @@ class Scan(Protocol):
         ...
 
     @property
+    def partitions(self) -> int:
+        """How many partitions will be read."""
+        ...
+
+    @property
+    def partitions_max(self) -> int:
+        """How many of them the table lets one statement read; -1: any number."""
+        ...
+
+    @property
     def items(self) -> Sequence[Any]:
         """Independent pieces of the read; each pickles and can be read in another process."""
         ...
@@ -177,6 +187,16 @@ class ArrowScan:
     def rows(self) -> int:
         """All of them."""
         return int(self.table.num_rows)
+
+    @property
+    def partitions(self) -> int:
+        """There are none to count."""
+        return 0
+
+    @property
+    def partitions_max(self) -> int:
+        """Any number."""
+        return -1
 
     @property
     def items(self) -> Sequence[pa.Table]:

@@ -15,7 +15,10 @@ import pyarrow as pa
 
 from mergelake.core.cancel import current
 from mergelake.core.errors import MergelakeError, error
-from mergelake.core.types import DataType
+from mergelake.core.schema import TableSchema
+from mergelake.core.settings import TableSettings
+from mergelake.core.text import back_quote, quote_string
+from mergelake.core.types import Array, DataType, Tuple
 from mergelake.expr.bound import BoundCall, BoundColumn
 from mergelake.expr.compiled import compile_expression
 from mergelake.parts.cache import PartCache
@@ -67,10 +70,11 @@ class TableSource:
         schema = snapshot.schema
         self.columns: Mapping[str, DataType] = {
             **{column.name: column.type for column in schema.stored},
-            **{name: kind for name, kind in VIRTUAL_COLUMNS.items() if name not in schema.names},
+            **{name: kind for name, kind in VIRTUAL_COLUMNS.items() if not schema.has(name)},
         }
         self.computed: Mapping[str, tuple[DataType, str]] = {
-            column.name: (column.type, column.default) for column in schema.columns if column.default_kind == "ALIAS"
+            **{c.name: (c.type, c.default) for c in schema.columns if c.default_kind == "ALIAS"},
+            **_nested(schema),
         }
         shown = {column.name for column in schema.columns if column.default_kind in ("", "DEFAULT")}
         self.hidden = frozenset((*self.columns, *self.computed)) - shown
@@ -141,6 +145,22 @@ class TableSource:
         return value if value <= 1 else min(1.0, value / max(1, self.snapshot.rows))
 
 
+def _nested(schema: TableSchema) -> dict[str, tuple[DataType, str]]:
+    """What `n` means where the table has the arrays `n.a` and `n.b`: an array of tuples."""
+    groups: dict[str, dict[str, DataType]] = {}
+    for column in schema.stored:
+        group, dot, name = column.name.partition(".")
+        if dot and name and isinstance(column.type, Array) and group not in schema.names:
+            groups.setdefault(group, {})[name] = column.type.inner
+    out: dict[str, tuple[DataType, str]] = {}
+    for group, parts in groups.items():
+        kind = Array(Tuple(tuple(parts.values()), tuple(parts)))
+        names = ", ".join(map(quote_string, parts))
+        columns = ", ".join(back_quote(f"{group}.{name}") for name in parts)
+        out[group] = (kind, f"nested([{names}], {columns})")
+    return out
+
+
 @dataclass(frozen=True, slots=True)
 class _Bound:
     """What binding a predicate tells of it."""
@@ -186,6 +206,16 @@ class TableScan:
     def rows(self) -> int:
         """About how many rows the ranges hold."""
         return self.scan.rows_estimate
+
+    @property
+    def partitions(self) -> int:
+        """Of the parts that will be read."""
+        return len({item.info.partition_id for item in self.scan.items})
+
+    @property
+    def partitions_max(self) -> int:
+        """The table's setting."""
+        return TableSettings(self.scan.schema.settings).integer("max_partitions_to_read")
 
     @property
     def items(self) -> Sequence[tuple[ScanItem, ...]]:

@@ -197,7 +197,7 @@ def _ends_in_semicolon(rest: str, format_name: str) -> bool:
     return format_name.startswith("JSON") and rest.rstrip().endswith(";")
 
 
-_VALUES_SKIP = re.compile(r"[^'();\[\]]+|'(?:[^'\\]+|\\.|'')*'|[()\[\];']", re.DOTALL)
+_VALUES_SKIP = re.compile(r"[^'();\[\]$/-]+|'(?:[^'\\]+|\\.|'')*'|--[^\n]*|/\*.*?\*/|\$(\w*)\$.*?\$\1\$|.", re.DOTALL)
 
 
 def values_end(text: str, start: int) -> int:

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from mergelake.core.errors import error
 from mergelake.core.text import quote_string
 from mergelake.query import engine
+from mergelake.query.meaning import statement_settings
 from mergelake.query.outline import Outline
 
 _SPECIAL = re.compile(rb"[^ -~]|[\\']")
@@ -38,6 +40,19 @@ def has_totals(plan: Outline) -> bool:
             if plan.tokens[at].upper == "TOTALS" and plan.tokens[at - 1].upper == "WITH":
                 return not any(s.first <= at < s.end for s in inner)
     return False
+
+
+_TEXT = ("bool_", "date_time_", "extremes", "format_", "interval_output_", "output_format_")
+"""How the names of settings begin that shape the text that the rows travel in."""
+
+
+def carried(settings: Mapping[str, str], plan: Outline) -> dict[str, str]:
+    """The settings that leave that text as it is; NOT_IMPLEMENTED for one in the statement itself that does not."""
+    for name in statement_settings(plan):
+        if name.startswith(_TEXT):
+            message = f"The setting {name} with WITH TOTALS is not supported"
+            raise error("NOT_IMPLEMENTED", message, "Add FORMAT to the statement")
+    return {name: value for name, value in settings.items() if not name.startswith(_TEXT)}
 
 
 def run(

@@ -22,7 +22,7 @@ import pyarrow as pa
 from mergelake.core import types as t
 from mergelake.core.arrow import storage_type
 from mergelake.core.errors import MergelakeError
-from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode, unbind
+from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode, unbind_typed
 from mergelake.expr.membership import convert_member
 from mergelake.expr.nodes import Call, ColumnRef
 from mergelake.expr.values import arrow_value
@@ -177,7 +177,7 @@ def _any_step(call: BoundCall) -> tuple[BoundNode, Step] | None:
     if len(varying) != 1 or call.can_raise or t.is_nullable(call.args[varying[0]].type) or len(call.args) > 2:
         return None
     argument = call.args[varying[0]]
-    over = tuple(ColumnRef("x") if i == varying[0] else unbind(a) for i, a in enumerate(call.args))
+    over = tuple(unbind_typed(a) if isinstance(a, BoundLiteral) else ColumnRef("x") for a in call.args)
     apply, result = evaluator(Call(call.function, over), argument.type)
     return (argument, Step(apply, result, f"{call.function}(", ")")) if result == call.type else None
 
@@ -209,7 +209,7 @@ def _mapped(value: BoundLiteral, calls: Sequence[BoundCall], start: t.DataType) 
         array = array.dictionary_decode()
     data_type = start
     for call in calls:
-        over = tuple(unbind(a) if isinstance(a, BoundLiteral) else ColumnRef("x") for a in call.args)
+        over = tuple(unbind_typed(a) if isinstance(a, BoundLiteral) else ColumnRef("x") for a in call.args)
         apply, data_type = evaluator(Call(call.function, over), data_type)
         array = apply(array)
     scalar = array[0].as_py()

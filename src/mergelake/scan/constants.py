@@ -48,9 +48,9 @@ def in_type(constant: BoundLiteral, data_type: t.DataType) -> Any:
     if isinstance(inner, (t.Int, t.Bool)) and isinstance(own, (t.Int, t.Bool)):
         return value if _fits(value, inner) else None
     if isinstance(inner, t.Decimal) and isinstance(own, (t.Int, t.Decimal)):
-        return _rescaled(value, own.scale if isinstance(own, t.Decimal) else 0, inner.scale)
+        return _rescaled(value, own.scale if isinstance(own, t.Decimal) else 0, inner.scale, inner.bits)
     if isinstance(inner, t.DateTime64) and isinstance(own, (t.DateTime, t.DateTime64)):
-        return _rescaled(value, own.precision if isinstance(own, t.DateTime64) else 0, inner.precision)
+        return _rescaled(value, own.precision if isinstance(own, t.DateTime64) else 0, inner.precision, 64)
     if isinstance(inner, t.DateTime) and isinstance(own, t.DateTime):
         return value
     if isinstance(inner, (t.DateTime, t.DateTime64)) and isinstance(own, t.Date):
@@ -67,8 +67,10 @@ def _fits(value: int, inner: t.Int | t.Bool) -> bool:
     return low <= value < low + (1 << inner.bits)
 
 
-def _rescaled(value: int, scale: int, wanted: int) -> int | None:
-    return value * int(10 ** (wanted - scale)) if wanted >= scale else None
+def _rescaled(value: int, scale: int, wanted: int, bits: int) -> int | None:
+    """`value` with more digits behind the point; None if that takes digits away, or does not fit `bits`."""
+    found = value * int(10 ** (wanted - scale)) if wanted >= scale else None
+    return found if found is not None and -(1 << (bits - 1)) <= found < 1 << (bits - 1) else None
 
 
 def _start_of_day(days: int, inner: t.DateTime | t.DateTime64) -> int | None:

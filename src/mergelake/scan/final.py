@@ -36,7 +36,7 @@ from mergelake.scan.plan import ScanItem, ScanPlan
 from mergelake.scan.predicate import all_types, bound_conjuncts, split_by_key
 from mergelake.scan.prewhere import FilterStep, filter_steps
 from mergelake.scan.prune import MarkRange
-from mergelake.scan.source import Arrays, PartSource, evaluate, joined, open_part
+from mergelake.scan.source import Arrays, PartSource, evaluate, joined, of_part, open_part
 from mergelake.scan.stats import ScanStats
 from mergelake.store.protocol import Store
 from mergelake.table.key_words import key_words, same_as_previous
@@ -95,8 +95,9 @@ class _Final:
             found = self._sources.get(item.manifest.id)
         if found is None:
             plan = self._plan
-            reader = open_part(self._store, self._directory, item.manifest, plan.schema, self._caches)
-            found = PartSource(reader, item.info, plan.schema)
+            with of_part(item.info):
+                reader = open_part(self._store, self._directory, item.manifest, plan.schema, self._caches)
+                found = PartSource(reader, item.info, plan.schema)
             with self._lock:
                 self._sources[item.manifest.id] = found
         return found

@@ -7,15 +7,19 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from mergelake.core import types as t
+from mergelake.core.arrow import storage_type
 from mergelake.core.schema import TableSchema
 from mergelake.core.types import DataType
+from mergelake.expr.arithmetic import as_int, promoted
 from mergelake.expr.binder import bind
-from mergelake.expr.bound import columns_of
+from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode, columns_of
 from mergelake.expr.nodes import column_name
 from mergelake.expr.parser import parse
 from mergelake.format.values import decode_values
 from mergelake.log.state import ActivePart
 from mergelake.scan.analyze import Key
+from mergelake.table.keys import as_partition_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,8 @@ class ScanKeys:
     minmax: Key
     """Source columns of the partition key."""
     partition: Key
+    partition_types: tuple[DataType, ...]
+    """Types of the values that parts keep of their partition; the key's own may be wider (`_rest_as_written`)."""
     primary: Key
     descending: tuple[bool, ...]
     """For each primary key column."""
@@ -38,17 +44,46 @@ class ScanKeys:
 
 def scan_keys(schema: TableSchema, *, whole: bool = False) -> ScanKeys:
     """The keys of a table, bound against its columns; `whole` takes the sorting key for the primary one."""
-    partition = _key(schema.partition_by, schema, single_point=True)
+    partition, kept = _partition_key(schema)
     sources = tuple(dict.fromkeys(name for node in partition.nodes for name in columns_of(node)))
     primary = schema.order_by if whole else schema.primary_key or schema.order_by
     flags = schema.order_desc or (False,) * len(primary)
-    return ScanKeys(_key(sources, schema, quoted=True), partition, _key(primary, schema), flags[: len(primary)])
+    minmax = _key(sources, schema, quoted=True)
+    return ScanKeys(minmax, partition, kept, _key(primary, schema), flags[: len(primary)])
 
 
-def _key(texts: Sequence[str], schema: TableSchema, *, single_point: bool = False, quoted: bool = False) -> Key:
+def _partition_key(schema: TableSchema) -> tuple[Key, tuple[DataType, ...]]:
+    """The partition key as predicates can be compared with it, and the types in which its values are kept."""
+    types = schema.types
+    trees = [parse(text) for text in schema.partition_by]
+    adjusted = [as_partition_key(tree) for tree in trees]
+    kept = [bind(tree, types) for tree in adjusted]
+    nodes = [_rest_as_written(bind(tree, types), node) for tree, node in zip(trees, kept, strict=True)]
+    names = tuple(column_name(tree) for tree in adjusted)
+    return Key(tuple(nodes), names, single_point=True), tuple(node.type for node in kept)
+
+
+def _rest_as_written(written: BoundNode, kept: BoundNode) -> BoundNode:
+    """`k % 8` for the key `moduloLegacy(k, 8)` where both have one value for every `k`; else what is kept."""
+    if not (isinstance(written, BoundCall) and isinstance(kept, BoundCall) and kept.function == "moduloLegacy"):
+        return kept
+    if written.args != kept.args:
+        return kept
+    (number, divisor), narrow = kept.args, t.inner_type(kept.type)
+    kinds = as_int(t.inner_type(number.type)), as_int(divisor.type)
+    if not all(isinstance(kind, t.Int) and kind.bits <= 64 for kind in kinds) or not isinstance(narrow, t.Int):
+        return kept
+    a, b = (kind for kind in kinds if isinstance(kind, t.Int))
+    common = promoted(a, b)
+    exact = all(k.signed == common.signed or (common.signed and k.bits < common.bits) for k in (a, b))
+    fits = isinstance(divisor, BoundLiteral) and abs(divisor.value) <= 1 << (narrow.bits - narrow.signed)
+    return written if exact and fits else kept
+
+
+def _key(texts: Sequence[str], schema: TableSchema, *, quoted: bool = False) -> Key:
     trees = [parse(f"`{text}`" if quoted else text) for text in texts]
     types = schema.types
-    return Key(tuple(bind(tree, types) for tree in trees), tuple(column_name(tree) for tree in trees), single_point)
+    return Key(tuple(bind(tree, types) for tree in trees), tuple(column_name(tree) for tree in trees))
 
 
 def minmax_columns(parts: Sequence[ActivePart], keys: ScanKeys) -> tuple[list[pa.Array], list[pa.Array]]:
@@ -63,7 +98,9 @@ def minmax_columns(parts: Sequence[ActivePart], keys: ScanKeys) -> tuple[list[pa
 
 def partition_values(parts: Sequence[ActivePart], keys: ScanKeys) -> tuple[pa.Array, ...]:
     """Values of each partition expression, one value a part."""
-    return decode_keys([part.manifest.partition for part in parts], keys.partition.types)
+    kept = decode_keys([part.manifest.partition for part in parts], keys.partition_types)
+    pairs = zip(kept, keys.partition_types, keys.partition.types, strict=True)
+    return tuple(a if own == wanted else a.cast(storage_type(wanted)) for a, own, wanted in pairs)
 
 
 def key_ends(parts: Sequence[ActivePart], keys: ScanKeys) -> tuple[tuple[pa.Array, ...], tuple[pa.Array, ...]]:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from mergelake.core import types as t
 from mergelake.core.arrow import storage_schema
 from mergelake.expr.binder import bind
-from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode, unbind
+from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode, unbind_typed
 from mergelake.expr.evaluate import Context
 from mergelake.expr.nodes import Call, ColumnRef, Node
 from mergelake.expr.values import to_arrow
@@ -97,7 +97,8 @@ def step_of(call: BoundCall) -> tuple[BoundNode, Step] | None:
     if found is None:
         return None
     monotonic, rising, segment = found
-    over = Call(call.function, tuple(ColumnRef(_ARGUMENT) if i == at else unbind(a) for i, a in enumerate(call.args)))
+    args = (unbind_typed(a) if isinstance(a, BoundLiteral) else ColumnRef(_ARGUMENT) for a in call.args)
+    over = Call(call.function, tuple(args))
     apply, result = evaluator(over, argument.type)
     if result != call.type:
         return None

@@ -28,8 +28,10 @@ from mergelake.core.names import PartInfo
 from mergelake.core.schema import TableSchema
 from mergelake.expr.bound import BoundNode, columns_of
 from mergelake.expr.evaluate import Context
+from mergelake.format.names import streams_by_column
 from mergelake.log.state import ActivePart
 from mergelake.parts.cache import PartCache
+from mergelake.parts.reader import PartReader
 from mergelake.scan.analyze import Key, analyze
 from mergelake.scan.boxes import Checker, KeyTable
 from mergelake.scan.condition import Condition, is_never, is_useless
@@ -46,7 +48,7 @@ from mergelake.scan.prune import (
 )
 from mergelake.scan.request import VIRTUAL_COLUMNS, ScanRequest
 from mergelake.scan.skip import COMBINED, PartSkips, skip_in_part, skip_plan
-from mergelake.scan.source import open_part
+from mergelake.scan.source import of_part, open_part
 from mergelake.store.protocol import Store
 from mergelake.table.handle import Snapshot
 from mergelake.table.replacing import replacing_mode
@@ -154,21 +156,23 @@ def plan_scan(
         items = _primary_step(store, directory, snapshot, parts, predicate, keys, steps, caches)
         if items and schema.indices:
             items = _skip_step(store, directory, snapshot, items, predicate, steps, caches)
-    sizes = column_bytes([item.manifest for item in items], schema)
+    sizes: Mapping[str, int] = {}
+    if pieces and items:  # else there is no order of conditions to decide
+        largest = max((item.manifest for item in items), key=lambda manifest: manifest.rows)
+        sizes = column_bytes(open_part(store, directory, largest, schema, caches), schema)
     return ScanPlan(snapshot.version, schema, columns, request, items, tuple(steps), sizes)
 
 
-def column_bytes(manifests: Sequence[PartManifest], schema: TableSchema) -> dict[str, int]:
-    """Bytes that each column takes in the largest part, from its file table; its objects are not asked."""
-    if not manifests:
-        return {}
-    largest = max(manifests, key=lambda manifest: manifest.rows)
-    sizes = {name: file.size for name, file in largest.file_table().items() if name.endswith(".bin")}
-    out = {}
-    for column in schema.columns:
-        own = (f"{column.name}.bin", f"{column.name}.", f"{column.name}%2E")
-        out[column.name] = sum(size for name, size in sizes.items() if name.startswith(own))
-    return out
+def column_bytes(reader: PartReader, schema: TableSchema) -> dict[str, int]:
+    """Bytes that each column takes in a part, from its file table; its objects are not asked."""
+
+    def load() -> tuple[dict[str, int], int]:
+        files = reader.files
+        streams = streams_by_column(files, schema.names)
+        sizes = {name: sum(files[f"{stream}.bin"].size for stream in own) for name, own in streams.items()}
+        return sizes, 200 * len(sizes)
+
+    return reader.caches.get_or((*reader.cache_key, "sizes", schema.version), load)
 
 
 def _by_virtual_columns(parts: list[ActivePart], pieces: Sequence[BoundNode]) -> list[ActivePart]:
@@ -262,7 +266,8 @@ def _search(
         part = parts[i]
         if part.manifest.marks == 1:
             return [pa.concat_arrays([a.slice(i, 1), b.slice(i, 1)]) for a, b in zip(first, last, strict=True)]
-        index = open_part(store, directory, part.manifest, snapshot.schema, caches).primary_index(types)
+        with of_part(part.info):
+            index = open_part(store, directory, part.manifest, snapshot.schema, caches).primary_index(types)
         if len(index[0]) == part.manifest.marks:  # written without a final mark
             return [pa.concat_arrays([a, b.slice(i, 1)]) for a, b in zip(index, last, strict=True)]
         return list(index)
@@ -299,8 +304,9 @@ def _skip_step(
         return items
 
     def ask(item: ScanItem) -> PartSkips:
-        reader = open_part(store, directory, item.manifest, snapshot.schema, caches)
-        return skip_in_part(reader, plan, item.ranges, plan.order(reader))
+        with of_part(item.info):
+            reader = open_part(store, directory, item.manifest, snapshot.schema, caches)
+            return skip_in_part(reader, plan, item.ranges, plan.order(reader))
 
     if len(items) < 3:
         found = [ask(item) for item in items]

@@ -32,7 +32,7 @@ def expand_aliases(node: Node, schema: TableSchema, depth: int = 0) -> Node:
     """`node` with ALIAS columns replaced by what they stand for."""
     if isinstance(node, Call):
         return Call(node.function, tuple(expand_aliases(arg, schema, depth) for arg in node.args))
-    if isinstance(node, ColumnRef) and node.name in schema.names:
+    if isinstance(node, ColumnRef) and schema.has(node.name):
         column = schema.column(node.name)
         if column.default_kind == "ALIAS":
             if depth > _ALIAS_DEPTH:
@@ -147,6 +147,6 @@ def requested_columns(request: ScanRequest, schema: TableSchema) -> tuple[str, .
         return tuple(c.name for c in schema.columns if c.default_kind not in ("MATERIALIZED", "ALIAS", "EPHEMERAL"))
     known = all_types(schema)
     for name in request.columns:
-        if name not in known or (name in schema.names and schema.column(name).default_kind == "EPHEMERAL"):
+        if name not in known or (schema.has(name) and schema.column(name).default_kind == "EPHEMERAL"):
             raise unknown_column(name, list(schema.names))
     return request.columns

@@ -26,7 +26,7 @@ from mergelake.scan.plan import ScanItem, ScanPlan
 from mergelake.scan.predicate import all_types
 from mergelake.scan.prewhere import FilterStep
 from mergelake.scan.prune import MarkRange
-from mergelake.scan.source import PartSource, open_part
+from mergelake.scan.source import PartSource, of_part, open_part
 from mergelake.scan.stats import ScanStats
 from mergelake.scan.steps import plan_steps
 from mergelake.store.protocol import Store
@@ -134,8 +134,9 @@ def _read_pieces(
         item = piece.item
         source = sources.get(item.manifest.id)
         if source is None:
-            reader = open_part(store, directory, item.manifest, plan.schema, caches)
-            source = sources.setdefault(item.manifest.id, PartSource(reader, item.info, plan.schema))
+            with of_part(item.info):
+                reader = open_part(store, directory, item.manifest, plan.schema, caches)
+                source = sources.setdefault(item.manifest.id, PartSource(reader, item.info, plan.schema))
         stats.add(parts=int(piece.ranges[0][0] == item.ranges[0][0]))
         return read_piece(source, piece, plan, steps, schema, stats)
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from mergelake.core.errors import MergelakeError
 from mergelake.core.types import DataType
 from mergelake.expr.binder import bind
-from mergelake.expr.bound import BoundCall, BoundColumn, BoundLiteral, BoundNode, unbind
+from mergelake.expr.bound import BoundCall, BoundColumn, BoundLiteral, BoundNode, unbind_typed
 from mergelake.expr.evaluate import Context, truth
 from mergelake.expr.nodes import Call, ColumnRef, Node
 from mergelake.format.skip_set import SetGranules
@@ -87,7 +87,7 @@ def _over_values(index: BoundIndex, node: BoundNode) -> Node | None:
     if node in index.nodes:
         return ColumnRef(f"e{index.nodes.index(node)}")
     if isinstance(node, BoundLiteral):
-        return unbind(node)
+        return unbind_typed(node)
     if isinstance(node, BoundColumn):
         return None
     args = [_over_values(index, arg) for arg in node.args]

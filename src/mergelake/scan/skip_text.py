@@ -84,6 +84,8 @@ def _compared(index: BoundIndex, function: str, node: BoundNode, value: BoundLit
     if not isinstance(plain, (t.String, t.FixedString)) or not isinstance(value.value, bytes):
         return None
     text = value.value
+    if isinstance(plain, t.FixedString) and function in ("equals", "notEquals"):
+        text = text.rstrip(b"\0")  # they compare as if the padding were not there
     if function in ("equals", "notEquals", "has", "mapContains", "hasToken", "hasTokenCaseInsensitive"):
         pieces = pieces_of(text, kind)
     elif function in ("like", "notLike"):

@@ -7,13 +7,15 @@ its expression; `_part` and the like from where the row lies.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from mergelake.core import types as t
+from mergelake.core.errors import CorruptDataError, NotFoundError
 from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo
 from mergelake.core.schema import TableSchema
@@ -34,6 +36,21 @@ from mergelake.store.protocol import Store
 Arrays = dict[str, pa.Array]
 
 
+@contextmanager
+def of_part(info: PartInfo) -> Iterator[None]:
+    """What turns out to be lost or damaged within is told with the name of its part, and the ways out."""
+    try:
+        yield
+    except (CorruptDataError, NotFoundError) as broken:
+        told = (
+            f"It belongs to part {info}: SET skip_broken_parts = 1 reads the table without it, ALTER TABLE … DROP PART "
+            f"'{info}' gives it up"
+        )
+        if told not in broken.hint:
+            broken.hint = f"{broken.hint}. {told}" if broken.hint else told
+        raise
+
+
 class PartSource:
     """Reads any column of the table from one part, for ranges of marks."""
 
@@ -42,7 +59,8 @@ class PartSource:
         self._info = info
         self._schema = schema
         self._types = all_types(schema)
-        self._held = {column.name for column in schema.stored if column.id in reader.manifest.columns}
+        ids = frozenset(reader.manifest.columns)
+        self._held = {column.name for column in schema.stored if column.id in ids}
         self._starts = np.concatenate(([0], np.cumsum(reader.granule_rows)))
         self._expressions: dict[str, BoundNode] = {}
 
@@ -57,6 +75,10 @@ class PartSource:
 
     def read(self, names: Sequence[str], ranges: Sequence[MarkRange]) -> Arrays:
         """The columns' values in the rows of the ranges, in storage form."""
+        with of_part(self._info):
+            return self._read(names, ranges)
+
+    def _read(self, names: Sequence[str], ranges: Sequence[MarkRange]) -> Arrays:
         rows = int(sum(self._starts[end] - self._starts[begin] for begin, end in ranges))
         stored = [name for name in self._closure(names) if name in self._held]
         arrays = self._read_stored(stored, ranges, rows)
@@ -88,7 +110,7 @@ class PartSource:
         """What a column that is not stored in this part is computed from; None if nothing is computed."""
         if name in self._expressions:
             return self._expressions[name]
-        if name in self._held or name not in self._schema.names:
+        if name in self._held or not self._schema.has(name):
             return None
         column = self._schema.column(name)
         if not column.default:
@@ -104,7 +126,7 @@ class PartSource:
     def _provide(self, name: str, arrays: Arrays, ranges: Sequence[MarkRange], rows: int) -> None:
         if name in arrays:
             return
-        if name in VIRTUAL_COLUMNS and name not in self._schema.names:
+        if name in VIRTUAL_COLUMNS and not self._schema.has(name):
             arrays[name] = self._virtual(name, ranges, rows)
             return
         expression = self._expression(name)

@@ -5,9 +5,10 @@
     spark.read.format("mergelake").load("s3://bucket/warehouse/default.events")
     df.write.format("mergelake").mode("append").save("/data/warehouse/default.events")
 
-Options for reading: `version`, `tag` or `timestampMs` (time travel; else the newest version, pinned when the frame is
-made), `columns` (comma-separated: Spark tells a Python source which filters it wants, but not which columns), `where`
-(a ClickHouse expression, pruned by), `final` (`true`), `pushdown` (`true`: see below). For writing: `dedupToken`.
+Options for reading: `version` (a number or a tag), `tag`, `timestamp` or `timestampMs` (time travel; else the newest
+version, pinned when the frame is made), `columns` (comma-separated: Spark tells a Python source which filters it wants,
+but not which columns), `where` (a ClickHouse expression, pruned by), `final` (`true`), `pushdown` (`true`: see below).
+For writing: `dedupToken`. Whatever else is given is refused, see `spark.options`.
 Options that start with `store.` go to the object store. The package `pyspark_mergelake` makes the name known to every
 session.
 
@@ -32,11 +33,10 @@ from mergelake.core.errors import error
 from mergelake.core.json_load import loads
 from mergelake.core.manifest import PartManifest
 from mergelake.scan.predicate import all_types, requested_columns
-from mergelake.scan.request import ScanRequest
 from mergelake.spark.filters import filter_text
 from mergelake.spark.locate import TablePath, TablePlace
-from mergelake.spark.types import spark_schema
-from mergelake.table.blocks import check_given
+from mergelake.spark.options import ReadOptions, WriteOptions, read_options, write_options
+from mergelake.spark.types import check_frame, shown_as, spark_schema
 from mergelake.table.throttle import throttle
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from mergelake.core.schema import TableSchema
     from mergelake.scan.plan import ScanPlan
+    from mergelake.scan.request import ScanRequest
     from mergelake.table.handle import Snapshot, TableHandle
 
 TASKS = 16
@@ -67,49 +68,56 @@ class MergelakeDataSource(ds.DataSource):
 
     def schema(self) -> StructType:
         """Columns of the table (or those of the option `columns`) at the pinned version."""
-        schema = self._snapshot(self._path().open()).schema
+        options = read_options(self.options)
+        schema = _snapshot(_open(options), options).schema
         types = all_types(schema)
-        return spark_schema({name: types[name] for name in requested_columns(self._request(), schema)})
+        return spark_schema({name: types[name] for name in requested_columns(options.request, schema)})
 
     def reader(self, schema: StructType) -> MergelakeReader:
-        """A reader of exactly the columns of `schema`."""
-        handle = self._path().open()
-        snapshot = self._snapshot(handle)
-        request = replace(self._request(), columns=tuple(schema.names))
+        """A reader of exactly the columns of `schema`; TYPE_MISMATCH where the user gave one with other types."""
+        options = read_options(self.options)
+        handle = _open(options)
+        snapshot = _snapshot(handle, options)
+        if options.request.columns not in (None, tuple(schema.names)):
+            raise error("BAD_ARGUMENTS", "The option columns and .schema(…) name other columns", "Give one of them")
+        request = replace(options.request, columns=tuple(schema.names))
         requested_columns(request, snapshot.schema)
-        made = PushingReader if self._option("pushdown").lower() in ("true", "1") else MergelakeReader
-        return made(TablePlace.of(handle), snapshot.version, snapshot.schema, request)
+        types = all_types(snapshot.schema)
+        shown = shown_as(schema, {name: types[name] for name in schema.names})
+        made = PushingReader if options.pushdown else MergelakeReader
+        return made(TablePlace.of(handle), snapshot.version, snapshot.schema, request, shown)
 
     def writer(self, schema: StructType, overwrite: bool) -> MergelakeWriter:
         """A writer that appends."""
+        options = write_options(self.options)
         if overwrite:
             raise error(
                 "NOT_IMPLEMENTED", "The mode overwrite is not supported", 'Use mode("append"), or TRUNCATE TABLE first'
             )
-        handle = self._path().open()
-        check_given(handle.schema, schema.names)
+        handle = _open(options)
+        check_frame(handle.schema, schema)
         throttle(handle)
-        return MergelakeWriter(TablePlace.of(handle), handle.schema, handle.born(), self._option("deduptoken"))
+        return MergelakeWriter(TablePlace.of(handle), handle.schema, handle.born(), options.dedup_token)
 
-    def _path(self) -> TablePath:
-        path = self._option("path")
-        if not path:
-            raise error("BAD_ARGUMENTS", "No path given", 'Write .load("<warehouse>/<database>.<table>")')
-        stores = {key[6:]: value for key, value in self.options.items() if key.startswith("store.")}
-        return TablePath.parse(path, stores)
+    def streamReader(self, schema: StructType) -> ds.DataSourceStreamReader:  # noqa: N802  Spark's name
+        """Refused."""
+        raise error("NOT_IMPLEMENTED", "A table cannot be read as a stream", "Read the versions since the last one")
 
-    def _option(self, name: str) -> str:
-        return str(next((value for key, value in self.options.items() if key.lower() == name), ""))
+    def streamWriter(self, schema: StructType, overwrite: bool) -> ds.DataSourceStreamWriter:  # noqa: N802
+        """Refused: a commit of Spark's stream does not say which query it belongs to."""
+        raise error(
+            "NOT_IMPLEMENTED",
+            "A stream cannot be written by writeStream.format",
+            "Use writeStream.foreachBatch(lambda frame, n: table.append(frame, dedup_token=f'<name of query> {n}'))",
+        )
 
-    def _request(self) -> ScanRequest:
-        names = [name.strip() for name in self._option("columns").split(",") if name.strip()]
-        final = self._option("final").lower() in ("true", "1")
-        return ScanRequest(tuple(names) or None, self._option("where") or None, final=final)
 
-    def _snapshot(self, handle: TableHandle) -> Snapshot:
-        version, timestamp = self._option("version"), self._option("timestampms")
-        wanted = int(version) if version.isdecimal() else self._option("tag") or None
-        return handle.snapshot(wanted, int(timestamp) if timestamp else None)
+def _open(options: ReadOptions | WriteOptions) -> TableHandle:
+    return TablePath.parse(options.path, options.store).open()
+
+
+def _snapshot(handle: TableHandle, options: ReadOptions) -> Snapshot:
+    return handle.snapshot(options.version, options.timestamp_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +128,11 @@ class _Partition(ds.InputPartition):
 class MergelakeReader(ds.DataSourceReader):
     """Reads one version of a table, wherever Spark sends it, whatever its name means by then."""
 
-    def __init__(self, place: TablePlace, version: int, schema: TableSchema, request: ScanRequest) -> None:
+    def __init__(
+        self, place: TablePlace, version: int, schema: TableSchema, request: ScanRequest, shown: pa.Schema
+    ) -> None:
         self._place, self._version, self._schema, self._request = place, version, schema, request
+        self._shown = shown
 
     def partitions(self) -> Sequence[ds.InputPartition]:
         """Prune, then cut what is left into pieces of equal size."""
@@ -138,7 +149,7 @@ class MergelakeReader(ds.DataSourceReader):
 
         if not isinstance(partition, _Partition):
             return iter(())  # where there are no partitions Spark reads one of its own
-        return read_for_spark(self._place.store, self._place.directory, partition.plan)
+        return read_for_spark(self._place.store, self._place.directory, partition.plan, self._shown)
 
 
 class PushingReader(MergelakeReader):
@@ -169,7 +180,7 @@ class _Written(ds.WriterCommitMessage):
 class MergelakeWriter(ds.DataSourceArrowWriter):
     """Tasks write parts; the commit is one log entry for the whole job, in the table that the job began with."""
 
-    def __init__(self, place: TablePlace, schema: TableSchema, born: int, dedup_token: str) -> None:
+    def __init__(self, place: TablePlace, schema: TableSchema, born: int, dedup_token: str | None) -> None:
         self._place, self._schema, self._born, self._token = place, schema, born, dedup_token
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Written:
@@ -185,7 +196,7 @@ class MergelakeWriter(ds.DataSourceArrowWriter):
 
         written = [text for m in messages if isinstance(m, _Written) for text in m.manifests]
         parts = [PartManifest.from_json(loads(text)) for text in written]
-        commit_parts(self._place.open(), parts, self._token or None)
+        commit_parts(self._place.open(), parts, self._token)
 
     def abort(self, messages: list[ds.WriterCommitMessage | None]) -> None:
         """Nothing: Spark aborts after a failed commit too, which may have landed; unreferenced objects are swept."""

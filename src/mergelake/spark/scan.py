@@ -17,7 +17,7 @@ from mergelake.core.types import DataType
 from mergelake.scan.plan import ScanItem, ScanPlan
 from mergelake.scan.predicate import all_types
 from mergelake.scan.read import cut_pieces, read_items
-from mergelake.spark.tasks import sealed
+from mergelake.spark.tasks import sealed, shipped
 from mergelake.spark.types import spark_schema, to_spark
 from mergelake.store import StoreSpec
 
@@ -42,15 +42,20 @@ def scan_frame(
             for index in batch.column(0).to_pylist():
                 yield from read_for_spark(store, directory, pickle.loads(work[index]))
 
-    return spark.range(0, len(work), 1, len(work)).mapInArrow(read, schema)
+    return spark.range(0, len(work), 1, len(work)).mapInArrow(shipped(read), schema)
 
 
-def read_for_spark(store: StoreSpec, directory: str, plan: ScanPlan) -> Iterator[pa.RecordBatch]:
-    """All rows of `plan` in Spark's Arrow types, in batches of moderate size. One thread: a task has one core."""
+def read_for_spark(
+    store: StoreSpec, directory: str, plan: ScanPlan, shown: pa.Schema | None = None
+) -> Iterator[pa.RecordBatch]:
+    """All rows of `plan` in Spark's Arrow types, in batches of moderate size. One thread: a task has one core.
+
+    `shown`: the schema that the batches have, where it is not that of the table (`types.shown_as`).
+    """
     types = plan_types(plan)
     for block in read_items(store.open(), directory, plan, threads=1):
         for start in range(0, block.num_rows, BATCH_ROWS):
-            yield to_spark(block.slice(start, BATCH_ROWS), types)
+            yield to_spark(block.slice(start, BATCH_ROWS), types, shown)
 
 
 def plan_types(plan: ScanPlan) -> dict[str, DataType]:

@@ -11,6 +11,7 @@ here, so it costs one attempt; an `UnavailableError` fails the task, and Spark t
 from __future__ import annotations
 
 import pickle
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,8 +23,10 @@ from mergelake.core.cancel import current
 from mergelake.core.errors import MergelakeError, UnavailableError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
+Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""What `mapInArrow` runs."""
 Item = TypeVar("Item")
 Out = TypeVar("Out")
 
@@ -48,9 +51,55 @@ def task_outcomes(spark: SparkSession, fn: Callable[[Item], Out], items: Sequenc
                 yield result_batch(index, attempt(lambda index=index: fn(pickle.loads(work[index]))))  # type: ignore[misc]
 
     ids = spark.range(0, len(work), 1, len(work))
-    with _stoppable(spark):
-        rows = ids.mapInArrow(task, "i bigint, r binary").collect()
+    return collect_results(ids, task)
+
+
+def collect_results(frame: DataFrame, task: Task) -> list[bytes]:
+    """What `task` gives by `result_batch` for the partitions of `frame`, in the order of its indexes.
+
+    UnavailableError where the workers cannot run it for lack of mergelake.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        with _stoppable(frame.sparkSession):
+            rows = frame.mapInArrow(shipped(task), "i bigint, r binary").collect()
+    except PySparkException as problem:
+        told = re.search(f"{_NO_IMPORT}(.*?){_WAY_OUT}", str(problem), re.DOTALL)
+        if told is None:
+            raise
+        raise UnavailableError(_NO_IMPORT + told.group(1).removesuffix(". "), hint=_WAY_OUT) from problem
     return [bytes(row.r) for row in sorted(rows, key=lambda row: row.i)]
+
+
+_NO_IMPORT = "The Python of Spark's workers "
+_WAY_OUT = (
+    "Install mergelake there, or start Spark with a Python that has it: PYSPARK_PYTHON in the environment of the "
+    "driver (of the server, for Spark Connect), or the configuration spark.pyspark.python"
+)
+
+
+def shipped(task: Task) -> Task:
+    """`task` for `mapInArrow`, such that workers without mergelake say so, and the way out, when they run it.
+
+    What is sent refers to nothing of mergelake: else unpickling it would fail first, deep in Spark.
+    """
+    from pyspark import cloudpickle
+
+    work: bytes = cloudpickle.dumps(task)  # type: ignore[no-untyped-call]
+    begin, end = _NO_IMPORT, _WAY_OUT
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pickle
+        import sys
+
+        try:
+            found = pickle.loads(work)
+        except ImportError as missing:
+            raise ImportError(f"{begin}({sys.executable}) cannot load the task: {missing}. {end}") from None
+        yield from found(batches)
+
+    return run
 
 
 @contextmanager

@@ -35,10 +35,13 @@ import pyarrow.compute as pc
 
 from mergelake.core import types as t
 from mergelake.core.arrow import storage_type, tuple_names
-from mergelake.core.convert import to_public
-from mergelake.core.errors import error
+from mergelake.core.convert import to_public, to_storage
+from mergelake.core.errors import MergelakeError, error
+from mergelake.core.schema import Column, TableSchema
+from mergelake.table.blocks import check_given
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import DataType as SparkType
     from pyspark.sql.types import StructType
 
 _WIDER = {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0)}
@@ -98,14 +101,83 @@ def spark_arrow_schema(columns: Mapping[str, t.DataType]) -> pa.Schema:
     return pa.schema([pa.field(n, spark_arrow_type(c), nullable=t.is_nullable(c)) for n, c in columns.items()])
 
 
-def to_spark(batch: pa.RecordBatch, columns: Mapping[str, t.DataType]) -> pa.RecordBatch:
-    """A batch in storage form as Spark takes it; columns in the order of `columns`."""
-    arrays = [_convert(batch.column(name), data_type) for name, data_type in columns.items()]
-    return pa.RecordBatch.from_arrays(arrays, schema=spark_arrow_schema(columns))
+def to_spark(
+    batch: pa.RecordBatch, columns: Mapping[str, t.DataType], shown: pa.Schema | None = None
+) -> pa.RecordBatch:
+    """A batch in storage form as Spark takes it; columns in the order of `columns`.
+
+    `shown` is its schema (see `shown_as`), where that is not `spark_arrow_schema`.
+    """
+    shown = spark_arrow_schema(columns) if shown is None else shown
+    arrays = [
+        _cast(to_public(batch.column(name), data_type), shown.field(i).type)
+        for i, (name, data_type) in enumerate(columns.items())
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=shown)
 
 
-def _convert(array: pa.Array, data_type: t.DataType) -> pa.Array:
-    return _cast(to_public(array, data_type), spark_arrow_type(data_type))
+def shown_as(given: StructType, columns: Mapping[str, t.DataType]) -> pa.Schema:
+    """The Arrow schema of a read for which the user gave a schema: of the same types, at least as nullable.
+
+    TYPE_MISMATCH for another type: Spark would not convert the values.
+    """
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    wanted: pa.Schema = to_arrow_schema(given, timezone="UTC")
+    for field, own, column in zip(wanted, spark_arrow_schema(columns), given.fields, strict=True):
+        if not _may_show(own, field):
+            kind = f"{column.dataType.simpleString()}{'' if field.nullable else ' NOT NULL'}"
+            message = f"Column {own.name} of type {columns[own.name]} cannot be read as {kind}"
+            raise error("TYPE_MISMATCH", message, "Leave .schema(…) out, or cast the column of the frame")
+    return wanted
+
+
+def _may_show(own: pa.Field, wanted: pa.Field) -> bool:
+    if own.nullable and not wanted.nullable:
+        return False
+    if not own.type.num_fields or own.type.id != wanted.type.id or own.type.num_fields != wanted.type.num_fields:
+        return bool(own.type == wanted.type)
+    pairs = [(own.type.field(i), wanted.type.field(i)) for i in range(own.type.num_fields)]
+    named = pa.types.is_struct(own.type)
+    return all(_may_show(a, b) and (not named or a.name == b.name) for a, b in pairs)
+
+
+def check_frame(schema: TableSchema, given: StructType) -> None:
+    """Whether rows of these Spark columns can be inserted, as far as their names and types say.
+
+    What `check_given` raises, and TYPE_MISMATCH for a type of which no value fits its column.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    check_given(schema, list(given.names))
+    for field in given.fields:
+        column = schema.column(field.name)
+        kind = field.dataType.simpleString()
+        try:
+            arrow = to_arrow_type(field.dataType, timezone="UTC")
+        except PySparkException:
+            raise _no_values(kind, column, "Cast it first") from None
+        if _is_opaque(field.dataType):
+            raise _no_values(kind, column, "Cast it first: a variant with to_json, a geometry with ST_AsBinary")
+        to_storage(pa.array([], arrow), column.type, column.name)
+
+
+def _is_opaque(kind: SparkType) -> bool:
+    """Whether there are values in Spark's own form: as Arrow they would pass for structs of bytes."""
+    from pyspark.sql import types as s
+
+    if isinstance(kind, s.StructType):
+        return any(_is_opaque(field.dataType) for field in kind.fields)
+    if isinstance(kind, s.ArrayType):
+        return _is_opaque(kind.elementType)
+    if isinstance(kind, s.MapType):
+        return _is_opaque(kind.keyType) or _is_opaque(kind.valueType)
+    return isinstance(kind, (s.VariantType, s.GeometryType, s.GeographyType))
+
+
+def _no_values(kind: str, column: Column, hint: str) -> MergelakeError:
+    return error("TYPE_MISMATCH", f"Spark's type {kind} does not fit {column.type} (column {column.name})", hint)
 
 
 def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:

@@ -16,13 +16,14 @@ import pyarrow as pa
 
 from mergelake.core.clock import SystemClock
 from mergelake.core.convert import to_storage
+from mergelake.core.errors import error
 from mergelake.core.ids import RandomIds
 from mergelake.core.json_load import loads
 from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import TableSchema
-from mergelake.spark.tasks import attempt, result_batch, unwrap_all
+from mergelake.spark.tasks import attempt, collect_results, result_batch, unwrap_all
+from mergelake.spark.types import check_frame
 from mergelake.store import StoreSpec
-from mergelake.table.blocks import check_given
 from mergelake.table.insert import discard_parts, write_blocks
 
 if TYPE_CHECKING:
@@ -54,19 +55,28 @@ def write_frame(
 
     `born` is `TableHandle.born()` from before the call.
 
-    Columns are matched by name; missing ones get their defaults. Raises NO_SUCH_COLUMN_IN_TABLE for one too many, and
-    what was wrong with the rows of a task, after deleting what the other tasks wrote.
+    Columns are matched by name; missing ones get their defaults. Raises NO_SUCH_COLUMN_IN_TABLE for one too many,
+    TYPE_MISMATCH for one whose type does not fit, and what was wrong with the rows of a task, after deleting what the
+    other tasks wrote.
     """
-    check_given(schema, frame.columns)
+    if not hasattr(frame, "mapInArrow"):
+        hint = "Give a DataFrame; pyspark.pandas has to_spark()"
+        raise error("TYPE_MISMATCH", f"Cannot insert a {type(frame).__module__}.{type(frame).__name__}", hint)
+    if frame.isStreaming:
+        hint = "Append each batch of it: frame.writeStream.foreachBatch(lambda batch, n: table.append(batch))"
+        raise error("NOT_IMPLEMENTED", "A streaming DataFrame cannot be inserted", hint)
+    check_frame(schema, frame.schema)
+    names = list(frame.schema.names)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         def run() -> list[str]:
-            parts = write_parts(store, directory, schema, batches, born)
+            parts = write_parts(store, directory, schema, (b.rename_columns(names) for b in batches), born)
             return [json.dumps(part.to_json()) for part in parts]
 
         yield result_batch(0, attempt(run))
 
-    rows = frame.mapInArrow(task, "i bigint, r binary").collect()
+    # Spark takes the columns of `mapInArrow` by name: a dot would mean a field, and case might not count.
+    results = collect_results(frame.toDF(*(f"c{at}" for at in range(len(names)))), task)
 
     def manifests(written: list[list[str]]) -> list[PartManifest]:
         return [PartManifest.from_json(loads(text)) for texts in written for text in texts]
@@ -74,4 +84,4 @@ def write_frame(
     def discard(written: list[list[str]]) -> None:
         discard_parts(store.open(), directory, manifests(written))
 
-    return manifests(unwrap_all((bytes(row.r) for row in rows), discard))
+    return manifests(unwrap_all(results, discard))

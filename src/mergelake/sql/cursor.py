@@ -10,6 +10,25 @@ from mergelake.core.text import unescape
 from mergelake.query.tokens import Token, next_token, syntax_error
 from mergelake.sql.statements import Like, Name
 
+_WANTS_OPERAND = frozenset(
+    (
+        "AND",
+        "OR",
+        "NOT",
+        "IS",
+        "IN",
+        "LIKE",
+        "ILIKE",
+        "BETWEEN",
+        "DIV",
+        "MOD",
+        "CASE",
+        "WHEN",
+        "THEN",
+        "ELSE",
+        "INTERVAL",
+    )
+)
 _OPEN, _CLOSE = ("(", "[", "{"), (")", "]", "}")
 
 
@@ -120,12 +139,35 @@ class Cursor:
 
         return self._text_until(ends, what)
 
+    def default_expression(self, stops: Collection[str]) -> str:
+        """As `expression`; NULL or NOT NULL after a whole operand ends it too: `DEFAULT 1 NULL`."""
+
+        def ends(token: Token) -> bool:
+            before = self._tokens[self._at - 1]
+            operand = before.kind in ("number", "string", "quoted") or before.text in (")", "]")
+            operand = operand or (before.kind == "word" and before.upper not in _WANTS_OPERAND)
+            follow = self.peek(1).upper
+            modifier = token.upper == "NULL" or (token.upper == "NOT" and follow == "NULL")
+            return token.text == "," or (token.kind == "word" and (token.upper in stops or (operand and modifier)))
+
+        return self._text_until(ends, "an expression")
+
     def expression_list(self, stops: Collection[str]) -> list[str]:
         """Expressions with commas between them."""
         out = [self.expression(stops)]
         while self.accept(","):
             out.append(self.expression(stops))
         return out
+
+    def bracket(self) -> str:
+        """The text of a bracket with all that is in it."""
+        first, depth = self.peek(), 0
+        while (token := self.next()).kind != "end":
+            if token.kind == "sign":
+                depth += (token.text in _OPEN) - (token.text in _CLOSE)
+            if depth == 0:
+                return self.text[first.start : token.end]
+        raise self.error("a closing bracket")
 
     def bracketed(self) -> list[str]:
         """`(a, b, …)` as the texts between the commas; none for `()`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mergelake.core.cancel import Cancel, check, running
@@ -14,22 +15,24 @@ from mergelake.lake.environment import asks_for_news
 from mergelake.lake.table import Table
 from mergelake.lake.warehouse import DEFAULT_DATABASE, Warehouse
 from mergelake.query.access import check_fixed
+from mergelake.query.engine import setting_literal
 from mergelake.query.result import QueryResult
 from mergelake.query.select import Context, RunTasks, run_select
+from mergelake.query.settings import for_clickhouse, honoured
 from mergelake.query.source import Resolve, Source
 from mergelake.query.table_source import TableSource
 from mergelake.query.tokens import split_statements
-from mergelake.sql.lower import OWN_SETTINGS, execute
+from mergelake.sql.foreign import foreign_names, foreign_table
+from mergelake.sql.lower import execute
 from mergelake.sql.parser import parse_statement
 from mergelake.sql.result import Result
+from mergelake.sql.settings import OWN_SETTINGS, judged, merged, plain
 from mergelake.sql.statements import Name
-from mergelake.sql.system_tables import system_table, system_table_names
+from mergelake.table.catalog import RESERVED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_FOREIGN = ("system", "information_schema", "INFORMATION_SCHEMA")
-"""Databases that ClickHouse itself has; ours come first in `system`."""
 _PARAMETER = re.compile(r"\{\s*([A-Za-z_]\w*)\s*:\s*([^{}]+?)\s*\}")
 
 
@@ -48,7 +51,7 @@ class Database:
         self.allow_external_access = allow_external_access
         """Whether statements may read files and the network: `file`, `url`, `s3`, …"""
         self.current_database = DEFAULT_DATABASE
-        self._settings: dict[str, str] = dict(settings or {})
+        self._settings: dict[str, str] = _literals(settings or {})
         self._of_call = threading.local()
         self._tables: dict[str, Table] = {}
         self._lock = threading.Lock()
@@ -84,15 +87,12 @@ class Database:
         always a value, never a piece of SQL. Ctrl-C ends the statement and raises KeyboardInterrupt; another thread
         ends it with `cancel`.
         """
-        from mergelake.query.engine import setting_literal
-
         if params is not None:
             text = fill_parameters(text, params)
         outer = getattr(self._of_call, "settings", None)
         check_fixed(settings or ())
         if settings:  # this thread's alone: another's call must neither see them nor restore them
-            own = {name: setting_literal(value) for name, value in settings.items()}
-            self._of_call.settings = {**self.settings, **own}
+            self._of_call.settings = merged(self.settings, _literals(settings))
         cancel = Cancel()
         self._under_way.add(cancel)
         try:
@@ -140,13 +140,16 @@ class Database:
     def use(self, database: str) -> None:
         """Make `database` the one that unqualified names mean; UNKNOWN_DATABASE if there is none."""
         known = self.warehouse.databases()
-        if database not in known and database not in _FOREIGN:
+        if database not in known and database not in RESERVED:
             raise error("UNKNOWN_DATABASE", f"Database {database} does not exist", there_are("databases", known))
         self.current_database = database
 
     def full_name(self, name: Name) -> str:
-        """`database.table`."""
-        return f"{name.database or self.current_database}.{name.table}"
+        """`database.table`; UNKNOWN_DATABASE for a database with a dot, which there cannot be."""
+        database = name.database or self.current_database
+        if "." in database:
+            raise error("UNKNOWN_DATABASE", f"Database {database} does not exist", "SHOW DATABASES lists those that do")
+        return f"{database}.{name.table}"
 
     def open(self, name: Name) -> Table:
         """The table, at its newest version. An open table is kept: looking again costs two small requests."""
@@ -168,8 +171,8 @@ class Database:
 
     def table_names(self, database: str) -> list[str]:
         """Names of the tables of a database; UNKNOWN_DATABASE if there is none."""
-        if database == "system":
-            return system_table_names()
+        if database in RESERVED:
+            return foreign_names(database)
         if database not in self.warehouse.databases():
             raise error("UNKNOWN_DATABASE", f"Database {database} does not exist", "SHOW DATABASES lists those that do")
         return self.warehouse.tables(database)
@@ -188,8 +191,8 @@ class Database:
 
         def resolve(database: str, name: str) -> Source | None:
             where = database or self.current_database
-            if where in _FOREIGN:
-                return system_table(self, name) if where == "system" else None
+            if where in RESERVED:
+                return foreign_table(self, where, name)
             if not fresh:
                 catalog.refresh()
                 fresh.append(True)
@@ -202,27 +205,31 @@ class Database:
     def _source(self, table: Table, now_ms: int) -> Source:
         handle = table.handle
         threads = self.settings.get("max_threads", "").strip("'")
+        skips = self.settings.get("skip_broken_parts", "0").strip("'").lower() in ("1", "true")
+        snapshot = partial(table.snapshot, skip_broken_parts=skips)
         return TableSource(
             table.name,
             handle.store,
             handle.directory,
-            table.snapshot(),
+            snapshot(),
             now_ms=now_ms,
             caches=table.env.caches,
             threads=int(threads) if threads.isdigit() and int(threads) else table.env.threads,
             spec=handle.store.spec,
-            history=table.snapshot,
+            history=snapshot,
         )
 
     def engine_settings(self) -> dict[str, str]:
         """Settings that ClickHouse gets."""
-        return {name: value for name, value in self.settings.items() if name not in OWN_SETTINGS}
+        return for_clickhouse({name: value for name, value in self.settings.items() if name not in OWN_SETTINGS})
 
     def context(self) -> Context:
         """How SELECTs run."""
         executor = self.settings.get("executor", "'auto'").strip("'")
         return Context(
             settings=self.engine_settings(),
+            honoured=plain(honoured(self.settings)),
+            database=self.current_database,
             executor=executor,
             run_tasks=self._run_tasks() if executor != "local" else None,
             clock=self.warehouse.clock,
@@ -239,6 +246,11 @@ class Database:
         from mergelake.spark.tasks import run_tasks
 
         return lambda fn, items: run_tasks(env.spark_session(), fn, items)
+
+
+def _literals(settings: Mapping[str, object]) -> dict[str, str]:
+    """Judged settings, from values as Python has them."""
+    return judged({name: setting_literal(value) for name, value in settings.items()}) if settings else {}
 
 
 def connect(

@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import Column, SkipIndex, TableSchema
-from mergelake.core.settings import TableSettings
+from mergelake.core.settings import TableSettings, is_table_setting
 from mergelake.core.text import unescape
-from mergelake.core.types import DataType, Nullable, nested_columns, parse_type
+from mergelake.core.types import DataType, is_nullable, nested_columns, parse_type
 from mergelake.expr.compiled import compile_expression
+from mergelake.query.settings import kind_of
 from mergelake.query.tokens import syntax_error
 from mergelake.sql.cursor import Cursor, clean
 from mergelake.sql.statements import CloneTable, CreateTable, Name
@@ -52,6 +53,14 @@ class _Body:
     primary_key: tuple[str, ...] | None
 
 
+def refuse_cluster(cursor: Cursor) -> None:
+    """NOT_IMPLEMENTED for ON CLUSTER."""
+    if cursor.at("ON", "CLUSTER"):
+        raise error(
+            "NOT_IMPLEMENTED", "ON CLUSTER has no meaning here", "Leave it out: every process sees the table at once"
+        )
+
+
 def create_table(cursor: Cursor) -> CreateTable | CloneTable:
     """What follows CREATE TABLE."""
     if_not_exists = cursor.if_not_exists()
@@ -59,10 +68,7 @@ def create_table(cursor: Cursor) -> CreateTable | CloneTable:
     if cursor.at("UUID") and cursor.peek(1).kind == "string":
         cursor.next()
         cursor.next()  # the table gets an id of ours
-    if cursor.at("ON", "CLUSTER"):
-        raise error(
-            "NOT_IMPLEMENTED", "ON CLUSTER has no meaning here", "Leave it out: every process sees the table at once"
-        )
+    refuse_cluster(cursor)
     body: _Body | None = None
     like: Name | None = None
     query = ""
@@ -73,7 +79,7 @@ def create_table(cursor: Cursor) -> CreateTable | CloneTable:
     elif cursor.at("AS") and cursor.peek(1).is_name and cursor.peek(1).upper not in ("SELECT", "WITH"):
         cursor.next()
         like = cursor.table_name()
-    clauses = _clauses(cursor)
+    clauses, settings = _clauses(cursor)
     if cursor.accept("EMPTY"):
         raise error(
             "NOT_IMPLEMENTED", "CREATE TABLE … EMPTY AS SELECT is not supported yet", "Name the columns instead"
@@ -90,7 +96,7 @@ def create_table(cursor: Cursor) -> CreateTable | CloneTable:
     if body is not None:
         keys = {"primary_key": body.primary_key} if body.primary_key is not None else {}
         schema = _build(clauses or TableSchema(()), columns=body.columns, indices=body.indices, **keys)
-    return CreateTable(name, schema, if_not_exists, like, query, clauses)
+    return CreateTable(name, schema, if_not_exists, like, query, clauses, settings)
 
 
 def _clone(cursor: Cursor, name: Name, if_not_exists: bool) -> CloneTable:
@@ -124,6 +130,7 @@ def with_columns(clauses: TableSchema, columns: tuple[Column, ...]) -> TableSche
 
 def _body(cursor: Cursor) -> _Body:
     columns: list[Column] = []
+    types: dict[str, DataType] = {}
     indices: list[SkipIndex] = []
     primary: tuple[str, ...] | None = None
     while True:
@@ -143,8 +150,9 @@ def _body(cursor: Cursor) -> _Body:
                 "NOT_IMPLEMENTED", f"{cursor.peek().upper.title()}s of a table are not supported yet", "Leave it out"
             )
         else:
-            made, is_primary = _column(cursor, len(columns), {c.name: c.type for c in columns})
+            made, is_primary = _column(cursor, len(columns), types)
             columns += made
+            types |= {column.name: column.type for column in made}
             if is_primary:
                 primary = (*(primary or ()), made[0].name)
         if not cursor.accept(","):
@@ -167,19 +175,14 @@ def _column(cursor: Cursor, number: int, before: dict[str, DataType]) -> tuple[l
         data_type = _type(cursor)
         nested = nested_columns(clean(cursor.text[start : cursor.peek().start]))
     kind = default = codec = comment = ttl = ""
-    is_primary = False
+    is_primary = nullable = modified = False
     while True:
-        if cursor.accept("NOT", "NULL"):
-            pass
-        elif cursor.accept("NULL"):
-            data_type = (
-                data_type
-                if data_type is None or isinstance(data_type, Nullable)
-                else parse_type(f"Nullable({data_type})")
-            )
+        if not modified and (cursor.at("NOT", "NULL") or cursor.at("NULL")):
+            nullable, modified = not cursor.accept("NOT"), True
+            cursor.expect("NULL")
         elif cursor.peek().upper in ("DEFAULT", "MATERIALIZED", "ALIAS"):
             kind = cursor.next().upper
-            default = cursor.expression(_AFTER_DEFAULT, "an expression")
+            default = cursor.default_expression(_AFTER_DEFAULT)
         elif cursor.accept("EPHEMERAL"):
             kind = "EPHEMERAL"
             if cursor.peek().text not in (",", ")") and cursor.peek().upper not in _AFTER_DEFAULT:
@@ -204,6 +207,16 @@ def _column(cursor: Cursor, number: int, before: dict[str, DataType]) -> tuple[l
         if not default:
             raise syntax_error(cursor.text, start, f"expected the type of column {name}")
         data_type = compile_expression(default, before).type
+        nullable = nullable and not is_nullable(data_type)
+        modified = False
+    if modified and is_nullable(data_type):
+        raise error(
+            "ILLEGAL_SYNTAX_FOR_DATA_TYPE",
+            f"Can't use [NOT] NULL modifier with Nullable type: column {name}",
+            "Leave NULL or NOT NULL out",
+        )
+    if nullable:
+        data_type = parse_type(f"Nullable({data_type})")
     if nested is not None:
         parts = enumerate(nested.items(), number)
         return [Column(at, f"{name}.{part}", inner, codec=codec, comment=comment) for at, (part, inner) in parts], False
@@ -249,9 +262,10 @@ def _index(cursor: Cursor) -> SkipIndex:
     return SkipIndex(name, expression, kind, granularity)
 
 
-def _clauses(cursor: Cursor) -> TableSchema | None:
-    """Engine and clauses in any order, as a schema without columns; None if there are none."""
+def _clauses(cursor: Cursor) -> tuple[TableSchema | None, dict[str, str | int | float]]:
+    """Engine and clauses in any order, as a schema without columns (None if there are none); settings of no table."""
     found: dict[str, object] = {}
+    others: dict[str, str | int | float] = {}
     while True:
         if cursor.accept("ENGINE"):
             cursor.accept("=")
@@ -270,12 +284,16 @@ def _clauses(cursor: Cursor) -> TableSchema | None:
         elif cursor.accept("TTL"):
             found["ttl"] = tuple(cursor.expression_list(_TABLE_WORDS))
         elif cursor.accept("SETTINGS"):
-            found["settings"] = TableSettings(settings_list(cursor)).as_text()
+            given = settings_list(cursor)
+            # Settings of the statement may stand among those of the table: see `CreateTable.settings`.
+            others.update({n: value for n, value in given.items() if not is_table_setting(n) and kind_of(n)})
+            own = {name: value for name, value in given.items() if name not in others and value != "DEFAULT"}
+            found["settings"] = TableSettings(own).as_text()
         elif cursor.accept("COMMENT"):
             found["comment"] = cursor.string()
         else:
             break
-    return TableSchema((), **found) if found else None  # type: ignore[arg-type]
+    return (TableSchema((), **found) if found else None), others  # type: ignore[arg-type]
 
 
 def _key_list(
@@ -306,24 +324,43 @@ def _directed(parts: list[str], directions: bool, cursor: Cursor, at: int) -> tu
     return tuple(texts), tuple(descending)
 
 
-def settings_list(cursor: Cursor) -> dict[str, str]:
-    """`name = value, …` with the values as plain text."""
-    return {name: unescape(text) if text[0] == "'" else text for name, text in setting_literals(cursor).items()}
+def settings_list(cursor: Cursor) -> dict[str, str | int | float]:
+    """`name = value, …` with text as text and numbers as numbers."""
+    return {name: _value_of(text) for name, text in setting_literals(cursor).items()}
+
+
+def _value_of(literal: str) -> str | int | float:
+    if literal[0] == "'":
+        return unescape(literal)
+    digits = literal.replace("_", "")
+    try:
+        return int(digits, 0) if digits[:3].lower().lstrip("-")[:2] in ("0x", "0b") else int(digits)
+    except ValueError:
+        pass
+    try:
+        return float(digits)
+    except ValueError:
+        return literal
 
 
 def setting_literals(cursor: Cursor) -> dict[str, str]:
-    """`name = value, …` with the values as SQL literals."""
+    """`name = value, …` with the values as SQL literals; a name alone is 1."""
     out: dict[str, str] = {}
     while True:
         name = cursor.identifier("the name of a setting")
-        cursor.expect("=")
-        sign = "-" if cursor.accept("-") else ""
-        token = cursor.peek()
-        if token.kind not in ("number", "string", "word"):
-            raise cursor.error("a value")
-        cursor.next()
-        out[name] = sign + {"TRUE": "1", "FALSE": "0"}.get(token.upper, token.text)
+        out[name] = _literal(cursor) if cursor.accept("=") else "1"
         following = cursor.peek(1)
-        if not (cursor.at(",") and following.is_name and cursor.peek(2).text == "="):
+        if not (cursor.at(",") and following.is_name):
             return out
         cursor.next()
+
+
+def _literal(cursor: Cursor) -> str:
+    sign = "-" if cursor.accept("-") else "" if not cursor.accept("+") else "+"
+    first = cursor.peek()
+    if first.text in ("[", "{", "(") and first.kind == "sign" and not sign:
+        return cursor.bracket()
+    if first.kind not in ("number", "string", "word"):
+        raise cursor.error("a value")
+    cursor.next()
+    return sign + {"TRUE": "1", "FALSE": "0"}.get(first.upper, first.text)

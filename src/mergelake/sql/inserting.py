@@ -13,33 +13,54 @@ from mergelake.core.cancel import check
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import Column, TableSchema, unknown_column
 from mergelake.core.text import back_quote, quote_string
+from mergelake.query.access import check_data
 from mergelake.query.select import prepare
-from mergelake.sql.formats import read_format
+from mergelake.sql.clickhouse_reader import conversion_of, read_all, reading_settings
+from mergelake.sql.formats import after_line, format_of, read_rows
+from mergelake.sql.settings import check_reading, judged, merged, plain
 from mergelake.sql.statements import Insert
-from mergelake.sql.values import names_and_types, read_values
+from mergelake.sql.values import names_and_types
 
 if TYPE_CHECKING:
     from mergelake.sql.database import Database
 
 _ORDERED = re.compile(r"\border\s+by\s+all\s*(settings\b[^()]*)?$", re.IGNORECASE)
-_CHECKED = (t.Int, t.Float, t.Date, t.Date32, t.DateTime, t.DateTime64, t.Decimal, t.Bool)
+_ALSO_OF_TABLES = ("max_partitions_per_insert_block", "optimize_on_insert")
+_CHECKED = (t.Int, t.Date, t.Date32, t.DateTime, t.DateTime64, t.Decimal, t.Bool)
 
 
 def run_insert(db: Database, insert: Insert, script: str) -> int:
     """Append what the statement gives; the number of rows."""
     table = db.open(insert.name)
-    token, by_rows = _deduplication({**db.settings, **insert.settings}, insert.query)
+    settings = merged(db.settings, judged(insert.settings))
+    token, by_rows = _deduplication(settings, insert.query)
+    strict = conversion_of(settings) == "strict"
     targets = target_columns(insert, table.schema, table.name)
+    if not insert.query:
+        check_reading(settings)
+    external = db.allow_external_access
     if insert.query:
-        data = _selected(db, insert.query, targets)
-    elif insert.format.lower() == "values":
-        data = read_values(insert.data, targets, script=script, at=insert.data_at, external=db.allow_external_access)
+        data = _selected(db, insert.query, targets, strict=strict)
+    elif (reading := reading_settings(settings, format_of(insert.format))) or not strict:
+        known, data_lines = format_of(insert.format), after_line(insert.data)
+        if known == "Values" and not external:
+            check_data(data_lines)
+        data = read_all(known, data_lines, targets, table.schema, reading, strict=strict)
     else:
-        data = read_format(insert.format, insert.data, targets, table.schema)
+        rows = read_rows(insert, targets, script, external=external)
+        data = rows.complete(table.schema, db.warehouse.clock.now_ms())
     check()
     if data.num_rows:
-        table.insert(data, token, by_part=True, by_rows=by_rows)
+        table.insert(data, token, by_part=True, by_rows=by_rows, settings=_of_table(settings))
     return int(data.num_rows)
+
+
+def _of_table(settings: Mapping[str, str]) -> dict[str, str]:
+    """Settings of the statement that stand for the table's own of that name."""
+    found = {name: text for name, text in plain(settings).items() if name in _ALSO_OF_TABLES}
+    if plain(settings).get("throw_on_max_partitions_per_insert_block") == "0":
+        found["max_partitions_per_insert_block"] = "0"
+    return found
 
 
 def _deduplication(settings: Mapping[str, str], query: str) -> tuple[str, bool]:
@@ -47,13 +68,13 @@ def _deduplication(settings: Mapping[str, str], query: str) -> tuple[str, bool]:
 
     A SELECT may give other rows the next time it runs: its rows are compared only if their order is fixed.
     """
-    plain = {name: text[1:-1] if text[:1] == "'" else text for name, text in settings.items()}
-    mode = plain.get("deduplicate_insert", "enable")
+    held = plain(settings)
+    mode = held.get("deduplicate_insert", "disable" if held.get("insert_deduplicate") == "0" else "enable")
     if query:
-        mode = "disable" if mode == "disable" else plain.get("deduplicate_insert_select", "enable_when_possible")
+        mode = "disable" if mode == "disable" else held.get("deduplicate_insert_select", "enable_when_possible")
     if mode == "disable":
         return "", False
-    token = plain.get("insert_deduplication_token", "")
+    token = held.get("insert_deduplication_token", "")
     stable = not query or _ORDERED.search(query) is not None
     if mode == "force_enable" and not (token or stable):
         raise error(
@@ -67,7 +88,7 @@ def _deduplication(settings: Mapping[str, str], query: str) -> tuple[str, bool]:
 def target_columns(insert: Insert, schema: TableSchema, table: str) -> dict[str, t.DataType]:
     """The columns that the statement fills, in its order. NO_SUCH_COLUMN_IN_TABLE, DUPLICATE_COLUMN, ILLEGAL_COLUMN."""
     for name in (*insert.columns, *insert.excluded):
-        if name not in schema.names:
+        if not schema.has(name):
             raise unknown_column(name, list(schema.names), table)
     if insert.columns:
         chosen = [schema.column(name) for name in insert.columns]
@@ -87,9 +108,9 @@ def _by_default(column: Column) -> bool:
     return column.default_kind in ("", "DEFAULT")
 
 
-def _selected(db: Database, query: str, targets: Mapping[str, t.DataType]) -> pa.Table:
-    """The SELECT's rows, its columns by position, cast as ClickHouse would but never silently out of range."""
-    prepared = prepare(query, db.resolver(), external=db.allow_external_access)
+def _selected(db: Database, query: str, targets: Mapping[str, t.DataType], *, strict: bool) -> pa.Table:
+    """The SELECT's rows, its columns by position, cast as ClickHouse would, if `strict` never silently out of range."""
+    prepared = prepare(query, db.resolver(), db.context())
     names, kinds = prepared.columns(db.engine_settings())
     if len(names) != len(targets):
         raise error(
@@ -101,7 +122,8 @@ def _selected(db: Database, query: str, targets: Mapping[str, t.DataType]) -> pa
         casts = []
         for place, (name, data_type, kind) in enumerate(zip(targets, targets.values(), kinds, strict=True), 1):
             element = f"tupleElement(ml_row, {place})"
-            function = "accurateCast" if isinstance(t.inner_type(data_type), _CHECKED) else "CAST"
+            checked = strict and isinstance(t.inner_type(data_type), _CHECKED)
+            function = "accurateCast" if checked else "CAST"
             casted = element if kind == str(data_type) else f"{function}({element}, {quote_string(str(data_type))})"
             casts.append(f"{casted} AS {back_quote(name)}")
         query = f"SELECT {', '.join(casts)} FROM (SELECT tuple(*) AS ml_row FROM ({query}\n))"

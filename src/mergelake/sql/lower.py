@@ -11,25 +11,26 @@ from typing import TYPE_CHECKING, assert_never
 
 from mergelake.core.errors import error
 from mergelake.core.schema import Column, TableSchema
-from mergelake.lake.environment import asks_for_news
-from mergelake.query import engine
 from mergelake.query.access import check_fixed, check_settings
 from mergelake.query.select import explain, prepare
+from mergelake.query.settings import plain_value
 from mergelake.sql import show
 from mergelake.sql import statements as s
 from mergelake.sql.ddl import with_columns
+from mergelake.sql.foreign import describe_foreign, foreign_names
 from mergelake.sql.inserting import run_insert
 from mergelake.sql.result import Result, rows_result
+from mergelake.sql.settings import check_of_statement, check_permitted, judged, merged
+from mergelake.table.catalog import RESERVED
 
 if TYPE_CHECKING:
+    from mergelake.lake.table import Table
     from mergelake.sql.database import Database
-
-OWN_SETTINGS: Mapping[str, str] = {"executor": "'auto'", "dedup_token": "''", "read_consistency": "'strong'"}
-"""Settings of ours beside ClickHouse's, with their defaults."""
 
 
 def execute(db: Database, statement: s.Statement, script: str) -> Result:
     """Run one statement. `script` is the text that it came from, for errors."""
+    check_permitted(statement, db.settings)
     match statement:
         case s.Select(query):
             return Result(db.select(query))
@@ -46,6 +47,7 @@ def execute(db: Database, statement: s.Statement, script: str) -> Result:
                 if_not_exists=if_not_exists,
             )  # fmt: skip
         case s.CreateDatabase(name, if_not_exists):
+            if_not_exists = if_not_exists or _is_on(db, "create_if_not_exists")
             db.warehouse.create_database(name, if_not_exists=if_not_exists)
         case s.DropDatabase(name, if_exists):
             db.warehouse.drop_database(name, if_exists=if_exists)
@@ -72,19 +74,38 @@ def execute(db: Database, statement: s.Statement, script: str) -> Result:
         case s.ShowCreateTable(name):
             text = show.create_table_text(db.full_name(name), db.open(name).schema)
             return rows_result({"statement": [text]}, {"statement": "String"})
+        case s.Describe(name) if (name.database or db.current_database) in RESERVED:
+            database = name.database or db.current_database
+            of_table, query = describe_foreign(db, database, name.table)
+            return Result(db.select(query)) if query else show.describe_columns(of_table)
+        case s.Exists(name, False) if (name.database or db.current_database) in RESERVED:
+            known = foreign_names(name.database or db.current_database)
+            return rows_result({"result": [int(name.table in known)]}, {"result": "UInt8"})
         case s.Describe(name):
-            return show.describe(db.open(name).schema)
+            return show.describe(db.open(name).schema, compact=_is_on(db, "describe_compact_output"))
         case s.Exists(name, database):
-            found = name.table in db.warehouse.databases() if database else db.warehouse.has_table(db.full_name(name))
+            found = (
+                name.table in (*db.warehouse.databases(), *RESERVED)
+                if database
+                else db.warehouse.has_table(db.full_name(name))
+            )
             return rows_result({"result": [int(found)]}, {"result": "UInt8"})
-        case s.Optimize(name, partition, final):
-            _optimize(db, name, partition, final)
+        case s.Optimize():
+            _optimize(db, statement)
         case s.CheckTable(name):
             found = db.open(name).check()
             columns = {column: found[column].to_pylist() for column in found.column_names}
+            if _is_on(db, "check_query_single_value_result"):
+                return rows_result({"result": [int(all(columns["is_passed"]))]}, {"result": "UInt8"})
             return rows_result(columns, {"part_path": "String", "is_passed": "UInt8", "message": "String"})
         case s.DropPartition(name, partition):
             _drop_partition(db, name, partition)
+        case s.AlterPart(name, action, part):
+            _alter_part(db, db.open(name), action, part)
+        case s.UndropTable(name, table_id):
+            db.warehouse.undrop_table(db.full_name(name), table_id)
+        case s.UndropDatabase(name):
+            db.warehouse.undrop_database(name)
         case s.ModifySettings(name, changes, reset):
             db.open(name).modify_settings(changes, reset)
         case s.Set(settings):
@@ -96,12 +117,14 @@ def execute(db: Database, statement: s.Statement, script: str) -> Result:
 
 def _create_table(db: Database, statement: s.CreateTable, script: str) -> None:
     full = db.full_name(statement.name)
-    if statement.if_not_exists and statement.query and db.warehouse.has_table(full):
+    check_of_statement(statement.settings)
+    if_not_exists = statement.if_not_exists or _is_on(db, "create_if_not_exists")
+    if if_not_exists and statement.query and db.warehouse.has_table(full):
         return  # the SELECT must not run
     schema = statement.schema
     if schema is None:
         schema = _borrowed(db, statement)
-    db.warehouse.create_table(full, schema, if_not_exists=statement.if_not_exists)
+    db.warehouse.create_table(full, schema, if_not_exists=if_not_exists)
     if statement.query:
         run_insert(db, s.Insert(statement.name, query=statement.query), script)
 
@@ -119,7 +142,7 @@ def _borrowed(db: Database, statement: s.CreateTable) -> TableSchema:
         )
     from mergelake.core.types import parse_type
 
-    prepared = prepare(statement.query, db.resolver(), external=db.allow_external_access)
+    prepared = prepare(statement.query, db.resolver(), db.context())
     names, kinds = prepared.columns(db.engine_settings())
     columns = tuple(Column(i, name, parse_type(kind)) for i, (name, kind) in enumerate(zip(names, kinds, strict=True)))
     return with_columns(statement.clauses, columns)
@@ -134,12 +157,21 @@ def _partition_id(db: Database, name: s.Name, partition: s.Partition) -> str:
     return partition.id or db.open(name).partition_id(_value(partition))
 
 
-def _optimize(db: Database, name: s.Name, partition: s.Partition | None, final: bool) -> None:
-    table = db.open(name)
-    if partition is None or not (partition.values or partition.id):
-        table.optimize(final=final)
-    else:
-        table.optimize(partition_id=_partition_id(db, name, partition), final=final)
+def _is_on(db: Database, name: str, settings: Mapping[str, str] | None = None) -> bool:
+    """Whether a setting of ours, off by default, is on."""
+    return plain_value({**db.settings, **(settings or {})}.get(name, "0")) != "0"
+
+
+def _optimize(db: Database, statement: s.Optimize) -> None:
+    settings = judged(statement.settings)
+    table, partition = db.open(statement.name), statement.partition
+    whole = partition is None or not (partition.values or partition.id)
+    table.optimize(
+        partition_id=None if partition is None or whole else _partition_id(db, statement.name, partition),
+        final=statement.final,
+        skip_merged=_is_on(db, "optimize_skip_merged_partitions", settings),
+        throw_if_noop=_is_on(db, "optimize_throw_if_noop", settings),
+    )
 
 
 def _drop_partition(db: Database, name: s.Name, partition: s.Partition) -> None:
@@ -150,16 +182,26 @@ def _drop_partition(db: Database, name: s.Name, partition: s.Partition) -> None:
         table.drop_partition(partition_id=_partition_id(db, name, partition))
 
 
+def _alter_part(db: Database, table: Table, action: str, part: str) -> None:
+    match action:
+        case "drop":
+            table.drop_part(part)
+        case "detach":
+            table.detach_part(part)
+        case "attach":
+            table.attach_part(part)
+        case _:
+            if plain_value(db.settings.get("allow_drop_detached", "0")) != "1":
+                told = "Cannot execute query: DROP DETACHED PART is disabled"
+                raise error("SUPPORT_IS_DISABLED", told, "SET allow_drop_detached = 1")
+            table.drop_detached_part(part)
+
+
 def _set(db: Database, settings: Mapping[str, str]) -> None:
-    """Remember settings, after ClickHouse has seen that it knows them."""
+    """Remember settings for the statements that follow."""
     check_fixed(settings)
-    foreign = {name: value for name, value in settings.items() if name not in OWN_SETTINGS}
-    if foreign and engine.available():
-        if not db.allow_external_access:
-            check_settings(foreign)
-        engine.run("SELECT 1", settings={**db.engine_settings(), **foreign})
-    if "executor" in settings and settings["executor"].strip("'") not in ("auto", "local", "spark"):
-        raise error("BAD_ARGUMENTS", f"There is no executor {settings['executor']}", "It is 'auto', 'local' or 'spark'")
-    if "read_consistency" in settings:
-        asks_for_news(settings["read_consistency"].strip("'"))
-    db.settings.update(settings)
+    if not db.allow_external_access:
+        check_settings(settings)
+    found = merged(db.settings, judged(settings))
+    db.settings.clear()
+    db.settings.update(found)

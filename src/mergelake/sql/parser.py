@@ -11,6 +11,7 @@ Source: ClickHouse, `src/Parsers/ParserQuery.cpp` and the parsers that it names.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterator
 
 from mergelake.core.errors import error
@@ -32,7 +33,6 @@ _REFUSED = {
     "DELETE": "rows go with ALTER TABLE … DROP PARTITION or TRUNCATE TABLE so far",
     "BACKUP": "a warehouse is its objects: copy them",
     "RESTORE": "a warehouse is its objects: copy them",
-    "UNDROP": "dropped tables are not kept yet",
     "WATCH": "",
     "BEGIN": "every statement is one commit",
     "COMMIT": "every statement is one commit",
@@ -142,6 +142,20 @@ def _drop(cursor: Cursor) -> s.Statement:
     return _done(cursor, s.DropTable(tuple(names), if_exists))
 
 
+def _undrop(cursor: Cursor) -> s.Statement:
+    if cursor.accept("DATABASE"):
+        return _done(cursor, s.UndropDatabase(cursor.identifier("the name of a database")))
+    cursor.expect("TABLE")
+    name, table_id = cursor.table_name(), ""
+    if cursor.accept("UUID"):
+        text = cursor.string("a UUID in single quotes")
+        table_id = text.replace("-", "").lower()
+        if not re.fullmatch("[0-9a-f]{32}", table_id):
+            raise error("CANNOT_PARSE_UUID", f"'{text}' is not a UUID", "It is the name of the table's directory")
+    ddl.refuse_cluster(cursor)
+    return _done(cursor, s.UndropTable(name, table_id))
+
+
 def _truncate(cursor: Cursor) -> s.Statement:
     if cursor.at("DATABASE") or cursor.at("ALL"):
         raise error("NOT_IMPLEMENTED", f"TRUNCATE {cursor.peek().upper} is not supported yet", "Truncate each table")
@@ -215,7 +229,8 @@ def _optimize(cursor: Cursor) -> s.Statement:
     final = cursor.accept("FINAL")
     if cursor.at("DEDUPLICATE") or cursor.at("CLEANUP"):
         raise error("NOT_IMPLEMENTED", f"OPTIMIZE … {cursor.peek().upper} is not supported", "Use a ReplacingMergeTree")
-    return _done(cursor, s.Optimize(name, partition, final))
+    settings = ddl.setting_literals(cursor) if cursor.accept("SETTINGS") else {}
+    return _done(cursor, s.Optimize(name, partition, final, settings))
 
 
 def _check(cursor: Cursor) -> s.Statement:
@@ -252,6 +267,9 @@ def _alter(cursor: Cursor) -> s.Statement:
     if cursor.at("DROP", "PARTITION"):
         cursor.next()
         return _done(cursor, s.DropPartition(name, _partition(cursor)))
+    for action in ("drop", "detach", "attach", "drop detached"):
+        if cursor.accept(*action.upper().split(), "PART"):
+            return _done(cursor, s.AlterPart(name, action, cursor.string("the name of a part in single quotes")))
     if cursor.accept("MODIFY", "SETTING"):
         return _done(cursor, s.ModifySettings(name, ddl.settings_list(cursor)))
     if cursor.accept("RESET", "SETTING"):
@@ -268,7 +286,7 @@ def _alter(cursor: Cursor) -> s.Statement:
     if not words:
         raise cursor.error("DROP PARTITION")
     what = f"ALTER TABLE … {' '.join(words)} is not supported yet"
-    raise error("NOT_IMPLEMENTED", what, "DROP PARTITION and MODIFY SETTING are, so far")
+    raise error("NOT_IMPLEMENTED", what, "DROP PARTITION, DROP | DETACH | ATTACH PART and MODIFY SETTING are, so far")
 
 
 def _explain(cursor: Cursor) -> s.Statement:
@@ -292,6 +310,7 @@ def _set(cursor: Cursor) -> s.Statement:
 _STATEMENTS: dict[str, Callable[[Cursor], s.Statement]] = {
     "CREATE": _create,
     "DROP": _drop,
+    "UNDROP": _undrop,
     "TRUNCATE": _truncate,
     "RENAME": _rename,
     "EXCHANGE": _exchange,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from mergelake.core.schema import Column, TableSchema
 from mergelake.core.text import back_quote, quote_identifier_if_needed, quote_string
@@ -70,24 +70,26 @@ def _column(column: Column) -> str:
     return out
 
 
-def describe(schema: TableSchema) -> Result:
-    """DESCRIBE TABLE, with ClickHouse's columns."""
+def describe_columns(columns: Mapping[str, str]) -> Result:
+    """DESCRIBE of a table that has names and types, and nothing else to tell."""
+    rest = ("default_type", "default_expression", "comment", "codec_expression", "ttl_expression")
+    found = {"name": list(columns), "type": list(columns.values()), **{name: [""] * len(columns) for name in rest}}
+    return rows_result(found, dict.fromkeys(found, "String"))
+
+
+def describe(schema: TableSchema, *, compact: bool = False) -> Result:
+    """DESCRIBE TABLE, with ClickHouse's columns; `compact` has names and types alone."""
     columns = schema.columns
-    return rows_result(
-        {
-            "name": [c.name for c in columns],
-            "type": [str(c.type) for c in columns],
+    found = {"name": [c.name for c in columns], "type": [str(c.type) for c in columns]}
+    if not compact:
+        found |= {
             "default_type": [c.default_kind for c in columns],
             "default_expression": [c.default for c in columns],
             "comment": [c.comment for c in columns],
             "codec_expression": [c.codec and f"CODEC({c.codec})" for c in columns],
             "ttl_expression": [c.ttl for c in columns],
-        },
-        dict.fromkeys(
-            ("name", "type", "default_type", "default_expression", "comment", "codec_expression", "ttl_expression"),
-            "String",
-        ),
-    )
+        }
+    return rows_result(found, dict.fromkeys(found, "String"))
 
 
 def names(found: Iterable[str], like: Like | None) -> Result:

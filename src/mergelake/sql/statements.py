@@ -78,6 +78,8 @@ class CreateTable:
     """CREATE TABLE t … AS SELECT: the SELECT."""
     clauses: TableSchema | None = None
     """Engine, keys and settings that go with the columns of `like` or `query`; None for those of `like`."""
+    settings: Mapping[str, str | int | float] = field(default_factory=dict)
+    """Those of its SETTINGS that no table has: of the statement, if ClickHouse knows them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +196,8 @@ class Optimize:
     name: Name
     partition: Partition | None = None
     final: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Values as SQL literals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,11 +217,37 @@ class DropPartition:
 
 
 @dataclass(frozen=True, slots=True)
+class AlterPart:
+    """ALTER TABLE … DROP, DETACH, ATTACH PART, or DROP DETACHED PART."""
+
+    name: Name
+    action: str
+    """`drop`, `detach`, `attach`, `drop detached`."""
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
+class UndropTable:
+    """UNDROP TABLE."""
+
+    name: Name
+    table_id: str = ""
+    """32 hex digits; empty for the last one of the name."""
+
+
+@dataclass(frozen=True, slots=True)
+class UndropDatabase:
+    """UNDROP DATABASE."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class ModifySettings:
     """ALTER TABLE … MODIFY SETTING a = 1, …, or RESET SETTING a, …."""
 
     name: Name
-    changes: Mapping[str, str] = field(default_factory=dict)
+    changes: Mapping[str, str | int | float] = field(default_factory=dict)
     reset: tuple[str, ...] = ()
 
 
@@ -265,6 +295,9 @@ Statement = (
     | Optimize
     | CheckTable
     | DropPartition
+    | AlterPart
+    | UndropTable
+    | UndropDatabase
     | ModifySettings
     | Explain
     | Set

@@ -1,12 +1,12 @@
 """`system.tables`, `system.columns`, `system.parts`, …: what there is, as tables with ClickHouse's column names.
 
-They are made anew for each statement that names them. A name that is not here (`system.functions`) is
-ClickHouse's own.
+They are made anew for each statement that names them, the columns that it wants. What other names mean, `foreign` says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,9 +14,11 @@ import pyarrow as pa
 from mergelake.core import types as t
 from mergelake.core.arrow import arrow_type
 from mergelake.core.convert import to_storage
-from mergelake.core.settings import TABLE_SETTINGS
-from mergelake.query.source import ArrowSource
+from mergelake.core.errors import error
+from mergelake.query.source import ArrowScan, ArrowSource, AsOf, Source, Wanted
+from mergelake.sql import system_settings
 from mergelake.sql.show import create_table_text, engine_text, key_text, sorting_text
+from mergelake.sql.system_parts import index_rows, part_columns, part_facts
 
 if TYPE_CHECKING:
     from mergelake.lake.table import Table
@@ -25,19 +27,61 @@ if TYPE_CHECKING:
 Rows = Iterator[tuple[Any, ...]]
 
 
-def system_table(db: Database, name: str) -> ArrowSource | None:
+@dataclass(frozen=True, slots=True)
+class SystemSource:
+    """A system table: its rows are made when they are read, and only of the columns that are wanted."""
+
+    name: str
+    columns: Mapping[str, t.DataType]
+    rows: Callable[[Collection[str]], Rows]
+    """The rows, all columns in order; what is not among the names given may be left empty."""
+
+    @property
+    def computed(self) -> Mapping[str, tuple[t.DataType, str]]:
+        """Nothing is computed."""
+        return {}
+
+    @property
+    def hidden(self) -> frozenset[str]:
+        """Nothing is hidden."""
+        return frozenset()
+
+    @property
+    def version(self) -> Hashable:
+        """Its columns never change."""
+        return self.name
+
+    def exact_rows(self) -> int | None:
+        """Not known before they are made."""
+        return None
+
+    def can_filter(self, predicate: str) -> bool:
+        """ClickHouse filters."""
+        return False
+
+    def at(self, moment: AsOf) -> Source:
+        """It has no history."""
+        raise error("NOT_IMPLEMENTED", "A system table has no older versions", "Leave out AS OF")
+
+    def plan(self, wanted: Wanted) -> ArrowScan:
+        """The rows, as they are now."""
+        cells = list(zip(*self.rows(wanted.columns), strict=True)) or [() for _ in self.columns]
+        arrays = {
+            column: to_storage(pa.array(values, arrow_type(kind)), kind, column)
+            for (column, kind), values in zip(self.columns.items(), cells, strict=True)
+            if column in wanted.columns
+        }
+        return ArrowSource(pa.table(arrays), self.columns).plan(wanted)
+
+
+def system_table(db: Database, name: str) -> Source | None:
     """The table `system.name`, or None if it is not one of ours."""
     found = _TABLES.get(name)
     if found is None:
         return None
     columns, rows = found
     types = {column: t.parse_type(kind) for column, kind in columns.items()}
-    cells = list(zip(*rows(db), strict=True)) or [() for _ in columns]
-    arrays = {
-        column: to_storage(pa.array(values, arrow_type(kind)), kind, column)
-        for (column, kind), values in zip(types.items(), cells, strict=True)
-    }
-    return ArrowSource(pa.table(arrays), types)
+    return SystemSource(name, types, lambda wanted: rows(db, wanted))
 
 
 def system_table_names() -> list[str]:
@@ -51,12 +95,12 @@ def _all_tables(db: Database) -> Iterator[tuple[str, str, Table]]:
         yield database, name, db.table(full)
 
 
-def _databases(db: Database) -> Rows:
+def _databases(db: Database, _: Collection[str]) -> Rows:
     for name in db.warehouse.databases():
-        yield name, "Atomic", db.warehouse.url, ""
+        yield name, "Atomic", db.warehouse.url, "", _NO_UUID, "Atomic", "", 0
 
 
-def _tables(db: Database) -> Rows:
+def _tables(db: Database, _: Collection[str]) -> Rows:
     for database, name, table in _all_tables(db):
         schema, snapshot = table.schema, table.snapshot()
         manifests = [part.manifest for part in snapshot.parts]
@@ -78,18 +122,23 @@ def _tables(db: Database) -> Rows:
             sum(m.bytes_uncompressed for m in manifests),
             len(manifests),
             len(manifests),
+            sum(m.marks + 1 for m in manifests if m.marks),
             schema.comment,
+            "",
+            [index.type.partition("(")[0] for index in schema.indices],
+            1,
+            "default",
         )
 
 
 def _uuid(directory: str) -> str:
     digits = directory.rsplit("/", 1)[-1]
     if len(digits) != 32:
-        return "00000000-0000-0000-0000-000000000000"
+        return _NO_UUID
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
-def _columns(db: Database) -> Rows:
+def _columns(db: Database, _: Collection[str]) -> Rows:
     for database, name, table in _all_tables(db):
         schema = table.schema
         for position, column in enumerate(schema.columns, 1):
@@ -111,30 +160,76 @@ def _columns(db: Database) -> Rows:
             )
 
 
-def _parts(db: Database) -> Rows:
+def _parts(db: Database, wanted: Collection[str]) -> Rows:
     for database, name, table in _all_tables(db):
-        found = table.parts(active_only=False)
-        for row in found.to_pylist():
-            here = {"database": database, "table": name, "engine": table.schema.engine, **row}
+        state = table.handle.log.state
+        facts = {part.name: part.manifest for part in state.parts()} if set(wanted) & set(_OF_FILES) else {}
+        for row in table.parts(active_only=False).to_pylist():
+            here = {"database": database, "table": name, "engine": table.schema.engine, "disk_name": "default", **row}
+            here["path"] = f"{table.location}/{row['uuid']}/"
+            here["bytes"] = row["bytes_on_disk"]
+            if row["active"] and row["name"] in facts:
+                here |= part_facts(facts[row["name"]])
             yield tuple(_filled(here.get(column), kind) for column, kind in _PART_COLUMNS.items())
 
 
+def _parts_columns(db: Database, _: Collection[str]) -> Rows:
+    for database, name, table in _all_tables(db):
+        of_table = {"database": database, "table": name, "engine": table.schema.engine, "disk_name": "default"}
+        parts = {row["name"]: row for row in table.parts().to_pylist()}
+        for row in part_columns(table):
+            here = of_table | parts[row["name"]] | row
+            yield tuple(_filled(here.get(column), kind) for column, kind in _PARTS_COLUMNS_COLUMNS.items())
+
+
+def _detached_parts(db: Database, _: Collection[str]) -> Rows:
+    for database, name, table in _all_tables(db):
+        for part in table.handle.log.state.detached:
+            info, manifest = part.info, part.manifest
+            yield (
+                database, name, info.partition_id, str(info), manifest.bytes_on_disk, part.detached_ms, "default",
+                f"{table.location}/{manifest.id}/", "", info.min_block, info.max_block, info.level,
+            )  # fmt: skip
+
+
+def _indexes(db: Database, _: Collection[str]) -> Rows:
+    for database, name, table in _all_tables(db):
+        for row in index_rows(table):
+            yield database, name, *row.values()
+
+
 def _filled(value: Any, kind: str) -> Any:
-    """What the log no longer knows of a retired part, as its column's default."""
+    """What the log does not know of a part, as its column's default."""
     return {"String": ""}.get(kind, 0) if value is None and not kind.startswith("Nullable") else value
 
 
-def _settings(db: Database) -> Rows:
-    for name, value in sorted(db.settings.items()):
-        yield name, value.strip("'"), 1, "Set in this session", "String"
-    for setting in TABLE_SETTINGS.values():
-        yield setting.name, str(setting.default), 0, setting.description, type(setting.default).__name__
+def _mutations(db: Database, _: Collection[str]) -> Rows:
+    for database, name, table in _all_tables(db):
+        state = table.handle.log.state
+        for mutation in state.mutations:
+            behind = [part for part in state.parts() if part.info.data_version < mutation.version]
+            if mutation.partition_ids is not None:
+                behind = [part for part in behind if part.info.partition_id in mutation.partition_ids]
+            yield (
+                database, name, mutation.id, mutation.commands, mutation.added_ms // 1000, len(behind),
+                int(not behind), int(mutation.killed), "",
+            )  # fmt: skip
 
 
-def _nothing(_: Database) -> Rows:
-    return iter(())
-
-
+_NO_UUID = "00000000-0000-0000-0000-000000000000"
+_OF_FILES = {
+    "files": "UInt64",
+    "data_compressed_bytes": "UInt64",
+    "marks_bytes": "UInt64",
+    "primary_key_size": "UInt64",
+    "secondary_indices_compressed_bytes": "UInt64",
+    "secondary_indices_uncompressed_bytes": "UInt64",
+    "secondary_indices_marks_bytes": "UInt64",
+    "hash_of_all_files": "String",
+    "hash_of_uncompressed_files": "String",
+    "uncompressed_hash_of_compressed_files": "String",
+}
+"""Columns of `system.parts` for which the file table of each part is looked at."""
 _PART_COLUMNS = {
     "database": "String",
     "table": "String",
@@ -156,11 +251,38 @@ _PART_COLUMNS = {
     "max_block_number": "Int64",
     "level": "UInt32",
     "data_version": "UInt64",
+    "disk_name": "String",
+    "path": "String",
+    "bytes": "UInt64",
+    **_OF_FILES,
 }
-_SETTING_COLUMNS = {"name": "String", "value": "String", "changed": "UInt8", "description": "String", "type": "String"}
+_PARTS_COLUMNS_COLUMNS = {
+    **{name: kind for name, kind in _PART_COLUMNS.items() if name not in {*_OF_FILES, "path", "bytes"}},
+    "column": "String",
+    "type": "String",
+    "column_position": "UInt64",
+    "default_kind": "String",
+    "default_expression": "String",
+    "column_bytes_on_disk": "UInt64",
+    "column_data_compressed_bytes": "UInt64",
+    "column_data_uncompressed_bytes": "UInt64",
+    "column_marks_bytes": "UInt64",
+}
 
-_TABLES: dict[str, tuple[dict[str, str], Callable[[Database], Rows]]] = {
-    "databases": ({"name": "String", "engine": "String", "data_path": "String", "comment": "String"}, _databases),
+_TABLES: Mapping[str, tuple[Mapping[str, str], Callable[[Database, Collection[str]], Rows]]] = {
+    "databases": (
+        {
+            "name": "String",
+            "engine": "String",
+            "data_path": "String",
+            "comment": "String",
+            "uuid": "UUID",
+            "engine_full": "String",
+            "metadata_path": "String",
+            "is_external": "UInt8",
+        },
+        _databases,
+    ),
     "tables": (
         {
             "database": "String",
@@ -180,7 +302,12 @@ _TABLES: dict[str, tuple[dict[str, str], Callable[[Database], Rows]]] = {
             "total_bytes_uncompressed": "Nullable(UInt64)",
             "parts": "Nullable(UInt64)",
             "active_parts": "Nullable(UInt64)",
+            "total_marks": "Nullable(UInt64)",
             "comment": "String",
+            "as_select": "String",
+            "skipping_indices_types": "Array(String)",
+            "has_own_data": "UInt8",
+            "storage_policy": "String",
         },
         _tables,
     ),
@@ -203,8 +330,42 @@ _TABLES: dict[str, tuple[dict[str, str], Callable[[Database], Rows]]] = {
         _columns,
     ),
     "parts": (_PART_COLUMNS, _parts),
-    "settings": (_SETTING_COLUMNS, _settings),
-    "merge_tree_settings": (_SETTING_COLUMNS, _settings),
+    "parts_columns": (_PARTS_COLUMNS_COLUMNS, _parts_columns),
+    "data_skipping_indices": (
+        {
+            "database": "String",
+            "table": "String",
+            "name": "String",
+            "type": "String",
+            "type_full": "String",
+            "expr": "String",
+            "creation": "Enum8('Explicit' = 0, 'Implicit' = 1)",
+            "granularity": "UInt64",
+            "data_compressed_bytes": "UInt64",
+            "data_uncompressed_bytes": "UInt64",
+            "marks_bytes": "UInt64",
+        },
+        _indexes,
+    ),
+    "detached_parts": (
+        {
+            "database": "String",
+            "table": "String",
+            "partition_id": "Nullable(String)",
+            "name": "String",
+            "bytes_on_disk": "UInt64",
+            "modification_time": "DateTime64(3, 'UTC')",
+            "disk": "String",
+            "path": "String",
+            "reason": "Nullable(String)",
+            "min_block_number": "Nullable(Int64)",
+            "max_block_number": "Nullable(Int64)",
+            "level": "Nullable(UInt32)",
+        },
+        _detached_parts,
+    ),
+    "settings": (system_settings.COLUMNS, lambda db, _: system_settings.settings(db)),
+    "merge_tree_settings": (system_settings.TABLE_COLUMNS, lambda db, _: system_settings.merge_tree_settings(db)),
     "mutations": (
         {
             "database": "String",
@@ -214,8 +375,9 @@ _TABLES: dict[str, tuple[dict[str, str], Callable[[Database], Rows]]] = {
             "create_time": "DateTime('UTC')",
             "parts_to_do": "Int64",
             "is_done": "UInt8",
+            "is_killed": "UInt8",
             "latest_fail_reason": "String",
         },
-        _nothing,
+        _mutations,
     ),
 }

@@ -1,9 +1,9 @@
 """The data of INSERT … VALUES: a fast reader for plain literals, ClickHouse for everything else.
 
-Plain rows (numbers, strings, NULL, true and false) are cut by one regular expression, a match a row, and
-turned into one text column each; the table then parses them strictly by type, as it does for CSV. Anything
-else in the data (a call, an array, a cast) sends all of it to ClickHouse's `values` table function, whose
-typed columns are inserted just as strictly.
+1. Rows of plain literals (numbers, strings, NULL, true, false) are cut by one regular expression, a match a row, and
+   turned into one text column each; the table then parses them strictly by type, as it does for CSV.
+2. If there is anything else, rows are cut into cells by their quotes and brackets. A cell that is no plain literal (a
+   call, an array, a cast) is read by ClickHouse with the column's type; DEFAULT is left to the column.
 """
 
 from __future__ import annotations
@@ -12,30 +12,34 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
+import numpy as np
 import pyarrow as pa
 
 from mergelake.core import types as t
 from mergelake.core.convert import to_public, to_storage
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.text import unescape
-from mergelake.query import engine
-from mergelake.query.access import check_expression
-from mergelake.query.arrow_bridge import parse_types, without_nothing
-from mergelake.query.arrow_bridge import to_public as answer_to_public
-from mergelake.query.tokens import next_token, syntax_error
+from mergelake.query.access import check_data
+from mergelake.query.tokens import syntax_error
+from mergelake.sql.bare_literals import bare_text, is_usual
+from mergelake.sql.clickhouse_reader import read_cells
+from mergelake.sql.rows import Rows, stand_in
+from mergelake.table.blocks import Flags
 
-_NUMBER = r"[-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|inf|nan)"
-_LITERAL = rf"('(?:[^'\\]|\\.|'')*'|{_NUMBER}|NULL|null|true|false)"
-_ROWS_ALONE = 10_000
-"""Most rows that are asked for one by one."""
-_GAP = re.compile(r"(?:[\s,]|/\*.*?\*/|--[^\n]*)*", re.DOTALL)
-"""What may stand between rows: commas, white space, comments."""
+_NUMBER = r"[-+]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|(?i:inf|nan))"
+_LITERAL = rf"('(?:[^'\\]|\\.|'')*'|{_NUMBER}|(?i:null|true|false))"
+_PLAIN = re.compile(_LITERAL, re.DOTALL)
+_PIECE = re.compile(
+    r"'(?:[^'\\]+|\\.|'')*'|`(?:[^`\\]+|\\.|``)*`|\"(?:[^\"\\]+|\\.|\"\")*\"|\$(\w*)\$.*?\$\1\$"
+    r"|--[^\n]*|/\*.*?\*/|[^'`\"$/()\[\]{},-]+|.",
+    re.DOTALL,
+)
+"""What rows are cut by: a quoted text, a comment, a bracket, a comma, or what stands between."""
+_OPEN, _CLOSE = frozenset("([{"), frozenset(")]}")
 
 
-def read_values(
-    data: str, columns: Mapping[str, t.DataType], *, script: str, at: int, external: bool = False
-) -> pa.Table:
-    """The rows of `data` as columns of text (or typed ones, from expressions), named and ordered as `columns`.
+def read_values(data: str, columns: Mapping[str, t.DataType], *, script: str, at: int, external: bool = False) -> Rows:
+    """The rows of `data` as columns, named and ordered as `columns`.
 
     `script` and `at` (where `data` stands in it) serve errors. Expressions may read files and the network only if
     `external`. Raises SYNTAX_ERROR, NUMBER_OF_COLUMNS_DOESNT_MATCH, ACCESS_DENIED,
@@ -43,16 +47,28 @@ def read_values(
     """
     # What a Variant or a Dynamic becomes depends on whether a literal is a number or a text.
     as_text = not any(t.holds(kind, t.Variant, t.Dynamic) for kind in columns.values())
-    rows = _plain_rows(data, len(columns)) if as_text else None
-    if rows is None:
-        if not external:
-            check_expression(data)
-        return _evaluated(data, columns, script, at)
+    rows: Sequence[Sequence[str]] | None = _plain_rows(data, len(columns)) if as_text else None
+    plain = rows is not None
+    if not plain and not external:
+        check_data(data)
+    rows = _rows(data, len(columns), script, at) if rows is None else rows
     if not rows:
         raise error("SYNTAX_ERROR", "There are no rows after VALUES", "Write VALUES (…), (…)")
-    cells = zip(*rows, strict=True)
-    arrays = [_column(texts, data_type) for texts, data_type in zip(cells, columns.values(), strict=True)]
-    return pa.table(dict(zip(columns, arrays, strict=True)))
+    arrays: dict[str, pa.Array] = {}
+    missing: dict[str, Flags] = {}
+    for cells, (name, kind) in zip(zip(*rows, strict=True), columns.items(), strict=True):
+        if plain:
+            arrays[name] = _column(cells, kind, name)
+            continue
+        left_out = np.array([cell.upper() == "DEFAULT" for cell in cells])
+        if left_out.any():
+            missing[name] = left_out
+        if not left_out.all():
+            given = [cell for cell, default in zip(cells, left_out.tolist(), strict=True) if not default]
+            found = _mixed(given, kind, name)
+            arrays[name] = found.take(pa.array(stand_in(~left_out))) if left_out.any() else found
+    missing = {name: flags for name, flags in missing.items() if name in arrays}
+    return Rows(pa.table(arrays), len(rows), missing)
 
 
 @lru_cache(maxsize=64)
@@ -76,96 +92,105 @@ def _plain_rows(data: str, count: int) -> list[tuple[str, ...]] | None:
     return rows if not data[end:].strip() else None
 
 
-def _column(texts: Sequence[str], data_type: t.DataType) -> pa.Array:
+def _mixed(cells: Sequence[str], kind: t.DataType, name: str) -> pa.Array:
+    """A column of which some cells are no plain literals: these are read by ClickHouse, the others here."""
+    # A type of which a value's own type is part takes all cells as ClickHouse does.
+    own = not t.holds(kind, t.Variant, t.Dynamic)
+    plain = np.array([own and _PLAIN.fullmatch(cell) is not None for cell in cells])
+    pieces = []
+    for flags, read in ((plain, _column), (~plain, read_cells)):
+        if flags.any():
+            chosen = [cells[i] for i in np.flatnonzero(flags).tolist()]
+            pieces.append(to_storage(read(chosen, kind, name), kind, name))
+    if len(pieces) == 1:
+        return to_public(pieces[0], kind)
+    places = np.where(plain, np.cumsum(plain) - 1, plain.sum() + np.cumsum(~plain) - 1)
+    return to_public(pa.concat_arrays(pieces).take(pa.array(places)), kind)
+
+
+def _column(texts: Sequence[str], data_type: t.DataType, name: str) -> pa.Array:
     """One column of plain literals as nullable text."""
     inner = t.inner_type(data_type)
+    is_text = isinstance(inner, t.String | t.FixedString)
+    words = t.is_nullable(data_type) and not is_text
     whole = "".join(texts)
-    if "\\" in whole or "''" in whole:
-        cells = [_text(text) for text in texts]
+    cells: list[str | None]
+    if "\\" in whole or "''" in whole or (words and "'NULL'" in whole) or not _usual(texts, inner):
+        cells = [_text(text, inner, words, name, row) for row, text in enumerate(texts)]
     else:
-        cells = [text[1:-1] if text[0] == "'" else None if text in ("NULL", "null") else text for text in texts]
-    if isinstance(inner, t.String | t.FixedString):
+        cells = [text[1:-1] if text[0] == "'" else None if text[:2] in _NULL else text for text in texts]
+    if is_text:
         encoded = [None if cell is None else cell.encode("utf-8", "surrogateescape") for cell in cells]
         return pa.array(encoded, pa.binary())
-    if "\\x" in whole:  # bytes that are no text are no number or date either: the reader refuses them
-        cells = [cell and cell.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for cell in cells]
-    return pa.array(cells, pa.string())
-
-
-def _text(literal: str) -> str | None:
-    if literal[0] == "'":
-        return unescape(literal)
-    return None if literal in ("NULL", "null") else literal
-
-
-def _evaluated(data: str, columns: Mapping[str, t.DataType], script: str, at: int) -> pa.Table:
-    rows = _row_texts(data, len(columns), script, at)
     try:
-        return _asked(", ".join(rows), columns)
+        return pa.array(cells, pa.string())
+    except UnicodeEncodeError:  # bytes that are no text are no number or date either: the reader refuses them
+        shown = [cell and cell.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for cell in cells]
+        return pa.array(shown, pa.string())
+
+
+_NULL = frozenset(["NU", "nu", "Nu", "nU"])
+"""How NULL begins, and no other plain literal."""
+
+
+def _usual(texts: Sequence[str], inner: t.DataType) -> bool:
+    bare = "".join([text for text in texts if text[0] != "'"])
+    return not bare or is_usual(bare, inner)
+
+
+def _text(literal: str, inner: t.DataType, words: bool, name: str, row: int) -> str | None:
+    """A literal as text of its value; `words`: a quoted NULL is one, too."""
+    if literal[0] == "'":
+        text = unescape(literal)
+        return None if words and text in ("NULL", "\\N") else text
+    if literal[:2] in _NULL:
+        return None
+    try:
+        return bare_text(literal, inner)
     except MergelakeError as failure:
-        if failure.name == "LOGICAL_ERROR":
-            raise error("CANNOT_PARSE_TEXT", f"Cannot read the data of VALUES: {failure.message}") from None
-        if failure.name not in ("NO_COMMON_TYPE", "TYPE_MISMATCH") or not 1 < len(rows) <= _ROWS_ALONE:
-            raise
-    # A column may hold a text in one row and a date in another: each row is asked for alone, then.
-    pieces = [_asked(row, columns) for row in rows]
-    out = {}
-    for name, kind in columns.items():
-        arrays = [to_storage(piece[name].combine_chunks(), kind, name) for piece in pieces]
-        out[name] = pa.chunked_array([to_public(array, kind) for array in arrays])
-    return pa.table(out)
+        failure.message += f" (column {name}, row {row})"
+        failure.args = (failure.message,)
+        raise
 
 
-def _asked(rows: str, columns: Mapping[str, t.DataType]) -> pa.Table:
-    """The rows as ClickHouse's `values` table function types them."""
-    limit = str(len(rows) * 4 + 1_000_000)
-    settings = dict.fromkeys(("max_query_size", "max_ast_elements", "max_expanded_ast_elements"), limit)
-    told = engine.run(f"DESCRIBE TABLE values({rows})", settings=settings).table()
-    names, kinds = told["name"].to_pylist(), told["type"].to_pylist()
-    sql = without_nothing(f"SELECT * FROM values({rows})", names, kinds)
-    answer = engine.run(sql, settings=settings).table()
-    types = parse_types([kind.replace("Array(Nothing)", "Array(String)") for kind in kinds])
-    return answer_to_public(answer, types).rename_columns(list(columns))
-
-
-def _row_texts(data: str, count: int, script: str, at: int) -> list[str]:
-    """The text of each row, brackets included; an error that shows the first that has not `count` values."""
-    rows: list[str] = []
-    position = 0
-    while True:
-        position = _GAP.match(data, position).end()  # type: ignore[union-attr]
-        if position >= len(data):
-            return rows
-        number = len(rows) + 1
-        if data[position] != "(":
-            raise syntax_error(script, at + position, f"expected '(' and row {number} of VALUES")
-        found, end = _row_end(data, position, script, at, number)
-        if found != count:
-            raise error(
-                "NUMBER_OF_COLUMNS_DOESNT_MATCH",
-                f"Row {number} of VALUES has {found} values, the insert has {count} columns",
-                "Name the columns: INSERT INTO t (a, b) VALUES …",
-            )
-        rows.append(data[position:end])
-        position = end
-
-
-def _row_end(data: str, start: int, script: str, at: int, row: int) -> tuple[int, int]:
-    depth, values, position = 0, 1, start
-    empty = True
-    before = ""
-    while True:
-        token = next_token(data, position)
-        if token.kind == "end":
-            raise syntax_error(script, at + len(data), f"row {row} of VALUES is never closed")
-        position = token.end
-        if token.kind == "sign":
-            depth += (token.text in ("(", "[", "{")) - (token.text in (")", "]", "}"))
+def _rows(data: str, count: int, script: str, at: int) -> list[list[str]]:
+    """The cells of each row as written; an error that shows the first row that has not `count` of them."""
+    rows: list[list[str]] = []
+    cells: list[str] = []
+    depth = start = 0
+    for match in _PIECE.finditer(data):
+        piece = match.group()
+        if depth == 0:
+            if piece == "(":
+                cells, start, depth = [], match.end(), 1
+            elif not (piece.isspace() or piece == "," or piece.startswith(("--", "/*"))):
+                number = len(rows) + 1
+                lead = len(piece) - len(piece.lstrip())
+                raise syntax_error(script, at + match.start() + lead, f"expected '(' and row {number} of VALUES")
+        elif piece in _OPEN:
+            depth += 1
+        elif piece in _CLOSE:
+            depth -= 1
             if depth == 0:
-                return (0 if empty else values - (before == ",")), position
-            values += token.text == "," and depth == 1
-        empty = empty and token.start == start
-        before = token.text
+                last = data[start : match.start()].strip()
+                rows.append([*cells, last] if last or not cells else cells)
+                _check_count(rows[-1], count, len(rows))
+        elif piece == "," and depth == 1:
+            cells.append(data[start : match.start()].strip())
+            start = match.end()
+    if depth:
+        raise syntax_error(script, at + len(data), f"row {len(rows) + 1} of VALUES is never closed")
+    return rows
+
+
+def _check_count(cells: Sequence[str], count: int, row: int) -> None:
+    found = 0 if list(cells) == [""] else len(cells)
+    if found != count:
+        raise error(
+            "NUMBER_OF_COLUMNS_DOESNT_MATCH",
+            f"Row {row} of VALUES has {found} values, the insert has {count} columns",
+            "Name the columns: INSERT INTO t (a, b) VALUES …",
+        )
 
 
 def names_and_types(columns: Sequence[tuple[str, t.DataType]]) -> dict[str, t.DataType]:

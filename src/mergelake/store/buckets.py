@@ -18,6 +18,7 @@ from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from mergelake.core.errors import InvalidInputError
+from mergelake.core.settings import truth
 
 Client: TypeAlias = S3Store | GCSStore | AzureStore
 
@@ -74,7 +75,10 @@ def bucket_options(scheme: str, given: Mapping[str, str], environment: Mapping[s
     options: dict[str, str] = {}
     for name, value in given.items():
         plain = name.lower().removeprefix(prefix)
-        options[_SHORT.get(plain, plain)] = str(value)
+        plain = _SHORT.get(plain, plain)
+        if options.get(plain, str(value)) != str(value):
+            raise InvalidInputError(f"option {plain} is given twice, once as {name}", name="BAD_ARGUMENTS")
+        options[plain] = str(value)
     if scheme != "s3":
         # obstore knows the many names of these two; what is in the environment travels with the spec.
         found = {
@@ -111,12 +115,12 @@ def make_clients(scheme: str, bucket: str, prefix: str, options: Mapping[str, st
     common: dict[str, Any] = {
         "prefix": prefix or None,
         "client_options": {
-            "allow_http": own["allow_http"].lower() == "true",
+            "allow_http": truth(own["allow_http"], "option allow_http"),
             "timeout": f"{own['timeout_s']}s",
             "connect_timeout": f"{own['connect_timeout_s']}s",
         },
     }
-    retries = int(own["max_retries"])
+    retries = whole_number(own, "max_retries", 6)
     try:
         once = make(bucket, **rest, **common, retry_config=_retry_config(0))
         patient = make(bucket, **rest, **common, retry_config=_retry_config(retries))
@@ -128,6 +132,14 @@ def make_clients(scheme: str, bucket: str, prefix: str, options: Mapping[str, st
             hint="Options are named as obstore's (access_key_id, secret_access_key, endpoint, region, …)",
         ) from problem
     return Clients(once, patient)
+
+
+def whole_number(options: Mapping[str, str], name: str, default: int) -> int:
+    """The value of an option that counts something; BAD_ARGUMENTS for one that does not."""
+    text = options.get(name, str(default))
+    if not (text.isascii() and text.isdecimal()):
+        raise InvalidInputError(f"option {name} is '{text}', not a whole number", name="BAD_ARGUMENTS")
+    return int(text)
 
 
 def _retry_config(retries: int) -> Any:
@@ -144,10 +156,10 @@ def _retry_config(retries: int) -> Any:
 
 def _s3_config(bucket: str, options: dict[str, Any]) -> dict[str, Any]:
     config = dict(options)
-    no_metadata_service = str(config.pop("ec2_metadata_disabled", "false")).lower() == "true"
+    no_metadata_service = truth(str(config.pop("ec2_metadata_disabled", "false")), "option ec2_metadata_disabled")
     for name in ("skip_signature", "virtual_hosted_style_request"):
         if name in config:
-            config[name] = str(config[name]).lower() == "true"
+            config[name] = truth(str(config[name]), f"option {name}")
     # Own endpoints rarely have a DNS name for each bucket.
     config.setdefault("virtual_hosted_style_request", "endpoint" not in config)
     key, secret = config.pop("access_key_id", None), config.pop("secret_access_key", None)

@@ -7,6 +7,10 @@
 - Both are durable on return: file and directory entries are synced, unless opened with `sync=false`.
 - Reads go straight to the file: `pread` for small ranges, a memory map for large ones. A map outlives a
   delete or an overwrite of the key, because files are only ever replaced, never written in place.
+- Symbolic links are not followed, whatever is done (`folders`): nothing outside the directory is read, listed,
+  overwritten or deleted. The directory itself may be one; it is resolved when the store is opened.
+- What fails before the link has certainly not happened: a full disk, a quota, a file system that became read-only are
+  errors, never `Unknown`. For what gives space back there is a `reserve`.
 
 `.tmp` lies at the root so that nobody who lists a table's directory, ClickHouse included, meets it.
 """
@@ -16,18 +20,30 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 from mergelake.core.clock import Clock, SystemClock
-from mergelake.core.errors import InvalidInputError, MergelakeError, NotFoundError, UnavailableError
+from mergelake.core.errors import (
+    CorruptDataError,
+    InvalidInputError,
+    MergelakeError,
+    NotFoundError,
+    UnavailableError,
+)
 from mergelake.core.ids import IdSource, RandomIds
+from mergelake.store.folders import LinkError, NotAFileError, enter, entered, make_folders, open_file, remove_empty
 from mergelake.store.keys import LIST_PAGE, check_key, directory_prefix
 from mergelake.store.meter import Meter
 from mergelake.store.protocol import Buffer, Counters, Lost, ObjectMeta, PutOutcome, Stored, Unknown
 from mergelake.store.ranges import Fetch, coalesce, scatter, truncated
+from mergelake.store.reserve import RESERVE, Reserve
 from mergelake.store.spec import StoreSpec
+
+T = TypeVar("T")
 
 GAP_BYTES = 64 << 10
 """Reading this much more costs less than another system call and seek."""
@@ -36,7 +52,12 @@ MAP_BYTES = 8 << 20
 TEMPORARY_AGE_S = 7 * 86400
 """No write takes this long: an older temporary file belongs to nobody."""
 _TEMPORARY = ".tmp"
+_OWN = (_TEMPORARY, RESERVE)
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+_REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENAMETOOLONG, errno.ENOTDIR, errno.ENOENT}
+"""What `link(2)` says when it has certainly not made the name."""
+_RELEASES_MAX = 8
+"""Slices of the reserve for one write: others may take what is given up."""
 
 
 class DirectoryStore:
@@ -53,12 +74,13 @@ class DirectoryStore:
     ) -> None:
         self.url = str(Path(root).expanduser().absolute())
         self.spec = StoreSpec.of(self.url, {"coalesce_gap": str(gap), "sync": str(sync).lower()})
-        self._root = self.url.rstrip("/") + "/"
+        self._root = os.path.realpath(self.url)
         self._gap = gap
         self._sync = sync
         self._ids = ids or RandomIds()
         self._clock = clock or SystemClock()
         self._meter = Meter()
+        self._reserve = Reserve(self._root)
         self._swept = False
         if Path(root).exists() and not Path(root).is_dir():
             raise InvalidInputError(f"{root} is a file, not a directory", name="BAD_ARGUMENTS")
@@ -70,15 +92,12 @@ class DirectoryStore:
 
     # -- reading -------------------------------------------------------------------------------
 
-    def _path(self, key: str) -> str:
-        if check_key(key).startswith(_TEMPORARY + "/"):
-            raise InvalidInputError(f"'{key}' lies in the store's own directory {_TEMPORARY}", name="BAD_ARGUMENTS")
-        return self._root + key
-
     @contextmanager
     def _file(self, key: str) -> Iterator[int]:
+        *folders, name = _names(key)
         with _translated(self.url, key):
-            fd = os.open(self._path(key), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe must not hold us
+            with entered(self._root, folders) as folder:
+                fd = open_file(folder, name)
             try:
                 yield fd
             finally:
@@ -126,20 +145,36 @@ class DirectoryStore:
             yield meta
 
     def _walk(self, prefix: str, after: str) -> Iterator[ObjectMeta]:
-        # A directory sorts as "name/": that is where its keys stand among their neighbours.
         try:
-            with _translated(self.url, prefix), os.scandir(self._root + prefix) as entries:
-                found = sorted((e.name + "/" if e.is_dir() else e.name, e) for e in entries if e.name != _TEMPORARY)
+            with _translated(self.url, prefix), entered(self._root, prefix.split("/")[:-1]) as folder:
+                yield from self._below(folder, prefix, after)
         except NotFoundError:
             return
-        for name, entry in found:
+
+    def _below(self, folder: int, prefix: str, after: str) -> Iterator[ObjectMeta]:
+        # A directory sorts as "name/": that is where its keys stand among their neighbours. Only files and directories
+        # are seen: whatever else lies there is no object.
+        with os.scandir(folder) as entries:
+            found = sorted(
+                e.name + "/" if e.is_dir(follow_symlinks=False) else e.name
+                for e in entries
+                if e.name not in _OWN and (e.is_dir(follow_symlinks=False) or e.is_file(follow_symlinks=False))
+            )
+        for name in found:
             key = prefix + name
             if name.endswith("/"):
                 if key > after or after.startswith(key):
-                    yield from self._walk(key, after)
+                    try:
+                        inner = enter(folder, name[:-1])
+                    except (FileNotFoundError, NotADirectoryError, LinkError):
+                        continue  # deleted or replaced meanwhile
+                    try:
+                        yield from self._below(inner, key, after)
+                    finally:
+                        os.close(inner)
             elif key > after:
                 with suppress(FileNotFoundError):  # deleted meanwhile
-                    status = entry.stat()
+                    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
                     yield ObjectMeta(key, status.st_size, status.st_mtime_ns // 1_000_000)
 
     # -- writing -------------------------------------------------------------------------------
@@ -147,139 +182,185 @@ class DirectoryStore:
     def put(self, key: str, data: Buffer) -> None:
         """Write (or overwrite) an object, atomically and durably."""
         self._meter.count("put", key, sent=len(data))
-        path = self._path(key)
-        with self._temporary(key, [data]) as (temporary, _), _translated(self.url, key, writing=True):
-            self._into_place(lambda: os.rename(temporary, path), path)
-            self._sync_directory(path)
+        self._with_room(len(data), lambda: self._put(key, [data]))
 
     def put_large(self, key: str, chunks: Iterable[Buffer]) -> int:
         """Write an object from a stream; counted as one put."""
-        path = self._path(key)
-        with self._temporary(key, chunks) as (temporary, size), _translated(self.url, key, writing=True):
-            self._into_place(lambda: os.rename(temporary, path), path)
-            self._sync_directory(path)
+        size = self._put(key, chunks)
         self._meter.count("put", key, sent=size)
+        return size
+
+    def _put(self, key: str, chunks: Iterable[Buffer]) -> int:
+        *folders, name = _names(key)
+        with self._temporary(key, chunks) as (held, temporary, size), _translated(self.url, key, writing=True):
+
+            def move(folder: int) -> None:
+                os.rename(temporary, name, src_dir_fd=held, dst_dir_fd=folder)
+                self._sync_directory(folder)
+
+            self._within(folders, move)
         return size
 
     def create(self, key: str, data: Buffer) -> PutOutcome:
         """Write the object only if the key is free, atomically and durably."""
         self._meter.count("put", key, sent=len(data))
-        path = self._path(key)
-        if os.path.exists(path):  # spares the loser of an old race the synced temporary file
+        outcome = self._with_room(len(data), lambda: self._create(key, data))
+        self._reserve.keep()
+        return outcome
+
+    def _create(self, key: str, data: Buffer) -> PutOutcome:
+        *folders, name = _names(key)
+        if self._is_there(key):  # spares the loser of an old race the synced temporary file
             return Lost()
-        with self._temporary(key, [data]) as (temporary, _), _translated(self.url, key, writing=True):
+        with self._temporary(key, [data]) as (held, temporary, _), _translated(self.url, key, writing=True):
+
+            def move(folder: int) -> PutOutcome:
+                try:
+                    os.link(temporary, name, src_dir_fd=held, dst_dir_fd=folder, follow_symlinks=False)
+                except FileExistsError:
+                    # A network file system may repeat a link whose reply was lost and meet its own work.
+                    if not _same(os.stat(temporary, dir_fd=held), folder, name):
+                        return Lost()
+                except OSError as problem:
+                    if problem.errno in _NO_LINKS:
+                        raise _no_links(self.url) from problem
+                    if problem.errno in _REFUSED:
+                        raise
+                    return Unknown(f"'{key}' may or may not have got its name: {problem}")
+                try:
+                    self._sync_directory(folder)
+                except OSError as problem:
+                    return Unknown(f"the new name could not be synced: {problem}")
+                return Stored()
+
+            return self._within(folders, move)
+
+    def _is_there(self, key: str) -> bool:
+        *folders, name = _names(key)
+        try:
+            with _translated(self.url, key, writing=True), entered(self._root, folders) as folder:
+                mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+        except NotFoundError:
+            return False
+        if stat.S_ISLNK(mode):
+            raise _link(self.url, key)
+        return True
+
+    def _with_room(self, size: int, write: Callable[[], T]) -> T:
+        """Write; where the disk is full, once more with some of the reserve, for those who may use it."""
+        for _ in range(_RELEASES_MAX):
             try:
-                self._into_place(lambda: os.link(temporary, path), path)
-            except FileExistsError:
-                # A network file system may repeat a link whose reply was lost and meet its own work.
-                if os.stat(temporary).st_nlink < 2:
-                    return Lost()
-            except OSError as problem:
-                if problem.errno in _NO_LINKS:
-                    raise _no_links(self.url) from problem
-                raise
-            try:
-                self._sync_directory(path)
-            except OSError as problem:
-                return Unknown(f"the new name could not be synced: {problem}")
-        return Stored()
+                return write()
+            except InvalidInputError as problem:
+                if problem.name != "NOT_ENOUGH_SPACE" or not self._reserve.release(size):
+                    raise
+        return write()
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects and the directories that this leaves empty; a missing object is no error."""
+        """Delete objects and the directories that this leaves empty; a missing object is no error.
+
+        Of a key that is a symbolic link the link goes, never what it leads to.
+        """
         wanted = list(keys)
         for first in range(0, len(wanted), LIST_PAGE):
             self._meter.count("delete", wanted[first])
-        parents = set()
+        parents: set[tuple[str, ...]] = set()
         for key in wanted:
-            path = self._path(key)
-            with _translated(self.url, key), suppress(FileNotFoundError, NotADirectoryError):
-                os.unlink(path)
-                parents.add(os.path.dirname(key))
+            *folders, name = _names(key)
+            with suppress(NotFoundError), _translated(self.url, key), entered(self._root, folders) as folder:
+                os.unlink(name, dir_fd=folder)
+                parents.add(tuple(folders))
         for directory in sorted(parents, key=len, reverse=True):
-            while directory:
-                try:
-                    os.rmdir(self._root + directory)
-                except OSError:
-                    break
-                directory = os.path.dirname(directory)
+            remove_empty(self._root, directory)
 
     @contextmanager
-    def _temporary(self, key: str, chunks: Iterable[Buffer]) -> Iterator[tuple[str, int]]:
-        """A synced file with those bytes, gone again (under this name) at the end; its path and size.
+    def _temporary(self, key: str, chunks: Iterable[Buffer]) -> Iterator[tuple[int, str, int]]:
+        """A synced file with those bytes, gone again (under this name) at the end.
 
-        Errors of the file are translated, those of `chunks` go through as they are.
+        A descriptor of its directory, its name there and its size. Errors of the file are translated, those of
+        `chunks` go through as they are.
         """
+        name, size = self._ids.new_id(), 0
         with _translated(self.url, key):
-            path, fd = self._open_temporary()
-        size = 0
+            folder = self._temporary_folder()
         try:
+            with _translated(self.url, key):
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+                fd = os.open(name, flags, 0o666, dir_fd=folder)
             try:
-                for chunk in chunks:
-                    view = memoryview(chunk).cast("B")
-                    size += len(view)
-                    with _translated(self.url, key):
-                        while view:
-                            view = view[os.write(fd, view) :]
-                if self._sync:
-                    with _translated(self.url, key):
-                        os.fsync(fd)
+                try:
+                    for chunk in chunks:
+                        view = memoryview(chunk).cast("B")
+                        size += len(view)
+                        with _translated(self.url, key):
+                            while view:
+                                view = view[os.write(fd, view) :]
+                    if self._sync:
+                        with _translated(self.url, key):
+                            os.fsync(fd)
+                finally:
+                    with _translated(self.url, key):  # a network file system tells of a quota here
+                        os.close(fd)
+                yield folder, name, size
             finally:
-                os.close(fd)
-            yield path, size
+                with suppress(OSError):  # renamed; or left behind, which harms nobody
+                    os.unlink(name, dir_fd=folder)
         finally:
-            with suppress(OSError):  # renamed; or left behind, which harms nobody
-                os.unlink(path)
+            os.close(folder)
 
-    def _open_temporary(self) -> tuple[str, int]:
-        folder = self._root + _TEMPORARY
+    def _temporary_folder(self) -> int:
+        """A descriptor of the directory for temporary files, which is made if it is missing."""
+        try:
+            with entered(self._root, ()) as root:
+                folder = enter(root, _TEMPORARY)
+        except FileNotFoundError:
+            make_folders(self._root, [_TEMPORARY], sync=self._sync)
+            with entered(self._root, ()) as root:
+                folder = enter(root, _TEMPORARY)
         if not self._swept:
             self._swept = True
             self._sweep(folder)
-        path = f"{folder}/{self._ids.new_id()}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        try:
-            return path, os.open(path, flags, 0o666)
-        except FileNotFoundError:
-            os.makedirs(folder, exist_ok=True)
-            return path, os.open(path, flags, 0o666)
+        return folder
 
-    def _sweep(self, folder: str) -> None:
+    def _sweep(self, folder: int) -> None:
         """Remove temporary files that a crash left behind long ago."""
         oldest_s = self._clock.now_ms() / 1000 - TEMPORARY_AGE_S
         with suppress(OSError), os.scandir(folder) as entries:
             for entry in entries:
                 with suppress(OSError):
-                    if entry.stat().st_mtime < oldest_s:
-                        os.unlink(entry.path)
+                    if entry.stat(follow_symlinks=False).st_mtime < oldest_s:
+                        os.unlink(entry.name, dir_fd=folder)
 
-    def _into_place(self, move: Callable[[], None], path: str) -> None:
-        """Run `move`, making the directory of `path` when it is missing; a delete may take it away again."""
+    def _within(self, folders: Sequence[str], move: Callable[[int], T]) -> T:
+        """Run `move` in a directory, which is made when it is missing; a delete may take it away again."""
         for _ in range(100):
-            try:
-                return move()
-            except FileNotFoundError:
-                missing = []
-                folder = os.path.dirname(path)
-                while not os.path.isdir(folder):
-                    missing.append(folder)
-                    folder = os.path.dirname(folder)
-                for folder in reversed(missing):
-                    with suppress(FileExistsError, FileNotFoundError):
-                        os.mkdir(folder)
-                        self._sync_directory(folder)
-        return move()
+            with suppress(FileNotFoundError), entered(self._root, folders) as folder:
+                return move(folder)
+            with suppress(FileNotFoundError):
+                make_folders(self._root, folders, sync=self._sync)
+        with entered(self._root, folders) as folder:
+            return move(folder)
 
-    def _sync_directory(self, path: str) -> None:
-        """Make the entry of `path` in its directory durable."""
+    def _sync_directory(self, folder: int) -> None:
+        """Make the entries of an open directory durable."""
         if self._sync:
-            try:
-                fd = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            except FileNotFoundError:
-                return  # the object was deleted already, and its directory with it
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+            os.fsync(folder)
+
+
+def _names(key: str) -> list[str]:
+    """The segments of a key."""
+    names = check_key(key).split("/")
+    if names[0] in _OWN:
+        raise InvalidInputError(f"'{key}' is the store's own: {names[0]}", name="BAD_ARGUMENTS")
+    return names
+
+
+def _same(status: os.stat_result, folder: int, name: str) -> bool:
+    """Whether a name in an open directory is this very file. (Its link count may be a backup's.)"""
+    try:
+        return os.path.samestat(status, os.stat(name, dir_fd=folder, follow_symlinks=False))
+    except FileNotFoundError:
+        return False
 
 
 def _pread(fd: int, length: int, start: int) -> bytes:
@@ -317,25 +398,50 @@ def _no_links(url: str) -> MergelakeError:
     )
 
 
+def _link(url: str, key: str) -> MergelakeError:
+    return CorruptDataError(
+        f"a symbolic link lies in {url}, and links are never followed there",
+        name="CANNOT_OPEN_FILE",
+        object_key=key,
+        hint="Put the file or directory itself in its place, or mount it there",
+    )
+
+
 @contextmanager
 def _translated(url: str, key: str, writing: bool = False) -> Iterator[None]:
     """Errors of the operating system as ours."""
     try:
         yield
-    except (NotADirectoryError, IsADirectoryError) as problem:
-        if writing:
-            raise InvalidInputError(
-                f"'{key}' cannot be an object in {url}: it is a directory, or lies below an object",
-                name="BAD_ARGUMENTS",
-            ) from problem
-        raise NotFoundError(f"there is no object '{key}' in {url}", name="FILE_DOESNT_EXIST") from problem
-    except FileNotFoundError as problem:
-        raise NotFoundError(f"there is no object '{key}' in {url}", name="FILE_DOESNT_EXIST") from problem
-    except PermissionError as problem:
-        raise InvalidInputError(
-            f"no permission for '{key}' in {url}: {problem.strerror}",
-            name="CANNOT_OPEN_FILE",
-            hint="Give this user access to the directory, or open another one",
-        ) from problem
     except OSError as problem:
-        raise UnavailableError(f"{url}: '{key}' failed: {problem}", name="CANNOT_OPEN_FILE") from problem
+        raise _translation(url, key, problem, writing) from problem
+
+
+def _translation(url: str, key: str, problem: OSError, writing: bool) -> MergelakeError:
+    if isinstance(problem, LinkError):
+        return _link(url, key)
+    if isinstance(problem, NotAFileError):
+        told = f"{problem.strerror} lies in {url} in place of a file"
+        return CorruptDataError(told, name="CANNOT_OPEN_FILE", object_key=key)
+    match problem.errno:
+        case errno.ENOTDIR | errno.EISDIR if writing:
+            told = f"'{key}' cannot be an object in {url}: it is a directory, or lies below an object"
+            return InvalidInputError(told, name="BAD_ARGUMENTS")
+        case errno.ENOENT | errno.ENOTDIR | errno.EISDIR:
+            return NotFoundError(f"there is no object '{key}' in {url}", name="FILE_DOESNT_EXIST")
+        case errno.EACCES | errno.EPERM:
+            way_out = "Give this user access to the directory, or open another one"
+            told = f"no permission for '{key}' in {url}: {problem.strerror}"
+            return InvalidInputError(told, name="CANNOT_OPEN_FILE", hint=way_out)
+        case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
+            way_out = "Make room there; DROP TABLE, TRUNCATE and mergelake gc work on a full disk too"
+            told = f"'{key}' could not be written to {url}: {problem.strerror}"
+            return InvalidInputError(told, name="NOT_ENOUGH_SPACE", hint=way_out)
+        case errno.EROFS:
+            way_out = "It can be read; to write, mount the file system for writing"
+            told = f"'{key}' could not be written to {url}: {problem.strerror}"
+            return InvalidInputError(told, name="CANNOT_OPEN_FILE", hint=way_out)
+        case errno.ENAMETOOLONG:
+            told = f"'{key}' cannot be an object in {url}: {problem.strerror}"
+            return InvalidInputError(told, name="BAD_ARGUMENTS")
+        case _:
+            return UnavailableError(f"{url}: '{key}' failed: {problem}", name="CANNOT_OPEN_FILE")

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from urllib.parse import unquote, urlsplit
 
 from mergelake.core.errors import InvalidInputError
+from mergelake.core.settings import truth
 from mergelake.store.bucket import BucketStore
-from mergelake.store.buckets import SCHEMES, bucket_options, make_clients
+from mergelake.store.buckets import SCHEMES, bucket_options, make_clients, whole_number
 from mergelake.store.directory import GAP_BYTES as DIRECTORY_GAP
 from mergelake.store.directory import DirectoryStore
 from mergelake.store.memory import MemoryStore
@@ -31,14 +32,18 @@ def open_store(url: str, options: Mapping[str, str] | None = None) -> Store:
     scheme, marker, _ = url.partition("://")
     if not url:
         raise InvalidInputError("the URL of a store is empty", name="BAD_ARGUMENTS")
+    if url.startswith("file:/"):  # Java, and so Spark, writes file:/dir for file:///dir
+        parts = urlsplit(url)
+        if parts.netloc not in ("", "localhost"):
+            hint = f"Write file:///{parts.netloc}{parts.path} for a directory of this machine"
+            raise InvalidInputError(f"'{url}' names the machine {parts.netloc}", name="BAD_ARGUMENTS", hint=hint)
+        return _directory(unquote(parts.path), given)
     if not marker:
         return _directory(url, given)
     parts = urlsplit(url)
-    if scheme == "file":
-        return _directory(unquote(parts.path), given)
     if scheme == "memory":
         _only(url, given, "coalesce_gap")
-        return MemoryStore(parts.netloc, parts.path, gap=_whole(given, "coalesce_gap", DIRECTORY_GAP))
+        return MemoryStore(parts.netloc, parts.path, gap=whole_number(given, "coalesce_gap", DIRECTORY_GAP))
     if scheme in SCHEMES:
         return _bucket(SCHEMES[scheme], parts.netloc, parts.path.strip("/"), given)
     raise InvalidInputError(
@@ -50,30 +55,23 @@ def open_store(url: str, options: Mapping[str, str] | None = None) -> Store:
 
 def _directory(path: str, given: dict[str, str]) -> DirectoryStore:
     _only(path, given, "coalesce_gap", "sync")
-    sync = given.get("sync", "true").lower() != "false"
-    return DirectoryStore(path, gap=_whole(given, "coalesce_gap", DIRECTORY_GAP), sync=sync)
+    sync = truth(given.get("sync", "true"), "option sync")
+    return DirectoryStore(path, gap=whole_number(given, "coalesce_gap", DIRECTORY_GAP), sync=sync)
 
 
 def _bucket(scheme: str, bucket: str, prefix: str, given: dict[str, str]) -> BucketStore:
     options = bucket_options(scheme, given, os.environ)
     url = f"{scheme}://{bucket}/{prefix}".rstrip("/")
-    chunk_size = _whole(options, "chunk_size", 8 << 20)
+    chunk_size = whole_number(options, "chunk_size", 8 << 20)
     if scheme == "s3" and chunk_size < 5 << 20:
         raise InvalidInputError("chunk_size must be 5 MiB at least: S3 takes no smaller parts", name="BAD_ARGUMENTS")
     return BucketStore(
         StoreSpec.of(url, options),
         make_clients(scheme, bucket, prefix, options),
-        retries=_whole(options, "max_retries", 6),
-        gap=_whole(options, "coalesce_gap", 1 << 20),
+        retries=whole_number(options, "max_retries", 6),
+        gap=whole_number(options, "coalesce_gap", 1 << 20),
         chunk_size=chunk_size,
     )
-
-
-def _whole(options: Mapping[str, str], name: str, default: int) -> int:
-    text = options.get(name, str(default))
-    if not text.isdecimal():
-        raise InvalidInputError(f"option {name} is '{text}', not a whole number", name="BAD_ARGUMENTS")
-    return int(text)
 
 
 def _only(url: str, given: Mapping[str, str], *known: str) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from mergelake.core.arrow import storage_type
@@ -13,10 +16,15 @@ from mergelake.core.schema import Column, TableSchema, unknown_column
 from mergelake.core.settings import TableSettings
 from mergelake.core.text import quote_string
 from mergelake.core.types import DataType
-from mergelake.expr import compile_expression
+from mergelake.expr import Compiled, compile_expression
 from mergelake.format.defaults import default_array, default_elements
 from mergelake.format.streams import shared_sizes_stream
 from mergelake.table.keys import Block, whole_column
+
+Flags = npt.NDArray[np.bool_]
+"""A flag for each row."""
+_NO_COLUMN = ""
+"""Carries the number of rows where no column is given."""
 
 
 def cut_blocks(batches: Iterable[Block], rows_max: int, bytes_max: int) -> Iterator[pa.Table]:
@@ -58,36 +66,83 @@ def _within(piece: pa.Table, bytes_max: int) -> pa.Table:
 
 
 @dataclass(frozen=True, slots=True)
-class _Computed:
+class _Missing:
+    """A column that blocks lack."""
+
     column: Column
-    evaluate: Callable[[Block], pa.Array]
+    default: Compiled | None
+    """None for the type's default."""
 
 
 class BlockCompleter:
     """Adds the stored columns that a block lacks: DEFAULT and MATERIALIZED expressions, else the type's default."""
 
-    def __init__(self, schema: TableSchema, given: Iterable[str], now_ms: int) -> None:
+    def __init__(self, schema: TableSchema, given: Iterable[str], now_ms: int, *, partly: bool = False) -> None:
         """`given`: names of the columns that every block has; `now_ms`: what `now()` means in a default.
 
-        Raises for columns that cannot be given, and for defaults that cannot be computed.
+        `partly`: other columns are given in some rows, so `given` may be empty. Raises for columns that cannot be
+        given, and for defaults that cannot be computed.
         """
         names = list(given)
-        check_given(schema, names)
+        if names or not partly:
+            check_given(schema, names)
         self._schema = schema
         self._given = names
-        self._computed = [
-            _Computed(column, _default_of(column, schema, now_ms)) for column in _in_order(schema, names, now_ms)
+        types = schema.types
+        self._missing = [
+            _Missing(column, _default_of(column, types, now_ms)) for column in _in_order(schema, names, now_ms)
         ]
+        self._sizes = {c.name: sizes for c in schema.stored if (sizes := shared_sizes_stream(c.name, c.type))}
 
     def complete(self, block: Block) -> pa.Table:
         """All stored columns of the table, each in one chunk, in the storage form and in the schema's order."""
-        table = pa.table({name: whole_column(block, name) for name in self._given})
-        for missing in self._computed:
-            array = missing.evaluate(table) if self._given else default_array(missing.column.type, block.num_rows)
-            table = table.append_column(missing.column.name, array)
+        arrays = self._arrays(block, {}, block.num_rows)
         for column in self._schema.stored:
-            check_storage(column, table.column(column.name))
-        return table.select([column.name for column in self._schema.stored])
+            check_storage(column, arrays[column.name])
+        return pa.table({column.name: arrays[column.name] for column in self._schema.stored})
+
+    def evaluate(self, block: Block, flagged: Mapping[str, Flags], rows: int) -> pa.Table:
+        """The given columns and all others; of a column in `flagged` only those values that it flags are computed."""
+        return pa.table(self._arrays(block, flagged, rows))
+
+    def _arrays(self, block: Block, flagged: Mapping[str, Flags], rows: int) -> dict[str, pa.Array]:
+        arrays = {name: whole_column(block, name) for name in self._given}
+        given = pa.table(arrays or {_NO_COLUMN: pa.nulls(rows)})
+        nested = {self._sizes[name]: name for name in reversed(self._given) if name in self._sizes}
+        for missing in self._missing:
+            name, kind = missing.column.name, missing.column.type
+            sizes = self._sizes.get(name, "")
+            if missing.default is not None:
+                reads = {other: arrays[other] for other in missing.default.columns}
+                array = missing.default.evaluate(pa.table(reads) if reads else given)
+            elif sizes in nested:  # as many in a row as its siblings have
+                array = default_elements(kind, arrays[nested[sizes]])
+            else:
+                array = default_array(kind, rows)
+            if name in flagged:
+                taken = np.where(flagged[name], np.arange(rows), np.arange(rows, 2 * rows))
+                array = pa.concat_arrays([array, whole_column(block, name)]).take(pa.array(taken))
+            arrays[name] = array
+            if sizes:
+                nested.setdefault(sizes, name)
+        return arrays
+
+
+def fill_in(block: Block, missing: Mapping[str, Flags], schema: TableSchema, now_ms: int, rows: int) -> pa.Table:
+    """The columns of `block`, in storage form, with defaults in place of the values that `missing` flags.
+
+    A block without columns, of `rows` rows, gets all columns that an insert may give.
+    """
+    given = [name for name in block.schema.names if name not in missing]
+    names = block.schema.names or [c.name for c in schema.columns if c.default_kind in ("", "DEFAULT")]
+    return BlockCompleter(schema, given, now_ms, partly=True).evaluate(block, missing, rows).select(names)
+
+
+def check_defaults(schema: TableSchema) -> None:
+    """Whether every default can be computed, in some order; raises what computing it would."""
+    plain = [column.name for column in schema.columns if not column.default_kind]
+    for column in _in_order(schema, plain, 0):
+        _default_of(column, schema.types, 0)
 
 
 def check_given(schema: TableSchema, names: list[str]) -> None:
@@ -120,33 +175,21 @@ def block_limits(settings: TableSettings) -> tuple[int, int]:
 
 def _in_order(schema: TableSchema, given: list[str], now_ms: int) -> list[Column]:
     """Missing columns, each after those that its expression reads. ALIAS columns are not stored."""
-    missing = {c.name: c for c in schema.columns if c.name not in given and c.default_kind != "ALIAS"}
-    reads: dict[str, set[str]] = {}
+    there, types = frozenset(given), schema.types
+    missing = {c.name: c for c in schema.columns if c.name not in there and c.default_kind != "ALIAS"}
+    reads: dict[str, list[str]] = {}
     for name, column in missing.items():
-        used = compile_expression(column.default, schema.types, now_ms).columns if column.default else ()
-        reads[name] = set(used) & set(missing) - {name}
-    out: list[Column] = []
-    while missing:
-        ready = [name for name in missing if not reads[name] & set(missing)]
-        if not ready:
-            raise error("BAD_ARGUMENTS", f"The defaults of columns {', '.join(missing)} refer to each other")
-        out += [missing.pop(name) for name in ready]
-    return out
+        used = compile_expression(column.default, types, now_ms).columns if column.default else ()
+        reads[name] = [other for other in used if other in missing and other != name]
+    try:
+        return [missing[name] for name in TopologicalSorter(reads).static_order()]
+    except CycleError as found:
+        names = ", ".join(sorted(set(found.args[1])))
+        raise error("BAD_ARGUMENTS", f"The defaults of columns {names} refer to each other") from None
 
 
-def _plain_default(column: Column, block: Block, types: Mapping[str, DataType]) -> pa.Array:
-    """The type's default; of a Nested column as many in a row as its siblings have."""
-    sizes = shared_sizes_stream(column.name, column.type)
-    for name in block.schema.names if sizes else ():
-        if shared_sizes_stream(name, types[name]) == sizes:
-            return default_elements(column.type, whole_column(block, name))
-    return default_array(column.type, block.num_rows)
-
-
-def _default_of(column: Column, schema: TableSchema, now_ms: int) -> Callable[[Block], pa.Array]:
+def _default_of(column: Column, types: Mapping[str, DataType], now_ms: int) -> Compiled | None:
     if not column.default:
-        types = schema.types
-        return lambda block: _plain_default(column, block, types)
+        return None
     # A default is converted as CAST does: it may be of another type than its column.
-    text = f"CAST({column.default}, {quote_string(str(column.type))})"
-    return compile_expression(text, schema.types, now_ms).evaluate
+    return compile_expression(f"CAST({column.default}, {quote_string(str(column.type))})", types, now_ms)

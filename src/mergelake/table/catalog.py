@@ -16,7 +16,7 @@ from mergelake.core.errors import ConflictError, InvalidInputError, MergelakeErr
 from mergelake.core.ids import IdSource
 from mergelake.core.schema import TableSchema
 from mergelake.log.backends import Backends
-from mergelake.log.catalog import CatalogMachine, CatalogState, no_database, no_table
+from mergelake.log.catalog import DEFAULT, CatalogMachine, CatalogState, no_database, no_table
 from mergelake.log.commit import Log
 from mergelake.log.machine import TableMachine
 from mergelake.log.moving import new_tree, place_of_new
@@ -33,9 +33,11 @@ from mergelake.log.operations import (
     TableOp,
 )
 from mergelake.log.state import State
+from mergelake.store.probe import probe_create_if_absent
 from mergelake.store.protocol import Store
 from mergelake.table.clone import check_holds, plan_clone, take_holds
 from mergelake.table.handle import TableHandle
+from mergelake.table.undrop import last_drop, last_drop_of_database, require_undroppable, undrop
 
 LOG_PREFIX = "_catalog/log"
 """Where the catalog's log lies."""
@@ -71,16 +73,26 @@ class Catalog:
         return self._log.refresh()
 
     def begin(self) -> None:
-        """Make the log of a new warehouse, if it is to be in ZooKeeper; else its first entry does."""
+        """Before the first write: is there a warehouse, or can there be one?
+
+        A store whose create-if-absent is not truthful is refused (SUPPORT_IS_DISABLED). If the log is to be in
+        ZooKeeper, it is made there. Reading never comes here, and so makes nothing.
+        """
+        if self.state.version or self.refresh().version:
+            return
+        probe_create_if_absent(self._store, self._ids)
         address = self._backends.address
-        if address is None or self.state.version:
+        if address is None:
             return
         move = new_tree(address, self._store, LOG_PREFIX, self._clock, self._ids)
         self._log.commit(lambda state: () if state.version else (move,))
 
     def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
         """A new database; DATABASE_ALREADY_EXISTS unless it may."""
-        _check_name(name, "database")
+        _check_database(name)
+        if if_not_exists and name in self.state.databases:
+            return
+        self.begin()
 
         def build(state: CatalogState) -> Sequence[CatalogOp]:
             return () if if_not_exists and name in state.databases else (CreateDatabase(name),)
@@ -88,7 +100,10 @@ class Catalog:
         self._log.commit(build)
 
     def drop_database(self, name: str, *, if_exists: bool = False) -> None:
-        """Remove a database with all its tables, at one instant; UNKNOWN_DATABASE unless it may be missing."""
+        """Remove a database with all its tables, at one instant; UNKNOWN_DATABASE unless it may be missing.
+
+        `default` is empty then, and still there.
+        """
         dropped: list[str] = []
 
         def build(state: CatalogState) -> Sequence[CatalogOp]:
@@ -133,6 +148,7 @@ class Catalog:
             raise
 
     def _begin_table(self, table_id: str, schema: TableSchema, more: Sequence[TableOp] = ()) -> TableHandle:
+        self.begin()
         return TableHandle.create(
             self._store,
             table_id,
@@ -172,9 +188,63 @@ class Catalog:
         for table_id in dropped:
             self._mark_dropped(table_id)
 
+    def undrop_table(self, name: Name, table_id: str = "") -> TableHandle:
+        """Bring a dropped table back: the one that lost this name last, or the one with this id.
+
+        TABLE_ALREADY_EXISTS if the name is taken, UNKNOWN_TABLE if there was none, or if its objects were collected.
+        """
+        if self._existing(name) is not None:
+            raise _cannot_undrop(name)
+        found = last_drop(self._log, *name, table_id)
+        if not found:
+            which = ".".join(name) + (f" ({table_id})" if table_id else "")
+            told = f"Table {which} was not dropped, or is there under another name"
+            raise error("UNKNOWN_TABLE", told, f"SHOW TABLES FROM {name[0]} lists those that exist")
+        return self._undrop([(name, found)])[0]
+
+    def undrop_database(self, name: str) -> list[TableHandle]:
+        """Bring back a database and the tables that it had when it was dropped; none of them, where one cannot be.
+
+        DATABASE_ALREADY_EXISTS if it is there (but for `default`, whose tables come back), UNKNOWN_DATABASE if it never
+        was dropped, UNKNOWN_TABLE if objects were collected since.
+        """
+        state = self.refresh()
+        if name in state.databases and name != DEFAULT:
+            hint = f"UNDROP TABLE {name}.… brings single tables back"
+            raise error("DATABASE_ALREADY_EXISTS", f"Cannot undrop database, {name} already exists", hint)
+        tables = last_drop_of_database(self._log, name)
+        if tables is None:
+            raise no_database(state, name).as_error()
+        taken = next((table for table in tables if table in state.databases.get(name, {})), None)
+        if taken is not None:
+            raise _cannot_undrop((name, taken))
+        named = {table_id for _, _, table_id in state.tables()}
+        wanted = [((name, table), table_id) for table, table_id in tables.items() if table_id not in named]
+        return self._undrop(wanted, () if name == DEFAULT else (CreateDatabase(name),))
+
+    def _undrop(self, wanted: Sequence[tuple[Name, str]], first: Sequence[CatalogOp] = ()) -> list[TableHandle]:
+        """The tables, then all of their names in one entry: a crash between leaves what a collector drops again."""
+        handles: list[TableHandle] = []
+        lost: list[str] = []
+        for name, table_id in wanted:
+            try:
+                handles.append(self.open_id(table_id))
+                require_undroppable(handles[-1].log.state)
+            except NotFoundError:
+                lost.append(".".join(name))
+        if lost:
+            told = f"What was in {', '.join(lost)} has been collected since it was dropped"
+            hint = "CREATE DATABASE makes the database anew, and UNDROP TABLE brings back the others" if first else ""
+            raise error("UNKNOWN_TABLE", told, hint)
+        for handle in handles:
+            undrop(handle)
+        names = [PutTable(*name, table_id) for name, table_id in wanted]
+        self._commit_known(lambda _: [*first, *names])
+        return handles
+
     def rename_database(self, name: str, new_name: str) -> None:
         """Give a database another name; its tables come along."""
-        _check_name(new_name, "database")
+        _check_database(new_name)
         self._commit_known(lambda _: (RenameDatabase(name, new_name),))
 
     def rename_tables(self, pairs: Sequence[tuple[Name, Name]]) -> None:
@@ -190,6 +260,8 @@ class Catalog:
     def find(self, name: Name) -> str:
         """The id of a table, looked up anew; UNKNOWN_DATABASE or UNKNOWN_TABLE with the nearest name."""
         state = self.refresh()
+        if state.version == 0:
+            raise no_warehouse(self._store.url, f"Table {'.'.join(name)} does not exist: there")
         if name[0] not in state.databases:
             raise no_database(state, name[0]).as_error()
         if name[1] not in state.databases[name[0]]:
@@ -235,6 +307,29 @@ class Catalog:
             self.open_id(table_id).log.commit(lambda state: () if state.dropped else (DropTable(),))
         except MergelakeError as problem:  # the name is gone, which is what DROP promises
             _logger.warning("table %s lost its name, but could not be marked as dropped: %s", table_id, problem)
+
+
+def no_warehouse(url: str, told: str = "There") -> MergelakeError:
+    """The error of who would read where nothing has been written."""
+    return error("UNKNOWN_TABLE", f"{told} is no warehouse at {url}", "Check the path; the first CREATE makes one")
+
+
+def _cannot_undrop(name: Name) -> MergelakeError:
+    told = f"Cannot undrop table, {'.'.join(name)} already exists"
+    return error("TABLE_ALREADY_EXISTS", told, "Rename that one first")
+
+
+RESERVED = ("system", "information_schema", "INFORMATION_SCHEMA")
+"""Databases that every ClickHouse has."""
+
+
+def _check_database(name: str) -> None:
+    _check_name(name, "database")
+    if name in RESERVED:
+        raise error("DATABASE_ALREADY_EXISTS", f"Database {name} already exists", "It is ClickHouse's own")
+    if "." in name or "/" in name:
+        hint = "Paths and Python name a table as <database>.<table>"
+        raise error("BAD_ARGUMENTS", f"The name of a database cannot have a dot or a slash: '{name}'", hint)
 
 
 def _check_name(name: str, what: str) -> None:

@@ -23,6 +23,7 @@ from mergelake.core.errors import MergelakeError
 from mergelake.log.operations import Collect
 from mergelake.log.retention import reachable
 from mergelake.log.state import State
+from mergelake.store.reserve import freeing
 from mergelake.table.collect_holds import Holders, look_at_holders
 from mergelake.table.collect_log import shorten_log
 from mergelake.table.collect_notes import Note, NoteName, Notes, Unused
@@ -91,13 +92,18 @@ class CollectReport:
 
 def collect_round(handle: TableHandle, *, dry_run: bool = False, open_table: OpenTable | None = None) -> CollectReport:
     """One round over a table, also over one that was dropped. `open_table` opens clones, where that takes more."""
+    with freeing():  # also of a full disk
+        return _round(handle, dry_run, open_table or handle.neighbour)
+
+
+def _round(handle: TableHandle, dry_run: bool, open_table: OpenTable) -> CollectReport:
     notes = Notes(handle.store, handle.directory, handle.ids)
     names = notes.names()
     before = handle.refresh()  # after the notes were listed: their fences are known here
     periods = Periods.of(before)
     plan, now_ms = _plan(handle, notes, names, before, periods, dry_run)
     old = _old_leases(notes, plan)
-    holders = look_at_holders(handle, before, _missed(notes, plan), dry_run, open_table or handle.neighbour)
+    holders = look_at_holders(handle, before, _missed(notes, plan), dry_run, open_table)
     over_ms = now_ms - periods.grace_ms
     report = CollectReport(before.version, before.history, released=list(holders.released))
     waiting = [periods.due_ms(note) for note in plan.waiting if note.kind != "history"]

@@ -102,6 +102,8 @@ def plan_round(state: State, notes: Iterable[NoteName], now_ms: int, periods: Pe
     kept = still_shown(state.retired, history, pins(history, state.tags, state.leases, state.dropped))
     # History alone is worth an entry once it frees entries of the log.
     commit = born > 0 or len(kept) < len(state.retired) or history >= state.history + periods.step
+    # So does what ends the time in which a dropped table can come back.
+    commit = commit or state.history < state.dropped_version <= history
     return RoundPlan(due, waiting, born, history, commit)
 
 
@@ -150,11 +152,14 @@ def unused(listing: Iterable[tuple[str, int]], keep: Collection[str], why: dict[
 
 
 def still_unused(found: Iterable[Unused], state: State, shown: Collection[str]) -> list[Unused]:
-    """Those that a newer state does not reach either, and that ClickHouse is not shown (`shown`: tokens)."""
-    live = reachable(state)
-    return [each for each in found if each.directory not in live and each.directory not in shown]
+    """Those that a newer state does not reach either, and that ClickHouse is not shown (`shown`: tokens).
+
+    A note is a file like others, and may hold anything: what is no directory of a part stays.
+    """
+    live = reachable(state) | set(shown)
+    return [each for each in found if each.directory not in live and _COLLECTED.fullmatch(each.directory)]
 
 
 def is_gone(state: State) -> bool:
-    """Whether nothing of a table is needed by anybody: all of its directory may go."""
-    return state.dropped and not reachable(state)
+    """Whether nothing of a table is needed by anybody, and never will be: all of its directory may go."""
+    return state.dropped and state.history >= state.dropped_version and not reachable(state)

@@ -12,11 +12,12 @@ import re
 from collections.abc import Iterator
 
 from mergelake.core.clock import Clock
-from mergelake.core.errors import MergelakeError, NotFoundError
+from mergelake.core.errors import NotFoundError
 from mergelake.core.ids import IdSource
 from mergelake.core.settings import TABLE_SETTINGS
 from mergelake.log.operations import DropTable
 from mergelake.store.protocol import Store
+from mergelake.store.reserve import freeing
 from mergelake.table.catalog import Catalog
 from mergelake.table.collect import CollectReport, Gone, collect_round
 from mergelake.table.collect_notes import Note, Notes
@@ -45,20 +46,24 @@ def collect_warehouse(
     """A round over every table: its directory and what became of it. One that cannot be opened is left alone."""
     for directory in table_directories(store):
         try:
-            try:
-                handle = catalog.open_id(directory)
-            except NotFoundError:
-                if _is_named(catalog, directory):
-                    raise  # nobody has removed this table: its log has lost its beginning
-                report = _stray(store, directory, clock, ids, dry_run)
-            else:
-                if not handle.log.state.dropped and not _is_named(catalog, directory):
-                    _nameless(handle, catalog, dry_run)
-                report = collect_round(handle, dry_run=dry_run, open_table=catalog.open_id)
-        except MergelakeError as problem:
+            with freeing():
+                report = _round(store, catalog, directory, clock, ids, dry_run)
+        except Exception as problem:  # noqa: BLE001  whatever is wrong with one table, the others have their round
             _logger.warning("table %s is left out: %s", directory, problem)
         else:
             yield directory, report
+
+
+def _round(store: Store, catalog: Catalog, directory: str, clock: Clock, ids: IdSource, dry_run: bool) -> CollectReport:
+    try:
+        handle = catalog.open_id(directory)
+    except NotFoundError:
+        if _is_named(catalog, directory):
+            raise  # nobody has removed this table: its log has lost its beginning
+        return _stray(store, directory, clock, ids, dry_run)
+    if not handle.log.state.dropped and not _is_named(catalog, directory):
+        _nameless(handle, catalog, dry_run)
+    return collect_round(handle, dry_run=dry_run, open_table=catalog.open_id)
 
 
 def _is_named(catalog: Catalog, directory: str) -> bool:

@@ -20,9 +20,9 @@ from mergelake.format.codec import parse_default_codec
 from mergelake.format.codec_types import check_codec
 from mergelake.format.profile import PROFILES
 from mergelake.format.state_programs import state_program
-from mergelake.table.blocks import BlockCompleter
+from mergelake.table.blocks import check_defaults
 from mergelake.table.define_indexes import check_indexes
-from mergelake.table.keys import KeyColumn, bind_key
+from mergelake.table.keys import KeyColumn, bind_key, bind_partition_key
 from mergelake.table.replacing import replacing_mode
 
 ENGINES = ("MergeTree", "ReplacingMergeTree")
@@ -164,6 +164,12 @@ def _check_engine(schema: TableSchema) -> None:
         if name in _OTHER_ENGINES.split():
             raise error("NOT_IMPLEMENTED", f"Table engine {name} is not supported (yet)", supported)
         raise error("UNKNOWN_STORAGE", f"Unknown table engine {name}", supported)
+    if len(arguments) >= 3 and not (schema.order_by or schema.primary_key or schema.partition_by):
+        raise error(
+            "BAD_ARGUMENTS",
+            f"This syntax for *MergeTree engine is deprecated: {name}({', '.join(arguments)})",
+            "Write PARTITION BY, ORDER BY and SETTINGS index_granularity",
+        )
     if name == "MergeTree" and arguments:
         raise error("NUMBER_OF_ARGUMENTS_DOESNT_MATCH", f"Engine {name} takes no arguments, got {', '.join(arguments)}")
     replacing_mode(schema)
@@ -175,12 +181,9 @@ def _check_defaults(schema: TableSchema) -> None:
             raise error("NOT_IMPLEMENTED", f"ALIAS column {column.name} is not supported yet", "Select the expression")
         if column.default_kind == "EPHEMERAL":
             raise error("NOT_IMPLEMENTED", f"EPHEMERAL column {column.name} is not supported yet", "Leave it out")
-    computed = [c.name for c in schema.columns if c.default_kind]
-    plain = [c.name for c in schema.columns if not c.default_kind]
-    if computed and not plain:
-        raise error("EMPTY_LIST_OF_COLUMNS_PASSED", "A table needs a column that is not computed from others")
-    if computed:
-        BlockCompleter(schema, plain, now_ms=0)
+    if all(column.default_kind == "MATERIALIZED" for column in schema.columns):
+        raise error("EMPTY_LIST_OF_COLUMNS_PASSED", "A table needs a column that can be inserted")
+    check_defaults(schema)
 
 
 def _check_sorting_key(schema: TableSchema, settings: TableSettings) -> list[KeyColumn]:
@@ -214,7 +217,8 @@ def _check_partition_key(schema: TableSchema, settings: TableSettings) -> None:
 
 
 def _bound(schema: TableSchema, texts: tuple[str, ...], what: str, settings: TableSettings) -> list[KeyColumn]:
-    keys = [bind_key(text, schema) for text in texts]
+    bind = bind_partition_key if what == "Partition" else bind_key
+    keys = [bind(text, schema) for text in texts]
     stored = {column.name for column in schema.stored}
     for key in keys:
         if not key.columns:

@@ -19,6 +19,7 @@ _VARYING = {"now", "now64", "today", "yesterday", "rand", "rand64", "generateUUI
 def check_indexes(schema: TableSchema) -> None:
     """Refuse what cannot be indexed, with ClickHouse's code; the index is named in the message."""
     seen: set[str] = set()
+    stored = frozenset(column.name for column in schema.stored)
     for index in schema.indices:
         if index.name in seen:
             raise error(
@@ -26,13 +27,13 @@ def check_indexes(schema: TableSchema) -> None:
             )
         seen.add(index.name)
         try:
-            _check(index, schema)
+            _check(index, schema, stored)
         except MergelakeError as refused:
             refused.message = f"{refused.message}: When validating secondary index `{index.name}`"
             raise
 
 
-def _check(index: SkipIndex, schema: TableSchema) -> None:
+def _check(index: SkipIndex, schema: TableSchema, stored: frozenset[str]) -> None:
     if index.granularity < 1:
         raise error("BAD_ARGUMENTS", "Index GRANULARITY must be a positive integer")
     kind = parse_index_type(index.type)
@@ -47,7 +48,6 @@ def _check(index: SkipIndex, schema: TableSchema) -> None:
     if len(set(trees)) != len(trees):
         raise error("BAD_ARGUMENTS", "Secondary index contains a duplicate expression")
     bound = bind_index(index, schema)
-    stored = {column.name for column in schema.stored}
     for node, text in zip(bound.nodes, bound.texts, strict=True):
         names = [name for name in bound.columns if name not in stored]
         if names:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from mergelake.core.clock import Clock
@@ -22,6 +23,8 @@ from mergelake.log.state import ActivePart, State
 from mergelake.log.tags import read_tag
 from mergelake.log.volatile import unfinished
 from mergelake.store.protocol import Store
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,3 +206,25 @@ class TableHandle:
 
 OpenTable = Callable[[str], TableHandle]
 """Opens a table by its directory."""
+
+
+def epoch_ms(when: datetime | date | str | int) -> int:
+    """Milliseconds since 1970-01-01 UTC of a time, or of its ISO text; a time without a zone is UTC.
+
+    CANNOT_PARSE_DATETIME for a text that is none, TYPE_MISMATCH for anything else.
+    """
+    if isinstance(when, int) and not isinstance(when, bool):
+        return when
+    if isinstance(when, str):
+        try:
+            when = datetime.fromisoformat(when)
+        except ValueError:
+            raise error("CANNOT_PARSE_DATETIME", f"'{when}' is not a time", "Write it as 2026-01-31 12:00:00") from None
+    if not isinstance(when, date):
+        hint = "Give a datetime, its ISO text, or whole milliseconds since 1970-01-01 UTC"
+        raise error("TYPE_MISMATCH", f"A {type(when).__name__} is not a time", hint)
+    if not isinstance(when, datetime):
+        when = datetime(when.year, when.month, when.day, tzinfo=UTC)
+    if when.tzinfo is None:
+        when = when.replace(tzinfo=UTC)
+    return (when - _EPOCH) // timedelta(milliseconds=1)

@@ -7,20 +7,36 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import pyarrow as pa
 
+from mergelake.core import types as t
+from mergelake.core.errors import MergelakeError
 from mergelake.core.schema import TableSchema
 from mergelake.core.text import unescape
 from mergelake.core.types import DataType
-from mergelake.expr import compile_expression
+from mergelake.expr import (
+    BoundCall,
+    BoundColumn,
+    BoundLiteral,
+    BoundNode,
+    Call,
+    Node,
+    bind,
+    compile_expression,
+    parse,
+    referenced_columns,
+)
 
 Block: TypeAlias = pa.Table | pa.RecordBatch
 """Columns in the storage form, named as in the schema."""
 
-_QUOTED = re.compile(r'`(?:[^`\\]|\\.)*`|"(?:[^"\\]|\\.)*"')
+_OWN_TYPES = ("CAST", "if", "multiIf", "coalesce", "ifNull", "assumeNotNull", "nullIf")
+"""Functions whose result has the type that they say, with or without a dictionary."""
+_QUOTED = re.compile(r'`(?:[^`\\]|\\.|``)*`|"(?:[^"\\]|\\.|"")*"', re.DOTALL)
+_BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +71,7 @@ class TableKeys:
 def table_keys(schema: TableSchema) -> TableKeys:
     """The keys of a table, bound once and then used for many blocks."""
     return TableKeys(
-        tuple(bind_key(text, schema) for text in schema.partition_by),
+        tuple(bind_partition_key(text, schema) for text in schema.partition_by),
         tuple(bind_key(text, schema) for text in schema.order_by),
         schema.order_desc or (False,) * len(schema.order_by),
         len(schema.primary_key or schema.order_by),
@@ -64,19 +80,67 @@ def table_keys(schema: TableSchema) -> TableKeys:
 
 def bind_key(text: str, schema: TableSchema) -> KeyColumn:
     """One key expression over the columns of `schema`; raises what the compiler raises."""
+    return _bound(text, text, schema)
+
+
+def bind_partition_key(text: str, schema: TableSchema) -> KeyColumn:
+    """One expression of a partition key: as `bind_key`, with the rests of divisions that a partition key has."""
+    tree = parse(text)
+    adjusted = as_partition_key(tree)
+    key = _bound(text, text if adjusted == tree else str(adjusted), schema)
+    if isinstance(key.type, t.Date) and _keeps_dictionary(bind(adjusted, schema.types)):
+        return replace(key, type=t.LowCardinality(key.type))  # the partition's id is a number then
+    return key
+
+
+def _keeps_dictionary(node: BoundNode) -> bool:
+    """Whether ClickHouse's type of the value is LowCardinality: that of one such column and constants is."""
+    if isinstance(node, BoundColumn):
+        return isinstance(node.type, t.LowCardinality)
+    if not isinstance(node, BoundCall) or node.function in _OWN_TYPES:
+        return False
+    varying = [arg for arg in node.args if not isinstance(arg, BoundLiteral)]
+    return len(varying) == 1 and _keeps_dictionary(varying[0])
+
+
+def as_partition_key(node: Node) -> Node:
+    """`node` as ClickHouse computes it in a partition key: each `modulo` is `moduloLegacy`.
+
+    A rest's type was once as wide as the divisor, and partitions are still named by such rests: with a signed `k` the
+    value of `k % 200` is kept in an Int8. Source: ClickHouse, `MergeTreePartition::adjustPartitionKey`.
+    """
+    if not isinstance(node, Call):
+        return node
+    name = "moduloLegacy" if node.function == "modulo" or node.function.lower() == "mod" else node.function
+    return Call(name, tuple(as_partition_key(arg) for arg in node.args))
+
+
+def _bound(text: str, computed: str, schema: TableSchema) -> KeyColumn:
     name = plain_column(text, schema.names)
     if name is not None:
         return KeyColumn(text, schema.column(name).type, (name,), lambda block: whole_column(block, name))
-    compiled = compile_expression(text, schema.types)
+    compiled = compile_expression(computed, schema.types)
     return KeyColumn(text, compiled.type, tuple(compiled.columns), compiled.evaluate)
 
 
 def plain_column(text: str, names: Sequence[str]) -> str | None:
-    """The column that `text` names, quoted or not; None for any other expression."""
+    """The column that `text` names, quoted or not; None for any other expression.
+
+    A column may be called `a-b`: that text is the column unless it can be read as an expression over the others.
+    """
     bare = text.strip()
     if _QUOTED.fullmatch(bare):
         bare = unescape(bare)
-    return bare if bare in names else None
+        return bare if bare in names else None
+    if bare not in names:
+        return None
+    if _BARE.fullmatch(bare):
+        return bare
+    try:
+        reads = referenced_columns(parse(bare))
+    except MergelakeError:
+        return bare
+    return None if all(name in names for name in reads) else bare
 
 
 def whole_column(block: Block, name: str) -> pa.Array:

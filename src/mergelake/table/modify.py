@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from mergelake.core.errors import error
-from mergelake.core.settings import TABLE_SETTINGS, TableSettings
+from mergelake.core.settings import TableSettings, is_table_setting
 from mergelake.log.operations import AlterMetadata, TableOp
 from mergelake.log.state import State
 from mergelake.table.handle import TableHandle
@@ -26,7 +26,7 @@ def modify_settings(
 
     given = TableSettings(changes).as_text()
     for name in reset:
-        if name not in TABLE_SETTINGS:
+        if not is_table_setting(name):
             message = f"Cannot reset setting '{name}' because it doesn't exist for MergeTree engines family"
             raise error("BAD_ARGUMENTS", message)
     for name in (*given, *reset):

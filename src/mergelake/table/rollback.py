@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from mergelake.core.ids import IdSource
 from mergelake.log.operations import AddParts, AlterMetadata, DropRange, KnownInsert, TableOp
 from mergelake.log.retention import require_kept
 from mergelake.log.state import Insert, State, known_until, listed
@@ -32,15 +33,20 @@ def rollback(handle: TableHandle, version: int | str | None = None, timestamp_ms
         if target.version == state.version and (target.partitions, target.schemas) == (state.partitions, state.schemas):
             return ()
         require_kept(state, target.version)
-        tokens = _lost(state.tokens, target.tokens, target.version)
-        hashes = _lost(state.hashes, target.hashes, target.version)
-        ops: list[TableOp] = [DropRange(kind="truncate", remember=target.version, tokens=tokens, hashes=hashes)]
-        if target.schema_version != state.schema_version:
-            ops.append(AlterMetadata(replace(target.schema, version=state.schema_version + 1)))
-        parts = renewed(target, handle.ids, born=state.version)
-        return [*ops, AddParts(parts)] if parts else ops
+        return back_to(target, state, handle.ids)
 
     return handle.log.commit(build).version
+
+
+def back_to(target: State, state: State, ids: IdSource) -> list[TableOp]:
+    """The operations that make the table what it was at `target`, an older state whose objects are kept."""
+    tokens = _lost(state.tokens, target.tokens, target.version)
+    hashes = _lost(state.hashes, target.hashes, target.version)
+    ops: list[TableOp] = [DropRange(kind="truncate", remember=target.version, tokens=tokens, hashes=hashes)]
+    if target.schema_version != state.schema_version:
+        ops.append(AlterMetadata(replace(target.schema, version=state.schema_version + 1)))
+    parts = renewed(target, ids, born=state.version)
+    return [*ops, AddParts(parts)] if parts else ops
 
 
 def _lost(window: Mapping[str, Insert], wanted: Mapping[str, Insert], version: int) -> tuple[KnownInsert, ...] | None:

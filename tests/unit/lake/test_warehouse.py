@@ -127,7 +127,7 @@ def test_a_store_without_create_if_absent_is_refused():  # M-066
             return Stored()
 
     with pytest.raises(MergelakeError, match="create-if-absent"):
-        Warehouse(Liar())
+        Warehouse(Liar()).create_table("t", SCHEMA)
 
 
 def test_the_store_is_probed_once():

@@ -14,6 +14,8 @@ from tests.helpers.manifests import SCHEMA, manifest
 
 EVERY_KIND = (
     ops.CreateTable(SCHEMA),
+    ops.UndropTable(),
+    ops.DropParts("p", ("a", "b"), "detach"),
     ops.AlterMetadata(SCHEMA),
     ops.AddParts((manifest(1, minmax={"k": ("00", "ff")}, ttl={"t": (1, 2)}), manifest(2)), dedup_token="é"),
     ops.AddParts((), dedup_hash="h"),

@@ -373,3 +373,28 @@ def test_a_log_never_goes_back():
     log._known = Instant(-1e9, 0)
     with pytest.raises(CorruptDataError, match="ends before"):
         log.refresh()
+
+
+def test_who_slept_between_finding_a_checkpoint_and_reading_it_finds_another():
+    """What was listed is gone, and nothing is damaged."""
+    clock = ManualClock()
+    store, log = filled(10)
+    store.put("t/_log/_last_checkpoint", b"?")
+
+    def meanwhile():
+        for number in range(11, 17):
+            insert(log, number)
+        assert shorten(log) == 16
+        store.put("t/_log/_last_checkpoint", b"?")
+        clock.sleep_s(LONG_S)
+
+    sleepy = SleepyStore(store, lambda kind, key: kind == "get" and key.endswith("08.arrow"), meanwhile)
+    assert open_log(sleepy, clock=clock).state == log.refresh()
+
+
+def test_a_log_without_a_beginning_is_damaged_for_who_did_not_sleep():
+    store, log = filled(10)
+    shorten(log)
+    store.put("t/_log/checkpoints/00000000000000000008.arrow", b"damaged")
+    with pytest.raises(CorruptDataError, match="no beginning"):
+        open_log(store)

@@ -54,6 +54,21 @@ def test_a_whole_log_has_no_problems(store):
     assert told[-1] == (10, 10)
 
 
+def test_a_checkpoint_that_was_collected_since_it_was_listed_is_not_damaged(store, monkeypatch):
+    get = store.get
+
+    def late(key):
+        if key == checkpoint(4):
+            store.put(key, b"")
+        return get(key)
+
+    log = open_log(store)
+    monkeypatch.setattr(store, "get", late)
+    report = log.verify()
+    assert found(report) == []
+    assert report.checkpoints == [8]
+
+
 def test_a_shortened_log_is_verified_from_its_first_checkpoint(store):
     log = open_log(store)
     log.commit(lambda _: [Collect(10, 9)])

@@ -97,6 +97,28 @@ def test_what_has_no_readable_record_is_deleted_when_the_node_comes_back(held):
     assert list(node.disk.list("")) == []
 
 
+def test_a_record_with_a_wrong_bit_is_none(held):
+    """Its manifest would be published: with other numbers of rows, of another partition."""
+    lake, node, part = held
+    key = f"t/volatile/{part.id}.json"
+    good = node.disk.get(key)
+    for at in range(0, len(good), 7):
+        node.disk.put(key, good[:at] + bytes([good[at] ^ 1 << at % 8]) + good[at + 1 :])
+        assert LocalDisk(Kept(node.disk), "t").load() in ({}, {part.id: part})
+    node.disk.put(key, good)
+    assert LocalDisk(Kept(node.disk), "t").load() == {part.id: part}
+
+
+class Kept:
+    """A disk from which nothing goes."""
+
+    def __init__(self, store):
+        self.get, self.list = store.get, store.list
+
+    def delete(self, keys):
+        pass
+
+
 def test_each_node_has_a_directory_of_its_own(tmp_path):
     store, free = open_disk(str(tmp_path), "n1")
     store.put("t/x", b"1")

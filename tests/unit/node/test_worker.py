@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mergelake.core.errors import CorruptDataError, UnavailableError
+from mergelake.core.errors import CorruptDataError, InvalidInputError, UnavailableError
 from mergelake.log.operations import AddVolatile, AdoptVolatile, CancelVolatile, DropRange, Publish, RenewLease
 from mergelake.merge.commit import merge_parts
 from mergelake.merge.plan import plan_merge
@@ -436,6 +436,43 @@ def test_a_published_part_is_read_from_the_disk_while_it_is_cached_there(lake):
     lake.clock.advance_s(IDLE_S)
     node.rest()
     assert lake.names == ["all_1_9_2"]
+    assert lake.intact()
+
+
+class FullDisk(MemoryStore):
+    """Takes so many bytes, and no more."""
+
+    left = 0
+
+    def put(self, key, data):
+        if len(data) > self.left:
+            raise InvalidInputError("No space left on device", name="NOT_ENOUGH_SPACE")
+        self.left -= len(data)
+        super().put(key, data)
+
+
+@pytest.mark.parametrize("left", [0, 500, 2000])
+def test_a_disk_that_turns_out_to_be_full_sends_the_merge_to_the_store(lake, left):
+    disk = FullDisk()
+    disk.left = left
+    node = TinyNode(lake, disk=disk)
+    node.rest()
+    assert lake.names == ["all_1_5_1"]
+    assert node.status.merges_past_disk == 1
+    assert node.status.merges_failed == 0
+    assert lake.intact()
+    assert list(disk.list("")) == []
+
+
+def test_without_room_on_the_disk_everything_is_merged_in_the_store(lake):
+    node = TinyNode(lake, disk_free_bytes=0)
+    for _ in range(3):
+        node.rest()
+        lake.insert(5)
+    node.rest()
+    assert len(lake.names) < 5
+    assert node.status.merges_past_disk == node.status.merges_done > 0
+    assert node.local == []
     assert lake.intact()
 
 

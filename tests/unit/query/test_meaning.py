@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from mergelake.core.errors import MergelakeError
-from mergelake.query.meaning import keeps_conditions, statement_settings
+from mergelake.query.meaning import statement_settings
 from mergelake.query.outline import outline
+from mergelake.query.settings import keeps_conditions
 from mergelake.sql.database import Database, connect
 
 
@@ -28,6 +29,15 @@ def db() -> Database:
         "SELECT * FROM (SELECT id FROM r SETTINGS max_threads = 1, final = true)",
         "SELECT id FROM r SETTINGS additional_table_filters = {'r': 'id = 2'}",
         "SELECT id FROM r FINAL PREWHERE s = 'a'",
+        "SELECT id FROM r SETTINGS max_threads = 1, final",
+        "(SELECT id FROM r) SETTINGS final = 1",
+        "(SELECT id FROM r) UNION ALL (SELECT 1) SETTINGS final FORMAT CSV",
+        "SELECT id FROM r FINAL SETTINGS do_not_merge_across_partitions_select_final = 1",
+        "SELECT id FROM r SETTINGS force_primary_key = 1",
+        "SELECT id FROM r WHERE id IN (SELECT id FROM r SETTINGS final)",
+        "EXPLAIN SELECT id FROM r SETTINGS final",
+        "INSERT INTO r SELECT * FROM r SETTINGS final",
+        "CREATE TABLE r2 ENGINE = MergeTree ORDER BY id AS SELECT * FROM r SETTINGS final = 1",
     ],
 )
 def test_what_would_change_the_rows_of_a_table_is_refused(db: Database, query: str) -> None:
@@ -37,10 +47,10 @@ def test_what_would_change_the_rows_of_a_table_is_refused(db: Database, query: s
 
 
 def test_the_setting_final_is_refused_from_outside_the_statement_too(db: Database) -> None:
-    with pytest.raises(MergelakeError, match="final"):
-        db.sql("SELECT id FROM r", settings={"final": 1})
+    for query in ("SELECT id FROM r", "SELECT 1"):
+        with pytest.raises(MergelakeError, match="final"):
+            db.sql(query, settings={"final": 1})
     assert len(db.sql("SELECT id FROM r", settings={"final": 0})) == 2
-    assert len(db.sql("SELECT 1", settings={"final": 1})) == 1  # none of our tables
 
 
 def test_a_session_time_zone_holds_for_the_conditions_of_scans(db: Database) -> None:
@@ -54,5 +64,10 @@ def test_a_session_time_zone_holds_for_the_conditions_of_scans(db: Database) -> 
 def test_settings_of_every_select_are_found() -> None:
     plan = outline("SELECT 1 FROM (SELECT 2 SETTINGS transform_null_in = 1) SETTINGS max_threads = 2, final = 0")
     assert statement_settings(plan) == {"transform_null_in": "1", "max_threads": "2", "final": "0"}
+    assert statement_settings(outline("(SELECT 1) UNION ALL (SELECT 2) SETTINGS final, limit = -1 FORMAT CSV")) == {
+        "final": "1",
+        "limit": "-1",
+    }
+    assert statement_settings(outline("SELECT settings x, a settings FROM t WHERE settings = 1")) == {}
     assert keeps_conditions(["max_threads", "final"])
     assert not keeps_conditions(statement_settings(plan))

@@ -112,7 +112,7 @@ def test_prewhere_final_and_sample_leave_the_text() -> None:
 
 
 def test_a_count_needs_no_scan() -> None:
-    assert rewritten("SELECT count() FROM t") == "SELECT count() FROM (SELECT 1 FROM numbers(7)) AS t"
+    assert rewritten("SELECT count() FROM t") == "SELECT count() FROM (SELECT 1 FROM numbers(7)) AS `t`"
 
 
 def test_now_in_a_filter_is_one_instant() -> None:
@@ -120,7 +120,7 @@ def test_now_in_a_filter_is_one_instant() -> None:
 
 
 def test_database_and_table_before_a_column_lose_the_database() -> None:
-    assert rewritten("SELECT db.t.a FROM db.t") == "SELECT t.a FROM (SELECT `a` FROM Python(ml_0)) AS t"
+    assert rewritten("SELECT db.t.a FROM db.t") == "SELECT t.a FROM (SELECT `a` FROM Python(ml_0)) AS `t`"
 
 
 def test_materialized_columns_stay_out_of_a_star() -> None:
@@ -132,4 +132,4 @@ def test_materialized_columns_stay_out_of_a_star() -> None:
 def test_alias_columns_are_computed_above_the_scan() -> None:
     source = Fake(computed={"e": (parse_type("UInt16"), "a + b")}, hidden=frozenset("e"))
     text = rewritten("SELECT e FROM t", source)
-    assert "CAST(a + b AS UInt16) AS `e` FROM (SELECT `a`, `b` FROM Python(ml_0))" in text
+    assert "SELECT *, CAST(a + b, 'UInt16') AS `e` FROM (SELECT `a`, `b` FROM Python(ml_0))" in text

@@ -121,7 +121,7 @@ def test_plain_rows_are_read_fast() -> None:
     columns = {"k": parse_type("UInt64"), "s": parse_type("String"), "f": parse_type("Float64")}
     data = ", ".join(f"({i}, 'text {i}', {i}.5)" for i in range(50_000))
     started = time.process_time()
-    table = read_values(data, columns, script=data, at=0)
+    table = read_values(data, columns, script=data, at=0).table
     assert table.num_rows == 50_000
     assert table["s"][7].as_py() == b"text 7"
     assert 50_000 / (time.process_time() - started) > 50_000  # 600,000 a second where nothing else runs

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,7 +110,7 @@ def test_a_directory_that_does_not_exist_is_empty_and_is_not_made_by_reading(tmp
 
 
 def test_a_file_system_without_links_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_links(*_: object) -> None:
+    def no_links(*_: object, **__: object) -> None:
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr(os, "link", no_links)
@@ -122,8 +123,8 @@ def test_a_link_that_was_made_twice_by_the_network_counts_as_ours(
 ) -> None:
     real = os.link
 
-    def retransmitted(source: str, target: str) -> None:
-        real(source, target)
+    def retransmitted(source: str, target: str, **where: Any) -> None:
+        real(source, target, **where)
         raise FileExistsError(17, "File exists")
 
     monkeypatch.setattr(os, "link", retransmitted)

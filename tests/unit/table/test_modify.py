@@ -34,7 +34,7 @@ def test_settings_change_and_go_back_to_their_defaults(db):
         ("RESET SETTING index_granularity_bytes", 472),
         ("MODIFY SETTING nope = 1", 115),
         ("RESET SETTING nope", 36),
-        ("MODIFY SETTING parts_to_throw_insert = 'x'", 36),
+        ("MODIFY SETTING parts_to_throw_insert = 'x'", 27),
         ("MODIFY SETTING part_profile = 'x'", 36),
     ],
 )

@@ -1,0 +1,93 @@
+"""How much a node's disk can still take: one budget for all of its tables. Pure.
+
+What is free now, less what the builds under way will still write, is there for new merges, but for one half: files of
+a merge exist beside those of its sources, and the disk may be shared. Published parts that stay as a cache never hold
+more than half of what could be free, and make room before a merge is turned away. A merge that finds none goes straight
+to the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mergelake.merge.volatile import build_task
+from mergelake.node.actions import Discard, NodeView, TableView
+
+
+@dataclass(frozen=True, slots=True)
+class Cached:
+    """Bytes on the disk that the store holds too."""
+
+    published_ms: int
+    table_id: str
+    id: str
+    """Of the volatile part that was published."""
+    bytes: int
+
+
+class DiskRoom:
+    """The budget of one tick."""
+
+    def __init__(self, node: NodeView, tables: Sequence[TableView], cached: Sequence[Cached]) -> None:
+        self._free = node.disk_free_bytes
+        self._claimed = sum(_under_way(table) for table in tables)
+        self._evicted = 0
+        self._caches = sorted(cached, key=lambda each: (each.published_ms, each.id))
+        self._gone: list[Cached] = []
+        held = sum(each.bytes for each in cached)
+        most = node.cache_bytes if self._free is None else min(node.cache_bytes, (self._free + held) // 2)
+        while self._caches and held > most:
+            held -= self._evict()
+
+    @property
+    def left(self) -> int | None:
+        """Most bytes that one more merge may take; None is any number."""
+        return None if self._free is None else max(0, (self._free + self._evicted) // 2 - self._claimed)
+
+    def take(self, size: int) -> bool:
+        """Claim room for a merge of this size; False if there is none."""
+        if self.left is not None and size > self.left:
+            return False
+        self._claimed += size
+        return True
+
+    def make(self, size: int) -> bool:
+        """Give up caches, the oldest first, so that a merge of this size fits; nothing where that would not help.
+
+        Whether it will fit once they are deleted.
+        """
+        if self.left is None:
+            return True
+        missing = 2 * (size + self._claimed) - self._evicted - (self._free or 0)
+        if missing > sum(each.bytes for each in self._caches):
+            return False
+        while missing > 0:
+            missing -= self._evict()
+        return True
+
+    def discards(self) -> list[Discard]:
+        """The caches that go."""
+        tables: dict[str, list[str]] = {}
+        for each in self._gone:
+            tables.setdefault(each.table_id, []).append(each.id)
+        return [Discard(table_id, tuple(ids)) for table_id, ids in tables.items()]
+
+    def _evict(self) -> int:
+        oldest = self._caches.pop(0)
+        self._gone.append(oldest)
+        self._evicted += oldest.bytes
+        return oldest.bytes
+
+
+def build_size(table: TableView, volatile_id: str) -> int:
+    """Bytes that a Live volatile part takes on this node's disk, at most; 0 for one that is not meant for a disk."""
+    part = table.state.live(volatile_id)
+    if part is None:
+        return 0
+    task = build_task(table.table_id, table.state, part, table.local)
+    return task.bytes_on_disk if task.local else 0
+
+
+def _under_way(table: TableView) -> int:
+    return sum(build_size(table, volatile_id) for volatile_id in table.building)

@@ -1,0 +1,56 @@
+"""How much a statement may read of our tables: `max_rows_to_read`, `max_bytes_to_read`, `max_partitions_to_read`.
+
+ClickHouse counts what it reads itself; our rows reach it as streams, which it does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from mergelake.core.errors import MergelakeError, error
+from mergelake.query.source import Scan
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """Most rows, bytes and partitions; 0 (and for partitions -1) is no limit."""
+
+    rows: int = 0
+    """Of each table, counted by the marks that are left after pruning, as ClickHouse does before it reads."""
+    bytes: int = 0
+    """Of all columns in memory."""
+    partitions: int | None = None
+    """Of each table; None for what the table's own setting says."""
+
+    def check(self, scans: Iterable[Scan]) -> None:
+        """TOO_MANY_ROWS or TOO_MANY_PARTITIONS for a planned scan of more; nothing has been read yet."""
+        for scan in scans:
+            if self.rows and scan.rows > self.rows:
+                raise _exceeded("TOO_MANY_ROWS", "max_rows_to_read", "rows", self.rows, scan.rows)
+            limit = scan.partitions_max if self.partitions is None else self.partitions
+            if limit > 0 and (found := scan.partitions) > limit:
+                raise _exceeded("TOO_MANY_PARTITIONS", "max_partitions_to_read", "partitions", limit, found)
+
+    def check_bytes(self, found: int) -> None:
+        """TOO_MANY_BYTES once more have been read."""
+        if self.bytes and found > self.bytes:
+            raise _exceeded("TOO_MANY_BYTES", "max_bytes_to_read", "bytes", self.bytes, found)
+
+
+def read_limits(settings: Mapping[str, str]) -> ReadLimits:
+    """The limits in settings whose values are plain text."""
+    partitions = settings.get("max_partitions_to_read")
+    return ReadLimits(
+        int(settings.get("max_rows_to_read", "0")),
+        int(settings.get("max_bytes_to_read", "0")),
+        None if partitions is None else int(partitions),
+    )
+
+
+def _exceeded(name: str, setting: str, what: str, limit: int, found: int) -> MergelakeError:
+    return error(
+        name,
+        f"Limit for {what} (controlled by '{setting}' setting) exceeded, max {what}: {limit}, current {what}: {found}",
+        "Narrow the conditions, or raise the setting",
+    )

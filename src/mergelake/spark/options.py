@@ -1,0 +1,181 @@
+"""Options of `format("mergelake")`: what each is called, what it may be, and what is refused (pure).
+
+Spark hands options over with their names in lower case and their values as text, and it checks none of them. Here a
+name is known or refused with the nearest one; case and underscores do not count (`dedup_token` is `dedupToken`),
+and Delta's names for time travel are taken too. What begins with `store.` goes to the object store,
+which refuses what it does not know when it is opened.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mergelake.core.errors import MergelakeError, error
+from mergelake.core.settings import truth
+from mergelake.core.text import unescape
+from mergelake.scan.request import ScanRequest
+from mergelake.table.handle import epoch_ms
+
+STORE = "store."
+"""What the names of options of the object store begin with."""
+_READ = ("path", "version", "tag", "timestamp", "timestampMs", "columns", "where", "final", "pushdown")
+_WRITE = ("path", "dedupToken")
+_ALIASES = {"versionasof": "version", "timestampasof": "timestamp"}
+_STORE_WORDS = re.compile(
+    r"(aws|google|azure|s3|fs)[._].*|.*(access_?key|secret|session_?token|endpoint|region|credential|signature).*"
+    r"|log|sync|allow_http|(connect_)?timeout_s|max_retries|coalesce_gap|chunk_size|skip_signature",
+    re.IGNORECASE,
+)
+_COLUMN = re.compile(r"\s*(?:(`(?:[^`\\]|\\.|``)*`)|([^,`]+?))\s*(?:,|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What `spark.read` was told."""
+
+    path: str
+    store: Mapping[str, str]
+    request: ScanRequest
+    version: int | str | None = None
+    """A version or a tag."""
+    timestamp_ms: int | None = None
+    pushdown: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """What `df.write` was told."""
+
+    path: str
+    store: Mapping[str, str] = field(default_factory=dict)
+    dedup_token: str | None = None
+
+
+def read_options(given: Mapping[str, str]) -> ReadOptions:
+    """The options of a read; UNKNOWN_SETTING or BAD_ARGUMENTS for what is not one, or has a value that it cannot."""
+    found, store = _known(given, _READ, _WRITE, "reading")
+    moments = [name for name in ("version", "tag", "timestamp", "timestampMs") if name in found]
+    if len(moments) > 1:
+        raise _bad(f"The options {' and '.join(moments)} both say which version is meant", "Give one of them")
+    request = ScanRequest(
+        _columns(found["columns"]) if "columns" in found else None,
+        found.get("where"),
+        final=truth(found["final"], "The option final") if "final" in found else False,
+    )
+    if request.where is not None and not request.where.strip():
+        raise _bad("The option where is empty", "Leave it out to read all rows")
+    return ReadOptions(
+        _path(found),
+        store,
+        request,
+        _version(found),
+        _moment(found),
+        truth(found["pushdown"], "The option pushdown") if "pushdown" in found else False,
+    )
+
+
+def write_options(given: Mapping[str, str]) -> WriteOptions:
+    """The options of a write; refuses as `read_options` does."""
+    found, store = _known(given, _WRITE, _READ, "writing")
+    token = found.get("dedupToken")
+    if token is not None and not token:
+        raise _bad("The option dedupToken is empty", "Give each load a token of its own, or leave it out")
+    return WriteOptions(_path(found), store, token)
+
+
+def _known(
+    given: Mapping[str, str], known: tuple[str, ...], others: tuple[str, ...], doing: str
+) -> tuple[dict[str, str], dict[str, str]]:
+    """(options by the names of `known`, options of the object store)."""
+    names = {_plain(name): name for name in known}
+    found: dict[str, str] = {}
+    store: dict[str, str] = {}
+    for written, value in given.items():
+        if written.lower().startswith(STORE):
+            store[written[len(STORE) :].lower()] = str(value)
+            continue
+        plain = _plain(written)
+        name = names.get(_ALIASES.get(plain, plain))
+        if name is None:
+            raise _unknown(written, known, others, doing)
+        if name in found:
+            raise _bad(f"The option {name} is given twice, once as {written}", "Give it once")
+        found[name] = str(value)
+    return found, store
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "").replace("-", "")
+
+
+def _unknown(written: str, known: tuple[str, ...], others: tuple[str, ...], doing: str) -> MergelakeError:
+    plain = _plain(written)
+    if plain == "paths":
+        return _bad("Several paths are given", "Load each table by itself, and union the frames")
+    if _ALIASES.get(plain, plain) in map(_plain, others):
+        other = "writing" if doing == "reading" else "reading"
+        return _bad(f"The option {written} is one for {other}, not for {doing}", f"Options are {', '.join(known)}")
+    near = difflib.get_close_matches(plain, [*map(_plain, known), *_ALIASES], n=1)
+    if near:
+        names = {_plain(name): name for name in known}
+        hint = f"Maybe you meant {names.get(_ALIASES.get(near[0], near[0]), near[0])}"
+    elif _STORE_WORDS.fullmatch(written):
+        hint = f"Options of the object store begin with {STORE}, as in {STORE}{written}"
+    else:
+        hint = f"Options are {', '.join(known)}, and those of the object store behind {STORE}"
+    return error("UNKNOWN_SETTING", f"There is no option {written} for {doing}", hint)
+
+
+def _bad(message: str, hint: str) -> MergelakeError:
+    return error("BAD_ARGUMENTS", message, hint)
+
+
+def _path(found: Mapping[str, str]) -> str:
+    if not found.get("path"):
+        raise _bad(
+            "No path given",
+            'Write .load or .save("<warehouse>/<database>.<table>"). Spark does not hand the path of a catalog table '
+            "over: make a view of it, CREATE TEMPORARY VIEW … USING mergelake OPTIONS (path '…')",
+        )
+    return found["path"]
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    """Names with commas between them; one that has a comma or a back-quote itself stands in back-quotes."""
+    names: list[str] = []
+    at = 0
+    while at < len(text):
+        match = _COLUMN.match(text, at)
+        if match is None:
+            raise _bad(f"The option columns is '{text}', not a list of names", "Write columns as a, b, `c,d`")
+        names.append(unescape(match.group(1)) if match.group(1) else match.group(2))
+        at = match.end()
+    if not names or text.rstrip().endswith(","):
+        raise _bad(f"The option columns is '{text}', not a list of names", "Leave it out to read all columns")
+    return tuple(names)
+
+
+def _version(found: Mapping[str, str]) -> int | str | None:
+    for name in ("version", "tag"):
+        text = found.get(name)
+        if text is None:
+            continue
+        if not text.strip():
+            raise _bad(f"The option {name} is empty", "Leave it out to read the newest version")
+        return int(text) if name == "version" and text.isdecimal() else text
+    return None
+
+
+def _moment(found: Mapping[str, str]) -> int | None:
+    if "timestamp" in found:
+        return epoch_ms(found["timestamp"])
+    text = found.get("timestampMs")
+    if text is not None and not (text.isascii() and text.isdecimal()):
+        raise _bad(
+            f"The option timestampMs is '{text}', not milliseconds since 1970-01-01 UTC",
+            "Write a time as timestamp '2026-01-31 12:00:00'",
+        )
+    return None if text is None else int(text)

@@ -1,0 +1,246 @@
+"""Inline data read by ClickHouse itself, by `format(name, structure, data)`: computed values, and settings of formats.
+
+The structure is the table's, so nothing is guessed. ClickHouse's readers wrap integers that are out of range and cut
+fractions off; in the strict conversion, which is the default here, such values are refused:
+
+1. integers are read as Int256 (UInt256 as it is) and cast with a check;
+2. NULL is no default (`input_format_null_as_default = 0`), and dates beyond their type's range become its first or
+   last (`date_time_overflow_behavior = 'saturate'`) as they do in texts, unless the statement says otherwise;
+3. integers that were computed are read a second time as Float64: a fraction is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from mergelake.core import types as t
+from mergelake.core.errors import MergelakeError, UnavailableError, error
+from mergelake.core.schema import TableSchema
+from mergelake.core.text import back_quote, quote_string
+from mergelake.query import engine
+from mergelake.query.arrow_bridge import to_public, without_nothing
+from mergelake.query.tokens import tokenize
+
+CONVERSIONS = ("strict", "clickhouse")
+"""What `insert_conversion` may be: refuse values that a conversion would change, or convert as ClickHouse does."""
+_READING = re.compile(
+    r"(input_format_(?!arrow|avro|binary|bson|capn|custom|geojson|hive|msgpack|mysql|native|orc|parquet|protobuf)"
+    r"|format_(csv|tsv)_|date_time_(input_format|overflow_behavior)$|bool_(true|false)_representation$).*"
+)
+"""Settings of how the formats that are read here are read."""
+_OF_FORMAT = re.compile(r"(?:input_)?format_(csv|tsv|json|values)_")
+_REFUSED = {"input_format_record_errors_file_path": "rows in error are not written to a file"}
+_FLOAT64, _INT256 = t.Float(64), t.Int(256, signed=True)
+_STRICT = {"input_format_null_as_default": "0", "date_time_overflow_behavior": "'saturate'"}
+
+
+def reading_settings(settings: Mapping[str, str], format_name: str) -> dict[str, str]:
+    """Of a statement's settings those that say how data of this format is read. Raises NOT_IMPLEMENTED for some."""
+    family = format_name.lower().replace("tabseparated", "tsv").replace("ndjson", "json")
+    found = {}
+    for name, value in settings.items():
+        if name in _REFUSED:
+            raise error("NOT_IMPLEMENTED", f"The setting {name} is not supported: {_REFUSED[name]}", "Leave it out")
+        only = _OF_FORMAT.match(name)
+        if is_reading_setting(name) and (only is None or family.startswith(only.group(1))):
+            found[name] = value
+    return found
+
+
+def is_reading_setting(name: str) -> bool:
+    """Whether INSERT goes by this setting where it concerns the format of its data."""
+    return _READING.fullmatch(name) is not None
+
+
+def conversion_of(settings: Mapping[str, str]) -> str:
+    """The setting `insert_conversion`: one of `CONVERSIONS`."""
+    found = settings.get("insert_conversion", "'strict'").strip("'")
+    if found not in CONVERSIONS:
+        raise error("BAD_ARGUMENTS", f"There is no insert_conversion '{found}'", "It is 'strict' or 'clickhouse'")
+    return found
+
+
+def read_cells(cells: Sequence[str], data_type: t.DataType, name: str) -> pa.Array:
+    """One value for each of `cells`, as written in VALUES, strictly converted; in the public form."""
+    data = ",".join(f"({cell}\n)" for cell in cells)
+    return _strictly("Values", data, {name: data_type}, {}, {}).column(0).combine_chunks()
+
+
+def read_all(
+    format_name: str,
+    data: str,
+    columns: Mapping[str, t.DataType],
+    schema: TableSchema,
+    settings: Mapping[str, str],
+    *,
+    strict: bool,
+) -> pa.Table:
+    """All of an insert's data by ClickHouse's reader of the format, in the public form."""
+    defaults = {name: schema.column(name).default for name in columns if schema.column(name).default}
+    if strict:
+        return _strictly(format_name, data, columns, settings, defaults)
+    return _read(format_name, data, columns, columns, settings, defaults)
+
+
+def _strictly(
+    format_name: str,
+    data: str,
+    columns: Mapping[str, t.DataType],
+    settings: Mapping[str, str],
+    defaults: Mapping[str, str],
+) -> pa.Table:
+    settings = {**_STRICT, **settings}
+    if any(t.holds(kind, t.Variant, t.Dynamic) for kind in columns.values()):
+        # Without it ClickHouse 26.9 reads NULL of these types as the value before it.
+        settings = {name: value for name, value in settings.items() if name != "input_format_null_as_default"}
+    wide = {name: _with_numbers(kind, _wide) for name, kind in columns.items()}
+    try:
+        table = _read(format_name, data, columns, wide, settings, defaults)
+    except MergelakeError as failure:
+        if failure.name == "CANNOT_CONVERT_TYPE" and "cannot be safely converted" in failure.message:
+            _refuse_outside(_read(format_name, data, wide, wide, settings, defaults), columns)
+        _read(format_name, data, columns, columns, settings, defaults)  # for the same error, with the columns' types
+        raise
+    if format_name == "Values" and any(t.holds(kind, t.Int) for kind in columns.values()):
+        floats = {name: _with_numbers(kind, lambda _: _FLOAT64) for name, kind in columns.items()}
+        try:
+            found = _read(format_name, data, floats, floats, settings, defaults)
+        except MergelakeError:
+            return table  # what is no float has no fraction
+        _refuse_fractions(found, columns)
+    return table
+
+
+def _read(
+    format_name: str,
+    data: str,
+    columns: Mapping[str, t.DataType],
+    read_as: Mapping[str, t.DataType],
+    settings: Mapping[str, str],
+    defaults: Mapping[str, str],
+) -> pa.Table:
+    """The data read as columns of the types `read_as`, cast with a check to those of `columns`."""
+    structure, chosen = [], []
+    for number, (name, kind) in enumerate(columns.items()):
+        quoted = back_quote(name)
+        default = f" DEFAULT {_default(defaults[name], columns)}" if name in defaults else ""
+        structure.append(f"{quoted} {read_as[name]}{default}")
+        same = read_as[name] == kind
+        chosen.append(f"{quoted if same else f'accurateCast({quoted}, {quote_string(str(kind))})'} AS c{number}")
+    source = f"format({format_name}, {quote_string(', '.join(structure))}, {_literal(data)})"
+    kinds = list(map(str, columns.values()))
+    names = [f"c{number}" for number in range(len(kinds))]
+    sql = without_nothing(f"SELECT {', '.join(chosen)} FROM {source}", names, kinds)
+    limits = {"max_query_size": str(len(sql.encode()) + 1_000_000), "max_threads": "1"}
+    if not engine.available():
+        raise UnavailableError(
+            "Computed and nested values and settings of formats are read by ClickHouse itself, "
+            "and the package chdb is not installed",
+            hint="pip install 'mergelake[sql]', or give plain numbers and strings without such settings",
+        )
+    try:
+        answer = engine.run(sql, settings={**settings, **limits}).table()
+    except MergelakeError as failure:
+        raise _explained(failure) from None
+    return to_public(answer, list(columns.values())).rename_columns(list(columns))
+
+
+def _default(expression: str, columns: Mapping[str, t.DataType]) -> str:
+    """A column's default over columns that are read as other types than they have."""
+    out: list[str] = []
+    at = 0
+    for token in tokenize(expression):
+        if token.is_name and token.name in columns:
+            cast = f"CAST({token.text}, {quote_string(str(columns[token.name]))})"
+            out += [expression[at : token.start], cast]
+            at = token.end
+    return "".join([*out, expression[at:]])
+
+
+def _literal(data: str) -> str:
+    """The data as a string literal; bytes that are no UTF-8, here surrogates, by their numbers."""
+    text = quote_string(data)
+    return re.sub("[\udc80-\udcff]", lambda match: f"\\x{ord(match.group()) - 0xDC00:02x}", text)
+
+
+def _explained(failure: MergelakeError) -> MergelakeError:
+    """ClickHouse's error in the words of an insert."""
+    message = failure.message.replace(": While executing ValuesBlockInputFormat", "")
+    if failure.name == "TYPE_MISMATCH" and message.startswith("Cannot insert NULL"):
+        return error("CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN", message, "Make the column Nullable")
+    failure.message = message
+    failure.args = (message,)
+    return failure
+
+
+def _refuse_outside(table: pa.Table, columns: Mapping[str, t.DataType]) -> None:
+    """Raise VALUE_IS_OUT_OF_RANGE_OF_DATA_TYPE for the first integer that its column cannot hold."""
+    for name, array, kind in _numbers(table, columns):
+        low, high = (-(1 << (kind.bits - 1)), (1 << (kind.bits - 1)) - 1) if kind.signed else (0, (1 << kind.bits) - 1)
+        for raw in array.drop_null().to_pylist():
+            number = int.from_bytes(raw, "little", signed=kind.bits < 256 or kind.signed)
+            if not low <= number <= high:
+                raise error(
+                    "VALUE_IS_OUT_OF_RANGE_OF_DATA_TYPE",
+                    f"Value {number} is out of range of {kind} ({low} to {high}) (column {name})",
+                    "insert_conversion = 'clickhouse' wraps it",
+                )
+
+
+def _refuse_fractions(table: pa.Table, columns: Mapping[str, t.DataType]) -> None:
+    """Raise TYPE_MISMATCH for the first number with a fraction, in columns that were read with floats for integers."""
+    for name, array, kind in _numbers(table, columns):
+        values = array.drop_null().to_numpy()
+        cut = np.isfinite(values) & (values != np.floor(values))
+        if cut.any():
+            raise error(
+                "TYPE_MISMATCH",
+                f"Value {values[int(np.argmax(cut))]} is no whole number but it goes into {kind} (column {name})",
+                "Round it first, or insert_conversion = 'clickhouse' cuts the fraction off",
+            )
+
+
+def _numbers(table: pa.Table, columns: Mapping[str, t.DataType]) -> Iterator[tuple[str, pa.Array, t.Int]]:
+    """Where the columns have integers: the name, what was read there, and the integer's type."""
+    for name, kind in columns.items():
+        for array, number in _integers(table.column(name).combine_chunks(), kind):
+            yield name, array, number
+
+
+def _integers(array: pa.Array, kind: t.DataType) -> Iterator[tuple[pa.Array, t.Int]]:
+    match t.inner_type(kind):
+        case t.Int() as number:
+            yield array, number
+        case t.Array(inner):
+            yield from _integers(array.flatten(), inner)
+        case t.Map(key, value):
+            yield from _integers(array.keys, key)
+            yield from _integers(array.items, value)
+        case t.Tuple(elements):
+            for place, element in enumerate(elements):
+                yield from _integers(array.field(place), element)
+
+
+def _wide(number: t.Int) -> t.DataType:
+    return _INT256 if number.bits < 256 else number
+
+
+def _with_numbers(kind: t.DataType, change: Callable[[t.Int], t.DataType]) -> t.DataType:
+    """The type with other integers in it, and without dictionaries, which not all types may have."""
+    match kind:
+        case t.Int():
+            return change(kind)
+        case t.LowCardinality(inner) | t.SimpleAggregateFunction(_, inner):
+            return _with_numbers(inner, change)
+        case t.Nullable(inner) | t.Array(inner):
+            return replace(kind, inner=_with_numbers(inner, change))
+        case t.Map(key, value):
+            return t.Map(_with_numbers(key, change), _with_numbers(value, change))
+        case t.Tuple(elements, names):
+            return t.Tuple(tuple(_with_numbers(each, change) for each in elements), names)
+    return kind

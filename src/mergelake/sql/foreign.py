@@ -1,0 +1,119 @@
+"""Names that are ClickHouse's own: every table of `system` and `information_schema`, and functions that read tables.
+
+The embedded ClickHouse knows nothing of the tables here, so what would tell of *its* tables, disks or servers must not
+answer. One list decides: ours (`system_tables`), passed on because it is the same in every ClickHouse, or refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from mergelake.core.errors import MergelakeError, error
+from mergelake.core.text import back_quote
+from mergelake.core.types import parse_type
+from mergelake.query import engine
+from mergelake.query.select import run_select
+from mergelake.query.source import ArrowSource, Source
+from mergelake.sql.system_tables import system_table, system_table_names
+
+if TYPE_CHECKING:
+    from mergelake.sql.database import Database
+
+INFORMATION_SCHEMA = ("information_schema", "INFORMATION_SCHEMA")
+
+_PROGRAM = """
+aggregate_function_combinators build_options codecs collations contributors data_skipping_index_types
+data_type_families database_engines dictionary_layouts dictionary_sources disk_types documentation formats functions
+keywords licenses numbers numbers_mt one primes privileges table_engines table_functions time_zones tokenizers unicode
+zeros zeros_mt
+"""
+SAME_ANYWHERE = frozenset(_PROGRAM.split())
+"""Tables of `system` that tell of ClickHouse the program, or of numbers: the embedded one answers."""
+
+_PROCESS = "There is no server: each process works on its own"
+_ACCESS = "The bucket's own permissions decide who may do what"
+_REPLICAS = "There are no replicas: every process reads the same bucket"
+_DISKS = "There are no disks: data lies in the warehouse, at the data_paths of system.tables"
+_NONE = "There is nothing of the kind here"
+_NODES = "Table.merges() lists what nodes mean to merge"
+_WHY: Mapping[str, str] = {
+    _PROCESS: """
+        asynchronous_inserts asynchronous_loader background_schedule_pool backups certificates clusters
+        completions dashboards dimensional_metrics distributed_ddl_queue distribution_queue dns_cache errors
+        events fail_points handlers histogram_metrics jemalloc_arena_bins jemalloc_bins jemalloc_profile_text
+        jemalloc_sampled_allocations jemalloc_stats macros metrics processes query_cache query_condition_cache
+        resources scheduler schema_inference_cache server_settings session_query_ids settings_changes
+        stack_trace statements symbols user_processes user_query_log warnings workloads
+        """,
+    _ACCESS: """
+        current_roles enabled_roles grants masking_policies named_collections quota_limits quota_usage quotas
+        quotas_usage role_grants roles row_policies settings_profile_elements settings_profiles user_directories
+        users
+        """,
+    _REPLICAS: """
+        database_replicas part_moves_between_shards replicas replicated_fetches replicated_merge_tree_settings
+        replication_queue
+        """,
+    _DISKS: "disks filesystem_cache filesystem_cache_settings moves remote_data_paths storage_policies",
+    _NODES: "merges",
+    _NONE: """
+        azure_queue_metadata azure_queue_metadata_cache azure_queue_settings constraints detached_tables
+        dictionaries dropped_tables dropped_tables_parts graphite_retentions hypothetical_indexes
+        hypothetical_projections iceberg_files iceberg_history kafka_consumers projection_parts
+        projection_parts_columns projections rocksdb s3_queue_metadata s3_queue_settings s3queue_metadata_cache
+        user_defined_functions view_refreshes
+        """,
+}
+REFUSED: Mapping[str, str] = {name: why for why, names in _WHY.items() for name in names.split()}
+"""Tables of `system` that the embedded ClickHouse would answer for itself: name -> what there is instead."""
+
+
+def foreign_table(db: Database, database: str, name: str) -> Source | None:
+    """The table of `system` or `information_schema`; None for one that ClickHouse answers.
+
+    Raises NOT_IMPLEMENTED for one that would tell of the embedded ClickHouse, UNKNOWN_TABLE for what is neither.
+    """
+    if database in INFORMATION_SCHEMA:
+        return _view(db, database, name)
+    found = system_table(db, name)
+    if found is not None or name in SAME_ANYWHERE:
+        return found
+    if name in REFUSED:
+        raise error("NOT_IMPLEMENTED", f"The table system.{name} is not supported", REFUSED[name])
+    raise _unknown("system", name)
+
+
+def foreign_names(database: str) -> list[str]:
+    """Names of the tables of `system` or `information_schema` that can be read."""
+    if database == "system":
+        return sorted({*system_table_names(), *SAME_ANYWHERE})
+    text = f"SELECT name FROM system.tables WHERE database = '{database}' ORDER BY name"
+    names: list[str] = engine.run(text).table()["name"].to_pylist()
+    return names
+
+
+def describe_foreign(db: Database, database: str, name: str) -> tuple[Mapping[str, str], str]:
+    """Names and types of the columns of a table that `foreign_table` finds; or the statement that asks ClickHouse."""
+    found = foreign_table(db, database, name)
+    if found is None:
+        return {}, f"DESCRIBE TABLE {back_quote(database)}.{back_quote(name)}"
+    return {column: str(kind) for column, kind in found.columns.items()}, ""
+
+
+def _unknown(database: str, name: str) -> MergelakeError:
+    return error(
+        "UNKNOWN_TABLE", f"Table {database}.{name} does not exist", f"SHOW TABLES FROM {database} lists those that do"
+    )
+
+
+def _view(db: Database, database: str, name: str) -> Source:
+    """A view of `information_schema`: ClickHouse's own SELECT, over our system tables."""
+    if name not in foreign_names(database):
+        raise _unknown(database, name)
+    text = engine.run(
+        f"SELECT as_select FROM system.tables WHERE database = '{database}' AND name = '{name}'", output="TSVRaw"
+    ).text()
+    found = run_select(text, db.resolver(), db.context())
+    types = {column: parse_type(kind) for column, kind in zip(found.table.column_names, found.types, strict=True)}
+    return ArrowSource(found.table, types)

@@ -1,0 +1,61 @@
+"""Rows that an INSERT brings along: columns, and which of their values were left to the columns' defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from mergelake.core import types as t
+from mergelake.core.convert import to_public_table, to_storage
+from mergelake.core.errors import error
+from mergelake.core.schema import TableSchema
+from mergelake.table.blocks import Flags, fill_in
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What was read, before anything is filled in."""
+
+    table: pa.Table
+    """Columns by name, as texts or in the public form. A column that no row gives is not among them."""
+    count: int
+    missing: Mapping[str, Flags] = field(default_factory=dict)
+    """By column, flags of rows that leave the value to the default; what the table has there is some other row's."""
+
+    def complete(self, schema: TableSchema, now_ms: int) -> pa.Table:
+        """The columns with their defaults where a value was left out, as the table takes them."""
+        if not self.missing and self.table.num_columns:
+            return self.table
+        types = schema.types
+        block = pa.table({name: to_storage(self.table[name], types[name], name) for name in self.table.column_names})
+        return to_public_table(fill_in(block, self.missing, schema, now_ms, self.count), types)
+
+
+def stand_in(given: Flags) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """For each row a number among those flagged: its own, or the first one's where it is not among them."""
+    return np.where(given, np.cumsum(given) - 1, 0)
+
+
+def text_column(cells: Sequence[str | None], kind: t.DataType, name: str) -> pa.Array:
+    """Cells of a text format: bytes of columns of Strings, or with Strings in them; of the others the text."""
+    plain = t.inner_type(kind)
+    if isinstance(plain, t.String | t.FixedString | t.Array | t.Map | t.Tuple):
+        encoded = [None if cell is None else cell.encode("utf-8", "surrogateescape") for cell in cells]
+        return pa.array(encoded, pa.binary())
+    if isinstance(plain, t.Date | t.Date32):
+        # A literal in SQL may have a time, which is cut off; the formats do not take one.
+        long = next((cell for cell in cells if cell is not None and len(cell) > _DATE_LENGTH), None)
+        if long is not None:
+            message = f"Cannot parse date '{long[:40]}' (column {name})"
+            raise error("CANNOT_PARSE_INPUT_ASSERTION_FAILED", message, "Write it as YYYY-MM-DD")
+    try:
+        return pa.array(cells, pa.string())
+    except UnicodeEncodeError:
+        message = f"Column {name} of type {kind} holds text that is not UTF-8"
+        raise error("CANNOT_PARSE_TEXT", message) from None
+
+
+_DATE_LENGTH = len("YYYY-MM-DD")

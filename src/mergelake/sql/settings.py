@@ -1,0 +1,138 @@
+"""Settings of a session, a call or a statement: judged before anything runs under them.
+
+`query.settings` says of each name what becomes of it. Here ClickHouse is asked too: whether it knows the name, and what
+a literal such as `'10Mi'` comes to. Some settings are ours alone (`OWN_SETTINGS`).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+
+from mergelake.core.errors import error
+from mergelake.core.settings import kind_of_setting
+from mergelake.core.text import quote_string
+from mergelake.lake.environment import asks_for_news
+from mergelake.query import engine
+from mergelake.query.settings import (
+    READS_INSERTS,
+    for_clickhouse,
+    honoured,
+    kind_of,
+    plain_value,
+    refuse_meaningless,
+)
+from mergelake.sql import statements as s
+from mergelake.sql.clickhouse_reader import conversion_of, is_reading_setting
+
+OWN_SETTINGS: Mapping[str, str] = {
+    "executor": "'auto'",
+    "dedup_token": "''",
+    "insert_conversion": "'strict'",
+    "read_consistency": "'strong'",
+    "skip_broken_parts": "0",
+}
+"""Settings of ours beside ClickHouse's, with their defaults."""
+_READS = (
+    s.Select, s.Explain, s.Set, s.Use, s.Describe, s.Exists, s.ShowCreateTable, s.ShowDatabases, s.ShowTables,
+    s.CheckTable,
+)  # fmt: skip
+_WRITES_ROWS = (s.Insert, s.Optimize)
+
+
+def judged(settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings as they hold, values as literals; those that are `DEFAULT` stay as they are.
+
+    Raises UNKNOWN_SETTING with the nearest name, NOT_IMPLEMENTED for what would change what we do, and what ClickHouse
+    raises for a value that cannot be one.
+    """
+    _check_own(settings)
+    foreign = {name: value for name, value in settings.items() if name not in OWN_SETTINGS}
+    for name in foreign:
+        if kind_of(name) is None:
+            raise _unknown(name)
+    refuse_meaningless(foreign)
+    given = {name: value for name, value in foreign.items() if value.upper() != "DEFAULT"}
+    if given and engine.available():
+        if theirs := for_clickhouse(given):
+            engine.run("SELECT 1", settings=theirs)
+        plain = engine.plain_values(honoured(given))
+        return {**settings, **{name: engine.setting_literal(value) for name, value in plain.items()}}
+    return dict(settings)
+
+
+def _check_own(settings: Mapping[str, str]) -> None:
+    executor = plain_value(settings.get("executor", "'auto'"))
+    if executor not in ("auto", "local", "spark"):
+        raise error("BAD_ARGUMENTS", f"There is no executor '{executor}'", "It is 'auto', 'local' or 'spark'")
+    if plain_value(settings.get("skip_broken_parts", "0")) not in ("0", "1"):
+        raise error("CANNOT_PARSE_BOOL", f"skip_broken_parts cannot be {settings['skip_broken_parts']}", "It is 0 or 1")
+    conversion_of(settings)
+    if "read_consistency" in settings:
+        asks_for_news(plain_value(settings["read_consistency"]))
+
+
+def _unknown(name: str) -> Exception:
+    known = engine.setting_names() if engine.available() else []
+    if name in known:
+        message = f"The setting {name}, of a newer ClickHouse, is not known here"
+        return error("NOT_IMPLEMENTED", message, "Leave it at its default")
+    near = difflib.get_close_matches(name, [*known, *OWN_SETTINGS], n=1)
+    hint = f"Maybe you meant {near[0]}" if near else "system.settings lists what there is"
+    return error("UNKNOWN_SETTING", f"Unknown setting '{name}'", hint)
+
+
+def check_of_statement(settings: Mapping[str, object]) -> None:
+    """The settings of a CREATE TABLE that no table has: judged, if ClickHouse knows them as a statement's."""
+    known = set(engine.setting_names()) if settings and engine.available() else set()
+    for name in settings:
+        if name not in known:
+            kind_of_setting(name)  # says that it is unknown, and what is near
+    judged({name: engine.setting_literal(value) for name, value in settings.items()})
+
+
+def merged(settings: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
+    """`settings` with the (judged) changes made; DEFAULT takes one back."""
+    out = {**settings, **changes}
+    return {name: value for name, value in out.items() if value.upper() != "DEFAULT"}
+
+
+def plain(settings: Mapping[str, str]) -> dict[str, str]:
+    """Values as text."""
+    return {name: plain_value(value) for name, value in settings.items()}
+
+
+def check_permitted(statement: s.Statement, settings: Mapping[str, str]) -> None:
+    """READONLY or QUERY_IS_PROHIBITED for a statement that the settings `readonly` and `allow_ddl` forbid."""
+    held = plain(settings)
+    level = held.get("readonly", "0")
+    if level != "0" and not isinstance(statement, _READS):
+        raise error("READONLY", "Cannot execute query in readonly mode", "The session's setting readonly forbids it")
+    if isinstance(statement, s.Set):
+        for name in statement.settings:
+            if level == "1" or (level != "0" and name == "readonly"):
+                raise error("READONLY", f"Cannot modify '{name}' setting in readonly mode", "Begin another session")
+    elif held.get("allow_ddl", "1") == "0" and not isinstance(statement, (*_READS, *_WRITES_ROWS)):
+        raise error("QUERY_IS_PROHIBITED", "Cannot execute query. DDL queries are prohibited for the user")
+
+
+def check_reading(settings: Mapping[str, str]) -> None:
+    """NOT_IMPLEMENTED for a setting that changes how the data of an INSERT is read, where we do not go by it."""
+    asked = {
+        name: value
+        for name, value in settings.items()
+        if name.startswith(READS_INSERTS) and not is_reading_setting(name)
+    }
+    if not asked:
+        return
+    names = ", ".join(map(quote_string, asked))
+    text = f"SELECT name FROM system.settings WHERE name IN ({names}) AND value != default AND (name, value) != {_UTC}"
+    for name in engine.run(text, settings=asked).table()["name"].to_pylist():
+        raise error(
+            "NOT_IMPLEMENTED",
+            f"The setting {name} = {asked[name]} is not supported for the data of an INSERT",
+            "INSERT … SELECT * FROM format(…) reads data as ClickHouse does",
+        )
+
+
+_UTC = "('session_timezone', 'UTC')"

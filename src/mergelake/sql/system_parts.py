@@ -1,0 +1,149 @@
+"""`system.parts`, `system.parts_columns` and `system.data_skipping_indices`: from the log alone, no part is opened."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mergelake.core.manifest import PartFile, PartManifest
+from mergelake.format.names import escape_for_file_name, stream_file_name
+from mergelake.format.siphash import siphash128
+
+if TYPE_CHECKING:
+    from mergelake.lake.table import Table
+
+_MARKS = re.compile(r"\.c?mrk\d?$")
+_INDEX = "skp_idx_"
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Bytes of some files of a part."""
+
+    data: int = 0
+    """Of `.bin` and index files, on disk."""
+    plain: int = 0
+    """The same after decompression."""
+    marks: int = 0
+
+    def __add__(self, other: Sizes) -> Sizes:
+        return Sizes(self.data + other.data, self.plain + other.plain, self.marks + other.marks)
+
+    @property
+    def all(self) -> int:
+        """Data and marks on disk."""
+        return self.data + self.marks
+
+
+def sizes_of(file: PartFile) -> Sizes:
+    """What one file counts for."""
+    if _MARKS.search(file.name):
+        return Sizes(marks=file.size)
+    return Sizes(file.size, max(file.uncompressed_size, 0))
+
+
+def _sum(files: Mapping[str, PartFile], wanted: Iterator[str]) -> Sizes:
+    return sum((sizes_of(files[name]) for name in wanted), Sizes())
+
+
+def part_facts(manifest: PartManifest) -> dict[str, Any]:
+    """What `system.parts` tells of an active part beyond its name and rows."""
+    files = manifest.file_table()
+    indexes = _sum(files, (name for name in files if name.startswith(_INDEX)))
+    columns = _sum(
+        files,
+        (n for n in files if not n.startswith(_INDEX) and (n.endswith(".bin") or _MARKS.search(n)) and "/" not in n),
+    )
+    key = next((files[name].size for name in ("primary.idx", "primary.cidx") if name in files), 0)
+    whole, plain, compressed = hashes_of(files)
+    return {
+        "files": sum(bool(file.hash) for file in files.values()),
+        "data_compressed_bytes": columns.data,
+        "marks_bytes": columns.marks,
+        "primary_key_size": key,
+        "secondary_indices_compressed_bytes": indexes.data,
+        "secondary_indices_uncompressed_bytes": indexes.plain,
+        "secondary_indices_marks_bytes": indexes.marks,
+        "hash_of_all_files": whole,
+        "hash_of_uncompressed_files": plain,
+        "uncompressed_hash_of_compressed_files": compressed,
+    }
+
+
+def hashes_of(files: Mapping[str, PartFile]) -> tuple[str, str, str]:
+    """Of all files, of those without frames, and of what is in the frames of the others: 32 hex digits each.
+
+    Source: ClickHouse, `MinimalisticDataPartChecksums::computeTotalChecksums`.
+    """
+    texts = [b"", b"", b""]
+    for name in sorted(file.name for file in files.values() if file.hash):
+        file, encoded = files[name], name.encode(errors="surrogateescape")
+        named = len(encoded).to_bytes(8, "little") + encoded
+        texts[0] += named + bytes.fromhex(file.hash)
+        if file.uncompressed_size < 0:
+            texts[1] += named + bytes.fromhex(file.hash)
+        else:
+            texts[2] += named + bytes.fromhex(file.uncompressed_hash)
+    whole, plain, compressed = (siphash128(text)[::-1].hex() for text in texts)
+    return whole, plain, compressed
+
+
+def part_columns(table: Table) -> Iterator[dict[str, Any]]:
+    """One row for each column of each active part, `name` being the part's.
+
+    Columns of a Compact part share one file, so their sizes are 0.
+    """
+    state = table.handle.log.state
+    for part in state.parts():
+        files = part.manifest.file_table()
+        held = set(part.manifest.columns)
+        taken: set[str] = set()
+        for position, column in enumerate(state.schemas[part.manifest.schema_version].columns, 1):
+            if column.id not in held:
+                continue
+            own = {name for name in files if _belongs(name, column.name)} - taken
+            taken |= own
+            sizes = _sum(files, iter(own))
+            yield {
+                "name": part.name,
+                "column": column.name,
+                "type": str(column.type),
+                "column_position": position,
+                "default_kind": column.default_kind,
+                "default_expression": column.default,
+                "column_bytes_on_disk": sizes.all,
+                "column_data_compressed_bytes": sizes.data,
+                "column_data_uncompressed_bytes": sizes.plain,
+                "column_marks_bytes": sizes.marks,
+            }
+
+
+def _belongs(file: str, column: str) -> bool:
+    """Whether a file of a Wide part holds data or marks of the column; of sizes shared by several columns, yes too."""
+    if not (file.endswith(".bin") or _MARKS.search(file)):
+        return False
+    stem = escape_for_file_name(column)
+    group = column.partition(".")[0]
+    shared = group != column and file.startswith(f"{escape_for_file_name(group)}.size")
+    return shared or file.startswith((f"{stem}.", f"{stem}%2E", f"{stream_file_name(stem)}."))
+
+
+def index_rows(table: Table) -> Iterator[dict[str, Any]]:
+    """One row for each skip index of the table, sizes summed over its active parts."""
+    files = [part.manifest.file_table() for part in table.handle.log.state.parts()]
+    for index in table.schema.indices:
+        stem = f"{_INDEX}{escape_for_file_name(index.name)}."
+        sizes = sum((_sum(held, (n for n in held if n.startswith(stem))) for held in files), Sizes())
+        yield {
+            "name": index.name,
+            "type": index.type.partition("(")[0],
+            "type_full": index.type,
+            "expr": index.expression,
+            "creation": "Explicit",
+            "granularity": index.granularity,
+            "data_compressed_bytes": sizes.data,
+            "data_uncompressed_bytes": sizes.plain,
+            "marks_bytes": sizes.marks,
+        }

@@ -1,0 +1,76 @@
+"""A dropped table as it was, as long as its objects are kept: one entry that takes the drop back.
+
+A drop retires the parts and deletes nothing; what it retired is collected when the version before it is no longer kept
+(`history_retention_seconds`). Until then its parts come in again as in a rollback, under new ids over the objects that
+they had. Nothing else comes back: not volatile parts, detached parts and mutations, and not tags of versions that were
+no longer part of history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from mergelake.core.errors import error
+from mergelake.log.catalog import CatalogState
+from mergelake.log.commit import Log
+from mergelake.log.operations import DropDatabase, Entry, RemoveTable, TableOp, UndropTable
+from mergelake.log.state import State
+from mergelake.table.clone import refuse_unfinished
+from mergelake.table.handle import TableHandle
+from mergelake.table.rollback import back_to
+
+_CHUNK = 256
+
+
+def undrop(handle: TableHandle) -> None:
+    """Take the drop of a table back; nothing to do for one that was not dropped. UNKNOWN_TABLE if it is too late."""
+    state = handle.refresh()
+    if not state.dropped:
+        return
+    require_undroppable(state)
+    target = handle.log.state_at(state.dropped_version - 1)
+    refuse_unfinished(target, "brought back")
+
+    def build(state: State) -> Sequence[TableOp]:
+        if not state.dropped:
+            return ()
+        require_undroppable(state)
+        return [UndropTable(), *back_to(target, state, handle.ids)]
+
+    handle.log.commit(build)
+
+
+def require_undroppable(state: State) -> None:
+    """Raise UNKNOWN_TABLE if a table was dropped too long ago to come back."""
+    if state.dropped and not max(state.history, 1) < state.dropped_version:
+        raise error("UNKNOWN_TABLE", "The table has been dropped, and its rows have been collected since")
+
+
+def last_drop(log: Log[CatalogState], database: str, table: str, table_id: str = "") -> str:
+    """The id of the table that lost this name last, or "" if none did; one that has a name again does not count."""
+    named = {held for _, _, held in log.state.tables()}
+    for entry in _backwards(log):
+        for op in reversed(entry.ops):
+            if not isinstance(op, RemoveTable) or (op.database, op.name) != (database, table):
+                continue
+            if op.table_id not in named and table_id in ("", op.table_id):
+                return op.table_id
+    return ""
+
+
+def last_drop_of_database(log: Log[CatalogState], database: str) -> dict[str, str] | None:
+    """The tables, by name, that a database had when it was dropped the last time; None if it never was."""
+    for entry in _backwards(log):
+        if DropDatabase(database) in entry.ops:
+            removed = [op for op in entry.ops if isinstance(op, RemoveTable) and op.database == database]
+            return {op.name: op.table_id for op in removed}
+    return None
+
+
+def _backwards(log: Log[CatalogState]) -> Iterator[Entry]:
+    """All entries, the newest first: names are few, and none of them is ever collected."""
+    last = log.state.version
+    while last > 0:
+        first = max(1, last - _CHUNK + 1)
+        yield from reversed(list(log.entries(first, last)))
+        last = first - 1

@@ -1,0 +1,193 @@
+"""Who changes tables: mutations, drops, detach and attach, schema, tags, rollback, clones, the end of a table."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+
+from mergelake.core.errors import CorruptDataError, InvalidInputError
+from mergelake.log.operations import (
+    AddParts,
+    AlterMetadata,
+    DropDetached,
+    DropRange,
+    DropTable,
+    KillMutation,
+    Mutation,
+    Tag,
+    Untag,
+)
+from mergelake.log.state import State
+from mergelake.log.volatile import unfinished
+from mergelake.table.clone import check_holds, plan_clone, take_holds
+from mergelake.table.handle import TableHandle
+from mergelake.table.rollback import rollback
+from tests.simulation.actors import Actor
+from tests.simulation.tiny import PARTITIONS
+
+TABLES_MAX = 3
+"""That are there at once."""
+
+
+class Admin(Actor):
+    """Anything that a user may say to a table."""
+
+    roams = 0.4
+
+    def actions(self):
+        return {
+            self.mutate: 2,
+            self.kill: 1,
+            self.drop: 1,
+            self.detach: 2,
+            self.attach: 4,
+            self.drop_detached: 0.3,
+            self.replace: 0.5,
+            self.alter: 0.3,
+            self.tag: 1,
+            self.untag: 0.5,
+            self.rollback: 0.4,
+            self.rollback_to_time: 0.4,
+            self.clone: 1.5,
+            self.drop_table: 0.4,
+            self.reopen: 0.5,
+            self.idle: 2,
+        }
+
+    def tag(self) -> None:
+        """Also of a version that is just being collected: it is refused then."""
+        version = self.random.randint(max(1, self.state.history - 2), self.state.version)
+        name = self.process.ids.new_id()[:4]
+        with contextlib.suppress(InvalidInputError):
+            self.commit(lambda _: [Tag(name, version)])
+
+    def untag(self) -> None:
+        if self.state.tags:
+            name = self.random.choice(sorted(self.state.tags))
+            with contextlib.suppress(InvalidInputError):
+                self.commit(lambda _: [Untag(name)])
+
+    def rollback(self) -> None:
+        version = self.random.choice([*self.state.tags.values(), max(self.state.history, self.state.version - 5)])
+        try:
+            done = rollback(self.handle, version)
+        except InvalidInputError as refusal:
+            if refusal.name not in ("UNFINISHED", "BAD_ARGUMENTS"):
+                raise
+        except CorruptDataError:
+            if version in self.table.readable() and not self.process.doubtful:
+                raise
+        else:
+            self.is_back(done, version)
+
+    def rollback_to_time(self) -> None:
+        """The version that is meant is found by the log's times, and never another one."""
+        entries = self.table.entries
+        wanted = self.random.randint(max(self.state.history, 1), self.state.version)
+        time_ms = entries[wanted].timestamp_ms
+        last = self.table.state.version
+        try:
+            done = rollback(self.handle, timestamp_ms=time_ms)
+        except InvalidInputError as refusal:
+            if refusal.name not in ("UNFINISHED", "BAD_ARGUMENTS"):
+                raise
+        except CorruptDataError:
+            if wanted in self.table.readable() and not self.process.doubtful:
+                raise
+        else:
+            of_that_time = max((v for v in entries if v < done and entries[v].timestamp_ms <= time_ms), default=0)
+            self.is_back(done, *{min(newest, of_that_time) for newest in range(last, done)})
+
+    def is_back(self, done: int, *versions: int) -> None:
+        """The entry, if it is ours, has the rows of one of these versions."""
+        entry, views = self.table.entries[done], self.table.views
+        if entry.author == self.process.author and not self.table.state.dropped and versions:
+            assert any(views[done] == views[version] for version in versions), "a rollback gave other rows"
+
+    def clone(self) -> None:
+        """As the catalog does it; only when the holds were seen to stand does anybody else know of the clone."""
+        if len(self.world.living()) >= TABLES_MAX:
+            return
+        process, directory = self.process, self.process.ids.new_id()
+        try:
+            plan = plan_clone(self.state, self.directory, process.ids)
+        except InvalidInputError as refusal:
+            if refusal.name != "UNFINISHED":
+                raise
+            return
+        owners = take_holds(directory, plan, self.open_table)
+        options = {"clock": process.clock, "ids": process.ids, "author": process.author, "more": plan.more}
+        TableHandle.create(self.store, directory, plan.schema, **options)
+        check_holds(directory, owners)
+        self.world.know(directory)
+
+    def drop_table(self) -> None:
+        """A clone; now and then the first one of all, and another takes its place."""
+        clones = [name for name in self.world.living() if name != self.world.home]
+        first = self.random.random() < 0.3
+        if not clones and not first:
+            return
+        chosen = self.world.home if first else self.random.choice(clones)
+        if chosen in self.world.living():
+            handle = self.open_table(chosen)
+            handle.log.commit(lambda state: () if state.dropped else [DropTable()])
+        if first:
+            directory = self.process.ids.new_id()
+            options = {"clock": self.process.clock, "ids": self.process.ids, "author": self.process.author}
+            TableHandle.create(self.store, directory, self.world.schema, **options)
+            self.world.know(directory)
+            self.world.home = directory
+
+    def idle(self) -> None:
+        """Nothing: time for others."""
+
+    def mutate(self) -> None:
+        k = self.random.randint(3, 9)
+        commands = self.random.choice(["UPDATE", f"DELETE {k} {self.random.randrange(k)}"])
+        scope = self.random.choice([None, (self.random.choice(PARTITIONS),)])
+        name = self.process.ids.new_id()[:8]
+        self.commit(lambda _: [Mutation(name, commands, scope)])
+
+    def kill(self) -> None:
+        pending = unfinished(self.state)
+        if pending:
+            chosen = self.random.choice(pending)
+            self.commit(lambda _: [KillMutation(chosen.id)])
+
+    def drop(self) -> None:
+        scope = self.random.choice([*PARTITIONS, *PARTITIONS, None])
+        bound = self.random.choice([None, self.random.randint(0, self.state.block_counter)])
+        kind = "truncate" if scope is None else "drop"
+        self.commit(lambda _: [DropRange(scope, kind, bound)])
+
+    def detach(self) -> None:
+        name = self.random.choice(PARTITIONS)
+        if name in self.state.partitions:
+            self.commit(lambda _: [DropRange(name, "detach")])
+
+    def attach(self) -> None:
+        """New ids for old bytes; nothing is copied."""
+        detached = self.state.detached
+        if not detached:
+            return
+        chosen = self.random.choice(detached).manifest
+        part = dataclasses.replace(chosen, id=self.process.ids.new_id(), born=self.state.version)
+        self.commit(lambda _: [AddParts((part,), detached=(chosen.id,))])
+
+    def drop_detached(self) -> None:
+        detached = self.state.detached
+        if detached:
+            ids = tuple(part.manifest.id for part in self.random.sample(detached, min(2, len(detached))))
+            self.commit(lambda _: [DropDetached(ids)])
+
+    def replace(self) -> None:
+        """The rows of a partition go, others take their place, in one entry."""
+        name = self.random.choice(PARTITIONS)
+        part = self.write(name, self.world.new_rows(2))
+        self.commit(lambda _: [DropRange(name, "replace"), AddParts((part,))])
+
+    def alter(self) -> None:
+        def build(state: State):
+            return [AlterMetadata(dataclasses.replace(state.schema, version=state.schema_version + 1))]
+
+        self.commit(build)

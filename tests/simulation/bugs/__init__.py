@@ -1,0 +1,24 @@
+"""Deliberate mistakes, each of which the simulation must find by itself: patches of the real code, by name.
+
+Each is one line that somebody might write: a comparison that is wrong, a precondition that is missing, two steps in the
+wrong order, a number that is off by one.
+
+`first_seeds.json` says which of the seeds 0, 1, 2, … is the first to find each; `make simulate BUGS=1` looks for it
+anew, which takes a while, and writes it down. The tests go straight to that seed, and search where it no longer finds
+anything: those that take few seeds in every run (`COMMON`), the others only there.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.simulation.bugs import commits, keeping, logs, nodes, parts
+from tests.simulation.bugs.registry import BUGS
+
+FIRST_SEEDS = Path(__file__).with_name("first_seeds.json")
+FIRST: dict[str, int] = json.loads(FIRST_SEEDS.read_text()) if FIRST_SEEDS.exists() else {}
+COMMON_MAX = 100
+COMMON = [name for name in BUGS if FIRST.get(name, COMMON_MAX) < COMMON_MAX]
+
+__all__ = ["BUGS", "COMMON", "COMMON_MAX", "FIRST", "FIRST_SEEDS", "commits", "keeping", "logs", "nodes", "parts"]

@@ -1,0 +1,134 @@
+"""Mistakes of those who work on tables: nodes and their disks, publishers, fsck."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from unittest import mock
+
+from mergelake.core.errors import ConflictError, InvalidInputError, MergelakeError, NotFoundError, UnavailableError
+from mergelake.core.manifest import PartManifest
+from mergelake.core.names import PartInfo
+from mergelake.log import verify
+from mergelake.log.verify import LogProblem
+from mergelake.merge import volatile
+from mergelake.merge.commit import commit_merge
+from mergelake.merge.volatile import LocalPart
+from mergelake.node import disk, worker
+from mergelake.node.disk import copy_part
+from mergelake.table import fsck, publish, published
+from tests.simulation.bugs.registry import both, bug
+
+
+@bug
+def an_upload_goes_though_its_publish_is_not_known():
+    refused = (InvalidInputError, ConflictError, NotFoundError, UnavailableError)
+    return mock.patch.object(worker, "COMMIT_REFUSED", refused)
+
+
+@bug
+def an_upload_has_the_id_of_the_local_bytes():
+    """Two attempts write the same object, and the first one's failure deletes the second one's."""
+
+    def careless(source, target, directory, manifest, new_id, born, go_on):
+        return copy_part(source, target, directory, manifest, manifest.id, born, go_on)
+
+    return mock.patch.object(worker, "copy_part", careless)
+
+
+@bug
+def an_upload_is_born_when_it_ends():
+    real = worker.TableWorker._now_in_store
+
+    def careless(self, volatile_id, manifest):
+        real(self, volatile_id, dataclasses.replace(manifest, born=self.handle.log.state.version))
+
+    return mock.patch.object(worker.TableWorker, "_now_in_store", careless)
+
+
+@bug
+def a_merge_is_born_when_it_is_committed():
+    def careless(handle, task, manifest):
+        return commit_merge(handle, task, dataclasses.replace(manifest, born=handle.log.state.version))
+
+    places = ("mergelake.node.worker", "tests.simulation.nodes")
+    return both(*(mock.patch(f"{place}.commit_merge", careless) for place in places))
+
+
+@bug
+def an_upload_is_not_verified():
+    """What a power cut left on the disk goes to the store as it is."""
+    return mock.patch.object(disk, "_verify", return_value=None)
+
+
+@bug
+def local_bytes_are_known_by_their_blocks():
+    """Not by their mutation too: bytes from before it stand for the part after it."""
+    real = volatile._tiles
+
+    def careless(parts, ready, local):
+        named = {(part.info.min_block, part.info.max_block): part.info for part in parts}
+        blurred = {
+            volatile_id: dataclasses.replace(
+                found, info=named.get((found.info.min_block, found.info.max_block), found.info)
+            )
+            for volatile_id, found in local.items()
+        }
+        return real(parts, ready, blurred)
+
+    return mock.patch.object(volatile, "_tiles", careless)
+
+
+@bug
+def covered_names_go_at_once():
+    """A reader that still holds the old list cannot finish."""
+    real = published.plan_publish
+    return mock.patch.object(
+        publish, "plan_publish", lambda active, shown, now_ms, grace_ms: real(active, shown, now_ms, 0)
+    )
+
+
+@bug
+def an_empty_part_spans_what_is_active():
+    real = published._empty_parts
+    return mock.patch.object(published, "_empty_parts", lambda bare, active: real(bare, []))
+
+
+@bug
+def a_publisher_that_slept_does_not_look_again():
+    return mock.patch.object(publish, "_take_back", return_value=None)
+
+
+@bug
+def fsck_calls_an_emptied_checkpoint_damaged():
+    def careless(store, reader, machine, report):
+        out = {}
+        for version, _ in reader.checkpoints():
+            try:
+                out[version] = machine.decode(store.get(reader.checkpoint_key(version)), "")
+            except MergelakeError as problem:
+                if isinstance(problem, UnavailableError):
+                    raise
+                report.problems.append(LogProblem("checkpoint", version, problem.message, ""))
+        return out
+
+    return mock.patch.object(verify, "_checkpoints", careless)
+
+
+@bug
+def fsck_misses_what_was_collected_meanwhile():
+    return mock.patch.object(fsck, "_part", return_value=True)
+
+
+@bug
+def a_record_of_local_bytes_is_believed():
+    """Whatever a power cut made of it."""
+
+    def careless(data):
+        try:
+            raw = json.loads(json.loads(data)["record"])
+            return LocalPart(raw["id"], PartInfo.parse(raw["name"]), PartManifest.from_json(raw["manifest"]))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+    return mock.patch.object(disk, "_decode", careless)

@@ -1,0 +1,90 @@
+"""Who keeps house in the bucket: collectors, publishers, and those who look whether all is well."""
+
+from __future__ import annotations
+
+from mergelake.core.errors import NotFoundError
+from mergelake.table.collect import collect_round
+from mergelake.table.fsck import fsck
+from mergelake.table.publish import publish
+from tests.simulation.actors import Actor
+
+SHOWN_GRACE_S = 3000.0
+"""How long a covered name stays: more than two clocks differ."""
+
+
+class Collector(Actor):
+    """Rounds of collection."""
+
+    attentive = 0.0
+    roams = 0.6
+    buries = True
+
+    def actions(self):
+        return {self.collect: 2, self.rehearse: 0.3, self.reopen: 0.3}
+
+    def open(self) -> None:
+        """Also tables that were dropped."""
+        self.directory = self.only or self.world.choose(self.random, self.roams, dropped=True)
+        self.compared, self.least = None, 0
+        self.handle = self.open_table(self.directory)
+
+    def collect(self) -> None:
+        report = collect_round(self.handle)
+        self.world.did["objects deleted"] += len(report.deleted)
+        self.world.did["entries deleted"] += report.entries
+        if self.world.settling:
+            self.reopen()
+
+    def rehearse(self) -> None:
+        """A dry run deletes nothing."""
+        writes = self.store.writes
+        collect_round(self.handle, dry_run=True)
+        assert self.store.writes == writes, "a dry run wrote something"
+
+
+class Publisher(Actor):
+    """Shows the table to ClickHouse."""
+
+    roams = 0.2
+
+    def actions(self):
+        return {self.publish: 3, self.reopen: 0.2}
+
+    def publish(self) -> None:
+        try:
+            report = publish(self.handle, grace_seconds=SHOWN_GRACE_S)
+        except NotFoundError:  # a part of a version that is not the newest any more, and was collected
+            if not self.process.doubtful and self.state.version in self.table.kept():
+                raise
+            return
+        shown = self.table.shown
+        for token in [token for token, info in shown.names.items() if str(info) in report.added]:
+            there = shown.files_of(token) or self.table.state.dropped
+            assert there, f"a finished round left {shown.names[token]} shown, and its files are gone"
+        self.world.did["names given"] += len(report.added) + len(report.dropped)
+        self.world.did["names taken"] += len(report.removed)
+
+
+class Inspector(Actor):
+    """Looks whether all is well, and mends what is not; where nothing was damaged, all is well."""
+
+    roams = 0.4
+
+    def actions(self):
+        return {self.inspect: 2, self.repair: 1, self.reopen: 0.5}
+
+    def inspect(self) -> None:
+        self.judge(fsck(self.handle))
+
+    def repair(self) -> None:
+        report = fsck(self.handle, repair=True)
+        self.judge(report)
+        self.world.did["repairs"] += len(report.repaired)
+
+    def judge(self, report) -> None:
+        if self.process.doubtful or self.table.state.dropped:
+            return
+        damaged = any(key.startswith(f"{self.directory}/_log/") for key in self.world.bucket.damaged_ever)
+        for found in report.findings:
+            excused = found.harmless or found.kind == "name" or (found.kind == "log" and damaged)
+            assert excused, f"fsck found in {self.directory}: {found.where}: {found.what}"

@@ -1,0 +1,57 @@
+"""What is left when all faults have stopped and enough time has gone by: nothing is kept longer than it must be."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from mergelake.log.retention import foreign, pins, reachable, still_shown
+
+if TYPE_CHECKING:
+    from tests.simulation.table import Table
+
+_HEX = set("0123456789abcdef")
+
+
+def left_over(table: Table, alive: Collection[str]) -> list[str]:
+    """Why a table is not at rest yet; `alive` are the names of nodes that are there."""
+    state = table.state
+    objects = [key for key in table.bucket.objects if key.startswith(f"{table.directory}/")]
+    needed = reachable(state)
+    if state.dropped and not needed:
+        log = [key for key in objects if "/_log/" in key]
+        return ["the directory of a dropped table"] if log else []
+    out = [f"{part.name} is Live" for held in state.volatile.values() for part in held]
+    kept = needed | set(table.shown.names)
+    directories = {key.split("/")[1] for key in objects}
+    out += [f"directory {name}" for name in sorted(directories) if _is_part(name) and name not in kept]
+    pinned = pins(state.version, state.tags, {}, state.dropped)
+    out += [f"retired part {p.id}" for p in state.retired if not still_shown((p,), state.version, pinned)]
+    out += [f"the lease of {node}" for node in state.leases if node not in alive]
+    for holder in state.holds:
+        there = table.tables.get(holder)
+        if there is None and f"{holder}/_log/{1:020d}.json" in table.bucket.objects:
+            continue  # it began, and never got a name: who goes through the whole warehouse drops it
+        if there is None or not any(owner == table.directory for owner, _ in foreign(there.state)):
+            out.append(f"the hold of {holder}")
+    return out + _log(table, objects)
+
+
+def _is_part(name: str) -> bool:
+    return (len(name) == 32 and set(name) <= _HEX) or name.startswith("drop-")
+
+
+def _log(table: Table, objects: list[str]) -> list[str]:
+    """Entries before the checkpoint from which history can be read, and states of tags that are gone."""
+    state, prefix = table.state, f"{table.directory}/_log/"
+    names = [key.removeprefix(prefix) for key in objects if key.startswith(prefix)]
+    good = [
+        int(name[12:32])
+        for name in names
+        if name.startswith("checkpoints/") and table.bucket.objects[prefix + name][0] and table.sound(prefix + name)
+    ]
+    base = max((version for version in good if version <= state.history), default=0)
+    entries = [int(name[:20]) for name in names if name.endswith(".json") and name[:20].isdigit()]
+    out = [f"entry {version} of the log" for version in sorted(entries) if version < base][:1]
+    tags = [int(name[5:25]) for name in names if name.startswith("tags/")]
+    return out + [f"the state of version {v}" for v in tags if v not in state.tags.values() and v < state.history]

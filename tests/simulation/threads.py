@@ -1,0 +1,106 @@
+"""Threads of a simulated process: each is a greenlet, and waits for the others by letting them run.
+
+The engine's locks, events and pools are replaced by these, so that a thread may be stopped for hours while it holds a
+lock, and requests that are made at once are carried out in any order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from greenlet import getcurrent
+
+_PAUSE_S = 1.0
+
+
+class SimLock:
+    """A lock, also one that its owner may take again."""
+
+    def __init__(self) -> None:
+        self._owner: object = None
+        self._depth = 0
+
+    def __enter__(self) -> SimLock:
+        me = getcurrent()
+        _wait(lambda: self._owner in (None, me))
+        self._owner, self._depth = me, self._depth + 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._owner = None
+
+
+class SimEvent:
+    """`threading.Event`."""
+
+    def __init__(self) -> None:
+        self._set = False
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def set(self) -> None:
+        self._set = True
+
+    def wait(self) -> None:
+        _wait(self.is_set)
+
+
+class SimPool:
+    """An executor whose work is done at once, that of `map` in any order."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def __enter__(self) -> SimPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def map(self, call: Callable[..., Any], *arguments: Iterable[Any]) -> list[Any]:
+        calls = list(zip(*arguments, strict=True))
+        order = list(range(len(calls)))
+        process = getattr(getcurrent(), "process", None)
+        if process is not None:
+            process.chance.shuffle(order)
+        done = {at: call(*calls[at]) for at in order}
+        return [done[at] for at in range(len(calls))]
+
+    def submit(self, call: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(call(*arguments))
+        except Exception as failure:
+            future.set_exception(failure)
+        return future
+
+
+def _wait(ready: Callable[[], bool]) -> None:
+    if ready():
+        return
+    process = getcurrent().process  # type: ignore[attr-defined]
+    process.waits = True
+    while not ready():
+        process.sleep(_PAUSE_S)
+    process.waits = False
+
+
+@contextlib.contextmanager
+def simulated_threads() -> Iterator[None]:
+    """The engine's threads are the simulation's."""
+    fake = SimpleNamespace(Lock=SimLock, RLock=SimLock, Event=SimEvent)
+    with (
+        mock.patch("mergelake.log.commit.threading", fake),
+        mock.patch("mergelake.log.group.threading", fake),
+        mock.patch("mergelake.log.backend.ThreadPoolExecutor", SimPool),
+        mock.patch("mergelake.table.publish.ThreadPoolExecutor", SimPool),
+    ):
+        yield
