@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (tables read best with one idea a line)
 """Schemas that ClickHouse refuses are refused here with its code, and those that it takes are taken."""
 
 from __future__ import annotations
@@ -7,7 +8,8 @@ import re
 import pytest
 
 from mergelake.core.errors import MergelakeError
-from mergelake.table.define import define
+from mergelake.sql.parser import parse_one
+from mergelake.table.define import check_schema, define
 
 COLUMNS = {"k": "UInt64", "s": "String", "t": "DateTime", "n": "Nullable(Int32)", "f": "Float64", "d": "UInt8"}
 OTHERS = {"b": "Bool", "e": "Enum8('x' = 1)", "h": "Date32", "m": "DateTime64(3)", "c": "Decimal(9, 2)"}
@@ -84,3 +86,39 @@ def our_code(arguments):
 @pytest.mark.parametrize("arguments", CASES, ids=lambda a: " ".join(f"{k}={v}" for k, v in a.items()) or "no key")
 def test_a_schema_is_judged_as_clickhouse_judges_it(oracle, arguments):
     assert our_code(arguments) == clickhouse_code(oracle, arguments)
+
+
+KEYS = [
+    "PRIMARY KEY k", "PRIMARY KEY (k, s)", "PRIMARY KEY tuple()", "PRIMARY KEY k ORDER BY tuple()", "PRIMARY KEY s ORDER BY (k, s)", "PRIMARY KEY 1", "PRIMARY KEY n",
+    "ORDER BY (tuple())", "ORDER BY tuple(tuple())", "ORDER BY (tuple(), k)", "ORDER BY 1", "ORDER BY (k, 1)", "ORDER BY NULL", "ORDER BY k * NULL", "ORDER BY ((k, s))", "ORDER BY (k)",
+    "ORDER BY w", "ORDER BY (k, w)", "ORDER BY w.a", "ORDER BY w.b", "ORDER BY tuple(n)", "ORDER BY (k, tuple(n))", "ORDER BY w SETTINGS allow_nullable_key = 1", "ORDER BY k PARTITION BY w", "ORDER BY k PARTITION BY (d, tuple(n))",
+    "ORDER BY k PARTITION BY (tuple())", "ORDER BY round(f, 2)", "ORDER BY floor(f)", "ORDER BY identity(k)", "ORDER BY gcd(d, 12)", "ORDER BY k PARTITION BY round(f)", "ORDER BY k PARTITION BY floor(c)", "ORDER BY moduloLegacy(k, 8)", "ORDER BY k PARTITION BY k % 8",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("clauses", KEYS)
+def test_keys_have_the_codes_of_clickhouse(oracle, clauses):
+    columns = ", ".join(
+        f"{name} {kind}" for name, kind in {**COLUMNS, "w": "Tuple(a Nullable(Int32), b String)"}.items()
+    )
+    text = f"CREATE TABLE key_case ({columns}) ENGINE = MergeTree {clauses}"
+    oracle.query("DROP TABLE IF EXISTS key_case SYNC")
+    try:
+        oracle.query(text)
+        expected = 0
+    except RuntimeError as failure:
+        expected = int(re.search(r"Code: (\d+)", str(failure)).group(1))
+    try:
+        schema = check_schema(parse_one(text).schema)
+        found = 0
+    except MergelakeError as failure:
+        found = failure.code
+    assert found == expected
+    if not found and "ORDER" not in clauses:
+        assert schema.order_by == schema.primary_key
+
+
+def test_a_primary_key_among_the_columns_sorts(oracle):
+    schema = check_schema(parse_one("CREATE TABLE t (k UInt8, s String, PRIMARY KEY (s, k)) ENGINE = MergeTree").schema)
+    assert schema.order_by == schema.primary_key == ("s", "k")
+    assert define({"k": "UInt8"}, primary_key="k").order_by == ("k",)

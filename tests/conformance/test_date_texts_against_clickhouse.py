@@ -25,67 +25,23 @@ from tests.helpers.rounds import rounds
 
 pytestmark = pytest.mark.chdb
 
-DAYS = [
-    "2026-02-30",
-    "2026-02-28",
-    "2024-02-29",
-    "2023-02-29",
-    "2026-13-01",
-    "2026-00-01",
-    "2026-01-00",
-    "2026-1-2",
-    "2026/01/02",
-    "2026.1.02",
-    "20260102",
-    "1969-12-31",
-    "2149-06-07",
-    "2299-12-31",
-    "26-01-02",
-    "2026-01",
-    "2026",
-    "01/02/2026",
-    "13.02.26",
-    "2 Jan 2026",
-    "Jan 2 2026",
-    "January 2, 2026",
-    "Fri, 2 Jan 2026",
-    "02-01-2026",
-    "202601",
-    "2026 Jan",
-    "02-Feb-2026",
-    "2-February-86",
-    "1234567890",
-    "1234567890123",
-]
-TIMES = [
-    "",
-    "T",
-    " ",
-    " 10:00:00",
-    "T10:00:00",
-    " 24:00:00",
-    " 23:60:00",
-    " 23:59:60",
-    " 10:00",
-    " 10",
-    " 1:2:3",
-    " 10:00:00.5",
-    " 10:00:00.123456789",
-    " 10:00:00.",
-    " 100000",
-    "T100000",
-    "100000",
-    ", 10:00",
-    ".5",
-]
-ZONES = ["", "", "Z", " Z", "+02:00", "-0330", "+02", " UTC", " MSK", "GMT", " PM", " am", " x", "x", " ", "+123", ","]
+DAYS = (
+    "2026-02-30|2026-02-28|2024-02-29|2023-02-29|2026-13-01|2026-00-01|2026-01-00|2026-1-2|2026/01/02|2026.1.02|20260102|"
+    "1969-12-31|2149-06-07|2299-12-31|26-01-02|2026-01|2026|01/02/2026|13.02.26|2 Jan 2026|Jan 2 2026|January 2, 2026|"
+    "Fri, 2 Jan 2026|02-01-2026|202601|2026 Jan|02-Feb-2026|2-February-86|1234567890|1234567890123"
+)
+TIMES = (
+    "|T| | 10:00:00|T10:00:00| 24:00:00| 23:60:00| 23:59:60| 10:00| 10| 1:2:3| 10:00:00.5| 10:00:00.123456789|"
+    " 10:00:00.| 100000|T100000|100000|, 10:00|.5"
+)
+ZONES = "||Z| Z|+02:00|-0330|+02| UTC| MSK|GMT| PM| am| x|x| |+123|,"
 SIGNS = "0123456789 -/.:TZ+,JanPMamtuesx"
 LAST = 9_223_372_036
 """The last second that nanoseconds in 64 bits reach."""
 
 
 def drawn(rng: np.random.Generator) -> str:
-    text = "".join(str(rng.choice(part)) for part in (DAYS, TIMES, ZONES))
+    text = "".join(str(rng.choice(part.split("|"))) for part in (DAYS, TIMES, ZONES))
     if rng.random() < 0.2 and text:
         at = int(rng.integers(len(text)))
         text = text[:at] + str(rng.choice(list(SIGNS))) + text[at + int(rng.integers(2)) :]
@@ -112,29 +68,13 @@ def test_random_texts(zone: str) -> None:
     assert stricter < len(texts) / 50  # a few texts in which something stands twice
 
 
-TEXTS = [
-    *("2026-02-30", "2026-02-29", "2024-02-29", "2026-13-01", "2026-00-00", "0000-00-00", "2026-1-2", "20260102"),
-    *("1899-12-31", "1900-01-01", "2149-06-06", "2149-06-07", "2299-12-31", "2300-01-01", "1969-12-31", "1970-01-01"),
-    *(
-        "2026-02-30 00:00:00",
-        "2026-02-28 24:00:00",
-        "2026-01-02 10:00",
-        "2026-01-02T10:00:00Z",
-        "2026-01-02 10:00:00.5",
-    ),
-    *("2026-01-02 10:00:00+02:00", "2026-01-02 10:00:00 x", "2106-02-07 06:28:15", "2106-02-07 06:28:16", "1234567890"),
-    *(
-        "2026-01-02 ",
-        " 2026-01-02",
-        "2026-01-02 10-00-00",
-        "abc",
-        "",
-        "2026-01-02 10:00:00.123456789123",
-        "2 Jan 2026",
-        "1234567890.5",
-        "123",
-    ),
-]
+TEXTS = (
+    "2026-02-30|2026-02-29|2024-02-29|2026-13-01|2026-00-00|0000-00-00|2026-1-2|20260102|1899-12-31|1900-01-01|2149-06-06|"
+    "2149-06-07|2299-12-31|2300-01-01|1969-12-31|1970-01-01|2026-02-30 00:00:00|2026-02-28 24:00:00|2026-01-02 10:00|"
+    "2026-01-02T10:00:00Z|2026-01-02 10:00:00.5|2026-01-02 10:00:00+02:00|2026-01-02 10:00:00 x|2106-02-07 06:28:15|"
+    "2106-02-07 06:28:16|1234567890|2026-01-02 | 2026-01-02|2026-01-02 10-00-00|2026-1-2 10:00:00.1|abc||2 Jan 2026|"
+    "2026-01-02 10:00:00.123456789123|1234567890.5|123|2026-01-02xxxxxxxxx"
+)
 KINDS = ["Date", "Date32", "DateTime('UTC')", "DateTime('Asia/Tokyo')", "DateTime64(3, 'UTC')", "DateTime64(9, 'UTC')"]
 UNREADABLE = {
     *("CANNOT_PARSE_DATE", "CANNOT_PARSE_DATETIME", "CANNOT_PARSE_TEXT", "CANNOT_PARSE_INPUT_ASSERTION_FAILED"),
@@ -154,7 +94,7 @@ def theirs(sql: str) -> str:
 @pytest.mark.parametrize("door", ["cast", "Values", "TSV", "CSV", "JSONEachRow"])
 def test_a_text_means_the_same_at_every_door(door: str, kind: str) -> None:
     types = {"cell": parse_type(kind)}
-    for text in TEXTS:
+    for text in TEXTS.split("|"):
         data = {
             "Values": f"({quote_string(text)})",
             "TSV": f"{text}\n",
@@ -167,8 +107,6 @@ def test_a_text_means_the_same_at_every_door(door: str, kind: str) -> None:
         else:
             structure = quote_string(f"cell {kind}")
             expected = theirs(f"SELECT cell FROM format({door}, {structure}, {quote_string(data)})")
-        if door == "CSV" and kind == "Date32" and expected == "1970-01-01":
-            expected = "1900-01-01"  # what is no day at all is the type's default at every other door
         try:
             match door:
                 case "Values":
@@ -184,4 +122,7 @@ def test_a_text_means_the_same_at_every_door(door: str, kind: str) -> None:
             found = to_text(to_storage(column, types["cell"]), types["cell"])[0].as_py().decode()
         except MergelakeError as failure:
             found = "unreadable" if failure.name in UNREADABLE else failure.name
-        assert found == expected, text
+        if (door, kind, found) == ("CSV", "Date32", "1900-01-01") and text != found:
+            assert expected == "1970-01-01"  # what is no day at all is the type's first one at every other door
+        else:
+            assert found == expected, text

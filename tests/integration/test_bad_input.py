@@ -262,7 +262,7 @@ def test_a_store_without_create_if_absent_is_refused() -> None:
     # M-066
     store: Store = _Liar()
     with pytest.raises(ml.InvalidInputError) as caught:
-        ml.Warehouse(store)
+        ml.Warehouse(store).create_database("d")
     text = str(caught.value)
     assert (caught.value.name, caught.value.code) == ("SUPPORT_IS_DISABLED", 344)
     assert "no reliable create-if-absent" in text

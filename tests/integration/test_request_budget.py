@@ -59,7 +59,7 @@ Call = Callable[[], Any]
 
 
 def _make(place: Place) -> Call:
-    return lambda: ml.Warehouse(place.store)
+    return lambda: ml.Warehouse(place.store).create_database("d")
 
 
 def _connect(place: Place) -> Call:
@@ -69,6 +69,7 @@ def _connect(place: Place) -> Call:
 
 def _create(place: Place) -> Call:
     db = place.db
+    db.sql("CREATE DATABASE d")
     return lambda: db.sql(CREATE.format("t", "", ""))
 
 
@@ -211,6 +212,7 @@ def _collect(place: Place) -> Call:
 
 
 SCENARIOS: dict[str, Callable[[Place], Call]] = {
+    "Look where no": lambda place: lambda: ml.Warehouse(place.store),
     "Make a warehouse": _make,
     "Connect": _connect,
     "Create": _create,

@@ -300,3 +300,32 @@ def test_a_node_where_no_warehouse_is_waits_for_one(tmp_path: Path) -> None:
     )
     assert ran.returncode == 0, ran.stderr
     assert not path.exists()
+
+
+# -- collection never leaves the warehouse ---------------------------------------------------------
+
+
+def test_collection_deletes_nothing_behind_a_symbolic_link(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    (outside / ("a" * 32)).mkdir(parents=True)
+    (outside / ("a" * 32) / "data").write_bytes(b"precious")
+    (outside / "file").write_bytes(b"precious")
+    root = tmp_path / "warehouse"
+    db = ml.connect(str(root))
+    for name in ("t", "u"):
+        db.sql(f"CREATE TABLE {name} (k UInt64) ENGINE = MergeTree ORDER BY k {KEEP_NOTHING}")
+        db.sql(f"INSERT INTO {name} VALUES (1)")
+    for folder in (root, *(root / db.table(name).handle.directory for name in ("t", "u"))):
+        (folder / ("b" * 32)).symlink_to(outside)
+        (folder / ("c" * 32)).symlink_to(outside / ("a" * 32))
+        for inner in ("_log", "_gc"):
+            if folder != root:
+                (folder / inner).mkdir(exist_ok=True)
+                (folder / inner / "link").symlink_to(outside)
+                (folder / inner / "00000000000000000000-00000000000000-objects-x.json").symlink_to(outside / "file")
+    db.sql("OPTIMIZE TABLE t FINAL")
+    db.sql("DROP TABLE u")
+    for _ in range(10):
+        db.warehouse.gc()
+    assert (outside / "file").read_bytes() == (outside / ("a" * 32) / "data").read_bytes() == b"precious"
+    assert _sum(db) == (1, 1)

@@ -146,7 +146,7 @@ class Actor:
         data = self.store.get(key)
         there = self.world.bucket.objects.get(key, (data,))[0]
         if data != there or key in self.world.rotten:
-            self.process.doubtful = True
+            self.process.doubt()
             raise CorruptDataError(f"{key} is damaged")
         rows = decode(data)
         assert rows == self.world.bodies.get(key, rows), f"{key} does not hold what was written"

@@ -174,12 +174,12 @@ class ProcessStore:
             process.die()
         kernel.point(process, f"the reply to {kind} {key}")
         if fault is Fault.TRUNCATE:
-            process.doubtful = True
+            process.doubt()
             if isinstance(result, bytes):
                 return result[: len(result) // 2]  # type: ignore[return-value]
             raise truncated(key, 0, 1, 0)
         if fault is Fault.FLIP:
-            process.doubtful = True
+            process.doubt()
             if isinstance(result, bytes):
                 return flipped(result, process.chance)  # type: ignore[return-value]
             return [flipped(each, process.chance) for each in result]  # type: ignore[attr-defined,return-value]

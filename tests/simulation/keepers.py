@@ -8,8 +8,8 @@ from mergelake.table.fsck import fsck
 from mergelake.table.publish import publish
 from tests.simulation.actors import Actor
 
-SHOWN_GRACE_S = 3000.0
-"""How long a covered name stays: more than two clocks differ."""
+SHOWN_GRACE_S = 300.0
+"""How long a covered name stays: less than two clocks differ."""
 
 
 class Collector(Actor):

@@ -97,6 +97,13 @@ class Process:
         """Whether it is this process that runs now (and not the scheduler, which looks on)."""
         return getcurrent() is self._greenlet
 
+    def doubt(self) -> None:
+        """Damaged bytes were handed to it: to all threads of its process."""
+        self.doubtful = True
+        for other in self.kernel.processes:
+            if self.machine.group and other.machine.group == self.machine.group:
+                other.doubtful = True
+
     def resume(self) -> None:
         """Let it run until it stops again; from the scheduler only."""
         self._greenlet.switch()

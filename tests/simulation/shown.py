@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from mergelake.core.names import PartInfo
 from mergelake.log.retention import reachable
 from tests.simulation.keepers import SHOWN_GRACE_S
-from tests.simulation.kernel import SKEW_MAX_S
 from tests.simulation.tiny import Rows
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ class Shown:
         covers = [other for other, above in self.names.items() if above != info and above.covers(info)]
         if covers:
             for_s = max(now_s - self.since_s[other] for other in covers)
-            assert for_s >= SHOWN_GRACE_S - SKEW_MAX_S - 1, f"{info} was covered for {for_s:.0f} s when its name went"
+            assert for_s >= SHOWN_GRACE_S - 1, f"{info} was covered for {for_s:.0f} s when its name went"
         else:
             gone = token not in reachable(self.table.state)
             assert gone, f"ClickHouse was shown {info} for {now_s - since_s:.0f} s, and nothing covers it"

@@ -41,9 +41,9 @@ def fsck(
         for name, report in reports.items():
             _show(output, name, report)
         if len(reports) > 1 or table is not None:
-            output.note("Objects were listed, and their bytes not read: mergelake check URL TABLE reads them.")
+            output.verdict("Objects were listed, and their bytes not read: mergelake check URL TABLE reads them.")
         else:
-            output.note("There are no tables.")
+            output.verdict("There are no tables.")
     if not all(report.clean for report in reports.values()):
         raise typer.Exit(1)
 

@@ -32,6 +32,9 @@ from mergelake.expr import (
     date_parts as _date_parts,
 )
 from mergelake.expr import (
+    divisors as _divisors,
+)
+from mergelake.expr import (
     hashes as _hashes,
 )
 from mergelake.expr import (
@@ -42,6 +45,9 @@ from mergelake.expr import (
 )
 from mergelake.expr import (
     membership as _membership,
+)
+from mergelake.expr import (
+    rounding as _rounding,
 )
 from mergelake.expr import (
     strings as _strings,
@@ -64,10 +70,12 @@ FAMILIES = (
     _conditional,
     _date_arithmetic,
     _date_parts,
+    _divisors,
     _hashes,
     _intervals,
     _logical,
     _membership,
+    _rounding,
     _strings,
     _tokens,
 )

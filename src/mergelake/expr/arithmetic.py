@@ -119,7 +119,8 @@ def _divide(args: tuple[Operand, ...], environment: Environment) -> Resolved:
     return Resolved(t.Float(64), kernel, cost=2)
 
 
-def _refuse_division(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> None:
+def refuse_division(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> None:
+    """Raise ILLEGAL_DIVISION where `x` cannot be divided by `y`: by zero, or the least number by -1."""
     if len(x) == 0 or len(y) == 0:
         return
     if bool((y == 0).any()):
@@ -155,13 +156,13 @@ def _int_div(args: tuple[Operand, ...], environment: Environment) -> Resolved:
     result = t.Int(a.bits, signed)
 
     def kernel(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        _refuse_division(x, y)
+        refuse_division(x, y)
         if floating:
             with np.errstate(all="ignore"):
                 quotient = np.trunc(x.astype(np.float64) / y.astype(np.float64))
             return _float_to_int(quotient, result)
         if signed and object in (x.dtype, y.dtype):  # of wide numbers of mixed signs the unsigned one wraps around
-            x, y = wrap(x.astype(object), a.bits, signed=True), wrap(y.astype(object), b.bits, signed=True)
+            x, y = wrap(x.astype(object), a.bits, signed=True), wrap(y.astype(object), max(a.bits, b.bits), signed=True)
         x, y = _common_integers(x, y)
         quotient = x // y
         if signed:
@@ -192,12 +193,12 @@ def _rest_type(a: t.Int | t.Float, b: t.Int | t.Float, *, legacy: bool) -> t.Int
     return t.Int(_next(b.bits) if _signed(a) else b.bits, _signed(a))
 
 
-def _rest(x: npt.NDArray[Any], y: npt.NDArray[Any], result: t.Int) -> npt.NDArray[Any]:
+def rest(x: npt.NDArray[Any], y: npt.NDArray[Any], result: t.Int) -> npt.NDArray[Any]:
     """The rest of a division that cuts towards zero; it has the sign of `x`."""
     if x.dtype == object or y.dtype == object:
         x, y = x.astype(object), y.astype(object)
-        rest = abs(x) % abs(y)
-        return wrap(np.where(x < 0, -rest, rest), result.bits, result.signed)
+        size = abs(x) % abs(y)
+        return wrap(np.where(x < 0, -size, size), result.bits, result.signed)
     if x.dtype.kind == y.dtype.kind or max(x.dtype.itemsize, y.dtype.itemsize) < 8:
         return wrap(np.fmod(x, y), result.bits, result.signed)
     # Int64 with UInt64 has no common type, their magnitudes do.
@@ -215,7 +216,8 @@ def promoted(a: t.Int, b: t.Int) -> t.Int:
     return t.Int(bits, all(kind.signed or kind.bits < bits for kind in (a, b)))
 
 
-def _float_rest(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def float_rest(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The rest of a division of floats."""
     with np.errstate(all="ignore"):
         x, y = x.astype(np.float64), y.astype(np.float64)
         return np.asarray(x - np.trunc(x / y) * y)  # as ClickHouse computes it, not fmod
@@ -228,15 +230,15 @@ def _modulo(name: str, *aliases: str, legacy: bool = False) -> None:
     def rule(args: tuple[Operand, ...], environment: Environment) -> Resolved:
         a, b = _numbers(name, args)
         if _either(a, b)[1]:
-            return Resolved(t.Float(64), _float_rest, cost=10)
+            return Resolved(t.Float(64), float_rest, cost=10)
         result = _rest_type(a, b, legacy=legacy)
         common = promoted(a, b) if legacy and isinstance(a, t.Int) and isinstance(b, t.Int) else None
 
         def kernel(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[Any]:
-            _refuse_division(x, y)
+            refuse_division(x, y)
             if common is not None:
                 x, y = casts.wrap(x, common), casts.wrap(y, common)
-            return _rest(x, y, result)
+            return rest(x, y, result)
 
         never = args[1].is_constant and args[1].value not in (0, -1, None)
         return Resolved(result, kernel, can_raise=not never, cost=5)

@@ -55,7 +55,9 @@ def bare_text(literal: str, kind: t.DataType) -> str:
         case t.DateTime64(precision):
             return _instant(number, precision, kind)
         case t.Time64(precision):
-            return time_text(int(number.scaleb(precision)), precision)
+            # There a whole number is of ticks, and one with a point or an exponent of seconds.
+            ticks = number if _WHOLE.fullmatch(literal) else number.scaleb(precision)
+            return time_text(int(ticks), precision)
         case t.Int() | t.Interval() | t.Bool() | t.Enum() | t.Date() | t.Date32() | t.DateTime() | t.IPv4() | t.Time():
             return _of_whole(_whole(number, literal, kind), kind)
     return literal

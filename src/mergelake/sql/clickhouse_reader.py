@@ -81,7 +81,7 @@ def read_all(
     strict: bool,
 ) -> pa.Table:
     """All of an insert's data by ClickHouse's reader of the format, in the public form."""
-    defaults = {name: schema.column(name).default for name in columns if schema.column(name).default}
+    defaults = {name: _default(name, columns, schema) for name in columns if schema.column(name).default}
     if strict:
         return _strictly(format_name, data, columns, settings, defaults)
     return _read(format_name, data, columns, columns, settings, defaults)
@@ -128,7 +128,7 @@ def _read(
     structure, chosen = [], []
     for number, (name, kind) in enumerate(columns.items()):
         quoted = back_quote(name)
-        default = f" DEFAULT {_default(defaults[name], columns)}" if name in defaults else ""
+        default = f" DEFAULT {defaults[name]}" if name in defaults else ""
         structure.append(f"{quoted} {read_as[name]}{default}")
         same = read_as[name] == kind
         chosen.append(f"{quoted if same else f'accurateCast({quoted}, {quote_string(str(kind))})'} AS c{number}")
@@ -150,16 +150,20 @@ def _read(
     return to_public(answer, list(columns.values())).rename_columns(list(columns))
 
 
-def _default(expression: str, columns: Mapping[str, t.DataType]) -> str:
-    """A column's default over columns that are read as other types than they have."""
+def _default(name: str, columns: Mapping[str, t.DataType], schema: TableSchema) -> str:
+    """A column's default as an expression over those of the insert's columns, which are read as other types."""
+    column = schema.column(name)
+    if not column.default:
+        return f"defaultValueOfTypeName({quote_string(str(column.type))})"
     out: list[str] = []
     at = 0
-    for token in tokenize(expression):
-        if token.is_name and token.name in columns:
-            cast = f"CAST({token.text}, {quote_string(str(columns[token.name]))})"
-            out += [expression[at : token.start], cast]
-            at = token.end
-    return "".join([*out, expression[at:]])
+    for token in tokenize(column.default):
+        if not token.is_name or token.name not in schema.names:
+            continue
+        read = token.text if token.name in columns else _default(token.name, columns, schema)
+        out += [column.default[at : token.start], f"CAST({read}, {quote_string(str(schema.column(token.name).type))})"]
+        at = token.end
+    return "".join([*out, column.default[at:]])
 
 
 def _literal(data: str) -> str:

@@ -79,7 +79,7 @@ def create_table(cursor: Cursor) -> CreateTable | CloneTable:
     elif cursor.at("AS") and cursor.peek(1).is_name and cursor.peek(1).upper not in ("SELECT", "WITH"):
         cursor.next()
         like = cursor.table_name()
-    clauses, settings = _clauses(cursor)
+    clauses, settings = _clauses(cursor, None if body is None else body.primary_key)
     if cursor.accept("EMPTY"):
         raise error(
             "NOT_IMPLEMENTED", "CREATE TABLE … EMPTY AS SELECT is not supported yet", "Name the columns instead"
@@ -94,8 +94,7 @@ def create_table(cursor: Cursor) -> CreateTable | CloneTable:
         raise cursor.error("'(' and the columns", "AS")
     schema = None
     if body is not None:
-        keys = {"primary_key": body.primary_key} if body.primary_key is not None else {}
-        schema = _build(clauses or TableSchema(()), columns=body.columns, indices=body.indices, **keys)
+        schema = _build(clauses or TableSchema(()), columns=body.columns, indices=body.indices)
     return CreateTable(name, schema, if_not_exists, like, query, clauses, settings)
 
 
@@ -262,9 +261,14 @@ def _index(cursor: Cursor) -> SkipIndex:
     return SkipIndex(name, expression, kind, granularity)
 
 
-def _clauses(cursor: Cursor) -> tuple[TableSchema | None, dict[str, str | int | float]]:
-    """Engine and clauses in any order, as a schema without columns (None if there are none); settings of no table."""
-    found: dict[str, object] = {}
+def _clauses(
+    cursor: Cursor, primary: tuple[str, ...] | None
+) -> tuple[TableSchema | None, dict[str, str | int | float]]:
+    """Engine and clauses in any order, as a schema without columns (None if there are none); settings of no table.
+
+    `primary` is the primary key that stood among the columns. Without ORDER BY it is the sorting key too.
+    """
+    found: dict[str, object] = {} if primary is None else {"primary_key": primary}
     others: dict[str, str | int | float] = {}
     while True:
         if cursor.accept("ENGINE"):
@@ -278,6 +282,8 @@ def _clauses(cursor: Cursor) -> tuple[TableSchema | None, dict[str, str | int | 
             found["order_by"] = texts
             found["order_desc"] = descending if any(descending) else ()
         elif cursor.accept("PRIMARY", "KEY"):
+            if primary is not None:
+                raise error("BAD_ARGUMENTS", "Multiple primary keys are not allowed", "Give it once")
             found["primary_key"] = _key_list(cursor, _TABLE_WORDS)[0]
         elif cursor.accept("SAMPLE", "BY"):
             found["sample_by"] = cursor.expression(_TABLE_WORDS)
@@ -293,6 +299,8 @@ def _clauses(cursor: Cursor) -> tuple[TableSchema | None, dict[str, str | int | 
             found["comment"] = cursor.string()
         else:
             break
+    if "primary_key" in found:
+        found.setdefault("order_by", found["primary_key"])
     return (TableSchema((), **found) if found else None), others  # type: ignore[arg-type]
 
 
@@ -302,12 +310,15 @@ def _key_list(
     """A key: one expression, `(a, b)`, `tuple(a, b)`, `tuple()` or `()`; with DESC where `directions` allows it."""
     start = cursor.peek()
     whole = cursor.expression(stops)
-    inner = Cursor(whole)
-    if inner.accept("TUPLE") or inner.at("("):
-        parts = inner.bracketed() if inner.at("(") else []
-        if inner.peek().kind == "end":
+    while True:
+        inner = Cursor(whole)
+        named = inner.accept("TUPLE")
+        parts = inner.bracketed() if inner.at("(") else None
+        if parts is None or inner.peek().kind != "end":
+            return _directed([whole], directions, cursor, start.start)
+        if named or len(parts) != 1 or parts[0].upper().endswith((" ASC", " DESC")):
             return _directed(parts, directions, cursor, start.start)
-    return _directed([whole], directions, cursor, start.start)
+        whole = parts[0]  # brackets around a key
 
 
 def _directed(parts: list[str], directions: bool, cursor: Cursor, at: int) -> tuple[tuple[str, ...], tuple[bool, ...]]:

@@ -45,7 +45,7 @@ SummingMergeTree TimeSeries TinyLog URL VersionedCollapsingMergeTree View YTsaur
 def define(
     columns: Mapping[str, str | DataType],
     *,
-    order_by: str | Sequence[str] = (),
+    order_by: str | Sequence[str] | None = None,
     partition_by: str | Sequence[str] = (),
     primary_key: str | Sequence[str] = (),
     engine: str = "MergeTree",
@@ -53,7 +53,8 @@ def define(
 ) -> TableSchema:
     """A checked schema from names and types.
 
-    Keys are a column, an expression, or a sequence of them; `engine` may carry arguments.
+    Keys are a column, an expression, or a sequence of them; without `order_by` the primary key is the sorting key.
+    `engine` may carry arguments.
 
     >>> define({"k": "UInt64", "v": "String"}, order_by="k").order_by
     ('k',)
@@ -72,7 +73,7 @@ def define(
         engine=name,
         engine_args=arguments,
         partition_by=_key(partition_by),
-        order_by=_key(order_by),
+        order_by=_key(primary_key if order_by is None else order_by),
         primary_key=_key(primary_key),
         settings=TableSettings(settings).as_text(),
     )
@@ -226,7 +227,7 @@ def _bound(schema: TableSchema, texts: tuple[str, ...], what: str, settings: Tab
         for name in key.columns:
             if name not in stored:
                 raise error("ILLEGAL_COLUMN", f"{what} key uses the column {name}, which is not stored")
-        if is_nullable(key.type) and not settings.integer("allow_nullable_key"):
+        if any(map(is_nullable, t.parts(key.type))) and not settings.integer("allow_nullable_key"):
             raise error(
                 "ILLEGAL_COLUMN",
                 f"{what} key contains nullable columns, but merge tree setting `allow_nullable_key` is disabled",

@@ -37,6 +37,7 @@ from mergelake.parts.fetch import fetch_whole
 from mergelake.parts.listing import CHUNK_BYTES, file_chunks
 from mergelake.parts.writer import PartWriter
 from mergelake.store.protocol import Store
+from mergelake.table.collect_notes import Notes
 from mergelake.table.handle import TableHandle
 from mergelake.table.keys import table_keys
 from mergelake.table.published import Cover, PublishedName, empty_info, plan_publish
@@ -44,6 +45,7 @@ from mergelake.table.published import Cover, PublishedName, empty_info, plan_pub
 GRACE_SECONDS = 300.0
 """How long a covered name stays visible: more than a reader's refresh interval and its longest query."""
 _FILES_AT_ONCE = 8
+_EVER_MS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,8 @@ class PublishReport:
 def publish(handle: TableHandle, *, grace_seconds: float = GRACE_SECONDS) -> PublishReport:
     """Bring what ClickHouse sees up to the table's newest version, and take away what it no longer needs.
 
-    Costs one LIST, and for each new part one PUT if it lies in plain files, else one more PUT a file.
+    Costs one LIST, and for each new part one PUT if it lies in plain files, else one more PUT a file; where names wait,
+    a PUT and a HEAD to learn the store's time.
     """
     return _round(handle, handle.refresh(), grace_seconds)
 
@@ -132,7 +135,11 @@ def _round(handle: TableHandle, state: State, grace_seconds: float) -> PublishRe
     shown = published_names(handle, state)
     active = {part.manifest.id: part for part in state.parts()}
     grace_ms = round(grace_seconds * 1000)
-    plan = plan_publish({i: part.info for i, part in active.items()}, shown, handle.clock.now_ms(), grace_ms)
+    infos = {part_id: part.info for part_id, part in active.items()}
+    plan = plan_publish(infos, shown, _EVER_MS, 0)
+    if plan.remove and grace_ms:
+        # How long something waited is told by the clock that dated it, the store's.
+        plan = plan_publish(infos, shown, Notes(store, directory, handle.ids).now_ms(), grace_ms)
     if not shown:
         store.put(f"{directory}/__root/format_version.txt", b"1")
     with ThreadPoolExecutor(_FILES_AT_ONCE, thread_name_prefix="mergelake-publish") as pool:
@@ -150,15 +157,15 @@ def _round(handle: TableHandle, state: State, grace_seconds: float) -> PublishRe
     if grace_ms == 0 and (plan.add or plan.cover):
         # What was named just now may be all the cover that an old name waits for.
         shown = published_names(handle, state)
-        removed = plan_publish({i: part.info for i, part in active.items()}, shown, handle.clock.now_ms(), 0).remove
+        removed = plan_publish(infos, shown, _EVER_MS, 0).remove
     store.delete([f"{directory}/__meta/{token}/prefix.path" for token in removed])
-    infos = {name.token: name.info for name in shown}
+    named = {name.token: name.info for name in shown}
     stale = sum(name.token not in active and not name.empty for name in shown)
     return PublishReport(
         state.version,
         tuple(str(active[part_id].info) for part_id in plan.add),
         tuple(str(cover.info) for cover in plan.cover),
-        tuple(str(infos[token]) for token in removed),
+        tuple(str(named[token]) for token in removed),
         stale - sum(empty_info(token) is None for token in removed),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 
 from mergelake.table.handle import TableHandle
+from mergelake.table.publish import unpublish
 
 _DELETE_MAX = 1000
 
@@ -12,10 +13,12 @@ _DELETE_MAX = 1000
 def remove_table(handle: TableHandle) -> tuple[int, int]:
     """Delete everything below a dropped table that nobody needs; objects and bytes.
 
+    What ClickHouse is still shown goes first by name, then by file: so it sees an empty table, and no missing files.
     A checkpoint that says that it was dropped is made, and goes last: whoever opens the table in between, or goes on
     after a crash, finds it.
     """
     handle.log.write_checkpoint()
+    unpublish(handle)
     last = (f"{handle.directory}/_log/checkpoints/", f"{handle.directory}/_log/_last_checkpoint")
     objects = size = 0
     kept: list[str] = []

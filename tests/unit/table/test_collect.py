@@ -289,6 +289,40 @@ def test_what_clickhouse_is_shown_stays(table):
     assert len({key.split("/")[0] for key in keys(table)} - {"__meta", "__root", "_gc"}) == 1
 
 
+def test_how_long_a_covered_name_stays_is_told_by_the_clock_of_the_store(table):
+    ahead, behind = clocks_off(table, ahead=1, behind=-1)
+    fill(table)
+    ahead.publish()
+    table.optimize(final=True)
+    for _ in range(2):
+        assert len(ahead.publish().removed) == 0
+    advance(table, 299)
+    assert len(ahead.publish().removed) == 0
+    advance(table, 2)
+    assert len(behind.publish().removed) == 3
+
+
+def test_of_a_dropped_table_the_names_go_before_the_files(warehouse, table, monkeypatch):
+    fill(table)
+    table.publish()
+    store, deleted = table.handle.store, []
+    warehouse.drop_table("t")
+    delete = store.delete
+
+    def told(keys):
+        deleted.extend(keys := [*keys])
+        delete(keys)
+
+    monkeypatch.setattr(store, "delete", told)
+    for _ in range(3):
+        advance(table, 2 * RETENTION)
+        [*warehouse.gc()]
+    names = [at for at, key in enumerate(deleted) if key.endswith("prefix.path")]
+    files = [at for at, key in enumerate(deleted) if key.endswith(".bin")]
+    assert names
+    assert max(names) < min(files)
+
+
 def test_a_publisher_that_slept_takes_its_names_back(table, monkeypatch):
     fill(table)
     lay_out = publishing.lay_out
