@@ -89,7 +89,7 @@ SAME = [
     ("INSERT INTO t (k) SELECT number FROM numbers(200)", "TOO_MANY_PARTS", "200", "max_partitions_per_insert_block"),
     # tables that do not exist, or already do
     ("SELECT k FROM tt", "UNKNOWN_TABLE", "default.tt", "Maybe you meant"),
-    ("SELECT k FROM nosuch.t", "UNKNOWN_DATABASE", "nosuch", "There are default"),
+    ("SELECT k FROM nosuch.t", "UNKNOWN_DATABASE", "nosuch", "There are databases default"),
     ("INSERT INTO tt VALUES (1)", "UNKNOWN_TABLE", "tt", "Maybe you meant"),
     ("DROP TABLE tt", "UNKNOWN_TABLE", "tt", "Maybe you meant"),
     ("TRUNCATE TABLE tt", "UNKNOWN_TABLE", "tt"),
@@ -101,7 +101,7 @@ SAME = [
     ("EXCHANGE TABLES t AND tt", "UNKNOWN_TABLE", "tt"),
     ("RENAME TABLE t TO t", "TABLE_ALREADY_EXISTS", "already exists", "another name"),
     ("CREATE TABLE t (k Int8) " + MERGETREE, "TABLE_ALREADY_EXISTS", "already exists", "IF NOT EXISTS"),
-    ("CREATE TABLE nosuch.y (k Int8) " + MERGETREE, "UNKNOWN_DATABASE", "nosuch", "There are default"),
+    ("CREATE TABLE nosuch.y (k Int8) " + MERGETREE, "UNKNOWN_DATABASE", "nosuch", "There are databases default"),
     ("DROP DATABASE nosuch", "UNKNOWN_DATABASE", "nosuch"),
     ("USE nosuch", "UNKNOWN_DATABASE", "nosuch"),
     ("ALTER TABLE t DROP PARTITION (1, 2)", "INVALID_PARTITION_VALUE", "1 columns, the value 2"),
@@ -133,8 +133,8 @@ STRICTER = [
     ('INSERT INTO t FORMAT JSONEachRow {"k": null}', "CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN", "column k", "Nullable"),
     ('INSERT INTO t FORMAT JSONEachRow {"k": 1, "z": 2}', "INCORRECT_DATA", "z (at row 1)", "has the columns k, s"),
     ("INSERT INTO t (k, d) FORMAT CSV 300,2026-01-01", "VALUE_IS_OUT_OF_RANGE_OF_DATA_TYPE", "300", "column k"),
-    ("CREATE TABLE y (k Int8) ENGINE = Memory", "UNKNOWN_STORAGE", "Memory", "Supported are"),
-    ("CREATE TABLE y (k Int8) ENGINE = SummingMergeTree ORDER BY k", "UNKNOWN_STORAGE", "not supported (yet)"),
+    ("CREATE TABLE y (k Int8) ENGINE = Memory", "NOT_IMPLEMENTED", "Memory", "Supported are"),
+    ("CREATE TABLE y (k Int8) ENGINE = SummingMergeTree ORDER BY k", "NOT_IMPLEMENTED", "not supported (yet)"),
 ]
 
 

@@ -33,8 +33,11 @@ def storage_options(given: list[str] | None) -> Mapping[str, str]:
 
 
 def open_database(url: str, options: list[str] | None, spark: str | None = None, *, new: bool = False) -> Database:
-    """The warehouse at `url`. UNKNOWN_TABLE where there is none, unless it may be a `new` one."""
-    db = connect(url, storage_options(options), spark=spark)
+    """The warehouse at `url`. UNKNOWN_TABLE where there is none, unless it may be a `new` one.
+
+    Who gives commands may read this machine's files anyway: so may the statements.
+    """
+    db = connect(url, storage_options(options), spark=spark, allow_external_access=True)
     if not new and not db.warehouse.exists:
         raise no_warehouse(db.warehouse.url)
     return db

@@ -44,6 +44,8 @@ commands.add_typer(log_commands.log, name="log")
 
 def app(arguments: list[str] | None = None) -> None:
     """Run the command line; exits with 0, 1 (an error of ours) or 2 (wrong usage)."""
+    # SIGTERM ends a command as its own end would: temporary files go.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         commands(args=arguments)
     except MergelakeError as failure:

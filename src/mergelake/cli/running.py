@@ -19,11 +19,12 @@ from mergelake.sql.result import Result
 T = TypeVar("T")
 
 _SHOW_AFTER_S = 0.3
+_ENDS_WITHIN_S = 2.0
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
 def run_watched(db: Database, statement: str, output: Output, clock: Clock) -> Result:
-    """The statement's result. Raises what it raises; QUERY_WAS_CANCELLED after Ctrl-C."""
+    """The statement's result. Raises what it raises; KeyboardInterrupt after Ctrl-C, the statement ended."""
     if not output.messages.is_terminal:
         return db.sql(statement)
     state = [0, 0]
@@ -33,7 +34,7 @@ def run_watched(db: Database, statement: str, output: Output, clock: Clock) -> R
 
     db.on_progress = heard
     try:
-        return _waited(lambda: db.sql(statement), state, output, clock, db.cancelled)
+        return _waited(lambda: db.sql(statement), state, output, clock, db.cancel)
     finally:
         db.on_progress = None
 
@@ -56,7 +57,7 @@ def when_up(begin: Callable[[], T], stop: threading.Event, output: Output) -> T 
 
 
 def _waited(
-    call: Callable[[], Result], state: list[int], output: Output, clock: Clock, cancelled: threading.Event
+    call: Callable[[], Result], state: list[int], output: Output, clock: Clock, cancel: Callable[[], None]
 ) -> Result:
     done = threading.Event()
     outcome: list[Result] = []
@@ -77,23 +78,30 @@ def _waited(
     try:
         while not done.wait(0.08):
             elapsed = clock.monotonic_s() - started
-            try:
-                if live is None and elapsed > _SHOW_AFTER_S:
-                    live = Live(console=output.messages, transient=True, auto_refresh=False)
-                    live.start()
-                if live is not None:
-                    live.update(_line(elapsed, state), refresh=True)
-            except KeyboardInterrupt:
-                cancelled.set()
+            if live is None and elapsed > _SHOW_AFTER_S:
+                live = Live(console=output.messages, transient=True, auto_refresh=False)
+                live.start()
+            if live is not None:
+                live.update(_line(elapsed, state), refresh=True)
     except KeyboardInterrupt:
-        cancelled.set()
-        done.wait()
+        cancel()
+        if not _ends(done):
+            output.note("It still ends what it cannot leave half done.")
+        raise
     finally:
         if live is not None:
             live.stop()
     if failures:
         raise failures[0]
     return outcome[0]
+
+
+def _ends(done: threading.Event) -> bool:
+    """Whether the statement ends within moments; a second Ctrl-C does not wait for that."""
+    try:
+        return done.wait(_ENDS_WITHIN_S)
+    except KeyboardInterrupt:
+        return done.is_set()
 
 
 def _line(elapsed_s: float, state: list[int]) -> Text:

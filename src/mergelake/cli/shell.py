@@ -146,6 +146,8 @@ class Shell:
                 self.statements(text)
         except MergelakeError as failure:
             self.output.error(failure)
+        except KeyboardInterrupt:
+            self.output.note("Cancelled.")
         return True
 
     def statements(self, text: str) -> None:

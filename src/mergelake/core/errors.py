@@ -18,6 +18,8 @@ class from the ClickHouse name, so a call site says only what went wrong and how
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 CLICKHOUSE_CODES: dict[str, int] = {
     "UNSUPPORTED_METHOD": 1,
     "UNEXPECTED_END_OF_FILE": 3,
@@ -73,6 +75,7 @@ CLICKHOUSE_CODES: dict[str, int] = {
     "TOO_MANY_PARTS": 252,
     "CORRUPTED_DATA": 246,
     "TOO_DEEP_RECURSION": 306,
+    "TOO_DEEP_AST": 167,
     "UNKNOWN_ELEMENT_OF_ENUM": 691,
     "CANNOT_ASSIGN_OPTIMIZE": 388,
     "CANNOT_UPDATE_COLUMN": 420,
@@ -124,8 +127,20 @@ CLICKHOUSE_CODES: dict[str, int] = {
     "QUERY_IS_PROHIBITED": 392,
     "ILLEGAL_SYNTAX_FOR_DATA_TYPE": 377,
     "KEEPER_EXCEPTION": 999,
+    "ACCESS_DENIED": 497,
+    "MEMORY_LIMIT_EXCEEDED": 241,
+    "TIMEOUT_EXCEEDED": 159,
 }
 """ClickHouse error names that we raise, with their numbers. Source: ClickHouse, `src/Common/ErrorCodes.cpp`."""
+
+
+def there_are(what: str, names: Iterable[str], most: int = 20) -> str:
+    """The hint that lists what there is: `There are columns a, b`, or that there is nothing."""
+    found = list(names)
+    if not found:
+        return f"There are no {what}"
+    left = f" and {len(found) - most} more" if len(found) > most else ""
+    return f"There are {what} {', '.join(found[:most])}{left}"
 
 
 class MergelakeError(Exception):

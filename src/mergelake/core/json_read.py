@@ -17,6 +17,7 @@ import pyarrow as pa
 from mergelake.core import types as t
 from mergelake.core.arrow import storage_type
 from mergelake.core.errors import InternalError, error
+from mergelake.core.json_load import loads
 from mergelake.core.single_value import write_value
 from mergelake.core.text_write import by_distinct
 from mergelake.core.type_binary import encode_type
@@ -35,8 +36,8 @@ def json_from_text(texts: pa.Array, data_type: t.Json, convert: Convert) -> pa.A
 def parse_json(text: bytes) -> Any:
     """A JSON text as Python has it. Raises INCORRECT_DATA."""
     try:
-        return json.loads(text.decode(errors="surrogateescape"), parse_constant=_no_constant)
-    except (ValueError, RecursionError) as broken:
+        return loads(text.decode(errors="surrogateescape"), parse_constant=_no_constant)
+    except ValueError as broken:
         raise error("INCORRECT_DATA", f"Cannot parse JSON: {str(text)[:80]} ({broken})") from None
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mergelake.core.errors import CorruptDataError
+from mergelake.core.json_load import loads
 
 _END = 1 << 63
 _COUNTS = ("rows", "marks", "bytes_on_disk", "bytes_uncompressed", "schema_version", "level", "born")
@@ -67,13 +68,13 @@ def _possible(name: str, *numbers: int) -> None:
 def decode_files(text: str) -> dict[str, PartFile]:
     """Inverse of `encode_files`, by file name. CorruptDataError for what is no file table, or has negative numbers."""
     try:
-        keys, rows = json.loads(text)
+        keys, rows = loads(text)
         out: dict[str, PartFile] = {}
         for name, size, digest, plain_size, plain_hash, *places in rows:
             _possible(name, size, plain_size + 1, *places)
             extents = tuple(Extent(keys[places[i]], places[i + 1], places[i + 2]) for i in range(0, len(places), 3))
             out[name] = PartFile(name, size, extents, digest, plain_size, plain_hash)
-    except (ValueError, TypeError, KeyError, IndexError, RecursionError) as cause:
+    except (ValueError, TypeError, KeyError, IndexError) as cause:
         raise CorruptDataError("The file table of a part is not readable", found=str(cause)) from cause
     return out
 
@@ -152,7 +153,7 @@ class PartManifest:
             out["volume"] = self.volume
         if self.ttl:
             out["ttl"] = {name: list(pair) for name, pair in self.ttl.items()}
-        return {**out, "files": json.loads(self.files)}
+        return {**out, "files": loads(self.files)}
 
     @staticmethod
     def from_json(raw: Mapping[str, Any]) -> PartManifest:

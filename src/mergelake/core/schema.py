@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mergelake.core.errors import error
+from mergelake.core.errors import error, there_are
 from mergelake.core.types import DataType, parse_type
 
 
@@ -162,5 +162,5 @@ def unknown_column(name: str, known: list[str], table: str = "") -> Exception:
 
     near = [other for other in known if other.lower() == name.lower()] or difflib.get_close_matches(name, known, n=1)
     where = f" in table {table}" if table else ""
-    hint = f"Maybe you meant {near[0]}" if near else f"There are columns {', '.join(known[:20])}"
+    hint = f"Maybe you meant {near[0]}" if near else there_are("columns", known)
     return error("NO_SUCH_COLUMN_IN_TABLE", f"There is no column {name}{where}", hint)

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping
 
 from mergelake.core import types as t
-from mergelake.core.errors import error
+from mergelake.core.errors import error, there_are
 from mergelake.expr.bound import BoundCall, BoundColumn, BoundLiteral, BoundNode
 from mergelake.expr.evaluate import evaluate_constant, propagating
 from mergelake.expr.nodes import Call, ColumnRef, Literal, Node
@@ -47,11 +47,7 @@ class _Binder:
                 found = BoundColumn(head, whole)
                 return self.call("tupleElement", (found, BoundLiteral(element.encode(), t.STRING)))
         near = difflib.get_close_matches(name, list(self._columns), n=3)
-        hint = (
-            f"Maybe you meant: {', '.join(near)}"
-            if near
-            else f"There are columns {', '.join(list(self._columns)[:20])}"
-        )
+        hint = f"Maybe you meant: {', '.join(near)}" if near else there_are("columns", self._columns)
         raise error("UNKNOWN_IDENTIFIER", f"Unknown expression identifier {name}", hint)
 
     def call(self, name: str, args: tuple[BoundNode, ...]) -> BoundNode:

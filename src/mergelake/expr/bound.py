@@ -64,10 +64,12 @@ BoundNode = BoundLiteral | BoundColumn | BoundCall
 
 def walk(node: BoundNode) -> Iterator[BoundNode]:
     """`node` and all below it, parents first."""
-    yield node
-    if isinstance(node, BoundCall):
-        for arg in node.args:
-            yield from walk(arg)
+    waiting = [node]
+    while waiting:
+        found = waiting.pop()
+        yield found
+        if isinstance(found, BoundCall):
+            waiting += reversed(found.args)
 
 
 def columns_of(node: BoundNode) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from mergelake.core.errors import error
 from mergelake.core.types import DataType
 from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundNode, columns_of
@@ -53,6 +54,10 @@ def compile_expression(text: str, columns: Mapping[str, DataType], now_ms: int |
     """Parse and bind `text` over `columns`.
 
     `now_ms` is what now() and today() mean, milliseconds since the epoch; without it they are refused. Raises
-    SYNTAX_ERROR, UNKNOWN_FUNCTION, UNKNOWN_IDENTIFIER, ILLEGAL_TYPE_OF_ARGUMENT and what constants raise.
+    SYNTAX_ERROR, TOO_DEEP_RECURSION, UNKNOWN_FUNCTION, UNKNOWN_IDENTIFIER, ILLEGAL_TYPE_OF_ARGUMENT and what constants
+    raise.
     """
-    return Compiled(text, columns, bind(parse(text), columns, now_ms), now_ms)
+    try:
+        return Compiled(text, columns, bind(parse(text), columns, now_ms), now_ms)
+    except RecursionError:  # a CASE of a thousand branches is a thousand functions within each other
+        raise error("TOO_DEEP_RECURSION", "The expression is nested too deeply", "Write it flatter") from None

@@ -51,7 +51,8 @@ _BINARY = {
 _NEGATED = {"in": "notIn", "like": "notLike", "ilike": "notILike"}
 _MERGED = ("and", "or", "concat")
 _RESERVED = {"AND", "OR", "NOT", "IN", "LIKE", "ILIKE", "BETWEEN", "IS", "DIV", "MOD", "THEN", "ELSE", "WHEN", "END"}
-_MAX_DEPTH = 300
+_MAX_DEPTH = 120
+"""Most operands within each other. ClickHouse takes 1000 (`max_ast_depth`); each is several calls of Python's stack."""
 
 
 @lru_cache(maxsize=1024)
@@ -64,6 +65,7 @@ def parse(text: str) -> Node:
     parser = _Parser(text)
     node = parser.expression(0)
     parser.end()
+    _check_height(node)
     return node
 
 
@@ -76,7 +78,19 @@ def parse_list(text: str) -> tuple[Node, ...]:
     while parser.accept(","):
         nodes.append(parser.expression(0))
     parser.end()
+    for node in nodes:
+        _check_height(node)
     return tuple(nodes)
+
+
+def _check_height(node: Node) -> None:
+    """TOO_DEEP_AST for a tree that recursion over it could not go through: `1 + 1 + …` nests to the left."""
+    level: list[Node] = [node]
+    for _ in range(_MAX_DEPTH):
+        level = [arg for each in level if isinstance(each, Call) for arg in each.args]
+        if not level:
+            return
+    raise error("TOO_DEEP_AST", f"The expression is too deep. Maximum: {_MAX_DEPTH}", "Write it flatter")
 
 
 def number_literal(text: str) -> Literal:
@@ -146,7 +160,9 @@ class _Parser:
         """The longest expression whose operators all have at least priority `least`."""
         self._depth += 1
         if self._depth > _MAX_DEPTH:
-            raise error("SYNTAX_ERROR", "The expression is nested too deeply")
+            raise error(
+                "TOO_DEEP_RECURSION", f"Maximum parse depth ({_MAX_DEPTH}) exceeded", "Write the expression flatter"
+            )
         left = self._prefix()
         while True:
             longer = self._extend(left, least)
@@ -159,7 +175,7 @@ class _Parser:
         token = self.peek()
         if token.kind == "sign" and token.text in (".", "[", "::"):
             return self._postfix(left)
-        key = token.text.upper() if token.kind in ("word", "sign") else ""
+        key = self._key()
         if key == "IS" and least <= 6:
             return self._is_null(left)
         negated = key == "NOT"
@@ -187,9 +203,17 @@ class _Parser:
         self._at += 1 + negated
         right = self.expression(priority + 1)
         name = _NEGATED[name] if negated else name
-        if name in _MERGED and isinstance(left, Call) and left.function == name and priority >= least:
-            return Call(name, (*left.args, right))
-        return Call(name, (left, right))
+        if name not in _MERGED:
+            return Call(name, (left, right))
+        args = [*left.args, right] if isinstance(left, Call) and left.function == name else [left, right]
+        while _BINARY.get(self._key(), (0, ""))[1] == name:  # all of a chain at once: a thousand ORs are one node
+            self._at += 1
+            args.append(self.expression(priority + 1))
+        return Call(name, tuple(args))
+
+    def _key(self) -> str:
+        token = self.peek()
+        return token.text.upper() if token.kind in ("word", "sign") else ""
 
     def _is_null(self, left: Node) -> Node:
         self._at += 1

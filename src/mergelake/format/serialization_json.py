@@ -9,12 +9,12 @@ Source: ClickHouse, `SerializationInfo.cpp`, `ColumnsSubstreams.cpp`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from mergelake.core.errors import CorruptDataError, error
+from mergelake.core.json_load import loads
 from mergelake.core.text import unescape
 
 _VERSION_MAX = 1
@@ -58,7 +58,7 @@ def decode_serialization(data: bytes | None) -> SerializationInfo:
     if data is None:
         return SerializationInfo()
     try:
-        raw = json.loads(data)
+        raw = loads(data)
         version = int(raw.get("version", 0))
         versions = {str(k): int(v) for k, v in raw.get("types_serialization_versions", {}).items()}
         nullable = versions.get("nullable", 0) == 1

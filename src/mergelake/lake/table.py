@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from mergelake.core.cancel import check, current
 from mergelake.core.convert import to_storage
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import TableSchema
@@ -197,12 +198,15 @@ class Table:
         # One job for all in Spark; here each is committed before the next begins, while its sources are fresh.
         together = [tasks] if self.env.spark is not None else [[task] for task in tasks]
         failed: list[MergelakeError] = []
+        statement = current()
         for batch in together:
             born = self.handle.born()
             batch = [replace(task, born=born) for task in batch]
             try:
-                made = self.env.run_merges(self.handle, batch)
+                check()
+                made = self.env.run_merges(self.handle, batch, statement.flag if statement is not None else None)
             except MergelakeError as problem:
+                check()
                 failed.append(problem)
                 continue
             for task, manifest in zip(batch, made, strict=True):
@@ -222,13 +226,30 @@ class Table:
         """Show the newest version to a stock ClickHouse attached to `location` (see `attach_statement`)."""
         return publish(self.handle, grace_seconds=grace_seconds)
 
-    def attach_statement(self, name: str = "", *, refresh_seconds: int = 1, **keys: str) -> str:
+    def attach_statement(
+        self,
+        name: str = "",
+        *,
+        refresh_seconds: int = 1,
+        access_key_id: str | None = None,
+        secret_access_key: str | None = None,
+        show_secrets: bool = False,
+    ) -> str:
         """The CREATE TABLE by which a stock ClickHouse serves the published table as `name` (`database.table`).
 
-        `keys`: `access_key_id` and `secret_access_key` for the server, where it should not have ours.
+        The keys are for the server, which should have its own. Ours show as `[HIDDEN]`, to be filled in, unless
+        `show_secrets`.
         """
         database, _, table = (name or self.name).rpartition(".")
-        return create_statement(self.handle, database or "default", table, refresh_seconds=refresh_seconds, **keys)
+        return create_statement(
+            self.handle,
+            database or "default",
+            table,
+            refresh_seconds=refresh_seconds,
+            access_key_id=access_key_id,
+            secret_access_key=secret_access_key,
+            show_secrets=show_secrets,
+        )
 
     def snapshot(
         self,

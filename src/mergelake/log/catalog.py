@@ -7,11 +7,11 @@ EXCHANGE are one entry each, whatever the size of the table. The database `defau
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from mergelake.core.errors import CorruptDataError
+from mergelake.core.errors import CorruptDataError, there_are
+from mergelake.core.json_load import loads
 from mergelake.log.authority import BUCKET, Authority
 from mergelake.log.conflict import Reject
 from mergelake.log.encoding import is_sealed, require_format, sealed
@@ -102,7 +102,7 @@ def _database_exists(name: str, way_out: str) -> Reject:
 
 def no_database(state: CatalogState, name: str) -> Reject:
     """The rejection for a database that is not there, with the nearest name."""
-    near = _maybe(name, state.databases) or f" There are {', '.join(sorted(state.databases)[:20])}"
+    near = _maybe(name, state.databases) or f" {there_are('databases', sorted(state.databases))}"
     return Reject(f"Database {name} does not exist.{near}", "UNKNOWN_DATABASE", "invalid")
 
 
@@ -220,7 +220,7 @@ class CatalogMachine:
         """Inverse of `encode`. Checkpoints of before there were digests have none."""
         is_sealed(data, "A checkpoint", key)
         try:
-            raw = json.loads(data)
+            raw = loads(data)
             newest = int(raw["format"])
         except _UNREADABLE as cause:
             raise CorruptDataError("A checkpoint is not readable", object_key=key, found=str(cause)) from cause

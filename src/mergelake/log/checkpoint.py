@@ -24,6 +24,7 @@ from typing import Any
 import pyarrow as pa
 
 from mergelake.core.errors import CorruptDataError
+from mergelake.core.json_load import loads
 from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo
 from mergelake.core.schema import TableSchema
@@ -126,7 +127,7 @@ def decode_checkpoint(data: bytes, key: str = "") -> State:
     try:
         source = pa.BufferReader(body)
         parts_reader = pa.ipc.open_stream(source)
-        header = json.loads(parts_reader.schema.metadata[b"mergelake"])
+        header = loads(parts_reader.schema.metadata[b"mergelake"])
     except (pa.ArrowInvalid, OSError, KeyError, TypeError, ValueError) as cause:
         raise CorruptDataError("A checkpoint is not readable", object_key=key, found=str(cause)) from cause
     require_format(int(header["format"]), CHECKPOINT_FORMAT, f"Checkpoint {key}")
@@ -233,7 +234,7 @@ def _infos(columns: dict[str, list[Any]]) -> list[PartInfo]:
 
 def _state(header: dict[str, Any], parts: pa.Table, retired: pa.Table) -> State:
     columns = parts.to_pydict()
-    column_ids = {text: tuple(json.loads(text)) for text in set(columns["columns"])}
+    column_ids = {text: tuple(loads(text)) for text in set(columns["columns"])}
     parts_found: list[ActivePart] = []
     numbers = (columns[name] for name in _NUMBERS)
     texts = (columns[name] for name in _TEXTS)
@@ -300,7 +301,7 @@ def _text_of_map(values: Mapping[str, Any]) -> str:
 
 
 def _pairs(text: str) -> dict[str, Any]:
-    return {name: (low, high) for name, (low, high) in json.loads(text).items()} if text else {}
+    return {name: (low, high) for name, (low, high) in loads(text).items()} if text else {}
 
 
 def _volatile(raw: list[dict[str, Any]]) -> dict[str, tuple[VolatilePart, ...]]:

@@ -21,6 +21,7 @@ from dataclasses import asdict
 from typing import Any
 
 from mergelake.core.errors import CorruptDataError, error
+from mergelake.core.json_load import loads
 from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import TableSchema
 from mergelake.log import operations as ops
@@ -84,7 +85,7 @@ def decode_entry(data: bytes, key: str = "") -> Entry:
     """
     has_digest = is_sealed(data, "A log entry", key)
     try:
-        raw = json.loads(data)
+        raw = loads(data)
         newest = int(raw["format"])
     except (ValueError, KeyError, TypeError, ArithmeticError) as cause:
         raise CorruptDataError("A log entry is not readable JSON", object_key=key, found=str(cause)) from cause

@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from mergelake.core.errors import CorruptDataError, FencedError, MergelakeError, UnavailableError
+from mergelake.core.json_load import loads
 from mergelake.log.backend import ObjectBackend
 from mergelake.log.keeper import Create, Delete, Keeper, Node, Refused, SetData
 from mergelake.store.protocol import Lost, Unknown
@@ -240,7 +241,7 @@ class Sealer:
         node = self._keeper.get(self._tree.progress)
         if node is None:
             raise CorruptDataError("ZooKeeper has lost a node of a log", object_key=self._tree.progress)
-        raw = json.loads(node.data)
+        raw = loads(node.data)
         return raw.get("sealed", self._since), raw.get("trimmed", self._since), node.version
 
     def _advance(self, what: str, version: int) -> int:

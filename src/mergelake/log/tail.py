@@ -16,12 +16,12 @@ went, all entries behind it are there: so what was read in less time than that i
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic
 
 from mergelake.core.errors import CorruptDataError, NotFoundError, error
+from mergelake.core.json_load import loads
 from mergelake.log.authority import Authority
 from mergelake.log.backend import CollectedError, LogBackend
 from mergelake.log.encoding import decode_entry
@@ -202,7 +202,7 @@ class LogReader(Generic[S]):
     def hint(self) -> int:
         """Version of a checkpoint; 0 without a hint, -1 for one that is not readable."""
         try:
-            return int(json.loads(self._store.get(self.hint_key))["version"])
+            return int(loads(self._store.get(self.hint_key))["version"])
         except NotFoundError:
             return 0
         except (ValueError, KeyError, TypeError, ArithmeticError, CorruptDataError) as cause:

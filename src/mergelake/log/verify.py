@@ -7,12 +7,12 @@ wherever it starts, gives the same state.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from mergelake.core.errors import CorruptDataError, MergelakeError, NotFoundError
+from mergelake.core.json_load import loads
 from mergelake.log.conflict import Reject
 from mergelake.log.machine import StateMachine
 from mergelake.log.operations import Entry
@@ -146,7 +146,7 @@ def _hint(store: Store, reader: LogReader[Any], report: LogReport) -> Iterator[L
     if not report.checkpoints:
         return
     try:
-        version = int(json.loads(store.get(reader.hint_key))["version"])
+        version = int(loads(store.get(reader.hint_key))["version"])
     except NotFoundError:
         version = 0
     except (ValueError, KeyError, TypeError, ArithmeticError, CorruptDataError):

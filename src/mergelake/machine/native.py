@@ -5,7 +5,8 @@ helpers do, this compiler, LLVM, and the processor. So nothing in it is ever out
 agree. It begins with a digest of its content: what was cut short or changed is compiled anew. Files appear whole, by a
 rename; a directory that cannot be written is done without.
 
-The cache lies in `__pycache__` beside this module, or in the user's cache directory if that cannot be written.
+The cache lies in `__pycache__` beside this module, or in the user's cache directory if that cannot be written. What
+anybody but this user could have written is not used (`private`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from typing import Any
 
 import llvmlite
 import llvmlite.binding as llvm
+
+from mergelake.machine.private import private_directory, read_private
 
 _DIGEST = 16
 _lock = threading.Lock()
@@ -87,7 +90,7 @@ def _places() -> Iterator[Path]:
 def _read(file: str) -> bytes | None:
     for place in _places():
         try:
-            data = (place / file).read_bytes()
+            data = read_private(place / file)
         except OSError:
             continue
         if blake2b(data[_DIGEST:], digest_size=_DIGEST).digest() == data[:_DIGEST]:
@@ -101,6 +104,8 @@ def _write(file: str, data: bytes) -> None:
         temporary = ""
         try:
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not private_directory(place):
+                continue
             handle, temporary = tempfile.mkstemp(dir=place, prefix=file)
             with os.fdopen(handle, "wb") as out:
                 out.write(whole)

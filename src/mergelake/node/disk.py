@@ -22,6 +22,7 @@ from pathlib import Path
 from shutil import disk_usage
 
 from mergelake.core.errors import CorruptDataError, MergelakeError, error
+from mergelake.core.json_load import loads
 from mergelake.core.manifest import PartFile, PartManifest, encode_files
 from mergelake.core.names import PartInfo
 from mergelake.format.hashes import file_hash
@@ -152,10 +153,10 @@ def _pieces(data: Buffer, go_on: Callable[[], None]) -> Iterator[Buffer]:
 
 def _decode(data: bytes) -> LocalPart | None:
     try:
-        sealed = json.loads(data)
+        sealed = loads(data)
         if file_hash(sealed["record"].encode()) != sealed["digest"]:
             return None
-        raw = json.loads(sealed["record"])
+        raw = loads(sealed["record"])
         return LocalPart(raw["id"], PartInfo.parse(raw["name"]), PartManifest.from_json(raw["manifest"]))
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

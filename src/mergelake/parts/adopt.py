@@ -47,6 +47,10 @@ class OpenedPart:
     """Names of the part's projections. Their files are in the manifest and travel with the part; they are not read."""
 
 
+_STRANGE_MAX = 1000
+"""Objects that are no part's that a listing goes over: a path may be anybody's, and the whole disk lies below `/`."""
+
+
 def open_directory(store: Store, prefix: str, *, granularity: int = 8192) -> OpenedPart:
     """Open the part directory at `prefix`, by one listing and a read of its small files.
 
@@ -56,8 +60,7 @@ def open_directory(store: Store, prefix: str, *, granularity: int = 8192) -> Ope
     """
     prefix = prefix.rstrip("/")
     directory, _, name = prefix.rpartition("/")
-    found = {meta.key[len(prefix) + 1 :]: meta for meta in store.list(prefix)} if prefix else _root(store)
-    files = {file: meta for file, meta in found.items() if "/" not in file or ".proj/" in file}
+    files = _files(store, prefix)
     if not files:
         raise NotFoundError(f"There is no part in {store.url} at '{prefix}'", name="NO_SUCH_DATA_PART")
     if name.startswith("patch-") or "source_parts.dat" in files:
@@ -100,8 +103,20 @@ def open_directory(store: Store, prefix: str, *, granularity: int = 8192) -> Ope
     return OpenedPart(manifest, opened, directory, projection_names(files))
 
 
-def _root(store: Store) -> dict[str, ObjectMeta]:
-    return {meta.key: meta for meta in store.list("")}
+def _files(store: Store, prefix: str) -> dict[str, ObjectMeta]:
+    """The files of a part and its projections. NO_SUCH_DATA_PART for a directory with too much below it to be one."""
+    found: dict[str, ObjectMeta] = {}
+    strange = 0
+    for meta in store.list(prefix):
+        file = meta.key[len(prefix) + 1 :] if prefix else meta.key
+        if "/" not in file or ".proj/" in file:
+            found[file] = meta
+            continue
+        strange += 1
+        if strange > _STRANGE_MAX:
+            message = f"What is in {store.url} at '{prefix}' is no part: it has directories with many files"
+            raise NotFoundError(message, name="NO_SUCH_DATA_PART")
+    return found
 
 
 def _columns(small: Mapping[str, bytes], prefix: str) -> dict[str, DataType]:

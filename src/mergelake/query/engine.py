@@ -5,23 +5,35 @@ keeps its own; settings belong to a connection. Nothing of ours is ever stored i
 Arrow objects that a statement names with `Python(name)`, answers go out as one Arrow stream whose bytes are
 used in place. (An Arrow file cannot hold a dictionary inside Array, Map or Tuple that differs from batch to batch.)
 
-After a fork the child starts afresh, and an error keeps ClickHouse's code and name.
+A process forked from one that has started ClickHouse has none (its threads are gone) and is told so. An error keeps
+ClickHouse's code and name.
+
+A statement can be ended while ClickHouse computes: KILL QUERY from another connection, for the thread that waits in
+it. Python runs signal handlers in the main thread alone and only between its own steps, so there ClickHouse is called
+from a helper thread: Ctrl-C is heard at once.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
+import queue
 import re
+import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from mergelake.core.cancel import Cancel, current, running
 from mergelake.core.errors import CLICKHOUSE_CODES, MergelakeError, UnavailableError, error
 from mergelake.core.text import quote_string
+from mergelake.query import leftovers
 
 _BASE_SETTINGS = {
     "allow_suspicious_low_cardinality_types": "1",
@@ -32,14 +44,28 @@ _BASE_SETTINGS = {
     "session_timezone": "'UTC'",
     "allow_introspection_functions": "0",
 }
-_FAILURE = re.compile(r"Code: (\d+)\. DB::Exception: (.*?)(?:\. )?\((\w+)\)\s*$", re.DOTALL)
-_NESTED = re.compile(r"^Code: \d+\. DB::Exception: (?=Code: )|\s*\(version [\d.]+\)\.?(?: \(\w+\))?\s*$")
-"""An error that ClickHouse has wrapped once more."""
+_LEVEL = re.compile(r"\s*Code: (\d+)\. DB::Exception: ")
+_VERSION = re.compile(r"\s*\(version [^()]*(?:\([^()]*\))?[^()]*\)\.?\s*$")
+_NAME = re.compile(r"\.?\s*\(([A-Z][A-Z0-9_]*)\)\s*$")
+_OF_A_READER = "PY_EXCEPTION_OCCURED"
+_UNCODED = {
+    "memory limit": "MEMORY_LIMIT_EXCEEDED",
+    "Query was cancelled": "QUERY_WAS_CANCELLED",
+    "Timeout exceeded": "TIMEOUT_EXCEEDED",
+}
+"""What chdb passes on as text alone, when it meets ClickHouse while reading an Arrow object -> ClickHouse's name."""
 _SCOPE = re.compile(r"[.:]? (?:In scope|while executing) .*", re.DOTALL)
 """ClickHouse quotes the statement, which here is not the one that the user wrote."""
 _local = threading.local()
 _anchors: dict[int, Any] = {}
-"""Process id -> a connection that only keeps the engine up while threads, and theirs, come and go."""
+"""Process id -> a connection that keeps the engine up while threads, and theirs, come and go, and that kills."""
+_anchor_lock = threading.Lock()
+_helper: _Helper | None = None
+_statements: set[_UnderWay] = set()
+"""What is inside ClickHouse now."""
+_KILL_AGAIN_S = 0.05
+_ENDS_WITHIN_S = 2.0
+"""How long an interrupted call waits for ClickHouse to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +105,32 @@ def run(
 
     Objects are pyarrow Tables or RecordBatchReaders (a reader is consumed). `settings` are ClickHouse
     settings as SQL literals; they hold for this statement alone. An exception that a reader raised is
-    raised again as it was; ClickHouse's own come as `MergelakeError` with its code and name.
+    raised again as it was; ClickHouse's own come as `MergelakeError` with its code and name. A statement that is
+    cancelled (`core.cancel`), or that KeyboardInterrupt leaves, stops computing.
     """
+    cancel = current()
+    if cancel is not None:
+        cancel.check()
+    if threading.current_thread() is threading.main_thread():
+        chosen = cancel or Cancel()
+        return _heard(lambda: _run(sql, tables or {}, output, settings or {}, chosen), chosen)
+    return _run(sql, tables or {}, output, settings or {}, cancel)
+
+
+def _run(
+    sql: str, tables: Mapping[str, object], output: str, settings: Mapping[str, str], cancel: Cancel | None
+) -> Answer:
     connection = _connection()
-    _apply(settings or {})
-    scope = {name: _guarded(value) for name, value in (tables or {}).items()}
+    _apply(settings)
+    scope = {name: _guarded(value) for name, value in tables.items()}
     objects = {name: value.stream if isinstance(value, _Guard) else value for name, value in scope.items()}
+    under_way = _UnderWay()
     try:
-        # chdb looks for the names in the frames that call it: this frame's locals are exactly `objects`.
-        result = eval(
-            "connection.query(sql, output)", {"connection": connection, "sql": sql, "output": output}, objects
-        )
+        with cancel.stopping(under_way.stop) if cancel is not None else nullcontext(), under_way:
+            # chdb looks for the names in the frames that call it: this frame's locals are exactly `objects`.
+            result = eval(
+                "connection.query(sql, output)", {"connection": connection, "sql": sql, "output": output}, objects
+            )
     except Exception as failure:  # noqa: BLE001  (chdb raises a RuntimeError, its own, and what a reader raised)
         _renew()
         for guard in scope.values():
@@ -101,11 +142,24 @@ def run(
 
 def translate(text: str) -> MergelakeError:
     """ClickHouse's error text as one of ours, its code and name kept."""
-    match = _FAILURE.search(_NESTED.sub("", text.strip()))
-    if match is None:
+    message, code, name = text.strip(), 0, ""
+    levels = 0
+    while (level := _LEVEL.match(message)) is not None:  # wrapped again and again: the innermost is meant
+        message, code, levels = message[level.end() :], int(level[1]), levels + 1
+    for _ in range(levels):
+        message = _VERSION.sub("", message)
+        if (found := _NAME.search(message)) is None:
+            break
+        message, name = message[: found.start()], found[1]
+    if not name:
         return error("LOGICAL_ERROR", text.strip() or "ClickHouse failed without a message")
-    code, message, name = match.groups()
-    CLICKHOUSE_CODES.setdefault(name, int(code))
+    if name == _OF_A_READER:
+        message = message.removeprefix("Python data handling ").removesuffix(": While executing Python")
+        if _LEVEL.match(message):
+            return translate(message)
+        name = next((known for words, known in _UNCODED.items() if words in message), name)
+        code = CLICKHOUSE_CODES.get(name, code)
+    CLICKHOUSE_CODES.setdefault(name, code)
     return error(name, _SCOPE.sub("", message.strip()))
 
 
@@ -136,6 +190,89 @@ def setting_literal(value: object) -> str:
         return repr(value)
     text = str(value)
     return text if re.fullmatch(r"-?\d+(\.\d+)?", text) else quote_string(text)
+
+
+class _UnderWay:
+    """A statement inside ClickHouse, from the thread that waits for it."""
+
+    def __init__(self) -> None:
+        self._thread = threading.get_native_id()
+        self._lock = threading.Lock()
+        self.over = threading.Event()
+
+    def __enter__(self) -> None:
+        _statements.add(self)
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:  # from now on a KILL would meet the thread's next statement
+            self.over.set()
+        _statements.discard(self)
+
+    def stop(self) -> None:
+        """End it, soon; returns at once."""
+        threading.Thread(target=self._kill, name="mergelake-kill", daemon=True).start()
+
+    def _kill(self) -> None:
+        # A statement that is only being parsed is not in the list yet, and one that is killed takes its time.
+        while True:
+            with self._lock, _anchor_lock:
+                if self.over.is_set():
+                    return
+                _anchors[os.getpid()].query(f"KILL QUERY WHERE has(thread_ids, {self._thread}) ASYNC")
+            if self.over.wait(_KILL_AGAIN_S):
+                return
+
+
+class _Helper:
+    """The thread that calls ClickHouse for the main thread."""
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self.pid = os.getpid()
+        self.thread = threading.Thread(target=self._serve, name="mergelake-clickhouse", daemon=True)
+        self.thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            self._calls.get()()
+
+    def ask(self, call: Callable[[], None]) -> None:
+        """Have it called there."""
+        self._calls.put(call)
+
+
+def _heard(call: Callable[[], Answer], cancel: Cancel) -> Answer:
+    """`call` from the helper thread, so that this one hears of signals; an exception here ends the statement."""
+    global _helper
+    done = threading.Event()
+    outcome: list[Answer | BaseException] = []
+
+    def work() -> None:
+        try:
+            with running(cancel):
+                outcome.append(call())
+        except BaseException as failure:  # noqa: BLE001  (raised again in the caller's thread)
+            outcome.append(failure)
+        finally:
+            done.set()
+
+    helper = _helper if _helper is not None and _helper.pid == os.getpid() else _Helper()
+    _helper = None  # a call that is left before its end keeps its helper: the next one has another
+    helper.ask(work)
+    try:
+        done.wait()
+    except BaseException:
+        cancel.set()
+        if done.wait(_ENDS_WITHIN_S):
+            _helper = helper
+        else:
+            helper.ask(sys.exit)
+        raise
+    _helper = helper
+    (found,) = outcome
+    if isinstance(found, BaseException):
+        raise found
+    return found
 
 
 class _Guard:
@@ -169,13 +306,51 @@ def _guarded(value: object) -> object:
 
 def _connection() -> Any:
     if getattr(_local, "pid", None) != os.getpid():
-        if _anchors.get(os.getpid()) is None:
-            _anchors[os.getpid()] = _connected()
+        _start()
         _local.connection = _connected()
         _local.pid = os.getpid()
         _local.applied = {}
         _local.connection.query("SET " + ", ".join(f"{name} = {value}" for name, value in _BASE_SETTINGS.items()))
     return _local.connection
+
+
+def _start() -> None:
+    """Have the engine run in this process."""
+    with _anchor_lock:
+        if os.getpid() in _anchors:
+            return
+        if _anchors:
+            raise UnavailableError(
+                "This process was forked from one that had started ClickHouse, whose threads a fork does not have",
+                hint="Start it with multiprocessing's method 'spawn', or fork before the first SELECT",
+            )
+        leftovers.sweep()
+        anchor = _anchors[os.getpid()] = _connected()
+        path = str(anchor.query("SELECT path FROM system.disks WHERE name = 'default'", "TSVRaw")).strip()
+        leftovers.mark(Path(path))
+        atexit.register(_end, os.getpid())
+
+
+def _end(pid: int) -> None:
+    """Before the process ends: statements that still run are stopped, for ClickHouse aborts under them."""
+    global _helper
+    if os.getpid() != pid:
+        return
+    for statement in list(_statements):
+        statement.stop()
+    for statement in list(_statements):
+        statement.over.wait(_ENDS_WITHIN_S)
+    if _helper is not None:
+        _helper.ask(_close)
+        _helper.ask(sys.exit)
+        _helper.thread.join(_ENDS_WITHIN_S)
+
+
+def _close() -> None:
+    """Close this thread's connection."""
+    if getattr(_local, "pid", None) == os.getpid():
+        _local.pid = None
+        _local.connection.close()
 
 
 def _renew() -> None:

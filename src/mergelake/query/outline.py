@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from mergelake.core.errors import error
 from mergelake.core.text import unescape
 from mergelake.query.source import AsOf
 from mergelake.query.tokens import Token, tokenize
@@ -142,6 +143,8 @@ class Outline:
     occurrences: list[Occurrence]
     scope_of: dict[int, Scope]
     """id(occurrence) -> the scope that names it."""
+    files: list[Token] = field(default_factory=list)
+    """Strings that stand where a table is named: ClickHouse reads them as files."""
     format_at: tuple[int, int] | None = None
     """Where a final FORMAT clause stands, in characters."""
     format: str = ""
@@ -187,6 +190,7 @@ class _Walker:
         self.out = Outline(text, tokenize(text), [], [], {})
         self.tokens = self.out.tokens
         self.stack: list[_Frame] = [_Frame("select", role="top")]
+        self._run_end = 0
 
     def walk(self) -> Outline:
         at = 0
@@ -218,6 +222,8 @@ class _Walker:
 
     def _step(self, at: int) -> int:
         token, frame = self.tokens[at], self.stack[-1]
+        if token.text == "|>" and token.kind == "sign":
+            raise error("NOT_IMPLEMENTED", "The pipe operator |> is not supported", "Write the clauses of a SELECT")
         if token.text == "(" and token.kind == "sign":
             return self._open(at)
         if token.text in ("[", "{") and token.kind == "sign":
@@ -233,6 +239,9 @@ class _Walker:
             return at + 1
         if frame.expects_table and token.is_name:
             return self._table(at)
+        if frame.expects_table and token.kind == "string":
+            frame.expects_table = False
+            self.out.files.append(token)
         if token.kind == "word":
             return self._word(at)
         if token.kind == "quoted" and self._begins_cte(at):
@@ -250,10 +259,7 @@ class _Walker:
         if frame.expects_table and frame.scope is not None and follow.upper == "EXPLAIN" and follow.kind == "word":
             return self._explain(at)
         # Brackets may be doubled before a SELECT: ((SELECT 1) UNION ALL (SELECT 2)).
-        ahead = at + 1
-        while self.tokens[ahead].text == "(":
-            ahead += 1
-        is_select = self.tokens[ahead].upper in ("SELECT", "WITH", "FROM") and (
+        is_select = self.tokens[self._inside(at)].upper in ("SELECT", "WITH", "FROM") and (
             follow.text != "(" or frame.expects_table or frame.kind == "select"
         )
         if frame.expects_table and frame.kind in ("select", "group"):
@@ -295,6 +301,16 @@ class _Walker:
         frame.scope.sources.append(found)
         self._keep(found, frame.scope)
         return self._after_table(found, min(end + 1, len(self.tokens) - 1))
+
+    def _inside(self, at: int) -> int:
+        """Index of the first token after the opening brackets that follow token `at`; each run is walked once."""
+        if at < self._run_end:
+            return self._run_end
+        ahead = at + 1
+        while self.tokens[ahead].text == "(":
+            ahead += 1
+        self._run_end = ahead
+        return ahead
 
     def _word(self, at: int) -> int:
         token, frame = self.tokens[at], self.stack[-1]

@@ -24,11 +24,14 @@ from typing import Any
 import pyarrow as pa
 
 from mergelake.core.arrow import storage_schema
+from mergelake.core.cancel import current
 from mergelake.core.clock import Clock, SystemClock
 from mergelake.core.convert import to_public_table
-from mergelake.core.errors import MergelakeError, NotFoundError, error
+from mergelake.core.errors import MergelakeError, NotFoundError, error, there_are
+from mergelake.core.text import quote_string
 from mergelake.core.types import STRING
 from mergelake.query import engine, splitting, totals
+from mergelake.query.access import check_access, check_expression, check_fixed, set_names
 from mergelake.query.arrow_bridge import needs_types, parse_types, to_public, without_nothing
 from mergelake.query.direct import direct_scan, first_rows
 from mergelake.query.limits import ReadLimits, read_limits
@@ -38,6 +41,7 @@ from mergelake.query.result import QueryResult, Stats
 from mergelake.query.rewrite import NOW, Rewritten, rewrite
 from mergelake.query.settings import describes, honoured, keeps_conditions, keeps_partial_answers
 from mergelake.query.source import ArrowSource, AsOf, Resolve, Scan, Source
+from mergelake.query.tokens import syntax_error
 
 RunTasks = Callable[[Callable[[Any], Any], list[Any]], list[Any]]
 """Runs a picklable function on each item, somewhere; results in order."""
@@ -49,6 +53,8 @@ SMALL_ROWS = 100_000
 HELD_BYTES = 64 << 20
 """Most bytes of one scan that are read before ClickHouse starts."""
 _KEPT = 512
+_EXPECTED_MAX = 160
+"""Characters of what ClickHouse would have expected that an error shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +76,8 @@ class Context:
     """What now() and today() mean in filters: milliseconds since the epoch."""
     on_progress: Callable[[int, int], None] | None = None
     """Called with (rows read, rows to read) now and again, from another thread."""
-    cancelled: threading.Event | None = None
-    """When set, the statement ends with QUERY_WAS_CANCELLED at the next batch."""
+    external: bool = False
+    """Whether the statement may read files and the network: `file`, `url`, `s3`, …"""
 
 
 class _Kept:
@@ -126,7 +132,10 @@ class Prepared:
         need not ask again.
         """
         versions = tuple(source.version for source in self.sources)
-        return described(self.shape(), empty_tables(self), settings, (_without_filters(self.plan), versions))
+        try:
+            return described(self.shape(), empty_tables(self), settings, (_without_filters(self.plan), versions))
+        except MergelakeError as failure:
+            raise _explained(failure, self) from None
 
 
 def prepare(sql: str, resolve: Resolve, context: Context | None = None) -> Prepared:
@@ -147,7 +156,12 @@ class _Tables:
     """`id` of an occurrence -> its table; without those that are ClickHouse's own."""
 
 
-def _tables(plan: Outline, resolve: Resolve, context: Context) -> _Tables:
+def _tables(plan: Outline, resolve: Resolve, context: Context, before: str = "") -> _Tables:
+    """Look up what the statement names. ACCESS_DENIED if it, or an expression of a table, reaches outside of tables."""
+    check_fixed(set_names(plan.tokens))
+    external = context.external
+    if not external:
+        check_access(plan, before)
     seen: dict[tuple[str, str, AsOf | None], Source | None] = {}
 
     def look_up(database: str, name: str, moment: AsOf | None) -> Source | None:
@@ -168,11 +182,13 @@ def _tables(plan: Outline, resolve: Resolve, context: Context) -> _Tables:
         try:
             source = look_up(found.database, found.name, found.as_of)
         except NotFoundError:
-            if not found.in_operator:
-                raise
+            if not found.in_operator or (not external and not found.name.replace("_", "").isalnum()):
+                raise  # to ClickHouse `/etc/passwd` would be a file
             continue  # `x IN list`: a column or an alias, not a table
         if source is not None:
             sources[id(found)] = source
+            for _, expression in source.computed.values() if not external else ():
+                check_expression(expression)
     return _Tables(seen, sources)
 
 
@@ -375,10 +391,31 @@ def _explained(failure: MergelakeError, prepared: Prepared) -> MergelakeError:
         known = [column for source in prepared.sources for column in (*source.columns, *source.computed)]
         match = re.search(r"`([^`]+)`", failure.message)
         near = difflib.get_close_matches(match.group(1).rsplit(".", 1)[-1], known, n=1) if match else []
-        failure.hint = (
-            f"Maybe you meant {near[0]}" if near else f"There are columns {', '.join(known[:20])}" if known else ""
-        )
+        failure.hint = f"Maybe you meant {near[0]}" if near else there_are("columns", known) if known else ""
+    elif failure.name == "SYNTAX_ERROR" and not failure.message.startswith("Syntax error at"):
+        return _in_own_words(prepared.plan)
     return failure
+
+
+def _in_own_words(plan: Outline) -> MergelakeError:
+    """Where a statement is wrong, in the text that the user wrote: ClickHouse told a place in the rewritten one."""
+    text = plan.text
+    for start, end in (o.as_of_at for o in plan.occurrences if o.as_of_at is not None):
+        text = text[:start] + " " * len(text[start:end]) + text[end:]
+    try:
+        engine.run(f"SELECT formatQuery({quote_string(text)})")
+    except MergelakeError as told:
+        place = re.search(
+            r"failed at position (\d+)(?: \((.*?)\))?(?: \(line \d+, col \d+\))?:", told.message, re.DOTALL
+        )
+        wanted = re.search(r"(?:Expected one of|Unmatched parentheses): .*", told.message, re.DOTALL)
+        if place is not None:
+            at = len(text.encode()[: int(place[1]) - 1].decode(errors="ignore"))
+            rest = wanted.group() if wanted is not None else ""
+            if len(rest) > _EXPECTED_MAX:
+                rest = rest[:_EXPECTED_MAX].rpartition(",")[0] + ", …"
+            return syntax_error(plan.text, at, f"unexpected {place[2] or 'text'}. {rest}".rstrip(". "))
+    return error("SYNTAX_ERROR", "ClickHouse cannot read the statement once its tables are replaced by scans")
 
 
 def finish(raw: pa.Table, kinds: tuple[str, ...], totals: pa.Table | None = None) -> _Rows:
@@ -436,7 +473,7 @@ class _Meter:
     def __init__(self, total: int, context: Context, limits: ReadLimits) -> None:
         self.rows = 0
         self.bytes = 0
-        self._total, self._context, self._limits = total, context, limits
+        self._total, self._context, self._limits, self._cancel = total, context, limits, current()
         self._lock = threading.Lock()
 
     def add(self, rows: int, size: int) -> None:
@@ -446,10 +483,10 @@ class _Meter:
 
     def counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The same batches."""
-        stop, tell = self._context.cancelled, self._context.on_progress
+        tell = self._context.on_progress
         for batch in batches:
-            if stop is not None and stop.is_set():
-                raise error("QUERY_WAS_CANCELLED", "Query was cancelled")
+            if self._cancel is not None:
+                self._cancel.check()
             with self._lock:
                 self.rows += batch.num_rows
                 self.bytes += batch.nbytes
@@ -463,7 +500,7 @@ def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: st
     """What would be done: the executor and why, each scan's pruning, ClickHouse's own plan for the rest."""
     context = context or Context()
     plan = _outline(sql)
-    tables = _tables(plan, resolve, context)
+    tables = _tables(plan, resolve, context, kind)
     _check(plan, tables, context)
     prepared = _prepared(plan, tables, context.database)
     scans = plan_scans(prepared, context.settings)

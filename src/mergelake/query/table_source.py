@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from mergelake.core.cancel import current
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
@@ -224,9 +225,9 @@ class TableScan:
         return tuple((item,) for item in self.scan.items)
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """The rows, by a few threads."""
+        """The rows, by a few threads; no more of them once the statement that asks is cancelled."""
         threads = 1 if self.rows < _ROWS_FOR_THREADS else self.threads
-        return read_items(self.store, self.directory, self.scan, caches=self.caches, threads=threads)
+        return read_items(self.store, self.directory, self.scan, caches=self.caches, threads=threads, cancel=current())
 
     def explain(self) -> list[str]:
         """As ClickHouse's EXPLAIN indexes = 1 prints it."""

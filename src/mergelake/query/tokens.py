@@ -14,16 +14,27 @@ from dataclasses import dataclass
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.text import unescape
 
+_DIGITS, _HEX = r"\d(?:_?\d)*+", r"[0-9A-Fa-f](?:_?[0-9A-Fa-f])*+"
 _TOKEN = re.compile(
-    r"""(?P<space>\s+|--[^\n]*|\#[ !][^\n]*|/\*.*?\*/)
-    |(?P<number>(?:0[xX][0-9A-Fa-f]+|0[bB][01]+|(?:\d+(?:_\d+)*(?:\.(?:\d+(?:_\d+)*)?)?|\.\d+(?:_\d+)*)(?:[eE][+-]?\d+)?)(?![A-Za-z0-9_$]))
-    |(?P<string>'(?:[^'\\]|\\.|'')*'|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$)
-    |(?P<quoted>`(?:[^`\\]|\\.|``)*`|"(?:[^"\\]|\\.|"")*")
-    |(?P<word>[A-Za-z0-9_$]+)
-    |(?P<sign>::|->|<=>|<=|>=|<>|!=|==|\|\||@@|[^\s])""",
-    re.VERBOSE | re.DOTALL,
+    rf"""(?P<space>[ \t\n\r\f\v\x85\xa0\u180e\u2000-\u200d\u2028\u2029\u202f\u205f\u2060\u3000\ufeff]++
+        |(?:--|//|\#[ !])[^\n]*+)
+    |(?P<comment>/\*)
+    |(?P<number>(?:0[xX]{_HEX}(?:\.(?:{_HEX})?)?(?:[pP](?!\Z)[+-]?(?:{_DIGITS})?)?
+        |(?:0[bB](?=[01]){_DIGITS}|{_DIGITS})(?:\.(?:{_DIGITS})?)?(?:[eE](?!\Z)[+-]?(?:{_DIGITS})?)?)(?P<tail>\w*+)
+        |\.{_DIGITS}(?:[eE](?!\Z)[+-]?(?:{_DIGITS})?)?)
+    |(?P<string>'(?:[^'\\]++|\\.|'')*+'|[xX]'[0-9A-Fa-f]*+'|[bB]'[01]*+'|\u2018[^\u2019]*+\u2019
+        |(?P<tag>\$\w*+\$).*?(?P=tag))
+    |(?P<quoted>`(?:[^`\\]++|\\.|``)*+`|"(?:[^"\\]++|\\.|"")*+"|\u201c[^\u201d]*+\u201d)
+    |(?P<word>[A-Za-z_][\w$]*+|\$\w[\w$]*+)
+    |(?P<sign>::|->|<=>|<=|>=|<>|!=|==|\|\||\|>|!?~\*?|@@|\\G|.)""",
+    re.VERBOSE | re.DOTALL | re.ASCII,
 )
-"""A name may begin with a digit, if it is not a number as a whole: `2b`, `1_`, `0x1g`. Non-ASCII ones are quoted."""
+_AFTER_DOT = re.compile(rf"{_DIGITS}(?P<tail>\w*+)", re.ASCII)
+_WORD = re.compile(r"[\w$]++", re.ASCII)
+_COMMENT_EDGE = re.compile(r"/\*|\*/")
+_NEVER_CLOSED = {"'": "string", "\u2018": "string", "`": "identifier", '"': "identifier", "\u201c": "identifier"}
+DEPTH_MAX = 1000
+"""Most brackets within each other: what ClickHouse's own parser takes by default (`max_parser_depth`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,40 +61,72 @@ class Token:
 
 
 def tokenize(text: str, start: int = 0) -> list[Token]:
-    """All tokens from `start` on, comments left out, ended by one of kind `end`. SYNTAX_ERROR for an open quote."""
+    """All tokens from `start` on, comments left out, ended by one of kind `end`.
+
+    SYNTAX_ERROR for an open quote, TOO_DEEP_RECURSION for more than `DEPTH_MAX` brackets within each other.
+    """
     tokens: list[Token] = []
-    at = start
+    before: Token | None = None
+    at, depth = start, 0
     while True:
-        token = next_token(text, at)
+        token = next_token(text, at, before)
         tokens.append(token)
         if token.kind == "end":
             return tokens
-        at = token.end
-        # `t.1` is a tuple element; `.1` alone would read as a number.
-        if token.kind == "number" and token.text[0] == "." and len(tokens) > 1:
-            before = tokens[-2]
-            if before.end == token.start and (before.is_name or before.text in (")", "]")):
-                tokens[-1] = Token("sign", ".", token.start, token.start + 1, ".")
-                at = token.start + 1
+        if token.kind == "sign":
+            depth += (token.text in ("(", "[", "{")) - (token.text in (")", "]", "}"))
+            if depth > DEPTH_MAX:
+                raise too_deep(DEPTH_MAX)
+        before, at = token, token.end
 
 
-def next_token(text: str, at: int) -> Token:
-    """The first token at or after offset `at`."""
+def too_deep(most: int) -> MergelakeError:
+    """TOO_DEEP_RECURSION, as ClickHouse refuses it."""
+    return error("TOO_DEEP_RECURSION", f"Maximum parse depth ({most}) exceeded", "Write the statement flatter")
+
+
+def next_token(text: str, at: int, before: Token | None = None) -> Token:
+    """The first token at or after offset `at`, `before` being the one in front of it, which says what a dot means."""
     while at < len(text):
         match = _TOKEN.match(text, at)
-        if match is None:  # cannot happen: the last sign takes any character
-            break
-        kind = str(match.lastgroup) if match.lastgroup != "tag" else "string"
-        at = match.end()
+        assert match is not None  # the last sign takes any character
+        kind, at = str(match.lastgroup), match.end()
         if kind == "space":
             continue
+        if kind == "comment":
+            at = _comment_end(text, match.start())
+            continue
         found = match.group()
-        if found in ("'", "`", '"') or (found == "/" and text.startswith("*", at)):
-            what = "comment" if found == "/" else "string" if found == "'" else "identifier"
-            raise syntax_error(text, match.start(), f"This {what} is never closed")
-        upper = found.upper() if kind == "word" else found if kind == "sign" else ""
-        return Token(kind, found, match.start(), match.end(), upper)
+        if kind == "sign":
+            if found in _NEVER_CLOSED:
+                raise syntax_error(text, match.start(), f"This {_NEVER_CLOSED[found]} is never closed")
+            return Token(kind, found, match.start(), at, found)
+        if kind == "number":
+            return _number(text, match, before)
+        return Token(kind, found, match.start(), at, found.upper() if kind == "word" else "")
     return Token("end", "", len(text), len(text), "")
+
+
+def _comment_end(text: str, start: int) -> int:
+    """Where the comment that begins at `start` ends: comments may hold comments."""
+    depth = 0
+    for edge in _COMMENT_EDGE.finditer(text, start):
+        depth += 1 if edge.group() == "/*" else -1
+        if not depth:
+            return edge.end()
+    raise syntax_error(text, start, "This comment is never closed")
+
+
+def _number(text: str, match: re.Match[str], before: Token | None) -> Token:
+    """A number, or what only looks like one: `t.1.2` has the elements 1 and 2, and `2024_events` is a name."""
+    start, found = match.start(), match.group()
+    if before is not None and found[0] == "." and (before.is_name or before.kind == "number" or before.text in ")]"):
+        return Token("sign", ".", start, start + 1, ".")
+    if before is not None and before.kind == "sign" and before.text == ".":
+        match = _AFTER_DOT.match(text, start) or match
+        found = match.group()
+    is_name = bool(match["tail"]) and _WORD.fullmatch(found) is not None
+    return Token("word" if is_name else "number", found, start, match.end(), found.upper() if is_name else "")
 
 
 def syntax_error(text: str, at: int, message: str) -> MergelakeError:

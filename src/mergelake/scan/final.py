@@ -25,6 +25,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mergelake.core.arrow import storage_type
+from mergelake.core.cancel import Cancel
 from mergelake.core.types import DataType, is_nullable
 from mergelake.expr.bound import BoundNode, columns_of
 from mergelake.parts.cache import PartCache
@@ -61,7 +62,10 @@ class Layer:
 class _Final:
     """One FINAL read: the plan with everything that its layers share."""
 
-    def __init__(self, store: Store, directory: str, plan: ScanPlan, caches: PartCache, stats: ScanStats) -> None:
+    def __init__(
+        self, store: Store, directory: str, plan: ScanPlan, caches: PartCache, stats: ScanStats, cancel: Cancel | None
+    ) -> None:
+        self._cancel = cancel
         self._store = store
         self._directory = directory
         self._plan = plan
@@ -161,6 +165,8 @@ class _Final:
         """The rows of the layer that stay and pass the conditions."""
         alive: list[Survivors] = []
         for item in layer.items:
+            if self._cancel is not None:
+                self._cancel.check()
             self._stats.add(parts=1)
             rows = Survivors(self.source(item), item.ranges, self._stats)
             self._within(rows, layer)
@@ -219,10 +225,16 @@ class _Final:
 
 
 def read_final(
-    store: Store, directory: str, plan: ScanPlan, caches: PartCache, workers: int, stats: ScanStats
+    store: Store,
+    directory: str,
+    plan: ScanPlan,
+    caches: PartCache,
+    workers: int,
+    stats: ScanStats,
+    cancel: Cancel | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of the plan's items as FINAL shows them, in storage form."""
-    final = _Final(store, directory, plan, caches, stats)
+    final = _Final(store, directory, plan, caches, stats, cancel)
     layers = final.layers()
     if workers == 1:
         for layer in layers:

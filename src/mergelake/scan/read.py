@@ -16,6 +16,7 @@ from itertools import islice
 import pyarrow as pa
 
 from mergelake.core.arrow import storage_type
+from mergelake.core.cancel import Cancel
 from mergelake.core.errors import error
 from mergelake.core.types import is_nullable
 from mergelake.parts.cache import PartCache
@@ -52,12 +53,14 @@ def read_items(
     threads: int | None = None,
     ordered: bool = False,
     stats: ScanStats | None = None,
+    cancel: Cancel | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Rows of `items` (all of the plan if None) that pass the plan's conditions, in storage form.
 
     Batches hold exactly `plan.columns`, in that order, and at least one row. `threads` is the number of cores
     unless given. With a limit in the request no more rows than that come out. FINAL needs all items of the plan:
-    rows of one key may lie in any of them.
+    rows of one key may lie in any of them. Once `cancel` is set it ends with QUERY_WAS_CANCELLED, after the pieces
+    under way.
     """
     if not plan.columns:
         raise error("EMPTY_LIST_OF_COLUMNS_PASSED", "A scan needs at least one column", "Ask for a virtual column")
@@ -66,9 +69,9 @@ def read_items(
     workers = threads or os.cpu_count() or 1
     caches = caches if caches is not None else PartCache()
     if plan.request.final:
-        batches = read_final(store, directory, plan.with_items(chosen), caches, workers, stats)
+        batches = read_final(store, directory, plan.with_items(chosen), caches, workers, stats, cancel)
     else:
-        batches = _read_pieces(store, directory, plan, chosen, caches, workers, ordered, stats)
+        batches = _read_pieces(store, directory, plan, chosen, caches, workers, ordered, stats, cancel)
     for batch in _limited(batches, plan.request.limit):
         stats.add(rows_out=batch.num_rows)
         yield batch
@@ -119,12 +122,15 @@ def _read_pieces(
     workers: int,
     ordered: bool,
     stats: ScanStats,
+    cancel: Cancel | None,
 ) -> Iterator[pa.RecordBatch]:
     steps, schema = plan_steps(plan), batch_schema(plan)
     pieces = _all_pieces(items, plan.request.limit if not steps else None)
     sources: dict[str, PartSource] = {}
 
     def run(piece: Piece) -> pa.RecordBatch | None:
+        if cancel is not None:
+            cancel.check()
         item = piece.item
         source = sources.get(item.manifest.id)
         if source is None:

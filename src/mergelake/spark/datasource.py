@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import datasource as ds
 
 from mergelake.core.errors import error
+from mergelake.core.json_load import loads
 from mergelake.core.manifest import PartManifest
 from mergelake.scan.predicate import all_types, requested_columns
 from mergelake.spark.filters import filter_text
@@ -194,7 +195,7 @@ class MergelakeWriter(ds.DataSourceArrowWriter):
         from mergelake.table.insert import commit_parts
 
         written = [text for m in messages if isinstance(m, _Written) for text in m.manifests]
-        parts = [PartManifest.from_json(json.loads(text)) for text in written]
+        parts = [PartManifest.from_json(loads(text)) for text in written]
         commit_parts(self._place.open(), parts, self._token)
 
     def abort(self, messages: list[ds.WriterCommitMessage | None]) -> None:

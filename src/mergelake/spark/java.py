@@ -13,9 +13,11 @@ import hashlib
 import os
 import shutil
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 from mergelake.core.errors import UnavailableError
+from mergelake.machine.private import private_directory, private_file
 
 
 def java_binary() -> str:
@@ -31,7 +33,10 @@ def java_binary() -> str:
 
 
 def class_archive() -> Path | None:
-    """Where this JVM's class archive for this Spark lies (whether or not it exists yet)."""
+    """Where this JVM's class archive for this Spark lies (whether or not it exists yet).
+
+    None where somebody else could write there.
+    """
     import pyspark
 
     java = java_binary()
@@ -40,8 +45,10 @@ def class_archive() -> Path | None:
     identity = hashlib.sha256(f"{version}{Path(java).resolve()}{jars}{pyspark.__version__}".encode()).hexdigest()[:16]
     base = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "mergelake"
     try:
-        base.mkdir(parents=True, exist_ok=True)
+        base.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError:
+        return None
+    if not private_directory(base):
         return None
     return base / f"spark-{identity}.jsa"
 
@@ -51,8 +58,13 @@ def archive_option() -> str:
     archive = class_archive()
     if archive is None:
         return ""
-    if archive.exists():
+    if private_file(archive):
         return f"-XX:SharedArchiveFile={archive} -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
+    if archive.is_symlink() or archive.exists():  # somebody else could have written it
+        with suppress(OSError):
+            archive.unlink()
+        if archive.exists():
+            return ""
     if shutil.disk_usage(archive.parent).free < 2 << 30:
         return ""
     return f"-XX:ArchiveClassesAtExit={archive} -Xlog:cds=off -Xlog:cds+dynamic=off"

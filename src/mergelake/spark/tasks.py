@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import pickle
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from mergelake.core.cancel import current
 from mergelake.core.errors import MergelakeError, UnavailableError
 
 if TYPE_CHECKING:
@@ -59,7 +62,8 @@ def collect_results(frame: DataFrame, task: Task) -> list[bytes]:
     from pyspark.errors import PySparkException
 
     try:
-        rows = frame.mapInArrow(shipped(task), "i bigint, r binary").collect()
+        with _stoppable(frame.sparkSession):
+            rows = frame.mapInArrow(shipped(task), "i bigint, r binary").collect()
     except PySparkException as problem:
         told = re.search(f"{_NO_IMPORT}(.*?){_WAY_OUT}", str(problem), re.DOTALL)
         if told is None:
@@ -96,6 +100,25 @@ def shipped(task: Task) -> Task:
         yield from found(batches)
 
     return run
+
+
+@contextmanager
+def _stoppable(spark: SparkSession) -> Iterator[None]:
+    """While it lasts, cancelling the statement cancels the jobs that this thread starts."""
+    cancel = current()
+    if cancel is None:
+        yield
+        return
+    tag = f"mergelake-{id(cancel):x}"
+    spark.addTag(tag)
+    try:
+        with cancel.stopping(lambda: threading.Thread(target=spark.interruptTag, args=(tag,), daemon=True).start()):
+            yield
+    except Exception:
+        cancel.check()
+        raise
+    finally:
+        spark.removeTag(tag)
 
 
 def sealed(items: Sequence[object]) -> list[bytes]:

@@ -18,6 +18,7 @@ from mergelake.core.clock import SystemClock
 from mergelake.core.convert import to_storage
 from mergelake.core.errors import error
 from mergelake.core.ids import RandomIds
+from mergelake.core.json_load import loads
 from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import TableSchema
 from mergelake.spark.tasks import attempt, collect_results, result_batch, unwrap_all
@@ -78,7 +79,7 @@ def write_frame(
     results = collect_results(frame.toDF(*(f"c{at}" for at in range(len(names)))), task)
 
     def manifests(written: list[list[str]]) -> list[PartManifest]:
-        return [PartManifest.from_json(json.loads(text)) for texts in written for text in texts]
+        return [PartManifest.from_json(loads(text)) for texts in written for text in texts]
 
     def discard(written: list[list[str]]) -> None:
         discard_parts(store.open(), directory, manifests(written))

@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mergelake.core.errors import error
+from mergelake.core.cancel import Cancel, check, running
+from mergelake.core.errors import error, there_are
 from mergelake.core.text import back_quote, quote_string
 from mergelake.lake.environment import asks_for_news
 from mergelake.lake.table import Table
 from mergelake.lake.warehouse import DEFAULT_DATABASE, Warehouse
+from mergelake.query.access import check_fixed
 from mergelake.query.engine import setting_literal
 from mergelake.query.result import QueryResult
 from mergelake.query.select import Context, RunTasks, run_select
@@ -42,8 +44,12 @@ class Database:
         warehouse: Warehouse,
         *,
         settings: Mapping[str, str] | None = None,
+        allow_external_access: bool = False,
     ) -> None:
+        check_fixed(settings or ())
         self.warehouse = warehouse
+        self.allow_external_access = allow_external_access
+        """Whether statements may read files and the network: `file`, `url`, `s3`, …"""
         self.current_database = DEFAULT_DATABASE
         self._settings: dict[str, str] = _literals(settings or {})
         self._of_call = threading.local()
@@ -51,8 +57,7 @@ class Database:
         self._lock = threading.Lock()
         self.on_progress: Callable[[int, int], None] | None = None
         """Called with (rows read, rows to read) while a SELECT runs."""
-        self.cancelled = threading.Event()
-        """Set it to end the SELECT under way with QUERY_WAS_CANCELLED."""
+        self._under_way: set[Cancel] = set()
 
     @property
     def settings(self) -> dict[str, str]:
@@ -79,23 +84,45 @@ class Database:
         """Run one or several statements (with `;` between them); the result of the last.
 
         `settings` hold for this call alone. `params` fill `{name:Type}` in, as ClickHouse's query parameters do:
-        always a value, never a piece of SQL.
+        always a value, never a piece of SQL. Ctrl-C ends the statement and raises KeyboardInterrupt; another thread
+        ends it with `cancel`.
         """
         if params is not None:
             text = fill_parameters(text, params)
         outer = getattr(self._of_call, "settings", None)
+        check_fixed(settings or ())
         if settings:  # this thread's alone: another's call must neither see them nor restore them
             self._of_call.settings = merged(self.settings, _literals(settings))
+        cancel = Cancel()
+        self._under_way.add(cancel)
         try:
-            result = Result()
-            places = split_statements(text)
-            if not places:
-                raise error("SYNTAX_ERROR", "There is no statement", "SELECT 1")
-            for start, end in places:
-                result = execute(self, parse_statement(text, start, end), text)
-            return result
+            with running(cancel):
+                return self._executed(text)
+        except KeyboardInterrupt:
+            cancel.set()  # threads that still read for it stop
+            raise
         finally:
+            self._under_way.discard(cancel)
             self._of_call.settings = outer
+
+    def _executed(self, text: str) -> Result:
+        result = Result()
+        places = split_statements(text)
+        if not places:
+            raise error("SYNTAX_ERROR", "There is no statement", "SELECT 1")
+        for start, end in places:
+            check()
+            result = execute(self, parse_statement(text, start, end), text)
+        return result
+
+    def cancel(self) -> None:
+        """End every statement that runs through this object now, from another thread: QUERY_WAS_CANCELLED there.
+
+        ClickHouse and the scans stop within moments, a merge or an insert between two blocks; nothing of a statement
+        that is cancelled is committed, but for merges of OPTIMIZE that were committed before.
+        """
+        for cancel in list(self._under_way):
+            cancel.set()
 
     def table(self, name: str) -> Table:
         """The table `name` or `database.name`, at its newest version."""
@@ -114,7 +141,7 @@ class Database:
         """Make `database` the one that unqualified names mean; UNKNOWN_DATABASE if there is none."""
         known = self.warehouse.databases()
         if database not in known and database not in RESERVED:
-            raise error("UNKNOWN_DATABASE", f"Database {database} does not exist", f"There are {', '.join(known)}")
+            raise error("UNKNOWN_DATABASE", f"Database {database} does not exist", there_are("databases", known))
         self.current_database = database
 
     def full_name(self, name: Name) -> str:
@@ -152,7 +179,6 @@ class Database:
 
     def select(self, query: str) -> QueryResult:
         """Run a SELECT."""
-        self.cancelled.clear()
         return run_select(query, self.resolver(), self.context())
 
     def resolver(self) -> Resolve:
@@ -209,7 +235,7 @@ class Database:
             clock=self.warehouse.clock,
             now_ms=self.warehouse.clock.now_ms(),
             on_progress=self.on_progress,
-            cancelled=self.cancelled,
+            external=self.allow_external_access,
         )
 
     def _run_tasks(self) -> RunTasks | None:
@@ -235,6 +261,7 @@ def connect(
     settings: Mapping[str, str] | None = None,
     log: str | None = None,
     read_consistency: str = "strong",
+    allow_external_access: bool = False,
 ) -> Database:
     """Open the warehouse at `url`: a directory, `s3://bucket/prefix`, `gs://`, `az://` or `memory://`.
 
@@ -246,9 +273,13 @@ def connect(
     `read_consistency`: a `strong` read sees every commit that was acknowledged before it began, for one small request a
     log (a SELECT asks for names, and for each table); a `cached` one asks nothing and sees what this process knows, at
     least its own commits. `SET read_consistency` and `scan(read_consistency=…)` say otherwise.
+
+    Statements reach the warehouse's tables and nothing else: `file`, `url`, `s3`, `remote`, `FROM 'data.csv'`, INTO
+    OUTFILE and the like are ACCESS_DENIED. With `allow_external_access` they have the rights of this process: only
+    where every statement is trusted.
     """
     warehouse = Warehouse(url, storage_options, spark=spark, log=log, read_consistency=read_consistency)
-    return Database(warehouse, settings=settings)
+    return Database(warehouse, settings=settings, allow_external_access=allow_external_access)
 
 
 def fill_parameters(text: str, params: Mapping[str, object]) -> str:

@@ -36,11 +36,14 @@ def format_of(name: str) -> str:
     return found
 
 
-def read_rows(insert: Insert, columns: Mapping[str, t.DataType], script: str) -> Rows:
-    """The rows of a statement's inline data, of (some of) `columns`. Raises INCORRECT_DATA, CANNOT_PARSE_…"""
+def read_rows(insert: Insert, columns: Mapping[str, t.DataType], script: str, *, external: bool = False) -> Rows:
+    """The rows of a statement's inline data, of (some of) `columns`. Raises INCORRECT_DATA, CANNOT_PARSE_…
+
+    `external`: whether expressions in VALUES may read files and the network.
+    """
     name = format_of(insert.format)
     if name == "Values":
-        return read_values(insert.data, columns, script=script, at=insert.data_at)
+        return read_values(insert.data, columns, script=script, at=insert.data_at, external=external)
     data = after_line(insert.data)
     if name == "JSONEachRow":
         return read_json_rows(data, columns)

@@ -27,7 +27,11 @@ def insert(cursor: Cursor) -> Insert:
         )
     settings = setting_literals(cursor) if cursor.accept("SETTINGS") else {}
     if cursor.at("FROM", "INFILE"):
-        raise error("NOT_IMPLEMENTED", "INSERT … FROM INFILE is not supported yet", "INSERT … SELECT * FROM file('…')")
+        raise error(
+            "NOT_IMPLEMENTED",
+            "INSERT … FROM INFILE is not supported yet",
+            "INSERT … SELECT * FROM file('…'), where the connection has allow_external_access",
+        )
     if cursor.accept("VALUES"):
         return Insert(name, columns, excluded, settings, "Values", *_data(cursor))
     if cursor.accept("FORMAT"):

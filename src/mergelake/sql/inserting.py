@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from mergelake.core import types as t
+from mergelake.core.cancel import check
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import Column, TableSchema, unknown_column
 from mergelake.core.text import back_quote, quote_string
+from mergelake.query.access import check_data
 from mergelake.query.select import prepare
 from mergelake.sql.clickhouse_reader import conversion_of, read_all, reading_settings
 from mergelake.sql.formats import after_line, format_of, read_rows
@@ -36,13 +38,18 @@ def run_insert(db: Database, insert: Insert, script: str) -> int:
     targets = target_columns(insert, table.schema, table.name)
     if not insert.query:
         check_reading(settings)
+    external = db.allow_external_access
     if insert.query:
         data = _selected(db, insert.query, targets, strict=strict)
     elif (reading := reading_settings(settings, format_of(insert.format))) or not strict:
         known, data_lines = format_of(insert.format), after_line(insert.data)
+        if known == "Values" and not external:
+            check_data(data_lines)
         data = read_all(known, data_lines, targets, table.schema, reading, strict=strict)
     else:
-        data = read_rows(insert, targets, script).complete(table.schema, db.warehouse.clock.now_ms())
+        rows = read_rows(insert, targets, script, external=external)
+        data = rows.complete(table.schema, db.warehouse.clock.now_ms())
+    check()
     if data.num_rows:
         table.insert(data, token, by_part=True, by_rows=by_rows, settings=_of_table(settings))
     return int(data.num_rows)

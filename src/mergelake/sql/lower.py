@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from mergelake.core.errors import error
 from mergelake.core.schema import Column, TableSchema
+from mergelake.query.access import check_fixed, check_settings
 from mergelake.query.select import explain, prepare
 from mergelake.query.settings import plain_value
 from mergelake.sql import show
@@ -200,6 +201,9 @@ def _alter_part(db: Database, table: Table, action: str, part: str) -> None:
 
 def _set(db: Database, settings: Mapping[str, str]) -> None:
     """Remember settings for the statements that follow."""
+    check_fixed(settings)
+    if not db.allow_external_access:
+        check_settings(settings)
     found = merged(db.settings, judged(settings))
     db.settings.clear()
     db.settings.update(found)

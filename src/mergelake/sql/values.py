@@ -19,6 +19,7 @@ from mergelake.core import types as t
 from mergelake.core.convert import to_public, to_storage
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.text import unescape
+from mergelake.query.access import check_data
 from mergelake.query.tokens import syntax_error
 from mergelake.sql.bare_literals import bare_text, is_usual
 from mergelake.sql.clickhouse_reader import read_cells
@@ -37,16 +38,19 @@ _PIECE = re.compile(
 _OPEN, _CLOSE = frozenset("([{"), frozenset(")]}")
 
 
-def read_values(data: str, columns: Mapping[str, t.DataType], *, script: str, at: int) -> Rows:
+def read_values(data: str, columns: Mapping[str, t.DataType], *, script: str, at: int, external: bool = False) -> Rows:
     """The rows of `data` as columns, named and ordered as `columns`.
 
-    `script` and `at` (where `data` stands in it) serve errors. Raises SYNTAX_ERROR,
-    NUMBER_OF_COLUMNS_DOESNT_MATCH, and what ClickHouse says about expressions.
+    `script` and `at` (where `data` stands in it) serve errors. Expressions may read files and the network only if
+    `external`. Raises SYNTAX_ERROR, NUMBER_OF_COLUMNS_DOESNT_MATCH, ACCESS_DENIED,
+    and what ClickHouse says about expressions.
     """
     # What a Variant or a Dynamic becomes depends on whether a literal is a number or a text.
     as_text = not any(t.holds(kind, t.Variant, t.Dynamic) for kind in columns.values())
     rows: Sequence[Sequence[str]] | None = _plain_rows(data, len(columns)) if as_text else None
     plain = rows is not None
+    if not plain and not external:
+        check_data(data)
     rows = _rows(data, len(columns), script, at) if rows is None else rows
     if not rows:
         raise error("SYNTAX_ERROR", "There are no rows after VALUES", "Write VALUES (…), (…)")

@@ -14,6 +14,8 @@ from mergelake.core.text import back_quote, quote_string
 from mergelake.store.protocol import Store
 from mergelake.table.handle import TableHandle
 
+HIDDEN = "[HIDDEN]"
+"""What stands in place of a secret, as in ClickHouse's own SHOW CREATE TABLE."""
 _TABLE_SETTINGS = ("index_granularity", "allow_nullable_key")
 
 
@@ -25,12 +27,16 @@ def create_statement(
     refresh_seconds: int = 1,
     access_key_id: str | None = None,
     secret_access_key: str | None = None,
+    show_secrets: bool = False,
 ) -> str:
     """`CREATE TABLE database.table` for a stock ClickHouse, over this table's directory.
 
-    Keys are those of the store unless others are given (a server should have its own, that may only read); with
-    empty ones the server uses its environment. Raises NOT_IMPLEMENTED for a store that ClickHouse cannot reach.
+    Keys that are given stand in it (a server should have its own, that may only read); with empty ones the server uses
+    its environment. Those of the store are hidden as ClickHouse hides them, unless `show_secrets`. Raises
+    NOT_IMPLEMENTED for a store that ClickHouse cannot reach.
     """
+    if secret_access_key is None and not show_secrets and dict(handle.store.spec.options).get("secret_access_key"):
+        secret_access_key = HIDDEN
     return attach_text(
         handle.schema, f"{back_quote(database)}.{back_quote(table)}",
         disk_text(handle.store, handle.directory, access_key_id, secret_access_key), refresh_seconds,

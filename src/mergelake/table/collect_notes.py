@@ -23,6 +23,7 @@ from typing import Any
 
 from mergelake.core.errors import NotFoundError
 from mergelake.core.ids import IdSource
+from mergelake.core.json_load import loads
 from mergelake.store.protocol import Store
 
 FOLDER = "_gc"
@@ -116,7 +117,7 @@ class Notes:
     def read(self, name: NoteName) -> Note:
         """One note; an empty one if another collector is done with it, or if it is not readable."""
         try:
-            return Note.from_json(json.loads(self.store.get(self._key(name.name))))
+            return Note.from_json(loads(self.store.get(self._key(name.name))))
         except NotFoundError:
             return Note()
         except (ValueError, KeyError, TypeError, AttributeError) as cause:

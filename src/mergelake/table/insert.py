@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from mergelake.core.cancel import check
 from mergelake.core.clock import Clock
 from mergelake.core.errors import ConflictError, InvalidInputError, MergelakeError, NotFoundError, error
 from mergelake.core.ids import IdSource
@@ -97,13 +98,14 @@ def write_blocks(
     `name_part` gives parts ids of the caller's choice. `born` is `TableHandle.born()` from before the call: without it
     the parts cannot be committed to a table that was ever collected.
 
-    Raises TOO_MANY_PARTS for a block with too many partitions, and what completing a block raises, after
-    deleting what had been written.
+    Raises TOO_MANY_PARTS for a block with too many partitions, QUERY_WAS_CANCELLED in a statement that is, and what
+    completing a block raises, after deleting what had been written.
     """
     writer = _BlockWriter(store, directory, schema, ids, clock, threads, collapse, name_part, born)
     written: list[PartManifest] = []
     try:
         for block in cut_blocks(blocks, *block_limits(writer.settings)):
+            check()
             written += writer.write(block)
     except BaseException:
         discard_parts(store, directory, written)

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from mergelake.core.errors import InvalidInputError, MergelakeError, NotFoundError
+from mergelake.core.errors import InvalidInputError, MergelakeError, NotFoundError, UnsupportedError
 from mergelake.lake import Warehouse
 from mergelake.log.operations import CreateTable
 from mergelake.store import open_store
@@ -115,7 +115,7 @@ def test_dropping_a_database_drops_its_tables(warehouse):
 
 def test_a_bad_schema_is_refused_before_anything_is_written(warehouse):
     before = warehouse.store.counters
-    with pytest.raises(InvalidInputError, match="UNKNOWN_STORAGE"):
+    with pytest.raises(UnsupportedError, match="NOT_IMPLEMENTED"):
         warehouse.create_table("t", define({"k": "UInt64"}, order_by="k", engine="Log"))
     assert warehouse.store.counters.put == before.put
 

@@ -1,6 +1,7 @@
 """The text of CREATE TABLE for a ClickHouse that attaches a published table."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -86,3 +87,14 @@ def test_other_keys_may_be_given_and_other_stores_are_refused() -> None:
     assert "access_key_id = 'reader', secret_access_key = 'only'" in disk_text(own, "t", "reader", "only")  # type: ignore[arg-type]
     with pytest.raises(MergelakeError, match="gs://"):
         disk_text(Bucket("gs://b"), "t")  # type: ignore[arg-type]
+
+
+def test_the_secret_of_the_store_is_shown_only_on_demand() -> None:
+    store = Bucket("s3://b", endpoint="http://h", access_key_id="K", secret_access_key="topsecret")
+    schema = define({"k": "Int64"}, order_by=["k"])
+    handle: Any = SimpleNamespace(store=store, directory="t", schema=schema)
+    assert "access_key_id = 'K', secret_access_key = '[HIDDEN]'" in create_statement(handle, "d", "t")
+    assert "[HIDDEN]" in create_statement(handle, "d", "t", access_key_id="other")
+    assert "secret_access_key = 'topsecret'" in create_statement(handle, "d", "t", show_secrets=True)
+    assert "secret_access_key = 'mine'" in create_statement(handle, "d", "t", secret_access_key="mine")
+    assert "use_environment_credentials" in create_statement(handle, "d", "t", access_key_id="", secret_access_key="")

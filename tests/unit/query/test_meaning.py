@@ -13,7 +13,7 @@ from mergelake.sql.database import Database, connect
 
 @pytest.fixture(scope="module")
 def db() -> Database:
-    found = connect("memory://meaning")
+    found = connect("memory://meaning", allow_external_access=True)
     found.sql("CREATE TABLE r (id UInt32, ver UInt8, s String) ENGINE = ReplacingMergeTree(ver) ORDER BY id")
     found.sql("CREATE TABLE z (ts DateTime) ENGINE = MergeTree ORDER BY ts SETTINGS index_granularity = 8")
     found.sql("INSERT INTO r VALUES (1, 1, 'a')")

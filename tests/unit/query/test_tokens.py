@@ -31,7 +31,7 @@ def test_inline_data_of_a_format_ends_at_a_line_with_a_semicolon() -> None:
 
 
 def test_tuple_elements_are_not_numbers() -> None:
-    assert [token.text for token in tokenize("t.1.2 + .5")][:-1] == ["t", ".", "1.2", "+", ".5"]
+    assert [token.text for token in tokenize("t.1.2 + .5")][:-1] == ["t", ".", "1", ".", "2", "+", ".5"]
 
 
 @pytest.mark.parametrize("text", ["SELECT 'abc", "SELECT `a", 'SELECT "a', "SELECT /* never"])

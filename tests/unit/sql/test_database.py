@@ -146,7 +146,7 @@ def test_two_sessions_see_each_others_commits_at_once() -> None:
 
 
 def test_a_select_can_be_cancelled_from_another_thread(db: Database) -> None:
-    db.on_progress = lambda rows, total: db.cancelled.set()
+    db.on_progress = lambda rows, total: db.cancel()
     for _ in range(4):
         db.sql("INSERT INTO t SELECT number, '' FROM numbers(10)")
     failures: list[MergelakeError] = []

@@ -67,7 +67,7 @@ def test_a_part_that_is_there_is_only_replaced_on_demand(tmp_path: Path) -> None
         (ROWS, DDL, {"part_name": "202601_1_1_0"}, "BAD_ARGUMENTS"),
         (ROWS, DDL, {"part_name": "detached"}, "BAD_DATA_PART_NAME"),
         (ROWS, "SELECT 1", {}, "BAD_ARGUMENTS"),
-        (ROWS, "CREATE TABLE t (day Date) ENGINE = Memory", {}, "UNKNOWN_STORAGE"),
+        (ROWS, "CREATE TABLE t (day Date) ENGINE = Memory", {}, "NOT_IMPLEMENTED"),
         ({**ROWS, "x": [1, 2, 3]}, DDL, {}, "NO_SUCH_COLUMN_IN_TABLE"),
         ({**ROWS, "user": [1, -2, 3]}, DDL, {"block_rows": 1}, "VALUE_IS_OUT_OF_RANGE_OF_DATA_TYPE"),
         ({**ROWS, "user": [1, None, 3]}, DDL, {}, "CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN"),
