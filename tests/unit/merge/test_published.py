@@ -28,6 +28,11 @@ def test_every_active_part_gets_a_name_once() -> None:
     assert plan(["all_1_1_0"], names("all_1_1_0")) == PublishPlan((), (), ())
 
 
+def test_names_are_put_in_the_order_of_commits() -> None:
+    active = ["a_1_1_0", "a_3_7_1", "b_2_2_0", "b_5_5_0", "b_8_8_0"]
+    assert plan(active, []).add == ("a_1_1_0", "b_2_2_0", "b_5_5_0", "a_3_7_1", "b_8_8_0")
+
+
 def test_sources_stay_visible_until_their_merge_has_been_for_the_grace_period() -> None:
     sources = names("all_1_1_0", "all_2_2_0")
     assert plan(["all_1_2_1"], sources) == PublishPlan(("all_1_2_1",), (), ())
