@@ -126,7 +126,7 @@ class Reader:
                     assert time.monotonic() < deadline, line
                     time.sleep(0.05)
                 running.send_signal(signal.SIGTERM)
-                self.printed, _ = running.communicate(timeout=10)
+                self.printed, _ = running.communicate(timeout=60)
             finally:
                 running.kill()
                 running.wait()

@@ -138,16 +138,16 @@ def test_a_node_that_must_leave_abandons_a_long_merge_and_leaves_nothing_of_it(t
 
     def slow(handle, task):
         started.set()
-        node.abandon.wait(30)  # a merge that would take longer than anybody waits for
+        node.abandon.wait(300)  # a merge that would take longer than anybody waits for
         return real(handle, task)
 
     node._run_merge = slow
     stop = threading.Event()
     thread = threading.Thread(target=node.run, args=(stop, 0.1))
     thread.start()
-    assert started.wait(5)
+    assert started.wait(60)
     stop.set()
-    thread.join(5)
+    thread.join(60)
     assert not thread.is_alive()
     assert (node.status.merges_done, node.status.merges_failed) == (0, 0)
     assert node.status.merges_abandoned == node.status.merges_started > 0

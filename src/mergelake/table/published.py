@@ -2,7 +2,8 @@
 
 ClickHouse lists names and never forgets a part that nothing covers, so the rules are:
 
-1. Every active part gets its name. A merge's result covers its sources by its name: higher level, same blocks.
+1. Every active part gets its name, in the order of commits. A merge's result covers its sources by its name: higher
+   level, same blocks. A server takes parts in one by one, so it sees a commit of several parts one by one too.
 2. What was shown and is covered by nothing (a dropped partition) is covered by an **empty part** over its blocks, a
    level higher. Names never intersect: an empty part spans no active part.
 3. A covered name is taken away once its cover has been visible for the grace period, so that a reader that
@@ -62,7 +63,7 @@ class PublishPlan:
     """What to do, in this order."""
 
     add: tuple[str, ...]
-    """Ids of active parts that have no name yet."""
+    """Ids of active parts that have no name yet, in the order of the commits that brought their newest rows."""
     cover: tuple[Cover, ...]
     remove: tuple[str, ...]
     """Tokens of names whose cover has been visible long enough."""
@@ -86,7 +87,7 @@ def plan_publish(
     Running the plan and asking again at once gives an empty one, but for names that wait for their grace period.
     """
     known = {name.token for name in shown}
-    add = tuple(part_id for part_id in sorted(active, key=lambda i: active[i]) if part_id not in known)
+    add = tuple(sorted(active.keys() - known, key=lambda i: (active[i].max_block, active[i])))
     standing = {p: list(infos) for p, infos in groupby(sorted(active.values()), key=lambda info: info.partition_id)}
     cover: list[Cover] = []
     remove: set[str] = set()

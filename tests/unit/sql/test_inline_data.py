@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from mergelake.core.errors import MergelakeError
 from mergelake.core.types import parse_type
 from mergelake.sql.database import Database, connect
 from mergelake.sql.values import read_values
+from tests.helpers.work import bytecodes
 
 CREATE = """CREATE TABLE t (k UInt64, s String, d Date, n Nullable(Int32), a Array(UInt8), x Decimal(9, 2),
     e Enum8('one' = 1, 'two' = 2), c UInt8 DEFAULT 7, m UInt64 MATERIALIZED k * 2) ENGINE = MergeTree ORDER BY k"""
@@ -117,11 +116,8 @@ def test_bad_rows_are_refused_and_nothing_is_written(db: Database, sql: str, nam
     assert db.table("t").version == before
 
 
-def test_plain_rows_are_read_fast() -> None:
+def test_plain_rows_take_few_bytecodes_each() -> None:
     columns = {"k": parse_type("UInt64"), "s": parse_type("String"), "f": parse_type("Float64")}
-    data = ", ".join(f"({i}, 'text {i}', {i}.5)" for i in range(50_000))
-    started = time.process_time()
-    table = read_values(data, columns, script=data, at=0).table
-    assert table.num_rows == 50_000
-    assert table["s"][7].as_py() == b"text 7"
-    assert 50_000 / (time.process_time() - started) > 50_000  # 600,000 a second where nothing else runs
+    data = ", ".join(f"({i}, 'text {i}', {i}.5)" for i in range(5000))
+    assert read_values(data, columns, script=data, at=0).table["s"][7].as_py() == b"text 7"
+    assert bytecodes(lambda: read_values(data, columns, script=data, at=0)) < 5000 * 600
