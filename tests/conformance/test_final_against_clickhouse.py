@@ -46,7 +46,7 @@ CONDITIONS = [
 def test_final_shows_the_rows_that_clickhouse_shows(
     name: str, layer_rows: int, oracle: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mergelake.scan.final.LAYER_ROWS", layer_rows)
+    monkeypatch.setattr("mergelake.scan.layers.LAYER_ROWS", layer_rows)
     schema, rng = TABLES[name], random.Random(name)
     versions = list(range(1000))
     rng.shuffle(versions)
@@ -94,16 +94,41 @@ def test_of_equal_versions_in_several_partitions_final_shows_the_one_that_clickh
 
 def test_final_reads_parts_that_do_not_overlap_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     from mergelake.parts.cache import PartCache
-    from mergelake.scan.final import _Final
+    from mergelake.scan.layers import _Layers
     from mergelake.scan.stats import ScanStats
 
     table = ScanTable(TABLES["last"])
     for start in (0, 100, 120, 200):
         table.insert([{"k": start + i, "s": b"", "v": i, "ver": 1, "gone": 0} for i in range(50)])
     plan = table.plan(ScanRequest(final=True))
-    final = _Final(table.store, "t", plan, PartCache(), ScanStats())
+    final = _Layers(table.store, "t", plan, PartCache(), ScanStats())
     assert [len(layer.items) for layer in final.layers()] == [1, 2, 1]
-    monkeypatch.setattr("mergelake.scan.final.LAYER_ROWS", 20)
+    monkeypatch.setattr("mergelake.scan.layers.LAYER_ROWS", 20)
     layers = list(final.layers())
     assert len(layers) > 6
     assert sum(batch.num_rows for layer in layers for batch in final.read(layer)) == 50 + 70 + 50
+
+
+@pytest.mark.parametrize("kind", ["LowCardinality(String)", "LowCardinality(Nullable(String))", "Nullable(String)"])
+def test_final_over_keys_with_dictionaries(kind: str, oracle: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = make_schema(
+        {"k": kind, "v": "UInt32"},
+        engine="ReplacingMergeTree",
+        engine_args=("v",),
+        order_by=("k",),
+        settings={**SETTINGS, "allow_nullable_key": "1"},
+    )
+    values = [b"a", b"b", b"c", b"" if "Nullable" not in kind else None]
+    ours, name, v = ScanTable(schema), f"finals.`{kind}`", 0
+    oracle.query("CREATE DATABASE IF NOT EXISTS finals")
+    oracle.query(f"DROP TABLE IF EXISTS {name} SYNC")
+    oracle.query(create_statement(name, schema))
+    for count in (3, 20, 9):
+        rows = [{"k": values[i % len(values)], "v": v + i} for i in range(count)]
+        v += count
+        ours.insert(rows)
+        oracle.query(insert_statement(name, rows))
+    theirs = str(oracle.query(f"SELECT v FROM {name} FINAL ORDER BY v", "TSV")).split()
+    for layer_rows in (1 << 20, 2):
+        monkeypatch.setattr("mergelake.scan.layers.LAYER_ROWS", layer_rows)
+        assert sorted(str(row["v"]) for row in ours.scan(ScanRequest(final=True))) == sorted(theirs)

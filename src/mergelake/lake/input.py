@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -173,10 +174,18 @@ def _has_map(kind: t.DataType) -> bool:
 
 
 def _leaf(values: Any, kind: t.DataType) -> pa.Array:
+    failures = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError)
     try:
-        return pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+        found = pa.array(values)
+    except failures:
         return pa.array(values, arrow_type(kind))
+    if "timestamp[us" in str(found.type) and any(
+        isinstance(p, t.DateTime64) and p.precision > 6 for p in t.parts(kind)
+    ):
+        # Of pandas' Timestamps Arrow takes the microseconds, unless it is told to take more.
+        with suppress(*failures):
+            return pa.array(values, arrow_type(kind))
+    return found
 
 
 class RowHash:

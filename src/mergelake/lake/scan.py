@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from mergelake.core.arrow import arrow_schema
 from mergelake.core.convert import to_public_table
+from mergelake.core.errors import error
 from mergelake.core.types import DataType
 from mergelake.lake.environment import Environment
 from mergelake.scan.explain import explain_text
@@ -47,7 +48,7 @@ class Scan:
         return {name: types[name] for name in self.plan.columns}
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows in Arrow's usual types (`core.arrow`, public form), streamed; no order is promised."""
+        """The rows in Arrow's usual types (`core.arrow`, public form), streamed; unordered unless that was asked."""
         for batch in self._storage_batches():
             yield from to_public_table(pa.Table.from_batches([batch]), self.types).to_batches()
 
@@ -70,7 +71,12 @@ class Scan:
         return polars.from_arrow(self.arrow())
 
     def spark(self, session: SparkSession | None = None, *, tasks: int | None = None) -> DataFrame:
-        """The rows as a Spark DataFrame, read by Spark tasks; nothing passes through this process."""
+        """The rows as a Spark DataFrame, read by Spark tasks; nothing passes through this process.
+
+        NOT_IMPLEMENTED for an ordered scan: a DataFrame has no order until Spark sorts it.
+        """
+        if self.plan.request.ordered:
+            raise error("NOT_IMPLEMENTED", "A Spark DataFrame has no order", "Leave ordered out, use frame.orderBy(…)")
         from mergelake.spark.scan import scan_frame
 
         return scan_frame(

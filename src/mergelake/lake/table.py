@@ -85,6 +85,9 @@ class Table:
         Anything wrong with the data (a NULL, a value out of range, an ill-typed column, too many partitions)
         raises a coded error, and the table stays as it was.
         """
+        if dedup_token is not None and not (isinstance(dedup_token, str) and dedup_token):
+            hint = "Give each load a token of its own as text, or none"
+            raise error("BAD_ARGUMENTS", f"{dedup_token!r} is no token of an insert", hint)
         if dedup_token and remembered(self.handle.log.state, dedup_token, "") is not None:
             state = self.handle.refresh()  # another process may have dropped its rows: then it is new again
             if remembered(state, dedup_token, "") is not None:
@@ -144,6 +147,7 @@ class Table:
         final: bool = False,
         sample: float | None = None,
         limit: int | None = None,
+        ordered: bool = False,
         version: int | str | None = None,
         timestamp: datetime | str | int | None = None,
         read_consistency: str | None = None,
@@ -155,14 +159,21 @@ class Table:
         either it sees all that was committed before, by one request; with `read_consistency="cached"` what is known
         here, for none (default: as the warehouse was opened).
 
+        The order of rows is not defined, and need not be the same when the scan is read again: parts are read side by
+        side. With `ordered` they come in the order of the sorting key over all parts, those of one key in the order of
+        their parts and then as they were inserted; a `limit` takes the first of them. It sorts ranges of keys of about
+        64 MiB, each in memory.
+
         `skip_broken_parts`: verify every part first, and leave out those with lost or damaged objects (`lake.sound`);
         else such a part is an error that names it.
         """
+        if isinstance(columns, str):
+            raise error("TYPE_MISMATCH", f"columns is the text '{columns}'", f"Give a list of names: ['{columns}']")
         if asks_for_news(read_consistency or self.env.read_consistency) and version is None and timestamp is None:
             self.refresh()
         request = ScanRequest(
             None if columns is None else tuple(columns), where, prewhere, final=final, sample=sample, limit=limit,
-            now_ms=self.handle.clock.now_ms(),
+            ordered=ordered, now_ms=self.handle.clock.now_ms(),
         )  # fmt: skip
         snapshot = self.snapshot(version, timestamp, skip_broken_parts=skip_broken_parts)
         return Scan.of(self.name, self.handle, snapshot, request, self.env)
@@ -185,6 +196,8 @@ class Table:
         With `skip_merged` a partition that is one merged part stays as it is; with `throw_if_noop` it is
         CANNOT_ASSIGN_OPTIMIZE if there is nothing to merge.
         """
+        if partition is not None and partition_id is not None:
+            raise error("BAD_ARGUMENTS", "Give a partition by value or by partition_id, not both")
         self.refresh()
         found = partition_id if partition is None else self.partition_id(partition)
         snapshot = self.snapshot()
@@ -338,6 +351,10 @@ class Table:
 
         A partition that does not exist is dropped without complaint, as in ClickHouse.
         """
+        if value is not None and partition_id is not None:
+            raise error("BAD_ARGUMENTS", "Give a partition by value or by partition_id, not both")
+        if value is None and partition_id is None and not self.schema.partition_by:
+            raise error("BAD_ARGUMENTS", "Nothing says which partition is meant", "drop_partition(()) drops all rows")
         found = partition_id if partition_id is not None else self.partition_id(value)
         return self.handle.log.commit(lambda _: [DropRange(found)]).version
 

@@ -21,7 +21,7 @@ from mergelake.core.errors import error
 from mergelake.core.types import is_nullable
 from mergelake.parts.cache import PartCache
 from mergelake.scan.filter import Survivors
-from mergelake.scan.final import read_final
+from mergelake.scan.layers import read_layers
 from mergelake.scan.plan import ScanItem, ScanPlan
 from mergelake.scan.predicate import all_types
 from mergelake.scan.prewhere import FilterStep
@@ -58,9 +58,9 @@ def read_items(
     """Rows of `items` (all of the plan if None) that pass the plan's conditions, in storage form.
 
     Batches hold exactly `plan.columns`, in that order, and at least one row. `threads` is the number of cores
-    unless given. With a limit in the request no more rows than that come out. FINAL needs all items of the plan:
-    rows of one key may lie in any of them. Once `cancel` is set it ends with QUERY_WAS_CANCELLED, after the pieces
-    under way.
+    unless given. With a limit in the request no more rows than that come out. FINAL and an ordered read need all items
+    of the plan: rows of one key may lie in any of them. Once `cancel` is set it ends with QUERY_WAS_CANCELLED, after
+    the pieces under way.
     """
     if not plan.columns:
         raise error("EMPTY_LIST_OF_COLUMNS_PASSED", "A scan needs at least one column", "Ask for a virtual column")
@@ -68,8 +68,9 @@ def read_items(
     chosen = plan.items if items is None else tuple(items)
     workers = threads or os.cpu_count() or 1
     caches = caches if caches is not None else PartCache()
-    if plan.request.final:
-        batches = read_final(store, directory, plan.with_items(chosen), caches, workers, stats, cancel)
+    ordered = ordered or plan.request.ordered
+    if plan.request.final or (plan.request.ordered and plan.schema.order_by):
+        batches = read_layers(store, directory, plan.with_items(chosen), caches, workers, stats, cancel)
     else:
         batches = _read_pieces(store, directory, plan, chosen, caches, workers, ordered, stats, cancel)
     for batch in _limited(batches, plan.request.limit):

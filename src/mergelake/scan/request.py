@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mergelake.core.errors import error
+from mergelake.core.errors import MergelakeError, error
 from mergelake.core.types import STRING, DataType, Int, LowCardinality
 
 VIRTUAL_COLUMNS: dict[str, DataType] = {
@@ -31,14 +31,30 @@ class ScanRequest:
     sample_offset: float = 0.0
     """Where in that range the fraction begins."""
     limit: int | None = None
-    """Rows after which to stop; any rows will do."""
+    """Rows after which to stop; any rows will do, or the first ones of an ordered read."""
+    ordered: bool = False
+    """Rows in the order of the sorting key, over all parts; those of one key in the order of parts, then their own."""
     now_ms: int | None = None
     """What `now()` is in the conditions; None refuses it."""
 
     def __post_init__(self) -> None:
+        for name in ("final", "ordered"):
+            if not isinstance(getattr(self, name), bool):  # any text would be true, 'false' too
+                raise _no(name, getattr(self, name), "True or False")
+        for name in ("where", "prewhere"):
+            if not isinstance(getattr(self, name), str | None):
+                raise _no(name, getattr(self, name), "a ClickHouse expression as text")
+        if isinstance(self.sample, bool) or not isinstance(self.sample, int | float | None):
+            raise _no("sample", self.sample, "a number")
+        if isinstance(self.limit, bool) or not isinstance(self.limit, int | None):
+            raise _no("limit", self.limit, "a whole number")
         if self.sample is not None and not 0 < self.sample <= 1:
             raise error("ARGUMENT_OUT_OF_BOUND", f"SAMPLE {self.sample} is not between 0 and 1")
         if not 0 <= self.sample_offset < 1:
             raise error("ARGUMENT_OUT_OF_BOUND", f"The OFFSET {self.sample_offset} of SAMPLE is not between 0 and 1")
         if self.limit is not None and self.limit < 0:
             raise error("ARGUMENT_OUT_OF_BOUND", f"LIMIT {self.limit} is negative")
+
+
+def _no(name: str, value: object, wanted: str) -> MergelakeError:
+    return error("TYPE_MISMATCH", f"{name} is {value!r}", f"Give {wanted}")

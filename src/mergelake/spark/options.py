@@ -119,11 +119,11 @@ def _unknown(written: str, known: tuple[str, ...], others: tuple[str, ...], doin
         other = "writing" if doing == "reading" else "reading"
         return _bad(f"The option {written} is one for {other}, not for {doing}", f"Options are {', '.join(known)}")
     near = difflib.get_close_matches(plain, [*map(_plain, known), *_ALIASES], n=1)
-    if near:
+    if _STORE_WORDS.fullmatch(written):
+        hint = f"Options of the object store begin with {STORE}, as in {STORE}{written}"
+    elif near:
         names = {_plain(name): name for name in known}
         hint = f"Maybe you meant {names.get(_ALIASES.get(near[0], near[0]), near[0])}"
-    elif _STORE_WORDS.fullmatch(written):
-        hint = f"Options of the object store begin with {STORE}, as in {STORE}{written}"
     else:
         hint = f"Options are {', '.join(known)}, and those of the object store behind {STORE}"
     return error("UNKNOWN_SETTING", f"There is no option {written} for {doing}", hint)

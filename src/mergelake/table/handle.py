@@ -177,6 +177,10 @@ class TableHandle:
             return self.log.state
         if version is not None and timestamp_ms is not None:
             raise error("BAD_ARGUMENTS", "Give a version or a timestamp, not both")
+        if isinstance(version, bool) or not (
+            version is None or isinstance(version, str) or hasattr(version, "__index__")
+        ):
+            raise error("TYPE_MISMATCH", f"The version {version!r} is no number", "Give a version's number or a tag")
         newest = self.log.state
         if isinstance(version, str):
             version = version_of_tag(newest if version in newest.tags else self.refresh(), version)
@@ -213,8 +217,8 @@ def epoch_ms(when: datetime | date | str | int) -> int:
 
     CANNOT_PARSE_DATETIME for a text that is none, TYPE_MISMATCH for anything else.
     """
-    if isinstance(when, int) and not isinstance(when, bool):
-        return when
+    if hasattr(when, "__index__") and not isinstance(when, bool):
+        return int(when)
     if isinstance(when, str):
         try:
             when = datetime.fromisoformat(when)

@@ -113,8 +113,10 @@ def _add(
     match data_type:
         case t.SimpleAggregateFunction(_, inner):
             _add(array, inner, words, strings, descending)
-        case t.LowCardinality(inner):
+        case t.LowCardinality(inner) if pa.types.is_dictionary(array.type):
             _add_dictionary(array, inner, words, strings, descending)
+        case t.LowCardinality(inner):  # key values of manifests and primary indexes come without dictionary
+            _add(array, inner, words, strings, descending)
         case t.Nullable(inner):
             missing = np.asarray(array.is_null())
             words.append(missing.astype(np.uint64))

@@ -101,6 +101,8 @@ def _words(array: pa.Array, data_type: t.DataType) -> Words:
         return _words(array, data_type.inner)
     if pa.types.is_dictionary(array.type):
         return _dictionary_words(array, data_type)
+    if isinstance(data_type, t.LowCardinality):  # as in `key_words`
+        return _words(array, data_type.inner)
     valid = _valid(array)
     match data_type:
         case t.String():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import threading
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -81,6 +82,14 @@ def test_missing_columns_get_their_defaults(table):
         ([], 90, "no columns"),
         ({}, 90, "no columns"),
         ("k", 53, "str"),
+        ({"k": "12"}, 53, "given as a str"),
+        ({"k": 5}, 53, "given as a int"),
+        ({"k": None}, 53, "given as a NoneType"),
+        ({1: [1]}, 53, "name of a column is 1"),
+        ([{1: 1}], 53, "name of a column is 1"),
+        (pa.chunked_array([[1]]), 53, "no columns"),
+        (pa.array([1]), 53, "Int64Array"),
+        ((row for row in [{"k": 1}]), 53, "generator"),
     ],
 )
 def test_bad_data_is_refused_before_anything_is_written(table, data, code, says):
@@ -111,6 +120,62 @@ def test_a_token_makes_an_insert_happen_once(table, warehouse):
     assert (table.handle.store.counters - before).requests == 1  # one look: its rows may have been dropped
     table.truncate()
     assert not table.append(ROWS, dedup_token="batch 1").duplicate
+
+
+@pytest.mark.parametrize("token", ["", 7, b"x", True])
+def test_what_is_no_token_is_refused(table, token):
+    with pytest.raises(MergelakeError, match="no token of an insert"):
+        table.append(ROWS, dedup_token=token)
+    assert table.version == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"columns": "kv"}, "columns is the text"),
+        ({"columns": ["K"]}, "Maybe you meant k"),
+        ({"where": 1}, "where is 1"),
+        ({"prewhere": True}, "prewhere is True"),
+        ({"final": "false"}, "final is 'false'"),
+        ({"ordered": 1}, "ordered is 1"),
+        ({"sample": "0.1"}, "sample is"),
+        ({"sample": 2}, "SAMPLE 2"),
+        ({"limit": "1"}, "limit is"),
+        ({"limit": 1.5}, "limit is"),
+        ({"limit": -1}, "LIMIT -1"),
+        ({"version": True}, "no number"),
+        ({"version": 1.0}, "no number"),
+        ({"version": "nosuch"}, "nosuch"),
+        ({"version": 1, "timestamp": 0}, "not both"),
+        ({"timestamp": 1.5}, "A float is not a time"),
+        ({"timestamp": True}, "A bool is not a time"),
+        ({"timestamp": "soon"}, "is not a time"),
+        ({"read_consistency": "weak"}, "read_consistency"),
+    ],
+)
+def test_a_scan_refuses_what_it_does_not_know(table, asked, says):
+    with pytest.raises(MergelakeError, match=says):
+        table.scan(**asked)
+
+
+def test_a_version_may_be_a_number_of_any_library_and_a_time_a_day(table):
+    table.append(ROWS)
+    assert table.scan(version=np.int64(2)).arrow().num_rows == 2
+    assert table.scan(timestamp=datetime.date(2999, 1, 1)).arrow().num_rows == 2
+    assert table.scan(timestamp=np.int64(table.handle.clock.now_ms())).arrow().num_rows == 2
+
+
+def test_a_partition_is_named_once(warehouse):
+    plain = warehouse.create_table("plain", SCHEMA)
+    plain.append(ROWS)
+    for call in (
+        plain.drop_partition,
+        lambda: plain.drop_partition((), partition_id="all"),
+        lambda: plain.optimize((), partition_id="all"),
+    ):
+        with pytest.raises(MergelakeError, match="partition"):
+            call()
+    assert plain.snapshot().rows == 2
 
 
 def test_a_table_with_a_window_remembers_rows(warehouse):

@@ -1,4 +1,5 @@
-"""SELECT … FINAL: the rows that would be left if all parts were merged now.
+"""Reading by ranges of keys over all parts: SELECT … FINAL, the rows that would be left if all parts were merged now,
+and rows in the order of the sorting key.
 
 1. Parts are grouped by overlap of their key ranges; a group is cut at marks into *layers*, disjoint ranges of
    keys of about `LAYER_ROWS` rows. Rows with one key lie in one layer, so layers are independent: each is one
@@ -9,7 +10,8 @@
 4. Only then the other conditions run, and the other columns are read, for the granules with survivors.
 
 Rows come out part by part, each in the order of its part. As in ClickHouse, partitions are merged with each
-other.
+other. An ordered read has the same layers, smaller where rows are wide, skips step 3 unless it is FINAL too, and sorts
+each layer.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from mergelake.expr.bound import BoundNode, columns_of
 from mergelake.parts.cache import PartCache
 from mergelake.scan.filter import Survivors
 from mergelake.scan.keys import decode_keys, scan_keys
-from mergelake.scan.ordered import Value, ordered
+from mergelake.scan.ordered import Value, orderable, ordered
 from mergelake.scan.plan import ScanItem, ScanPlan
 from mergelake.scan.predicate import all_types, bound_conjuncts, split_by_key
 from mergelake.scan.prewhere import FilterStep, filter_steps
@@ -45,6 +47,8 @@ from mergelake.table.sorting import sort_order
 
 LAYER_ROWS = 1 << 20
 """Rows of one layer, about."""
+LAYER_BYTES = 64 << 20
+"""Bytes of one layer of an ordered read, about: all its rows are held at once."""
 
 Point = tuple[Value | None, ...]
 """A primary key."""
@@ -59,8 +63,8 @@ class Layer:
     high: Point | None = None
 
 
-class _Final:
-    """One FINAL read: the plan with everything that its layers share."""
+class _Layers:
+    """One read: the plan with everything that its layers share."""
 
     def __init__(
         self, store: Store, directory: str, plan: ScanPlan, caches: PartCache, stats: ScanStats, cancel: Cancel | None
@@ -76,10 +80,9 @@ class _Final:
         self._sorting: tuple[BoundNode, ...] = scan_keys(schema, whole=True).primary.nodes
         self._descending = schema.order_desc or (False,) * len(self._sorting)
         self._primary = scan_keys(schema).primary
-        mode = replacing_mode(schema)
-        assert mode is not None
-        judged = [name for name in (mode.version, mode.is_deleted) if name is not None]
-        self._judged = tuple(judged)
+        mode = replacing_mode(schema) if plan.request.final else None
+        self._collapses = mode is not None
+        self._judged = tuple(name for name in (mode.version, mode.is_deleted) if name is not None) if mode else ()
         self._key_columns = tuple(dict.fromkeys(name for node in self._sorting for name in columns_of(node)))
         first, rest = bound_conjuncts(plan.request, schema)
         early, late = split_by_key((*first, *rest), self._sorting)
@@ -89,6 +92,14 @@ class _Final:
         self._schema = pa.schema(fields)
         self._sources: dict[str, PartSource] = {}
         self._lock = threading.Lock()
+
+    @property
+    def _layer_rows(self) -> int:
+        if not self._plan.request.ordered:
+            return LAYER_ROWS
+        items = self._plan.items
+        row_bytes = sum(i.manifest.bytes_uncompressed for i in items) // max(1, sum(i.manifest.rows for i in items))
+        return min(LAYER_ROWS, LAYER_BYTES // max(1, row_bytes) or 1)
 
     def source(self, item: ScanItem) -> PartSource:
         with self._lock:
@@ -108,10 +119,10 @@ class _Final:
         """Independent pieces of the work, in key order within a group."""
         for group in self._groups():
             rows = sum(item.rows_estimate for item in group)
-            if rows <= 2 * LAYER_ROWS or not self._primary.nodes:
+            if rows <= 2 * self._layer_rows or not all(map(orderable, self._primary.types)):
                 yield Layer(tuple(group))
                 continue
-            yield from self._cut(group, -(-rows // LAYER_ROWS))
+            yield from self._cut(group, -(-rows // self._layer_rows))
 
     def _groups(self) -> list[list[ScanItem]]:
         """Items whose key ranges overlap, directly or through others; items of a group in the order that settles ties.
@@ -174,9 +185,26 @@ class _Final:
                 alive.append(rows)
         if not alive:
             return []
-        for rows, keep in zip(alive, self._staying(alive), strict=True):
-            rows.keep(keep)
-        return [rows.batch(self._plan.columns, self._schema) for rows in alive if self._run(rows, self._late)]
+        if self._collapses:
+            for rows, keep in zip(alive, self._staying(alive), strict=True):
+                rows.keep(keep)
+        left = [rows for rows in alive if self._run(rows, self._late)]
+        batches = [rows.batch(self._plan.columns, self._schema) for rows in left]
+        return self._sorted(left, batches) if self._plan.request.ordered and left else batches
+
+    def _sorted(self, left: Sequence[Survivors], batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        """The rows of the layer as one batch, in the order of the sorting key."""
+        order = sort_order(*self._joined_keys(left), self._descending)
+        columns = [joined([batch.column(at) for batch in batches]) for at in range(len(self._schema))]
+        if order is not None:
+            columns = [column.take(pa.array(order)) for column in columns]
+        return [pa.RecordBatch.from_arrays(columns, schema=self._schema)]
+
+    def _joined_keys(self, rows: Sequence[Survivors]) -> tuple[list[pa.Array], list[DataType]]:
+        """(values of the sorting key's expressions in all of the parts, their types)."""
+        per_part = [self._keys(each) for each in rows]
+        types = [node.type for node in self._sorting]
+        return [joined([part[k] for part in per_part]) for k in range(len(types))], types
 
     def _run(self, rows: Survivors, steps: Sequence[FilterStep]) -> bool:
         for step in steps:
@@ -207,9 +235,7 @@ class _Final:
         """For each part which of its rows FINAL shows."""
         counts = [rows.count for rows in alive]
         total = sum(counts)
-        per_part = [self._keys(rows) for rows in alive]
-        types = [node.type for node in self._sorting]
-        keys = [joined([part[k] for part in per_part]) for k in range(len(types))]
+        keys, types = self._joined_keys(alive)
         judged = [rows.fetch(self._judged) for rows in alive]
         columns = {name: joined([arrays[name] for arrays in judged]) for name in self._judged}
         order = sort_order(keys, types, self._descending)
@@ -224,7 +250,7 @@ class _Final:
         return np.split(out, np.cumsum(counts)[:-1])
 
 
-def read_final(
+def read_layers(
     store: Store,
     directory: str,
     plan: ScanPlan,
@@ -233,21 +259,21 @@ def read_final(
     stats: ScanStats,
     cancel: Cancel | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of the plan's items as FINAL shows them, in storage form."""
-    final = _Final(store, directory, plan, caches, stats, cancel)
-    layers = final.layers()
+    """The rows of the plan's items as FINAL shows them, in order, or both; in storage form."""
+    reader = _Layers(store, directory, plan, caches, stats, cancel)
+    layers = reader.layers()
     if workers == 1:
         for layer in layers:
-            yield from final.read(layer)
+            yield from reader.read(layer)
         return
-    with ThreadPoolExecutor(workers, "mergelake-final") as pool:
-        ahead = [pool.submit(final.read, layer) for layer in islice(layers, workers)]
+    with ThreadPoolExecutor(workers, "mergelake-layers") as pool:
+        ahead = [pool.submit(reader.read, layer) for layer in islice(layers, workers)]
         try:
             while ahead:
                 batches = ahead.pop(0).result()
                 following = next(layers, None)
                 if following is not None:
-                    ahead.append(pool.submit(final.read, following))
+                    ahead.append(pool.submit(reader.read, following))
                 yield from batches
         finally:
             for future in ahead:
