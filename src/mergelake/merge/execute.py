@@ -21,10 +21,12 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from mergelake.core.arrow import storage_type
 from mergelake.core.clock import Clock
 from mergelake.core.ids import IdSource
 from mergelake.core.manifest import PartManifest
 from mergelake.core.settings import TableSettings
+from mergelake.core.types import DataType
 from mergelake.format.extremes import merge_extremes
 from mergelake.format.granules import granule_size
 from mergelake.format.partition import Partition
@@ -212,7 +214,9 @@ class _Merge:
         groups: list[list[str]] = []
         held = 0
         for name in names:
-            weight = self._sizes[name] + 16 * self._task.rows  # offsets, and what a column that is computed takes
+            # A sparse or computed column takes more than its files; lists and strings have offsets.
+            width = _fixed_width(self._task.schema.column(name).type)
+            weight = max(self._sizes[name], width * self._task.rows) + 16 * self._task.rows
             if groups and held + weight <= room and len(groups[-1]) < most:
                 groups[-1].append(name)
                 held += weight
@@ -292,6 +296,12 @@ class _Merge:
         row_bytes = max(1, int(sum(self._sizes[name] for name in names) / max(1, self._task.rows)))
         budget: int = self._settings.integer("merge_max_chunk_bytes") // batches
         return min(_BATCH_ROWS_MAX, max(1, budget // row_bytes))
+
+
+def _fixed_width(data_type: DataType) -> int:
+    """Bytes of a value, where all are as long."""
+    kind = storage_type(data_type)
+    return kind.bit_width // 8 if pa.types.is_primitive(kind) or pa.types.is_fixed_size_binary(kind) else 0
 
 
 def _in_turn(rows: Sequence[int]) -> Iterator[MergeStep]:
