@@ -33,7 +33,7 @@ def main() -> None:
     rows = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000_000
     folder = tempfile.mkdtemp(prefix="mergelake-bench-")
     try:
-        db = ml.connect(folder, settings={"executor": "'local'"})
+        db = ml.connect(folder, settings={"executor": "local"})
         db.sql(CREATE.format(name="logs", partition="tuple()"))
         table = db.table("logs")
         for block in range(rows // BLOCK):

@@ -29,8 +29,9 @@ def main() -> None:
     folder = tempfile.mkdtemp(prefix="mergelake-bench-")
     try:
         columns = ", ".join(f"c{i} UInt32" for i in range(count))
-        create = f"CREATE TABLE {{t}} (k UInt64, {columns}) ENGINE = MergeTree ORDER BY k SETTINGS min_bytes_for_wide_part = 0"
-        db = ml.connect(folder, settings={"executor": "'local'"})
+        create = f"CREATE TABLE {{t}} (k UInt64, {columns}) ENGINE = MergeTree ORDER BY k "
+        create += "SETTINGS min_bytes_for_wide_part = 0"
+        db = ml.connect(folder, settings={"executor": "local"})
         db.sql(create.format(t="wide"))
         table = db.table("wide")
         engine.run("CREATE DATABASE IF NOT EXISTS bench", {})

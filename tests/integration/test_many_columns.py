@@ -42,7 +42,7 @@ def works(kind: str, columns: int) -> dict[str, Counter[str]]:
     row = ", ".join(["{k}", *[value] * columns]) if value else "{k}"
     insert = f"INSERT INTO t {'' if value else '(k) '}VALUES ({row})"
     with tempfile.TemporaryDirectory() as folder:
-        db = ml.connect(folder, settings={"executor": "'local'"})
+        db = ml.connect(folder, settings={"executor": "local"})
         out = {"CREATE": bytecodes_by_place(lambda: db.sql(create))}
         table = db.table("t")
         db.sql(insert.replace("{k}", "1"))

@@ -50,6 +50,10 @@ class Layout:
     granularity: int = 8192
     """Rows of a granule where marks do not tell (`.mrk`, `.cmrk`)."""
     rows: int | None = None
+    _stems: dict[tuple[str, t.DataType], dict[str, str]] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
+    """What `stems` said: it is asked several times for each column."""
     _found: Mapping[str, Sequence[str]] = field(init=False, repr=False, compare=False)
     """Streams of each column of a Wide part, by the names of the files; only where types do not tell them all."""
     _hashed: Sequence[str] = field(init=False, repr=False, compare=False)
@@ -105,10 +109,15 @@ class Layout:
         raise CorruptDataError(f"The part has no file {stream}.bin", name="NO_FILE_IN_DATA_PART")
 
     def stems(self, name: str, data_type: t.DataType) -> dict[str, str]:
-        """Stream -> file name without extension, for each stream of a column."""
-        if self.compact:
-            return dict.fromkeys(self.node(name, data_type).streams(), "data")
-        return {stream: self.stem(stream) for stream in self._streams(name, data_type)}
+        """Stream -> file name without extension, for each stream of a column. Not to be changed."""
+        known = self._stems.get((name, data_type))
+        if known is None:
+            if self.compact:
+                known = dict.fromkeys(self.node(name, data_type).streams(), "data")
+            else:
+                known = {stream: self.stem(stream) for stream in self._streams(name, data_type)}
+            self._stems[name, data_type] = known
+        return known
 
     def data_files(self, name: str, data_type: t.DataType) -> tuple[str, ...]:
         """The `.bin` files of a column."""

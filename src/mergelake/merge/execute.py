@@ -3,7 +3,8 @@
 1. **Order.** The sorting key's columns (and the version, for Replacing) of all sources are read batch by batch
    and merged; what is written down is one byte a row: which source is next, and whether the row stays.
 2. **Primary key.** The columns that the primary key reads are gathered by that order, written, and give the index.
-3. **Every other column** is gathered and written, a few at a time in threads.
+3. **Every other column** is gathered and written, a few at a time in threads. Small ones are read together: a part of
+   thousands of columns is not asked thousands of times.
 
 So each file is read from start to end, the key columns twice, and memory holds one batch per source and thread
 (`merge_max_chunk_bytes` in all), whatever the size of the parts. Nothing is committed here.
@@ -13,17 +14,19 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
+from mergelake.core.arrow import storage_type
 from mergelake.core.clock import Clock
 from mergelake.core.ids import IdSource
 from mergelake.core.manifest import PartManifest
 from mergelake.core.settings import TableSettings
+from mergelake.core.types import DataType
 from mergelake.format.extremes import merge_extremes
 from mergelake.format.granules import granule_size
 from mergelake.format.partition import Partition
@@ -44,6 +47,8 @@ Progress = Callable[[int, int], None]
 """Called with (rows done, rows in all), from any thread, never going back."""
 
 _BATCH_ROWS_MAX = 65536
+_TOGETHER_MAX = 256
+"""Most columns that are read together."""
 _logger = logging.getLogger("mergelake.merge")
 
 
@@ -167,13 +172,13 @@ class _Merge:
                 alone[index.columns[0]].append(index)
         if self._threads == 1 or len(others) < 2:
             self._write_key(writer, order, key_columns)
-            for name in others:
-                self._write_column(writer, order, name, alone[name])
+            for names in self._groups(others):
+                self._write_columns(writer, order, names, alone)
             for index in apart:
                 self._write_index(writer, order, index)
             return
         with ThreadPoolExecutor(self._threads, thread_name_prefix="mergelake-merge") as pool:
-            work = [pool.submit(self._write_column, writer, order, name, alone[name]) for name in others]
+            work = [pool.submit(self._write_columns, writer, order, names, alone) for names in self._groups(others)]
             work.append(pool.submit(self._write_key, writer, order, key_columns))
             work += [pool.submit(self._write_index, writer, order, index) for index in apart]
             try:
@@ -202,12 +207,45 @@ class _Merge:
         for index in indexes:
             index.finish()
 
-    def _write_column(self, writer: PartWriter, order: RowOrder, name: str, alone: Sequence[BoundIndex]) -> None:
-        """A column, and the skip indexes that read nothing else."""
+    def _groups(self, names: Sequence[str]) -> list[list[str]]:
+        """Columns that are read together: as many as fit into the memory of a thread, and not all by one thread."""
+        room = self._settings.integer("merge_max_chunk_bytes") // self._threads
+        most = min(_TOGETHER_MAX, -(-len(names) // (2 * self._threads)))
+        groups: list[list[str]] = []
+        held = 0
+        for name in names:
+            # A sparse or computed column takes more than its files; lists and strings have offsets.
+            width = _fixed_width(self._task.schema.column(name).type)
+            weight = max(self._sizes[name], width * self._task.rows) + 16 * self._task.rows
+            if groups and held + weight <= room and len(groups[-1]) < most:
+                groups[-1].append(name)
+                held += weight
+            else:
+                groups.append([name])
+                held = weight
+        return groups
+
+    def _write_columns(
+        self, writer: PartWriter, order: RowOrder, names: Sequence[str], alone: Mapping[str, Sequence[BoundIndex]]
+    ) -> None:
+        """Columns of one group, and the skip indexes that read one of them alone."""
+        if len(names) == 1:
+            self._write_column(writer, names[0], self._gather(order, names[0], names), alone[names[0]])
+            return
+        rows = self._batch_rows(names, self._threads * len(self._sources))
+        read = [list(self._batches(source, names, rows)) for source in self._sources]
+        for at, name in enumerate(names):
+            sources = [iter([batch.column(at) for batch in batches]) for batches in read]
+            arrays = gather_column(self._task.schema.column(name).type, sources, order)
+            self._write_column(writer, name, arrays, alone[name])
+
+    def _write_column(
+        self, writer: PartWriter, name: str, arrays: Iterator[pa.Array], alone: Sequence[BoundIndex]
+    ) -> None:
         indexes = [writer.index(index) for index in alone]
 
         def passing() -> Iterator[pa.Array]:
-            for array in self._gather(order, name, [name]):
+            for array in arrays:
                 for index in indexes:
                     index.append(pa.RecordBatch.from_arrays([array], [name]))
                 yield array
@@ -227,21 +265,19 @@ class _Merge:
         """One column in order, cut into spans that suit all columns that are gathered `together`."""
         span = self._batch_rows(together, self._threads)
         rows = self._batch_rows(together, self._threads * len(self._sources))
-        sources = [self._column(source, name, rows) for source in self._sources]
+        sources = [(batch.column(0) for batch in self._batches(source, [name], rows)) for source in self._sources]
         return gather_column(self._task.schema.column(name).type, sources, order, span)
 
-    def _column(self, source: SourceReader, name: str, rows: int) -> Iterator[pa.Array]:
-        weight = source.column_bytes(name) / max(source.rows, 1)
-        for batch in source.read([name], rows, self._window_bytes):
+    def _batches(self, source: SourceReader, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+        weight = sum(source.column_bytes(name) for name in names) / max(source.rows, 1)
+        for batch in source.read(names, rows, self._window_bytes):
             self._progress.add(weight * batch.num_rows)
-            yield batch.column(0)
+            yield batch
 
     def _key_batches(
         self, source: SourceReader, names: Sequence[str], version: str | None, rows: int
     ) -> Iterator[list[pa.Array]]:
-        weight = sum(source.column_bytes(name) for name in names) / max(source.rows, 1)
-        for batch in source.read(names, rows, self._window_bytes):
-            self._progress.add(weight * batch.num_rows)
+        for batch in self._batches(source, names, rows):
             arrays = [key.evaluate(batch) for key in self._keys.sorting]
             yield [*arrays, batch.column(version)] if version is not None else arrays
 
@@ -260,6 +296,12 @@ class _Merge:
         row_bytes = max(1, int(sum(self._sizes[name] for name in names) / max(1, self._task.rows)))
         budget: int = self._settings.integer("merge_max_chunk_bytes") // batches
         return min(_BATCH_ROWS_MAX, max(1, budget // row_bytes))
+
+
+def _fixed_width(data_type: DataType) -> int:
+    """Bytes of a value, where all are as long."""
+    kind = storage_type(data_type)
+    return kind.bit_width // 8 if pa.types.is_primitive(kind) or pa.types.is_fixed_size_binary(kind) else 0
 
 
 def _in_turn(rows: Sequence[int]) -> Iterator[MergeStep]:

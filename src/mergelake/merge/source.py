@@ -29,6 +29,8 @@ class SourceReader:
         self.rows = manifest.rows
         self._schema = schema
         self._held = frozenset(manifest.columns)
+        # All columns of a Compact part lie in one file.
+        self._share = manifest.bytes_uncompressed // max(1, len(self._held)) if manifest.part_type == "Compact" else 0
         columns = {column.name: column for column in schema.stored}
         self._reader = PartReader(store, directory, manifest, columns)
         files = self._reader.files
@@ -39,6 +41,8 @@ class SourceReader:
 
     def column_bytes(self, name: str) -> int:
         """About how many bytes the column takes in memory; 0 if the part does not have it (under this name)."""
+        if self._share and self._schema.column(name).id in self._held:
+            return self._share
         return sum(max(file.size, file.uncompressed_size) for file in self._data_files[name])
 
     def read(self, names: Sequence[str], batch_rows: int, window_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -57,7 +61,8 @@ class SourceReader:
                 needed |= dict.fromkeys(reads)
         # A default that reads nothing still has to know how many rows there are.
         wanted = list(needed) or [next(c.name for c in self._schema.stored if c.id in self._held)]
-        row_bytes = sum(file.size for name in wanted for file in self._data_files[name]) / max(1, self.rows)
+        stored = sum(file.size for name in wanted for file in self._data_files[name])
+        row_bytes = (stored or self._share * len(wanted)) / max(1, self.rows)
         window_rows = max(batch_rows, int(window_bytes / max(row_bytes, 1e-3)))
         for batch in self._batches(wanted, batch_rows, window_rows):
             if computed:
