@@ -145,6 +145,8 @@ class Outline:
     """id(occurrence) -> the scope that names it."""
     files: list[Token] = field(default_factory=list)
     """Strings that stand where a table is named: ClickHouse reads them as files."""
+    judged: bool = False
+    """Whether `query.access` has found that it reaches its tables alone: outlines are kept by text."""
     format_at: tuple[int, int] | None = None
     """Where a final FORMAT clause stands, in characters."""
     format: str = ""
