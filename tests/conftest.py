@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -47,6 +48,12 @@ _FIXTURE_MARKS = {
     "s3_server": "s3",
     "zookeeper": "zookeeper",
 }
+
+
+def pytest_configure() -> None:
+    """A shell starts its background jobs with SIGINT ignored, and children inherit that: Ctrl-C is tested here."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
