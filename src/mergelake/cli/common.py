@@ -23,11 +23,15 @@ Options = Annotated[
 
 def storage_options(given: list[str] | None) -> Mapping[str, str]:
     """The options as a dictionary."""
-    out = {}
+    out: dict[str, str] = {}
     for text in given or []:
         name, equals, value = text.partition("=")
         if not equals:
             raise error("BAD_ARGUMENTS", f"The option '{text}' is not name=value", "Write -o region=eu-central-1")
+        if out.get(name, value) != value:
+            raise error(
+                "BAD_ARGUMENTS", f"The option {name} is given twice, as '{out[name]}' and '{value}'", "Give it once"
+            )
         out[name] = value
     return out
 

@@ -23,6 +23,9 @@ from mergelake.core.settings import TableSettings
 from mergelake.table.blocks import block_limits, check_given, cut_blocks
 from mergelake.table.keys import whole_column
 
+_FAILURES = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError)
+"""What Arrow raises for Python values that it cannot take."""
+
 
 def storage_batches(data: Any, schema: TableSchema) -> Iterator[pa.Table]:
     """`data` cut into blocks and converted; its column names are checked at once, its values block by block.
@@ -99,21 +102,21 @@ def _table(columns: Mapping[str, Any], schema: TableSchema) -> pa.Table:
 
 
 def _pandas_table(frame: Any, schema: TableSchema) -> pa.Table:
-    """A pandas DataFrame as Arrow; dicts for a Map go by the column's type, for Arrow would make structs of them."""
+    """A pandas DataFrame as Arrow; its index is no column."""
     if not hasattr(frame, "columns"):
         raise error("TYPE_MISMATCH", f"Cannot insert a pandas {type(frame).__name__}", "Give a DataFrame")
     names = [str(name) for name in frame.columns]
     check_given(schema, names)
-    maps = [
-        at
-        for at, name in enumerate(names)
-        if _has_map(schema.column(name).type) and str(frame.dtypes.iloc[at]) == "object"
-    ]
-    plain = frame.iloc[:, [at for at in range(len(names)) if at not in maps]]
-    table = pa.Table.from_pandas(plain, preserve_index=False) if plain.shape[1] else None
-    arrays = {at: _array(_values(frame.iloc[:, at]), names[at], schema) for at in maps}
-    columns = iter(table.columns if table is not None else ())
-    return pa.table([arrays[at] if at in arrays else next(columns) for at in range(len(names))], names=names)
+    return pa.table([_pandas_column(frame.iloc[:, at], name, schema) for at, name in enumerate(names)], names=names)
+
+
+def _pandas_column(column: Any, name: str, schema: TableSchema) -> pa.Array:
+    kind = schema.column(name).type
+    # Of Python objects Arrow would make structs for dicts, and microseconds for times.
+    if str(column.dtype) != "object" or not (_has_map(kind) or _is_fine(kind)):
+        with suppress(*_FAILURES):
+            return pa.Array.from_pandas(column)
+    return _array(_values(column), name, schema)
 
 
 def _values(column: Any) -> list[Any]:
@@ -130,7 +133,7 @@ def _array(values: Any, name: str, schema: TableSchema) -> pa.Array:
         raise error("TYPE_MISMATCH", f"Column {name} is given as a {type(values).__name__}", "Give a list of values")
     try:
         return _nested(values, kind)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as cause:
+    except _FAILURES as cause:
         message = f"Cannot convert the values of column {name} to {kind}: {cause}"
         raise error("TYPE_MISMATCH", message) from cause
 
@@ -174,18 +177,19 @@ def _has_map(kind: t.DataType) -> bool:
 
 
 def _leaf(values: Any, kind: t.DataType) -> pa.Array:
-    failures = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError)
     try:
         found = pa.array(values)
-    except failures:
+    except _FAILURES:
         return pa.array(values, arrow_type(kind))
-    if "timestamp[us" in str(found.type) and any(
-        isinstance(p, t.DateTime64) and p.precision > 6 for p in t.parts(kind)
-    ):
+    if "timestamp[us" in str(found.type) and _is_fine(kind):
         # Of pandas' Timestamps Arrow takes the microseconds, unless it is told to take more.
-        with suppress(*failures):
+        with suppress(*_FAILURES):
             return pa.array(values, arrow_type(kind))
     return found
+
+
+def _is_fine(kind: t.DataType) -> bool:
+    return any(isinstance(part, t.DateTime64) and part.precision > 6 for part in t.parts(kind))
 
 
 class RowHash:

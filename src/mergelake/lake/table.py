@@ -198,6 +198,8 @@ class Table:
         """
         if partition is not None and partition_id is not None:
             raise error("BAD_ARGUMENTS", "Give a partition by value or by partition_id, not both")
+        if not isinstance(final, bool):
+            raise error("TYPE_MISMATCH", f"final is {final!r}", "Give True or False")
         self.refresh()
         found = partition_id if partition is None else self.partition_id(partition)
         snapshot = self.snapshot()
@@ -294,6 +296,8 @@ class Table:
 
         Each version is read by `scan(version=…)` or, in SQL, by `FROM t AS OF VERSION …`.
         """
+        if limit is not None and limit < 0:
+            raise error("BAD_ARGUMENTS", f"The limit of a history is {limit}", "Give how many commits, or None for all")
         state = self.handle.log.state
         oldest = max(1, state.history)
         first = oldest if limit is None else max(oldest, state.version - limit + 1)
@@ -314,6 +318,8 @@ class Table:
 
         Returns the version that has it; those in between stay readable. BAD_ARGUMENTS for one that is no longer kept.
         """
+        if version is None and timestamp is None:
+            raise error("BAD_ARGUMENTS", "Nothing says which version is meant", "Give a version, a tag or a timestamp")
         return rollback(self.handle, version, None if timestamp is None else epoch_ms(timestamp))
 
     def tag(self, name: str, version: int | None = None) -> int:
@@ -321,7 +327,7 @@ class Table:
 
         It is read by `version="name"` or AS OF TAG. BAD_ARGUMENTS for a name that is taken, or a version not kept.
         """
-        if not name or name.isdecimal():
+        if not isinstance(name, str) or not name.strip() or name.isdecimal():
             raise error("BAD_ARGUMENTS", f"'{name}' cannot be the name of a tag", "It is a word, such as 'release-1'")
         wanted = self.refresh() if version is None else version
         self.handle.log.commit(lambda _: [Tag(name, wanted)])

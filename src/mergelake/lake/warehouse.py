@@ -67,9 +67,17 @@ class Warehouse:
         see `log.backends.Backends`. `read_consistency` is `strong` or `cached`, see `environment.asks_for_news`.
         """
         asks_for_news(read_consistency)
+        if threads is not None and threads < 1:
+            raise error("BAD_ARGUMENTS", f"The number of threads is {threads}", "Give 1 or more, or None for all cores")
+        if spark is not None and not isinstance(spark, str) and not hasattr(spark, "createDataFrame"):
+            raise error("TYPE_MISMATCH", f"A {type(spark).__name__} is no Spark session", "Give one, or a master's URL")
         if isinstance(location, str):
             store_options, log_option = split_options(storage_options)
             self.store: Store = open_store(location, store_options)
+            if log_option is not None and log not in (None, log_option):
+                raise error(
+                    "BAD_ARGUMENTS", "The log is given twice: by itself and as a storage option", "Give it once"
+                )
             log = log_option if log is None else log
         else:
             self.store = location.open() if isinstance(location, StoreSpec) else location
@@ -168,6 +176,10 @@ class Warehouse:
         `roles`: `merge` looks for merges, `upload` brings volatile parts to the store, `gc` runs a round of collection
         every hour.
         """
+        if slots < 1 or poll_s <= 0:
+            raise error("BAD_ARGUMENTS", f"A node cannot have {slots} slots and look every {poll_s} s")
+        if isinstance(only, str):
+            raise error("TYPE_MISMATCH", f"only is the text '{only}'", f"Give a list of tables: ['{only}']")
         bounds = Slots(total=slots, lower_at_free=1, whole_partition_at_free=1)
         if not roles or set(roles) - set(ROLES):
             given = ", ".join(roles) or "none"

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 
 from mergelake.core.clock import Clock
+from mergelake.core.errors import error
 from mergelake.log.authority import Authority
 from mergelake.log.backend import LogBackend, ObjectBackend, SealedBackend
 from mergelake.log.keeper import Address, keeper
@@ -17,7 +18,11 @@ BUCKET = "bucket"
 
 def split_options(options: Mapping[str, str] | None) -> tuple[dict[str, str], str | None]:
     """Storage options without `log`, and that one: where a log is said beside how the store is opened."""
-    given = dict(options or {})
+    try:
+        given = dict(options or {})
+    except (TypeError, ValueError):
+        hint = "Give a dict: {'endpoint': …, 'region': …}"
+        raise error("TYPE_MISMATCH", f"Storage options are given as a {type(options).__name__}", hint) from None
     return given, given.pop("log", None)
 
 

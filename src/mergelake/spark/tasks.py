@@ -11,7 +11,6 @@ here, so it costs one attempt; an `UnavailableError` fails the task, and Spark t
 from __future__ import annotations
 
 import pickle
-import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -65,10 +64,10 @@ def collect_results(frame: DataFrame, task: Task) -> list[bytes]:
         with _stoppable(frame.sparkSession):
             rows = frame.mapInArrow(shipped(task), "i bigint, r binary").collect()
     except PySparkException as problem:
-        told = re.search(f"{_NO_IMPORT}(.*?){_WAY_OUT}", str(problem), re.DOTALL)
-        if told is None:
+        story, told, _ = str(problem).partition(_WAY_OUT)
+        if not told:
             raise
-        raise UnavailableError(_NO_IMPORT + told.group(1).removesuffix(". "), hint=_WAY_OUT) from problem
+        raise UnavailableError(story[story.rindex(_NO_IMPORT) :].removesuffix(". "), hint=_WAY_OUT) from problem
     return [bytes(row.r) for row in sorted(rows, key=lambda row: row.i)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Callable, Mapping
@@ -254,11 +255,11 @@ def _literals(settings: Mapping[str, object]) -> dict[str, str]:
 
 
 def connect(
-    url: str,
+    url: str | os.PathLike[str],
     storage_options: Mapping[str, str] | None = None,
     *,
     spark: SparkSession | str | None = None,
-    settings: Mapping[str, str] | None = None,
+    settings: Mapping[str, object] | None = None,
     log: str | None = None,
     read_consistency: str = "strong",
     allow_external_access: bool = False,
@@ -278,7 +279,9 @@ def connect(
     OUTFILE and the like are ACCESS_DENIED. With `allow_external_access` they have the rights of this process: only
     where every statement is trusted.
     """
-    warehouse = Warehouse(url, storage_options, spark=spark, log=log, read_consistency=read_consistency)
+    if not isinstance(url, str | os.PathLike):
+        raise error("TYPE_MISMATCH", f"A {type(url).__name__} is no place of a warehouse", "Give a directory or a URL")
+    warehouse = Warehouse(os.fspath(url), storage_options, spark=spark, log=log, read_consistency=read_consistency)
     return Database(warehouse, settings=settings, allow_external_access=allow_external_access)
 
 

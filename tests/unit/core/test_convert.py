@@ -47,6 +47,8 @@ ROUND_TRIPS: list[tuple[str, pa.Array, list[Any]]] = [
     ("Decimal(30, 2)", pa.array([7, -7]), [D("7.00"), D("-7.00")]),
     ("Nullable(Decimal(60, 2))", pa.array([D("1.2"), None]), [D("1.20"), None]),
     ("Decimal(9, 2)", pa.array([0.29]), [D("0.29")]),
+    ("Decimal(38, 20)", pa.array([D("9" * 18 + "." + "9" * 20)]), [D("9" * 18 + "." + "9" * 20)]),
+    ("Decimal(76, 38)", pa.array([D("-" + "9" * 38 + "." + "9" * 38)]), [D("-" + "9" * 38 + "." + "9" * 38)]),
     ("UUID", pa.array([str(SOME_UUID)]), [str(SOME_UUID)]),
     ("UUID", pa.array([SOME_UUID.bytes], pa.binary(16)), [str(SOME_UUID)]),
     ("UUID", pa.array([SOME_UUID.bytes], pa.binary()), [str(SOME_UUID)]),

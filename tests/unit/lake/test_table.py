@@ -175,6 +175,15 @@ def test_a_partition_is_named_once(warehouse):
     ):
         with pytest.raises(MergelakeError, match="partition"):
             call()
+    for call, says in (
+        (lambda: plain.optimize(final="no"), "final is 'no'"),
+        (plain.rollback, "which version"),
+        (lambda: plain.history(-1), "limit"),
+        (lambda: plain.tag(5), "name of a tag"),
+        (lambda: plain.tag(" "), "name of a tag"),
+    ):
+        with pytest.raises(MergelakeError, match=says):
+            call()
     assert plain.snapshot().rows == 2
 
 

@@ -181,3 +181,38 @@ def test_a_table_of_a_newer_format_is_refused(warehouse):
     with pytest.raises(InvalidInputError, match="UNKNOWN_FORMAT_VERSION"):
         warehouse.table("t")
     assert isinstance(next(table.handle.log.entries(1, 1)).ops[0], CreateTable)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"threads": 0}, "number of threads"),
+        ({"threads": -1}, "number of threads"),
+        ({"spark": 5}, "no Spark session"),
+        ({"log": "nope"}, "does not say where a log is"),
+        ({"storage_options": {"log": "bucket"}, "log": "sealed"}, "given twice"),
+        ({"storage_options": {"foo": "1"}}, "has no option foo"),
+        ({"storage_options": "foo=1"}, "given as a str"),
+        ({"read_consistency": "weak"}, "read_consistency"),
+    ],
+)
+def test_what_a_warehouse_does_not_know_is_refused_and_nothing_is_made(tmp_path, options, says):
+    with pytest.raises(MergelakeError, match=says):
+        Warehouse(str(tmp_path / "w"), **options)
+    assert not (tmp_path / "w").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"slots": 0}, "0 slots"),
+        ({"poll_s": -1.0}, "every -1.0 s"),
+        ({"only": "t"}, "list of tables"),
+        ({"only": ["nosuch"]}, "nosuch"),
+        ({"roles": ["cook"]}, "cook"),
+        ({"roles": []}, "none"),
+    ],
+)
+def test_a_node_refuses_what_it_does_not_know(warehouse, options, says):
+    with pytest.raises(MergelakeError, match=says):
+        warehouse.node(**options)

@@ -109,3 +109,26 @@ def test_two_identities_are_never_mixed() -> None:
 def test_a_spec_gives_one_store_a_process() -> None:
     assert StoreSpec("memory://once").open() is StoreSpec.of("memory://once", {}).open()
     assert StoreSpec.of("memory://once", {"coalesce_gap": "0"}).open() is not StoreSpec("memory://once").open()
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "says"),
+    [
+        ("/tmp/x", {"sync": "nope"}, "neither true nor false"),
+        ("/tmp/x", {"coalesce_gap": "-1"}, "not a whole number"),
+        ("file://elsewhere/tmp/x", {}, "names the machine elsewhere"),
+        ("s3://b", {"allow_http": "yes"}, "neither true nor false"),
+        ("s3://b", {"skip_signature": "y"}, "neither true nor false"),
+        ("s3://b", {"max_retries": "many"}, "not a whole number"),
+        ("s3://b", {"access_key_id": "a", "aws_access_key_id": "b"}, "given twice"),
+        ("s3://b", {"acess_key_id": "a"}, "acess_key_id"),
+    ],
+)
+def test_values_of_options_are_checked(url, options, says):
+    keys = {"access_key_id": "a", "secret_access_key": "s"} if url.startswith("s3") else {}
+    with pytest.raises(InvalidInputError, match=says):
+        open_store(url, {**keys, **options})
+
+
+def test_a_file_url_may_have_one_slash(tmp_path):
+    assert open_store(f"file:{tmp_path}").url == open_store(f"file://{tmp_path}").url == str(tmp_path)
