@@ -101,7 +101,7 @@ def test_final_reads_parts_that_do_not_overlap_apart(monkeypatch: pytest.MonkeyP
     for start in (0, 100, 120, 200):
         table.insert([{"k": start + i, "s": b"", "v": i, "ver": 1, "gone": 0} for i in range(50)])
     plan = table.plan(ScanRequest(final=True))
-    final = _Layers(table.store, "t", plan, PartCache(), ScanStats())
+    final = _Layers(table.store, "t", plan, PartCache(), ScanStats(), None)
     assert [len(layer.items) for layer in final.layers()] == [1, 2, 1]
     monkeypatch.setattr("mergelake.scan.layers.LAYER_ROWS", 20)
     layers = list(final.layers())

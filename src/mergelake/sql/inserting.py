@@ -69,7 +69,7 @@ def _deduplication(settings: Mapping[str, str], query: str) -> tuple[str, bool]:
     A SELECT may give other rows the next time it runs: its rows are compared only if their order is fixed.
     """
     held = plain(settings)
-    mode = held.get("deduplicate_insert", "disable" if held.get("insert_deduplicate") == "0" else "enable")
+    mode = held.get("deduplicate_insert", "enable")
     if query:
         mode = "disable" if mode == "disable" else held.get("deduplicate_insert_select", "enable_when_possible")
     if mode == "disable":

@@ -15,7 +15,7 @@ from mergelake.sql.system_tables import system_table_names
 
 @pytest.fixture
 def db() -> Iterator[Database]:
-    db = connect("memory://foreign-names")
+    db = connect("memory://foreign-names", allow_external_access=True)
     db.sql("DROP DATABASE IF EXISTS d1; CREATE DATABASE d1; USE d1")
     db.sql(
         "CREATE TABLE t (k UInt8, s String, n Nested(a UInt8, b String), INDEX i s TYPE bloom_filter GRANULARITY 1) "
