@@ -106,10 +106,14 @@ def part_columns(table: Table) -> Iterator[dict[str, Any]]:
         files = part.manifest.file_table()
         held = set(part.manifest.columns)
         taken: set[str] = set()
+        by_stem: dict[str, list[str]] = {}
+        for name in files:
+            by_stem.setdefault(_first_stem(name), []).append(name)
         for position, column in enumerate(state.schemas[part.manifest.schema_version].columns, 1):
             if column.id not in held:
                 continue
-            own = {name for name in files if _belongs(name, column.name)} - taken
+            near = by_stem.get(_first_stem(escape_for_file_name(column.name)), ())
+            own = {name for name in near if _belongs(name, column.name)} - taken
             taken |= own
             sizes = _sum(files, iter(own))
             yield {
@@ -124,6 +128,11 @@ def part_columns(table: Table) -> Iterator[dict[str, Any]]:
                 "column_data_uncompressed_bytes": sizes.plain,
                 "column_marks_bytes": sizes.marks,
             }
+
+
+def _first_stem(name: str) -> str:
+    """A file's name up to the first dot, written or escaped: all files of a column share it with the column."""
+    return name.partition(".")[0].partition("%2E")[0]
 
 
 def _belongs(file: str, column: str) -> bool:
