@@ -44,7 +44,7 @@ class Database:
         self,
         warehouse: Warehouse,
         *,
-        settings: Mapping[str, str] | None = None,
+        settings: Mapping[str, object] | None = None,
         allow_external_access: bool = False,
     ) -> None:
         check_fixed(settings or ())
