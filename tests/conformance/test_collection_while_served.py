@@ -29,7 +29,7 @@ SCHEMA = define(
     {"k": "UInt32", "p": "UInt8", "s": "String"}, order_by=["k"], partition_by=["p"],
     settings={name: str(value) for name, value in SETTINGS.items()},
 )  # fmt: skip
-SECONDS, SECONDS_MAX = 8.0, 60.0
+SECONDS, SECONDS_MAX = 8.0, 600.0
 
 
 def _block(number: int, rows: int) -> pa.Table:
