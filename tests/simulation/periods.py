@@ -69,7 +69,7 @@ class Periods:
             at = min(self.table.entries[history].timestamp_ms, self.landed_ms[history])
             assert at <= now_ms - retention_ms + SLACK_MS, f"history went to {history}, younger than the retention"
         if born > before.fence:
-            at = self.landed_ms[born - 1]
+            at = self.landed_ms.get(born - 1, 0)
             assert at <= now_ms - grace_ms + SLACK_MS, f"the fence went to {born}, younger than the grace period"
 
     def lease_is_over(self, before: State, node: str, now_ms: int) -> None:

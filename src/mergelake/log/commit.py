@@ -198,12 +198,18 @@ class Log(Generic[S]):
     def verify(self, on_progress: Progress | None = None) -> LogReport:
         """Read and replay the whole log, and compare what it adds up to with the checkpoints and the newest state."""
         with self._lock:
-            try:
-                self._open()
-                newest = self._state
-            except CorruptDataError:
-                newest = None
-            return verify_log(self._store, self._reader, self._machine, newest, on_progress)
+            for _ in range(_OPEN_MAX):
+                try:
+                    self._open()
+                    newest = self._state
+                except CorruptDataError:
+                    newest = None
+                report = verify_log(self._store, self._reader, self._machine, newest, on_progress)
+                # Where the log was cut while it was read, what is missing was collected: its beginning is gone too.
+                missing = any(problem.kind == "entry" for problem in report.problems)
+                if not missing or self._reader.backend.read(report.first) is not None:
+                    break
+            return report
 
     def repair_checkpoints(self, report: LogReport) -> list[str]:
         """Make good what `verify` found wrong with checkpoints and the hint; says what was done.

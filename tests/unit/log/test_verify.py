@@ -69,6 +69,23 @@ def test_a_checkpoint_that_was_collected_since_it_was_listed_is_not_damaged(stor
     assert report.checkpoints == [8]
 
 
+def test_entries_that_were_collected_while_the_log_was_read_are_not_missing(store, monkeypatch):
+    get, other = store.get, open_log(store)
+
+    def late(key):
+        if key == entry(5) and get(checkpoint(4)):
+            other.commit(lambda _: [Collect(10, 9)])
+            other.truncate(other.retire_checkpoints(9))
+        return get(key)
+
+    log = open_log(store)
+    monkeypatch.setattr("mergelake.log.verify.PREFETCH_MAX", 1)
+    monkeypatch.setattr(store, "get", late)
+    report = log.verify()
+    assert found(report) == []
+    assert (report.first, report.last, report.checkpoints) == (9, 11, [8])
+
+
 def test_a_shortened_log_is_verified_from_its_first_checkpoint(store):
     log = open_log(store)
     log.commit(lambda _: [Collect(10, 9)])
