@@ -24,7 +24,7 @@ from tests.simulation.bugs import BUGS
 from tests.simulation.threads import simulated_threads
 from tests.simulation.world import Turn, World
 
-STEPS = 300
+STEPS = 900
 WORKERS = 2
 TOKENS_MAX = 12
 PREFETCH_MAX = 4

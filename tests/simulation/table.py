@@ -6,6 +6,7 @@ checked. Each checkpoint is compared with the state that it claims to be, each d
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
 
@@ -14,6 +15,7 @@ from mergelake.log import checkpoint, conflict, fold
 from mergelake.log.conflict import Reject
 from mergelake.log.encoding import decode_entry
 from mergelake.log.operations import AddParts, DropRange, DropTable, Entry, Publish
+from mergelake.log.retention import reachable
 from mergelake.log.state import State
 from tests.simulation.bucket import Bucket
 from tests.simulation.invariants import after_entry
@@ -120,6 +122,19 @@ class Table:
         after_entry(self, before, entry, after)
         landed_ms = self.bucket.objects[f"{self.directory}/_log/{version:020d}.json"][1]
         self.periods.on_entry(before, entry, after, landed_ms)
+        if len(after.retired) < len(before.retired) or len(after.detached) < len(before.detached):
+            self.remembers_what_is_kept(after)
+
+    def remembers_what_is_kept(self, state: State) -> None:
+        """5: of every kept version the state still tells where its files lie; what it does not tell may be deleted."""
+        kept, live = sorted(self.kept_by(state)), reachable(state)
+        for key, spans in self.spans.items():
+            table, directory, _ = key.split("/", 2)
+            name = directory if table == self.directory else f"/{table}/{directory}"
+            for first, end in spans.values():
+                at = bisect_left(kept, first)
+                needed = at < len(kept) and (end is None or kept[at] < end)
+                assert not needed or name in live, f"version {kept[at]} needs {key}, and nothing remembers it"
 
     def _refer(self, before: State, after: State) -> None:
         old, new = _manifests(before), _manifests(after)
