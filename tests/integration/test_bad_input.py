@@ -174,7 +174,7 @@ BATCHES = [
     ({"d": [[1]]}, "TYPE_MISMATCH", "d", "Date"),
     ({"s": [1.5]}, "TYPE_MISMATCH", "s", "String"),
     ({"a": [1]}, "TYPE_MISMATCH", "a", "Array(UInt8)"),
-    ({"k": [object()]}, "TYPE_MISMATCH", "k", "UInt8"),
+    ({"k": [object]}, "TYPE_MISMATCH", "k", "UInt8"),
     (7, "TYPE_MISMATCH", "int", "pyarrow Table"),
     # does not parse
     ({"d": ["yesterday"]}, "CANNOT_PARSE_DATE", "'yesterday'", "column d", "YYYY-MM-DD"),

@@ -35,7 +35,7 @@ def test_a_node_outlives_a_catalog_that_does_not_answer():
             return super().get(key)
 
     store = Flaky()
-    node = crowded(store, "a").node(poll_s=0.0)
+    node = crowded(store, "a").node(poll_s=0.01)
     store.silent = True
     assert node.step() == 0
     assert "does not answer" in node.status.last_error
