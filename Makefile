@@ -7,6 +7,8 @@ PYTHON ?= python3
 READY := $(VENV)/.mergelake-ready
 IN := source $(VENV)/activate-mergelake &&
 PYTEST_ARGS ?=
+WORKERS ?= 2
+PARALLEL := -n $(WORKERS) --dist loadfile
 export NO_MKDOCS_2_WARNING := 1
 
 .PHONY: help dev demo test quick conformance compat check format simulate torture docs bench clean
@@ -24,11 +26,11 @@ demo: $(READY) ## Ingest, merge, query and serve a log table of two million rows
 	@$(IN) python examples/demo.py
 
 test: $(READY) ## Run all tests, with real S3, Spark and ClickHouse
-	@$(IN) python -m pytest $(PYTEST_ARGS)
+	@$(IN) python -m pytest $(PARALLEL) $(PYTEST_ARGS)
 
 quick: $(READY) ## Run the quick half of the tests (under two minutes)
 	@$(IN) HYPOTHESIS_PROFILE=quick python -m pytest -m "not slow and not spark and not s3 and not zookeeper" \
-	  $(wildcard tests/unit tests/cases tests/property) $(PYTEST_ARGS)
+	  $(PARALLEL) $(wildcard tests/unit tests/cases tests/property) $(PYTEST_ARGS)
 
 conformance: $(READY) ## Compare with a real ClickHouse (chdb) at length: 10,000 round trips, every byte damaged; hours
 	@$(IN) MERGELAKE_CONFORMANCE=long python -m pytest tests/conformance tests/property/test_reader_fuzz.py $(PYTEST_ARGS)

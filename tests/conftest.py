@@ -54,6 +54,15 @@ def pytest_configure() -> None:
     """A shell starts its background jobs with SIGINT ignored, and children inherit that: Ctrl-C is tested here."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Say what failed as soon as it did: a run that is cut off never comes to its summary."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        crash = getattr(report.longrepr, "reprcrash", None)
+        said = crash.message[:500] if crash else report.longrepr
+        print(f"\nFAILED {report.nodeid} ({report.when}): {said}", flush=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -51,7 +51,7 @@ class Served:
 
     def attach(self) -> None:
         self.oracle.query(f"DROP TABLE IF EXISTS default.{self.name}")
-        self.oracle.query(create_statement(self.table.handle, "default", self.name))
+        self.oracle.query(create_statement(self.table.handle, "default", self.name, show_secrets=True))
 
     def seen(self) -> Rows:
         return self._digests(f"default.{self.name}")
