@@ -5,6 +5,7 @@ Loops in Python are counted wherever they are, comprehensions too; what numpy, A
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from collections import Counter
@@ -29,7 +30,8 @@ def bytecodes_by_place(call: Callable[[], object]) -> Counter[str]:
 
         return step
 
-    before, threads_before = sys.gettrace(), threading.gettrace()
+    before, threads_before, collects = sys.gettrace(), threading.gettrace(), gc.isenabled()
+    gc.disable()  # libraries hear of collections, which befall anybody: their functions would be counted
     threading.settrace(begin)
     sys.settrace(begin)
     try:
@@ -37,6 +39,8 @@ def bytecodes_by_place(call: Callable[[], object]) -> Counter[str]:
     finally:
         sys.settrace(before)
         threading.settrace(threads_before)
+        if collects:
+            gc.enable()
     return counts
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import signal
 import sys
-import threading
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +19,7 @@ from mergelake.cli.common import Form, Options, TableName, Url, open_database, o
 from mergelake.cli.log import follow_history
 from mergelake.cli.output import FORMATS, Output, print_result
 from mergelake.cli.running import run_watched, when_up
+from mergelake.cli.signals import stop_on_signals
 from mergelake.core.clock import SystemClock
 from mergelake.core.errors import MergelakeError, error
 from mergelake.node.runner import Node
@@ -153,7 +153,8 @@ def history(
     if form == "table" and output.messages.is_terminal:
         output.note(f"SELECT … FROM {found.name} AS OF VERSION {found.version} reads one of them.")
     if follow:
-        follow_history(found, output, _stop_on_signals())
+        with stop_on_signals() as stop:
+            follow_history(found, output, stop)
 
 
 @commands.command()
@@ -224,9 +225,9 @@ def publish(
         output.facts({**facts, "empty parts": list(report.dropped), "waiting": report.waiting})
 
     if follow:
-        stop = _stop_on_signals()
         output.note(f"Publishing {found.name} at {found.location}. Ctrl-C ends.")
-        follow_table(found.handle, poll, stop.is_set, on_report=show)
+        with stop_on_signals() as stop:
+            follow_table(found.handle, poll, stop.is_set, on_report=show)
     else:
         show(found.publish())
         output.note(f"ClickHouse reads it from {found.location}")
@@ -251,7 +252,7 @@ def node(
     options: Options = None,
 ) -> None:
     """Keep tables merged, and what nobody needs collected, until SIGTERM or Ctrl-C."""
-    output, stop = output_as(form), _stop_on_signals()
+    output = output_as(form)
 
     def begin() -> tuple[Node, str]:
         warehouse = open_database(url, options, spark, new=True).warehouse
@@ -261,17 +262,18 @@ def node(
             f"Node {name} looks after {len(only or warehouse.tables())} tables of {warehouse.url}. Ctrl-C ends.",
         )
 
-    begun = when_up(begin, stop, output)
-    if begun is None:
-        return
-    worker, told = begun
-    output.note(told)
-    if once:
-        while worker.step() or not worker.idle():
-            stop.wait(0.05)
-        worker.drain()
-    else:
-        worker.run(stop, grace_s=grace)
+    with stop_on_signals() as stop:
+        begun = when_up(begin, stop, output)
+        if begun is None:
+            return
+        worker, told = begun
+        output.note(told)
+        if once:
+            while worker.step() or not worker.idle():
+                stop.wait(0.05)
+            worker.drain()
+        else:
+            worker.run(stop, grace_s=grace)
     status = worker.status
     output.facts(
         {
@@ -286,14 +288,6 @@ def node(
             "last error": status.last_error or "none",
         }
     )
-
-
-def _stop_on_signals() -> threading.Event:
-    """An event that SIGTERM and SIGINT set."""
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    return stop
 
 
 if __name__ == "__main__":
