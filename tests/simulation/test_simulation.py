@@ -11,7 +11,7 @@ import pytest
 from tests.simulation.bugs import BUGS, COMMON, COMMON_MAX, FIRST
 from tests.simulation.runner import Violation, explain, hunt, run, run_parallel, shorten
 
-SEEDS = int(os.environ.get("SEEDS", "500"))
+SEEDS = int(os.environ.get("SEEDS", "300"))
 
 
 @pytest.mark.slow
