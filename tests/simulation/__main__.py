@@ -60,7 +60,7 @@ def hunt_bugs(seeds: int, workers: int) -> int:
         print(f"{name}: {'not found' if seed is None else f'seed {seed}'}", flush=True)
         if seed is not None:
             first[name] = seed
-    FIRST_SEEDS.write_text(json.dumps({name: first[name] for name in BUGS if name in first}, indent=1) + "\n")
+            FIRST_SEEDS.write_text(json.dumps({name: first[name] for name in BUGS if name in first}, indent=1) + "\n")
     missing = [name for name in BUGS if name not in first]
     print(f"{len(first)} of {len(BUGS)} found within {seeds} seeds; not found: {', '.join(missing) or 'none'}")
     return 1 if missing else 0

@@ -94,6 +94,9 @@ def fsck(handle: TableHandle, *, repair: bool = False, on_progress: Progress | N
     # Collected while we looked is not missing, committed while we looked no orphan.
     newest = handle.refresh()
     report.findings += [f for f in missing_objects(state, sizes) if _part(f.where, newest)]
+    # One look may have been at a reply that was cut: what is taken away, or told, was seen twice.
+    wrong = {finding.where for finding in published(newest, shown, sizes) if not finding.harmless}
+    shown = {token: name for token, name in shown.items() if token not in wrong} | _names(handle, wrong)
     report.findings += published(newest, shown, sizes)
     report.findings += orphans(sizes, reachable(newest) | names)
     if repair:
