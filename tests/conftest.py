@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from mergelake.log.keeper import close_all
 from tests.helpers.oracle import oracle as shared_oracle
 from tests.helpers.services import SCRIPTS, ServiceUnavailable, service
 
@@ -138,7 +139,9 @@ def fault_proxy(_proxy: Any) -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def zookeeper() -> Iterator[dict[str, str]]:
     """A ZooKeeper server on loopback."""
-    yield from _started("zookeeper", ports=1, ZK_FSYNC="no")
+    for variables in _started("zookeeper", ports=1, ZK_FSYNC="no"):
+        yield variables
+        close_all()  # before the server goes: sessions without one look for it for ever
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ import uuid
 
 import pytest
 
+from mergelake.log.keeper import close_all
 from tests.helpers.services import ServiceUnavailable, restart, service
 from tests.helpers.torture import Place, acknowledged, torture
 
@@ -75,6 +76,7 @@ def test_killed_writers_on_zookeeper_lose_and_double_no_acknowledged_row(own_s3,
             report = torture(place, kills=KILLS, restarts=[(KILLS // 2, again)], seed=1)
             assert report.batches
             told(report, capsys)
+            close_all()
     except ServiceUnavailable as reason:
         pytest.skip(str(reason))
 
