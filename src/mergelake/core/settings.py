@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from mergelake.core.accepted_settings import ACCEPTED, REFUSED
 from mergelake.core.errors import error
@@ -164,6 +165,7 @@ def parse_size(text: str) -> int:
     return number
 
 
+@lru_cache(1024, typed=True)
 def _typed(name: str, value: str | float | bool) -> int | float | str:
     """The value with the setting's type, booleans as 1 and 0."""
     kind = kind_of_setting(name)

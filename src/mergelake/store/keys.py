@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
 from mergelake.core.errors import InvalidInputError
 
 LIST_PAGE = 1000
 """Keys of one listing or delete request. Source: Amazon S3 API, ListObjectsV2 and DeleteObjects."""
 
+_SEGMENT = r"(?!\.\.?(?:/|\Z))[^/\\\0]+"
+_KEY = re.compile(f"{_SEGMENT}(?:/{_SEGMENT})*")
+
 
 def check_key(key: str) -> str:
     """`key` itself if it can name an object in every store, else `InvalidInputError`."""
-    if not key or any(segment in ("", ".", "..") for segment in key.split("/")) or "\0" in key or "\\" in key:
+    if _KEY.fullmatch(key) is None:
         raise InvalidInputError(
             f"'{key}' cannot be the key of an object",
             name="BAD_ARGUMENTS",
