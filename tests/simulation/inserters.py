@@ -81,7 +81,8 @@ class Inserter(Actor):
         elif not order.digest:
             assert len(brought) == len(parts), "an acknowledged insert is not where it was said to be"
         if not done.duplicate and self.random.random() < 0.1:  # who did not see the answer sends the same parts
-            self.unsure.append(Order(order.directory, order.token, order.digest, order.rows, parts))
+            landed = [part for part in parts if part.id in brought]  # those of known rows have been deleted
+            self.unsure.append(Order(order.directory, order.token, order.digest, order.rows, landed))
 
     def was_known(self, order: Order, since: int) -> None:
         """7, 17: who is told of a duplicate asked when the insert was remembered (not: some time before)."""
