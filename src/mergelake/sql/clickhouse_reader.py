@@ -21,7 +21,7 @@ import pyarrow as pa
 from mergelake.core import types as t
 from mergelake.core.errors import MergelakeError, UnavailableError, error
 from mergelake.core.schema import TableSchema
-from mergelake.core.text import back_quote, quote_string
+from mergelake.core.text import back_quote, quote_string, unused_stem
 from mergelake.query import engine
 from mergelake.query.arrow_bridge import to_public, without_nothing
 from mergelake.query.tokens import tokenize
@@ -36,7 +36,11 @@ _READING = re.compile(
 _OF_FORMAT = re.compile(r"(?:input_)?format_(csv|tsv|json|values)_")
 _REFUSED = {"input_format_record_errors_file_path": "rows in error are not written to a file"}
 _FLOAT64, _INT256 = t.Float(64), t.Int(256, signed=True)
-_STRICT = {"input_format_null_as_default": "0", "date_time_overflow_behavior": "'saturate'"}
+_STRICT = {
+    "input_format_null_as_default": "0",
+    "input_format_skip_unknown_fields": "0",
+    "date_time_overflow_behavior": "'saturate'",
+}
 
 
 def reading_settings(settings: Mapping[str, str], format_name: str) -> dict[str, str]:
@@ -126,15 +130,16 @@ def _read(
 ) -> pa.Table:
     """The data read as columns of the types `read_as`, cast with a check to those of `columns`."""
     structure, chosen = [], []
+    alias = unused_stem(columns)
     for number, (name, kind) in enumerate(columns.items()):
         quoted = back_quote(name)
         default = f" DEFAULT {defaults[name]}" if name in defaults else ""
         structure.append(f"{quoted} {read_as[name]}{default}")
         same = read_as[name] == kind
-        chosen.append(f"{quoted if same else f'accurateCast({quoted}, {quote_string(str(kind))})'} AS c{number}")
+        chosen.append(f"{quoted if same else f'accurateCast({quoted}, {quote_string(str(kind))})'} AS {alias}{number}")
     source = f"format({format_name}, {quote_string(', '.join(structure))}, {_literal(data)})"
     kinds = list(map(str, columns.values()))
-    names = [f"c{number}" for number in range(len(kinds))]
+    names = [f"{alias}{number}" for number in range(len(kinds))]
     sql = without_nothing(f"SELECT {', '.join(chosen)} FROM {source}", names, kinds)
     limits = {"max_query_size": str(len(sql.encode()) + 1_000_000), "max_threads": "1"}
     if not engine.available():
@@ -174,7 +179,7 @@ def _literal(data: str) -> str:
 
 def _explained(failure: MergelakeError) -> MergelakeError:
     """ClickHouse's error in the words of an insert."""
-    message = failure.message.replace(": While executing ValuesBlockInputFormat", "")
+    message = re.sub(r"\s*: While executing \w+", "", failure.message)
     if failure.name == "TYPE_MISMATCH" and message.startswith("Cannot insert NULL"):
         return error("CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN", message, "Make the column Nullable")
     failure.message = message
