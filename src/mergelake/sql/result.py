@@ -10,7 +10,7 @@ import pyarrow as pa
 from mergelake.core import types as t
 from mergelake.core.convert import to_storage
 from mergelake.core.errors import UnsupportedError
-from mergelake.core.text import back_quote, unused_stem
+from mergelake.core.text import back_quote, quote_string, unused_stem
 from mergelake.query import engine
 from mergelake.query.arrow_bridge import exact_expression, parse_types
 from mergelake.query.result import QueryResult, Stats
@@ -178,7 +178,8 @@ def _exact(name: str, column: pa.ChunkedArray, data_type: t.DataType | None) -> 
     """A public column as ClickHouse reads it, and the expression that makes it exactly its type again."""
     if data_type is not None and not t.holds(data_type, t.AggregateFunction, t.Dynamic, t.Json, t.Nothing):
         with suppress(UnsupportedError):  # a Variant of arrays: its fields are shown
-            return exact_expression(name, data_type), to_storage(column, data_type)
+            expression = exact_expression(name, data_type)  # of Arrow's columns all are Nullable
+            return f"CAST({expression}, {quote_string(str(data_type))})", to_storage(column, data_type)
     if isinstance(column.type, pa.BaseExtensionType):
         column = pa.chunked_array([chunk.storage for chunk in column.chunks], pa.string())
     return name, column

@@ -143,6 +143,7 @@ def test_every_type_is_shown_as_text(db: Database) -> None:
     kinds = "a Time64(3), b Array(UInt256), c Map(String, BFloat16), d LowCardinality(DateTime)"
     db.sql(f"CREATE TABLE shown ({kinds}, e Variant(String, UInt8)) ENGINE = MergeTree ORDER BY tuple()")
     db.sql("INSERT INTO shown VALUES ('10:11:12.123', [1, 2], {'x': 1.5}, '2026-01-02 03:04:05', 7)")
+    assert db.sql("SELECT a, 5 AS n FROM shown").text("TSVWithNamesAndTypes").splitlines()[1] == "Time64(3)\tUInt8"
     assert db.sql("SELECT * FROM shown").text("TSV") == "10:11:12.123\t[1,2]\t{'x':1.5}\t2026-01-02 03:04:05\t7\n"
 
 
