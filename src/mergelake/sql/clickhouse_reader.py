@@ -110,6 +110,8 @@ def _strictly(
             _refuse_outside(_read(format_name, data, wide, wide, settings, defaults), columns)
         _read(format_name, data, columns, columns, settings, defaults)  # for the same error, with the columns' types
         raise
+    if format_name == "JSONEachRow" and "null" in data:
+        _refuse_null_as_nan(table, columns)
     if format_name == "Values" and any(t.holds(kind, t.Int) for kind in columns.values()):
         floats = {name: _with_numbers(kind, lambda _: _FLOAT64) for name, kind in columns.items()}
         try:
@@ -212,6 +214,33 @@ def _refuse_fractions(table: pa.Table, columns: Mapping[str, t.DataType]) -> Non
                 f"Value {values[int(np.argmax(cut))]} is no whole number but it goes into {kind} (column {name})",
                 "Round it first, or insert_conversion = 'clickhouse' cuts the fraction off",
             )
+
+
+def _refuse_null_as_nan(table: pa.Table, columns: Mapping[str, t.DataType]) -> None:
+    """Raise CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN for a NaN: JSON's null in a float is one where it is no default."""
+    for name, kind in columns.items():
+        for array in _floats(table.column(name).combine_chunks(), kind):
+            values = array.to_numpy(zero_copy_only=False)
+            nan = (values & 0x7FFF) > 0x7F80 if array.type == pa.uint16() else np.isnan(values)
+            if nan.any():
+                raise error(
+                    "CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN",
+                    f"Cannot insert NULL value into a column of type {kind} (column {name})",
+                    "Make it Nullable, or fill the value in",
+                )
+
+
+def _floats(array: pa.Array, kind: t.DataType) -> Iterator[pa.Array]:
+    match kind:
+        case t.Float() | t.BFloat16():
+            yield array
+        case t.Array(inner):
+            yield from _floats(array.flatten(), inner)
+        case t.Map(_, value):
+            yield from _floats(array.items, value)
+        case t.Tuple(elements):
+            for place, element in enumerate(elements):
+                yield from _floats(array.field(place), element)
 
 
 def _numbers(table: pa.Table, columns: Mapping[str, t.DataType]) -> Iterator[tuple[str, pa.Array, t.Int]]:

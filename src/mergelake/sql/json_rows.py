@@ -1,7 +1,7 @@
 """JSONEachRow as columns: an object a row; a key that a row has not means the column's default.
 
 What is read here is what ClickHouse reads the same way beyond doubt: JSON as the standard has it, with the values that
-the columns' types call for. For the rest (`nan`, an object in a String, elements of a Tuple that are left out, names in
+the columns' types call for. For the rest (`inf`, an object in a String, elements of a Tuple that are left out, names in
 other letters, a key that comes twice, halves of surrogates, …) `Unsure` is raised: ClickHouse's own reader decides.
 """
 
@@ -146,7 +146,8 @@ def _scalar(value: Any, kind: t.DataType) -> str | None:
             if isinstance(kind, t.DateTime | t.DateTime64) or (isinstance(kind, t.Date | t.Date32) and value.isdigit()):
                 return bare_text(value, kind)
             word = value[-1].isalpha() and not isinstance(kind, t.Float | t.BFloat16)
-            if word or (isinstance(kind, t.Bool) and value not in ("0", "1")) or isinstance(kind, t.Date | t.Date32):
+            odd = isinstance(kind, t.Date | t.Date32 | t.FixedString)
+            if word or odd or (isinstance(kind, t.Bool) and value not in ("0", "1")):
                 raise _unsure(f"{value} is no value of {kind}")
             return str(value)
         case str() if not isinstance(kind, t.Bool | t.Variant):

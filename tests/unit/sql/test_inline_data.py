@@ -66,6 +66,14 @@ def test_json_that_is_out_of_the_ordinary_is_read_by_clickhouse(db: Database) ->
     ]
 
 
+def test_null_in_a_float_is_not_nan_in_data_that_clickhouse_reads(db: Database) -> None:
+    db.sql("DROP TABLE IF EXISTS floats")
+    db.sql("CREATE TABLE floats (k Int8, x Float64, y Tuple(a BFloat16, b UInt8)) ENGINE = MergeTree ORDER BY k")
+    for data in ('{"k": +1, "x": null}', '{"k": 2, "y": {"a": null}}'):
+        with pytest.raises(MergelakeError, match="CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN"):
+            db.sql(f"INSERT INTO floats FORMAT JSONEachRow {data}")
+
+
 def test_json_in_nested_columns(db: Database) -> None:
     db.sql("DROP TABLE IF EXISTS nested")
     kinds = "k UInt8, m Map(String, UInt64), n Map(UInt8, Array(String)), p Tuple(a UInt8, b Nullable(Date)), d Date32"
