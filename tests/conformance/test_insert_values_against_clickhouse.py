@@ -8,14 +8,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import mergelake
 from mergelake.core import types as t
-from mergelake.core.convert import to_storage
 from mergelake.core.errors import MergelakeError
 from mergelake.core.types import parse_type
-from mergelake.format.values import decode_values
-from mergelake.query.engine import translate
-from tests.helpers.oracle import oracle
+from tests.helpers.inserted import held_by_clickhouse, held_here
 from tests.helpers.random_inserts import Inserts
 from tests.helpers.rounds import rounds
 
@@ -63,28 +59,11 @@ class Case:
 
     def theirs(self) -> list[str] | str:
         """What ClickHouse holds then, or the name of its error."""
-        session = oracle()
-        try:
-            session.query("SET allow_suspicious_low_cardinality_types = 1, session_timezone = 'UTC'")
-            session.query("DROP TABLE IF EXISTS inserted")
-            session.query(f"CREATE TABLE inserted {self.columns} ENGINE = MergeTree ORDER BY k")
-            session.query(f"INSERT INTO inserted {self.values}")
-            raw = session.query("SELECT * FROM inserted ORDER BY k", "RowBinary").bytes()
-        except Exception as failure:
-            return translate(str(failure)).name
-        return [repr(column.to_pylist()) for column in decode_values(raw, self.kinds, self.count)]
+        return held_by_clickhouse(self.columns, self.kinds, self.values, self.count)
 
     def ours(self) -> list[str] | MergelakeError:
         """The same here."""
-        db = mergelake.connect("memory://inserted")
-        db.sql("DROP TABLE IF EXISTS inserted")
-        db.sql(f"CREATE TABLE inserted {self.columns} ENGINE = MergeTree ORDER BY k")
-        try:
-            db.sql(f"INSERT INTO inserted {self.values}")
-        except MergelakeError as failure:
-            return failure
-        table = db.table("inserted").scan().arrow().sort_by("k")
-        return [repr(to_storage(table[i], kind).to_pylist()) for i, kind in enumerate(self.kinds)]
+        return held_here(self.columns, self.kinds, self.values)
 
 
 def judged(case: Case) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from mergelake.core.errors import error
 
@@ -34,6 +35,18 @@ _QUOTED_WORDS = frozenset(
     )
 )
 """Identifiers that ClickHouse prints in quotes all the same."""
+
+
+def unused_stem(names: Iterable[str], stem: str = "c") -> str:
+    """`stem`, made longer until no name begins with it.
+
+    Columns that are numbered behind it can stand in a SELECT that gives them these names: elsewhere in it ClickHouse
+    takes a name for the alias before it takes it for a column.
+    """
+    known = list(names)
+    while any(name.startswith(stem) for name in known):
+        stem += "_"
+    return stem
 
 
 def back_quote(name: str) -> str:

@@ -1,6 +1,7 @@
 """A type's default value, as whole columns: what a column reads as in a part that lacks it.
 
-Zero, the empty string, the empty array, NULL for Nullable; for an Enum its smallest value, for Date32 1900-01-01.
+Zero, the empty string, the empty array, NULL for Nullable; for an Enum its smallest value, for Date32 1900-01-01; but
+1970-01-01 where a row of a text format leaves a Date32 out (`LEFT_OUT`).
 
 Source: ClickHouse, `IDataType::insertDefaultInto`.
 """
@@ -19,6 +20,8 @@ from mergelake.format.values import encode_values
 
 _DATE32_FIRST = -25567
 """Its days before 1970."""
+LEFT_OUT = 0
+"""The `date32` of a value that a row of a text format leaves out: ClickHouse's readers put 0 there."""
 
 
 def default_elements(data_type: t.DataType, like: pa.Array) -> pa.Array:
@@ -35,12 +38,12 @@ def default_elements(data_type: t.DataType, like: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(edges - edges[0]), values, type=storage_type(data_type))
 
 
-def default_array(data_type: t.DataType, rows: int) -> pa.Array:
+def default_array(data_type: t.DataType, rows: int, date32: int = _DATE32_FIRST) -> pa.Array:
     """`rows` defaults of `data_type`, in storage form."""
     kind = storage_type(data_type)
     match data_type:
         case t.SimpleAggregateFunction(_, inner):
-            return default_array(inner, rows)
+            return default_array(inner, rows, date32)
         case t.Nullable() | t.Nothing() | t.Dynamic():
             return pa.nulls(rows, kind)
         case t.Variant():
@@ -50,7 +53,7 @@ def default_array(data_type: t.DataType, rows: int) -> pa.Array:
         case t.LowCardinality(inner):
             if isinstance(inner, t.Nullable):
                 return pa.nulls(rows, kind)
-            return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), default_array(inner, 1))
+            return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), default_array(inner, 1, date32))
         case t.String():
             offsets = pa.py_buffer(np.zeros(rows + 1, np.int32))
             return pa.BinaryArray.from_buffers(kind, rows, [None, offsets, pa.py_buffer(b"")])
@@ -62,7 +65,7 @@ def default_array(data_type: t.DataType, rows: int) -> pa.Array:
         case t.Enum(_, items):
             return pa.array(np.full(rows, items[0][1], kind.to_pandas_dtype()), kind)
         case t.Date32():
-            return pa.array(np.full(rows, _DATE32_FIRST, np.int32))
+            return pa.array(np.full(rows, date32, np.int32))
         case t.Array(inner):
             empty = pa.array(np.zeros(rows + 1, np.int32))
             return pa.ListArray.from_arrays(empty, default_array(inner, 0), type=kind)
@@ -71,7 +74,7 @@ def default_array(data_type: t.DataType, rows: int) -> pa.Array:
         case t.Tuple(elements):
             if not elements:
                 return pa.StructArray.from_buffers(kind, rows, [None], children=[])
-            return pa.StructArray.from_arrays([default_array(e, rows) for e in elements], fields=list(kind))
+            return pa.StructArray.from_arrays([default_array(e, rows, date32) for e in elements], fields=list(kind))
         case _:
             return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(bytes(rows * (kind.bit_width // 8)))])
 

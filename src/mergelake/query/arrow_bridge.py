@@ -58,7 +58,7 @@ def _effort(data_type: t.DataType) -> int:
         case t.SimpleAggregateFunction(_, inner):
             return max(_CAST, _effort(inner))
         case t.Tuple(elements):
-            return max(_CAST, *(_effort(element) for element in elements))
+            return max([_CAST, *(_effort(element) for element in elements)])
         case t.Map(key, value):
             return max(_CAST, _effort(key), _effort(value))
         case _:
@@ -253,6 +253,8 @@ def _public(array: pa.Array, data_type: t.DataType) -> pa.Array:
             return pa.MapArray.from_arrays(
                 _offsets(array), _public(entries.field(0), key), _public(entries.field(1), value)
             ).cast(arrow_type(data_type))
+        case t.Tuple(()):
+            return pa.StructArray.from_buffers(pa.struct([]), len(array), [None], children=[])
         case t.Tuple(elements):
             built = [_public(child, element) for child, element in zip(array.flatten(), elements, strict=True)]
             target = arrow_type(data_type)
@@ -266,11 +268,10 @@ def _fields(array: pa.Array, data_type: t.Variant) -> pa.Array:
     """ClickHouse's union of a Variant as a struct with a field for each type."""
     if not len(array):  # PyArrow crashes where such a union has no buffers
         return pa.array([], arrow_type(data_type))
-    names = [field.name for field in array.type]
     codes, offsets = np.asarray(array.type_codes), np.asarray(array.offsets)
     fields = []
-    for name, each in zip(data_type.names, data_type.alternatives, strict=True):
-        number = names.index(name)
+    # Their names there leave out the parameters; the order is the type's, NULL is behind them.
+    for number, each in enumerate(data_type.alternatives):
         here = codes == array.type.type_codes[number]
         values = _public(array.field(number), each)
         fields.append(values.take(pa.array(offsets, mask=~here)))

@@ -86,6 +86,7 @@ def rewrite(plan: Outline, sources: Mapping[int, Source], database: str = "defau
         + _prewhere_edits(plan, sources)
         + _qualifier_edits(plan, sources)
         + _hidden_edits(plan, sources)
+        + _nested_edits(plan, sources)
     )
     if plan.format_at is not None:
         edits.append((*plan.format_at, ""))
@@ -232,6 +233,32 @@ def _hidden_edits(plan: Outline, sources: Mapping[int, Source]) -> list[tuple[in
             names = ", ".join(back_quote(name) for name in sorted(hidden))
             edits.append((plan.tokens[at].end, plan.tokens[at].end, f" EXCEPT ({names})"))
     return edits
+
+
+def _nested_edits(plan: Outline, sources: Mapping[int, Source]) -> list[tuple[int, int, str]]:
+    """Under a star `ARRAY JOIN n` names the columns `n.a`, `n.b` of a Nested: the star stands for them."""
+    edits = []
+    for scope in plan.scopes:
+        if not scope.array_join or not star_tokens(plan, scope):
+            continue
+        known = [sources[id(found)] for found in scope.sources if found is not None and id(found) in sources]
+        for begin, stop in scope.array_join:
+            for at in range(begin, stop):
+                token, alone = plan.tokens[at], at == begin or plan.tokens[at - 1].text == ","
+                if alone and (at + 1 == stop or plan.tokens[at + 1].text == ","):
+                    columns = next(filter(None, (_of_group(source, token.name) for source in known)), [])
+                    if columns:
+                        edits.append((token.start, token.end, ", ".join(map(back_quote, columns))))
+    return edits
+
+
+def _of_group(source: Source, name: str) -> list[str]:
+    """The columns of a Nested of this name."""
+    kind = source.computed[name][0] if name in source.computed else None
+    if not isinstance(kind, t.Array) or not isinstance(kind.inner, t.Tuple):
+        return []
+    columns = [f"{name}.{each}" for each in kind.inner.names]
+    return columns if set(columns) <= set(source.columns) else []
 
 
 def _apply(text: str, edits: list[tuple[int, int, str]]) -> str:

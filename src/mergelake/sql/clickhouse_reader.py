@@ -21,7 +21,7 @@ import pyarrow as pa
 from mergelake.core import types as t
 from mergelake.core.errors import MergelakeError, UnavailableError, error
 from mergelake.core.schema import TableSchema
-from mergelake.core.text import back_quote, quote_string
+from mergelake.core.text import back_quote, quote_string, unused_stem
 from mergelake.query import engine
 from mergelake.query.arrow_bridge import to_public, without_nothing
 from mergelake.query.tokens import tokenize
@@ -36,7 +36,11 @@ _READING = re.compile(
 _OF_FORMAT = re.compile(r"(?:input_)?format_(csv|tsv|json|values)_")
 _REFUSED = {"input_format_record_errors_file_path": "rows in error are not written to a file"}
 _FLOAT64, _INT256 = t.Float(64), t.Int(256, signed=True)
-_STRICT = {"input_format_null_as_default": "0", "date_time_overflow_behavior": "'saturate'"}
+_STRICT = {
+    "input_format_null_as_default": "0",
+    "input_format_skip_unknown_fields": "0",
+    "date_time_overflow_behavior": "'saturate'",
+}
 
 
 def reading_settings(settings: Mapping[str, str], format_name: str) -> dict[str, str]:
@@ -106,6 +110,8 @@ def _strictly(
             _refuse_outside(_read(format_name, data, wide, wide, settings, defaults), columns)
         _read(format_name, data, columns, columns, settings, defaults)  # for the same error, with the columns' types
         raise
+    if format_name == "JSONEachRow" and "null" in data:
+        _refuse_null_as_nan(table, columns)
     if format_name == "Values" and any(t.holds(kind, t.Int) for kind in columns.values()):
         floats = {name: _with_numbers(kind, lambda _: _FLOAT64) for name, kind in columns.items()}
         try:
@@ -126,15 +132,16 @@ def _read(
 ) -> pa.Table:
     """The data read as columns of the types `read_as`, cast with a check to those of `columns`."""
     structure, chosen = [], []
+    alias = unused_stem(columns)
     for number, (name, kind) in enumerate(columns.items()):
         quoted = back_quote(name)
         default = f" DEFAULT {defaults[name]}" if name in defaults else ""
         structure.append(f"{quoted} {read_as[name]}{default}")
         same = read_as[name] == kind
-        chosen.append(f"{quoted if same else f'accurateCast({quoted}, {quote_string(str(kind))})'} AS c{number}")
+        chosen.append(f"{quoted if same else f'accurateCast({quoted}, {quote_string(str(kind))})'} AS {alias}{number}")
     source = f"format({format_name}, {quote_string(', '.join(structure))}, {_literal(data)})"
     kinds = list(map(str, columns.values()))
-    names = [f"c{number}" for number in range(len(kinds))]
+    names = [f"{alias}{number}" for number in range(len(kinds))]
     sql = without_nothing(f"SELECT {', '.join(chosen)} FROM {source}", names, kinds)
     limits = {"max_query_size": str(len(sql.encode()) + 1_000_000), "max_threads": "1"}
     if not engine.available():
@@ -174,7 +181,7 @@ def _literal(data: str) -> str:
 
 def _explained(failure: MergelakeError) -> MergelakeError:
     """ClickHouse's error in the words of an insert."""
-    message = failure.message.replace(": While executing ValuesBlockInputFormat", "")
+    message = re.sub(r"\s*: While executing \w+", "", failure.message)
     if failure.name == "TYPE_MISMATCH" and message.startswith("Cannot insert NULL"):
         return error("CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN", message, "Make the column Nullable")
     failure.message = message
@@ -207,6 +214,33 @@ def _refuse_fractions(table: pa.Table, columns: Mapping[str, t.DataType]) -> Non
                 f"Value {values[int(np.argmax(cut))]} is no whole number but it goes into {kind} (column {name})",
                 "Round it first, or insert_conversion = 'clickhouse' cuts the fraction off",
             )
+
+
+def _refuse_null_as_nan(table: pa.Table, columns: Mapping[str, t.DataType]) -> None:
+    """Raise CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN for a NaN: JSON's null in a float is one where it is no default."""
+    for name, kind in columns.items():
+        for array in _floats(table.column(name).combine_chunks(), kind):
+            values = array.to_numpy(zero_copy_only=False)
+            nan = (values & 0x7FFF) > 0x7F80 if array.type == pa.uint16() else np.isnan(values)
+            if nan.any():
+                raise error(
+                    "CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN",
+                    f"Cannot insert NULL value into a column of type {kind} (column {name})",
+                    "Make it Nullable, or fill the value in",
+                )
+
+
+def _floats(array: pa.Array, kind: t.DataType) -> Iterator[pa.Array]:
+    match kind:
+        case t.Float() | t.BFloat16():
+            yield array
+        case t.Array(inner):
+            yield from _floats(array.flatten(), inner)
+        case t.Map(_, value):
+            yield from _floats(array.items, value)
+        case t.Tuple(elements):
+            for place, element in enumerate(elements):
+                yield from _floats(array.field(place), element)
 
 
 def _numbers(table: pa.Table, columns: Mapping[str, t.DataType]) -> Iterator[tuple[str, pa.Array, t.Int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 
-from mergelake.core.errors import MergelakeError
+from mergelake.core.errors import MergelakeError, error
 from mergelake.core.text import unescape
 from mergelake.query.tokens import Token, next_token, syntax_error
 from mergelake.sql.statements import Like, Name
@@ -98,7 +98,11 @@ class Cursor:
         """One identifier, quoted or not."""
         if not self.peek().is_name or not self.peek().name:
             raise self.error(what)
-        return self.next().name
+        name = self.next().name
+        if any("\udc80" <= character <= "\udcff" for character in name):
+            shown = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+            raise error("NOT_IMPLEMENTED", f"The name {shown} is not UTF-8, as names are here", "Rename it")
+        return name
 
     def table_name(self) -> Name:
         """`table` or `database.table`."""

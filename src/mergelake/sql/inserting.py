@@ -12,11 +12,13 @@ from mergelake.core import types as t
 from mergelake.core.cancel import check
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import Column, TableSchema, unknown_column
-from mergelake.core.text import back_quote, quote_string
+from mergelake.core.text import back_quote, quote_string, unused_stem
 from mergelake.query.access import check_data
+from mergelake.query.engine import available
 from mergelake.query.select import prepare
 from mergelake.sql.clickhouse_reader import conversion_of, read_all, reading_settings
 from mergelake.sql.formats import after_line, format_of, read_rows
+from mergelake.sql.json_rows import Unsure
 from mergelake.sql.settings import check_reading, judged, merged, plain
 from mergelake.sql.statements import Insert
 from mergelake.sql.values import names_and_types
@@ -47,12 +49,27 @@ def run_insert(db: Database, insert: Insert, script: str) -> int:
             check_data(data_lines)
         data = read_all(known, data_lines, targets, table.schema, reading, strict=strict)
     else:
-        rows = read_rows(insert, targets, script, external=external)
-        data = rows.complete(table.schema, db.warehouse.clock.now_ms())
+        try:
+            rows = read_rows(insert, targets, script, external=external)
+            data = rows.complete(table.schema, db.warehouse.clock.now_ms())
+        except Unsure as unsure:
+            data = _asked(unsure.failure, insert, targets, table.schema)
     check()
     if data.num_rows:
         table.insert(data, token, by_part=True, by_rows=by_rows, settings=_of_table(settings))
     return int(data.num_rows)
+
+
+def _asked(failure: MergelakeError, insert: Insert, targets: Mapping[str, t.DataType], schema: TableSchema) -> pa.Table:
+    """What ClickHouse's reader makes of data that ours is not sure of; where there is none, `failure`."""
+    if not available():
+        raise failure
+    try:
+        return read_all(format_of(insert.format), after_line(insert.data), targets, schema, {}, strict=True)
+    except MergelakeError as theirs:
+        if theirs.name == failure.name and not theirs.hint:
+            theirs.hint = failure.hint
+        raise
 
 
 def _of_table(settings: Mapping[str, str]) -> dict[str, str]:
@@ -119,14 +136,14 @@ def _selected(db: Database, query: str, targets: Mapping[str, t.DataType], *, st
             f"It fills {', '.join(targets)}",
         )
     if list(kinds) != [str(data_type) for data_type in targets.values()]:
-        casts = []
+        casts, row = [], unused_stem(targets, "ml_row")
         for place, (name, data_type, kind) in enumerate(zip(targets, targets.values(), kinds, strict=True), 1):
-            element = f"tupleElement(ml_row, {place})"
+            element = f"tupleElement({row}, {place})"
             checked = strict and isinstance(t.inner_type(data_type), _CHECKED)
             function = "accurateCast" if checked else "CAST"
             casted = element if kind == str(data_type) else f"{function}({element}, {quote_string(str(data_type))})"
             casts.append(f"{casted} AS {back_quote(name)}")
-        query = f"SELECT {', '.join(casts)} FROM (SELECT tuple(*) AS ml_row FROM ({query}\n))"
+        query = f"SELECT {', '.join(casts)} FROM (SELECT tuple(*) AS {row} FROM ({query}\n))"
     try:
         return db.select(query).table.rename_columns(list(targets))
     except MergelakeError as failure:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from mergelake.core import types as t
 from mergelake.core.convert import to_storage
-from mergelake.core.text import back_quote, quote_string
+from mergelake.core.errors import UnsupportedError
+from mergelake.core.text import back_quote, quote_string, unused_stem
 from mergelake.query import engine
-from mergelake.query.arrow_bridge import parse_types
+from mergelake.query.arrow_bridge import exact_expression, parse_types
 from mergelake.query.result import QueryResult, Stats
 from mergelake.sql.cells import cell_rows, is_numeric
 
@@ -109,19 +111,16 @@ class Result:
             return self._found.formatted
         if not self.columns:
             return b""
-        table = self._found.table
-        inner = [f"c{i}" for i in range(table.num_columns)]
-        columns = []
-        for name, data_type, shown in zip(inner, parse_types(self.types), _distinct(self.columns), strict=True):
-            columns.append(f"{_typed(name, data_type)} AS {back_quote(shown)}")
+        table, shown_as = self._found.table, _distinct(self.columns)
+        stem = unused_stem(shown_as)
+        columns, arrays = [], {}
+        for place, (shown, data_type) in enumerate(zip(shown_as, parse_types(self.types), strict=True)):
+            name = f"{stem}{place}"
+            expression, arrays[name] = _exact(name, table.column(place), data_type)
+            columns.append(f"{expression} AS {back_quote(shown)}")
         sql = f"SELECT {', '.join(columns)} FROM Python(ml_rows)"
         # Answers are small: one thread keeps their order.
-        plain = [
-            pa.chunked_array([chunk.storage for chunk in column.chunks], pa.string())
-            if isinstance(column.type, pa.BaseExtensionType) else column
-            for column in table.columns
-        ]  # fmt: skip
-        tables = {"ml_rows": pa.table(plain, inner)}
+        tables = {"ml_rows": pa.table(arrays)}
         return bytes(engine.run(sql, tables, output=format, settings={"max_threads": "1"}).data)
 
     def show(self, limit: int = 40) -> None:
@@ -175,14 +174,15 @@ def _distinct(names: tuple[str, ...]) -> list[str]:
     return out
 
 
-def _typed(name: str, data_type: t.DataType | None) -> str:
-    """The public Arrow column as its ClickHouse type again."""
-    if data_type is None or t.holds(data_type, t.AggregateFunction, t.Variant, t.Dynamic, t.Json):
-        return name
-    inner = t.inner_type(data_type)
-    if isinstance(inner, t.BFloat16) or (isinstance(inner, t.Int) and inner.bits > 64):
-        return f"reinterpret({name}, {quote_string(str(inner))})"
-    return f"CAST({name}, {quote_string(str(data_type))})"
+def _exact(name: str, column: pa.ChunkedArray, data_type: t.DataType | None) -> tuple[str, pa.ChunkedArray | pa.Array]:
+    """A public column as ClickHouse reads it, and the expression that makes it exactly its type again."""
+    if data_type is not None and not t.holds(data_type, t.AggregateFunction, t.Dynamic, t.Json, t.Nothing):
+        with suppress(UnsupportedError):  # a Variant of arrays: its fields are shown
+            expression = exact_expression(name, data_type)  # of Arrow's columns all are Nullable
+            return f"CAST({expression}, {quote_string(str(data_type))})", to_storage(column, data_type)
+    if isinstance(column.type, pa.BaseExtensionType):
+        column = pa.chunked_array([chunk.storage for chunk in column.chunks], pa.string())
+    return name, column
 
 
 def rows_result(columns: dict[str, list[Any]], schema: dict[str, str]) -> Result:

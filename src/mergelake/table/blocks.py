@@ -17,7 +17,7 @@ from mergelake.core.settings import TableSettings
 from mergelake.core.text import quote_string
 from mergelake.core.types import DataType
 from mergelake.expr import Compiled, compile_expression
-from mergelake.format.defaults import default_array, default_elements
+from mergelake.format.defaults import LEFT_OUT, default_array, default_elements
 from mergelake.format.streams import shared_sizes_stream
 from mergelake.table.keys import Block, whole_column
 
@@ -117,6 +117,8 @@ class BlockCompleter:
                 array = missing.default.evaluate(pa.table(reads) if reads else given)
             elif sizes in nested:  # as many in a row as its siblings have
                 array = default_elements(kind, arrays[nested[sizes]])
+            elif name in flagged:
+                array = default_array(kind, rows, LEFT_OUT)
             else:
                 array = default_array(kind, rows)
             if name in flagged:

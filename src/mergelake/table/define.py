@@ -7,11 +7,11 @@ wherever its schema came from.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from mergelake.core import types as t
-from mergelake.core.arrow import storage_type
+from mergelake.core.arrow import storage_type, tuple_names
 from mergelake.core.errors import error
 from mergelake.core.schema import Column, TableSchema
 from mergelake.core.settings import TableSettings
@@ -110,6 +110,7 @@ def check_schema(schema: TableSchema) -> TableSchema:
         columns.append(replace(column, codec=check_codec(column.codec, column.type, default)))
     schema = replace(schema, columns=tuple(columns))
     _check_engine(schema)
+    _check_streams(schema)
     _check_defaults(schema)
     sorting = _check_sorting_key(schema, settings)
     _check_partition_key(schema, settings)
@@ -174,6 +175,31 @@ def _check_engine(schema: TableSchema) -> None:
     if name == "MergeTree" and arguments:
         raise error("NUMBER_OF_ARGUMENTS_DOESNT_MATCH", f"Engine {name} takes no arguments, got {', '.join(arguments)}")
     replacing_mode(schema)
+
+
+def _check_streams(schema: TableSchema) -> None:
+    """Refuse a column `n.a` beside a Tuple or Map `n` with an element `a`: their files would have one name."""
+    for column in schema.stored:
+        for inner in _leaf_names(column.name, column.type):
+            if schema.has(inner):
+                raise error(
+                    "BAD_ARGUMENTS",
+                    f"Columns '{column.name} {column.type}' and '{inner} {schema.column(inner).type}' have streams "
+                    "with the same file names",
+                    "Rename one of them",
+                )
+
+
+def _leaf_names(name: str, kind: DataType) -> Iterator[str]:
+    match inner_type(kind):
+        case t.Array(inner):
+            yield from _leaf_names(name, inner)
+        case t.Map(key, value):
+            yield from _leaf_names(name, t.Tuple((key, value), ("keys", "values")))
+        case t.Tuple(elements) as plain:
+            for element, each in zip(tuple_names(plain), elements, strict=True):
+                yield f"{name}.{element}"
+                yield from _leaf_names(f"{name}.{element}", each)
 
 
 def _check_defaults(schema: TableSchema) -> None:
