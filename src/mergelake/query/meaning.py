@@ -16,14 +16,15 @@ from mergelake.query.settings import refuse_meaningless
 
 def statement_settings(plan: Outline) -> dict[str, str]:
     """The SETTINGS of the statement and its subqueries: name -> literal. A name alone means 1."""
-    out = {}
-    for first, end in settings_clauses(plan):
-        for begin, stop in _items(plan, first, end):
-            if stop - begin > 1 and plan.tokens[begin + 1].text == "=":
-                out[plan.tokens[begin].name] = plan.slice(begin + 2, stop)
-            else:
-                out[plan.tokens[begin].name] = "1"
-    return out
+    clauses = settings_clauses(plan)
+    return {name: value for first, end in clauses for name, value, _ in setting_items(plan, first, end)}
+
+
+def setting_items(plan: Outline, first: int, end: int) -> Iterator[tuple[str, str, str]]:
+    """Name, literal and text of each setting of a clause."""
+    for begin, stop in _items(plan, first, end):
+        given = stop - begin > 1 and plan.tokens[begin + 1].text == "="
+        yield plan.tokens[begin].name, plan.slice(begin + 2, stop) if given else "1", plan.slice(begin, stop)
 
 
 def settings_clauses(plan: Outline) -> list[tuple[int, int]]:

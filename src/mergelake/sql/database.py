@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -90,20 +91,27 @@ class Database:
         """
         if params is not None:
             text = fill_parameters(text, params)
-        outer = getattr(self._of_call, "settings", None)
         check_fixed(settings or ())
-        if settings:  # this thread's alone: another's call must neither see them nor restore them
-            self._of_call.settings = merged(self.settings, _literals(settings))
         cancel = Cancel()
         self._under_way.add(cancel)
         try:
-            with running(cancel):
+            with running(cancel), self.under(_literals(settings or {})):
                 return self._executed(text)
         except KeyboardInterrupt:
             cancel.set()  # threads that still read for it stop
             raise
         finally:
             self._under_way.discard(cancel)
+
+    @contextmanager
+    def under(self, settings: Mapping[str, str]) -> Iterator[None]:
+        """Inside, `settings` (judged literals) hold for this thread: another must neither see nor restore them."""
+        outer = getattr(self._of_call, "settings", None)
+        if settings:
+            self._of_call.settings = merged(self.settings, settings)
+        try:
+            yield
+        finally:
             self._of_call.settings = outer
 
     def _executed(self, text: str) -> Result:

@@ -87,9 +87,7 @@ def create_table(cursor: Cursor) -> CreateTable | CloneTable:
     if cursor.accept("AS"):
         if not (cursor.at("SELECT") or cursor.at("WITH") or cursor.at("(")):
             raise cursor.error("SELECT", "WITH")
-        query = cursor.text[cursor.peek().start : cursor.end].strip()
-    else:
-        cursor.finish()
+        query = cursor.rest_before_tail()
     if body is None and like is None and not query:
         raise cursor.error("'(' and the columns", "AS")
     schema = None
@@ -113,7 +111,6 @@ def _clone(cursor: Cursor, name: Name, if_not_exists: bool) -> CloneTable:
             if not cursor.peek().text.isdecimal():
                 raise cursor.error("a version")
             version = int(cursor.next().text)
-    cursor.finish()
     return CloneTable(name, source, if_not_exists, version, timestamp)
 
 
@@ -297,8 +294,9 @@ def _clauses(
         elif cursor.accept("SETTINGS"):
             given = settings_list(cursor)
             # Settings of the statement may stand among those of the table: see `CreateTable.settings`.
+            given = {name: value for name, value in given.items() if value != "DEFAULT"}
             others.update({n: value for n, value in given.items() if not is_table_setting(n) and kind_of(n)})
-            own = {name: value for name, value in given.items() if name not in others and value != "DEFAULT"}
+            own = {name: value for name, value in given.items() if name not in others}
             found["settings"] = TableSettings(own).as_text()
         elif cursor.accept("COMMENT"):
             found["comment"] = cursor.string()

@@ -74,7 +74,7 @@ def _deduplication(settings: Mapping[str, str], query: str) -> tuple[str, bool]:
         mode = "disable" if mode == "disable" else held.get("deduplicate_insert_select", "enable_when_possible")
     if mode == "disable":
         return "", False
-    token = held.get("insert_deduplication_token", "")
+    token = held.get("insert_deduplication_token") or held.get("dedup_token", "")
     stable = not query or _ORDERED.search(query) is not None
     if mode == "force_enable" and not (token or stable):
         raise error(

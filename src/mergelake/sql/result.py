@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -100,6 +101,13 @@ class Result:
         """
         return self.encoded(format).decode("utf-8", "replace")
 
+    def formatted_as(self, format: str, into: str, settings: Mapping[str, str]) -> Result:
+        """The rows as a statement with FORMAT gives them, or, with `into` (INTO OUTFILE …), in a file."""
+        if not self.columns:
+            return self
+        data = self._encoded(format or "TabSeparated", into, settings)
+        return Result(QueryResult(pa.table({}), (), self.stats, formatted=data, format=format))
+
     def encoded(self, format: str) -> bytes:
         """The bytes in any of ClickHouse's output formats, binary ones (`Parquet`, `Native`, …) among them.
 
@@ -109,12 +117,15 @@ class Result:
             return self._found.formatted
         if not self.columns:
             return b""
+        return self._encoded(format, "", {})
+
+    def _encoded(self, format: str, into: str, settings: Mapping[str, str]) -> bytes:
         table = self._found.table
         inner = [f"c{i}" for i in range(table.num_columns)]
         columns = []
         for name, data_type, shown in zip(inner, parse_types(self.types), _distinct(self.columns), strict=True):
             columns.append(f"{_typed(name, data_type)} AS {back_quote(shown)}")
-        sql = f"SELECT {', '.join(columns)} FROM Python(ml_rows)"
+        sql = f"SELECT {', '.join(columns)} FROM Python(ml_rows) {into}"
         # Answers are small: one thread keeps their order.
         plain = [
             pa.chunked_array([chunk.storage for chunk in column.chunks], pa.string())
@@ -122,7 +133,7 @@ class Result:
             for column in table.columns
         ]  # fmt: skip
         tables = {"ml_rows": pa.table(plain, inner)}
-        return bytes(engine.run(sql, tables, output=format, settings={"max_threads": "1"}).data)
+        return bytes(engine.run(sql, tables, output=format, settings={**settings, "max_threads": "1"}).data)
 
     def show(self, limit: int = 40) -> None:
         """Print the first `limit` rows as a table."""
