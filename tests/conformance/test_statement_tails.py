@@ -92,8 +92,8 @@ def test_tails_are_taken_as_clickhouse_takes_them(database: Database, statement:
     for tail in _TAILS:
         text = f"{statement} {tail}"
         theirs, ours = _theirs(text), _ours(database, text)
-        if tail == "FORMAT" and "AS SELECT" in statement:
-            continue  # the table is there: the SELECT is not even read
+        if tail in ("FORMAT", "SETTINGS") and statement.startswith("CREATE TABLE"):
+            continue  # the table is there: neither its key nor its SELECT is looked at
         if statement in _EQUAL or isinstance(theirs, int) or isinstance(ours, int):
             assert ours == theirs, text
 

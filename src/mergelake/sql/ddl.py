@@ -15,7 +15,8 @@ from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import Column, SkipIndex, TableSchema
 from mergelake.core.settings import TableSettings, is_table_setting
 from mergelake.core.text import unescape
-from mergelake.core.types import DataType, is_nullable, nested_columns, parse_type
+from mergelake.core.timezones import zone
+from mergelake.core.types import DataType, DateTime, DateTime64, is_nullable, nested_columns, parse_type, parts
 from mergelake.expr.compiled import compile_expression
 from mergelake.query.settings import kind_of
 from mergelake.query.tokens import syntax_error
@@ -214,8 +215,8 @@ def _column(cursor: Cursor, number: int, before: dict[str, DataType]) -> tuple[l
     if nullable:
         data_type = parse_type(f"Nullable({data_type})")
     if nested is not None:
-        parts = enumerate(nested.items(), number)
-        return [Column(at, f"{name}.{part}", inner, codec=codec, comment=comment) for at, (part, inner) in parts], False
+        named = enumerate(nested.items(), number)
+        return [Column(at, f"{name}.{part}", inner, codec=codec, comment=comment) for at, (part, inner) in named], False
     return [Column(number, name, data_type, kind, default, codec, comment, ttl)], is_primary
 
 
@@ -236,11 +237,15 @@ def _type(cursor: Cursor) -> DataType:
                 end = token.end
                 break
     try:
-        return parse_type(clean(cursor.text[first.start : end]))
+        found = parse_type(clean(cursor.text[first.start : end]))
     except MergelakeError as failure:
         if failure.name == "SYNTAX_ERROR":
             raise syntax_error(cursor.text, first.start, failure.message) from None
         raise
+    for each in parts(found):
+        if isinstance(each, DateTime | DateTime64):
+            zone(each.timezone)  # BAD_ARGUMENTS for one that nobody knows
+    return found
 
 
 def _index(cursor: Cursor) -> SkipIndex:
