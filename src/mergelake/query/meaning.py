@@ -88,6 +88,31 @@ def _check_functions(plan: Outline) -> None:
             raise error("NOT_IMPLEMENTED", f"The function {word.text} is not supported", hint)
 
 
+_EXPLAINED = {
+    "QUERY": "EXPLAIN SYNTAX shows how the statement is read",
+    "PIPELINE": "EXPLAIN shows the scans and ClickHouse's plan over them",
+    "ESTIMATE": "EXPLAIN indexes = 1 tells parts, marks and rows that would be read",
+    "TABLE": "CREATE TABLE is checked when it runs",
+    "CURRENT": "Every statement is one commit",
+}
+_TABLES_NEEDED = ("optimize", "run_query_tree_passes")
+"""Options of EXPLAIN AST and SYNTAX for which ClickHouse would look into its own tables."""
+
+
+def check_explain(kind: str) -> str:
+    """The form of an EXPLAIN (`PLAN`, `AST`, `SYNTAX`); NOT_IMPLEMENTED for one that is not done here."""
+    first, _, rest = kind.strip().partition(" ")
+    form = first.upper() if first and "=" not in kind[: len(first) + 2] else "PLAN"
+    if form in _EXPLAINED:
+        name = f"{form} TREE" if form == "QUERY" else form
+        raise error("NOT_IMPLEMENTED", f"EXPLAIN {name} is not supported", _EXPLAINED[form])
+    if form in ("AST", "SYNTAX"):
+        for option in _TABLES_NEEDED:
+            if option in rest:
+                raise error("NOT_IMPLEMENTED", f"EXPLAIN {form} {option} is not supported", "Leave the option out")
+    return form
+
+
 def check_meaning(plan: Outline, ours: Iterable[Occurrence]) -> None:
     """NOT_IMPLEMENTED for what would change the rows that our tables give, `ours` being where they are named."""
     _check_functions(plan)

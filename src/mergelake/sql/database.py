@@ -86,8 +86,8 @@ class Database:
         """Run one or several statements (with `;` between them); the result of the last.
 
         `settings` hold for this call alone. `params` fill `{name:Type}` in, as ClickHouse's query parameters do:
-        always a value, never a piece of SQL. Ctrl-C ends the statement and raises KeyboardInterrupt; another thread
-        ends it with `cancel`.
+        always a value, never a piece of SQL; one that the text does not name is BAD_ARGUMENTS. Ctrl-C ends the
+        statement and raises KeyboardInterrupt; another thread ends it with `cancel`.
         """
         if params is not None:
             text = fill_parameters(text, params)
@@ -311,11 +311,17 @@ def fill_parameters(text: str, params: Mapping[str, object]) -> str:
 
     out, at = [], 0
     skip = 0
+    named: set[str] = set()
     for token in tokenize(text):
         if token.start < skip or token.text != "{" or token.kind != "sign":
             continue
         match = _PARAMETER.match(text, token.start)
         if match is not None:
+            named.add(match.group(1))
             out += [text[at : token.start], fill(match.group(1), match.group(2))]
             at = skip = match.end()
+    for name in params:
+        if name not in named:
+            hint = there_are("parameters", sorted(named))
+            raise error("BAD_ARGUMENTS", f"The statement names no parameter {name!r}", hint)
     return "".join([*out, text[at:]])

@@ -90,7 +90,7 @@ def create_table(cursor: Cursor) -> CreateTable | CloneTable:
             raise cursor.error("SELECT", "WITH")
         query = cursor.rest_before_tail()
     if body is None and like is None and not query:
-        raise cursor.error("'(' and the columns", "AS")
+        raise error("INCORRECT_QUERY", "CREATE TABLE has neither columns nor AS", "Write them in brackets")
     schema = None
     if body is not None:
         schema = _build(clauses or TableSchema(()), columns=body.columns, indices=body.indices)
@@ -275,6 +275,8 @@ def _clauses(
     seen: set[str] = set()
     while True:
         word = cursor.peek().upper
+        if word == "SETTINGS" and word in seen:
+            break  # of the statement
         if word in seen and word in _TABLE_WORDS:
             raise cursor.error(f"{word} only once")
         seen.add(word)
