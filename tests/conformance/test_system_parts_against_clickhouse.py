@@ -59,11 +59,12 @@ def test_bytes_and_hashes_of_a_part_are_those_that_clickhouse_tells(oracle: Any,
 def test_the_dates_and_times_of_a_part_are_those_that_clickhouse_tells(oracle: Any, tmp_path: Path, key: str) -> None:
     db = connect(str(tmp_path))
     oracle.query("DROP TABLE IF EXISTS default.part_moments")
+    columns = "k UInt32, d DateTime, e Date, f Date, x DateTime64(6)"
+    first = "(1, '2026-01-02 03:04:05', '2026-01-03', '2026-02-04', '2026-05-06 07:08:09.12')"
+    second = "(1, '2026-01-02 04:04:05', '2026-01-05', '2026-02-04', '2026-05-06 07:08:10.98')"
     for statement in (
-        "CREATE TABLE part_moments (k UInt32, d DateTime, e Date, f Date, x DateTime64(6)) ENGINE = MergeTree "
-        f"PARTITION BY {key} ORDER BY k",
-        "INSERT INTO part_moments VALUES (1, '2026-01-02 03:04:05', '2026-01-03', '2026-02-04', '2026-05-06 07:08:09.12'), "
-        "(1, '2026-01-02 04:04:05', '2026-01-05', '2026-02-04', '2026-05-06 07:08:10.98')",
+        f"CREATE TABLE part_moments ({columns}) ENGINE = MergeTree PARTITION BY {key} ORDER BY k",
+        f"INSERT INTO part_moments VALUES {first}, {second}",
     ):
         oracle.query(statement)
         db.sql(statement)

@@ -187,6 +187,8 @@ def _column(cursor: Cursor, number: int, before: dict[str, DataType]) -> tuple[l
         elif cursor.accept("COMMENT"):
             comment = cursor.string()
         elif cursor.accept("CODEC"):
+            if cursor.at("(", ")"):
+                raise cursor.error("the name of a codec")
             codec = ", ".join(cursor.bracketed())
         elif cursor.accept("TTL"):
             ttl = cursor.expression(_AFTER_DEFAULT)

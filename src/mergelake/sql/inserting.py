@@ -101,6 +101,8 @@ def target_columns(insert: Insert, schema: TableSchema, table: str) -> dict[str,
                 )
     else:
         chosen = [c for c in schema.columns if _by_default(c) and c.name not in insert.excluded]
+    if not chosen and not insert.query:
+        raise error("EMPTY_LIST_OF_COLUMNS_PASSED", "Empty list of columns to insert", "Name at least one column")
     return names_and_types([(column.name, column.type) for column in chosen])
 
 

@@ -22,7 +22,7 @@ from mergelake.sql.cursor import Cursor
 from mergelake.sql.insert_head import insert
 from mergelake.sql.literals import literal
 from mergelake.sql.tail import ended
-from mergelake.sql.unsupported import judged_syntax, refused
+from mergelake.sql.unsupported import HINTS, judged_syntax, refused
 
 _REFUSED = (
     "SYSTEM", "GRANT", "REVOKE", "ATTACH", "DETACH", "KILL", "UPDATE", "DELETE", "BACKUP", "RESTORE", "WATCH", "BEGIN",
@@ -265,7 +265,7 @@ def _explain(cursor: Cursor) -> s.Statement:
 
 def _set(cursor: Cursor) -> s.Statement:
     if cursor.at("ROLE") or cursor.at("DEFAULT", "ROLE") or cursor.at("TRANSACTION"):
-        raise error("NOT_IMPLEMENTED", f"SET {cursor.peek().upper} is not supported")
+        raise error("NOT_IMPLEMENTED", f"SET {cursor.peek().upper} is not supported", HINTS["SET"])
     return s.Set(ddl.setting_literals(cursor))
 
 
