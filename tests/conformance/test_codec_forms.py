@@ -15,11 +15,12 @@ _FORMS = (
     "NONE", "NONE()", "NONE(1)", "NONE(NULL)", "LZ4()", "LZ4(1)", "LZ4(NULL)", "LZ4HC()", "LZ4HC(12)", "LZ4HC(NULL)",
     "LZ4HC('a')", "LZ4HC(1, 2)", "LZ4HC(1.5)", "ZSTD()", "ZSTD(0)", "ZSTD(22)", "ZSTD(23)", "ZSTD(NULL)", "ZSTD('a')",
     "ZSTD(1, 99)", "ZSTD(1, 24, 3)", "Default", "Default()", "Default(1)", "Default(NULL)", "DEFAULT", "Delta()",
-    "Delta(1), LZ4", "Delta(3)", "Delta(0)", "Delta(-1)", "Delta(NULL)", "Delta('a')", "Delta(1, 2)", "Delta(NULL), LZ4",
-    "DoubleDelta()", "DoubleDelta(4)", "Gorilla()", "Gorilla(4)", "Gorilla(3)", "Gorilla(NULL)", "Gorilla('a')", "T64()",
-    "T64('bit')", "T64('x')", "T64(1)", "T64(NULL)", "T64('bit', 1)", "GCD()", "GCD(8)", "GCD(NULL)", "GCD, LZ4", "FPC()",
-    "FPC(12)", "FPC(12, 4)", "FPC(12, 8)", "FPC(28)", "Nope", "Nope(1)", "lz4", "Delta, Default", "LZ4, ZSTD",
-    "NONE, LZ4", "Delta, Delta, LZ4", "Gorilla, ZSTD", "T64, LZ4", "", "LZ4(", "LZ4 LZ4", "1", "NULL", "Delta(4), ",
+    "Delta(1), LZ4", "Delta(3)", "Delta(0)", "Delta(-1)", "Delta(NULL)", "Delta('a')", "Delta(1, 2)",
+    "Delta(NULL), LZ4", "DoubleDelta()", "DoubleDelta(4)", "Gorilla()", "Gorilla(4)", "Gorilla(3)", "Gorilla(NULL)",
+    "Gorilla('a')", "T64()", "T64('bit')", "T64('x')", "T64(1)", "T64(NULL)", "T64('bit', 1)", "GCD()", "GCD(8)",
+    "GCD(NULL)", "GCD, LZ4", "FPC()", "FPC(12)", "FPC(12, 4)", "FPC(12, 8)", "FPC(28)", "Nope", "Nope(1)", "lz4",
+    "Delta, Default", "LZ4, ZSTD", "NONE, LZ4", "Delta, Delta, LZ4", "Gorilla, ZSTD", "T64, LZ4", "", "LZ4(",
+    "LZ4 LZ4", "1", "NULL", "Delta(4), ",
 )  # fmt: skip
 _TYPES = (
     "UInt8", "UInt32", "Int64", "UInt128", "Float32", "Float64", "String", "FixedString(5)", "DateTime",
