@@ -50,3 +50,27 @@ def test_bytes_and_hashes_of_a_part_are_those_that_clickhouse_tells(oracle: Any,
             assert db.sql(f"{query} FORMAT TabSeparated").text() == theirs, query
     finally:
         oracle.query(f"DROP TABLE default.{name}")
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["toDate(d)", "d", "(d, toYYYYMM(e))", "(e, f)", "x", "(x, d)", "(k, x)", "toYYYYMM(e)", "k", "tuple()"],
+)
+def test_the_dates_and_times_of_a_part_are_those_that_clickhouse_tells(oracle: Any, tmp_path: Path, key: str) -> None:
+    db = connect(str(tmp_path))
+    oracle.query("DROP TABLE IF EXISTS default.part_moments")
+    columns = "k UInt32, d DateTime, e Date, f Date, x DateTime64(6)"
+    first = "(1, '2026-01-02 03:04:05', '2026-01-03', '2026-02-04', '2026-05-06 07:08:09.12')"
+    second = "(1, '2026-01-02 04:04:05', '2026-01-05', '2026-02-04', '2026-05-06 07:08:10.98')"
+    for statement in (
+        f"CREATE TABLE part_moments ({columns}) ENGINE = MergeTree PARTITION BY {key} ORDER BY k",
+        f"INSERT INTO part_moments VALUES {first}, {second}",
+    ):
+        oracle.query(statement)
+        db.sql(statement)
+    query = (
+        "SELECT min_date, max_date, min_time, max_time FROM system.parts WHERE table = 'part_moments' AND active "
+        "ORDER BY name FORMAT TSV"
+    )
+    assert db.sql(query).text() == str(oracle.query(query))
+    oracle.query("DROP TABLE default.part_moments")

@@ -14,6 +14,10 @@ from collections.abc import Callable, Iterator
 
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.text import unescape
+from mergelake.core.type_families import ANY_CASE, FAMILIES, LONGER, Argument
+from mergelake.core.type_families import (
+    INTERVAL_UNITS as INTERVAL_UNITS,
+)
 from mergelake.core.type_tree import (
     UUID as UUID,
 )
@@ -112,73 +116,6 @@ UINT8 = Int(8, signed=False)
 UNORDERED = (Map, AggregateFunction, Nothing, Variant, Dynamic, Json, Unknown)
 """Types whose values are not compared: they are in no key and no index."""
 STRING = String()
-
-INTERVAL_UNITS = (
-    "Nanosecond",
-    "Microsecond",
-    "Millisecond",
-    "Second",
-    "Minute",
-    "Hour",
-    "Day",
-    "Week",
-    "Month",
-    "Quarter",
-    "Year",
-)
-
-_PLAIN: dict[str, DataType] = {
-    **{f"Int{b}": Int(b, signed=True) for b in (8, 16, 32, 64, 128, 256)},
-    **{f"UInt{b}": Int(b, signed=False) for b in (8, 16, 32, 64, 128, 256)},
-    **{f"Interval{u}": Interval(u) for u in INTERVAL_UNITS},
-    "Float32": Float(32),
-    "Float64": Float(64),
-    "BFloat16": BFloat16(),
-    "Bool": Bool(),
-    "String": STRING,
-    "Date": Date(),
-    "Date32": Date32(),
-    "DateTime": DateTime(),
-    "Time": Time(),
-    "UUID": UUID(),
-    "IPv4": IPv4(),
-    "IPv6": IPv6(),
-    "Nothing": Nothing(),
-}
-
-_POINT = Tuple((Float(64), Float(64)))
-_ALIASES: dict[str, DataType] = {  # case-insensitive in ClickHouse; widths are read and forgotten, as there
-    "tinyint": Int(8, signed=True),
-    "int1": Int(8, signed=True),
-    "smallint": Int(16, signed=True),
-    "int": Int(32, signed=True),
-    "integer": Int(32, signed=True),
-    "bigint": Int(64, signed=True),
-    "float": Float(32),
-    "real": Float(32),
-    "double": Float(64),
-    "bool": Bool(),
-    "boolean": Bool(),
-    "varchar": STRING,
-    "char": STRING,
-    "text": STRING,
-    "blob": STRING,
-    "timestamp": DateTime(),
-    "date": Date(),
-    "datetime": DateTime(),
-    "inet4": IPv4(),
-    "inet6": IPv6(),
-    "point": _POINT,
-    "ring": Array(_POINT),
-    "linestring": Array(_POINT),
-    "multilinestring": Array(Array(_POINT)),
-    "polygon": Array(Array(_POINT)),
-    "multipolygon": Array(Array(Array(_POINT))),
-    "geometry": Variant(
-        (Array(_POINT), Array(Array(_POINT)), Array(Array(Array(_POINT))), _POINT, Array(Array(_POINT)), Array(_POINT)),
-        ("LineString", "MultiLineString", "MultiPolygon", "Point", "Polygon", "Ring"),
-    ),
-}
 
 _NOT_KEPT = frozenset({"QBit"})
 """Types of ClickHouse that have no storage form here."""
@@ -332,20 +269,43 @@ class _Parser:
         kind, word = self._next()
         if kind != "word":
             raise error("SYNTAX_ERROR", f"Expected the name of a type but found '{word}' in '{self._text}'")
+        while word.lower() in LONGER and self._peek()[0] == "word":
+            longer = f"{word} {self._peek()[1]}"
+            if longer.lower() not in LONGER and longer.lower() not in ANY_CASE:
+                break
+            word, self._at = longer, self._at + 1
         parametric = _PARAMETRIC.get(word) or _PARAMETRIC_ANY_CASE.get(word.lower())
-        if parametric is not None and (self._peek() == ("sign", "(") or word not in _PLAIN):
+        if parametric is not None:
             return parametric(self)
-        if word in _PLAIN:
-            return _PLAIN[word]
-        alias = _ALIASES.get(word.lower())
+        family = FAMILIES.get(word) or ANY_CASE.get(word.lower())
         if word in _NOT_KEPT:
             raise error("NOT_IMPLEMENTED", f"Columns of type {word} are not supported", "Name a type for each value")
-        if alias is None:
+        if family is None:
             raise _unknown_type(word)
-        if self._accept("("):
-            self._number()
-            self._expect(")")
-        return alias
+        return family(word, self._arguments())
+
+    def _arguments(self) -> list[Argument]:
+        """The arguments in brackets, none where there are none; a comma may stand after the last."""
+        out: list[Argument] = []
+        more = self._accept("(")
+        while more and not self._accept(")"):
+            first, depth = self._at, 0
+            while self._peek()[0] != "end" and (depth or self._peek() not in (("sign", ","), ("sign", ")"))):
+                kind, word = self._next()
+                if depth == 0 and kind == "word" and self._peek()[0] == "word":
+                    self._expect(")")
+                depth += (word in ("(", "[")) - (word in (")", "]")) if kind == "sign" else 0
+            taken = self._tokens[first : self._at]
+            if not taken:
+                self._expect(")")
+            kind, word = taken[0] if len(taken) == 1 else ("other", "")
+            if kind == "word":
+                kind = "null" if word.upper() == "NULL" else "other"
+            out.append(Argument(kind, word))
+            if not self._accept(","):
+                self._expect(")")
+                break
+        return out
 
     def _number(self) -> int:
         kind, word = self._next()
@@ -359,10 +319,27 @@ class _Parser:
             raise error("BAD_ARGUMENTS", f"Expected a quoted string but found '{word}' in the type '{self._text}'")
         return unescape(word)
 
-    def _one(self) -> DataType:
-        self._expect("(")
-        inner = self.type()
+    def _takes(self, count: int) -> None:
+        """Go past the bracket that holds `count` types. NUMBER_OF_ARGUMENTS_DOESNT_MATCH, or 223 for a literal."""
+        at, name = self._at, self._tokens[self._at - 1][1]
+        given = self._arguments()
+        if len(given) != count:
+            told = f"The type {name} takes {count} {'type' if count == 1 else 'types'}, got {len(given)}"
+            raise error("NUMBER_OF_ARGUMENTS_DOESNT_MATCH", told, f"Write {name}({', '.join(['String'] * count)})")
+        for argument in given:
+            if argument.kind in ("number", "text"):
+                raise error("UNEXPECTED_AST_STRUCTURE", f"{argument.text} is not a type, in '{self._text}'")
+        self._at = at + 1
+
+    def _close(self) -> None:
+        """Go past the closing bracket; a comma may stand before it."""
+        self._accept(",")
         self._expect(")")
+
+    def _one(self) -> DataType:
+        self._takes(1)
+        inner = self.type()
+        self._close()
         return inner
 
     def nullable(self) -> DataType:
@@ -385,19 +362,21 @@ class _Parser:
         return Array(self._one())
 
     def map(self) -> DataType:
-        self._expect("(")
+        self._takes(2)
         key = self.type()
         self._expect(",")
         value = self.type()
-        self._expect(")")
+        self._close()
         if is_nullable(key):
             raise error("BAD_ARGUMENTS", f"Map cannot have a key of type {key}")
         return Map(key, value)
 
     def tuple(self) -> DataType:
-        self._expect("(")
         names: list[str] = []
         elements: list[DataType] = []
+        if self._peek() != ("sign", "("):
+            return Tuple(())
+        self._expect("(")
         while not self._accept(")"):
             if elements:
                 self._expect(",")
@@ -415,67 +394,9 @@ class _Parser:
 
     def nested(self) -> DataType:
         inner = self.tuple()
+        if isinstance(inner, Tuple) and not inner.elements:
+            raise error("EMPTY_DATA_PASSED", "Nested cannot be empty", "Write Nested(a UInt8, b String)")
         return Array(inner)
-
-    def fixed_string(self) -> DataType:
-        self._expect("(")
-        length = self._number()
-        self._expect(")")
-        if not 1 <= length <= 0xFFFFFF:
-            raise error("ARGUMENT_OUT_OF_BOUND", f"FixedString size must be from 1 to 16777215, got {length}")
-        return FixedString(length)
-
-    def datetime(self) -> DataType:
-        zone = ""
-        if self._accept("("):
-            if self._peek()[0] == "number":
-                self._at -= 1
-                return self.datetime64()
-            zone = self._string()
-            self._expect(")")
-        return DateTime(zone)
-
-    def datetime64(self) -> DataType:
-        precision, zone = 3, ""
-        if self._accept("("):
-            precision = self._number()
-            if self._accept(","):
-                zone = self._string()
-            self._expect(")")
-        if not 0 <= precision <= 9:
-            raise error("ARGUMENT_OUT_OF_BOUND", f"Scale {precision} is out of bounds (0 to 9) in '{self._text}'")
-        return DateTime64(precision, zone)
-
-    def time64(self) -> DataType:
-        precision = 3
-        if self._accept("("):
-            precision = self._number()
-            self._expect(")")
-        return Time64(precision)
-
-    def decimal(self) -> DataType:
-        precision, scale = 10, 0
-        if self._accept("("):
-            precision = self._number()
-            if self._accept(","):
-                scale = self._number()
-            self._expect(")")
-        return self._decimal(precision, scale)
-
-    def sized_decimal(self, precision: int) -> DataType:
-        self._expect("(")
-        scale = self._number()
-        self._expect(")")
-        return self._decimal(precision, scale)
-
-    def _decimal(self, precision: int, scale: int) -> DataType:
-        if not 1 <= precision <= 76:
-            raise error("ARGUMENT_OUT_OF_BOUND", f"Wrong precision {precision}: it must be between 1 and 76")
-        if not 0 <= scale <= precision:
-            raise error(
-                "ARGUMENT_OUT_OF_BOUND", f"Wrong scale {scale}: it must be between 0 and the precision {precision}"
-            )
-        return Decimal(precision, scale)
 
     def enum(self, bits: int) -> DataType:
         items: list[tuple[str, int]] = []
@@ -561,7 +482,13 @@ class _Parser:
 
     def variant(self) -> DataType:
         found: dict[str, DataType] = {}
-        self._expect("(")
+        at = self._at
+        for argument in self._arguments():
+            if argument.kind in ("number", "text"):
+                raise error("UNEXPECTED_AST_STRUCTURE", f"{argument.text} is not a type, in '{self._text}'")
+        self._at = at
+        if not self._accept("("):
+            raise error("BAD_ARGUMENTS", "Variant needs from 1 to 254 types", "Write Variant(String, UInt8)")
         while not self._accept(")"):
             if found:
                 self._expect(",")
@@ -583,7 +510,9 @@ class _Parser:
 
     def dynamic(self) -> DataType:
         limit = 32
-        if self._accept("("):
+        if self._accept("(") and not self._accept(")"):
+            if self._peek() != ("word", "max_types"):
+                raise error("SYNTAX_ERROR", f"Expected max_types = a number in the type '{self._text}'")
             limit = self._option("max_types", 254)
             self._expect(")")
         return Dynamic(limit)
@@ -644,10 +573,20 @@ class _Parser:
                 return ".".join(parts)
 
 
+_NAMES = (
+    *FAMILIES, *ANY_CASE, "Bool", "Date", "Date32", "DateTime", "DateTime64", "Decimal", "Time", "Time64", "Array",
+    "Map", "Tuple", "Nullable", "LowCardinality", "Nested", "JSON", "Variant", "Dynamic", "Enum8", "Enum16",
+)  # fmt: skip
+
+
 def _unknown_type(word: str) -> MergelakeError:
     import difflib
 
-    near = difflib.get_close_matches(word, [*_PLAIN, *_PARAMETRIC], n=1)
+    near = difflib.get_close_matches(
+        word,
+        _NAMES,
+        n=1,
+    )
     hint = f"Maybe you meant {near[0]}" if near else ""
     return error("UNKNOWN_TYPE", f"Unknown data type family: {word}", hint)
 
@@ -659,17 +598,9 @@ _PARAMETRIC: dict[str, Callable[[_Parser], DataType]] = {
     "Map": _Parser.map,
     "Tuple": _Parser.tuple,
     "Nested": _Parser.nested,
-    "FixedString": _Parser.fixed_string,
-    "DateTime": _Parser.datetime,
-    "DateTime64": _Parser.datetime64,
-    "Time64": _Parser.time64,
     "Enum": lambda parser: parser.enum(0),
     "Enum8": lambda parser: parser.enum(8),
     "Enum16": lambda parser: parser.enum(16),
-    "Decimal32": lambda parser: parser.sized_decimal(9),
-    "Decimal64": lambda parser: parser.sized_decimal(18),
-    "Decimal128": lambda parser: parser.sized_decimal(38),
-    "Decimal256": lambda parser: parser.sized_decimal(76),
     "SimpleAggregateFunction": _Parser.simple_aggregate,
     "AggregateFunction": _Parser.aggregate,
     "Variant": _Parser.variant,
@@ -677,8 +608,5 @@ _PARAMETRIC: dict[str, Callable[[_Parser], DataType]] = {
     "JSON": _Parser.json,
 }
 _PARAMETRIC_ANY_CASE: dict[str, Callable[[_Parser], DataType]] = {
-    "decimal": _Parser.decimal,
-    "dec": _Parser.decimal,
-    "numeric": _Parser.decimal,
     "enum": lambda parser: parser.enum(0),
 }

@@ -130,9 +130,9 @@ def parse_default_codec(text: str) -> Codec:
     return codec
 
 
-_LITERAL = r"-?\d+(?:\.\d+)?|'[^'\\]*'"
+_LITERAL = r"-?\d+(?:\.\d+)?|'[^'\\]*'|(?i:NULL)\b"
 _STEP = re.compile(rf"\s*([A-Za-z_]\w*)\s*(\(\s*((?:{_LITERAL})(?:\s*,\s*(?:{_LITERAL}))*)?\s*\))?\s*(,|$)", re.ASCII)
-_Argument = int | float | str
+_Argument = int | float | str | None
 
 
 def parse_steps(text: str) -> list[Codec]:
@@ -145,7 +145,7 @@ def parse_steps(text: str) -> list[Codec]:
         if match is None:
             raise error("SYNTAX_ERROR", f"Cannot read the codec '{text.strip()}' at '{inner[at : at + 20]}'")
         given = [_argument(word) for word in re.findall(_LITERAL, match.group(3) or "")]
-        steps.append(_step(match.group(1), given, called=match.group(2) is not None))
+        steps.append(_step(match.group(1), given))
         at, more = match.end(), match.group(4) == ","
     if len(steps) > 255:
         raise error("BAD_ARGUMENTS", f"A chain of {len(steps)} codecs is too long", "There may be 255")
@@ -155,12 +155,14 @@ def parse_steps(text: str) -> list[Codec]:
 def _argument(word: str) -> _Argument:
     if word.startswith("'"):
         return word[1:-1]
+    if word.upper() == "NULL":
+        return None
     return float(word) if "." in word else int(word)
 
 
-def _step(name: str, given: list[_Argument], *, called: bool) -> Codec:
+def _step(name: str, given: list[_Argument]) -> Codec:
     if name == "Default":
-        if called:
+        if given:
             raise error("BAD_ARGUMENTS", "Default codec cannot have any arguments, it is the table's default codec")
         return Codec(DEFAULT)
     if name in _REFUSED:
@@ -198,7 +200,7 @@ def _of_width(method: int) -> Callable[[str, list[_Argument]], Codec]:
             raise error(
                 "ILLEGAL_CODEC_PARAMETER", f"Argument value for {name} codec can be 1, 2, 4 or 8, given {given[0]}"
             )
-        return Codec(method, width=int(given[0]))
+        return Codec(method, width=int(given[0] or 0))
 
     return make
 
@@ -228,8 +230,8 @@ def _fpc(name: str, given: list[_Argument]) -> Codec:
     _count(name, given, 2)
     if not all(map(_unsigned, given)):
         raise error("ILLEGAL_CODEC_PARAMETER", "Arguments of codec FPC must be unsigned integers")
-    level = int(given[0]) if given else 12
-    width = int(given[1]) if len(given) > 1 else 0
+    level = int(given[0] or 0) if given else 12
+    width = int(given[1] or 0) if len(given) > 1 else 0
     if not 1 <= level <= 28:
         raise error("ILLEGAL_CODEC_PARAMETER", f"Codec FPC level must be between 1 and 28, given {level}")
     if width not in (0, 4, 8) or (len(given) > 1 and not width):
@@ -244,7 +246,7 @@ def _levelled(name: str, given: list[_Argument], most: int) -> list[int]:
             raise error("BAD_GET", f"{name} takes an unsigned integer, given {value}")
         if value < 0:
             raise error("ILLEGAL_CODEC_PARAMETER", f"{name} takes an unsigned integer, given {value}")
-    return [int(value) for value in given]
+    return [value for value in given if isinstance(value, int)]
 
 
 def _lz4hc(name: str, given: list[_Argument]) -> Codec:

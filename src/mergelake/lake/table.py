@@ -255,6 +255,8 @@ class Table:
         The keys are for the server, which should have its own. Ours show as `[HIDDEN]`, to be filled in, unless
         `show_secrets`.
         """
+        if not isinstance(name, str):
+            raise error("BAD_ARGUMENTS", f"{name!r} is no name of a table", "Give `database.table`")
         database, _, table = (name or self.name).rpartition(".")
         return create_statement(
             self.handle,

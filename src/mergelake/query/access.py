@@ -69,7 +69,7 @@ def check_access(plan: Outline, before: str = "") -> None:
     if plan.judged and not before:
         return
     if plan.files:
-        raise _denied(f"The table {plan.files[0].text} is a file")
+        raise denied(f"The table {plan.files[0].text} is a file")
     _check_tokens(tokenize(f"{before} {plan.text}") if before else plan.tokens)
     plan.judged = True
 
@@ -79,7 +79,7 @@ def check_expression(text: str) -> None:
     """ACCESS_DENIED if an expression (an ALIAS column, a row of VALUES) reaches outside of its columns."""
     tokens = tokenize(text)
     if any(token.upper in ("SELECT", "FROM") for token in tokens):
-        raise _denied("A subquery stands in an expression")
+        raise denied("A subquery stands in an expression")
     _check_tokens(tokens)
 
 
@@ -99,7 +99,7 @@ def check_settings(names: Iterable[str]) -> None:
     """ACCESS_DENIED for settings that may name a file, an address or an expression."""
     for name in names:
         if name not in TEXT_SETTINGS and _is_free_text(name):
-            raise _denied(f"The setting {name} may name a file, an address or an expression")
+            raise denied(f"The setting {name} may name a file, an address or an expression")
 
 
 def set_names(tokens: Sequence[Token]) -> Iterator[str]:
@@ -122,9 +122,9 @@ def _check_tokens(tokens: Sequence[Token]) -> None:
     check_settings(set_names(tokens))
     for at, token in enumerate(tokens):
         if token.upper == "INTO" and tokens[at + 1].upper == "OUTFILE":
-            raise _denied("INTO OUTFILE writes a file")
+            raise denied("INTO OUTFILE writes a file")
         if token.upper == "JOIN" and tokens[at + 1].kind == "string":
-            raise _denied(f"The table {tokens[at + 1].text} is a file")
+            raise denied(f"The table {tokens[at + 1].text} is a file")
     for name in dict.fromkeys(_called(tokens)):
         _check_function(name)
 
@@ -150,7 +150,7 @@ def _check_function(name: str) -> None:
     if low in pure_functions() or low in TABLE_FUNCTIONS:
         return
     if low in _catalog().functions or _is_function(low):
-        raise _denied(f"The function {name} may read files, the network or this process")
+        raise denied(f"The function {name} may read files, the network or this process")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,5 +184,6 @@ def _is_free_text(name: str) -> bool:
     return any(kind in _FREE_TEXT for kind in rows.column(0).to_pylist())
 
 
-def _denied(what: str) -> MergelakeError:
+def denied(what: str) -> MergelakeError:
+    """ACCESS_DENIED, with the way out."""
     return error("ACCESS_DENIED", f"{what}, and this connection reads only its tables", _HINT)

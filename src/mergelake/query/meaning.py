@@ -16,14 +16,15 @@ from mergelake.query.settings import refuse_meaningless
 
 def statement_settings(plan: Outline) -> dict[str, str]:
     """The SETTINGS of the statement and its subqueries: name -> literal. A name alone means 1."""
-    out = {}
-    for first, end in settings_clauses(plan):
-        for begin, stop in _items(plan, first, end):
-            if stop - begin > 1 and plan.tokens[begin + 1].text == "=":
-                out[plan.tokens[begin].name] = plan.slice(begin + 2, stop)
-            else:
-                out[plan.tokens[begin].name] = "1"
-    return out
+    clauses = settings_clauses(plan)
+    return {name: value for first, end in clauses for name, value, _ in setting_items(plan, first, end)}
+
+
+def setting_items(plan: Outline, first: int, end: int) -> Iterator[tuple[str, str, str]]:
+    """Name, literal and text of each setting of a clause."""
+    for begin, stop in _items(plan, first, end):
+        given = stop - begin > 1 and plan.tokens[begin + 1].text == "="
+        yield plan.tokens[begin].name, plan.slice(begin + 2, stop) if given else "1", plan.slice(begin, stop)
 
 
 def settings_clauses(plan: Outline) -> list[tuple[int, int]]:
@@ -85,6 +86,31 @@ def _check_functions(plan: Outline) -> None:
         hint = _TELL_OF_TABLES.get(word.text.lower()) if follow.text == "(" and word.kind == "word" else None
         if hint:
             raise error("NOT_IMPLEMENTED", f"The function {word.text} is not supported", hint)
+
+
+_EXPLAINED = {
+    "QUERY": "EXPLAIN SYNTAX shows how the statement is read",
+    "PIPELINE": "EXPLAIN shows the scans and ClickHouse's plan over them",
+    "ESTIMATE": "EXPLAIN indexes = 1 tells parts, marks and rows that would be read",
+    "TABLE": "CREATE TABLE is checked when it runs",
+    "CURRENT": "Every statement is one commit",
+}
+_TABLES_NEEDED = ("optimize", "run_query_tree_passes")
+"""Options of EXPLAIN AST and SYNTAX for which ClickHouse would look into its own tables."""
+
+
+def check_explain(kind: str) -> str:
+    """The form of an EXPLAIN (`PLAN`, `AST`, `SYNTAX`); NOT_IMPLEMENTED for one that is not done here."""
+    first, _, rest = kind.strip().partition(" ")
+    form = first.upper() if first and "=" not in kind[: len(first) + 2] else "PLAN"
+    if form in _EXPLAINED:
+        name = f"{form} TREE" if form == "QUERY" else form
+        raise error("NOT_IMPLEMENTED", f"EXPLAIN {name} is not supported", _EXPLAINED[form])
+    if form in ("AST", "SYNTAX"):
+        for option in _TABLES_NEEDED:
+            if option in rest:
+                raise error("NOT_IMPLEMENTED", f"EXPLAIN {form} {option} is not supported", "Leave the option out")
+    return form
 
 
 def check_meaning(plan: Outline, ours: Iterable[Occurrence]) -> None:

@@ -35,13 +35,14 @@ from mergelake.query.access import check_access, check_expression, check_fixed, 
 from mergelake.query.arrow_bridge import needs_types, parse_types, to_public, without_nothing
 from mergelake.query.direct import direct_scan, first_rows
 from mergelake.query.limits import ReadLimits, read_limits
-from mergelake.query.meaning import check_meaning, statement_settings
+from mergelake.query.meaning import check_explain, check_meaning, statement_settings
 from mergelake.query.outline import Outline, outline
 from mergelake.query.result import QueryResult, Stats
 from mergelake.query.rewrite import NOW, Rewritten, rewrite
 from mergelake.query.settings import describes, honoured, keeps_conditions, keeps_partial_answers
 from mergelake.query.source import ArrowSource, AsOf, Resolve, Scan, Source
 from mergelake.query.tokens import syntax_error
+from mergelake.scan.request import NOT_GIVEN, VIRTUAL_COLUMNS
 
 RunTasks = Callable[[Callable[[Any], Any], list[Any]], list[Any]]
 """Runs a picklable function on each item, somewhere; results in order."""
@@ -388,6 +389,12 @@ def _run_split(
 def _explained(failure: MergelakeError, prepared: Prepared) -> MergelakeError:
     """ClickHouse's error with the nearest column, where it is an unknown one."""
     if failure.name == "UNKNOWN_IDENTIFIER" and not failure.hint:
+        virtual = re.search(r"[`'.](_\w+)[`']", failure.message)
+        if virtual is not None and virtual[1] in NOT_GIVEN:
+            what = f"The virtual column {virtual[1]} is not supported"
+            return error(
+                "NOT_IMPLEMENTED", what, f"There are {', '.join(VIRTUAL_COLUMNS)}; system.parts tells of parts"
+            )
         known = [column for source in prepared.sources for column in (*source.columns, *source.computed)]
         match = re.search(r"`([^`]+)`", failure.message)
         near = difflib.get_close_matches(match.group(1).rsplit(".", 1)[-1], known, n=1) if match else []
@@ -397,11 +404,17 @@ def _explained(failure: MergelakeError, prepared: Prepared) -> MergelakeError:
     return failure
 
 
-def _in_own_words(plan: Outline) -> MergelakeError:
-    """Where a statement is wrong, in the text that the user wrote: ClickHouse told a place in the rewritten one."""
+def _without_moments(plan: Outline) -> str:
+    """The user's text with blanks for AS OF …, which ClickHouse does not know."""
     text = plan.text
     for start, end in (o.as_of_at for o in plan.occurrences if o.as_of_at is not None):
         text = text[:start] + " " * len(text[start:end]) + text[end:]
+    return text
+
+
+def _in_own_words(plan: Outline) -> MergelakeError:
+    """Where a statement is wrong, in the text that the user wrote: ClickHouse told a place in the rewritten one."""
+    text = _without_moments(plan)
     try:
         engine.run(f"SELECT formatQuery({quote_string(text)})")
     except MergelakeError as told:
@@ -415,7 +428,9 @@ def _in_own_words(plan: Outline) -> MergelakeError:
             if len(rest) > _EXPECTED_MAX:
                 rest = rest[:_EXPECTED_MAX].rpartition(",")[0] + ", …"
             return syntax_error(plan.text, at, f"unexpected {place[2] or 'text'}. {rest}".rstrip(". "))
-    return error("SYNTAX_ERROR", "ClickHouse cannot read the statement once its tables are replaced by scans")
+    what = "ClickHouse cannot read the statement once its tables are replaced by scans"
+    inserts = any(token.upper == "INSERT" for token in plan.tokens)
+    return error("NOT_IMPLEMENTED", what, "Write INSERT INTO t WITH … SELECT" if inserts else "")
 
 
 def finish(raw: pa.Table, kinds: tuple[str, ...], totals: pa.Table | None = None) -> _Rows:
@@ -502,6 +517,12 @@ def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: st
     plan = _outline(sql)
     tables = _tables(plan, resolve, context, kind)
     _check(plan, tables, context)
+    form = check_explain(kind)
+    if form in ("AST", "SYNTAX"):  # of the text alone: ClickHouse reads no table for it
+        try:
+            return _explained_lines(f"EXPLAIN {kind} {_without_moments(plan)}", {}, context)
+        except MergelakeError as failure:
+            raise _in_own_words(plan) if failure.name == "SYNTAX_ERROR" else failure from None
     prepared = _prepared(plan, tables, context.database)
     scans = plan_scans(prepared, context.settings)
     executor, why, _ = choose_executor(prepared, scans, context)
@@ -518,9 +539,11 @@ def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: st
                 lines.append(f"  {label}: {text}")
         lines += [f"  {line}" for line in scans[slot.object_name].explain()]
     text = prepared.text(context.now_ms)
-    rows = engine.run(
-        f"EXPLAIN {kind} {text}".replace("  ", " "), empty_tables(prepared), settings=context.settings
-    ).table()
     lines.append("ClickHouse")
-    lines += [f"  {line}" for line in rows.column(0).to_pylist()]
+    lines += [f"  {line}" for line in _explained_lines(f"EXPLAIN {kind} {text}", empty_tables(prepared), context)]
     return lines
+
+
+def _explained_lines(text: str, tables: Mapping[str, pa.Table], context: Context) -> list[str]:
+    found: list[str] = engine.run(text, tables, settings=context.settings).table().column(0).to_pylist()
+    return found

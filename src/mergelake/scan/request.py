@@ -13,6 +13,12 @@ VIRTUAL_COLUMNS: dict[str, DataType] = {
     "_part_offset": Int(64, signed=False),
 }
 """Columns that every table has without storing them: where a row lies."""
+NOT_GIVEN = (
+    "_part_index", "_part_starting_offset", "_part_uuid", "_part_granule_offset", "_part_data_version",
+    "_partition_value", "_sample_factor", "_disk_name", "_distance", "_table", "_database", "_row_exists",
+    "_block_number", "_block_offset",
+)  # fmt: skip
+"""Those that ClickHouse's tables have too."""
 
 
 @dataclass(frozen=True, slots=True)

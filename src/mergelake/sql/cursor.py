@@ -94,6 +94,34 @@ class Cursor:
         if self.peek().kind != "end":
             raise self.error("the end of the statement")
 
+    def rest(self) -> str:
+        """The text up to the end, and go there."""
+        return self._taken(self.peek().start).strip()
+
+    def data(self) -> str:
+        """What follows the last token up to the end, not cut into tokens, and go there."""
+        return self._taken(self.previous_end)
+
+    def _taken(self, start: int) -> str:
+        self._tokens[self._at :] = [Token("end", "", self.end, self.end, "")]
+        return self.text[start : self.end]
+
+    def rest_before_tail(self) -> str:
+        """The text up to INTO OUTFILE, the FORMAT of the statement or the end, and go there."""
+        first, depth = self.peek(), 0
+        while (token := self.peek()).kind != "end" and (depth or not self._begins_tail()):
+            if token.kind == "sign":
+                depth += (token.text in _OPEN) - (token.text in _CLOSE)
+            self.next()
+        return self.text[first.start : self.peek().start].strip()
+
+    def _begins_tail(self) -> bool:
+        if self.at("INTO", "OUTFILE"):
+            return True
+        follow = self.peek(2)
+        follows = follow.kind == "end" or follow.upper in ("FORMAT", "SETTINGS")
+        return self.at("FORMAT") and self.peek(1).is_name and follows
+
     def identifier(self, what: str = "a name") -> str:
         """One identifier, quoted or not."""
         if not self.peek().is_name or not self.peek().name:
@@ -139,7 +167,7 @@ class Cursor:
         """The text up to a comma, a closing bracket or one of the words `stops`, all outside of brackets."""
 
         def ends(token: Token) -> bool:
-            return token.text == "," or (token.kind == "word" and token.upper in stops)
+            return token.text == "," or (token.kind == "word" and token.upper in stops) or self._begins_tail()
 
         return self._text_until(ends, what)
 

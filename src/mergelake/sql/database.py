@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -85,25 +86,32 @@ class Database:
         """Run one or several statements (with `;` between them); the result of the last.
 
         `settings` hold for this call alone. `params` fill `{name:Type}` in, as ClickHouse's query parameters do:
-        always a value, never a piece of SQL. Ctrl-C ends the statement and raises KeyboardInterrupt; another thread
-        ends it with `cancel`.
+        always a value, never a piece of SQL; one that the text does not name is BAD_ARGUMENTS. Ctrl-C ends the
+        statement and raises KeyboardInterrupt; another thread ends it with `cancel`.
         """
         if params is not None:
             text = fill_parameters(text, params)
-        outer = getattr(self._of_call, "settings", None)
         check_fixed(settings or ())
-        if settings:  # this thread's alone: another's call must neither see them nor restore them
-            self._of_call.settings = merged(self.settings, _literals(settings))
         cancel = Cancel()
         self._under_way.add(cancel)
         try:
-            with running(cancel):
+            with running(cancel), self.under(_literals(settings or {})):
                 return self._executed(text)
         except KeyboardInterrupt:
             cancel.set()  # threads that still read for it stop
             raise
         finally:
             self._under_way.discard(cancel)
+
+    @contextmanager
+    def under(self, settings: Mapping[str, str]) -> Iterator[None]:
+        """Inside, `settings` (judged literals) hold for this thread: another must neither see nor restore them."""
+        outer = getattr(self._of_call, "settings", None)
+        if settings:
+            self._of_call.settings = merged(self.settings, settings)
+        try:
+            yield
+        finally:
             self._of_call.settings = outer
 
     def _executed(self, text: str) -> Result:
@@ -303,11 +311,17 @@ def fill_parameters(text: str, params: Mapping[str, object]) -> str:
 
     out, at = [], 0
     skip = 0
+    named: set[str] = set()
     for token in tokenize(text):
         if token.start < skip or token.text != "{" or token.kind != "sign":
             continue
         match = _PARAMETER.match(text, token.start)
         if match is not None:
+            named.add(match.group(1))
             out += [text[at : token.start], fill(match.group(1), match.group(2))]
             at = skip = match.end()
+    for name in params:
+        if name not in named:
+            hint = there_are("parameters", sorted(named))
+            raise error("BAD_ARGUMENTS", f"The statement names no parameter {name!r}", hint)
     return "".join([*out, text[at:]])

@@ -15,7 +15,8 @@ from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import Column, SkipIndex, TableSchema
 from mergelake.core.settings import TableSettings, is_table_setting
 from mergelake.core.text import unescape
-from mergelake.core.types import DataType, is_nullable, nested_columns, parse_type
+from mergelake.core.timezones import zone
+from mergelake.core.types import DataType, DateTime, DateTime64, is_nullable, nested_columns, parse_type, parts
 from mergelake.expr.compiled import compile_expression
 from mergelake.query.settings import kind_of
 from mergelake.query.tokens import syntax_error
@@ -87,11 +88,9 @@ def create_table(cursor: Cursor) -> CreateTable | CloneTable:
     if cursor.accept("AS"):
         if not (cursor.at("SELECT") or cursor.at("WITH") or cursor.at("(")):
             raise cursor.error("SELECT", "WITH")
-        query = cursor.text[cursor.peek().start : cursor.end].strip()
-    else:
-        cursor.finish()
+        query = cursor.rest_before_tail()
     if body is None and like is None and not query:
-        raise cursor.error("'(' and the columns", "AS")
+        raise error("INCORRECT_QUERY", "CREATE TABLE has neither columns nor AS", "Write them in brackets")
     schema = None
     if body is not None:
         schema = _build(clauses or TableSchema(()), columns=body.columns, indices=body.indices)
@@ -113,7 +112,6 @@ def _clone(cursor: Cursor, name: Name, if_not_exists: bool) -> CloneTable:
             if not cursor.peek().text.isdecimal():
                 raise cursor.error("a version")
             version = int(cursor.next().text)
-    cursor.finish()
     return CloneTable(name, source, if_not_exists, version, timestamp)
 
 
@@ -189,6 +187,8 @@ def _column(cursor: Cursor, number: int, before: dict[str, DataType]) -> tuple[l
         elif cursor.accept("COMMENT"):
             comment = cursor.string()
         elif cursor.accept("CODEC"):
+            if cursor.at("(", ")"):
+                raise cursor.error("the name of a codec")
             codec = ", ".join(cursor.bracketed())
         elif cursor.accept("TTL"):
             ttl = cursor.expression(_AFTER_DEFAULT)
@@ -217,8 +217,8 @@ def _column(cursor: Cursor, number: int, before: dict[str, DataType]) -> tuple[l
     if nullable:
         data_type = parse_type(f"Nullable({data_type})")
     if nested is not None:
-        parts = enumerate(nested.items(), number)
-        return [Column(at, f"{name}.{part}", inner, codec=codec, comment=comment) for at, (part, inner) in parts], False
+        named = enumerate(nested.items(), number)
+        return [Column(at, f"{name}.{part}", inner, codec=codec, comment=comment) for at, (part, inner) in named], False
     return [Column(number, name, data_type, kind, default, codec, comment, ttl)], is_primary
 
 
@@ -239,11 +239,15 @@ def _type(cursor: Cursor) -> DataType:
                 end = token.end
                 break
     try:
-        return parse_type(clean(cursor.text[first.start : end]))
+        found = parse_type(clean(cursor.text[first.start : end]))
     except MergelakeError as failure:
         if failure.name == "SYNTAX_ERROR":
             raise syntax_error(cursor.text, first.start, failure.message) from None
         raise
+    for each in parts(found):
+        if isinstance(each, DateTime | DateTime64):
+            zone(each.timezone)  # BAD_ARGUMENTS for one that nobody knows
+    return found
 
 
 def _index(cursor: Cursor) -> SkipIndex:
@@ -273,6 +277,8 @@ def _clauses(
     seen: set[str] = set()
     while True:
         word = cursor.peek().upper
+        if word == "SETTINGS" and word in seen:
+            break  # of the statement
         if word in seen and word in _TABLE_WORDS:
             raise cursor.error(f"{word} only once")
         seen.add(word)
@@ -297,8 +303,9 @@ def _clauses(
         elif cursor.accept("SETTINGS"):
             given = settings_list(cursor)
             # Settings of the statement may stand among those of the table: see `CreateTable.settings`.
+            given = {name: value for name, value in given.items() if value != "DEFAULT"}
             others.update({n: value for n, value in given.items() if not is_table_setting(n) and kind_of(n)})
-            own = {name: value for name, value in given.items() if name not in others and value != "DEFAULT"}
+            own = {name: value for name, value in given.items() if name not in others}
             found["settings"] = TableSettings(own).as_text()
         elif cursor.accept("COMMENT"):
             found["comment"] = cursor.string()

@@ -38,8 +38,7 @@ def insert(cursor: Cursor) -> Insert:
         format_name = cursor.identifier("the name of a format")
         return Insert(name, columns, excluded, settings, format_name, *_data(cursor))
     if cursor.peek().upper in ("SELECT", "WITH", "(", "FROM"):
-        query = cursor.text[cursor.peek().start : cursor.end].strip()
-        return Insert(name, columns, excluded, settings, query=query)
+        return Insert(name, columns, excluded, settings, query=cursor.rest())
     raise cursor.error("VALUES", "SELECT", "FORMAT")
 
 
@@ -77,7 +76,7 @@ def _dotted(cursor: Cursor) -> str:
 
 def _data(cursor: Cursor) -> tuple[str, int]:
     at = cursor.previous_end
-    return cursor.text[at : cursor.end], at
+    return cursor.data(), at
 
 
 __all__ = ["Insert", "Name", "insert"]

@@ -91,7 +91,7 @@ def _deduplication(settings: Mapping[str, str], query: str) -> tuple[str, bool]:
         mode = "disable" if mode == "disable" else held.get("deduplicate_insert_select", "enable_when_possible")
     if mode == "disable":
         return "", False
-    token = held.get("insert_deduplication_token", "")
+    token = held.get("insert_deduplication_token") or held.get("dedup_token", "")
     stable = not query or _ORDERED.search(query) is not None
     if mode == "force_enable" and not (token or stable):
         raise error(
@@ -118,6 +118,8 @@ def target_columns(insert: Insert, schema: TableSchema, table: str) -> dict[str,
                 )
     else:
         chosen = [c for c in schema.columns if _by_default(c) and c.name not in insert.excluded]
+    if not chosen and not insert.query:
+        raise error("EMPTY_LIST_OF_COLUMNS_PASSED", "Empty list of columns to insert", "Name at least one column")
     return names_and_types([(column.name, column.type) for column in chosen])
 
 

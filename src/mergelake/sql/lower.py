@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from mergelake.core.errors import error
 from mergelake.core.schema import Column, TableSchema
-from mergelake.query.access import check_fixed, check_settings
+from mergelake.query.access import check_fixed, check_settings, denied
 from mergelake.query.select import explain, prepare
 from mergelake.query.settings import plain_value
 from mergelake.sql import show
@@ -20,7 +20,7 @@ from mergelake.sql.ddl import with_columns
 from mergelake.sql.foreign import describe_foreign, foreign_names
 from mergelake.sql.inserting import run_insert
 from mergelake.sql.result import Result, rows_result
-from mergelake.sql.settings import check_of_statement, check_permitted, judged, merged
+from mergelake.sql.settings import check_changes, check_of_statement, check_permitted, judged, merged
 from mergelake.table.catalog import RESERVED
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 def execute(db: Database, statement: s.Statement, script: str) -> Result:
     """Run one statement. `script` is the text that it came from, for errors."""
+    if isinstance(statement, s.Tailed):
+        return _tailed(db, statement, script)
     check_permitted(statement, db.settings)
     match statement:
         case s.Select(query):
@@ -117,6 +119,21 @@ def execute(db: Database, statement: s.Statement, script: str) -> Result:
     return Result()
 
 
+def _tailed(db: Database, tailed: s.Tailed, script: str) -> Result:
+    """A statement under settings of its own; its rows in a format, or in a file."""
+    check_changes(tailed.settings, db.settings)
+    check_fixed(tailed.settings)
+    if not db.allow_external_access:
+        check_settings(tailed.settings)
+        if tailed.outfile:
+            raise denied("INTO OUTFILE writes a file")
+    with db.under(judged(tailed.settings)):
+        found = execute(db, tailed.statement, script)
+        if not (tailed.format or tailed.outfile):
+            return found
+        return found.formatted_as(tailed.format, f"{tailed.outfile} ", db.engine_settings())
+
+
 def _create_table(db: Database, statement: s.CreateTable, script: str) -> None:
     full = db.full_name(statement.name)
     check_of_statement(statement.settings)
@@ -159,20 +176,19 @@ def _partition_id(db: Database, name: s.Name, partition: s.Partition) -> str:
     return partition.id or db.open(name).partition_id(_value(partition))
 
 
-def _is_on(db: Database, name: str, settings: Mapping[str, str] | None = None) -> bool:
+def _is_on(db: Database, name: str) -> bool:
     """Whether a setting of ours, off by default, is on."""
-    return plain_value({**db.settings, **(settings or {})}.get(name, "0")) != "0"
+    return plain_value(db.settings.get(name, "0")) != "0"
 
 
 def _optimize(db: Database, statement: s.Optimize) -> None:
-    settings = judged(statement.settings)
     table, partition = db.open(statement.name), statement.partition
     whole = partition is None or not (partition.values or partition.id)
     table.optimize(
         partition_id=None if partition is None or whole else _partition_id(db, statement.name, partition),
         final=statement.final,
-        skip_merged=_is_on(db, "optimize_skip_merged_partitions", settings),
-        throw_if_noop=_is_on(db, "optimize_throw_if_noop", settings),
+        skip_merged=_is_on(db, "optimize_skip_merged_partitions"),
+        throw_if_noop=_is_on(db, "optimize_throw_if_noop"),
     )
 
 

@@ -14,42 +14,21 @@ import difflib
 import re
 from collections.abc import Callable, Iterator
 
-from mergelake.core.errors import error
+from mergelake.core.errors import MergelakeError, error
 from mergelake.query.tokens import split_statements
 from mergelake.sql import ddl
 from mergelake.sql import statements as s
 from mergelake.sql.cursor import Cursor
 from mergelake.sql.insert_head import insert
 from mergelake.sql.literals import literal
+from mergelake.sql.tail import ended
+from mergelake.sql.unsupported import HINTS, judged_syntax, refused
 
-_REFUSED = {
-    "SYSTEM": "a table here has no server to command; merges run in `mergelake node` or by OPTIMIZE",
-    "GRANT": "the bucket's own permissions decide who may do what",
-    "REVOKE": "the bucket's own permissions decide who may do what",
-    "ATTACH": "a part of ClickHouse's is read by read_part, and Table.append takes its rows",
-    "DETACH": "DROP removes, RENAME hides",
-    "KILL": "Ctrl-C ends a statement, and so does Database.cancel from another thread",
-    "UPDATE": "ALTER TABLE … UPDATE is not there yet either",
-    "DELETE": "rows go with ALTER TABLE … DROP PARTITION or TRUNCATE TABLE so far",
-    "BACKUP": "a warehouse is its objects: copy them",
-    "RESTORE": "a warehouse is its objects: copy them",
-    "WATCH": "",
-    "BEGIN": "every statement is one commit",
-    "COMMIT": "every statement is one commit",
-    "ROLLBACK": "every statement is one commit",
-}
-_SHOW_REFUSED = (
-    "PROCESSLIST",
-    "GRANTS",
-    "INDEX",
-    "INDEXES",
-    "KEYS",
-    "SETTINGS",
-    "FUNCTIONS",
-    "MERGES",
-    "USERS",
-    "ENGINES",
-)
+_REFUSED = (
+    "SYSTEM", "GRANT", "REVOKE", "ATTACH", "DETACH", "KILL", "UPDATE", "DELETE", "BACKUP", "RESTORE", "WATCH", "BEGIN",
+    "COMMIT", "ROLLBACK",
+)  # fmt: skip
+"""Statements that we have none of, whatever follows their first word."""
 _EXPLAIN_KINDS = ("AST", "SYNTAX", "QUERY", "PLAN", "PIPELINE", "ESTIMATE", "TABLE", "CURRENT")
 
 
@@ -68,25 +47,26 @@ def parse_one(text: str) -> s.Statement:
 
 
 def parse_statement(text: str, start: int = 0, end: int | None = None) -> s.Statement:
-    """The statement between two offsets of `text`."""
+    """The statement between two offsets of `text`. NOT_IMPLEMENTED for what ClickHouse reads and we do not do."""
     cursor = Cursor(text, start, end)
+    try:
+        return _parsed(cursor)
+    except MergelakeError as failure:
+        raise judged_syntax(text[start : cursor.end], failure) from None
+
+
+def _parsed(cursor: Cursor) -> s.Statement:
     word = cursor.peek().upper
     if word in ("SELECT", "WITH", "FROM", "("):
-        return s.Select(text[cursor.peek().start : cursor.end].strip())
+        return ended(cursor, s.Select(cursor.rest()))
     if word in _REFUSED:
-        hint = _REFUSED[word]
-        raise error("NOT_IMPLEMENTED", f"{word} is not supported", hint[:1].upper() + hint[1:])
+        raise refused(cursor.text, cursor.peek().start)
     parse = _STATEMENTS.get(word)
     if parse is None:
         near = difflib.get_close_matches(word, [*_STATEMENTS, "SELECT"], n=1)
         raise cursor.error(f"{near[0]}?" if near else "a statement (SELECT, CREATE, INSERT, SHOW, …)")
     cursor.next()
-    return parse(cursor)
-
-
-def _done(cursor: Cursor, statement: s.Statement) -> s.Statement:
-    cursor.finish()
-    return statement
+    return ended(cursor, parse(cursor))
 
 
 def _create(cursor: Cursor) -> s.Statement:
@@ -100,25 +80,9 @@ def _create(cursor: Cursor) -> s.Statement:
                 raise error("NOT_IMPLEMENTED", f"Database engine {engine} is not supported", "Leave ENGINE out")
         if cursor.accept("COMMENT"):
             cursor.string()
-        return _done(cursor, s.CreateDatabase(name, if_not_exists))
-    replaces = cursor.accept("OR", "REPLACE")
-    if not replaces and cursor.accept("TABLE"):
+        return s.CreateDatabase(name, if_not_exists)
+    if cursor.accept("TABLE"):
         return ddl.create_table(cursor)
-    for what in (
-        "TEMPORARY",
-        "VIEW",
-        "MATERIALIZED",
-        "LIVE",
-        "DICTIONARY",
-        "FUNCTION",
-        "USER",
-        "ROLE",
-        "NAMED",
-        "TABLE",
-    ):
-        if cursor.at(what):
-            name = "CREATE OR REPLACE" if replaces else f"CREATE {what}"
-            raise error("NOT_IMPLEMENTED", f"{name} is not supported yet", "There are databases and MergeTree tables")
     raise cursor.error("TABLE", "DATABASE")
 
 
@@ -127,11 +91,8 @@ def _drop(cursor: Cursor) -> s.Statement:
         if_exists = cursor.if_exists()
         name = cursor.identifier("the name of a database")
         cursor.accept("SYNC")
-        return _done(cursor, s.DropDatabase(name, if_exists))
+        return s.DropDatabase(name, if_exists)
     if not cursor.accept("TABLE"):
-        for what in ("VIEW", "DICTIONARY", "TEMPORARY", "FUNCTION", "USER", "ROLE"):
-            if cursor.at(what):
-                raise error("NOT_IMPLEMENTED", f"DROP {what} is not supported yet")
         raise cursor.error("TABLE", "DATABASE")
     if_exists = cursor.if_exists()
     names = [cursor.table_name()]
@@ -139,12 +100,12 @@ def _drop(cursor: Cursor) -> s.Statement:
         names.append(cursor.table_name())
     cursor.accept("SYNC")
     cursor.accept("NO", "DELAY")
-    return _done(cursor, s.DropTable(tuple(names), if_exists))
+    return s.DropTable(tuple(names), if_exists)
 
 
 def _undrop(cursor: Cursor) -> s.Statement:
     if cursor.accept("DATABASE"):
-        return _done(cursor, s.UndropDatabase(cursor.identifier("the name of a database")))
+        return s.UndropDatabase(cursor.identifier("the name of a database"))
     cursor.expect("TABLE")
     name, table_id = cursor.table_name(), ""
     if cursor.accept("UUID"):
@@ -153,7 +114,7 @@ def _undrop(cursor: Cursor) -> s.Statement:
         if not re.fullmatch("[0-9a-f]{32}", table_id):
             raise error("CANNOT_PARSE_UUID", f"'{text}' is not a UUID", "It is the name of the table's directory")
     ddl.refuse_cluster(cursor)
-    return _done(cursor, s.UndropTable(name, table_id))
+    return s.UndropTable(name, table_id)
 
 
 def _truncate(cursor: Cursor) -> s.Statement:
@@ -161,14 +122,14 @@ def _truncate(cursor: Cursor) -> s.Statement:
         raise error("NOT_IMPLEMENTED", f"TRUNCATE {cursor.peek().upper} is not supported yet", "Truncate each table")
     cursor.accept("TABLE")
     if_exists = cursor.if_exists()
-    return _done(cursor, s.TruncateTable(cursor.table_name(), if_exists))
+    return s.TruncateTable(cursor.table_name(), if_exists)
 
 
 def _rename(cursor: Cursor) -> s.Statement:
     if cursor.accept("DATABASE"):
         name = cursor.identifier("the name of a database")
         cursor.expect("TO")
-        return _done(cursor, s.RenameDatabase(name, cursor.identifier("the new name")))
+        return s.RenameDatabase(name, cursor.identifier("the new name"))
     cursor.expect("TABLE")
     pairs: list[tuple[s.Name, s.Name]] = []
     while True:
@@ -176,53 +137,52 @@ def _rename(cursor: Cursor) -> s.Statement:
         cursor.expect("TO")
         pairs.append((table, cursor.table_name()))
         if not cursor.accept(","):
-            return _done(cursor, s.RenameTable(tuple(pairs)))
+            return s.RenameTable(tuple(pairs))
 
 
 def _exchange(cursor: Cursor) -> s.Statement:
     cursor.expect("TABLES")
     name = cursor.table_name()
     cursor.expect("AND")
-    return _done(cursor, s.ExchangeTables(name, cursor.table_name()))
+    return s.ExchangeTables(name, cursor.table_name())
 
 
 def _use(cursor: Cursor) -> s.Statement:
-    return _done(cursor, s.Use(cursor.identifier("the name of a database")))
+    return s.Use(cursor.identifier("the name of a database"))
 
 
 def _show(cursor: Cursor) -> s.Statement:
     if cursor.accept("DATABASES"):
-        return _done(cursor, s.ShowDatabases(cursor.like()))
+        return s.ShowDatabases(cursor.like())
     if cursor.accept("TABLES"):
         database = cursor.identifier("the name of a database") if cursor.accept("FROM") or cursor.accept("IN") else ""
-        return _done(cursor, s.ShowTables(database, cursor.like()))
+        return s.ShowTables(database, cursor.like())
     if cursor.accept("CREATE"):
         cursor.accept("TABLE")
-        return _done(cursor, s.ShowCreateTable(cursor.table_name()))
+        return s.ShowCreateTable(cursor.table_name())
     if cursor.accept("COLUMNS"):
         if not cursor.accept("FROM"):
             cursor.expect("IN")
-        return _done(cursor, s.Describe(cursor.table_name()))
-    if cursor.peek().upper in _SHOW_REFUSED:
-        raise error("NOT_IMPLEMENTED", f"SHOW {cursor.peek().upper} is not supported yet", "Look into `system`")
+        return s.Describe(cursor.table_name())
     raise cursor.error("TABLES", "DATABASES", "CREATE TABLE", "COLUMNS")
 
 
 def _describe(cursor: Cursor) -> s.Statement:
     cursor.accept("TABLE")
-    rest = cursor.text[cursor.peek().start : cursor.end].strip()
-    if cursor.at("(") or (cursor.at("SELECT") and cursor.peek(1).kind != "end"):
-        return s.Describe(s.Name("", ""), rest)
+    if cursor.at("("):
+        return s.Describe(s.Name("", ""), cursor.bracket())
+    if cursor.at("SELECT") and cursor.peek(1).kind != "end":
+        return s.Describe(s.Name("", ""), cursor.rest_before_tail())
     if cursor.peek().is_name and cursor.peek(1).text == "(":
-        return s.Describe(s.Name("", ""), f"SELECT * FROM {rest}")
-    return _done(cursor, s.Describe(cursor.table_name()))
+        return s.Describe(s.Name("", ""), f"SELECT * FROM {cursor.next().text}{cursor.bracket()}")
+    return s.Describe(cursor.table_name())
 
 
 def _exists(cursor: Cursor) -> s.Statement:
     if cursor.accept("DATABASE"):
-        return _done(cursor, s.Exists(s.Name("", cursor.identifier("the name of a database")), database=True))
+        return s.Exists(s.Name("", cursor.identifier("the name of a database")), database=True)
     cursor.accept("TABLE")
-    return _done(cursor, s.Exists(cursor.table_name()))
+    return s.Exists(cursor.table_name())
 
 
 def _optimize(cursor: Cursor) -> s.Statement:
@@ -232,8 +192,7 @@ def _optimize(cursor: Cursor) -> s.Statement:
     final = cursor.accept("FINAL")
     if cursor.at("DEDUPLICATE") or cursor.at("CLEANUP"):
         raise error("NOT_IMPLEMENTED", f"OPTIMIZE … {cursor.peek().upper} is not supported", "Use a ReplacingMergeTree")
-    settings = ddl.setting_literals(cursor) if cursor.accept("SETTINGS") else {}
-    return _done(cursor, s.Optimize(name, partition, final, settings))
+    return s.Optimize(name, partition, final)
 
 
 def _check(cursor: Cursor) -> s.Statement:
@@ -244,7 +203,7 @@ def _check(cursor: Cursor) -> s.Statement:
     for word in ("PARTITION", "PART"):
         if cursor.at(word):
             raise error("NOT_IMPLEMENTED", f"CHECK TABLE … {word} is not supported yet", "Check the whole table")
-    return _done(cursor, s.CheckTable(name))
+    return s.CheckTable(name)
 
 
 def _partition(cursor: Cursor) -> s.Partition:
@@ -269,17 +228,17 @@ def _alter(cursor: Cursor) -> s.Statement:
     name = cursor.table_name()
     if cursor.at("DROP", "PARTITION"):
         cursor.next()
-        return _done(cursor, s.DropPartition(name, _partition(cursor)))
+        return s.DropPartition(name, _partition(cursor))
     for action in ("drop", "detach", "attach", "drop detached"):
         if cursor.accept(*action.upper().split(), "PART"):
-            return _done(cursor, s.AlterPart(name, action, cursor.string("the name of a part in single quotes")))
+            return s.AlterPart(name, action, cursor.string("the name of a part in single quotes"))
     if cursor.accept("MODIFY", "SETTING"):
-        return _done(cursor, s.ModifySettings(name, ddl.settings_list(cursor)))
+        return s.ModifySettings(name, ddl.settings_list(cursor))
     if cursor.accept("RESET", "SETTING"):
         names = [cursor.identifier("the name of a setting")]
         while cursor.accept(","):
             names.append(cursor.identifier("the name of a setting"))
-        return _done(cursor, s.ModifySettings(name, reset=tuple(names)))
+        return s.ModifySettings(name, reset=tuple(names))
     words = []
     for ahead in range(3):
         token = cursor.peek(ahead)
@@ -299,15 +258,15 @@ def _explain(cursor: Cursor) -> s.Statement:
             kind = cursor.text[start : cursor.peek().start].strip()
             if kind and kind.split()[0].upper() not in _EXPLAIN_KINDS and "=" not in kind:
                 break
-            return s.Explain(kind, cursor.text[cursor.peek().start : cursor.end].strip())
+            return s.Explain(kind, cursor.rest_before_tail())
         cursor.next()
     raise cursor.error("SELECT")
 
 
 def _set(cursor: Cursor) -> s.Statement:
     if cursor.at("ROLE") or cursor.at("DEFAULT", "ROLE") or cursor.at("TRANSACTION"):
-        raise error("NOT_IMPLEMENTED", f"SET {cursor.peek().upper} is not supported")
-    return _done(cursor, s.Set(ddl.setting_literals(cursor)))
+        raise error("NOT_IMPLEMENTED", f"SET {cursor.peek().upper} is not supported", HINTS["SET"])
+    return s.Set(ddl.setting_literals(cursor))
 
 
 _STATEMENTS: dict[str, Callable[[Cursor], s.Statement]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -102,6 +103,13 @@ class Result:
         """
         return self.encoded(format).decode("utf-8", "replace")
 
+    def formatted_as(self, format: str, into: str, settings: Mapping[str, str]) -> Result:
+        """The rows as a statement with FORMAT gives them, or, with `into` (INTO OUTFILE …), in a file."""
+        if not self.columns:
+            return self
+        data = self._encoded(format or "TabSeparated", into, settings)
+        return Result(QueryResult(pa.table({}), (), self.stats, formatted=data, format=format))
+
     def encoded(self, format: str) -> bytes:
         """The bytes in any of ClickHouse's output formats, binary ones (`Parquet`, `Native`, …) among them.
 
@@ -111,6 +119,9 @@ class Result:
             return self._found.formatted
         if not self.columns:
             return b""
+        return self._encoded(format, "", {})
+
+    def _encoded(self, format: str, into: str, settings: Mapping[str, str]) -> bytes:
         table, shown_as = self._found.table, _distinct(self.columns)
         stem = unused_stem(shown_as)
         columns, arrays = [], {}
@@ -118,10 +129,10 @@ class Result:
             name = f"{stem}{place}"
             expression, arrays[name] = _exact(name, table.column(place), data_type)
             columns.append(f"{expression} AS {back_quote(shown)}")
-        sql = f"SELECT {', '.join(columns)} FROM Python(ml_rows)"
+        sql = f"SELECT {', '.join(columns)} FROM Python(ml_rows) {into}"
         # Answers are small: one thread keeps their order.
         tables = {"ml_rows": pa.table(arrays)}
-        return bytes(engine.run(sql, tables, output=format, settings={"max_threads": "1"}).data)
+        return bytes(engine.run(sql, tables, output=format, settings={**settings, "max_threads": "1"}).data)
 
     def show(self, limit: int = 40) -> None:
         """Print the first `limit` rows as a table."""

@@ -7,7 +7,7 @@ a literal such as `'10Mi'` comes to. Some settings are ours alone (`OWN_SETTINGS
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from mergelake.core.errors import error
 from mergelake.core.settings import kind_of_setting
@@ -109,11 +109,17 @@ def check_permitted(statement: s.Statement, settings: Mapping[str, str]) -> None
     if level != "0" and not isinstance(statement, _READS):
         raise error("READONLY", "Cannot execute query in readonly mode", "The session's setting readonly forbids it")
     if isinstance(statement, s.Set):
-        for name in statement.settings:
-            if level == "1" or (level != "0" and name == "readonly"):
-                raise error("READONLY", f"Cannot modify '{name}' setting in readonly mode", "Begin another session")
+        check_changes(statement.settings, settings)
     elif held.get("allow_ddl", "1") == "0" and not isinstance(statement, (*_READS, *_WRITES_ROWS)):
         raise error("QUERY_IS_PROHIBITED", "Cannot execute query. DDL queries are prohibited for the user")
+
+
+def check_changes(names: Iterable[str], settings: Mapping[str, str]) -> None:
+    """READONLY for settings that `readonly` does not let a statement change."""
+    level = plain(settings).get("readonly", "0")
+    for name in names:
+        if level == "1" or (level != "0" and name == "readonly"):
+            raise error("READONLY", f"Cannot modify '{name}' setting in readonly mode", "Begin another session")
 
 
 def check_reading(settings: Mapping[str, str]) -> None:

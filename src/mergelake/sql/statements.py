@@ -198,8 +198,6 @@ class Optimize:
     name: Name
     partition: Partition | None = None
     final: bool = False
-    settings: Mapping[str, str] = field(default_factory=dict)
-    """Values as SQL literals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +275,18 @@ class Select:
     query: str
 
 
+@dataclass(frozen=True, slots=True)
+class Tailed:
+    """A statement with what stands after it: INTO OUTFILE, FORMAT, SETTINGS; and settings of ours out of its SELECT."""
+
+    statement: Statement
+    outfile: str = ""
+    """`INTO OUTFILE 'x' …` as written."""
+    format: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Values as SQL literals; they hold for this statement alone."""
+
+
 Statement = (
     CreateDatabase
     | DropDatabase
@@ -304,4 +314,5 @@ Statement = (
     | Explain
     | Set
     | Select
+    | Tailed
 )

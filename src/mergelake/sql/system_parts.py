@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mergelake.core import types as t
 from mergelake.core.manifest import PartFile, PartManifest
+from mergelake.core.single_value import read_value
 from mergelake.format.names import escape_for_file_name, stream_file_name
 from mergelake.format.siphash import siphash128
 from mergelake.parts.writer import UNLISTED
@@ -71,6 +73,26 @@ def part_facts(manifest: PartManifest) -> dict[str, Any]:
         "hash_of_uncompressed_files": plain,
         "uncompressed_hash_of_compressed_files": compressed,
     }
+
+
+def moments(manifest: PartManifest, types: Mapping[str, t.DataType]) -> dict[str, int]:
+    """`min_date` to `max_time`: of the one Date of the partition key, or else of its one DateTime.
+
+    Source: ClickHouse, `MergeTreeData::checkPartitionKeyAndInitMinMax`.
+    """
+    for names, ends, kinds in (
+        ("min_date", "max_date", (t.Date,)),
+        ("min_time", "max_time", (t.DateTime, t.DateTime64)),
+    ):
+        found = [column for column in manifest.minmax if isinstance(types.get(column), kinds)]
+        if len(found) == 1:
+            kind = types[found[0]]
+            ticks = 10**kind.precision if isinstance(kind, t.DateTime64) else 1
+            low, high = (int(read_value(bytes.fromhex(text), 0, kind)[0]) for text in manifest.minmax[found[0]])
+            return {names: low // ticks, ends: high // ticks}
+        if found:
+            break
+    return {}
 
 
 def _listed(files: Mapping[str, PartFile]) -> list[str]:

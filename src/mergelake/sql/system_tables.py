@@ -18,7 +18,7 @@ from mergelake.core.errors import error
 from mergelake.query.source import ArrowScan, ArrowSource, AsOf, Source, Wanted
 from mergelake.sql import system_settings
 from mergelake.sql.show import create_table_text, engine_text, key_text, sorting_text
-from mergelake.sql.system_parts import index_rows, part_columns, part_facts
+from mergelake.sql.system_parts import index_rows, moments, part_columns, part_facts
 from mergelake.table.keys import bind_key, table_keys
 
 if TYPE_CHECKING:
@@ -199,13 +199,15 @@ def _column_sizes(table: Table) -> dict[str, tuple[int, int, int]]:
 def _parts(db: Database, wanted: Collection[str]) -> Rows:
     for database, name, table in _all_tables(db):
         state = table.handle.log.state
-        facts = {part.name: part.manifest for part in state.parts()} if set(wanted) & set(_OF_FILES) else {}
+        facts = {part.name: part.manifest for part in state.parts()} if set(wanted) & _OF_MANIFESTS else {}
         for row in table.parts(active_only=False).to_pylist():
             here = {"database": database, "table": name, "engine": table.schema.engine, "disk_name": "default", **row}
             here["path"] = f"{table.location}/{row['uuid']}/"
             here["bytes"] = row["bytes_on_disk"]
             if row["active"] and row["name"] in facts:
-                here |= part_facts(facts[row["name"]])
+                manifest = facts[row["name"]]
+                here |= moments(manifest, table.schema.types)
+                here |= part_facts(manifest) if set(wanted) & set(_OF_FILES) else {}
             yield tuple(_filled(here.get(column), kind) for column, kind in _PART_COLUMNS.items())
 
 
@@ -268,6 +270,8 @@ _OF_FILES = {
     "uncompressed_hash_of_compressed_files": "String",
 }
 """Columns of `system.parts` for which the file table of each part is looked at."""
+_MOMENTS = {"min_date": "Date", "max_date": "Date", "min_time": "DateTime", "max_time": "DateTime"}
+_OF_MANIFESTS = {*_OF_FILES, *_MOMENTS}
 _PART_COLUMNS = {
     "database": "String",
     "table": "String",
@@ -292,6 +296,7 @@ _PART_COLUMNS = {
     "disk_name": "String",
     "path": "String",
     "bytes": "UInt64",
+    **_MOMENTS,
     **_OF_FILES,
 }
 _PARTS_COLUMNS_COLUMNS = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
+from mergelake.core.durations import check_seconds
 from mergelake.core.errors import error
 from mergelake.core.schema import Column, TableSchema
 from mergelake.core.text import back_quote, quote_string
@@ -35,6 +36,7 @@ def create_statement(
     its environment. Those of the store are hidden as ClickHouse hides them, unless `show_secrets`. Raises
     NOT_IMPLEMENTED for a store that ClickHouse cannot reach.
     """
+    check_seconds("refresh_seconds", refresh_seconds, whole=True)
     if secret_access_key is None and not show_secrets and dict(handle.store.spec.options).get("secret_access_key"):
         secret_access_key = HIDDEN
     return attach_text(

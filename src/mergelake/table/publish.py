@@ -24,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 
+from mergelake.core.durations import check_seconds
 from mergelake.core.errors import NotFoundError
 from mergelake.core.manifest import Extent, PartFile, PartManifest
 from mergelake.core.names import PartInfo
@@ -70,6 +71,7 @@ def publish(handle: TableHandle, *, grace_seconds: float = GRACE_SECONDS) -> Pub
     Costs one LIST, and for each new part one PUT if it lies in plain files, else one more PUT a file; where names wait,
     a PUT and a HEAD to learn the store's time.
     """
+    check_seconds("grace_seconds", grace_seconds)
     return _round(handle, handle.refresh(), grace_seconds)
 
 
@@ -86,6 +88,8 @@ def follow(
     A quiet table costs one GET a poll (a log in ZooKeeper tells by itself), and a LIST only while covered names wait
     for their grace period.
     """
+    check_seconds("poll_seconds", poll_seconds)
+    check_seconds("grace_seconds", grace_seconds)
     seen, waiting, due_s = 0, 0, 0.0
     handle.refresh()
     while not stop():

@@ -1,0 +1,90 @@
+"""What may follow a statement: `INTO OUTFILE 'x' … FORMAT y SETTINGS …`, in any order of the last two.
+
+ClickHouse takes it after every statement but INSERT, SET and USE. After a SELECT it reads it itself; there only the
+settings of ours are taken out (`own_settings`), which it does not know.
+
+Source: ClickHouse, `src/Parsers/ParserQueryWithOutput.cpp`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mergelake.core.errors import error
+from mergelake.query.meaning import setting_items, settings_clauses
+from mergelake.query.outline import outline
+from mergelake.sql import statements as s
+from mergelake.sql.cursor import Cursor
+from mergelake.sql.ddl import setting_literals
+from mergelake.sql.settings import OWN_SETTINGS
+
+
+def ended(cursor: Cursor, statement: s.Statement) -> s.Statement:
+    """The statement with its tail, where there is one; nothing else may follow."""
+    statement, settings = _without_own(statement)
+    outfile = format_name = ""
+    if not isinstance(statement, s.Insert | s.Set | s.Use | s.Select):
+        if cursor.at("INTO", "OUTFILE"):
+            outfile = _outfile(cursor)
+        for _ in range(2):
+            if not format_name and cursor.accept("FORMAT"):
+                format_name = cursor.identifier("the name of a format")
+            if cursor.at("SETTINGS") and cursor.peek(1).is_name:
+                cursor.next()
+                settings |= setting_literals(cursor)
+                if format_name:
+                    break
+    cursor.finish()
+    return s.Tailed(statement, outfile, format_name, settings) if outfile or format_name or settings else statement
+
+
+def _outfile(cursor: Cursor) -> str:
+    start = cursor.peek().start
+    cursor.expect("INTO", "OUTFILE")
+    cursor.string("the name of a file in single quotes")
+    if not cursor.accept("APPEND"):
+        cursor.accept("TRUNCATE")
+    cursor.accept("AND", "STDOUT")
+    if cursor.accept("COMPRESSION"):
+        cursor.string("the name of a compression in single quotes")
+        if cursor.accept("LEVEL") and cursor.next().kind != "number":
+            raise cursor.error("a number")
+    return cursor.text[start : cursor.previous_end]
+
+
+def _without_own(statement: s.Statement) -> tuple[s.Statement, dict[str, str]]:
+    """The statement without the settings of ours that its SELECT has; they are returned."""
+    match statement:
+        case s.Select(query=query) | s.Explain(query=query) | s.Insert(query=query) | s.CreateTable(query=query):
+            found, settings = own_settings(query)
+            return (replace(statement, query=found), settings) if settings else (statement, settings)
+        case s.Describe(query=query):
+            found, settings = own_settings(query)
+            return (replace(statement, query=found), settings) if settings else (statement, settings)
+        case _:
+            return statement, {}
+
+
+def own_settings(query: str) -> tuple[str, dict[str, str]]:
+    """A SELECT without the settings of ours (as long as before, for the places in errors), and those as literals.
+
+    They hold for all of a statement: NOT_IMPLEMENTED for those of a subquery.
+    """
+    if not any(name in query for name in OWN_SETTINGS):
+        return query, {}
+    plan = outline(query)
+    whole = {scope.clauses.get("SETTINGS") for scope in plan.scopes if scope.role == "top"} | set(plan.loose_settings)
+    taken: dict[str, str] = {}
+    for first, end in settings_clauses(plan):
+        items = list(setting_items(plan, first, end))
+        own = {name: literal for name, literal, _ in items if name in OWN_SETTINGS}
+        if not own:
+            continue
+        if (first, end) not in whole:
+            what = f"The setting {next(iter(own))} of a subquery is not supported"
+            raise error("NOT_IMPLEMENTED", what, "Write it in the SETTINGS at the end of the statement")
+        left = ", ".join(text for name, _, text in items if name not in own)
+        start, stop = plan.tokens[first - 1].start, plan.tokens[end - 1].end
+        query = query[:start] + (f"SETTINGS {left}" if left else "").ljust(stop - start) + query[stop:]
+        taken |= own
+    return query, taken
