@@ -70,7 +70,7 @@ def _kernel(source: t.DataType, target: t.DataType) -> Kernel | None:
     if isinstance(source, t.String):
         return lambda data: _parse(data, target)
     if isinstance(source, t.FixedString):
-        return lambda data: _parse(strip_padding(data), target)
+        return lambda data: _parse(padded_text(data, target), target)
     if isinstance(source, t.Decimal) or isinstance(target, t.Decimal):
         return _decimal(source, target)
     if isinstance(source, t.Enum):
@@ -98,6 +98,12 @@ def strip_padding(data: pa.Array) -> pa.Array:
     """FixedString data as String data without the zero bytes at the end."""
     values = [None if value is None else value.rstrip(b"\0") for value in data.to_pylist()]
     return pa.array(values, pa.binary())
+
+
+def padded_text(data: pa.Array, target: t.DataType) -> pa.Array:
+    """FixedString data as text to parse: nothing but padding is the integer zero."""
+    text = strip_padding(data)
+    return pc.if_else(pc.equal(text, b""), b"0", text) if isinstance(target, t.Int) else text
 
 
 # --- numbers
