@@ -57,13 +57,15 @@ def order_keys(array: pa.Array, data_type: t.DataType) -> pa.Array:
             return _big_endian(array, True)
         case t.UUID():
             return _big_endian(array, False)
+        case t.Array():
+            return array_key_bytes(array, kind)
+        case t.Nothing():
+            return array
         case t.BFloat16():
             wide = fixed_bytes(array).reshape(-1).view(np.uint16).astype(np.uint32) << 16
             missing = pc.is_null(array).to_numpy(zero_copy_only=False) if array.null_count else None
             return pa.array(wide.view(np.float32), mask=missing)
-        case (
-            t.Array() | t.Map() | t.Tuple() | t.AggregateFunction() | t.Nothing() | t.Variant() | t.Dynamic() | t.Json()
-        ):
+        case t.Map() | t.Tuple() | t.AggregateFunction() | t.Variant() | t.Dynamic() | t.Json():
             raise error("NOT_IMPLEMENTED", f"Minimum and maximum of type {data_type} are not supported")
         case _:
             return array
