@@ -148,7 +148,7 @@ def float_to_int(data: npt.NDArray[Any], kind: t.Int) -> npt.NDArray[Any]:
         if kind.bits == 64 and not kind.signed:
             big = data >= 2.0**63
             low = np.where(big, data - 2.0**63, data).astype(np.int64).view(np.uint64)
-            return np.where(big, low ^ np.uint64(1 << 63), low)
+            return np.where(data >= 2.0**64, np.uint64(1 << 63), np.where(big, low ^ np.uint64(1 << 63), low))
         if kind.bits == 64 or (kind.bits == 32 and not kind.signed):
             return data.astype(np.int64).astype(number_dtype(kind))
         inside = (data > -(2.0**31) - 1) & (data < 2.0**31)

@@ -70,10 +70,3 @@ def test_what_is_no_subcolumn_is_unknown_and_what_is_not_supported_is_named(kind
     with pytest.raises(MergelakeError) as caught:
         compile_expression(name, {"x": parse_type(kind)})
     assert caught.value.code == code
-
-
-@pytest.mark.parametrize("kind", ["Int8", "UInt64", "Int256"])
-def test_nothing_but_padding_is_the_integer_zero(kind: str) -> None:
-    compiled = compile_expression(f"to{kind}OrNull(x)", {"x": parse_type("FixedString(3)")})
-    found = compiled.evaluate(pa.table({"x": pa.array([b"\0\0\0", b"7\0\0", b"a\0\0"], pa.binary(3))}))
-    assert [value is None for value in found.to_pylist()] == [False, False, True]
