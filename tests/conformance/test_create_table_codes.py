@@ -93,14 +93,26 @@ KEYS = [
     "ORDER BY (tuple())", "ORDER BY tuple(tuple())", "ORDER BY (tuple(), k)", "ORDER BY 1", "ORDER BY (k, 1)", "ORDER BY NULL", "ORDER BY k * NULL", "ORDER BY ((k, s))", "ORDER BY (k)",
     "ORDER BY w", "ORDER BY (k, w)", "ORDER BY w.a", "ORDER BY w.b", "ORDER BY tuple(n)", "ORDER BY (k, tuple(n))", "ORDER BY w SETTINGS allow_nullable_key = 1", "ORDER BY k PARTITION BY w", "ORDER BY k PARTITION BY (d, tuple(n))",
     "ORDER BY k PARTITION BY (tuple())", "ORDER BY round(f, 2)", "ORDER BY floor(f)", "ORDER BY identity(k)", "ORDER BY gcd(d, 12)", "ORDER BY k PARTITION BY round(f)", "ORDER BY k PARTITION BY floor(c)", "ORDER BY moduloLegacy(k, 8)", "ORDER BY k PARTITION BY k % 8",
+    "ORDER BY n.null", "ORDER BY (s.size, k)", "ORDER BY a.size0", "ORDER BY a", "ORDER BY m", "ORDER BY m.keys PARTITION BY a.size0", "ORDER BY k PARTITION BY n.null", "ORDER BY w.b.size", "ORDER BY w.zz", "ORDER BY k.null", "ORDER BY a.size1",
+    "ORDER BY (k, a, m)", "ORDER BY q", "ORDER BY g", "ORDER BY k PARTITION BY g", "ORDER BY k PARTITION BY m", "ORDER BY k PARTITION BY a", "ORDER BY k + k", "ORDER BY nullIf(k, k)", "ORDER BY (k, nullIf(k, k)) SETTINGS allow_nullable_key = 1", "ORDER BY nullIf(k, k) SETTINGS allow_suspicious_indices = 1, allow_nullable_key = 1",
+    "ORDER BY k * NULL SETTINGS allow_nullable_key = 1", "ORDER BY k PARTITION BY k * NULL", "ORDER BY k PARTITION BY k * NULL SETTINGS allow_nullable_key = 1", "ORDER BY k = NULL SETTINGS allow_nullable_key = 1", "ORDER BY ignore(k)", "ORDER BY (k, now())", "ORDER BY k PARTITION BY today()",
+    "ORDER BY k PARTITION BY n2 SETTINGS allow_nullable_key = 1", "ORDER BY [q]", "ORDER BY (k, tuple(q))", "ORDER BY av", "ORDER BY k PARTITION BY (k, av)",
 ]  # fmt: skip
+
+NESTED = {
+    "w": "Tuple(a Nullable(Int32), b String)",
+    "a": "Array(Int32)",
+    "m": "Map(String, UInt8)",
+    "q": "Variant(String, UInt8)",
+    "av": "Array(Dynamic)",
+    "g": "SimpleAggregateFunction(sum, UInt64)",
+    "n2": "Nullable(Float64)",
+}
 
 
 @pytest.mark.parametrize("clauses", KEYS)
 def test_keys_have_the_codes_of_clickhouse(oracle, clauses):
-    columns = ", ".join(
-        f"{name} {kind}" for name, kind in {**COLUMNS, "w": "Tuple(a Nullable(Int32), b String)"}.items()
-    )
+    columns = ", ".join(f"{name} {kind}" for name, kind in {**COLUMNS, **NESTED}.items())
     text = f"CREATE TABLE key_case ({columns}) ENGINE = MergeTree {clauses}"
     oracle.query("DROP TABLE IF EXISTS key_case SYNC")
     try:

@@ -139,7 +139,7 @@ def test_our_files_are_clickhouses_byte_for_byte(oracle: Any, tmp_path: Path) ->
             wide,
             keys=["k", "day"],
             partition=partition,
-            partition_columns=["day"],
+            partition_sources={"day": (wide.column("day").combine_chunks(), kinds["day"])},
             settings={"default_compression_codec": "NONE", "index_granularity": granularity},
         )
         create(oracle, "ours", kinds, order_by="(k, day)", partition_by=["day"], settings=settings, codec="NONE")

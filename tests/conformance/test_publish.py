@@ -187,3 +187,20 @@ def test_following_publishes_each_commit_and_unpublishing_hides_all(tmp_path: Pa
     oracle.query("DROP TABLE default.followed")
     assert unpublish(table.handle) == 6
     assert sorted(publish(table.handle).added) == sorted(table.names)
+
+
+@pytest.mark.parametrize(
+    "names", [("colc0",), ("c0", "c1", "c2", "c3"), ("colf0", "colc1"), ("k",), ("data", "packed")]
+)
+def test_a_packed_part_is_attached_whatever_its_columns_are_called(
+    oracle: Any, tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    table = SmallTable(define(dict.fromkeys(names, "UInt32")), open_store(str(tmp_path)))
+    table.insert(pa.table({name: pa.array([1, 2], pa.uint32()) for name in names}))
+    assert table.parts[0].manifest.storage == "packed"
+    publish(table.handle)
+    assert not list(tmp_path.rglob("data.packed"))  # ClickHouse's own packed parts are called so
+    oracle.query("DROP TABLE IF EXISTS default.packed_names SYNC")
+    oracle.query(create_statement(table.handle, "default", "packed_names"))
+    assert str(oracle.query("SELECT count() FROM default.packed_names", "TSV")).strip() == "2"
+    oracle.query("DROP TABLE default.packed_names SYNC")

@@ -21,7 +21,7 @@ def schema_with(**settings):
 def manifest(part_id, partition_id="all", rows=10, files=2, **fields):
     """A manifest with `files` files in one object."""
     name = part_id if isinstance(part_id, str) else f"{part_id:032x}"
-    key = f"{name}/data.packed"
+    key = f"{name}/files.packed"
     table = [
         PartFile(f"c{n}.bin", 1000, (Extent(key, n * 1000, 1000),), f"{n:032x}", 4000, f"{n + 1:032x}")
         for n in range(files)

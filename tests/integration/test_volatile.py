@@ -215,7 +215,7 @@ def test_the_command_line_runs_a_node_with_a_disk(tmp_path, capsys):
     assert json.loads(merges) == []
     assert db.sql("SELECT count() FROM t").rows() == [(5,)]
     assert db.table("t").parts().num_rows == 1
-    assert list((tmp_path / "disk" / "node").rglob("data.packed")) != []  # the published part, as a cache
+    assert list((tmp_path / "disk" / "node").rglob("files.packed")) != []  # the published part, as a cache
 
 
 def test_a_node_needs_a_real_directory_and_known_roles(tmp_path):

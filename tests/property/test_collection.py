@@ -99,7 +99,7 @@ class World:
             first = self.random.randrange(len(parts))
             chosen = parts[first : first + self.random.randint(1, 4)]
             made = manifest(self.ids.new_id(), chosen[0].info.partition_id, born=handle.born())
-            self.store.put(f"{handle.directory}/{made.id}/data.packed", b"x")
+            self.store.put(f"{handle.directory}/{made.id}/files.packed", b"x")
             self.pending.append((handle, made, tuple(part.manifest.id for part in chosen)))
 
     def finish(self):

@@ -345,7 +345,7 @@ def test_a_flip_anywhere_in_a_packed_object_is_refused_or_harmless() -> None:
     """In a table of ours the manifest vouches for every file, `columns.txt` included."""
     store, schema = _table(COLUMNS, {}, "PARTITION BY toYYYYMM(day)")
     (manifest,) = write_blocks(store, "t", schema, [_block(1, COLUMNS)], ids=SeededIds(1), clock=ManualClock())
-    key = f"t/{manifest.id}/data.packed"
+    key = f"t/{manifest.id}/files.packed"
     intact = store.get(key)
     columns = {column.name: column for column in schema.columns}
 

@@ -129,7 +129,7 @@ class Actor:
     def write(self, partition_id: str, rows: Rows, born: int | None = None):
         """A new part in the store."""
         part_id = self.process.ids.new_id()
-        self.world.bodies[f"{self.directory}/{part_id}/data.packed"] = rows
+        self.world.bodies[f"{self.directory}/{part_id}/files.packed"] = rows
         born = self.handle.born() if born is None else born
         return write(self.store, self.directory, part_id, partition_id, rows, born)
 

@@ -205,7 +205,7 @@ class Merger(Actor):
             self.commit(remembered)
         except ConflictError:
             if self.random.random() < 0.7:
-                self.store.delete([f"{self.directory}/{new.id}/data.packed"])
+                self.store.delete([f"{self.directory}/{new.id}/files.packed"])
             raise
         except UnavailableError:
             self.done += [(self.directory, op) for op in said]
@@ -269,7 +269,7 @@ class Merger(Actor):
         try:
             self.commit(lambda _: [Publish(new, (part.manifest.id,), "mutation", mutations=lacks)])
         except ConflictError:
-            self.store.delete([f"{self.directory}/{new.id}/data.packed"])
+            self.store.delete([f"{self.directory}/{new.id}/files.packed"])
             raise
 
     def lease(self) -> None:

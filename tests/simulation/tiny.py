@@ -48,7 +48,7 @@ def manifest_of(part_id: str, partition_id: str, rows: Rows, born: int) -> PartM
     data = encode(rows)
     size = len(data)
     digest = hashlib.blake2b(data, digest_size=16).hexdigest()
-    file = PartFile("data.bin", size, (Extent(f"{part_id}/data.packed", 0, size),), file_hash(data), size, digest)
+    file = PartFile("data.bin", size, (Extent(f"{part_id}/files.packed", 0, size),), file_hash(data), size, digest)
     return PartManifest(
         part_id, partition_id, len(rows), encode_files([file]), marks=1, bytes_on_disk=size, columns=(0,), born=born
     )
@@ -57,7 +57,7 @@ def manifest_of(part_id: str, partition_id: str, rows: Rows, born: int) -> PartM
 def write(store: Store, directory: str, part_id: str, partition_id: str, rows: Rows, born: int) -> PartManifest:
     """Write a part, by multipart upload now and then."""
     data = encode(rows)
-    key = f"{directory}/{part_id}/data.packed"
+    key = f"{directory}/{part_id}/files.packed"
     if len(data) % 3:
         store.put(key, data)
     else:

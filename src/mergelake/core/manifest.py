@@ -4,7 +4,7 @@ A part is an immutable set of files; a file is a list of extents; an extent is a
 Manifests stand in the log, so pruning needs no request. The file table is kept as compact JSON text and
 decoded on first use: a table of 10,000 parts holds ten thousand short strings, not a million objects.
 
-Keys of extents are relative to the table's directory (`<part id>/data.packed`); a key that starts with
+Keys of extents are relative to the table's directory (`<part id>/files.packed`); a key that starts with
 `/` is relative to the warehouse, for parts shared between tables.
 """
 

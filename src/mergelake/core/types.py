@@ -114,7 +114,7 @@ from mergelake.core.type_tree import (
 
 UINT8 = Int(8, signed=False)
 UNORDERED = (Map, AggregateFunction, Nothing, Variant, Dynamic, Json, Unknown)
-"""Types whose values are not compared: they are in no key and no index."""
+"""Types whose values no condition compares: they are in no index, and only a Map may be in a key."""
 STRING = String()
 
 _NOT_KEPT = frozenset({"QBit"})

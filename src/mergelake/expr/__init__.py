@@ -53,6 +53,9 @@ from mergelake.expr import (
     strings as _strings,
 )
 from mergelake.expr import (
+    subcolumns as _subcolumns,
+)
+from mergelake.expr import (
     tokens as _tokens,
 )
 from mergelake.expr.binder import bind
@@ -77,6 +80,7 @@ FAMILIES = (
     _membership,
     _rounding,
     _strings,
+    _subcolumns,
     _tokens,
 )
 """The modules that fill the table of functions; importing them is what registers."""

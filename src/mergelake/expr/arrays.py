@@ -175,6 +175,11 @@ def _has(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
         raise illegal("has", lists.type, member.type)
     if not isinstance(member, BoundLiteral):
         raise error("NOT_IMPLEMENTED", "The element that has() looks for must be constant")
+    either = (t.inner_type(kind.inner), t.inner_type(member.type))
+    if any(
+        isinstance(a, (t.String, t.FixedString)) and isinstance(b, (t.Int, t.Float)) for a, b in (either, either[::-1])
+    ):
+        raise error("NO_COMMON_TYPE", f"There is no supertype for types {kind.inner}, {member.type} of function has")
     wanted = convert_member(member.value, member.type, kind.inner)
     if wanted is None and member.value is not None:
         return Resolved(t.UINT8, node=BoundLiteral(0, t.UINT8))

@@ -11,6 +11,7 @@ from mergelake.expr.bound import BoundCall, BoundColumn, BoundLiteral, BoundNode
 from mergelake.expr.evaluate import evaluate_constant, propagating
 from mergelake.expr.nodes import Call, ColumnRef, Literal, Node
 from mergelake.expr.registry import Environment, Operand, find_function
+from mergelake.expr.subcolumns import find_subcolumn
 
 _NULL = t.Nullable(t.Nothing())
 
@@ -40,12 +41,9 @@ class _Binder:
     def _column(self, name: str) -> BoundNode:
         if name in self._columns:
             return BoundColumn(name, self._columns[name])
-        head, dot, element = name.rpartition(".")
-        if dot and head:
-            whole = self._columns.get(head)
-            if whole is not None and isinstance(t.inner_type(whole), t.Tuple):
-                found = BoundColumn(head, whole)
-                return self.call("tupleElement", (found, BoundLiteral(element.encode(), t.STRING)))
+        found = find_subcolumn(name, self._columns, self.call)
+        if found is not None:
+            return found
         near = difflib.get_close_matches(name, list(self._columns), n=3)
         hint = f"Maybe you meant: {', '.join(near)}" if near else there_are("columns", self._columns)
         raise error("UNKNOWN_IDENTIFIER", f"Unknown expression identifier {name}", hint)

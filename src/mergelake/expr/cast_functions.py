@@ -140,7 +140,9 @@ def _register_tolerant(name: str, base: t.DataType, most: int) -> None:
 def _tolerant(arg: BoundNode, source: t.DataType, target: t.DataType, *, null: bool) -> Callable[[Context], Vec]:
     def run(ctx: Context) -> Vec:
         vec = ctx.eval(arg)
-        texts = casts.strip_padding(vec.data) if isinstance(source, t.FixedString) else vec.data
+        texts = vec.data
+        if isinstance(source, t.FixedString):  # padding is no part of a Decimal, and ends any other value
+            texts = texts.cast(pa.binary()) if isinstance(target, t.Decimal) else casts.padded_text(texts, target)
         parsed, bad = try_read_text(texts, target)
         data = data_from_arrow(parsed, target)
         if null:

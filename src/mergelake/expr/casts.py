@@ -70,7 +70,7 @@ def _kernel(source: t.DataType, target: t.DataType) -> Kernel | None:
     if isinstance(source, t.String):
         return lambda data: _parse(data, target)
     if isinstance(source, t.FixedString):
-        return lambda data: _parse(strip_padding(data), target)
+        return lambda data: _parse(padded_text(data, target), target)
     if isinstance(source, t.Decimal) or isinstance(target, t.Decimal):
         return _decimal(source, target)
     if isinstance(source, t.Enum):
@@ -98,6 +98,12 @@ def strip_padding(data: pa.Array) -> pa.Array:
     """FixedString data as String data without the zero bytes at the end."""
     values = [None if value is None else value.rstrip(b"\0") for value in data.to_pylist()]
     return pa.array(values, pa.binary())
+
+
+def padded_text(data: pa.Array, target: t.DataType) -> pa.Array:
+    """FixedString data as text to parse: nothing but padding is the integer zero."""
+    text = strip_padding(data)
+    return pc.if_else(pc.equal(text, b""), b"0", text) if isinstance(target, t.Int) else text
 
 
 # --- numbers
@@ -142,7 +148,7 @@ def float_to_int(data: npt.NDArray[Any], kind: t.Int) -> npt.NDArray[Any]:
         if kind.bits == 64 and not kind.signed:
             big = data >= 2.0**63
             low = np.where(big, data - 2.0**63, data).astype(np.int64).view(np.uint64)
-            return np.where(big, low ^ np.uint64(1 << 63), low)
+            return np.where(data >= 2.0**64, np.uint64(1 << 63), np.where(big, low ^ np.uint64(1 << 63), low))
         if kind.bits == 64 or (kind.bits == 32 and not kind.signed):
             return data.astype(np.int64).astype(number_dtype(kind))
         inside = (data > -(2.0**31) - 1) & (data < 2.0**31)

@@ -233,6 +233,8 @@ class _Parser:
         token = self._next()
         if token.kind == "number":
             return Call("tupleElement", (left, number_literal(token.text)))
+        if token.text in (":", "::", "^") and token.kind == "sign":
+            raise UnsupportedError("Paths of JSON are not supported in expressions here", name="NOT_IMPLEMENTED")
         if token.kind not in ("word", "name"):
             raise self._unexpected("the name of an element")
         if isinstance(left, ColumnRef):

@@ -124,7 +124,8 @@ def find_function(name: str) -> Function:
     found = FUNCTIONS.get(name) or FUNCTIONS.get(_ANY_CASE.get(name.lower(), ""))
     if found is None:
         near = difflib.get_close_matches(name, list(FUNCTIONS), n=2)
-        hint = f"Maybe you meant: {', '.join(near)}" if near else "mergelake does not know every ClickHouse function"
+        hint = "mergelake does not know every ClickHouse function"
+        hint += f"; maybe you meant: {', '.join(near)}" if near else ""
         raise error("UNKNOWN_FUNCTION", f"Unknown function {name}", hint)
     return found
 

@@ -1,4 +1,4 @@
-"""round, floor, ceil and trunc of numbers to digits behind (or before) the point; identity.
+"""round, floor, ceil and trunc of numbers to digits behind (or before) the point; identity and ignore.
 
 The result has the argument's type. Source: ClickHouse, `src/Functions/FunctionsRound.h`.
 """
@@ -18,6 +18,7 @@ from mergelake.expr.arithmetic import as_int
 from mergelake.expr.bound import BoundNode
 from mergelake.expr.evaluate import Kernel
 from mergelake.expr.registry import Environment, Operand, Resolved, function, illegal, special
+from mergelake.expr.values import Vec
 
 _Numbers = npt.NDArray[Any]
 
@@ -103,3 +104,9 @@ for _name in _ROUNDINGS:
 def _identity(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
     value = args[0]
     return Resolved(value.type, run=lambda ctx: ctx.eval(value))
+
+
+@special("ignore", 0, 1 << 20)
+def _ignore(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+    """Zero, whatever the arguments; no constant where they are none."""
+    return Resolved(t.UINT8, run=lambda ctx: Vec(np.zeros(ctx.rows, np.uint8)))

@@ -17,13 +17,14 @@ import pyarrow.compute as pc
 from mergelake.core import types as t
 from mergelake.core.arrow import storage_type
 from mergelake.core.errors import error
+from mergelake.format.array_order import array_key_bytes, order_cells
 from mergelake.format.values import decode_values, encode_values, fixed_bytes, plain_type
 
 
 def extremes(array: pa.Array, data_type: t.DataType) -> tuple[bytes, bytes]:
     """Minimum and maximum of at least one value, each in single value binary form.
 
-    Raises NOT_IMPLEMENTED for arrays, maps and tuples.
+    Those of a Tuple are its elements', where NULL counts for nothing unless there is nothing else.
     """
     kind = plain_type(data_type)
     if pa.types.is_dictionary(array.type):
@@ -40,6 +41,9 @@ def merge_extremes(pairs: Iterable[tuple[bytes, bytes]], data_type: t.DataType) 
     kind = plain_type(data_type)
     values = [value for pair in pairs for value in pair]
     (column,) = decode_values(b"".join(values), [kind], len(values))
+    if isinstance(kind, t.Tuple):  # of whole tuples, as ClickHouse does it here
+        order = order_cells(column, kind).to_arrow()
+        return values[_first(order, "min")], values[_first(order, "max")]
     return extremes(column, kind)
 
 
@@ -53,20 +57,30 @@ def order_keys(array: pa.Array, data_type: t.DataType) -> pa.Array:
             return _big_endian(array, True)
         case t.UUID():
             return _big_endian(array, False)
+        case t.Array():
+            return array_key_bytes(array, kind)
+        case t.Nothing():
+            return array
         case t.BFloat16():
             wide = fixed_bytes(array).reshape(-1).view(np.uint16).astype(np.uint32) << 16
             missing = pc.is_null(array).to_numpy(zero_copy_only=False) if array.null_count else None
             return pa.array(wide.view(np.float32), mask=missing)
-        case (
-            t.Array() | t.Map() | t.Tuple() | t.AggregateFunction() | t.Nothing() | t.Variant() | t.Dynamic() | t.Json()
-        ):
+        case t.Map() | t.Tuple() | t.AggregateFunction() | t.Variant() | t.Dynamic() | t.Json():
             raise error("NOT_IMPLEMENTED", f"Minimum and maximum of type {data_type} are not supported")
         case _:
             return array
 
 
-def _bounds(array: pa.Array, kind: t.DataType) -> tuple[pa.Array, pa.Array]:
+def _bounds(array: pa.Array, kind: t.DataType, *, null_last: bool = True) -> tuple[pa.Array, pa.Array]:
     """Arrays of one value each."""
+    if isinstance(kind, t.Tuple) and kind.elements:
+        pairs = [_bounds(a, e, null_last=False) for a, e in zip(array.flatten(), kind.elements, strict=True)]
+        low, high = (
+            pa.StructArray.from_arrays(list(ends), fields=list(array.type)) for ends in zip(*pairs, strict=True)
+        )
+        return low, high
+    if isinstance(kind, t.Array):
+        return _array_bounds(array, kind)
     keys = order_keys(array, kind)
     present = np.flatnonzero(pc.is_valid(array).to_numpy(zero_copy_only=False))
     null = pa.nulls(1, storage_type(kind))
@@ -76,11 +90,30 @@ def _bounds(array: pa.Array, kind: t.DataType) -> tuple[pa.Array, pa.Array]:
         numbers = keys.to_numpy(zero_copy_only=False)
         present = present[~np.isnan(numbers[present])] if np.isnan(numbers[present]).any() else present
         at = present if len(present) else np.flatnonzero(pc.is_valid(array).to_numpy(zero_copy_only=False))[:1]
-        low, high = int(at[np.argmin(numbers[at])]), int(at[np.argmax(numbers[at])])
+        first, last = int(at[np.argmin(numbers[at])]), int(at[np.argmax(numbers[at])])
     else:
-        found = pc.min_max(keys)
-        low, high = pc.index(keys, found["min"]).as_py(), pc.index(keys, found["max"]).as_py()
-    return array.slice(low, 1), null if array.null_count else array.slice(high, 1)
+        first, last = _first(keys, "min"), _first(keys, "max")
+    return array.slice(first, 1), null if array.null_count and null_last else array.slice(last, 1)
+
+
+def _array_bounds(array: pa.Array, kind: t.Array) -> tuple[pa.Array, pa.Array]:
+    """NULL and NaN count as great for the minimum and as small for the maximum; a new minimum is no new maximum.
+
+    Source: ClickHouse, `ColumnArray::getExtremes`.
+    """
+    falling, rising = (
+        pc.rank(array_key_bytes(array, kind, nulls_last=last), tiebreaker="dense").to_numpy() for last in (True, False)
+    )
+    lowest = np.minimum.accumulate(falling)
+    candidates = np.flatnonzero(np.concatenate([[True], falling[1:] >= lowest[:-1]]))
+    high = int(candidates[np.argmax(rising[candidates])])
+    return array.slice(int(np.argmin(falling)), 1), array.slice(high, 1)
+
+
+def _first(keys: pa.Array, end: str) -> int:
+    """Where the first least (`min`) or greatest (`max`) value is."""
+    place: int = pc.index(keys, pc.min_max(keys)[end]).as_py()
+    return place
 
 
 def _big_endian(array: pa.Array, signed: bool) -> pa.Array:

@@ -74,7 +74,8 @@ def _column_bytes(column: pa.Array, data_type: t.DataType | None = None) -> int:
         return 8 * rows + _column_bytes(column.flatten(), *_inner(data_type))
     if pa.types.is_struct(kind):
         return block_bytes(column.flatten(), _inner(data_type))
-    return rows * (kind.bit_width // 8) + null_map if rows else 0
+    width = 0 if pa.types.is_null(kind) else kind.bit_width // 8
+    return rows * width + null_map if rows else 0
 
 
 def _inner(data_type: t.DataType | None) -> tuple[t.DataType, ...]:

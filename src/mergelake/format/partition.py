@@ -59,15 +59,18 @@ def partition_keys(
 def partitions_of(arrays: Sequence[pa.Array], types: Sequence[t.DataType]) -> list[Partition]:
     """The partition of each row."""
     plain = [array.dictionary_decode() if pa.types.is_dictionary(array.type) else array for array in arrays]
-    for kind in types:
-        if isinstance(kind, t.Map):
-            raise error("DATA_TYPE_CANNOT_BE_USED_IN_KEY", f"Type {kind} cannot be used in a partition key")
     kinds = [plain_type(kind) for kind in types]
     values = value_cells(plain, kinds)
-    # Of dates only those of the bare type Date are printed as such.
-    shown = [_DAYS if kind == t.LowCardinality(t.Date()) else own for kind, own in zip(types, kinds, strict=True)]
+    shown = [_shown_type(kind, own) for kind, own in zip(types, kinds, strict=True)]
     ids = partition_ids(plain, shown)
     return [Partition(name, values.row(row)) for row, name in enumerate(ids)]
+
+
+def _shown_type(kind: t.DataType, plain: t.DataType) -> t.DataType:
+    """The type by which a value is named: of dates only the bare type Date is printed as such, a Map is no Array."""
+    if kind == t.LowCardinality(t.Date()):
+        return _DAYS
+    return kind if t.holds(kind, t.Map) else plain
 
 
 def partition_ids(arrays: Sequence[pa.Array], types: Sequence[t.DataType]) -> list[str]:
@@ -139,7 +142,11 @@ def _integer_text(array: pa.Array, data_type: t.DataType) -> pa.Array | None:
 def _tagged(array: pa.Array, data_type: t.DataType) -> Cells:
     """The bytes that each value adds to the hash: its class, then the value."""
     rows = len(array)
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
     match data_type:
+        case t.LowCardinality(inner):
+            return _tagged(array, inner)
         case t.Nullable(inner):
             null = pc.is_null(array).to_numpy(zero_copy_only=False)
             if isinstance(inner, t.Nothing):
@@ -160,10 +167,12 @@ def _tagged(array: pa.Array, data_type: t.DataType) -> Cells:
         case t.String():
             cells = binary_cells(array)
             return ragged.join([_number(b"\x10", pa.array(cells.lengths()), np.uint64), cells])
-        case t.Array(inner):
+        case t.Array() | t.Map():
+            is_map = isinstance(data_type, t.Map)
+            inner = t.Tuple((data_type.key, data_type.value)) if isinstance(data_type, t.Map) else data_type.inner
             starts = array.offsets.to_numpy().astype(np.int64)
             elements = _tagged(array.values.slice(starts[0], starts[-1] - starts[0]), inner)
-            counts = _number(b"\x11", pa.array(np.diff(starts)), np.uint64)
+            counts = _number(b"\x1a" if is_map else b"\x11", pa.array(np.diff(starts)), np.uint64)
             return ragged.join([counts, ragged.regroup(elements, starts - starts[0])])
         case t.Tuple(elements):
             head = ragged.repeat(b"\x12" + len(elements).to_bytes(8, "little"), rows)

@@ -179,7 +179,9 @@ def check_index_types(kind: IndexType, types: Sequence[t.DataType]) -> None:
     for data_type in types:
         match kind:
             case Bloom() if not _hashable(data_type):
-                raise error("ILLEGAL_COLUMN", f"Unexpected type {data_type} of bloom filter index")
+                nested = isinstance(data_type, t.Array) and isinstance(data_type.inner, t.Array)
+                name = "BAD_ARGUMENTS" if nested else "ILLEGAL_COLUMN"
+                raise error(name, f"Unexpected type {data_type} of bloom filter index")
             case TextBloom() if not _is_text(data_type):
                 raise error(
                     "BAD_ARGUMENTS",

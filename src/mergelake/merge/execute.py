@@ -137,11 +137,11 @@ class _Merge:
         )
         filled = [source.manifest for source in task.sources if source.manifest.rows]
         minmax = {
-            name: merge_extremes(
-                [(bytes.fromhex(m.minmax[name][0]), bytes.fromhex(m.minmax[name][1])) for m in filled],
-                task.schema.column(name).type,
+            source.text: merge_extremes(
+                [(bytes.fromhex(m.minmax[source.text][0]), bytes.fromhex(m.minmax[source.text][1])) for m in filled],
+                source.type,
             )
-            for name in (self._keys.partition_columns if order.rows else ())
+            for source in (self._keys.partition_sources if order.rows else ())
         }
         first = task.sources[0].manifest
         return PartWriter(

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from urllib.parse import unquote
 
-from mergelake.core.errors import CorruptDataError, NotFoundError, error
+from mergelake.core.errors import CorruptDataError, MergelakeError, NotFoundError, error
 from mergelake.core.manifest import Extent, PartFile, PartManifest, encode_files
 from mergelake.core.names import PartInfo
 from mergelake.core.schema import Column
 from mergelake.core.types import DataType
+from mergelake.expr.binder import bind
+from mergelake.expr.nodes import ColumnRef
 from mergelake.format.checksums import decode_checksums
 from mergelake.format.columns_txt import decode_columns
 from mergelake.format.hashes import FileDigest
@@ -169,11 +172,23 @@ def _part_file(file: str, meta: ObjectMeta, name: str, digest: FileDigest | None
 def _minmax(
     whole: Callable[[str], bytes], files: Mapping[str, ObjectMeta], columns: Mapping[str, DataType]
 ) -> dict[str, tuple[str, str]]:
+    """By column or subcolumn, as the files are named."""
+    kinds = {f"minmax_{stream_file_name(escape_for_file_name(name))}.idx": (name, columns[name]) for name in columns}
     out: dict[str, tuple[str, str]] = {}
-    for column, kind in columns.items():
-        file = f"minmax_{stream_file_name(escape_for_file_name(column))}.idx"
-        if file in files:
+    for file in files:
+        if not (file.startswith("minmax_") and file.endswith(".idx")):
+            continue
+        name, kind = kinds.get(file) or _subcolumn(unquote(file[7:-4], errors="surrogateescape"), columns)
+        if kind is not None:
             data = whole(file)
             _, middle = decode_prefix(data, [kind], 1)
-            out[column] = (data[:middle].hex(), data[middle:].hex())
+            out[name] = (data[:middle].hex(), data[middle:].hex())
     return out
+
+
+def _subcolumn(name: str, columns: Mapping[str, DataType]) -> tuple[str, DataType | None]:
+    """A subcolumn and its type; None for what is not known here."""
+    try:
+        return name, bind(ColumnRef(name), columns).type
+    except MergelakeError:
+        return name, None

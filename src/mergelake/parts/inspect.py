@@ -16,6 +16,8 @@ import pyarrow as pa
 from mergelake.core import types as t
 from mergelake.core.errors import CorruptDataError, MergelakeError
 from mergelake.core.text_write import to_text
+from mergelake.expr.binder import bind
+from mergelake.expr.nodes import ColumnRef
 from mergelake.format.frames import decode_frames
 from mergelake.format.values import decode_values, encode_values
 from mergelake.parts.fetch import fetch_whole, verified
@@ -142,7 +144,7 @@ def _has_final_mark(reader: PartReader) -> bool:
 
 
 def _extremes(reader: PartReader, column: str, pair: tuple[str, str]) -> tuple[str, str]:
-    kind = reader.layout.columns[column]
+    kind = bind(ColumnRef(column), reader.layout.columns).type
     found = decode_values(bytes.fromhex(pair[0] + pair[1]), [kind], 2)[0]
     low, high = _shown(found, kind)
     return low, high

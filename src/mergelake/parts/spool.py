@@ -29,6 +29,10 @@ STREAM_CHUNK = 8 << 20
 """Bytes that a file gathers before they are handed to its upload."""
 _PUTS_AT_ONCE = 4
 
+_PACKED = "files.packed"
+"""Object of a packed part. ClickHouse has packed parts of its own in `data.packed`: with such a name among the
+published files it takes the part for one of those or not, by the order of its hash table, and then detaches it."""
+
 
 class Spool:
     """Files by name, written in pieces, stored as one object or one each.
@@ -96,7 +100,7 @@ class Spool:
             return {f.name: (Extent(f"{self._part_id}/{f.name}", 0, f.size),) for f in self._files.values()}
         first = dict.fromkeys(name for name in front if name in self._files)
         order = [self._files[name] for name in {**first, **dict.fromkeys(self._files)}]
-        key, at = f"{self._part_id}/data.packed", 0
+        key, at = f"{self._part_id}/{_PACKED}", 0
         places: dict[str, tuple[Extent, ...]] = {}
         for file in order:
             places[file.name] = (Extent(key, at, file.size),)

@@ -209,7 +209,7 @@ def _comparable(array: pa.Array, kind: t.DataType) -> Iterator[tuple[pa.Array, t
         for number, element in enumerate(kind.elements):
             yield from _comparable(array.field(number), element)
     else:
-        yield array, kind
+        yield from () if pa.types.is_null(array.type) else [(array, kind)]  # `k * NULL` orders nothing
 
 
 def _partition(reader: PartReader, types: Sequence[t.DataType]) -> Iterator[Problem]:

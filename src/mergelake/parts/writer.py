@@ -417,7 +417,7 @@ def write_part(
     clock: Clock,
     settings: TableSettings,
     partition: Partition = WHOLE_TABLE,
-    partition_columns: Sequence[str] = (),
+    partition_sources: Mapping[str, tuple[pa.Array, DataType]] | None = None,
     computed: Sequence[pa.Array] = (),
     part_id: str | None = None,
     level: int = 0,
@@ -426,8 +426,9 @@ def write_part(
     """Write a block, sorted already and of one partition, as one part; returns its manifest.
 
     `block` has every stored column in storage form; `key_columns` are the primary key's values for its rows.
-    `partition_columns`: columns that the partition key's expressions use; their extremes are kept. `computed`: values
-    of the sorting key's expressions that are no columns; ClickHouse counts them in the bytes of a granule.
+    `partition_sources`: values and type of the columns and subcolumns that the partition key's expressions use; their
+    extremes are kept. `computed`: values of the sorting key's expressions that are no columns; ClickHouse counts them
+    in the bytes of a granule.
     """
     columns = {column.name: _whole(block.column(column.name)) for column in schema.stored}
     plain_bytes = block_bytes(columns.values(), (column.type for column in schema.stored))
@@ -437,7 +438,6 @@ def write_part(
         settings.integer("index_granularity"),
         settings.integer("index_granularity_bytes"),
     )
-    types = schema.types
     compact = is_compact(settings, block.num_rows, plain_bytes)
     writer = PartWriter(
         store,
@@ -449,7 +449,7 @@ def write_part(
         clock=clock,
         settings=settings,
         partition=partition,
-        minmax={n: extremes(columns[n], types[n]) for n in partition_columns} if block.num_rows else {},
+        minmax={n: extremes(*source) for n, source in (partition_sources or {}).items()} if block.num_rows else {},
         part_id=part_id,
         level=level,
         compact=compact,

@@ -118,7 +118,7 @@ def _atom(node: BoundNode, function: str, key: Key) -> Condition:
     if function in ("isNull", "isNotNull"):
         found = _find_key(node.args[0], key)
         if found is None or found[1]:
-            return Unknown()
+            return _as_flag(node, key, negated=function != node.function)  # a key may be that test: `n.null`
         return IsNull(found[0], function == "isNotNull")
     if function in ("empty", "notEmpty") and isinstance(t.inner_type(node.args[0].type), t.String):
         return _compare(

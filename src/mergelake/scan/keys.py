@@ -13,12 +13,12 @@ from mergelake.core.schema import TableSchema
 from mergelake.core.types import DataType
 from mergelake.expr.arithmetic import as_int, promoted
 from mergelake.expr.binder import bind
-from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode, columns_of
+from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode
 from mergelake.expr.nodes import ColumnRef, Node, column_name
 from mergelake.format.values import decode_values
 from mergelake.log.state import ActivePart
 from mergelake.scan.analyze import Key
-from mergelake.table.keys import as_partition_key, key_tree
+from mergelake.table.keys import as_partition_key, key_tree, partition_sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class ScanKeys:
 def scan_keys(schema: TableSchema, *, whole: bool = False) -> ScanKeys:
     """The keys of a table, bound against its columns; `whole` takes the sorting key for the primary one."""
     partition, kept = _partition_key(schema)
-    sources = tuple(dict.fromkeys(name for node in partition.nodes for name in columns_of(node)))
+    sources = partition_sources(schema)
     primary = schema.order_by if whole else schema.primary_key or schema.order_by
     flags = schema.order_desc or (False,) * len(primary)
     minmax = _bound([ColumnRef(name) for name in sources], schema)

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from mergelake.core import types as t
+from mergelake.format.array_order import order_cells
 
 Value = int | float | bytes
 Cells = NDArray[np.int64]
@@ -132,6 +133,12 @@ def ordered(array: pa.Array, data_type: t.DataType) -> Ordered:
         array = array.dictionary_decode()
     inner = t.inner_type(data_type)
     missing = np.asarray(array.is_null()) if array.null_count else None
+    if isinstance(inner, t.Nothing):
+        return Ordered(np.zeros(len(array), np.int64), missing)
+    if isinstance(
+        inner, (t.Array, t.Map, t.Tuple, t.BFloat16)
+    ):  # no condition is on them, but on what follows in the key
+        return Ordered(order_cells(array, inner).to_arrow(), missing)
     if pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type):
         return Ordered(array, missing)
     if pa.types.is_fixed_size_binary(array.type):

@@ -21,8 +21,8 @@ from mergelake.format.codec_types import check_codec
 from mergelake.format.profile import PROFILES
 from mergelake.format.state_programs import state_program
 from mergelake.table.blocks import check_defaults
-from mergelake.table.define_indexes import check_indexes
-from mergelake.table.keys import KeyColumn, bind_key, bind_partition_key
+from mergelake.table.define_indexes import check_deterministic, check_indexes, check_repeated
+from mergelake.table.keys import KeyColumn, bind_key, bind_partition_key, key_tree
 from mergelake.table.replacing import replacing_mode
 
 ENGINES = ("MergeTree", "ReplacingMergeTree")
@@ -214,37 +214,29 @@ def _check_defaults(schema: TableSchema) -> None:
 
 
 def _check_sorting_key(schema: TableSchema, settings: TableSettings) -> list[KeyColumn]:
+    if len(schema.order_by) == 1:
+        check_repeated(key_tree(schema.order_by[0], schema.names), schema)
     keys = _bound(schema, schema.order_by, "Sorting", settings)
     if len(set(schema.order_by)) != len(schema.order_by):
         raise error("BAD_ARGUMENTS", "Sorting key contains duplicate expressions")
     if schema.order_desc and len(schema.order_desc) != len(schema.order_by):
         raise error("BAD_ARGUMENTS", "Every expression of the sorting key needs a direction, or none")
-    for key in keys:
-        kind = inner_type(key.type)
-        if isinstance(kind, t.Array):
-            raise error("NOT_IMPLEMENTED", f"A sorting key of type {key.type} is not supported yet: {key.text}")
-        if isinstance(kind, t.UNORDERED):
-            raise error(
-                "DATA_TYPE_CANNOT_BE_USED_IN_KEY", f"Column {key.text} of type {key.type} cannot be in a sorting key"
-            )
     return keys
 
 
 def _check_partition_key(schema: TableSchema, settings: TableSettings) -> None:
     for key in _bound(schema, schema.partition_by, "Partition", settings):
         kind = inner_type(key.type)
-        if isinstance(kind, (t.Float, t.BFloat16)):
+        if kind == key.type and isinstance(kind, (t.Float, t.BFloat16)):
             raise error("BAD_ARGUMENTS", f"Floating point partition key is not supported: {key.text}")
         if isinstance(kind, t.IPv4) and key.type != kind:  # ClickHouse names such a partition '1.2.3.4', in quotes
             raise error("NOT_IMPLEMENTED", f"A partition key of type {key.type} is not supported: {key.text}")
-        if isinstance(kind, t.UNORDERED):
-            raise error(
-                "DATA_TYPE_CANNOT_BE_USED_IN_KEY", f"Column {key.text} of type {key.type} cannot be in a partition key"
-            )
 
 
 def _bound(schema: TableSchema, texts: tuple[str, ...], what: str, settings: TableSettings) -> list[KeyColumn]:
     bind = bind_partition_key if what == "Partition" else bind_key
+    for text in texts:
+        check_deterministic(key_tree(text, schema.names))
     keys = [bind(text, schema) for text in texts]
     stored = {column.name for column in schema.stored}
     for key in keys:
@@ -253,6 +245,14 @@ def _bound(schema: TableSchema, texts: tuple[str, ...], what: str, settings: Tab
         for name in key.columns:
             if name not in stored:
                 raise error("ILLEGAL_COLUMN", f"{what} key uses the column {name}, which is not stored")
+        refused = any(isinstance(kind, t.UNORDERED) and not isinstance(kind, t.Map) for kind in t.parts(key.type))
+        if (refused and key.type != t.Nullable(t.Nothing())) or (
+            what == "Sorting" and isinstance(key.type, t.SimpleAggregateFunction)
+        ):
+            raise error(
+                "DATA_TYPE_CANNOT_BE_USED_IN_KEY",
+                f"Column {key.text} of type {key.type} cannot be in a {what.lower()} key",
+            )
         if any(map(is_nullable, t.parts(key.type))) and not settings.integer("allow_nullable_key"):
             raise error(
                 "ILLEGAL_COLUMN",

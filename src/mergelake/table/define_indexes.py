@@ -5,10 +5,11 @@ Source: ClickHouse, `IndicesDescription.cpp`, `MergeTreeData::checkProperties`, 
 
 from __future__ import annotations
 
+from mergelake.core import types as t
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import SkipIndex, TableSchema
 from mergelake.expr.bound import columns_of
-from mergelake.expr.nodes import Call, Node
+from mergelake.expr.nodes import Call, Node, referenced_columns
 from mergelake.format.skip_types import check_index_types, parse_index_type
 from mergelake.parts.indexing import bind_index, index_expressions
 
@@ -39,22 +40,43 @@ def _check(index: SkipIndex, schema: TableSchema, stored: frozenset[str]) -> Non
     kind = parse_index_type(index.type)
     trees = index_expressions(index)
     for tree in trees:
-        varying = sorted(_functions(tree) & _VARYING)
-        if varying:
-            raise error(
-                "BAD_ARGUMENTS",
-                f"Expression must be deterministic but it contains non-deterministic part `{varying[0]}()`",
-            )
+        check_deterministic(tree)
+    if len(trees) == 1:
+        check_repeated(trees[0], schema)
     if len(set(trees)) != len(trees):
         raise error("BAD_ARGUMENTS", "Secondary index contains a duplicate expression")
     bound = bind_index(index, schema)
-    for node, text in zip(bound.nodes, bound.texts, strict=True):
+    for node, tree, text in zip(bound.nodes, trees, bound.texts, strict=True):
         names = [name for name in bound.columns if name not in stored]
         if names:
             raise error("ILLEGAL_COLUMN", f"A secondary index uses the column {names[0]}, which is not stored")
+        if not columns_of(node) and node.type == t.Nullable(t.Nothing()) and referenced_columns(tree):
+            raise error("NOT_IMPLEMENTED", f"An index of {text}, which is NULL in every row, is not supported")
         if not columns_of(node):
             raise error("INCORRECT_QUERY", f"Secondary index '{index.name}' cannot contain constants: {text}")
     check_index_types(kind, bound.types)
+
+
+def check_deterministic(tree: Node) -> None:
+    """Refuse a key or an index that does not give the same for the same row again."""
+    varying = sorted(_functions(tree) & _VARYING)
+    if varying:
+        raise error(
+            "BAD_ARGUMENTS",
+            f"Expression must be deterministic but it contains non-deterministic part `{varying[0]}()`",
+        )
+
+
+def check_repeated(tree: Node, schema: TableSchema) -> None:
+    """Refuse `nullIf(k, k)` as a whole key or index: ClickHouse takes it for a mistake, unless a setting allows it."""
+    if schema.settings.get("allow_suspicious_indices", "0") not in ("0", "false"):
+        return
+    if isinstance(tree, Call) and len(set(tree.args)) != len(tree.args):
+        raise error(
+            "BAD_ARGUMENTS",
+            f"Primary key or secondary index contains a duplicate expression: {tree}",
+            "Set allow_suspicious_indices = 1 if it is meant",
+        )
 
 
 def _functions(tree: Node) -> set[str]:

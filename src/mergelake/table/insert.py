@@ -192,7 +192,7 @@ class _BlockWriter:
             clock=self._clock,
             settings=self.settings,
             partition=piece.partition,
-            partition_columns=self._keys.partition_columns,
+            partition_sources={s.text: (s.evaluate(piece.block), s.type) for s in self._keys.partition_sources},
             computed=[a for a, key in zip(values, sorting, strict=True) if plain_column(key.text, names) is None],
             part_id=piece.part_id,
             level=piece.level,

@@ -13,6 +13,7 @@ IPv6, FixedString            the bytes, most significant first
 String                       the first eight bytes, zero-padded; then the bytes themselves
 Nullable(T)                  a word 1 for NULL (last), then T
 LowCardinality(T)            as T
+Array, Map                   as a String of bytes that have the same order (`format.array_order`)
 ===========================  ============================================================================
 
 A descending column has its words inverted.
@@ -32,6 +33,7 @@ from mergelake.core import types as t
 from mergelake.core.arrow import storage_type
 from mergelake.core.errors import error
 from mergelake.core.jit import kernel
+from mergelake.format.array_order import array_key_bytes
 
 _SIGN = np.uint64(1 << 63)
 
@@ -62,7 +64,7 @@ def key_words(arrays: Sequence[pa.Array], types: Sequence[t.DataType], desc: Seq
     """The key columns `arrays` (storage form, equal lengths) as words.
 
     `desc` says for each column whether it descends; empty is all ascending. Raises DATA_TYPE_CANNOT_BE_USED_IN_KEY
-    for a type without words (Array, Map, states).
+    for a type without words (states, Variant).
     """
     words: list[NDArray[np.uint64]] = []
     strings: list[StringColumn] = []
@@ -120,7 +122,7 @@ def _add(
         case t.Nullable(inner):
             missing = np.asarray(array.is_null())
             words.append(missing.astype(np.uint64))
-            if array.null_count:
+            if array.null_count and not isinstance(inner, t.Nothing):
                 array = _fill(array, data_type)
             _add(array, inner, words, strings, descending)
         case t.Tuple(elements):
@@ -146,7 +148,11 @@ def _add(
             words.append(_float_words(numpy_values(array)))
         case t.BFloat16():
             words.append(_float_words((numpy_values(array).astype(np.uint32) << np.uint32(16)).view(np.float32)))
-        case t.Array() | t.Map() | t.AggregateFunction() | t.Nothing() | t.Variant() | t.Dynamic() | t.Json():
+        case t.Array() | t.Map():
+            _add_string(array_key_bytes(array, data_type), words, strings, descending)
+        case t.Nothing():
+            pass
+        case t.AggregateFunction() | t.Variant() | t.Dynamic() | t.Json():
             raise error("DATA_TYPE_CANNOT_BE_USED_IN_KEY", f"A sorting key of type {data_type} is not supported")
         case _:
             values = numpy_values(array)

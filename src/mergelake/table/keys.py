@@ -26,6 +26,7 @@ from mergelake.expr import (
     ColumnRef,
     Node,
     bind,
+    columns_of,
     compile_expression,
     parse,
     referenced_columns,
@@ -34,6 +35,8 @@ from mergelake.expr import (
 Block: TypeAlias = pa.Table | pa.RecordBatch
 """Columns in the storage form, named as in the schema."""
 
+_NULL = t.Nullable(t.Nothing())
+_COMPARISONS = ("equals", "notEquals", "less", "lessOrEquals", "greater", "greaterOrEquals")
 _OWN_TYPES = ("CAST", "if", "multiIf", "coalesce", "ifNull", "assumeNotNull", "nullIf")
 """Functions whose result has the type that they say, with or without a dictionary."""
 _QUOTED = re.compile(r'`(?:[^`\\]|\\.|``)*`|"(?:[^"\\]|\\.|"")*"', re.DOTALL)
@@ -63,10 +66,8 @@ class TableKeys:
     primary_length: int
     """The primary key is the sorting key's first columns, this many."""
 
-    @property
-    def partition_columns(self) -> tuple[str, ...]:
-        """Columns that the partition key reads, each once."""
-        return tuple(dict.fromkeys(name for key in self.partition for name in key.columns))
+    partition_sources: tuple[KeyColumn, ...]
+    """Columns and subcolumns that the partition key reads, each once: parts keep their extremes."""
 
 
 def table_keys(schema: TableSchema) -> TableKeys:
@@ -76,7 +77,20 @@ def table_keys(schema: TableSchema) -> TableKeys:
         tuple(bind_key(text, schema) for text in schema.order_by),
         schema.order_desc or (False,) * len(schema.order_by),
         len(schema.primary_key or schema.order_by),
+        tuple(_bound(name, str(ColumnRef(name)), schema) for name in partition_sources(schema)),
     )
+
+
+def partition_sources(schema: TableSchema) -> tuple[str, ...]:
+    """Names of the columns and subcolumns (`t.a`) that the partition key reads, each once."""
+    types = schema.types
+    found: dict[str, None] = {}
+    for text in schema.partition_by:
+        tree = key_tree(text, schema.names)
+        read = set(bind_partition_key(text, schema).columns)
+        names = (name for name in referenced_columns(tree) if read.issuperset(columns_of(bind(ColumnRef(name), types))))
+        found.update(dict.fromkeys(names))
+    return tuple(found)
 
 
 def bind_key(text: str, schema: TableSchema) -> KeyColumn:
@@ -121,7 +135,13 @@ def _bound(text: str, computed: str, schema: TableSchema) -> KeyColumn:
     if name is not None:
         return KeyColumn(text, schema.column(name).type, (name,), lambda block: whole_column(block, name))
     compiled = compile_expression(computed, schema.types)
-    return KeyColumn(text, compiled.type, tuple(compiled.columns), compiled.evaluate)
+    columns = compiled.columns
+    tree = parse(computed)
+    if compiled.type == _NULL and not columns and not (isinstance(tree, Call) and tree.function in _COMPARISONS):
+        # `k * NULL` is no constant in a key but a value for each row of `k`, where `k = NULL` is one.
+        mentioned = (bind(ColumnRef(name), schema.types) for name in referenced_columns(tree))
+        columns = tuple(dict.fromkeys(name for node in mentioned for name in columns_of(node)))
+    return KeyColumn(text, compiled.type, columns, compiled.evaluate)
 
 
 def key_tree(text: str, names: Sequence[str]) -> Node:

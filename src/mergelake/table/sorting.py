@@ -7,7 +7,8 @@ values, together with the number of bits that they need.
 2. Floats are mapped to integers of the same order, with -0.0 = 0.0 and NaN last.
 3. Dictionary columns, and strings with few distinct values, become ranks in the sorted dictionary.
 4. Other strings become their bytes, eight to a word, and then their length; very long ones become ranks.
-5. NULLs come last. A descending key complements its words, so there they come first.
+5. Arrays become bytes of the same order (`format.array_order`).
+6. NULLs come last. A descending key complements its words, so there they come first.
 
 Words are packed into as few as possible. Is the packed sequence in order already, there is nothing to do.
 Where key and row number fit into 64 bits together, one plain sort (vectorised in numpy) gives the order.
@@ -27,6 +28,7 @@ from numpy.typing import NDArray
 
 from mergelake.core import types as t
 from mergelake.core.errors import error
+from mergelake.format.array_order import array_key_bytes
 
 Words = list[tuple[NDArray[np.uint64], int]]
 """Most significant word first; each with the number of low bits that may be set."""
@@ -121,7 +123,11 @@ def _words(array: pa.Array, data_type: t.DataType) -> Words:
             return [word for part, kind in zip(array.flatten(), elements, strict=True) for word in _words(part, kind)]
         case t.BFloat16():
             return _narrowed(_bfloat_word(array), valid)
-        case t.Array() | t.Map() | t.AggregateFunction() | t.Nothing() | t.Variant() | t.Dynamic() | t.Json():
+        case t.Array() | t.Map():
+            return _string_words(array_key_bytes(array, data_type), None)
+        case t.Nothing():
+            return []
+        case t.AggregateFunction() | t.Variant() | t.Dynamic() | t.Json():
             raise error("NOT_IMPLEMENTED", f"A sorting key of type {data_type} is not supported")
         case _:
             return _narrowed(_fixed(array, array.type.to_pandas_dtype()), valid)

@@ -259,7 +259,7 @@ class StoreContract:
 
     def test_requests_and_bytes_are_counted_by_kind_and_class(self, store: Store) -> None:
         before = store.counters
-        store.put("t/part/data.packed", b"12345")
+        store.put("t/part/files.packed", b"12345")
         store.create("t/_log/1", b"123")
         store.get("t/_log/1")
         store.head("t/_log/1")

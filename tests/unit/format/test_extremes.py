@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from mergelake.core.arrow import storage_type
-from mergelake.core.errors import UnsupportedError
+from mergelake.core.errors import MergelakeError
 from mergelake.core.types import parse_type
 from mergelake.format.extremes import extremes, merge_extremes, order_keys
 from mergelake.format.values import encode_values
@@ -35,6 +35,8 @@ CASES = [
     ("UInt128", [_le(255), _le(256), _le(5)], _le(5), _le(256)),
     ("Decimal(38, 2)", [_le(-300), _le(2)], _le(-300), _le(2)),
     ("UUID", [bytes(8) + _le(9, 8), _le(9, 8) + bytes(8)], _le(9, 8) + bytes(8), bytes(8) + _le(9, 8)),
+    ("Array(Int32)", [[3, 1], [2, 9], [2]], [2], [3, 1]),
+    ("Array(Int32)", [[3, 1], []], [], [3, 1]),
     ("IPv6", [b"\0" * 15 + b"\2", b"\1" + b"\0" * 15], b"\0" * 15 + b"\2", b"\1" + b"\0" * 15),
 ]
 
@@ -62,7 +64,17 @@ def test_only_nan_is_its_own_extreme() -> None:
     assert low == high == _bytes(float("nan"), "Float32")
 
 
-def test_arrays_have_no_extremes_yet() -> None:
-    kind = parse_type("Array(UInt8)")
-    with pytest.raises(UnsupportedError):
-        extremes(pa.array([[1]], storage_type(kind)), kind)
+def test_values_that_are_not_compared_have_no_extremes() -> None:
+    kind = parse_type("Array(Dynamic)")
+    with pytest.raises(MergelakeError, match="DATA_TYPE_CANNOT_BE_USED_IN_KEY"):
+        extremes(pa.array([[b"1"]], storage_type(kind)), kind)
+
+
+def test_a_tuple_has_the_extremes_of_its_elements_and_parts_together_those_of_whole_tuples() -> None:
+    text = "Tuple(a Int32, b Nullable(Int8))"
+    kind = parse_type(text)
+    rows = [{"a": 1, "b": None}, {"a": 2, "b": 3}]
+    first = extremes(pa.array(rows, storage_type(kind)), kind)
+    assert first == (_bytes({"a": 1, "b": 3}, text), _bytes({"a": 2, "b": 3}, text))
+    second = extremes(pa.array([{"a": 1, "b": 5}], storage_type(kind)), kind)
+    assert merge_extremes([first, second], kind) == first

@@ -334,7 +334,7 @@ def test_a_merge_of_one_partition_that_is_lost_does_not_take_the_others_along(pa
 def test_a_partition_that_cannot_be_merged_leaves_those_before_it_merged(partitioned):
     broken = partitioned.snapshot().parts[2].manifest
     assert broken.partition_id == "2"
-    partitioned.handle.store.put(f"{partitioned.handle.directory}/{broken.id}/data.packed", b"")
+    partitioned.handle.store.put(f"{partitioned.handle.directory}/{broken.id}/files.packed", b"")
     with pytest.raises(CorruptDataError):
         partitioned.optimize(final=True)
     assert sorted(p.info.partition_id for p in partitioned.snapshot().parts) == ["1", "2", "2", "3"]

@@ -225,7 +225,7 @@ def test_a_part_is_found_by_its_name():
 
 
 def test_only_a_table_s_first_entry_may_bring_references_to_another_table():
-    far = (Extent(f"/{'e' * 32}/{'f' * 32}/data.packed", 0, 9),)
+    far = (Extent(f"/{'e' * 32}/{'f' * 32}/files.packed", 0, 9),)
     borrowed = replace(manifest(1), files=encode_files([PartFile("data.bin", 9, far)]))
     assert refers(borrowed)
     assert not isinstance(step(State(), entry(State(), CreateTable(SCHEMA), AddParts((borrowed,)))), Reject)

@@ -44,11 +44,11 @@ def test_an_insert_whose_outcome_may_not_be_looked_up_keeps_its_objects():
     weak = DeniedAfterwards()
     weak._space = store._space
     part = manifest(1)
-    store.put(f"t/{part.id}/data.packed", b"rows")
+    store.put(f"t/{part.id}/files.packed", b"rows")
     with pytest.raises(UnavailableError, match=r"not known.*access denied"):
         commit_parts(handle_of(weak, open_log(weak)), [part])
     assert [p.manifest.id for p in open_log(store).state.parts()] == [part.id]
-    assert store.get(f"t/{part.id}/data.packed") == b"rows"
+    assert store.get(f"t/{part.id}/files.packed") == b"rows"
 
 
 def test_a_refusal_before_anything_was_sent_is_told_as_it_is():
@@ -67,14 +67,14 @@ def test_a_checkpoint_that_cannot_be_written_does_not_undo_its_commit(problem, m
     store = MemoryStore()
     log = new_log(store, schema_with(checkpoint_interval=1))
     part = manifest(1)
-    store.put(f"t/{part.id}/data.packed", b"rows")
+    store.put(f"t/{part.id}/files.packed", b"rows")
 
     def refuse(_):
         raise problem
 
     monkeypatch.setattr(checkpoint, "encode_checkpoint", refuse)
     assert commit_parts(handle_of(store, log), [part]).version == 2
-    assert store.get(f"t/{part.id}/data.packed") == b"rows"
+    assert store.get(f"t/{part.id}/files.packed") == b"rows"
     assert "no checkpoint at version 2" in caplog.text
 
 
@@ -100,23 +100,23 @@ def test_the_objects_of_a_part_that_is_in_the_table_survive_a_second_commit_of_i
     store = MemoryStore()
     log = new_log(store)
     part = manifest(1)
-    store.put(f"t/{part.id}/data.packed", b"rows")
+    store.put(f"t/{part.id}/files.packed", b"rows")
     handle = handle_of(store, log)
     commit_parts(handle, [part])
     with pytest.raises(ConflictError):
         commit_parts(handle, [part])
-    assert store.get(f"t/{part.id}/data.packed") == b"rows"
+    assert store.get(f"t/{part.id}/files.packed") == b"rows"
 
 
 def test_a_token_of_a_commit_that_is_repeated_with_the_same_parts_keeps_their_objects():
     store = MemoryStore()
     log = new_log(store)
     part = manifest(1)
-    store.put(f"t/{part.id}/data.packed", b"rows")
+    store.put(f"t/{part.id}/files.packed", b"rows")
     handle = handle_of(store, log)
     commit_parts(handle, [part], "token")
     assert commit_parts(handle, [part], "token").duplicate
-    assert store.get(f"t/{part.id}/data.packed") == b"rows"
+    assert store.get(f"t/{part.id}/files.packed") == b"rows"
 
 
 def test_a_reply_that_is_cut_off_while_the_outcome_is_learned_is_asked_for_again():

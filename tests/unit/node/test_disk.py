@@ -70,7 +70,7 @@ def test_a_copy_that_is_given_up_or_fails_leaves_nothing(held):
 
 def test_a_file_whose_hash_is_wrong_is_not_copied(held):
     _, node, part = held
-    key = next(k for k in objects(node.disk, part.manifest.id) if k.endswith((".bin", "data.packed")))
+    key = next(k for k in objects(node.disk, part.manifest.id) if k.endswith((".bin", "files.packed")))
     data = bytearray(node.disk.get(key))
     data[-30] ^= 255
     node.disk.put(key, bytes(data))
@@ -86,13 +86,13 @@ def test_what_has_no_readable_record_is_deleted_when_the_node_comes_back(held):
     disk = LocalDisk(node.disk, "t")
     for name, record in (("a", b"{"), ("b", b'{"id": "b"}'), ("c", b"[]")):
         node.disk.put(f"t/volatile/{name}.json", record)
-    node.disk.put("other/data.packed", b"of another table")
+    node.disk.put("other/files.packed", b"of another table")
     assert disk.load() == {part.id: part}
     assert len(list(node.disk.list("t/volatile"))) == 1
     assert objects(node.disk, part.manifest.id)
     disk.drop([part])
     assert disk.load() == {}
-    assert [item.key for item in node.disk.list("")] == ["other/data.packed"]
+    assert [item.key for item in node.disk.list("")] == ["other/files.packed"]
     sweep(node.disk, {"t"})
     assert list(node.disk.list("")) == []
 

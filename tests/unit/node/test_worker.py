@@ -87,7 +87,7 @@ def test_a_node_that_comes_back_keeps_what_is_whole_and_wanted(lake):
     node = TinyNode(lake)
     node.rest()
     disk = node.disk
-    disk.put("t/half/data.packed", b"what was being written")
+    disk.put("t/half/files.packed", b"what was being written")
     again = TinyNode(lake, disk=disk)
     assert again.local == ["all_1_5_1"]
     (kept,) = again.worker.view().local.values()
@@ -103,7 +103,7 @@ def test_a_disk_that_is_lost_or_cut_costs_work_and_no_row(lake):
     # M-007
     node = TinyNode(lake)
     node.rest()
-    key = next(item.key for item in node.disk.list("t") if item.key.endswith("data.packed"))
+    key = next(item.key for item in node.disk.list("t") if item.key.endswith("files.packed"))
     node.disk.put(key, node.disk.get(key)[:-1])
     for disk in (node.disk, MemoryStore()):
         again = TinyNode(lake, disk=disk)
@@ -119,7 +119,7 @@ def test_a_disk_that_is_lost_or_cut_costs_work_and_no_row(lake):
 def test_bytes_that_rot_on_the_disk_are_never_uploaded(lake):
     node = TinyNode(lake)
     node.rest()
-    key = next(item.key for item in node.disk.list("t") if item.key.endswith("data.packed"))
+    key = next(item.key for item in node.disk.list("t") if item.key.endswith("files.packed"))
     data = bytearray(node.disk.get(key))
     data[len(data) // 2] ^= 1
     node.disk.put(key, bytes(data))

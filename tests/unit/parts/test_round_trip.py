@@ -194,7 +194,7 @@ def test_partition_files_and_the_manifest_say_the_same() -> None:
         clock=ManualClock(5),
         settings=TableSettings({"index_granularity": 7}),
         partition=partition,
-        partition_columns=["c1", "c2"],
+        partition_sources={name: (block.column(name).chunk(0), schema.types[name]) for name in ("c1", "c2")},
         level=1,
     )
     files = {name: b"".join(map(bytes, chunks)) for name, chunks in plain_files(store, "table", manifest)}

@@ -34,7 +34,7 @@ def test_a_small_part_is_one_object_with_its_front_first() -> None:
     _write(spool, "empty", b"")
     _write(spool, "a.mrk2", b"marks")
     places = spool.finish(["a.mrk2", "absent"])
-    assert store.get("t/p/data.packed") == b"marksdatamore"
+    assert store.get("t/p/files.packed") == b"marksdatamore"
     assert spool.storage == "packed"
     assert store.counters.put == 1
     assert _read(store, places) == {"a.mrk2": b"marks", "a.bin": b"datamore", "empty": b""}

@@ -53,7 +53,7 @@ def _part(store: MemoryStore, *, full: bool, keys: list[int] | None = None) -> P
         clock=ManualClock(),
         settings=TableSettings({"index_granularity": 100, "min_bytes_for_full_part_storage": 0 if full else 1 << 30}),
         partition=partition,
-        partition_columns=["day"],
+        partition_sources={"day": (block.column("day").chunk(0), KINDS["day"])},
     )
 
 

@@ -311,7 +311,7 @@ def test_a_table_that_never_got_its_name_goes_unless_the_catalog_is_lost(warehou
 
 
 def test_what_late_writers_leave_behind_a_removed_table_goes_and_nothing_else_does(warehouse):
-    warehouse.store.put("0" * 32 + "/" + "1" * 32 + "/data.packed", b"late")
+    warehouse.store.put("0" * 32 + "/" + "1" * 32 + "/files.packed", b"late")
     warehouse.store.put("2" * 32 + "/notes.txt", b"not ours")
     warehouse.store.put("elsewhere/file", b"not ours")
     collect(warehouse, days=4)

@@ -40,7 +40,7 @@ def note(fence, time_ms, kind="objects"):
 
 
 def test_directories_are_first_segments_and_absolute_ones_have_two():
-    assert [directory_of(key) for key in ("p/data.packed", "/t/p/a/b.bin", "p")] == ["p", "/t/p", "p"]
+    assert [directory_of(key) for key in ("p/files.packed", "/t/p/a/b.bin", "p")] == ["p", "/t/p", "p"]
     assert refers(manifest("p")) == ()
 
 
@@ -87,7 +87,7 @@ def test_a_listing_is_read_directory_by_directory_and_only_parts_are_judged():
     old, live = "0" * 32, "f" * 32
     listing = [
         (f"{old}/a.bin", 3), (f"{old}/sub/b.bin", 4), ("__meta/x/prefix.path", 1), ("_gc/note", 1),
-        ("_log/1.json", 1), ("drop-all_1_1_1/count.txt", 1), (f"{live}/data.packed", 9), ("readme", 1),
+        ("_log/1.json", 1), ("drop-all_1_1_1/count.txt", 1), (f"{live}/files.packed", 9), ("readme", 1),
     ]  # fmt: skip
     found = list(unused(iter(listing), {live}, {old: "because"}))
     assert [(each.directory, each.bytes, each.why) for each in found] == [

@@ -59,9 +59,11 @@ def test_what_cannot_be_a_table_is_refused_by_code(arguments, code, says):
     assert says in str(caught.value)
 
 
-def test_an_array_orders_no_rows_here():
-    with pytest.raises(MergelakeError, match="NOT_IMPLEMENTED"):
-        define(ARRAY, order_by="a")
+def test_arrays_and_maps_order_rows_and_values_of_any_type_do_not():
+    assert define(ARRAY, order_by="a").order_by == ("a",)
+    for kind in ("Dynamic", "Array(Variant(UInt8, String))", "SimpleAggregateFunction(sum, UInt64)"):
+        with pytest.raises(MergelakeError, match="DATA_TYPE_CANNOT_BE_USED_IN_KEY"):
+            define({"a": kind}, order_by="a")
 
 
 def test_nullable_keys_are_allowed_by_setting():

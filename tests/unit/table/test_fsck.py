@@ -78,7 +78,7 @@ def test_an_object_that_was_cut_is_named(db, change):
 
 def test_what_nobody_refers_to_is_told_and_left_alone(db):
     handle = db.table("t").handle
-    key = f"{handle.directory}/{'ab' * 16}/data.packed"
+    key = f"{handle.directory}/{'ab' * 16}/files.packed"
     db.warehouse.store.put(key, b"left behind")
     report = run(db, repair=True)
     assert found(report) == [("orphan", True)]

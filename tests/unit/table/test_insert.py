@@ -209,7 +209,7 @@ def test_an_insert_that_dies_anywhere_is_there_wholly_or_not_at_all(fault):  # M
         assert run(store, step + 1000).duplicate == (rows == 4)
         handle = TableHandle.open(store, "t", clock=ManualClock(), ids=SeededIds(5))
         assert handle.snapshot().rows == 4
-        assert {f"t/{part.manifest.id}/data.packed" for part in handle.snapshot().parts} <= set(objects(handle))
+        assert {f"t/{part.manifest.id}/files.packed" for part in handle.snapshot().parts} <= set(objects(handle))
 
 
 def test_an_insert_into_a_dropped_table_fails_and_leaves_no_objects():
