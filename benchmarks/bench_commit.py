@@ -74,7 +74,7 @@ class Place:
 def part() -> PartManifest:
     """A manifest of a small part with ten files in one object."""
     name = IDS.new_id()
-    files = [PartFile(f"c{n}.bin", 1000, (Extent(f"{name}/data.packed", n * 1000, 1000),), name) for n in range(10)]
+    files = [PartFile(f"c{n}.bin", 1000, (Extent(f"{name}/files.packed", n * 1000, 1000),), name) for n in range(10)]
     return PartManifest(name, "all", 1000, encode_files(files), marks=1, bytes_on_disk=10_000, columns=(0,))
 
 
