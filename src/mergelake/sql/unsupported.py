@@ -25,7 +25,7 @@ _SYSTEM = "Look into `system`, or SELECT from it with conditions of your own"
 HINTS: dict[str, str] = {
     "ALTER": "DROP PARTITION, DROP | DETACH | ATTACH PART and MODIFY SETTING are, so far",
     "ALTER DATABASE": "RENAME DATABASE is",
-    "ATTACH": "read_part reads a part of ClickHouse's, and Table.append takes its rows; UNDROP TABLE brings a table back",
+    "ATTACH": "read_part reads a part of ClickHouse's, Table.append takes its rows; UNDROP TABLE brings a table back",
     "BACKUP": "A warehouse is its objects: copy them",
     "BEGIN": _COMMIT,
     "CHECK GRANT": _PERMISSIONS,
