@@ -129,6 +129,7 @@ CLICKHOUSE_CODES: dict[str, int] = {
     "KEEPER_EXCEPTION": 999,
     "ACCESS_DENIED": 497,
     "MEMORY_LIMIT_EXCEEDED": 241,
+    "LIMIT_EXCEEDED": 290,
     "TIMEOUT_EXCEEDED": 159,
 }
 """ClickHouse error names that we raise, with their numbers. Source: ClickHouse, `src/Common/ErrorCodes.cpp`."""

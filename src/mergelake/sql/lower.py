@@ -76,6 +76,11 @@ def execute(db: Database, statement: s.Statement, script: str) -> Result:
         case s.ShowCreateTable(name):
             text = show.create_table_text(db.full_name(name), db.open(name).schema)
             return rows_result({"statement": [text]}, {"statement": "String"})
+        case s.ShowColumns(name, like, full):
+            database = name.database or db.current_database
+            if database not in RESERVED:
+                return show.columns_of(db.open(name).schema, like, full=full)
+            return show.named_columns(describe_foreign(db, database, name.table), like, full=full)
         case s.Describe(_, query) if query:
             given = prepare(query, db.resolver(), db.context()).columns(db.engine_settings())
             return show.describe_columns(dict(zip(*given, strict=True)))

@@ -160,10 +160,14 @@ def _show(cursor: Cursor) -> s.Statement:
     if cursor.accept("CREATE"):
         cursor.accept("TABLE")
         return s.ShowCreateTable(cursor.table_name())
-    if cursor.accept("COLUMNS"):
+    full = cursor.accept("FULL")
+    if cursor.accept("COLUMNS") or cursor.accept("FIELDS"):
         if not cursor.accept("FROM"):
             cursor.expect("IN")
-        return s.Describe(cursor.table_name())
+        name = cursor.table_name()
+        if not name.database and (cursor.accept("FROM") or cursor.accept("IN")):
+            name = s.Name(cursor.identifier("the name of a database"), name.table)
+        return s.ShowColumns(name, cursor.like(), full)
     raise cursor.error("TABLES", "DATABASES", "CREATE TABLE", "COLUMNS")
 
 

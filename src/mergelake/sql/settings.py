@@ -34,8 +34,8 @@ OWN_SETTINGS: Mapping[str, str] = {
 }
 """Settings of ours beside ClickHouse's, with their defaults."""
 _READS = (
-    s.Select, s.Explain, s.Set, s.Use, s.Describe, s.Exists, s.ShowCreateTable, s.ShowDatabases, s.ShowTables,
-    s.CheckTable,
+    s.Select, s.Explain, s.Set, s.Use, s.Describe, s.Exists, s.ShowColumns, s.ShowCreateTable, s.ShowDatabases,
+    s.ShowTables, s.CheckTable,
 )  # fmt: skip
 _WRITES_ROWS = (s.Insert, s.Optimize)
 

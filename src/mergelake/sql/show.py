@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from mergelake.core.schema import Column, SkipIndex, TableSchema
 from mergelake.core.text import back_quote, quote_identifier_if_needed, quote_string
 from mergelake.sql.result import Result, rows_result
 from mergelake.sql.statements import Like
+from mergelake.table.keys import table_keys
+
+_NULLABLE = ("Nullable(", "LowCardinality(Nullable(")
 
 
 def create_table_text(name: str, schema: TableSchema) -> str:
@@ -99,6 +103,47 @@ def describe(schema: TableSchema, *, compact: bool = False) -> Result:
             "ttl_expression": [c.ttl for c in columns],
         }
     return rows_result(found, dict.fromkeys(found, "String"))
+
+
+def columns_of(schema: TableSchema, like: Like | None, *, full: bool = False) -> Result:
+    """SHOW COLUMNS of a table; `full` tells comments too."""
+    keys = table_keys(schema)
+    primary, sorting = (
+        {name for key in part for name in key.columns} for part in (keys.sorting[: keys.primary_length], keys.sorting)
+    )
+    told = {
+        c.name: (" ".join(["PRI"] * (c.name in primary) + ["SOR"] * (c.name in sorting)), c.default or None, c.comment)
+        for c in schema.columns
+    }
+    return named_columns({c.name: str(c.type) for c in schema.columns}, like, told, full=full)
+
+
+def named_columns(
+    types: Mapping[str, str],
+    like: Like | None,
+    told: Mapping[str, tuple[str, str | None, str]] | None = None,
+    *,
+    full: bool = False,
+) -> Result:
+    """SHOW COLUMNS: `types` by name, and of each what is `told`: its keys, default and comment. In order of names."""
+    chosen = sorted((name for name in types if like is None or matches(name, like)), key=str.encode)
+    facts = [(told or {}).get(name, ("", None, "")) for name in chosen]
+    found: dict[str, list[Any]] = {
+        "field": chosen,
+        "type": [types[name] for name in chosen],
+        "null": ["YES" if types[name].startswith(_NULLABLE) else "NO" for name in chosen],
+        "key": [keys for keys, _, _ in facts],
+        "default": [default for _, default, _ in facts],
+        "extra": [""] * len(chosen),
+    }
+    if full:
+        found |= {
+            "collation": [None] * len(chosen),
+            "comment": [comment for _, _, comment in facts],
+            "privileges": [""] * len(chosen),
+        }
+    kinds = {"default": "Nullable(String)", "collation": "Nullable(Nothing)"}
+    return rows_result(found, {name: kinds.get(name, "String") for name in found})
 
 
 def names(found: Iterable[str], like: Like | None) -> Result:

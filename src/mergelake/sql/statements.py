@@ -155,8 +155,17 @@ class ShowCreateTable:
 
 
 @dataclass(frozen=True, slots=True)
+class ShowColumns:
+    """SHOW [FULL] COLUMNS | FIELDS."""
+
+    name: Name
+    like: Like | None = None
+    full: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Describe:
-    """DESCRIBE TABLE, SHOW COLUMNS."""
+    """DESCRIBE TABLE."""
 
     name: Name
     query: str = ""
@@ -301,6 +310,7 @@ Statement = (
     | ShowDatabases
     | ShowTables
     | ShowCreateTable
+    | ShowColumns
     | Describe
     | Exists
     | Insert

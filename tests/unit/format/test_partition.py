@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 from mergelake.core.arrow import storage_type
-from mergelake.core.errors import InvalidInputError
 from mergelake.core.types import parse_type
 from mergelake.format.partition import Partition, partition_keys, partitions_of
 
@@ -109,9 +108,3 @@ def test_slices_and_empty_arrays_are_grouped() -> None:
     assert (groups.tolist(), [p.id for p in partitions]) == ([0, 1, 0], ["1", "2"])
     groups, partitions = partition_keys([values.slice(0, 0)], [parse_type("Int64")])
     assert (len(groups), partitions) == (0, [])
-
-
-def test_map_is_refused_as_partition_key() -> None:
-    kind = parse_type("Map(String, UInt8)")
-    with pytest.raises(InvalidInputError, match="DATA_TYPE_CANNOT_BE_USED_IN_KEY"):
-        partitions_of([pa.array([[]], storage_type(kind))], [kind])

@@ -99,7 +99,11 @@ def test_a_column_may_take_its_type_from_its_default() -> None:
         ("SHOW DATABASES LIKE 'a_'", s.ShowDatabases(s.Like("a_"))),
         ("SHOW CREATE TABLE t", s.ShowCreateTable(s.Name("", "t"))),
         ("DESC TABLE d.t", s.Describe(s.Name("d", "t"))),
-        ("SHOW COLUMNS FROM t", s.Describe(s.Name("", "t"))),
+        ("SHOW COLUMNS FROM t", s.ShowColumns(s.Name("", "t"))),
+        (
+            "SHOW FULL FIELDS IN t IN d NOT LIKE 'a%'",
+            s.ShowColumns(s.Name("d", "t"), s.Like("a%", negated=True), full=True),
+        ),
         ("EXISTS t", s.Exists(s.Name("", "t"))),
         ("OPTIMIZE TABLE t PARTITION 202601 FINAL", s.Optimize(s.Name("", "t"), s.Partition((202601,)), True)),
         ("OPTIMIZE TABLE t PARTITION ID 'a-1'", s.Optimize(s.Name("", "t"), s.Partition(id="a-1"))),
