@@ -54,15 +54,10 @@ def _outfile(cursor: Cursor) -> str:
 
 def _without_own(statement: s.Statement) -> tuple[s.Statement, dict[str, str]]:
     """The statement without the settings of ours that its SELECT has; they are returned."""
-    match statement:
-        case s.Select(query=query) | s.Explain(query=query) | s.Insert(query=query) | s.CreateTable(query=query):
-            found, settings = own_settings(query)
-            return (replace(statement, query=found), settings) if settings else (statement, settings)
-        case s.Describe(query=query):
-            found, settings = own_settings(query)
-            return (replace(statement, query=found), settings) if settings else (statement, settings)
-        case _:
-            return statement, {}
+    if not isinstance(statement, s.Select | s.Explain | s.Insert | s.CreateTable | s.Describe):
+        return statement, {}
+    found, settings = own_settings(statement.query)
+    return (replace(statement, query=found), settings) if settings else (statement, settings)
 
 
 def own_settings(query: str) -> tuple[str, dict[str, str]]:
