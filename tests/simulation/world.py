@@ -42,9 +42,14 @@ CAST: tuple[tuple[str, type[Actor]], ...] = (
     ("reader", Reader),
 )
 SWEEPING: Theme = (Inserter, Streamer, Collector, Reader)
+POWER_CUTS: Theme = (Inserter, PlannedNode, Admin)
+SHOWING: Theme = (Inserter, Merger, Admin, Collector)
 THEMES: tuple[Theme, ...] = (
     SWEEPING,
     SWEEPING,
+    POWER_CUTS,
+    POWER_CUTS,
+    SHOWING,
     (Inserter, Admin, Merger, Reader),
     (Inserter, Admin, Collector, Reader),
     (Inserter, PlannedNode, Collector),
@@ -97,14 +102,18 @@ class World:
             cast = [role for role in CAST if role[1] in theme or draw.random() < 0.2]
         if theme is SWEEPING:
             self.leaps, self.sleepy, kernel.preempt = 0.3, 0.05, 0.4
+        if theme is POWER_CUTS:
+            self.bucket.crash_rate = 0.02
         for name, role in cast if len(cast) > 3 else CAST:
             self.start(Machine(name, draw.uniform(-SKEW_MAX_S, SKEW_MAX_S)), role)
         for often, guests in GUESTS:
             skew_s = draw.uniform(-SKEW_MAX_S, SKEW_MAX_S)
-            if draw.random() < often:
+            if draw.random() < often or (theme is SHOWING and guests[0][1] is Publisher):
                 for name, role, alias, group in guests:
                     self.start(Machine(name, skew_s, alias, group), role)
         self.weather = Weather(self, draw)
+        if theme is POWER_CUTS:
+            self.weather.tears = 1.0
 
     def furnish(self, kernel: Kernel, bucket: Bucket) -> None:
         """An empty world, at peace."""
