@@ -33,7 +33,7 @@ quick: $(READY) ## Run the quick half of the tests (under two minutes)
 	  $(PARALLEL) $(wildcard tests/unit tests/cases tests/property) $(PYTEST_ARGS)
 
 conformance: $(READY) ## Compare with a real ClickHouse (chdb) at length: 10,000 round trips, every byte damaged; hours
-	@$(IN) MERGELAKE_CONFORMANCE=long python -m pytest tests/conformance tests/property/test_reader_fuzz.py $(PYTEST_ARGS)
+	@$(IN) MERGELAKE_CONFORMANCE=long python -m pytest --timeout 0 tests/conformance tests/property/test_reader_fuzz.py $(PYTEST_ARGS)
 
 compat: $(READY) ## Let older ClickHouse builds attach our parts; writes docs/compatibility.md
 	@$(IN) python tools/compat.py
@@ -53,7 +53,7 @@ simulate: $(READY) ## Run fresh seeds of the simulation (SEEDS=300), replay one 
 	@$(IN) python -m tests.simulation $(if $(BUGS),--bugs,$(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),300))) $(SIMULATE_ARGS)
 
 torture: $(READY) ## Kill real writers, nodes and collectors on S3 and ZooKeeper (TORTURE_KILLS=200)
-	@$(IN) TORTURE_KILLS=$(or $(TORTURE_KILLS),200) python -m pytest tests/integration/test_torture.py $(PYTEST_ARGS)
+	@$(IN) TORTURE_KILLS=$(or $(TORTURE_KILLS),200) python -m pytest --timeout 0 tests/integration/test_torture.py $(PYTEST_ARGS)
 
 docs: $(READY) ## Build the documentation into site/
 	@$(IN) mkdocs build --strict --quiet && echo "open site/index.html"
