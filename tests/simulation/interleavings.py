@@ -8,6 +8,7 @@ of the first `depth` choices are run, each on a fresh world; then the processes 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from unittest import mock
 
@@ -23,7 +24,8 @@ from tests.simulation.runner import simulated
 from tests.simulation.tiny import DIRECTORY, SCHEMA
 from tests.simulation.world import GRACE_S, HASHES_MAX, World
 
-DEPTH = 6
+DEPTH = int(os.environ.get("DEPTH", "5"))
+"""Each more takes five times as long: 6 are 15,625 schedules, and minutes."""
 SETTINGS = {
     "history_retention_seconds": "0",
     "gc_grace_seconds": str(GRACE_S),
