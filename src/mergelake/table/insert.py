@@ -246,10 +246,13 @@ def discard_parts(store: Store, directory: str, manifests: Iterable[PartManifest
 def discard_refused(handle: TableHandle, manifests: Sequence[PartManifest]) -> None:
     """Delete the objects of parts whose commit was refused, but for those that an earlier commit brought in.
 
-    Also one that history has forgotten: a clone may hold them.
+    That commit may be forgotten: parts begun before the fence are left to collection, which takes their names away
+    from ClickHouse first, and knows what clones hold.
     """
-    theirs = reachable(handle.log.state)
-    discard_parts(handle.store, handle.directory, [part for part in manifests if part.id not in theirs])
+    state = handle.log.state
+    theirs = reachable(state)
+    mine = [part for part in manifests if part.id not in theirs and part.born >= state.fence]
+    discard_parts(handle.store, handle.directory, mine)
 
 
 def commit_parts(
