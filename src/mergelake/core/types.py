@@ -10,7 +10,7 @@ Source: ClickHouse, `src/DataTypes/`; spellings checked against `toTypeName`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.text import unescape
@@ -326,10 +326,13 @@ class _Parser:
         if len(given) != count:
             told = f"The type {name} takes {count} {'type' if count == 1 else 'types'}, got {len(given)}"
             raise error("NUMBER_OF_ARGUMENTS_DOESNT_MATCH", told, f"Write {name}({', '.join(['String'] * count)})")
+        self._refuse_literals(given)
+        self._at = at + 1
+
+    def _refuse_literals(self, given: Sequence[Argument]) -> None:
         for argument in given:
             if argument.kind in ("number", "text"):
                 raise error("UNEXPECTED_AST_STRUCTURE", f"{argument.text} is not a type, in '{self._text}'")
-        self._at = at + 1
 
     def _close(self) -> None:
         """Go past the closing bracket; a comma may stand before it."""
@@ -483,9 +486,7 @@ class _Parser:
     def variant(self) -> DataType:
         found: dict[str, DataType] = {}
         at = self._at
-        for argument in self._arguments():
-            if argument.kind in ("number", "text"):
-                raise error("UNEXPECTED_AST_STRUCTURE", f"{argument.text} is not a type, in '{self._text}'")
+        self._refuse_literals(self._arguments())
         self._at = at
         if not self._accept("("):
             raise error("BAD_ARGUMENTS", "Variant needs from 1 to 254 types", "Write Variant(String, UInt8)")
@@ -582,11 +583,7 @@ _NAMES = (
 def _unknown_type(word: str) -> MergelakeError:
     import difflib
 
-    near = difflib.get_close_matches(
-        word,
-        _NAMES,
-        n=1,
-    )
+    near = difflib.get_close_matches(word, _NAMES, n=1)
     hint = f"Maybe you meant {near[0]}" if near else ""
     return error("UNKNOWN_TYPE", f"Unknown data type family: {word}", hint)
 

@@ -69,7 +69,7 @@ def order_cells(array: pa.Array, data_type: t.DataType, nulls_last: bool = True)
             raise error("DATA_TYPE_CANNOT_BE_USED_IN_KEY", f"A sorting key of type {data_type} is not supported")
         case _:
             signed = pa.types.is_signed_integer(array.type) or _is_signed_wide(data_type)
-            return ragged.fixed(_big_endian(fixed_bytes(array), signed=signed))
+            return ragged.fixed(big_endian(fixed_bytes(array), signed=signed))
 
 
 def _elements(array: pa.Array, data_type: t.Array | t.Map, nulls_last: bool, before_each: bytes = b"") -> Cells:
@@ -103,7 +103,8 @@ def _is_signed_wide(data_type: t.DataType) -> bool:
     return isinstance(data_type, t.Decimal) or (isinstance(data_type, t.Int) and data_type.signed)
 
 
-def _big_endian(matrix: NDArray[np.uint8], *, signed: bool) -> NDArray[np.uint8]:
+def big_endian(matrix: NDArray[np.uint8], *, signed: bool) -> NDArray[np.uint8]:
+    """Little-endian numbers, one a row, as bytes whose bytewise order is the order of the numbers."""
     flipped = matrix[:, ::-1].copy()
     if signed:
         flipped[:, 0] ^= 0x80
@@ -112,7 +113,7 @@ def _big_endian(matrix: NDArray[np.uint8], *, signed: bool) -> NDArray[np.uint8]
 
 def _float_bytes(array: pa.Array, nan_last: bool) -> NDArray[np.uint8]:
     """The bits, negative numbers inverted; -0 is 0, and NaN the greatest (or the least)."""
-    matrix = _big_endian(fixed_bytes(array), signed=False)
+    matrix = big_endian(fixed_bytes(array), signed=False)
     width = matrix.shape[1]
     bits = np.ascontiguousarray(matrix).view(f">u{width}")[:, 0].astype(f"u{width}")
     sign = bits.dtype.type(1 << (8 * width - 1))

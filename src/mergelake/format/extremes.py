@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from mergelake.core import types as t
 from mergelake.core.arrow import storage_type
 from mergelake.core.errors import error
-from mergelake.format.array_order import array_key_bytes, order_cells
+from mergelake.format.array_order import array_key_bytes, big_endian, order_cells
 from mergelake.format.values import decode_values, encode_values, fixed_bytes, plain_type
 
 
@@ -117,10 +117,8 @@ def _first(keys: pa.Array, end: str) -> int:
 
 
 def _big_endian(array: pa.Array, signed: bool) -> pa.Array:
-    """Little-endian wide numbers as bytes whose bytewise order is the order of the numbers."""
-    flipped = np.ascontiguousarray(fixed_bytes(array)[:, ::-1])
-    if signed and len(flipped):
-        flipped[:, 0] ^= 0x80
+    """Wide numbers as an array that Arrow compares as the numbers."""
+    flipped = big_endian(fixed_bytes(array), signed=signed)
     validity = None
     if array.null_count:
         validity = pc.is_valid(array).cast(pa.bool_()).buffers()[1]

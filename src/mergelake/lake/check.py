@@ -53,7 +53,7 @@ def check_against(reader: PartReader, schema: TableSchema) -> list[Problem]:
     keys = table_keys(schema)
     problems = check_part(
         reader,
-        key_types=[key.type for key in keys.sorting[: keys.primary_length]],
+        key_types=[key.type for key in keys.primary],
         key_descending=keys.descending[: keys.primary_length],
         partition_types=[key.type for key in keys.partition],
     )
@@ -144,14 +144,13 @@ def _plain(array: pa.Array) -> pa.Array:
 
 def _primary_index(rows: _Rows, keys: TableKeys) -> Iterator[Problem]:
     """The index holds the key of each granule's first row, and of the part's last one."""
-    primary = keys.sorting[: keys.primary_length]
-    types = [key.type for key in primary]
+    types = [key.type for key in keys.primary]
     index = rows.reader.primary_index(types)
     if not index:
         return
     last: list[pa.Array] = []
-    for block, granules in rows.windows(_columns(primary)):
-        values = [_plain(key.evaluate(block)) for key in primary]
+    for block, granules in rows.windows(_columns(keys.primary)):
+        values = [_plain(key.evaluate(block)) for key in keys.primary]
         counts = rows.marks[granules]
         starts = pa.array(np.cumsum(counts) - counts)
         last = [array.slice(len(array) - 1) for array in values]

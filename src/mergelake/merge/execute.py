@@ -39,7 +39,7 @@ from mergelake.parts.listing import projection_names
 from mergelake.parts.writer import PartWriter, is_compact
 from mergelake.store.protocol import Store
 from mergelake.table.key_words import word_count
-from mergelake.table.keys import KeyColumn, TableKeys, table_keys
+from mergelake.table.keys import TableKeys, table_keys
 from mergelake.table.merging import MergeStep, merge_runs
 from mergelake.table.replacing import ReplacingMode, replacing_mode
 
@@ -149,7 +149,7 @@ class _Merge:
             task.directory,
             task.schema,
             granules=granule,
-            key_types=[key.type for key in self._primary()],
+            key_types=[key.type for key in self._keys.primary],
             ids=ids,
             clock=clock,
             settings=settings,
@@ -161,7 +161,7 @@ class _Merge:
 
     def write(self, writer: PartWriter, order: RowOrder) -> None:
         """All columns, the largest first, so that no thread ends long after the others."""
-        key_columns = list(dict.fromkeys(name for key in self._primary() for name in key.columns))
+        key_columns = list(dict.fromkeys(name for key in self._keys.primary for name in key.columns))
         others = [column.name for column in self._task.schema.stored if column.name not in key_columns]
         others.sort(key=lambda name: -self._sizes[name])
         apart = [i for i in writer.indexes if len(i.columns) > 1 and not set(i.columns) <= set(key_columns)]
@@ -197,7 +197,7 @@ class _Merge:
         indexes = [writer.index(index) for index in within]
         for arrays in zip(*(self._gather(order, name, names) for name in names), strict=True):
             block = pa.RecordBatch.from_arrays(list(arrays), list(names))
-            writer.append_keys([key.evaluate(block) for key in self._primary()])
+            writer.append_keys([key.evaluate(block) for key in self._keys.primary])
             for sink, array in zip(sinks, arrays, strict=True):
                 sink.append(array)
             for index in indexes:
@@ -287,9 +287,6 @@ class _Merge:
         if self._mode is not None and self._mode.version is not None:
             names.append(self._mode.version)
         return list(dict.fromkeys(names))
-
-    def _primary(self) -> Sequence[KeyColumn]:
-        return self._keys.sorting[: self._keys.primary_length]
 
     def _batch_rows(self, names: Sequence[str], batches: int) -> int:
         """Rows of a batch of these columns, so that so many at once keep within `merge_max_chunk_bytes`."""

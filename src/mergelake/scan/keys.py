@@ -18,7 +18,7 @@ from mergelake.expr.nodes import ColumnRef, Node, column_name
 from mergelake.format.values import decode_values
 from mergelake.log.state import ActivePart
 from mergelake.scan.analyze import Key
-from mergelake.table.keys import as_partition_key, key_tree, partition_sources
+from mergelake.table.keys import as_partition_key, columns_read, key_tree, partition_sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,7 @@ class ScanKeys:
 
 def scan_keys(schema: TableSchema, *, whole: bool = False) -> ScanKeys:
     """The keys of a table, bound against its columns; `whole` takes the sorting key for the primary one."""
-    partition, kept = _partition_key(schema)
-    sources = partition_sources(schema)
+    partition, kept, sources = _partition_key(schema)
     primary = schema.order_by if whole else schema.primary_key or schema.order_by
     flags = schema.order_desc or (False,) * len(primary)
     minmax = _bound([ColumnRef(name) for name in sources], schema)
@@ -52,15 +51,17 @@ def scan_keys(schema: TableSchema, *, whole: bool = False) -> ScanKeys:
     return ScanKeys(minmax, partition, kept, sorting, flags[: len(primary)])
 
 
-def _partition_key(schema: TableSchema) -> tuple[Key, tuple[DataType, ...]]:
-    """The partition key as predicates can be compared with it, and the types in which its values are kept."""
+def _partition_key(schema: TableSchema) -> tuple[Key, tuple[DataType, ...], tuple[str, ...]]:
+    """The partition key as predicates can be compared with it, the types in which its values are kept, its sources."""
     types = schema.types
     trees = [key_tree(text, schema.names) for text in schema.partition_by]
     adjusted = [as_partition_key(tree) for tree in trees]
     kept = [bind(tree, types) for tree in adjusted]
     nodes = [_rest_as_written(bind(tree, types), node) for tree, node in zip(trees, kept, strict=True)]
     names = tuple(column_name(tree) for tree in adjusted)
-    return Key(tuple(nodes), names, single_point=True), tuple(node.type for node in kept)
+    read = [columns_read(tree, node, types) for tree, node in zip(adjusted, kept, strict=True)]
+    sources = partition_sources(trees, read, types)
+    return Key(tuple(nodes), names, single_point=True), tuple(node.type for node in kept), sources
 
 
 def _rest_as_written(written: BoundNode, kept: BoundNode) -> BoundNode:

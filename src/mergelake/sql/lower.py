@@ -5,7 +5,7 @@ What a Python user can call, SQL calls; it knows no secret door.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
@@ -127,11 +127,9 @@ def execute(db: Database, statement: s.Statement, script: str) -> Result:
 def _tailed(db: Database, tailed: s.Tailed, script: str) -> Result:
     """A statement under settings of its own; its rows in a format, or in a file."""
     check_changes(tailed.settings, db.settings)
-    check_fixed(tailed.settings)
-    if not db.allow_external_access:
-        check_settings(tailed.settings)
-        if tailed.outfile:
-            raise denied("INTO OUTFILE writes a file")
+    _check_reach(db, tailed.settings)
+    if tailed.outfile and not db.allow_external_access:
+        raise denied("INTO OUTFILE writes a file")
     with db.under(judged(tailed.settings)):
         found = execute(db, tailed.statement, script)
         if not (tailed.format or tailed.outfile):
@@ -220,11 +218,16 @@ def _alter_part(db: Database, table: Table, action: str, part: str) -> None:
             table.drop_detached_part(part)
 
 
+def _check_reach(db: Database, names: Iterable[str]) -> None:
+    """Refuse settings that no statement changes, and those by which one would reach out of its tables."""
+    check_fixed(names)
+    if not db.allow_external_access:
+        check_settings(names)
+
+
 def _set(db: Database, settings: Mapping[str, str]) -> None:
     """Remember settings for the statements that follow."""
-    check_fixed(settings)
-    if not db.allow_external_access:
-        check_settings(settings)
+    _check_reach(db, settings)
     found = merged(db.settings, judged(settings))
     db.settings.clear()
     db.settings.update(found)

@@ -108,9 +108,7 @@ def describe(schema: TableSchema, *, compact: bool = False) -> Result:
 def columns_of(schema: TableSchema, like: Like | None, *, full: bool = False) -> Result:
     """SHOW COLUMNS of a table; `full` tells comments too."""
     keys = table_keys(schema)
-    primary, sorting = (
-        {name for key in part for name in key.columns} for part in (keys.sorting[: keys.primary_length], keys.sorting)
-    )
+    primary, sorting = ({name for key in part for name in key.columns} for part in (keys.primary, keys.sorting))
     told = {
         c.name: (" ".join(["PRI"] * (c.name in primary) + ["SOR"] * (c.name in sorting)), c.default or None, c.comment)
         for c in schema.columns

@@ -143,9 +143,8 @@ def _columns(db: Database, wanted: Collection[str]) -> Rows:
     for database, name, table in _all_tables(db):
         schema = table.schema
         keys = table_keys(schema)
-        primary = keys.sorting[: keys.primary_length]
         sampling = bind_key(schema.sample_by, schema).columns if schema.sample_by else ()
-        read = [{name for key in part for name in key.columns} for part in (keys.partition, keys.sorting, primary)]
+        read = [{name for key in part for name in key.columns} for part in (keys.partition, keys.sorting, keys.primary)]
         sizes = _column_sizes(table) if set(wanted) & set(_OF_COLUMN_FILES) else {}
         for position, column in enumerate(schema.columns, 1):
             yield (

@@ -6,7 +6,7 @@ A key that is a plain column costs nothing: its array is taken as it lies in the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -69,28 +69,48 @@ class TableKeys:
     partition_sources: tuple[KeyColumn, ...]
     """Columns and subcolumns that the partition key reads, each once: parts keep their extremes."""
 
+    @property
+    def primary(self) -> tuple[KeyColumn, ...]:
+        """The primary key."""
+        return self.sorting[: self.primary_length]
+
 
 def table_keys(schema: TableSchema) -> TableKeys:
     """The keys of a table, bound once and then used for many blocks."""
+    partition = tuple(bind_partition_key(text, schema) for text in schema.partition_by)
+    trees = [key_tree(text, schema.names) for text in schema.partition_by]
+    sources = partition_sources(trees, [key.columns for key in partition], schema.types)
     return TableKeys(
-        tuple(bind_partition_key(text, schema) for text in schema.partition_by),
+        partition,
         tuple(bind_key(text, schema) for text in schema.order_by),
         schema.order_desc or (False,) * len(schema.order_by),
         len(schema.primary_key or schema.order_by),
-        tuple(_bound(name, str(ColumnRef(name)), schema) for name in partition_sources(schema)),
+        tuple(_bound(name, str(ColumnRef(name)), schema) for name in sources),
     )
 
 
-def partition_sources(schema: TableSchema) -> tuple[str, ...]:
-    """Names of the columns and subcolumns (`t.a`) that the partition key reads, each once."""
-    types = schema.types
+def partition_sources(
+    trees: Sequence[Node], read: Sequence[Sequence[str]], types: Mapping[str, DataType]
+) -> tuple[str, ...]:
+    """Names of the columns and subcolumns (`t.a`) that the partition key reads, each once.
+
+    `trees` are its expressions, and `read` the columns that each reads.
+    """
     found: dict[str, None] = {}
-    for text in schema.partition_by:
-        tree = key_tree(text, schema.names)
-        read = set(bind_partition_key(text, schema).columns)
-        names = (name for name in referenced_columns(tree) if read.issuperset(columns_of(bind(ColumnRef(name), types))))
-        found.update(dict.fromkeys(names))
+    for tree, columns in zip(trees, map(set, read), strict=True):
+        names = referenced_columns(tree)
+        found.update(dict.fromkeys(n for n in names if columns.issuperset(columns_of(bind(ColumnRef(n), types)))))
     return tuple(found)
+
+
+def columns_read(tree: Node, node: BoundNode, types: Mapping[str, DataType]) -> tuple[str, ...]:
+    """Columns that an expression of a key reads: `tree`, bound as `node`."""
+    columns = columns_of(node)
+    if columns or node.type != _NULL or (isinstance(tree, Call) and tree.function in _COMPARISONS):
+        return columns
+    # `k * NULL` is no constant in a key but a value for each row of `k`, where `k = NULL` is one.
+    mentioned = (bind(ColumnRef(name), types) for name in referenced_columns(tree))
+    return tuple(dict.fromkeys(name for each in mentioned for name in columns_of(each)))
 
 
 def bind_key(text: str, schema: TableSchema) -> KeyColumn:
@@ -135,12 +155,7 @@ def _bound(text: str, computed: str, schema: TableSchema) -> KeyColumn:
     if name is not None:
         return KeyColumn(text, schema.column(name).type, (name,), lambda block: whole_column(block, name))
     compiled = compile_expression(computed, schema.types)
-    columns = compiled.columns
-    tree = parse(computed)
-    if compiled.type == _NULL and not columns and not (isinstance(tree, Call) and tree.function in _COMPARISONS):
-        # `k * NULL` is no constant in a key but a value for each row of `k`, where `k = NULL` is one.
-        mentioned = (bind(ColumnRef(name), schema.types) for name in referenced_columns(tree))
-        columns = tuple(dict.fromkeys(name for node in mentioned for name in columns_of(node)))
+    columns = compiled.columns or columns_read(parse(computed), compiled.node, schema.types)
     return KeyColumn(text, compiled.type, columns, compiled.evaluate)
 
 

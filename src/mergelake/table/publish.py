@@ -222,7 +222,7 @@ def _write_empty(handle: TableHandle, schema: TableSchema, cover: Cover) -> None
         handle.directory,
         schema,
         granules=8192,
-        key_types=[key.type for key in keys.sorting[: keys.primary_length]],
+        key_types=[key.type for key in keys.primary],
         ids=handle.ids,
         clock=handle.clock,
         settings=TableSettings({**schema.settings, "min_bytes_for_full_part_storage": 0}),
