@@ -268,7 +268,8 @@ def commit_parts(
     `dedup_token` names the insert: a second commit with it is a duplicate, whatever its rows. With `by_part` it names
     each of its parts, by partition and their order there: a part that is not remembered is added. `dedup_hash` is the
     hash of the rows, for tables with a `non_replicated_deduplication_window`; it is remembered for each partition.
-    The objects of duplicates, and of parts that were refused, are deleted; if the outcome is not known they stay.
+    The objects of duplicates, and of parts that were refused, are deleted (`discard_refused` says which are left to
+    collection); if the outcome is not known they stay.
     """
     token = dedup_token or ""
     if not manifests and not token:
