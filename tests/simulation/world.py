@@ -65,7 +65,7 @@ GUESTS: tuple[tuple[float, tuple[tuple[str, type[Actor], str, str], ...]], ...] 
 )
 """How often they come; machine, role, the name that it shares with others, the process of which it is a thread."""
 HASHES_MAX = 4
-SETTLE_STEPS = 4000
+SETTLE_STEPS = 16_000
 ANSWER_STEPS = 60
 GRACE_S = 4200
 """More than the engine's least grace period, and the skew of two clocks."""

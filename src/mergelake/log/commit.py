@@ -30,7 +30,14 @@ from functools import partial
 from typing import Any, Generic
 
 from mergelake.core.clock import Clock
-from mergelake.core.errors import ConflictError, CorruptDataError, InvalidInputError, UnavailableError, error
+from mergelake.core.errors import (
+    ConflictError,
+    CorruptDataError,
+    InvalidInputError,
+    NotFoundError,
+    UnavailableError,
+    error,
+)
 from mergelake.core.ids import IdSource
 from mergelake.log import truncate
 from mergelake.log.backend import LogBackend
@@ -140,6 +147,13 @@ class Log(Generic[S]):
             except CorruptDataError:  # what is missing may have been collected since: then history has gone on
                 if self.refresh().history == state.history:
                     raise
+
+    def stored_ms(self, version: int) -> int | None:
+        """Since when an entry lies in the bucket, by the store's clock; None if it does not. One HEAD."""
+        try:
+            return self._store.head(self._reader.sealed_key(version)).modified_ms
+        except NotFoundError:
+            return None
 
     def wait(self, timeout_s: float, poll_s: float | None = None) -> S:
         """The newest state as soon as there is a newer one than is known here; after `timeout_s` the one known.

@@ -65,6 +65,10 @@ class LogReader(Generic[S]):
         """Key of a checkpoint."""
         return f"{self._prefix}/checkpoints/{version:020d}.arrow"
 
+    def sealed_key(self, version: int) -> str:
+        """Key of an entry in the bucket."""
+        return self._bucket.key(version)
+
     def try_entry(self, version: int) -> Entry | None:
         """The entry at a position; None if nothing has been committed there, or if it has been collected."""
         return self.decode(version, self.backend.read(version))

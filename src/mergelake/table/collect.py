@@ -5,7 +5,7 @@ be the last one before a crash: what is left out is found again. `collect_plan` 
 
 ==================  ===================================================================================================
 begin               refresh, one LIST of the notes; a few GETs to find the oldest version to keep;
-                    where something may be done, a PUT and a HEAD to learn the time
+                    where something may be done, a PUT and a HEAD to learn the time, and a HEAD of that version's entry
 work off            one PUT (the entry), and for each note one GET and a DELETE a thousand objects
 look                a LIST a thousand objects of the table; a PUT for each note and one for the entry
 shorten the log     two LISTs; a DELETE a thousand entries
@@ -16,7 +16,7 @@ Where nothing is to be done nothing is written. While what was noted waits, the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from mergelake.core.errors import MergelakeError
@@ -135,16 +135,16 @@ def _plan(
 ) -> tuple[RoundPlan, int]:
     """How to begin, and the time: by our own clock only where nothing will be done, as in a dry run."""
 
-    def at(now_ms: int) -> RoundPlan:
-        return plan_round(state, names, now_ms, periods, _version_at(handle, state, now_ms - periods.retention_ms))
+    def at(now_ms: int, version_at: Callable[[TableHandle, State, int], int]) -> RoundPlan:
+        return plan_round(state, names, now_ms, periods, version_at(handle, state, now_ms - periods.retention_ms))
 
     now_ms = handle.clock.now_ms()
-    plan = at(now_ms)
+    plan = at(now_ms, _version_at)
     something = names or plan.commit or state.holds or silent_nodes(state, now_ms - periods.grace_ms, {})
     if not dry_run and (something or wants_history(state, names, now_ms, periods)):
         stored_ms = notes.now_ms()
         now_ms = min(max(now_ms, stored_ms), stored_ms + 999)  # many stores tell whole seconds only
-        plan = at(now_ms)
+        plan = at(now_ms, _version_proven)
     return plan, now_ms
 
 
@@ -169,6 +169,23 @@ def _version_at(handle: TableHandle, state: State, timestamp_ms: int) -> int:
         if problem.name != "BAD_ARGUMENTS":
             raise
         return state.history  # younger than the period asked for
+
+
+def _version_proven(handle: TableHandle, state: State, timestamp_ms: int) -> int:
+    """The same, but no version whose entry the store dates later: the clock of its writer may have been behind."""
+
+    def lay_there(version: int) -> bool:
+        stored_ms = handle.log.stored_ms(version)
+        return stored_ms is not None and stored_ms <= timestamp_ms
+
+    young = _version_at(handle, state, timestamp_ms)
+    if young <= state.history or lay_there(young):
+        return young
+    old = state.history
+    while young - old > 1:
+        middle = (old + young) // 2
+        old, young = (middle, young) if lay_there(middle) else (old, middle)
+    return old
 
 
 def _work_off(
