@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from mergelake.log.retention import foreign, pins, reachable, still_shown
+from mergelake.log.retention import foreign, pins, reachable
 
 if TYPE_CHECKING:
     from tests.simulation.table import Table
@@ -26,7 +26,8 @@ def left_over(table: Table, alive: Collection[str]) -> list[str]:
     directories = {key.split("/")[1] for key in objects}
     out += [f"directory {name}" for name in sorted(directories) if _is_part(name) and name not in kept]
     pinned = pins(state.version, state.tags, {}, state.dropped)
-    out += [f"retired part {p.id}" for p in state.retired if not still_shown((p,), state.version, pinned)]
+    shown = state.retired.still_shown(state.version, pinned)
+    out += [f"retired part {p.id}" for p in state.retired if p not in shown]
     out += [f"the lease of {node}" for node in state.leases if node not in alive]
     for holder in state.holds:
         there = table.tables.get(holder)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -31,6 +31,7 @@ from mergelake.core.schema import TableSchema
 from mergelake.log.authority import Authority
 from mergelake.log.encoding import require_format, tuples
 from mergelake.log.operations import MergeRecipe
+from mergelake.log.part_map import Partitions, Retired
 from mergelake.log.state import (
     ActivePart,
     DetachedPart,
@@ -218,7 +219,7 @@ def _part_columns(parts: list[ActivePart]) -> list[pa.Array]:
     return [pa.array(columns[field.name], field.type) for field in _PARTS]
 
 
-def _retired_columns(retired: tuple[RetiredPart, ...]) -> list[pa.Array]:
+def _retired_columns(retired: Collection[RetiredPart]) -> list[pa.Array]:
     columns = _info_columns([part.info for part in retired])
     for name in _RETIRED.names[len(_INFO) :]:
         columns[name] = [getattr(part, name) for part in retired]
@@ -278,12 +279,12 @@ def _state(header: dict[str, Any], parts: pa.Table, retired: pa.Table) -> State:
         dropped=header["dropped"],
         dropped_version=header.get("dropped_version", 0),
         block_counter=header["block_counter"],
-        partitions={name: tuple(held) for name, held in partitions.items()},
+        partitions=Partitions.of(partitions),
         floors=dict(header["floors"]),
         floor=header["floor"],
         tokens=window_of(header["tokens"]),
         hashes=window_of(header["hashes"]),
-        retired=_retired(retired.to_pydict()),
+        retired=Retired().plus(_retired(retired.to_pydict())),
         volatile=_volatile(header["volatile"]),
         mutations=tuple(PendingMutation(**tuples(raw)) for raw in header["mutations"]),
         detached=tuple(DetachedPart(p.info, p.manifest, p.added, p.added_ms) for p in parts_found[active:]),

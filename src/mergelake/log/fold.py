@@ -13,7 +13,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from itertools import islice
+from typing import Any, TypeVar
 
 from mergelake.core.errors import CorruptDataError
 from mergelake.core.manifest import PartManifest
@@ -48,7 +49,7 @@ from mergelake.log.operations import (
     UndropTable,
     Untag,
 )
-from mergelake.log.retention import pins, refers, still_shown
+from mergelake.log.retention import pins, refers
 from mergelake.log.state import (
     FINISHED_MUTATIONS_TO_KEEP,
     TOKENS_MAX,
@@ -90,26 +91,28 @@ class Draft:
     def __init__(self, state: State) -> None:
         self._version = state.version
         self._timestamp_ms = state.timestamp_ms
-        self._schemas = dict(state.schemas)
+        self._schemas = state.schemas
         self._schema_version = state.schema_version
         self._dropped = state.dropped
         self._dropped_version = state.dropped_version
         self._block_counter = state.block_counter
-        self._partitions = dict(state.partitions)
+        self._partitions = state.partitions
         self._thawed: dict[str, list[ActivePart]] = {}
-        self._floors = dict(state.floors)
+        self._gained: list[ActivePart] = []
+        self._lost: list[ActivePart] = []
+        self._floors = state.floors
         self._floor = state.floor
         self._tokens = state.tokens
-        self._own_tokens: dict[str, Insert] | None = None
-        self._hashes = dict(state.hashes)
+        self._hashes = state.hashes
         self._retired = state.retired
         self._newly_retired: list[RetiredPart] = []
-        self._volatile = dict(state.volatile)
+        self._volatile = state.volatile
         self._mutations = state.mutations
         self._detached = state.detached
         self._tags, self._holds, self._leases = state.tags, state.holds, state.leases
         self._fence, self._history = state.fence, state.history
         self._authority = state.authority
+        self._owned = set[str]()
         self._window = _window(self._schemas.get(self._schema_version))
 
     def begin(self, entry: Entry) -> None:
@@ -145,7 +148,7 @@ class Draft:
             case KillMutation(id):
                 self._mutations = tuple(replace(m, killed=True) if m.id == id else m for m in self._mutations)
             case CreateTable(schema) | AlterMetadata(schema):
-                self._schemas[schema.version] = schema
+                self._own("_schemas")[schema.version] = schema
                 self._schema_version = schema.version
                 self._window = _window(schema)
                 self._trim_hashes()
@@ -180,30 +183,26 @@ class Draft:
 
     def freeze(self) -> State:
         """The state so far; the draft may be used on."""
-        for partition_id, parts in self._thawed.items():
-            if parts:
-                self._partitions[partition_id] = tuple(parts)
-            else:
-                self._partitions.pop(partition_id, None)
-        self._thawed = {}
-        if self._own_tokens is not None:
-            self._tokens, self._own_tokens = self._own_tokens, None
+        if self._thawed:
+            self._partitions = self._partitions.changed(self._thawed, self._gained, self._lost)
+            self._thawed, self._gained, self._lost = {}, [], []
+        self._owned.clear()
         self._settle_retired()
         return State(
             version=self._version,
             timestamp_ms=self._timestamp_ms,
-            schemas=dict(self._schemas),
+            schemas=self._schemas,
             schema_version=self._schema_version,
             dropped=self._dropped,
             dropped_version=self._dropped_version,
             block_counter=self._block_counter,
-            partitions=dict(self._partitions),
-            floors=dict(self._floors),
+            partitions=self._partitions,
+            floors=self._floors,
             floor=self._floor,
             tokens=self._tokens,
-            hashes=dict(self._hashes),
+            hashes=self._hashes,
             retired=self._retired,
-            volatile=dict(self._volatile),
+            volatile=self._volatile,
             mutations=self._mutations,
             detached=self._detached,
             tags=self._tags,
@@ -214,9 +213,17 @@ class Draft:
             authority=self._authority,
         )
 
+    def _own(self, name: str) -> dict[Any, Any]:
+        """A mapping of ours by the name of its attribute, copied from the state's at the first change."""
+        if name not in self._owned:
+            setattr(self, name, dict(getattr(self, name)))
+            self._owned.add(name)
+        held: dict[Any, Any] = getattr(self, name)
+        return held
+
     def _settle_retired(self) -> None:
         if self._newly_retired:
-            self._retired, self._newly_retired = self._retired + tuple(self._newly_retired), []
+            self._retired, self._newly_retired = self._retired.plus(self._newly_retired), []
 
     def _parts(self, partition_id: str) -> list[ActivePart]:
         parts = self._thawed.get(partition_id)
@@ -225,9 +232,17 @@ class Draft:
         return parts
 
     def _activate(self, info: PartInfo, manifest: PartManifest) -> ActivePart:
-        return ActivePart(info, manifest, self._version, self._timestamp_ms)
+        part = ActivePart(info, manifest, self._version, self._timestamp_ms)
+        self._gained.append(part)
+        return part
+
+    def _detach(self, part: ActivePart) -> None:
+        self._lost.append(part)
+        gone = DetachedPart(part.info, part.manifest, self._version, self._timestamp_ms)
+        self._detached = (*self._detached, gone)
 
     def _retire(self, part: ActivePart) -> None:
+        self._lost.append(part)
         self._remember(part.manifest, part.info, part.added, self._version, self._timestamp_ms)
 
     def _remember(self, m: PartManifest, info: PartInfo, added: int, retired: int, retired_ms: int) -> None:
@@ -251,12 +266,12 @@ class Draft:
             self._take_from_detached(op.detached)
         insert = Insert(self._version, tuple(dict.fromkeys(part.partition_id for part in op.parts)))
         if op.dedup_token:
-            tokens = self._mutable_tokens()
+            tokens = self._own("_tokens")
             tokens[op.dedup_token] = insert
             if len(tokens) > TOKENS_MAX:
                 del tokens[next(iter(tokens))]
         elif op.dedup_hash and self._window:
-            self._hashes[op.dedup_hash] = insert
+            self._own("_hashes")[op.dedup_hash] = insert
             self._trim_hashes()
 
     def _publish(self, op: Publish) -> None:
@@ -287,9 +302,13 @@ class Draft:
     def _remove_volatile(self, partition_id: str, goes: Callable[[VolatilePart], bool]) -> None:
         if partition_id in self._volatile:
             left = tuple(part for part in self._volatile[partition_id] if not goes(part))
-            self._volatile[partition_id] = left
-            if not left:
-                del self._volatile[partition_id]
+            self._set_volatile(partition_id, left)
+
+    def _set_volatile(self, partition_id: str, parts: tuple[VolatilePart, ...]) -> None:
+        held = self._own("_volatile")
+        held[partition_id] = parts
+        if not parts:
+            del held[partition_id]
 
     def _add_volatile(self, op: AddVolatile) -> None:
         held = self._volatile.get(op.partition_id, ())
@@ -300,9 +319,8 @@ class Draft:
         sources = tuple((source, by_id[source]) for source in op.sources)
         info = merged_name([info for _, info in sources])
         part = VolatilePart(op.id, info, sources, op.recipe, op.owner, self._version, self._timestamp_ms)
-        self._volatile[op.partition_id] = tuple(
-            sorted((*held, part), key=lambda p: (p.info.min_block, -p.info.max_block))
-        )
+        everyone = sorted((*held, part), key=lambda p: (p.info.min_block, -p.info.max_block))
+        self._set_volatile(op.partition_id, tuple(everyone))
 
     def _cancel(self, ids: tuple[str, ...]) -> None:
         for info in [self._live(volatile_id).info for volatile_id in ids]:
@@ -311,7 +329,7 @@ class Draft:
     def _adopt(self, volatile_id: str, owner: str) -> None:
         partition_id = self._live(volatile_id).info.partition_id
         held = self._volatile[partition_id]
-        self._volatile[partition_id] = tuple(replace(p, owner=owner) if p.id == volatile_id else p for p in held)
+        self._set_volatile(partition_id, tuple(replace(p, owner=owner) if p.id == volatile_id else p for p in held))
 
     def _mutate(self, op: Mutation) -> None:
         self._block_counter += 1
@@ -324,10 +342,12 @@ class Draft:
             self._version,
             self._timestamp_ms,
         )
-        infos = [p.info for held in ({**self._partitions, **self._thawed}).values() for p in held]
-        lacking = {version for info in infos for version in pending(self._mutations, info)}
-        done = [m.version for m in self._mutations if m.version not in lacking]
-        forgotten = set(done[:-FINISHED_MUTATIONS_TO_KEEP])
+        forgotten = set[int]()
+        if len(self._mutations) > FINISHED_MUTATIONS_TO_KEEP:  # else none is, and nobody has to look through all parts
+            infos = [p.info for held in ({**self._partitions, **self._thawed}).values() for p in held]
+            lacking = {version for info in infos for version in pending(self._mutations, info)}
+            done = [m.version for m in self._mutations if m.version not in lacking]
+            forgotten = set(done[:-FINISHED_MUTATIONS_TO_KEEP])
         self._mutations = (*(m for m in self._mutations if m.version not in forgotten), new)
 
     def _collect(self, op: Collect) -> None:
@@ -336,7 +356,7 @@ class Draft:
         self._fence = max(self._fence, op.born, self._history)
         self._settle_retired()
         pinned = pins(self._history, self._tags, self._leases, self._dropped)
-        self._retired = still_shown(self._retired, self._history, pinned)
+        self._retired = self._retired.still_shown(self._history, pinned)
 
     def _drop_range(self, op: DropRange) -> None:
         bound = self._block_counter if op.max_block is None else op.max_block
@@ -347,8 +367,7 @@ class Draft:
             end = bisect_right(parts, bound, key=lambda part: part.info.max_block)
             for part in parts[:end]:
                 if op.kind == "detach":
-                    gone = DetachedPart(part.info, part.manifest, self._version, self._timestamp_ms)
-                    self._detached = (*self._detached, gone)
+                    self._detach(part)
                 else:
                     self._retire(part)
             del parts[:end]
@@ -359,7 +378,7 @@ class Draft:
             self._floor = max(self._floor, bound)
             self._floors = {name: floor for name, floor in self._floors.items() if floor > self._floor}
         elif bound > max(self._floor, self._floors.get(op.partition_id, 0)):
-            self._floors[op.partition_id] = bound
+            self._own("_floors")[op.partition_id] = bound
 
     def _drop_parts(self, op: DropParts) -> None:
         parts = self._parts(op.partition_id)
@@ -369,36 +388,27 @@ class Draft:
         for part in [parts[at] for at in found]:
             parts.remove(part)
             if op.kind == "detach":
-                gone = DetachedPart(part.info, part.manifest, self._version, self._timestamp_ms)
-                self._detached = (*self._detached, gone)
+                self._detach(part)
             else:
                 self._retire(part)
             self._remove_volatile(op.partition_id, partial(_built_on, part.info))
-            tokens = self._own_tokens if self._own_tokens is not None else self._tokens
-            if any(op.partition_id in insert.partition_ids for insert in tokens.values()):
-                self._own_tokens = _without(tokens, op.partition_id, part)
+            self._tokens = _without(self._tokens, op.partition_id, part)
             self._hashes = _without(self._hashes, op.partition_id, part)
 
     def _forget(self, op: DropRange) -> None:
         """Forget inserts whose rows are all gone: the same rows may come again after a drop."""
-        tokens = self._own_tokens if self._own_tokens is not None else self._tokens
         if op.partition_id is None:
-            self._own_tokens = _left(tokens, op.remember, op.tokens)
+            self._tokens = _left(self._tokens, op.remember, op.tokens)
             # Not cut here: the schema that says how many they may be comes behind, in the same entry.
             self._hashes = _left(self._hashes, op.remember, op.hashes)
             return
-        if any(op.partition_id in insert.partition_ids for insert in tokens.values()):
-            self._own_tokens = _without(tokens, op.partition_id)
+        self._tokens = _without(self._tokens, op.partition_id)
         self._hashes = _without(self._hashes, op.partition_id)
 
-    def _mutable_tokens(self) -> dict[str, Insert]:
-        if self._own_tokens is None:
-            self._own_tokens = dict(self._tokens)
-        return self._own_tokens
-
     def _trim_hashes(self) -> None:
-        while len(self._hashes) > self._window:
-            del self._hashes[next(iter(self._hashes))]
+        excess = max(len(self._hashes) - self._window, 0)
+        for name in [*islice(self._hashes, excess)]:
+            del self._own("_hashes")[name]
 
 
 def _built_on(info: PartInfo, part: VolatilePart) -> bool:
@@ -415,11 +425,13 @@ def _left(
     return known_until(window, remember or 0) if inserts is None else window_of(inserts)
 
 
-def _without(inserts: Mapping[str, Insert], partition_id: str, part: ActivePart | None = None) -> dict[str, Insert]:
+def _without(inserts: Mapping[str, Insert], partition_id: str, part: ActivePart | None = None) -> Mapping[str, Insert]:
     """Inserts without their rows in a partition; with a part, only of those that may have brought rows of it.
 
     A part of level 0 is of one insert. Which ones went into a merged one is not known: any before it.
     """
+    if not any(partition_id in insert.partition_ids for insert in inserts.values()):
+        return inserts
     out: dict[str, Insert] = {}
     for name, insert in inserts.items():
         if part is not None and (insert.version > part.added or (part.info.level == 0 and insert.version < part.added)):

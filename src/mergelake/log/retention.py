@@ -9,11 +9,11 @@ a key: a table's own one is `<id>`, one of another table `/<table>/<id>`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from mergelake.core.errors import error
 from mergelake.core.manifest import PartManifest
-from mergelake.log.state import Lease, RetiredPart, State
+from mergelake.log.state import Lease, State
 
 _DECODER = json.JSONDecoder()
 
@@ -37,17 +37,6 @@ def pins(history: int, tags: Mapping[str, int], leases: Mapping[str, Lease], dro
         return ()
     wanted = {*tags.values(), *(lease.version for lease in leases.values())}
     return tuple(sorted(version for version in wanted if version < history))
-
-
-def still_shown(retired: Sequence[RetiredPart], history: int, pinned: Sequence[int]) -> tuple[RetiredPart, ...]:
-    """Those retired parts that a kept version shows."""
-    if not pinned:
-        return tuple(part for part in retired if part.retired > history)
-    return tuple(
-        part
-        for part in retired
-        if part.retired > history or any(part.added <= version < part.retired for version in pinned)
-    )
 
 
 def reachable(state: State) -> set[str]:

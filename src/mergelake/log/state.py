@@ -10,7 +10,8 @@ Invariants, true of every state that `fold` makes:
 6. Live volatile parts of a partition are nested or disjoint, and the active parts within each tile its blocks.
 7. The mutations of a partition are known in the order of their versions.
 
-A state never changes; hold one as long as you like. (Its mappings are plain dicts, so that it pickles.)
+A state never changes; hold one as long as you like. What an entry does not touch it shares with the state before
+(`part_map`), so states that follow each other cost what lies between them. It pickles.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from operator import attrgetter
 
 from mergelake.core.errors import error
 from mergelake.core.manifest import PartManifest
@@ -26,12 +26,12 @@ from mergelake.core.names import PartInfo
 from mergelake.core.schema import TableSchema
 from mergelake.log.authority import BUCKET, Authority
 from mergelake.log.operations import KnownInsert, MergeRecipe
+from mergelake.log.part_map import Partitions, Retired
 
 TOKENS_MAX = 10_000
 """Inserts with an explicit `dedup_token` that a table remembers."""
 FINISHED_MUTATIONS_TO_KEEP = 100
 """Mutations that are remembered after they are done; as in ClickHouse."""
-_ID = attrgetter("id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class State:
     """Of the entry that dropped it; 0 in a state of before there was a way back."""
     block_counter: int = 0
     """The last block number (or mutation version) given."""
-    partitions: Mapping[str, tuple[ActivePart, ...]] = field(default_factory=dict)
+    partitions: Partitions = field(default_factory=lambda: Partitions.of({}))
     """Active parts by partition id, in block order; no empty tuples."""
     floors: Mapping[str, int] = field(default_factory=dict)
     """By partition: the last block that a drop removed."""
@@ -162,7 +162,7 @@ class State:
     """Explicit deduplication tokens, oldest first."""
     hashes: Mapping[str, Insert] = field(default_factory=dict)
     """Content hashes of inserts, oldest first, where the table remembers them."""
-    retired: tuple[RetiredPart, ...] = ()
+    retired: Retired = field(default_factory=Retired)
     """In the order of their retirement; those that no kept version shows are forgotten."""
     volatile: Mapping[str, tuple[VolatilePart, ...]] = field(default_factory=dict)
     """Live volatile parts by partition id: by first block, an outer one before those within; no empty tuples."""
@@ -193,18 +193,18 @@ class State:
 
     def parts(self) -> Iterator[ActivePart]:
         """Active parts, sorted by partition id and block."""
-        for partition_id in sorted(self.partitions):
+        for partition_id in self.partitions:
             yield from self.partitions[partition_id]
 
     @property
     def part_count(self) -> int:
         """How many parts are active."""
-        return sum(map(len, self.partitions.values()))
+        return self.partitions.totals.parts
 
     @property
     def row_count(self) -> int:
         """Rows of all active parts."""
-        return sum(part.manifest.rows for part in self.parts())
+        return self.partitions.totals.rows
 
     def live(self, volatile_id: str) -> VolatilePart | None:
         """The Live volatile part with this id."""
@@ -261,4 +261,4 @@ def known_ids(state: State, parts: Iterable[PartManifest]) -> set[str]:
         if part.manifest.id in wanted
     }
     found.update(part.manifest.id for part in state.detached if part.manifest.id in wanted)
-    return found | set(wanted).intersection(map(_ID, state.retired))
+    return found | {part_id for part_id in wanted if state.retired.get(part_id) is not None}

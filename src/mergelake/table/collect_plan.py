@@ -22,7 +22,7 @@ from typing import TypeAlias
 from mergelake.core.settings import TableSettings
 from mergelake.log.fold import apply
 from mergelake.log.operations import Collect, Entry, Release, ReleaseLease, TableOp
-from mergelake.log.retention import pins, reachable, still_shown
+from mergelake.log.retention import pins, reachable
 from mergelake.log.state import State
 from mergelake.log.trust import GRACE_MIN_S
 from mergelake.table.collect_notes import NoteName, Unused
@@ -99,7 +99,7 @@ def plan_round(state: State, notes: Iterable[NoteName], now_ms: int, periods: Pe
     waiting = tuple(note for note in noted if periods.due_ms(note) > now_ms)
     history = max(history, state.history, *(note.fence - 1 for note in due if note.kind == "history"))
     born = max((note.fence for note in due if note.kind == "objects"), default=0)
-    kept = still_shown(state.retired, history, pins(history, state.tags, state.leases, state.dropped))
+    kept = state.retired.still_shown(history, pins(history, state.tags, state.leases, state.dropped))
     # History alone is worth an entry once it frees entries of the log.
     commit = born > 0 or len(kept) < len(state.retired) or history >= state.history + periods.step
     # So does what ends the time in which a dropped table can come back.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from mergelake.core.errors import error
-from mergelake.log.state import State
 from mergelake.table.handle import TableHandle
 
 
@@ -17,7 +16,7 @@ def throttle(handle: TableHandle) -> None:
     """
     settings = handle.settings
     total = settings.integer("max_parts_in_total")
-    if total and _all_parts(handle.log.state) >= total and (parts := _all_parts(handle.refresh())) >= total:
+    if total and handle.log.state.part_count >= total and (parts := handle.refresh().part_count) >= total:
         raise error(
             "TOO_MANY_PARTS",
             f"Too many parts ({parts}) in all partitions of the table, limit is {total}",
@@ -25,9 +24,9 @@ def throttle(handle: TableHandle) -> None:
         )
     slow, refuse = settings.integer("parts_to_delay_insert"), settings.integer("parts_to_throw_insert")
     limit = min((n for n in (slow, refuse) if n), default=0)
-    if not limit or _most_parts(handle.log.state) < limit:
+    if not limit or handle.log.state.partitions.most < limit:
         return
-    parts = _most_parts(handle.refresh())
+    parts = handle.refresh().partitions.most
     if refuse and parts >= refuse:
         raise error(
             "TOO_MANY_PARTS",
@@ -38,11 +37,3 @@ def throttle(handle: TableHandle) -> None:
         span = max(refuse - slow, 1)
         share = min((parts - slow + 1) / span, 1.0)
         handle.clock.sleep_s(max(0.01, settings.number("max_delay_to_insert") * share))
-
-
-def _all_parts(state: State) -> int:
-    return sum(map(len, state.partitions.values()))
-
-
-def _most_parts(state: State) -> int:
-    return max(map(len, state.partitions.values()), default=0)

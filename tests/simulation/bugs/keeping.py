@@ -11,7 +11,8 @@ from mergelake.core.settings import TableSettings
 from mergelake.log import conflict, fold
 from mergelake.log.conflict import Reject
 from mergelake.log.operations import Hold, RenewLease
-from mergelake.log.retention import pins, reachable, still_shown
+from mergelake.log.part_map import Retired
+from mergelake.log.retention import pins, reachable
 from mergelake.log.state import State
 from mergelake.table import clone, collect, collect_holds, collect_notes, collect_plan
 from mergelake.table.collect_plan import Periods
@@ -99,10 +100,12 @@ def a_retired_part_forgets_where_its_files_lie():
 
 @bug
 def history_forgets_one_version_too_many():
-    def careless(retired, history, pinned):
-        return still_shown(retired, history + 1, pinned)
+    honest = Retired.still_shown
 
-    return both(*(mock.patch.object(room, "still_shown", careless) for room in (fold, collect_plan)))
+    def careless(retired, history, pinned):
+        return honest(retired, history + 1, pinned)
+
+    return mock.patch.object(Retired, "still_shown", careless)
 
 
 @bug

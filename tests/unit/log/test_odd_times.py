@@ -19,7 +19,7 @@ ODD = [-1, -(10**18), 5, 0, TIME_END_MS, 10**15, 2**63, 10**30]
 def _table(odd: int, at: int) -> tuple[Database, ManualClock, list[int]]:
     """Eight inserts a minute apart; one of the entries says an odd time. The times of all versions."""
     clock = ManualClock()
-    db = Database(Warehouse(MemoryStore(), clock=clock, threads=1))
+    db = Database(Warehouse(MemoryStore(clock=clock), clock=clock, threads=1))
     settings = "SETTINGS checkpoint_interval = 100, history_retention_seconds = 120, gc_grace_seconds = 0"
     db.sql(f"CREATE TABLE t (k UInt64) ENGINE = MergeTree ORDER BY k {settings}")
     handle, store = db.table("t").handle, db.warehouse.store

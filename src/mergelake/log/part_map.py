@@ -1,0 +1,228 @@
+"""The parts of a state as persistent values: a change copies what it touches, and shares the rest.
+
+`Partitions` holds the active parts, `Retired` those that were active once. Both carry what would otherwise be added up
+on every look: counts, sums, and a hash of their content.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import immutables
+
+if TYPE_CHECKING:
+    from mergelake.log.state import ActivePart, RetiredPart
+
+RUN_MAX = 512
+"""Retired parts in one run: what an entry copies at most, and what is passed over by one look."""
+_MASK = (1 << 128) - 1
+
+
+def part_hash(part_id: str, name: str, *versions: int) -> int:
+    """128 bits for a part with this id and name, between these versions; the hash of a set is the sum, modulo 2^128.
+
+    A drawn id never names two contents, so the content itself need not go in.
+    """
+    told = f"{part_id} {name} {versions}".encode()
+    return int.from_bytes(hashlib.blake2b(told, digest_size=16).digest(), "little")
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Of a set of active parts."""
+
+    parts: int = 0
+    rows: int = 0
+    bytes_on_disk: int = 0
+    hash: int = 0
+
+    def after(self, gained: Iterable[ActivePart], lost: Iterable[ActivePart]) -> Totals:
+        """With some more and some less."""
+        parts, rows, size, digest = self.parts, self.rows, self.bytes_on_disk, self.hash
+        for sign, changed in ((1, gained), (-1, lost)):
+            for part in changed:
+                manifest = part.manifest
+                parts += sign
+                rows += sign * manifest.rows
+                size += sign * manifest.bytes_on_disk
+                digest += sign * part_hash(manifest.id, part.name, part.added)
+        return Totals(parts, rows, size, digest & _MASK)
+
+
+class Partitions(Mapping[str, "tuple[ActivePart, ...]"]):
+    """Active parts by partition id, in block order; no partition is empty. Iterates in the order of the ids."""
+
+    def __init__(
+        self,
+        held: immutables.Map[str, tuple[ActivePart, ...]],
+        totals: Totals,
+        sizes: Mapping[int, int],
+    ) -> None:
+        self._held = held
+        self.totals = totals
+        self._sizes = sizes
+
+    @staticmethod
+    def of(partitions: Mapping[str, Sequence[ActivePart]]) -> Partitions:
+        """From a plain mapping; sums are added up."""
+        if isinstance(partitions, Partitions):
+            return partitions
+        return Partitions(immutables.Map(), Totals(), {}).changed(
+            partitions, [part for parts in partitions.values() for part in parts], ()
+        )
+
+    def changed(
+        self,
+        partitions: Mapping[str, Sequence[ActivePart]],
+        gained: Collection[ActivePart],
+        lost: Collection[ActivePart],
+    ) -> Partitions:
+        """With other parts in these partitions. `gained` and `lost` are what makes the difference."""
+        sizes = Counter(self._sizes)
+        with self._held.mutate() as held:
+            for partition_id, parts in partitions.items():
+                before = held.get(partition_id, ())
+                sizes[len(before)] -= 1
+                sizes[len(parts)] += 1
+                if parts:
+                    held[partition_id] = tuple(parts)
+                elif before:
+                    del held[partition_id]
+            after = held.finish()
+        sizes.pop(0, None)
+        return Partitions(after, self.totals.after(gained, lost), +sizes)
+
+    @property
+    def most(self) -> int:
+        """Parts of the partition that has the most."""
+        return max(self._sizes, default=0)
+
+    def __getitem__(self, partition_id: str) -> tuple[ActivePart, ...]:
+        return self._held[partition_id]
+
+    def __contains__(self, partition_id: object) -> bool:
+        return partition_id in self._held
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._ids)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @cached_property
+    def _ids(self) -> list[str]:
+        return sorted(self._held)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Partitions):
+            return self.totals == other.totals and self._held == other._held
+        return isinstance(other, Mapping) and dict(self._held) == dict(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Partitions({dict(self.items())})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Parts that retired one after another, and the versions between which they were active and left."""
+
+    parts: tuple[RetiredPart, ...]
+    added: int
+    """The oldest version that shows one of them."""
+    first: int
+    last: int
+    """Versions of the entries that retired them: the oldest and the newest."""
+
+    @staticmethod
+    def of(parts: tuple[RetiredPart, ...]) -> _Run:
+        retired = [part.retired for part in parts]
+        return _Run(parts, min(part.added for part in parts), min(retired), max(retired))
+
+
+class Retired(Collection["RetiredPart"]):
+    """Parts that were active once, in the order of their retirement, and by id."""
+
+    def __init__(
+        self, runs: tuple[_Run, ...] = (), by_id: immutables.Map[str, RetiredPart] | None = None, digest: int = 0
+    ) -> None:
+        self._runs = runs
+        self._by_id = immutables.Map() if by_id is None else by_id
+        self.hash = digest
+
+    def get(self, part_id: str) -> RetiredPart | None:
+        """The one with this id."""
+        return self._by_id.get(part_id)
+
+    def plus(self, parts: Sequence[RetiredPart]) -> Retired:
+        """With more, behind the others."""
+        if not parts:
+            return self
+        runs, digest = list(self._runs), self.hash
+        tail = runs.pop().parts if runs and len(runs[-1].parts) < RUN_MAX else ()
+        tail = (*tail, *parts)
+        runs += [_Run.of(tail[at : at + RUN_MAX]) for at in range(0, len(tail), RUN_MAX)]
+        with self._by_id.mutate() as by_id:
+            for part in parts:
+                by_id[part.id] = part
+                digest += _hash(part)
+            after = by_id.finish()
+        return Retired(tuple(runs), after, digest & _MASK)
+
+    def still_shown(self, history: int, pinned: Sequence[int]) -> Retired:
+        """Without those that no version from `history` on shows, nor one of `pinned` (ascending)."""
+        runs: list[_Run] = []
+        gone: list[RetiredPart] = []
+        for run in self._runs:
+            if run.first > history:
+                runs.append(run)
+            elif run.last <= history and bisect_right(pinned, run.last - 1) == bisect_right(pinned, run.added - 1):
+                gone += run.parts
+            else:
+                kept = tuple(part for part in run.parts if _shown(part, history, pinned))
+                gone += (part for part in run.parts if not _shown(part, history, pinned)) if kept != run.parts else ()
+                runs += [_Run.of(kept)] if kept else []
+        if not gone:
+            return self
+        digest = self.hash
+        with self._by_id.mutate() as by_id:
+            for part in gone:
+                del by_id[part.id]
+                digest -= _hash(part)
+            after = by_id.finish()
+        return Retired(tuple(runs), after, digest & _MASK)
+
+    def __iter__(self) -> Iterator[RetiredPart]:
+        for run in self._runs:
+            yield from run.parts
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __contains__(self, part: object) -> bool:
+        return getattr(part, "id", None) in self._by_id and self._by_id[part.id] == part  # type: ignore[attr-defined]
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Retired):
+            return self.hash == other.hash and tuple(self) == tuple(other)
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Retired({list(self)})"
+
+
+def _hash(part: RetiredPart) -> int:
+    return part_hash(part.id, str(part.info), part.added, part.retired)
+
+
+def _shown(part: RetiredPart, history: int, pinned: Sequence[int]) -> bool:
+    return part.retired > history or any(part.added <= version < part.retired for version in pinned)
