@@ -13,6 +13,7 @@ from mergelake.log.conflict import Reject, check, step
 from mergelake.log.encoding import decode_entry, encode_entry
 from mergelake.log.fold import fold
 from mergelake.log.operations import AddParts, CreateTable, DropRange, Entry, Publish
+from mergelake.log.part_map import Partitions, Retired
 from mergelake.log.state import TOKENS_MAX, State
 from tests.helpers.manifests import SCHEMA, manifest
 
@@ -124,6 +125,13 @@ def history(script):
 
 
 def invariants(state):
+    anew = Partitions.of(dict(state.partitions))
+    assert (anew.totals, anew.most) == (state.partitions.totals, state.partitions.most)
+    assert anew == state.partitions
+    retired = Retired().plus(list(state.retired))
+    assert retired == state.retired
+    assert all(retired.get(part.id) == part for part in state.retired)
+    assert len(retired) == len(state.retired) == len(list(state.retired))
     seen = set()
     for partition_id, parts in state.partitions.items():
         assert parts

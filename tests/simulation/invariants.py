@@ -35,11 +35,16 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from mergelake.log.operations import AddParts, AdoptVolatile, Entry, Publish
+from mergelake.log.part_map import Partitions, Retired
 from mergelake.log.state import State
 from mergelake.log.volatile import leaves
 
 if TYPE_CHECKING:
     from tests.simulation.table import Table
+
+
+SUMS_EVERY = 8
+"""Entries after which what a state carries along is added up anew."""
 
 
 def after_entry(table: Table, before: State, entry: Entry, after: State) -> None:
@@ -52,6 +57,9 @@ def after_entry(table: Table, before: State, entry: Entry, after: State) -> None
     builders_take_over_from_builders(before, entry)
     names_are_new(table, before, entry, after)
     windows_are_the_models(table, after)
+    if after.version % SUMS_EVERY == 0:
+        assert Partitions.of(dict(after.partitions)).totals == after.partitions.totals
+        assert Retired().plus(list(after.retired)) == after.retired
 
 
 def parts_hold_the_models_rows(table: Table, state: State, partition_id: str) -> None:

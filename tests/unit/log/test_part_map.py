@@ -1,0 +1,51 @@
+"""Retired parts: which go is the same by runs as one by one; what a change costs does not grow with the table."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from mergelake.core.names import PartInfo
+from mergelake.log.part_map import RUN_MAX, Retired
+from mergelake.log.state import RetiredPart
+from tests.helpers.work import bytecodes
+
+
+def _retired(n: int, seed: int) -> list[RetiredPart]:
+    draw = random.Random(seed)
+    out, version = [], 5
+    for number in range(n):
+        version += draw.randrange(3)
+        info = PartInfo("all", number, number, 0)
+        # One in ten left long before it was given up: a part that had been detached.
+        went = version if draw.random() < 0.9 else draw.randrange(3, version + 1)
+        out.append(RetiredPart(f"{number:032x}", info, 1, 1, draw.randrange(1, went), went, 0))
+    return out
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_runs_keep_what_each_part_by_itself_is_kept_for(seed: int) -> None:
+    draw = random.Random(seed)
+    parts = _retired(4 * RUN_MAX, seed)
+    held, at = Retired(), 0
+    while at < len(parts):
+        step = draw.randrange(1, 700)
+        held, at = held.plus(parts[at : at + step]), at + step
+    assert tuple(held) == tuple(parts)
+    for _ in range(5):
+        history = draw.randrange(parts[-1].retired + 2)
+        pinned = sorted(draw.sample(range(1, max(history, 2)), min(draw.randrange(3), max(history, 2) - 1)))
+        left = [p for p in parts if p.retired > history or any(p.added <= v < p.retired for v in pinned)]
+        after = held.still_shown(history, pinned)
+        assert tuple(after) == tuple(left)
+        assert after == Retired().plus(left)
+        assert (after is held) == (len(left) == len(parts))
+        assert {p.id for p in parts if after.get(p.id)} == {p.id for p in left}
+
+
+def test_one_more_costs_the_same_behind_many_as_behind_few() -> None:
+    few, many = (Retired().plus(_retired(runs * RUN_MAX + 10, 1)) for runs in (2, 100))
+    new = _retired(100 * RUN_MAX + 11, 2)[-1:]
+    assert bytecodes(lambda: many.plus(new)) < 1.2 * bytecodes(lambda: few.plus(new))
+    assert bytecodes(lambda: many.still_shown(3, ())) < len(many) / 10
