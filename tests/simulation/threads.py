@@ -25,16 +25,25 @@ class SimLock:
         self._owner: object = None
         self._depth = 0
 
-    def __enter__(self) -> SimLock:
+    def acquire(self, blocking: bool = True) -> bool:
         me = getcurrent()
+        if not blocking and self._owner is not None:
+            return False
         _wait(lambda: self._owner in (None, me))
         self._owner, self._depth = me, self._depth + 1
-        return self
+        return True
 
-    def __exit__(self, *_: object) -> None:
+    def release(self) -> None:
         self._depth -= 1
         if not self._depth:
             self._owner = None
+
+    def __enter__(self) -> SimLock:
+        self.acquire()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
 
 class SimEvent:

@@ -61,13 +61,13 @@ _PARTS = pa.schema(
         *_INFO,
         ("added", pa.int64()),
         ("added_ms", pa.int64()),
-        *((name, pa.string()) for name in _TEXTS),
+        *((name, pa.large_string() if name == "files" else pa.string()) for name in _TEXTS),
         *((name, pa.int64()) for name in _NUMBERS),
         ("entry_level", pa.uint32()),
         ("key_low", pa.string()),
         ("key_high", pa.string()),
         ("columns", pa.string()),
-        ("minmax", pa.string()),
+        ("minmax", pa.large_string()),
         ("ttl", pa.string()),
     ]
 )

@@ -97,6 +97,10 @@ class Log(Generic[S]):
         self._trust_s = trust_s
         self._lock = threading.RLock()
         self._line: WaitingLine[S] = WaitingLine()
+        self._writing = threading.Lock()
+        self._due: tuple[S, Instant, LogBackend] | None = None  # what is to be written as a checkpoint
+        self.checkpoint_failure = ""
+        """Why the last checkpoint that was due could not be written; empty if it was."""
         self._turns = Turns(clock, ids)
         self._looks = self._seen = 0  # how many were begun, and the last one that saw the head
         self._state = machine.initial()
@@ -259,6 +263,7 @@ class Log(Generic[S]):
                     self._commit(self._line.take())
             finally:
                 self._line.leave(request)
+            self._write_due()
         return request.answer()
 
     def _commit(self, group: list[Request[S]]) -> None:
@@ -304,7 +309,8 @@ class Log(Generic[S]):
                 raise
             if stored:
                 proposal.settle(entry, races_lost)
-                self._checkpoint()
+                if self._state.version % self._machine.checkpoint_interval(self._state) == 0:
+                    self._due = self._knowledge()
                 return
         raise ConflictError(
             f"Lost {RETRIES_MAX} races for the next position of the log",
@@ -418,12 +424,23 @@ class Log(Generic[S]):
         ceiling = min(_BACKOFF_FIRST_S * 2 ** min(attempt, 16), _BACKOFF_MAX_S)
         self._clock.sleep_s(ceiling * self._ids.jitter())
 
-    def _checkpoint(self) -> None:
-        if self._state.version % self._machine.checkpoint_interval(self._state) == 0:
+    def _knowledge(self) -> tuple[S, Instant, LogBackend]:
+        """The newest state, since when it was known to be that, and where its log lies."""
+        return self._state, self._known, self.backend
+
+    def _write_due(self) -> None:
+        """Write the checkpoint that is due, if one is, while others commit; by one thread at a time."""
+        while self._due is not None and self._writing.acquire(blocking=False):
             try:
-                self.write_checkpoint()
-            except Exception as cause:  # noqa: BLE001  the commit stands, whatever this is; opening is only slower
-                _logger.warning("no checkpoint at version %d: %r", self._state.version, cause)
+                due, self._due = self._due, None
+                if due is not None:
+                    self._write(*due)
+                    self.checkpoint_failure = ""
+            except Exception as cause:
+                self.checkpoint_failure = f"no checkpoint of {self.prefix} at version {due[0].version}: {cause!r}"
+                _logger.exception("%s", self.checkpoint_failure)
+            finally:
+                self._writing.release()
 
     def write_checkpoint(self) -> None:
         """Write the newest state as a checkpoint, and the hint that finds it.
@@ -431,8 +448,9 @@ class Log(Generic[S]):
         Only where there is none: one that was collected must not come back. One that was written too late is not made
         known, and so never read.
         """
-        state, known = self._state, self._known
-        backend = self.backend
+        self._write(*self._knowledge())
+
+    def _write(self, state: S, known: Instant, backend: LogBackend) -> None:
         backend.seal(state.version)
         data = self._machine.encode(state)
         outcome = self._store.create(self._reader.checkpoint_key(state.version), data)

@@ -7,7 +7,8 @@
     <prefix>/_last_checkpoint                        {"version": 64}: only a hint; a stale one is slower, never wrong
 
 Opening takes the hint, the checkpoint and one probe of the next position: three GETs on a quiet table.
-Without a usable hint, the checkpoints are listed; without a checkpoint, the log is read from its start.
+Without a usable hint, one LIST shows a short log whole, and what it shows is read at once; of a long one the
+checkpoints are listed. Without a checkpoint, the log is read from its start.
 
 Old entries go at last, after the checkpoints before them (`truncate`). A checkpoint that went stays as an empty
 object; whoever meets one looks for another. While a checkpoint stands, and for the grace period of collection after it
@@ -17,7 +18,8 @@ went, all entries behind it are there: so what was read in less time than that i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Generic
 
 from mergelake.core.errors import CorruptDataError, NotFoundError, error
@@ -27,10 +29,13 @@ from mergelake.log.backend import CollectedError, LogBackend
 from mergelake.log.encoding import decode_entry
 from mergelake.log.machine import S, StateMachine
 from mergelake.log.operations import Entry, MoveLog
-from mergelake.store.protocol import Store
+from mergelake.store.protocol import ObjectMeta, Store
 
 PREFETCH_MAX = 256
 """Most positions that are asked for at once."""
+
+PAGE = 1000
+"""Objects in one page of a listing."""
 
 _logger = logging.getLogger("mergelake.log")
 
@@ -106,10 +111,13 @@ class LogReader(Generic[S]):
                 return after
             state = after
 
-    def _follow(self, state: S, backend: LogBackend, *, across: bool = False) -> S:
-        """What a backend holds behind `state`, up to a `MoveLog` (or across it). Asks for 1, 1, 2, 4, … at a time."""
+    def _follow(self, state: S, backend: LogBackend, *, across: bool = False, ahead: int = 1) -> S:
+        """What a backend holds behind `state`, up to a `MoveLog` (or across it). Asks for 1, 1, 2, 4, … at a time.
+
+        `ahead`: so many at first, where it is known how many there are.
+        """
         news: list[Entry] = []
-        ahead, more = 1, True
+        ahead, more = min(max(ahead, 1), PREFETCH_MAX), True
         while more:
             start = state.version + len(news) + 1
             for version, data in enumerate(backend.read_many(range(start, start + ahead)), start):
@@ -130,13 +138,14 @@ class LogReader(Generic[S]):
         The bucket is asked first wherever the log lies: it may know that it was taken over.
         """
         hinted = self.hint()
-        state = self.checkpoint(hinted) if hinted else self._machine.initial()
-        state = self._follow(state, self._bucket, across=True) if state is not None else None
-        if state is None or state.version == 0:
-            # The hint leads nowhere, or there is no beginning: an empty log, or one that was truncated.
-            found = self.checkpoints()
-            state = self._nearest([version for version, size in found if size])
+        state = self.checkpoint(hinted) if hinted else None
+        if state is not None:
             state = self._follow(state, self._bucket, across=True)
+        else:
+            # The hint leads nowhere, or there is none: an empty log, a young one, or one that was truncated.
+            found, last = self._listed()
+            state = self._nearest([version for version, size in found if size])
+            state = self._follow(state, self._bucket, across=True, ahead=last - state.version + 1)
             if found and state.version < found[-1][0]:
                 key = self.checkpoint_key(found[-1][0])
                 raise CorruptDataError("No checkpoint can be read, and the log has no beginning", object_key=key)
@@ -215,16 +224,28 @@ class LogReader(Generic[S]):
 
     def checkpoints(self) -> list[tuple[int, int]]:
         """(version, size in bytes) of all checkpoints, ascending; a collected one has size 0."""
+        return self._checkpoints_among(self._store.list(f"{self._prefix}/checkpoints"))
+
+    def _checkpoints_among(self, items: Iterable[ObjectMeta]) -> list[tuple[int, int]]:
         found = []
-        for item in self._store.list(f"{self._prefix}/checkpoints"):
-            stem, _, ending = item.key.rpartition("/")[2].partition(".")
-            if ending == "arrow" and stem.isdigit():
+        for item in items:
+            folder, _, name = item.key.rpartition("/")
+            stem, _, ending = name.partition(".")
+            if ending == "arrow" and stem.isdigit() and folder.endswith("/checkpoints"):
                 found.append((int(stem), item.size))
         return sorted(found)
 
+    def _listed(self) -> tuple[list[tuple[int, int]], int]:
+        """The checkpoints, and the last entry as far as one page of a listing of the log tells (else 0)."""
+        page = list(islice(self._store.list(self._prefix), PAGE))
+        if len(page) == PAGE:  # entries come first, and there are many
+            return self.checkpoints(), 0
+        stems = (_stem(item.key) for item in page if item.key.endswith(".json"))
+        return self._checkpoints_among(page), max((int(stem) for stem in stems if stem.isdigit()), default=0)
+
     def last_listed(self) -> int:
         """The last entry that a listing of the bucket shows: where no state can be read."""
-        stems = (item.key.rpartition("/")[2].partition(".")[0] for item in self._store.list(self._prefix))
+        stems = map(_stem, (item.key for item in self._store.list(self._prefix)))
         return max((int(stem) for stem in stems if stem.isdigit()), default=0)
 
     def _nearest(self, versions: list[int]) -> S:
@@ -246,6 +267,10 @@ class LogReader(Generic[S]):
         except (NotFoundError, CorruptDataError) as cause:
             _logger.warning("a checkpoint cannot be used, an older one will do: %s", cause)
             return None
+
+
+def _stem(key: str) -> str:
+    return key.rpartition("/")[2].partition(".")[0]
 
 
 def _moves(entry: Entry) -> bool:

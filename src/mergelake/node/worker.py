@@ -100,6 +100,7 @@ class TableWorker:
         now_s = self.handle.clock.monotonic_s()
         state = self.handle.log.state
         lease_s = lease_ms(state) / 1000
+        self.status.last_error = self.handle.log.checkpoint_failure or self.status.last_error
         with self._lock:
             # A lease is over when it has not changed for its time by our clock: two clocks are never compared.
             for node, lease in state.leases.items():

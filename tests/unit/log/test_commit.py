@@ -272,6 +272,49 @@ def test_a_truncated_log_opens_from_a_listed_checkpoint():
     assert open_log(store).state == log.state
 
 
+@pytest.mark.parametrize(("entries", "interval", "gets"), [(40, 64, 43), (1200, 64, 70)])
+def test_a_lost_hint_costs_a_listing_not_the_whole_log(entries, interval, gets):
+    store = MemoryStore()
+    log = new_log(store, schema_with(checkpoint_interval=interval))
+    for number in range(1, entries):
+        insert(log, number)
+    store.delete(["t/_log/_last_checkpoint"])
+    before = store.counters
+    assert open_log(store).state == log.state
+    spent = store.counters - before
+    assert spent.get <= gets  # the hint, a checkpoint, what follows it and the position behind that
+    assert spent.list <= 3
+
+
+def test_checkpoints_are_written_while_others_commit():
+    """Another thread's commit ends before the checkpoint that was due does."""
+    store = SlowCheckpoints()
+    log = new_log(store, FREQUENT)
+    insert(log, 1)
+    insert(log, 2)
+    other = threading.Thread(target=insert, args=(log, 3))
+    other.start()
+    assert store.waiting.wait(10)
+    insert(log, 4)
+    store.go_on.set()
+    other.join()
+    assert log.state.version == 5
+
+
+class SlowCheckpoints(MemoryStore):
+    """Where a checkpoint of version 4 waits to be let through."""
+
+    def __init__(self):
+        super().__init__()
+        self.waiting, self.go_on = threading.Event(), threading.Event()
+
+    def create(self, key, data):
+        if key.endswith(f"checkpoints/{4:020d}.arrow"):
+            self.waiting.set()
+            assert self.go_on.wait(10)
+        return super().create(key, data)
+
+
 def test_a_checkpoint_that_fails_does_not_fail_the_commit():
     store = MemoryStore()
     writing = ("put", "create")
