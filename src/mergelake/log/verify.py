@@ -64,27 +64,28 @@ def verify_log(
     One GET for each entry and checkpoint, and a LIST a thousand.
     """
     report = LogReport(last=max(reader.last_listed(), newest.version if newest is not None else 0))
-    stored = _checkpoints(store, reader, machine, report)
+    stored = _Checkpoints(store, reader, machine, report)
     state = machine.initial()
-    if stored and (newest is None or newest.history > 0) and reader.backend.read(1) is None:
-        state = stored[min(stored)]
-        report.checkpoints.append(state.version)
+    if (newest is None or newest.history > 0) and reader.backend.read(1) is None:
+        state = stored.first_from(1, state)
+        if state.version:
+            report.checkpoints.append(state.version)
     report.first = state.version + 1
     for entry in _entries(reader, report, on_progress):
         if isinstance(entry, LogProblem):
             report.problems.append(entry)
-            later = [version for version in stored if entry.version <= version]
-            state = stored[min(later)] if later else state
+            state = stored.first_from(entry.version, state)
             continue
         if entry.version != state.version + 1:
             continue  # behind a gap, or within one that a checkpoint bridges
         state = _replayed(machine, state, entry, report)
-        kept = stored.get(entry.version)
+        kept = stored.read(entry.version)
         if kept is not None and kept == state:
             report.checkpoints.append(entry.version)
         elif kept is not None:
             told = "it is not what the entries before it add up to"
             report.problems.append(LogProblem("checkpoint", entry.version, told, _REPAIR))
+    stored.read_rest()
     report.state = state
     wrong = any(problem.kind == "checkpoint" for problem in report.problems)
     if newest is not None and state.version == newest.version and state != newest and not wrong:
@@ -94,22 +95,42 @@ def verify_log(
     return report
 
 
-def _checkpoints(store: Store, reader: LogReader[Any], machine: StateMachine[Any], report: LogReport) -> dict[int, Any]:
-    """Those that can be read."""
-    out = {}
-    for version, size in reader.checkpoints():
-        if not size or version > report.last:
-            continue  # collected; or written since
-        key = reader.checkpoint_key(version)
-        try:
-            data = store.get(key)
-            if data:  # else it was collected since it was listed
-                out[version] = machine.decode(data, key)
-        except MergelakeError as problem:
-            if not isinstance(problem, (CorruptDataError, NotFoundError)):
-                raise
-            report.problems.append(LogProblem("checkpoint", version, problem.message, _REPAIR))
-    return out
+class _Checkpoints:
+    """The checkpoints of a log, read one at a time; what is wrong with one is reported once."""
+
+    def __init__(self, store: Store, reader: LogReader[Any], machine: StateMachine[Any], report: LogReport) -> None:
+        self._store, self._reader, self._machine, self._report = store, reader, machine, report
+        # Neither those that were collected, nor those written since.
+        self._versions = {version for version, size in reader.checkpoints() if size and version <= report.last}
+        self._unread = set(self._versions)
+        self._kept: Any = None
+
+    def read(self, version: int) -> Any:
+        """The state at a version; None if there is no checkpoint that can be read."""
+        if version not in self._versions:
+            return None
+        self._unread.discard(version)
+        if self._kept is None or self._kept.version != version:
+            key = self._reader.checkpoint_key(version)
+            try:
+                data = self._store.get(key)
+                self._kept = self._machine.decode(data, key) if data else None  # None: collected since it was listed
+            except MergelakeError as problem:
+                if not isinstance(problem, (CorruptDataError, NotFoundError)):
+                    raise
+                self._versions.remove(version)
+                self._report.problems.append(LogProblem("checkpoint", version, problem.message, _REPAIR))
+                return None
+        return self._kept
+
+    def read_rest(self) -> None:
+        """Look at those that nobody has asked for: behind gaps."""
+        for version in sorted(self._unread):
+            self.read(version)
+
+    def first_from(self, version: int, default: Any) -> Any:
+        """The state of the first checkpoint from a version on that can be read."""
+        return next(filter(None, map(self.read, sorted(v for v in self._versions if v >= version))), default)
 
 
 def _entries(reader: LogReader[Any], report: LogReport, on_progress: Progress | None) -> Iterator[Entry | LogProblem]:
