@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from mergelake.core.durations import check_seconds
-from mergelake.core.errors import NotFoundError
+from mergelake.core.errors import CorruptDataError, NotFoundError
 from mergelake.core.manifest import Extent, PartFile, PartManifest
 from mergelake.core.names import PartInfo
 from mergelake.core.schema import TableSchema
@@ -43,6 +43,7 @@ from mergelake.table.handle import TableHandle
 from mergelake.table.keys import table_keys
 from mergelake.table.published import Cover, PublishedName, empty_info, plan_publish
 
+_LOOKS_MAX = 8
 GRACE_SECONDS = 300.0
 """How long a covered name stays visible: more than a reader's refresh interval and its longest query."""
 _FILES_AT_ONCE = 8
@@ -204,18 +205,32 @@ def _name(store: Store, directory: str, token: str, info: PartInfo) -> None:
 
 
 def _named_in(store: Store, key: str) -> PartInfo | None:
-    """The name that a `prefix.path` gives, where the log has forgotten the part."""
+    """The name that a `prefix.path` gives, where the log has forgotten the part; None if it was taken away since."""
     try:
-        return PartInfo.try_parse(store.get(key).decode(errors="replace").rstrip("/"))
+        return PartInfo.try_parse(_agreed(store, key).decode(errors="replace").rstrip("/"))
     except NotFoundError:
-        return None  # taken away since the listing
+        return None
+
+
+def _agreed(store: Store, key: str) -> bytes:
+    """An object of ClickHouse's that has no digest: believed when two looks agree.
+
+    A bit that went wrong on the way would name other blocks, which would be covered, or taken for a cover.
+    CorruptDataError if no two looks in a row agree.
+    """
+    said = store.get(key)
+    for _ in range(_LOOKS_MAX):
+        before, said = said, store.get(key)
+        if said == before:
+            return said
+    raise CorruptDataError("An object reads differently each time", object_key=key)
 
 
 def _write_empty(handle: TableHandle, schema: TableSchema, cover: Cover) -> None:
     """The files of a part without rows, of the partition of the parts that it covers."""
     data = b""
     if schema.partition_by:
-        data = handle.store.get(f"{handle.directory}/{cover.over[0]}/partition.dat")
+        data = _agreed(handle.store, f"{handle.directory}/{cover.over[0]}/partition.dat")
     keys = table_keys(schema)
     writer = PartWriter(
         handle.store,

@@ -8,7 +8,7 @@ import pytest
 from mergelake.core.clock import ManualClock
 from mergelake.core.errors import UnavailableError
 from mergelake.core.ids import SeededIds
-from mergelake.log.operations import DropRange
+from mergelake.log.operations import Collect, DropRange
 from mergelake.store.memory import MemoryStore
 from mergelake.table.define import define
 from mergelake.table.handle import TableHandle
@@ -18,14 +18,47 @@ from mergelake.table.publish import publish
 SCHEMA = define({"p": "UInt8", "k": "UInt8"}, partition_by="p", order_by="k")
 
 
-def test_a_publisher_that_fails_leaves_the_empty_part_of_another_alone():
-    store = MemoryStore()
+def _published(store: MemoryStore) -> TableHandle:
+    """Two partitions of a row, shown, and the first dropped since."""
     table = TableHandle.create(store, "t", SCHEMA, clock=ManualClock(), ids=SeededIds(1))
     block = pa.table({"p": pa.array([1, 2], pa.uint8()), "k": pa.array([1, 2], pa.uint8())})
     written = write_blocks(store, "t", SCHEMA, [block], ids=table.ids, clock=table.clock)
     commit_parts(table, written)
     publish(table)
     table.log.commit(lambda _: [DropRange("1")])
+    return table
+
+
+def test_a_name_that_was_read_wrong_once_is_not_believed():
+    store = MemoryStore()
+    table = _published(store)
+    table.log.commit(lambda state: [Collect(state.fence, state.version)])  # the log forgets the part, not its name
+    (dropped,) = (m.key for m in store.list("t/__meta") if m.key.split("/")[2] not in _active(table))
+
+    class Flipping(MemoryStore):
+        wrong = 1
+
+        def get(self, key):
+            data = super().get(key)
+            if key == dropped and self.wrong:
+                self.wrong -= 1
+                return data.replace(b"1_1_1", b"1_1_3")
+            return data
+
+    flipping = Flipping()
+    flipping._space = store._space
+    report = publish(TableHandle.open(flipping, "t", clock=ManualClock(), ids=SeededIds(2)))
+    assert flipping.wrong == 0
+    assert report.dropped == ("1_1_1_1",)
+
+
+def _active(table: TableHandle) -> set[str]:
+    return {part.manifest.id for part in table.log.state.parts()}
+
+
+def test_a_publisher_that_fails_leaves_the_empty_part_of_another_alone():
+    store = MemoryStore()
+    table = _published(store)
 
     class Cut(MemoryStore):
         def put(self, key, data):
