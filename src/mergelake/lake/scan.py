@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -32,6 +33,8 @@ class Scan:
     name: str
     handle: TableHandle
     plan: ScanPlan
+    counted: Callable[[], ScanPlan]
+    """The same plan, with what each index left over."""
     env: Environment
     stats: ScanStats = field(default_factory=ScanStats)
     """Parts, granules, rows and bytes read so far by `arrow`, `batches` and their kin."""
@@ -39,7 +42,8 @@ class Scan:
     @staticmethod
     def of(name: str, handle: TableHandle, snapshot: Snapshot, request: ScanRequest, env: Environment) -> Scan:
         """Plan `request`; raises what `plan_scan` raises."""
-        return Scan(name, handle, plan_scan(handle.store, handle.directory, snapshot, request, env.caches), env)
+        planned = partial(plan_scan, handle.store, handle.directory, snapshot, request, env.caches)
+        return Scan(name, handle, planned(count_steps=False), planned, env)
 
     @property
     def types(self) -> dict[str, DataType]:
@@ -85,7 +89,7 @@ class Scan:
 
     def explain(self) -> str:
         """What is read and why, as ClickHouse's EXPLAIN indexes = 1 prints it."""
-        return explain_text(self.plan, self.name)
+        return explain_text(self.counted(), self.name)
 
     def _storage_batches(self) -> Iterator[pa.RecordBatch]:
         store, directory, env = self.handle.store, self.handle.directory, self.env

@@ -11,6 +11,8 @@ import logging
 from dataclasses import replace
 
 from mergelake.lake.environment import Environment
+from mergelake.log.part_map import Partitions
+from mergelake.log.state import ActivePart
 from mergelake.parts.verify import check_part
 from mergelake.scan.source import open_part
 from mergelake.table.handle import Snapshot, TableHandle
@@ -20,7 +22,7 @@ _logger = logging.getLogger("mergelake.lake")
 
 def without_broken(handle: TableHandle, snapshot: Snapshot, env: Environment) -> Snapshot:
     """The snapshot without its broken parts, each of which is told to the log."""
-    sound = []
+    sound: dict[str, list[ActivePart]] = {}
     for part in snapshot.parts:
         manifest = part.manifest
         if manifest.id not in env.sound:
@@ -31,5 +33,5 @@ def without_broken(handle: TableHandle, snapshot: Snapshot, env: Environment) ->
                 _logger.warning(told, part.name, handle.directory, manifest.rows, problems[0])
                 continue
             env.sound.add(manifest.id)
-        sound.append(part)
-    return replace(snapshot, parts=tuple(sound))
+        sound.setdefault(part.info.partition_id, []).append(part)
+    return replace(snapshot, partitions=Partitions.of(sound))

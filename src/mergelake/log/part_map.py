@@ -9,16 +9,16 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import immutables
 
 if TYPE_CHECKING:
     from mergelake.log.state import ActivePart, RetiredPart
 
+T = TypeVar("T")
 RUN_MAX = 512
 """Retired parts in one run: what an entry copies at most, and what is passed over by one look."""
 _MASK = (1 << 128) - 1
@@ -67,6 +67,7 @@ class Partitions(Mapping[str, "tuple[ActivePart, ...]"]):
         self._held = held
         self.totals = totals
         self._sizes = sizes
+        self._memo: dict[object, object] = {}
 
     @staticmethod
     def of(partitions: Mapping[str, Sequence[ActivePart]]) -> Partitions:
@@ -98,6 +99,19 @@ class Partitions(Mapping[str, "tuple[ActivePart, ...]"]):
         sizes.pop(0, None)
         return Partitions(after, self.totals.after(gained, lost), +sizes)
 
+    def remembered(self, key: object, make: Callable[[], T]) -> T:
+        """What `make` derives from these very partitions, made once."""
+        if key not in self._memo:
+            self._memo[key] = make()
+        return cast(T, self._memo[key])
+
+    def __getstate__(self) -> tuple[object, ...]:
+        return self._held, self.totals, self._sizes
+
+    def __setstate__(self, held: tuple[Any, ...]) -> None:
+        self._held, self.totals, self._sizes = held
+        self._memo = {}
+
     @property
     def most(self) -> int:
         """Parts of the partition that has the most."""
@@ -110,14 +124,10 @@ class Partitions(Mapping[str, "tuple[ActivePart, ...]"]):
         return partition_id in self._held
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._ids)
+        return iter(self.remembered("ids", lambda: sorted(self._held)))
 
     def __len__(self) -> int:
         return len(self._held)
-
-    @cached_property
-    def _ids(self) -> list[str]:
-        return sorted(self._held)
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Partitions):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import pyarrow as pa
@@ -120,10 +120,13 @@ class TableSource:
             sample_offset=self._fraction(wanted.sample_offset) if wanted.sample_offset else 0.0,
             now_ms=self._now_ms,
         )
-        plan = plan_scan(self._store, self._directory, self.snapshot, request, self._caches)
+        planned = partial(plan_scan, self._store, self._directory, self.snapshot, request, self._caches)
+        plan = planned(count_steps=False)
         if not wanted.exact and not self._filters_rows(plan, wanted):
             plan = replace(plan, request=replace(request, where=None, prewhere=None))
-        return TableScan(self.name, self._store, self._directory, plan, self._caches, self._threads, self._spec)
+        return TableScan(
+            self.name, self._store, self._directory, plan, planned, self._caches, self._threads, self._spec
+        )
 
     def _filters_rows(self, plan: ScanPlan, wanted: Wanted) -> bool:
         """Whether the conditions cost less than reading the columns that they do not need."""
@@ -193,6 +196,8 @@ class TableScan:
     store: Store
     directory: str
     scan: ScanPlan
+    counted: Callable[[], ScanPlan]
+    """The same plan, with what each index left over."""
     caches: PartCache | None
     threads: int | None
     spec: StoreSpec | None
@@ -231,7 +236,7 @@ class TableScan:
 
     def explain(self) -> list[str]:
         """As ClickHouse's EXPLAIN indexes = 1 prints it."""
-        return explain_text(self.scan, self.name).rstrip("\n").split("\n")
+        return explain_text(replace(self.scan, steps=self.counted().steps), self.name).rstrip("\n").split("\n")
 
     def reader(self) -> Callable[[Any], Iterator[pa.RecordBatch]]:
         """Reads one piece in any process."""

@@ -14,7 +14,7 @@ items (`scan.read`).
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -47,7 +47,7 @@ from mergelake.scan.prune import (
     search_algorithm,
 )
 from mergelake.scan.request import VIRTUAL_COLUMNS, ScanRequest
-from mergelake.scan.skip import COMBINED, PartSkips, skip_in_part, skip_plan
+from mergelake.scan.skip import COMBINED, PartSkips, SkipPlan, skip_in_part, skip_plan
 from mergelake.scan.source import of_part, open_part
 from mergelake.store.protocol import Store
 from mergelake.table.handle import Snapshot
@@ -130,9 +130,18 @@ class ScanPlan:
 
 
 def plan_scan(
-    store: Store, directory: str, snapshot: Snapshot, request: ScanRequest, caches: PartCache | None = None
+    store: Store,
+    directory: str,
+    snapshot: Snapshot,
+    request: ScanRequest,
+    caches: PartCache | None = None,
+    *,
+    count_steps: bool = True,
 ) -> ScanPlan:
     """Decide what a scan of `snapshot` reads. Fetches primary indexes that are needed and not in `caches`.
+
+    `count_steps=False`: who does not ask what each index left over (`ScanPlan.steps`, EXPLAIN) gets the same items, and
+    only the parts of partitions that fit are looked at.
 
     Raises NO_SUCH_COLUMN_IN_TABLE, what binding the conditions raises, ILLEGAL_FINAL, SAMPLING_NOT_SUPPORTED.
     """
@@ -143,11 +152,12 @@ def plan_scan(
     first, rest = bound_conjuncts(request, schema)
     pieces = (*first, *rest)
     keys = scan_keys(schema)
-    parts = [part for part in snapshot.parts if part.manifest.rows > 0]
-    parts = _by_virtual_columns(parts, pieces, schema)
     if request.final:  # what else it asks may hold for a row that is replaced by one for which it does not
         pieces = split_by_key(pieces, scan_keys(schema, whole=True).primary.nodes)[0]
     predicate = conjunction(pieces)
+    candidates = snapshot.parts if count_steps else _in_partitions(snapshot, predicate, keys)
+    parts = [part for part in candidates if part.manifest.rows > 0]
+    parts = _by_virtual_columns(parts, (*first, *rest), schema)
     steps: list[IndexStep] = []
     items: tuple[ScanItem, ...] = ()
     if not (keys.primary.nodes and is_never(analyze(predicate, keys.primary))):
@@ -155,12 +165,29 @@ def plan_scan(
             parts = _partition_steps(parts, predicate, keys, steps)
         items = _primary_step(store, directory, snapshot, parts, predicate, keys, steps, caches)
         if items and schema.indices:
-            items = _skip_step(store, directory, snapshot, items, predicate, steps, caches)
+            items = _skip_step(store, directory, snapshot, items, predicate, steps if count_steps else None, caches)
     sizes: Mapping[str, int] = {}
     if pieces and items:  # else there is no order of conditions to decide
         largest = max((item.manifest for item in items), key=lambda manifest: manifest.rows)
         sizes = column_bytes(open_part(store, directory, largest, schema, caches), schema)
-    return ScanPlan(snapshot.version, schema, columns, request, items, tuple(steps), sizes)
+    counted = tuple(steps) if count_steps else ()
+    return ScanPlan(snapshot.version, schema, columns, request, items, counted, sizes)
+
+
+def _in_partitions(snapshot: Snapshot, predicate: BoundNode | None, keys: ScanKeys) -> Iterable[ActivePart]:
+    """The parts of those partitions whose value fits: all parts of one have the same."""
+    held = snapshot.partitions
+    condition = analyze(predicate, keys.partition) if keys.partition.nodes and held else None
+    if condition is None or is_useless(condition):
+        parts: tuple[ActivePart, ...] = snapshot.parts
+        return parts
+
+    def values() -> tuple[pa.Array, ...]:
+        return partition_values([parts[0] for parts in held.values()], keys)
+
+    known = held.remembered((keys.partition_types, keys.partition.types), values)
+    fits = parts_by_partition(condition, known, keys.partition.types)
+    return [part for parts, yes in zip(held.values(), fits, strict=True) if yes for part in parts]
 
 
 def column_bytes(reader: PartReader, schema: TableSchema) -> dict[str, int]:
@@ -296,10 +323,10 @@ def _skip_step(
     snapshot: Snapshot,
     items: tuple[ScanItem, ...],
     predicate: BoundNode | None,
-    steps: list[IndexStep],
+    steps: list[IndexStep] | None,
     caches: PartCache | None,
 ) -> tuple[ScanItem, ...]:
-    """What skip indexes leave of the items. As for ClickHouse the n-th step counts what each part's n-th index did."""
+    """What skip indexes leave of the items, counted in `steps` where that is asked for."""
     plan = skip_plan(snapshot.schema, predicate)
     if plan is None:
         return items
@@ -314,6 +341,23 @@ def _skip_step(
     else:
         with ThreadPoolExecutor(min(len(items), 4 * (os.cpu_count() or 1)), "mergelake-plan") as pool:
             found = list(pool.map(ask, items))
+    if steps is not None:
+        _count_skips(store, directory, snapshot, items, plan, found, steps, caches)
+    left = zip(items, found, strict=True)
+    return tuple(replace(item, ranges=skips.final) for item, skips in left if skips.final)
+
+
+def _count_skips(
+    store: Store,
+    directory: str,
+    snapshot: Snapshot,
+    items: tuple[ScanItem, ...],
+    plan: SkipPlan,
+    found: Sequence[PartSkips],
+    steps: list[IndexStep],
+    caches: PartCache | None,
+) -> None:
+    """As for ClickHouse the n-th step counts what each part's n-th index did."""
     first = next(part for part in snapshot.parts if part.manifest.rows > 0)
     named = plan.order(open_part(store, directory, first.manifest, snapshot.schema, caches))
     before = [item.ranges for item in items]
@@ -326,8 +370,6 @@ def _skip_step(
         final = [skips.final for skips in found]
         step = _skip_counts("", COMBINED, "Final set of granules after AND/OR processing", final, before)
         steps.append(replace(step, parts=len(items)))  # it does not count again
-    left = zip(items, found, strict=True)
-    return tuple(replace(item, ranges=skips.final) for item, skips in left if skips.final)
 
 
 def _skip_counts(

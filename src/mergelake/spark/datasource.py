@@ -140,7 +140,9 @@ class MergelakeReader(ds.DataSourceReader):
         from mergelake.spark.scan import split_plan
 
         handle = self._place.open()
-        plan = plan_scan(handle.store, handle.directory, handle.snapshot(self._version), self._request)
+        plan = plan_scan(
+            handle.store, handle.directory, handle.snapshot(self._version), self._request, count_steps=False
+        )
         return [_Partition(piece) for piece in split_plan(plan, TASKS)]
 
     def read(self, partition: ds.InputPartition) -> Iterator[pa.RecordBatch]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 from mergelake.core.clock import Clock
@@ -18,6 +19,7 @@ from mergelake.log.keeper import Address
 from mergelake.log.machine import TableMachine
 from mergelake.log.moving import new_tree
 from mergelake.log.operations import CreateTable, TableOp
+from mergelake.log.part_map import Partitions
 from mergelake.log.retention import require_kept, version_of_tag
 from mergelake.log.state import ActivePart, State
 from mergelake.log.tags import read_tag
@@ -27,7 +29,7 @@ from mergelake.store.protocol import Store
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Snapshot:
     """A table at one version: a value that pickles, refers to nothing that moves, and is never stale for itself."""
 
@@ -35,8 +37,8 @@ class Snapshot:
     timestamp_ms: int
     """Of the commit that made this version."""
     schema: TableSchema
-    parts: tuple[ActivePart, ...]
-    """Active parts, sorted by partition id and block number."""
+    partitions: Partitions
+    """Active parts by partition id, in block order."""
     schemas: Mapping[int, TableSchema] = field(default_factory=dict)
     """Every schema by version: a part is read by the one that it was written with."""
 
@@ -54,8 +56,12 @@ class Snapshot:
                 f"Reading a table with unfinished mutations ({', '.join(m.id for m in late[:3])}) is not supported",
                 "Wait until they are done, or kill them",
             )
-        parts = tuple(state.parts())
-        return Snapshot(state.version, state.timestamp_ms, state.schema, parts, state.schemas)
+        return Snapshot(state.version, state.timestamp_ms, state.schema, state.partitions, state.schemas)
+
+    @cached_property
+    def parts(self) -> tuple[ActivePart, ...]:
+        """Active parts, sorted by partition id and block number."""
+        return tuple(part for parts in self.partitions.values() for part in parts)
 
     @property
     def settings(self) -> TableSettings:
@@ -65,11 +71,11 @@ class Snapshot:
     @property
     def rows(self) -> int:
         """Rows of all parts."""
-        return sum(part.manifest.rows for part in self.parts)
+        return self.partitions.totals.rows
 
     def partition(self, partition_id: str) -> tuple[ActivePart, ...]:
         """The parts of one partition, in block order."""
-        return tuple(part for part in self.parts if part.info.partition_id == partition_id)
+        return self.partitions.get(partition_id, ())
 
 
 class TableHandle:

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from unittest import mock
 
 from mergelake.log import checkpoint, commit, tags, tail, truncate
+from mergelake.log.part_map import Partitions
 from mergelake.log.volatile import covered
 from mergelake.table import collect, collect_log
 from tests.simulation.bugs.registry import both, bug
@@ -21,7 +22,9 @@ def a_checkpoint_lacks_the_parts_under_volatile_ones():
             name: tuple(part for part in held if not covered(state.volatile.get(name, ()), part.info))
             for name, held in state.partitions.items()
         }
-        return dataclasses.replace(state, partitions={name: held for name, held in parts.items() if held})
+        return dataclasses.replace(
+            state, partitions=Partitions.of({name: held for name, held in parts.items() if held})
+        )
 
     return _checkpoints(thin)
 
@@ -106,14 +109,13 @@ def a_checkpoint_is_not_read_back():
 @bug
 def a_checkpoint_is_written_over_an_emptied_one():
     """A writer that slept brings back a checkpoint behind which entries are gone."""
-    real = commit.Log.write_checkpoint
+    real = commit.Log._write
 
-    def careless(self):
-        key = self._reader.checkpoint_key(self._state.version)
-        self._store.put(key, self._machine.encode(self._state))
-        real(self)
+    def careless(self, state, known, backend):
+        self._store.put(self._reader.checkpoint_key(state.version), self._machine.encode(state))
+        real(self, state, known, backend)
 
-    return mock.patch.object(commit.Log, "write_checkpoint", careless)
+    return mock.patch.object(commit.Log, "_write", careless)
 
 
 @bug

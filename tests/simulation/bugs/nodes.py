@@ -6,7 +6,7 @@ import dataclasses
 import json
 from unittest import mock
 
-from mergelake.core.errors import ConflictError, InvalidInputError, MergelakeError, NotFoundError, UnavailableError
+from mergelake.core.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo
 from mergelake.log import verify
@@ -101,18 +101,14 @@ def a_publisher_that_slept_does_not_look_again():
 
 @bug
 def fsck_calls_an_emptied_checkpoint_damaged():
-    def careless(store, reader, machine, report):
-        out = {}
-        for version, _ in reader.checkpoints():
-            try:
-                out[version] = machine.decode(store.get(reader.checkpoint_key(version)), "")
-            except MergelakeError as problem:
-                if isinstance(problem, UnavailableError):
-                    raise
-                report.problems.append(LogProblem("checkpoint", version, problem.message, ""))
-        return out
+    real = verify._Checkpoints.read
 
-    return mock.patch.object(verify, "_checkpoints", careless)
+    def careless(self, version):
+        if (version, 0) in self._reader.checkpoints():
+            self._report.problems.append(LogProblem("checkpoint", version, "it is empty", ""))
+        return real(self, version)
+
+    return mock.patch.object(verify._Checkpoints, "read", careless)
 
 
 @bug
