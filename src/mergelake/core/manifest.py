@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mergelake.core.errors import CorruptDataError
 from mergelake.core.json_load import loads
 
+_DECODER = json.JSONDecoder()
 _END = 1 << 63
 _COUNTS = ("rows", "marks", "bytes_on_disk", "bytes_uncompressed", "schema_version", "level", "born")
 
@@ -126,6 +127,10 @@ class PartManifest:
         """Files by name, decoded anew on each call: keep the result."""
         return decode_files(self.files)
 
+    def object_keys(self) -> list[str]:
+        """The keys of its objects, each once."""
+        return _object_keys(self.files)[0] if self.files else []
+
     def to_json(self) -> dict[str, Any]:
         """JSON-able form."""
         out: dict[str, Any] = {
@@ -169,3 +174,18 @@ class PartManifest:
         fields["ttl"] = {name: (low, high) for name, (low, high) in raw.get("ttl", {}).items()}
         fields["files"] = json.dumps(raw["files"], separators=(",", ":"))
         return PartManifest(**fields)
+
+
+def _object_keys(files: str) -> tuple[list[str], int]:
+    """The keys of a file table, and where they end: it begins `[[keys…],…`, and the rows need not be decoded."""
+    keys: tuple[list[str], int] = _DECODER.raw_decode(files, 1)
+    return keys
+
+
+def with_keys(manifest: PartManifest, keys: Mapping[str, str]) -> PartManifest:
+    """The same part, its objects under other keys where `keys` names one."""
+    old, end = _object_keys(manifest.files)
+    new = [keys.get(key, key) for key in old]
+    if new == old:
+        return manifest
+    return replace(manifest, files=f"[{json.dumps(new, separators=(',', ':'))}{manifest.files[end:]}")

@@ -37,6 +37,8 @@ _TABLE = (
     Setting("min_rows_for_wide_part", 0, "Parts of fewer rows are written Compact; 0: none"),
     Setting("part_profile", "classic", "'classic', or 'modern' for the form of ClickHouse 25.11 and newer"),
     Setting("min_bytes_for_full_part_storage", 10 * MIB, "Smaller parts are stored as one object (packed)"),
+    Setting("max_bytes_to_share_object", MIB, "Packed parts of one insert up to this size share objects; 0: none"),
+    Setting("max_shared_object_bytes", 16 * MIB, "Most bytes of an object that parts share"),
     Setting("min_compress_block_size", 65536, "Least bytes of a frame at a mark, before compression"),
     Setting("max_compress_block_size", MIB, "Most bytes of a frame, before compression"),
     Setting("default_compression_codec", "LZ4", "Codec of columns without CODEC"),

@@ -151,8 +151,14 @@ def _not_live(volatile_id: str) -> Reject:
     return Reject(f"Volatile part {volatile_id} is not Live: it was published, cancelled or dropped")
 
 
-def _check_new(state: State, parts: tuple[PartManifest, ...], position: int) -> Reject | None:
-    """What is asked of every part that comes in, whatever brings it."""
+def _check_new(
+    state: State, parts: tuple[PartManifest, ...], position: int, begun: tuple[str, ...] = ()
+) -> Reject | None:
+    """What is asked of every part that comes in, whatever brings it.
+
+    Directories in `begun` need not be reachable yet. Like the directory of a part itself they were begun at `born` or
+    later, so where a collector may be deleting one, `born` lies before the fence and the parts are refused for that.
+    """
     twice = known_ids(state, parts)
     if twice or len({part.id for part in parts}) < len(parts):
         return Reject(f"Part {min(twice, default=parts[0].id)} is in the table already")
@@ -169,6 +175,7 @@ def _check_new(state: State, parts: tuple[PartManifest, ...], position: int) -> 
             )
     # What a clone refers to was held for it before its first entry; nothing of another table is added later.
     borrowed = {name for part in parts for name in refers(part) if position > 1 or not name.startswith("/")}
+    borrowed.difference_update(begun)
     return _check_reachable(state, tuple(borrowed)) if borrowed else None
 
 
@@ -183,7 +190,9 @@ def _check_add(state: State, op: AddParts, position: int) -> Reject | None:
         return Reject(f"An insert with the token '{op.dedup_token}' is in the table", kind="duplicate")
     if op.dedup_hash and op.dedup_hash in state.hashes and not op.dedup_token:
         return Reject("An insert of the same rows is in the table", kind="duplicate")
-    return _check_new(state, op.parts, position) or _check_detached(state, op.detached)
+    if any(name.startswith("/") for name in op.begun):
+        return _invalid("An insert cannot begin objects of another table", "LOGICAL_ERROR")
+    return _check_new(state, op.parts, position, op.begun) or _check_detached(state, op.detached)
 
 
 def _check_detached(state: State, ids: tuple[str, ...]) -> Reject | None:

@@ -32,7 +32,7 @@ TIME_END_MS = 10_413_792_000_000
 FORMAT = 1
 """The newest entry format that this version writes and reads."""
 
-_LEFT_OUT = ("detached", "mutations")
+_LEFT_OUT = ("begun", "detached", "mutations")
 """Lists that are left out where they are empty."""
 _FIELDS = {"format", "version", "attempt", "timestamp_ms", "author", "ops"}
 _DIGEST, _END, _DIGEST_DIGITS = b',"digest":"', b'"}', 32

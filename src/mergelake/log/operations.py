@@ -50,6 +50,9 @@ class AddParts:
     """Hash of the rows as sent, for tables that remember them (`non_replicated_deduplication_window`)."""
     detached: tuple[str, ...] = ()
     """Ids of detached parts that these take back (under ids of their own)."""
+    begun: tuple[str, ...] = ()
+    """Directories of objects that parts of this insert share. Their ids were drawn as those of the parts were: after
+    the writer had read `born`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,22 +8,17 @@ a key: a table's own one is `<id>`, one of another table `/<table>/<id>`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 
 from mergelake.core.errors import error
 from mergelake.core.manifest import PartManifest
 from mergelake.log.state import Lease, State
 
-_DECODER = json.JSONDecoder()
-
 
 def refers(manifest: PartManifest) -> tuple[str, ...]:
     """The directories, other than its own, in which files of a part lie; sorted."""
-    # The text begins `[[keys…],…`: only the keys are decoded, never the rows.
-    keys: list[str] = _DECODER.raw_decode(manifest.files, 1)[0] if manifest.files else []
     own = f"{manifest.id}/"
-    return tuple(sorted({directory_of(key) for key in keys if not key.startswith(own)}))
+    return tuple(sorted({directory_of(key) for key in manifest.object_keys() if not key.startswith(own)}))
 
 
 def directory_of(key: str) -> str:

@@ -22,16 +22,13 @@ from dataclasses import dataclass, field
 
 from mergelake.core.errors import MergelakeError
 from mergelake.core.manifest import Extent
+from mergelake.parts.objects import OWN_OBJECT, SMALL_PUT, PartObjects
 from mergelake.store.protocol import Store
 
 _logger = logging.getLogger("mergelake.parts")
 STREAM_CHUNK = 8 << 20
 """Bytes that a file gathers before they are handed to its upload."""
 _PUTS_AT_ONCE = 4
-
-_PACKED = "files.packed"
-"""Object of a packed part. ClickHouse has packed parts of its own in `data.packed`: with such a name among the
-published files it takes the part for one of those or not, by the order of its hash table, and then detaches it."""
 
 
 class Spool:
@@ -40,8 +37,12 @@ class Spool:
     Keys are `<part id>/…`, relative to `directory`, which is the table's directory in the store.
     """
 
-    def __init__(self, store: Store, directory: str, part_id: str, *, limit: int) -> None:
+    def __init__(
+        self, store: Store, directory: str, part_id: str, *, limit: int, objects: PartObjects | None = None
+    ) -> None:
+        """`objects`: where a packed part goes, with others; without it, it is stored by `finish`."""
         self._store = store
+        self._objects = objects
         self._prefix = f"{directory.rstrip('/')}/" if directory else ""
         self._part_id = part_id
         self._limit = limit
@@ -100,16 +101,19 @@ class Spool:
             return {f.name: (Extent(f"{self._part_id}/{f.name}", 0, f.size),) for f in self._files.values()}
         first = dict.fromkeys(name for name in front if name in self._files)
         order = [self._files[name] for name in {**first, **dict.fromkeys(self._files)}]
-        key, at = f"{self._part_id}/{_PACKED}", 0
+        chunks = [chunk for file in order for chunk in file.chunks]
+        size = sum(file.size for file in order)
+        key, at = f"{self._part_id}/{OWN_OBJECT}", 0
+        if self._objects is not None:
+            key, at = self._objects.add(self._part_id, chunks, size)
+        elif size <= SMALL_PUT:
+            self._store.put(self._prefix + key, b"".join(chunks))
+        else:
+            self._store.put_large(self._prefix + key, chunks)
         places: dict[str, tuple[Extent, ...]] = {}
         for file in order:
             places[file.name] = (Extent(key, at, file.size),)
             at += file.size
-        chunks = [chunk for file in order for chunk in file.chunks]
-        if at <= STREAM_CHUNK * 2:
-            self._store.put(self._prefix + key, b"".join(chunks))
-        else:
-            self._store.put_large(self._prefix + key, chunks)
         return places
 
     def put_last(self, name: str, data: bytes) -> None:

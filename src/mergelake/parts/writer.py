@@ -45,6 +45,7 @@ from mergelake.format.skip_files import is_index_file
 from mergelake.format.values import encode_values
 from mergelake.format.wide import ColumnWriter
 from mergelake.parts.indexing import BoundIndex, IndexSink, table_indexes
+from mergelake.parts.objects import PartObjects
 from mergelake.parts.spool import Spool
 from mergelake.store.protocol import Store
 
@@ -73,12 +74,13 @@ class PartWriter:
         part_id: str | None = None,
         level: int = 0,
         compact: bool = False,
+        objects: PartObjects | None = None,
     ) -> None:
         """`granules`: rows of each granule, or one size for all (the last takes what is left).
 
         `key_types`: types of the primary key's columns; empty for ORDER BY tuple(). `minmax`: extremes of the
         partition key's source columns (`format.extremes`), empty for a part without rows. `compact`: all columns in
-        one file, held in memory until `finish` (`is_compact` says when).
+        one file, held in memory until `finish` (`is_compact` says when). `objects`: where a packed part goes.
         """
         self.part_id = part_id or ids.new_id()
         self.rows = 0
@@ -105,7 +107,7 @@ class PartWriter:
         """How the part is written."""
         self._held: dict[str, CompactColumn] = {}
         limit = settings.integer("min_bytes_for_full_part_storage")
-        self._spool = Spool(store, directory, self.part_id, limit=limit)
+        self._spool = Spool(store, directory, self.part_id, limit=limit, objects=objects)
 
     def append_keys(self, arrays: Sequence[pa.Array]) -> None:
         """Primary key columns (storage form) of the next rows; only the values at marks are kept."""
@@ -422,6 +424,7 @@ def write_part(
     part_id: str | None = None,
     level: int = 0,
     threads: int = 1,
+    objects: PartObjects | None = None,
 ) -> PartManifest:
     """Write a block, sorted already and of one partition, as one part; returns its manifest.
 
@@ -453,6 +456,7 @@ def write_part(
         part_id=part_id,
         level=level,
         compact=compact,
+        objects=objects,
     )
     try:
         writer.append_keys(key_columns)

@@ -20,6 +20,7 @@ from mergelake.sql import system_settings
 from mergelake.sql.show import create_table_text, engine_text, key_text, sorting_text
 from mergelake.sql.system_parts import index_rows, moments, part_columns, part_facts
 from mergelake.table.keys import bind_key, table_keys
+from mergelake.table.shared import shared_space
 
 if TYPE_CHECKING:
     from mergelake.lake.table import Table
@@ -105,6 +106,7 @@ def _tables(db: Database, _: Collection[str]) -> Rows:
     for database, name, table in _all_tables(db):
         schema, snapshot = table.schema, table.snapshot()
         manifests = [part.manifest for part in snapshot.parts]
+        shared = shared_space(table.handle.log.state)
         yield (
             database,
             name,
@@ -129,6 +131,9 @@ def _tables(db: Database, _: Collection[str]) -> Rows:
             [index.type.partition("(")[0] for index in schema.indices],
             1,
             "default",
+            shared.objects,
+            shared.bytes,
+            shared.dead_bytes,
         )
 
 
@@ -354,6 +359,9 @@ _TABLES: Mapping[str, tuple[Mapping[str, str], Callable[[Database, Collection[st
             "skipping_indices_types": "Array(String)",
             "has_own_data": "UInt8",
             "storage_policy": "String",
+            "shared_objects": "UInt64",
+            "shared_object_bytes": "UInt64",
+            "shared_object_dead_bytes": "UInt64",
         },
         _tables,
     ),

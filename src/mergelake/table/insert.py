@@ -1,18 +1,19 @@
 """Rows -> parts -> one log entry.
 
 1. `write_blocks` cuts the rows into blocks and each block by partition, sorts, and writes one part for each
-   block and partition. It commits nothing: Spark tasks call it too and send the manifests home.
+   block and partition. It commits nothing: Spark tasks call it too and send the manifests home. Small parts share
+   objects (`parts.objects`).
 2. `commit_parts` appends one entry with all parts of the insert. Readers see all of them or none.
 
-A small insert into an open table costs two PUTs, no GET and no LIST. What fails before the commit deletes
-the objects that it wrote; what fails so that nobody knows whether it was committed deletes nothing.
+A small insert into an open table costs two PUTs, no GET and no LIST, whatever its number of parts. What fails before
+the commit deletes the objects that it wrote; what fails so that nobody knows whether it was committed deletes nothing.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -28,8 +29,9 @@ from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.format.partition import WHOLE_TABLE, Partition, partition_keys
 from mergelake.log.operations import AddParts, LogOp
-from mergelake.log.retention import reachable
+from mergelake.log.retention import directory_of, reachable, refers
 from mergelake.log.state import State
+from mergelake.parts.objects import PartObjects, shared_size
 from mergelake.parts.writer import write_part
 from mergelake.store.protocol import Store
 from mergelake.table.blocks import BlockCompleter, block_limits, cut_blocks
@@ -101,16 +103,20 @@ def write_blocks(
     Raises TOO_MANY_PARTS for a block with too many partitions, QUERY_WAS_CANCELLED in a statement that is, and what
     completing a block raises, after deleting what had been written.
     """
-    writer = _BlockWriter(store, directory, schema, ids, clock, threads, collapse, name_part, born)
+    settings = TableSettings(schema.settings)
+    share_max, object_max = map(settings.integer, ("max_bytes_to_share_object", "max_shared_object_bytes"))
+    objects = PartObjects(store, directory, ids, share_max=share_max, object_max=object_max)
+    writer = _BlockWriter(store, directory, schema, ids, clock, threads, collapse, name_part, born, objects)
     written: list[PartManifest] = []
     try:
-        for block in cut_blocks(blocks, *block_limits(writer.settings)):
+        for block in cut_blocks(blocks, *block_limits(settings)):
             check()
             written += writer.write(block)
+        return objects.finish(written)
     except BaseException:
-        discard_parts(store, directory, written)
+        objects.abort()
+        discard_parts(store, directory, [part for part in written if part.storage == "full"])
         raise
-    return written
 
 
 class _BlockWriter:
@@ -125,6 +131,7 @@ class _BlockWriter:
         collapse: Collapse,
         name_part: NamePart | None,
         born: int,
+        objects: PartObjects,
     ) -> None:
         self._store, self._directory, self._schema = store, directory, schema
         self._ids, self._clock, self._threads = ids, clock, threads
@@ -133,6 +140,7 @@ class _BlockWriter:
         self._collapse = collapse
         self._name_part = name_part
         self._born = born
+        self._objects = objects
         self._collapses = schema.engine != "MergeTree" and self.settings.integer("optimize_on_insert") > 0
         self._completer: BlockCompleter | None = None
 
@@ -197,6 +205,7 @@ class _BlockWriter:
             part_id=piece.part_id,
             level=piece.level,
             threads=threads,
+            objects=self._objects,
         )
         return replace(manifest, born=self._born)
 
@@ -226,14 +235,16 @@ def _by_partition(
         yield rows, partition
 
 
-def discard_parts(store: Store, directory: str, manifests: Iterable[PartManifest]) -> None:
-    """Delete the objects of parts that were never committed (and of nothing else: ids are never reused)."""
+def discard_parts(store: Store, directory: str, manifests: Iterable[PartManifest], keep: Collection[str] = ()) -> None:
+    """Delete the objects of parts that were never committed (and of nothing else: ids are never reused).
+
+    An object that they share goes with them, unless its directory is one of `keep`: another part of it is needed.
+    """
     keys = {
-        f"{directory}/{extent.key}"
+        f"{directory}/{key}"
         for manifest in manifests
-        for file in manifest.file_table().values()
-        for extent in file.extents
-        if extent.key.startswith(f"{manifest.id}/")
+        for key in manifest.object_keys()
+        if key.startswith(f"{manifest.id}/") or (shared_size(key) is not None and directory_of(key) not in keep)
     }
     if not keys:
         return
@@ -246,13 +257,13 @@ def discard_parts(store: Store, directory: str, manifests: Iterable[PartManifest
 def discard_refused(handle: TableHandle, manifests: Sequence[PartManifest]) -> None:
     """Delete the objects of parts whose commit was refused, but for those that an earlier commit brought in.
 
-    That commit may be forgotten: parts begun before the fence are left to collection, which takes their names away
-    from ClickHouse first, and knows what clones hold.
+    An object that they share with a part of the table stays. That commit may be forgotten: parts begun before the fence
+    are left to collection, which takes their names away from ClickHouse first, and knows what clones hold.
     """
     state = handle.log.state
     theirs = reachable(state)
     mine = [part for part in manifests if part.id not in theirs and part.born >= state.fence]
-    discard_parts(handle.store, handle.directory, mine)
+    discard_parts(handle.store, handle.directory, mine, keep=theirs)
 
 
 def commit_parts(
@@ -306,7 +317,7 @@ def commit_parts(
 def _additions(manifests: Sequence[PartManifest], token: str, dedup_hash: str, by_part: bool) -> list[AddParts]:
     """What is remembered, and so added or left out, together: one operation each, all in one entry."""
     if not (dedup_hash or (token and by_part)):
-        return [AddParts(tuple(manifests), token)]
+        return [_addition(manifests, token)]
     groups: dict[str, list[PartManifest]] = {}
     seen: Counter[str] = Counter()
     for part in manifests:
@@ -316,8 +327,14 @@ def _additions(manifests: Sequence[PartManifest], token: str, dedup_hash: str, b
             name = f"{seen[name]}{_SEPARATOR}{name}"
         groups.setdefault(name, []).append(part)
     if token:
-        return [AddParts(tuple(parts), f"{token}{_SEPARATOR}{name}") for name, parts in groups.items()]
-    return [AddParts(tuple(parts), "", f"{dedup_hash}{_SEPARATOR}{name}") for name, parts in groups.items()]
+        return [_addition(parts, f"{token}{_SEPARATOR}{name}") for name, parts in groups.items()]
+    return [_addition(parts, "", f"{dedup_hash}{_SEPARATOR}{name}") for name, parts in groups.items()]
+
+
+def _addition(parts: Sequence[PartManifest], token: str, dedup_hash: str = "") -> AddParts:
+    """Whatever the parts of an insert share, it has begun."""
+    begun = sorted({name for part in parts for name in refers(part)})
+    return AddParts(tuple(parts), token, dedup_hash, begun=tuple(begun))
 
 
 def remembered(state: State, dedup_token: str, dedup_hash: str) -> int | None:

@@ -133,14 +133,16 @@ def test_a_later_block_that_fails_takes_the_earlier_ones_along():
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_a_store_that_fails_leaves_no_objects(threads, monkeypatch):
+@pytest.mark.parametrize("setting", ["max_bytes_to_share_object", "min_bytes_for_full_part_storage"])
+def test_a_store_that_fails_leaves_no_objects(threads, setting, monkeypatch):
     monkeypatch.setattr("mergelake.table.insert._ROWS_WORTH_THREADS", 0)
     store = MemoryStore()
-    handle = new_table(store=store)
+    schema = EXAMPLE.with_settings({setting: "0"})
+    handle = new_table(schema, store=store)
     broken = FaultyStore(store, rates={Fault.FAIL_BEFORE: 0.4}, seed=5, only=lambda kind, key: kind.startswith("put"))
     with pytest.raises(UnavailableError):
         write_blocks(
-            broken, "t", EXAMPLE, [block(range(9), range(9))], ids=SeededIds(2), clock=ManualClock(), threads=threads
+            broken, "t", schema, [block(range(9), range(9))], ids=SeededIds(2), clock=ManualClock(), threads=threads
         )
     assert objects(handle) == []
 
@@ -209,7 +211,8 @@ def test_an_insert_that_dies_anywhere_is_there_wholly_or_not_at_all(fault):  # M
         assert run(store, step + 1000).duplicate == (rows == 4)
         handle = TableHandle.open(store, "t", clock=ManualClock(), ids=SeededIds(5))
         assert handle.snapshot().rows == 4
-        assert {f"t/{part.manifest.id}/files.packed" for part in handle.snapshot().parts} <= set(objects(handle))
+        keys = {f"t/{key}" for part in handle.snapshot().parts for key in part.manifest.object_keys()}
+        assert keys <= set(objects(handle))
 
 
 def test_an_insert_into_a_dropped_table_fails_and_leaves_no_objects():
