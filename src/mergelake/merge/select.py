@@ -27,7 +27,7 @@ from mergelake.core.errors import MergelakeError, error
 from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo
 from mergelake.core.settings import TableSettings
-from mergelake.merge.scoring import SelectorSettings, best_window
+from mergelake.merge.scoring import SelectorSettings, Window, best_window
 
 
 class Candidate(Protocol):
@@ -143,15 +143,7 @@ def select_merges(
     for limit in limits:
         best: tuple[float, int, int, int] | None = None
         for number, shape in enumerate(shapes):
-            window = best_window(
-                shape.sizes,
-                shape.ages,
-                selector,
-                part_count=shape.part_count,
-                partition_min_age=shape.partition_min_age,
-                bytes_max=limit,
-                taken=shape.taken,
-            )
+            window = shape.best_window(selector, limit)
             # Equal scores: the later range wins, as the later window does inside one.
             if window is not None and (best is None or window.score <= best[0]):
                 best = (window.score, number, window.begin, window.end)
@@ -161,6 +153,87 @@ def select_merges(
         shapes[number].taken[begin:end] = True
         chosen.append(tuple(shapes[number].parts[begin:end]))
     return chosen
+
+
+class MergeSelection(Generic[P]):
+    """`select_merges` for one merge after another, at one moment: what a choice leaves as it was is not scored again.
+
+    The first choice looks at every partition, each further one at those of which something became busy, or whose best
+    merge may have become too large.
+    """
+
+    def __init__(
+        self,
+        partitions: Iterable[Sequence[P]],
+        settings: TableSettings,
+        now_ms: int,
+        *,
+        mutations: Sequence[int] = (),
+        base: float | None = None,
+    ) -> None:
+        """`partitions`: active parts of each, in block order, by ascending partition id. Else as `select_merges`."""
+        selector = SelectorSettings.from_table(settings)
+        selector = selector if base is None else replace(selector, base=base)
+        self._partitions = [
+            _ScoredPartition(members, selector, now_ms, mutations) for members in partitions if len(members) >= 2
+        ]
+
+    def best(self, limit: int, busy: Collection[str]) -> tuple[P, ...] | None:
+        """The first answer of `select_merges` with `bytes_max=[limit]`."""
+        held = frozenset(busy)
+        chosen: tuple[float, tuple[P, ...]] | None = None
+        for partition in self._partitions:
+            found = partition.best(limit, held)
+            # Equal scores: the later range wins, as the later window does inside one.
+            if found is not None and (chosen is None or found[0] <= chosen[0]):
+                chosen = found
+        return chosen[1] if chosen else None
+
+
+class _ScoredPartition(Generic[P]):
+    """A partition with its best merge, as it was asked last."""
+
+    __slots__ = (
+        "_best",
+        "_busy",
+        "_bytes",
+        "_ids",
+        "_limit",
+        "_members",
+        "_mutations",
+        "_now_ms",
+        "_selector",
+        "_shapes",
+    )
+
+    def __init__(self, members: Sequence[P], selector: SelectorSettings, now_ms: int, mutations: Sequence[int]) -> None:
+        self._members, self._selector, self._now_ms, self._mutations = members, selector, now_ms, mutations
+        self._ids = frozenset(part.manifest.id for part in members)
+        self._bytes = sum(part.manifest.bytes_on_disk for part in members)
+        self._busy: frozenset[str] | None = None
+        self._shapes: list[_Range[P]] = []
+        self._limit = -1
+        self._best: tuple[float, tuple[P, ...]] | None = None
+
+    def best(self, limit: int, busy: frozenset[str]) -> tuple[float, tuple[P, ...]] | None:
+        """Score and sources; None if nothing may be merged."""
+        limit = min(limit, self._bytes)  # a larger one allows nothing more
+        here = self._ids & busy
+        if here != self._busy:
+            whole = _Range(self._members, self._now_ms)
+            self._shapes, self._busy = [whole], here
+            if here or self._mutations:
+                statistics = whole.part_count, whole.partition_min_age
+                ranges = part_ranges(self._members, busy=here, mutations=self._mutations)
+                self._shapes = [_Range(found, self._now_ms, statistics) for found in ranges if len(found) >= 2]
+        elif limit == self._limit or (self._best is None and limit < self._limit):
+            return self._best
+        self._limit, self._best = limit, None
+        for shape in self._shapes:
+            window = shape.best_window(self._selector, limit)
+            if window is not None and (self._best is None or window.score <= self._best[0]):
+                self._best = window.score, tuple(shape.parts[window.begin : window.end])
+        return self._best
 
 
 def select_rested_partition(
@@ -283,9 +356,23 @@ class _Range(Generic[P]):
 
     __slots__ = ("ages", "part_count", "partition_min_age", "parts", "sizes", "taken")
 
-    def __init__(self, parts: list[P], now_ms: int, partition: tuple[int, int]) -> None:
+    def __init__(self, parts: Sequence[P], now_ms: int, partition: tuple[int, int] | None = None) -> None:
+        """`partition`: parts and least age of the partition, where the range is not all of it."""
         self.parts = parts
         self.sizes = np.array([part.manifest.bytes_on_disk for part in parts], np.int64)
-        self.ages = np.array([_age_s(part, now_ms) for part in parts], np.int64)
+        added_ms = np.array([part.added_ms for part in parts], np.int64)
+        self.ages = np.maximum(now_ms - added_ms, 0) // 1000
         self.taken = np.zeros(len(parts), np.bool_)
-        self.part_count, self.partition_min_age = partition
+        self.part_count, self.partition_min_age = partition or (len(parts), int(self.ages.min()))
+
+    def best_window(self, selector: SelectorSettings, bytes_max: int) -> Window | None:
+        """The best merge in it of what is not taken, or None."""
+        return best_window(
+            self.sizes,
+            self.ages,
+            selector,
+            part_count=self.part_count,
+            partition_min_age=self.partition_min_age,
+            bytes_max=bytes_max,
+            taken=self.taken,
+        )

@@ -17,14 +17,15 @@ entry lands, the other finds its sources gone. Clocks and leases decide who work
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from mergelake.core.manifest import PartManifest
 from mergelake.core.settings import TableSettings
 from mergelake.log.state import ActivePart, State, VolatilePart
-from mergelake.log.volatile import dependents, inside, outermost, top_level
-from mergelake.merge.select import merge_bytes_limit, select_merges, select_rested_partition
+from mergelake.log.volatile import Element, dependents, inside, outermost, top_level
+from mergelake.merge.select import MergeSelection, merge_bytes_limit, select_rested_partition
 from mergelake.merge.volatile import LocalPart, choose_uploads, fits_disk, same_content, volatile_allowed
 from mergelake.node.actions import (
     Action,
@@ -198,37 +199,37 @@ def _new_merges(
     node: NodeView, tables: Sequence[TableView], used: int, uploads: set[str], room: DiskRoom
 ) -> list[Merge | Propose]:
     started: list[Merge | Propose] = []
-    taken = {table.table_id: set(uploads) for table in tables}
+    candidates = {table.table_id: _Candidates(node, table, uploads) for table in tables}
     waiting = list(tables)
     while waiting and used + len(started) < node.slots.total:
         again: list[TableView] = []
         for table in waiting:
             if used + len(started) >= node.slots.total:
                 break
-            work = _next_merge(node, table, used + len(started), taken[table.table_id], room)
+            work = _next_merge(node, table, used + len(started), candidates[table.table_id], room)
             if work is not None:
                 started.append(work)
-                taken[table.table_id] |= work.part_ids if isinstance(work, Merge) else set(work.source_ids)
+                candidates[table.table_id].busy.update(work.part_ids if isinstance(work, Merge) else work.source_ids)
                 again.append(table)
         waiting = again
     return started
 
 
-def _next_merge(node: NodeView, table: TableView, used: int, taken: set[str], room: DiskRoom) -> Merge | Propose | None:
+def _next_merge(
+    node: NodeView, table: TableView, used: int, candidates: _Candidates, room: DiskRoom
+) -> Merge | Propose | None:
     settings = table.settings
     limit = merge_bytes_limit(settings, used, node.slots)
     if limit == 0:
         return None
-    mutations = [mutation.version for mutation in table.state.mutations if not mutation.killed]
     claimed = settings.text("merge_upload_policy") == "volatile" and volatile_allowed(table.state.schema)
-    candidates = _Candidates(table, taken)
 
     def chosen(busy: set[str], limit: int, base: float | None = None) -> tuple[ActivePart, ...] | None:
-        return _select(candidates.parts, busy, settings, node, used, limit, mutations, base)
+        return candidates.best(busy, used, limit, base)
 
     if claimed and node.disk and node.uploads:
         cap = settings.integer("max_bytes_to_merge_volatile")
-        large = {part.manifest.id for part in candidates.parts if not fits_disk(cap, [part.manifest.bytes_on_disk])}
+        large = candidates.larger_than_disk(cap)
         found = _for_disk(lambda most: chosen(candidates.busy | candidates.absent | large, most), min(cap, limit), room)
         if found == ():
             return None  # soon there will be room for it
@@ -265,54 +266,61 @@ def _for_disk(
     return found
 
 
-def _select(
-    parts: Sequence[ActivePart],
-    busy: set[str],
-    settings: TableSettings,
-    node: NodeView,
-    used: int,
-    limit: int,
-    mutations: Sequence[int],
-    base: float | None,
-) -> tuple[ActivePart, ...] | None:
-    chosen = select_merges(parts, settings, node.now_ms, bytes_max=[limit], busy=busy, mutations=mutations, base=base)
-    if chosen:
-        return chosen[0]
-    return select_rested_partition(
-        parts,
-        settings,
-        node.now_ms,
-        busy_slots=used,
-        slots=node.slots,
-        bytes_max=limit,
-        busy=busy,
-        mutations=mutations,
-    )
-
-
 class _Candidates:
     """The top-level elements of a table as a selector sees them, and which of them may not be touched."""
 
-    def __init__(self, table: TableView, taken: set[str]) -> None:
+    def __init__(self, node: NodeView, table: TableView, taken: Collection[str]) -> None:
         state = table.state
-        self.parts: list[ActivePart] = []
+        self._node, self._settings = node, table.settings
+        self._mutations = [mutation.version for mutation in state.mutations if not mutation.killed]
+        self._selections: dict[float | None, MergeSelection[ActivePart]] = {}
+        self._large: dict[int, set[str]] = {}
+        self._partitions: list[Sequence[ActivePart]] = []
         self.busy: set[str] = {*taken, *table.uploading, *table.uploaded, *table.building}.union(*table.merging)
         """Ids of what is at work, or failed a moment ago."""
         self.volatile: set[str] = set()
         """Ids of all volatile parts."""
         self.absent: set[str] = set()
         """Those whose bytes are not here."""
-        for partition in sorted(state.partitions):
-            for element in top_level(state.partitions[partition], state.volatile.get(partition, ())):
-                part = self._volatile(element, table.local) if isinstance(element, VolatilePart) else element
-                self.parts.append(part)
-                if table.avoided and any(area.intersects(part.info) for area in table.avoided):
-                    self.busy.add(part.manifest.id)
+        for partition, parts in state.partitions.items():
+            held = state.volatile.get(partition, ())
+            elements = [self._shown(element, table.local) for element in top_level(parts, held)] if held else parts
+            self._partitions.append(elements)
+            if table.avoided:
+                avoided = (p for p in elements if any(area.intersects(p.info) for area in table.avoided))
+                self.busy.update(part.manifest.id for part in avoided)
 
-    def _volatile(self, part: VolatilePart, local: Mapping[str, LocalPart]) -> ActivePart:
-        self.volatile.add(part.id)
-        if part.id not in local:
-            self.absent.add(part.id)
-        size = local[part.id].manifest.bytes_on_disk if part.id in local else 0
-        shape = PartManifest(part.id, part.info.partition_id, 0, "[[],[]]", bytes_on_disk=size)
-        return ActivePart(part.info, shape, part.added, part.added_ms)
+    def best(self, busy: set[str], used: int, limit: int, base: float | None) -> tuple[ActivePart, ...] | None:
+        """The best merge of up to `limit` bytes now that `used` slots are taken."""
+        if base not in self._selections:
+            self._selections[base] = MergeSelection(
+                self._partitions, self._settings, self._node.now_ms, mutations=self._mutations, base=base
+            )
+        return self._selections[base].best(limit, busy) or select_rested_partition(
+            chain.from_iterable(self._partitions),
+            self._settings,
+            self._node.now_ms,
+            busy_slots=used,
+            slots=self._node.slots,
+            bytes_max=limit,
+            busy=busy,
+            mutations=self._mutations,
+        )
+
+    def larger_than_disk(self, cap: int) -> set[str]:
+        """Ids of what is too large a source for a merge on the disk."""
+        if cap not in self._large:
+            everyone = chain.from_iterable(self._partitions)
+            self._large[cap] = {p.manifest.id for p in everyone if not fits_disk(cap, [p.manifest.bytes_on_disk])}
+        return self._large[cap]
+
+    def _shown(self, element: Element, local: Mapping[str, LocalPart]) -> ActivePart:
+        """A volatile part as if it were active."""
+        if not isinstance(element, VolatilePart):
+            return element
+        self.volatile.add(element.id)
+        if element.id not in local:
+            self.absent.add(element.id)
+        size = local[element.id].manifest.bytes_on_disk if element.id in local else 0
+        shape = PartManifest(element.id, element.info.partition_id, 0, "[[],[]]", bytes_on_disk=size)
+        return ActivePart(element.info, shape, element.added, element.added_ms)
