@@ -6,7 +6,7 @@ are taken as they come; anything else (a wrong answer, an error that nothing exp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mergelake.core.errors import (
@@ -17,12 +17,13 @@ from mergelake.core.errors import (
     NotFoundError,
     UnavailableError,
 )
+from mergelake.core.manifest import PartManifest
 from mergelake.log.operations import LogOp
 from mergelake.log.state import State
 from mergelake.table.handle import TableHandle
 from tests.simulation.bucket import ProcessStore
 from tests.simulation.kernel import EPOCH_MS, Process
-from tests.simulation.tiny import Rows, decode, keys_of, write
+from tests.simulation.tiny import Place, Rows, decode, places_of, sharing, write
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -129,27 +130,40 @@ class Actor:
     def write(self, partition_id: str, rows: Rows, born: int | None = None):
         """A new part in the store."""
         part_id = self.process.ids.new_id()
-        self.world.bodies[f"{self.directory}/{part_id}/files.packed"] = rows
+        self.world.bodies[f"{self.directory}/{part_id}/files.packed", 0] = rows
         born = self.handle.born() if born is None else born
         return write(self.store, self.directory, part_id, partition_id, rows, born)
+
+    def write_all(self, held: Mapping[str, Rows], born: int) -> list[PartManifest]:
+        """New parts of one insert; several often share an object."""
+        if len(held) < 2 or self.random.random() < 0.2:
+            return [self.write(partition_id, rows, born) for partition_id, rows in held.items()]
+        parts = [(self.process.ids.new_id(), partition_id, rows) for partition_id, rows in held.items()]
+        data, manifests = sharing(self.process.ids.new_id(), parts, born)
+        for manifest, (_, _, rows) in zip(manifests, parts, strict=True):
+            ((key, offset, _),) = places_of(self.directory, manifest)
+            self.world.bodies[key, offset] = rows
+        self.store.put(key, data)
+        return manifests
 
     def read(self, parts) -> Rows:
         """The rows of parts, from their objects; what is there must be what was written."""
         out: list = []
         for part in parts:
-            for key in keys_of(self.directory, part):
-                out += self.rows_at(key)
+            for place in places_of(self.directory, part):
+                out += self.rows_at(place)
         return tuple(out)
 
-    def rows_at(self, key: str) -> Rows:
-        """The rows in an object; as the frames of a real part, it tells whether they are what was written."""
+    def rows_at(self, place: Place) -> Rows:
+        """The rows at a place; as the frames of a real part, they tell whether they are what was written."""
+        key, offset, length = place
         data = self.store.get(key)
         there = self.world.bucket.objects.get(key, (data,))[0]
         if data != there or key in self.world.rotten:
             self.process.doubt()
             raise CorruptDataError(f"{key} is damaged")
-        rows = decode(data)
-        assert rows == self.world.bodies.get(key, rows), f"{key} does not hold what was written"
+        rows = decode(data[offset : offset + length])
+        assert rows == self.world.bodies.get((key, offset), rows), f"{key} does not hold what was written"
         return rows
 
 

@@ -64,7 +64,7 @@ class Inserter(Actor):
         try:
             if not parts:
                 born = self.handle.born()
-                parts = [self.write(name, held, born) for name, held in order.rows.items()]
+                parts = self.write_all(order.rows, born)
             done = commit_parts(self.handle, parts, order.token or None, order.digest)
         except EXPLAINED as failure:
             # A known refusal has deleted the parts; while the outcome is open, they may be sent as they are.

@@ -16,7 +16,7 @@ from mergelake.node.worker import TableWorker
 from mergelake.store.protocol import Store
 from tests.simulation.actors import Actor
 from tests.simulation.bucket import Bucket, ProcessStore
-from tests.simulation.tiny import Rows, decode, keys_of, write
+from tests.simulation.tiny import Rows, decode, places_of, write
 
 
 class Worker(TableWorker):
@@ -96,8 +96,9 @@ class PlannedNode(Actor):
     def rows_of(self, task, local: Store | None) -> Rows:
         rows: list = []
         for source in task.sources:
-            for key in keys_of(self.directory, source.manifest):
-                rows += self.local_rows(local, key, source) if source.local and local is not None else self.rows_at(key)
+            for place in places_of(self.directory, source.manifest):
+                on_disk = source.local and local is not None
+                rows += self.local_rows(local, place[0], source) if on_disk else self.rows_at(place)
         return tuple(rows)
 
     def local_rows(self, local: Store, key: str, source: MergeSource) -> Rows:

@@ -23,14 +23,14 @@ from tests.simulation.kernel import EPOCH_MS
 from tests.simulation.model import Model
 from tests.simulation.periods import Periods
 from tests.simulation.shown import Shown
-from tests.simulation.tiny import Row, Rows, decode, keys_of
+from tests.simulation.tiny import Bodies, Row, Rows, decode, keys_of, places_of
 
 
 class Table:
     """What one table is in truth."""
 
     def __init__(
-        self, bucket: Bucket, directory: str, bodies: dict[str, Rows], tables: Mapping[str, Table], **windows: int
+        self, bucket: Bucket, directory: str, bodies: Bodies, tables: Mapping[str, Table], **windows: int
     ) -> None:
         self.bucket = bucket
         self.directory = directory
@@ -65,11 +65,11 @@ class Table:
 
     def _content(self, part: PartManifest) -> Rows:
         rows: list[Row] = []
-        for key in keys_of(self.directory, part):
-            if key not in self.bodies:  # copied from a disk
+        for key, offset, length in places_of(self.directory, part):
+            if (key, offset) not in self.bodies:  # copied from a disk
                 assert key in self.bucket.objects, f"part {part.id} was committed without object {key}"
-                self.bodies[key] = decode(self.bucket.objects[key][0])
-            rows += self.bodies[key]
+                self.bodies[key, offset] = decode(self.bucket.objects[key][0][offset : offset + length])
+            rows += self.bodies[key, offset]
         return tuple(rows)
 
     def on_change(self, key: str, data: bytes | None) -> None:

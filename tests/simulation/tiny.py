@@ -1,6 +1,6 @@
 """Parts so small that a thousand histories fit into a minute, and real enough to be lost.
 
-A part is one object: JSON, a list of rows. A row is a number, never given twice, and the versions of the updates
+A part is one object, or a range of one that it shares: JSON, a list of rows. A row is a number, never given twice, and the versions of the updates
 that it has seen. A merge is concatenation; a mutation appends its version to each row, or takes rows away:
 `UPDATE`, or `DELETE <k> <r>`, which deletes the rows whose number is r modulo k.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import TypeAlias
 
 from mergelake.core.manifest import Extent, PartFile, PartManifest, encode_files
@@ -20,6 +21,10 @@ from mergelake.store.protocol import Store
 
 Row: TypeAlias = tuple[int, tuple[int, ...]]
 Rows: TypeAlias = tuple[Row, ...]
+Place: TypeAlias = tuple[str, int, int]
+"""Key, offset and length of the rows of a part."""
+Bodies: TypeAlias = dict[tuple[str, int], Rows]
+"""The rows that were written at a key and an offset."""
 
 DIRECTORY = "t"
 PARTITIONS = ("a", "b")
@@ -43,12 +48,15 @@ def changed(rows: Iterable[Row], version: int, commands: str) -> Rows:
     return tuple((row, seen) for row, seen in rows if row % k != r)
 
 
-def manifest_of(part_id: str, partition_id: str, rows: Rows, born: int) -> PartManifest:
-    """What the log says of a part with these rows, in an object of its own."""
+def manifest_of(
+    part_id: str, partition_id: str, rows: Rows, born: int, key: str | None = None, offset: int = 0
+) -> PartManifest:
+    """What the log says of a part with these rows, in an object of its own or at an offset of another."""
     data = encode(rows)
     size = len(data)
+    key = key or f"{part_id}/files.packed"
     digest = hashlib.blake2b(data, digest_size=16).hexdigest()
-    file = PartFile("data.bin", size, (Extent(f"{part_id}/files.packed", 0, size),), file_hash(data), size, digest)
+    file = PartFile("data.bin", size, (Extent(key, offset, size),), file_hash(data), size, digest)
     return PartManifest(
         part_id, partition_id, len(rows), encode_files([file]), marks=1, bytes_on_disk=size, columns=(0,), born=born
     )
@@ -65,15 +73,25 @@ def write(store: Store, directory: str, part_id: str, partition_id: str, rows: R
     return manifest_of(part_id, partition_id, rows, born)
 
 
-def keys_of(directory: str, part: PartManifest) -> list[str]:
-    """The objects of a part, as keys of the bucket."""
+def sharing(shared_id: str, parts: Sequence[tuple[str, str, Rows]], born: int) -> tuple[bytes, list[PartManifest]]:
+    """The object that parts (id, partition, rows) share, and what the log says of them."""
+    bodies = [encode(rows) for _, _, rows in parts]
+    key = f"{shared_id}/{sum(map(len, bodies))}.packed"
+    offsets = accumulate(map(len, bodies[:-1]), initial=0)
+    return b"".join(bodies), [
+        manifest_of(*part, born, key, offset) for part, offset in zip(parts, offsets, strict=True)
+    ]
+
+
+def places_of(directory: str, part: PartManifest) -> list[Place]:
+    """Where a part lies, its objects as keys of the bucket."""
     return [
-        extent.key[1:] if extent.key.startswith("/") else f"{directory}/{extent.key}"
+        (extent.key[1:] if extent.key.startswith("/") else f"{directory}/{extent.key}", extent.offset, extent.length)
         for file in part.file_table().values()
         for extent in file.extents
     ]
 
 
-def read(store: Store, directory: str, parts: Sequence[PartManifest]) -> Rows:
-    """The rows of parts as their objects hold them."""
-    return tuple(row for part in parts for key in keys_of(directory, part) for row in decode(store.get(key)))
+def keys_of(directory: str, part: PartManifest) -> list[str]:
+    """The objects of a part, as keys of the bucket."""
+    return [key for key, _, _ in places_of(directory, part)]

@@ -25,7 +25,7 @@ from tests.simulation.nodes import Merger
 from tests.simulation.planned import PlannedNode
 from tests.simulation.rest import left_over
 from tests.simulation.table import Table
-from tests.simulation.tiny import DIRECTORY, SCHEMA, Rows, changed
+from tests.simulation.tiny import DIRECTORY, SCHEMA, Bodies, Rows, changed
 from tests.simulation.weather import Weather
 
 Theme: TypeAlias = tuple[type[Actor], ...]
@@ -119,7 +119,7 @@ class World:
         """An empty world, at peace."""
         self.kernel, self.bucket = kernel, bucket
         self.pace_s, self.rows = 1.0, 0
-        self.bodies: dict[str, Rows] = {}
+        self.bodies: Bodies = {}
         self.rotten: dict[str, bytes] = {}
         """Objects of parts with a wrong bit -> what they held."""
         self.stream: dict[str, tuple[dict[str, int], dict[int, dict[str, Rows]]]] = {}

@@ -131,7 +131,6 @@ def _tables(db: Database, _: Collection[str]) -> Rows:
             [index.type.partition("(")[0] for index in schema.indices],
             1,
             "default",
-            shared.objects,
             shared.bytes,
             shared.dead_bytes,
         )
@@ -359,7 +358,6 @@ _TABLES: Mapping[str, tuple[Mapping[str, str], Callable[[Database, Collection[st
             "skipping_indices_types": "Array(String)",
             "has_own_data": "UInt8",
             "storage_policy": "String",
-            "shared_objects": "UInt64",
             "shared_object_bytes": "UInt64",
             "shared_object_dead_bytes": "UInt64",
         },

@@ -8,14 +8,15 @@ from unittest import mock
 
 from mergelake.core.errors import MergelakeError, NotFoundError
 from mergelake.core.settings import TableSettings
-from mergelake.log import conflict, fold
+from mergelake.log import conflict, fold, retention
 from mergelake.log.conflict import Reject
 from mergelake.log.operations import Hold, RenewLease
 from mergelake.log.part_map import Retired
 from mergelake.log.retention import pins, reachable
 from mergelake.log.state import State
-from mergelake.table import clone, collect, collect_holds, collect_notes, collect_plan
+from mergelake.table import clone, collect, collect_holds, collect_notes, collect_plan, insert
 from mergelake.table.collect_plan import Periods
+from mergelake.table.insert import discard_parts
 from tests.simulation import admins
 from tests.simulation.bugs.registry import both, bug
 
@@ -96,6 +97,25 @@ def a_clone_begins_before_it_holds():
 @bug
 def a_retired_part_forgets_where_its_files_lie():
     return mock.patch.object(fold, "refers", return_value=())
+
+
+@bug
+def a_shared_object_is_forgotten_with_its_first_part():
+    real = retention.refers
+
+    def careless(manifest):
+        places = [extent for file in manifest.file_table().values() for extent in file.extents]
+        return real(manifest) if places[0].offset == 0 or places[0].key.startswith("/") else ()
+
+    return mock.patch.object(retention, "refers", careless)
+
+
+@bug
+def a_known_part_takes_the_object_along_that_it_shares():
+    def careless(store, directory, manifests, keep=()):
+        discard_parts(store, directory, manifests)
+
+    return mock.patch.object(insert, "discard_parts", careless)
 
 
 @bug
