@@ -1,8 +1,8 @@
 """Parts so small that a thousand histories fit into a minute, and real enough to be lost.
 
-A part is one object, or a range of one that it shares: JSON, a list of rows. A row is a number, never given twice, and the versions of the updates
-that it has seen. A merge is concatenation; a mutation appends its version to each row, or takes rows away:
-`UPDATE`, or `DELETE <k> <r>`, which deletes the rows whose number is r modulo k.
+A part is one object, or a range of one that it shares: JSON, a list of rows. A row is a number, never given twice, and
+the versions of the updates that it has seen. A merge is concatenation; a mutation appends its version to each row, or
+takes rows away: `UPDATE`, or `DELETE <k> <r>`, which deletes the rows whose number is r modulo k.
 """
 
 from __future__ import annotations

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from mergelake.format.kernels_hash import CHUNK, city128_at, file_hash_finish, file_hash_update
+from mergelake.format.kernels_hash import CHUNK, city128_at, file_hash_each, file_hash_finish, file_hash_update
 from mergelake.format.memory import Bytes, Region, region
 
 
@@ -73,6 +74,14 @@ def file_hash(data: Bytes) -> str:
     chain = FileHash()
     chain.update(data)
     return chain.hexdigest()
+
+
+def file_hashes(source: Region, ends: NDArray[np.int64]) -> list[str]:
+    """The file hashes of files that lie one behind the other in `source`, each up to one of `ends`."""
+    out = np.zeros(2 * len(ends), np.uint64)
+    file_hash_each(source.address, ends.ctypes.data, len(ends), out.ctypes.data)
+    digits = out.tobytes().hex()
+    return [digits[at : at + 32] for at in range(0, len(digits), 32)]
 
 
 def digest(data: Bytes) -> FileDigest:

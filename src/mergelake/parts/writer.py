@@ -37,6 +37,7 @@ from mergelake.format.compact import CompactColumn, compact_files
 from mergelake.format.extremes import extremes
 from mergelake.format.granules import block_bytes, cut_granules, granule_size
 from mergelake.format.hashes import FileDigest, digest
+from mergelake.format.many import Files
 from mergelake.format.names import escape_for_file_name, stream_file_name
 from mergelake.format.partition import WHOLE_TABLE, Partition
 from mergelake.format.profile import Profile
@@ -123,6 +124,14 @@ class PartWriter:
         for batch in batches:
             sink.append(batch)
         sink.finish()
+
+    def take_column(self, name: str, rows: int, files: Files) -> None:
+        """Take the files of a column that was encoded with those of other parts; all of this one is one granule."""
+        for file, (data, _) in files.items():
+            self._spool.claim(file)
+            self._spool.write(file, data)
+            self._spool.close(file)
+        self._column_done(self._columns[name], rows, {file: told for file, (_, told) in files.items()})
 
     def column(self, name: str) -> ColumnSink:
         """A sink for one column, where `write_column` does not fit."""
@@ -425,13 +434,15 @@ def write_part(
     level: int = 0,
     threads: int = 1,
     objects: PartObjects | None = None,
+    encoded: Mapping[str, Files] | None = None,
 ) -> PartManifest:
     """Write a block, sorted already and of one partition, as one part; returns its manifest.
 
     `block` has every stored column in storage form; `key_columns` are the primary key's values for its rows.
     `partition_sources`: values and type of the columns and subcolumns that the partition key's expressions use; their
     extremes are kept. `computed`: values of the sorting key's expressions that are no columns; ClickHouse counts them
-    in the bytes of a granule.
+    in the bytes of a granule. `encoded` has files of columns that were made already (`format.many`), which are used if
+    the part turns out to be one granule.
     """
     columns = {column.name: _whole(block.column(column.name)) for column in schema.stored}
     plain_bytes = block_bytes(columns.values(), (column.type for column in schema.stored))
@@ -460,6 +471,10 @@ def write_part(
     )
     try:
         writer.append_keys(key_columns)
+        if encoded and not compact and block.num_rows <= settled:
+            for name, files in encoded.items():
+                writer.take_column(name, block.num_rows, files)
+                del columns[name]
         if threads > 1:
             with ThreadPoolExecutor(threads, thread_name_prefix="mergelake-column") as pool:
                 work = [pool.submit(writer.write_column, name, [array]) for name, array in columns.items()]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -27,7 +27,10 @@ from mergelake.core.ids import IdSource
 from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
+from mergelake.format.codec import parse_codec, parse_default_codec
+from mergelake.format.many import Files, encode_parts
 from mergelake.format.partition import WHOLE_TABLE, Partition, partition_keys
+from mergelake.format.profile import Profile
 from mergelake.log.operations import AddParts, LogOp
 from mergelake.log.retention import directory_of, reachable, refers
 from mergelake.log.state import State
@@ -153,9 +156,10 @@ class _BlockWriter:
         if threads > 1 and len(pieces) > 1:
             return self._write_together(pieces)
         written: list[PartManifest] = []
+        encoded = self._encode_together(pieces)
         try:
-            for piece in pieces:
-                written.append(self._write_piece(piece, threads))  # noqa: PERF401 - what is written must be known
+            for at, piece in enumerate(pieces):
+                written.append(self._write_piece(piece, threads, {name: each[at] for name, each in encoded.items()}))
         except BaseException:
             discard_parts(self._store, self._directory, written)
             raise
@@ -171,6 +175,26 @@ class _BlockWriter:
             raise failed
         return [future.result() for future in futures]
 
+    def _encode_together(self, pieces: list[_Piece]) -> dict[str, list[Files]]:
+        """Columns of many small parts, encoded at once, where that gives what each would have alone."""
+        rows = np.array([piece.block.num_rows for piece in pieces], np.int64)
+        if len(pieces) < 2 or rows.max() > self.settings.integer("index_granularity"):
+            return {}
+        whole = pa.concat_tables([piece.block for piece in pieces]).combine_chunks()
+        if whole.nbytes > self.settings.integer("max_shared_object_bytes"):
+            return {}
+        ends, profile = np.cumsum(rows), Profile(self.settings.text("part_profile") == "modern", compact=False)
+        frame_max = min(map(self.settings.integer, ("min_compress_block_size", "max_compress_block_size")))
+        default = parse_default_codec(self.settings.text("default_compression_codec"))
+        out = {}
+        for column in self._schema.stored:
+            codec = parse_codec(column.codec, default)
+            array = whole.column(column.name).chunk(0)
+            found = encode_parts(column.name, column.type, codec, array, ends, profile, frame_max=frame_max)
+            if found is not None:
+                out[column.name] = found
+        return out
+
     def _pieces(self, block: pa.Table) -> Iterator[_Piece]:
         for rows, partition in _by_partition(block, self._keys, self.settings):
             piece = block if rows is None else block.take(pa.array(rows))
@@ -184,7 +208,7 @@ class _BlockWriter:
                 level = int(self._collapses)
                 yield _Piece(piece, partition, level, self._name_part and self._name_part(partition, level))
 
-    def _write_piece(self, piece: _Piece, threads: int) -> PartManifest:
+    def _write_piece(self, piece: _Piece, threads: int, encoded: Mapping[str, Files] | None = None) -> PartManifest:
         sorting = self._keys.sorting
         values = [key.evaluate(piece.block) for key in sorting]
         names = piece.block.column_names
@@ -206,6 +230,7 @@ class _BlockWriter:
             level=piece.level,
             threads=threads,
             objects=self._objects,
+            encoded=encoded,
         )
         return replace(manifest, born=self._born)
 
