@@ -7,6 +7,7 @@ the piece seeded with the state. An empty file hashes to zeros. Hashes are writt
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,6 +87,19 @@ def file_hashes(source: Region, ends: NDArray[np.int64]) -> list[str]:
 
 def digest(data: Bytes) -> FileDigest:
     """Size and hash of a file that does not consist of frames."""
+    if isinstance(data, bytes) and len(data) <= _REPEATED_MAX:
+        return _digest_small(data)
+    return _digest(data)
+
+
+_REPEATED_MAX = 4096
+"""The small files of many parts are the same: columns, codec, number of rows."""
+
+
+def _digest(data: Bytes) -> FileDigest:
     chain = FileHash()
     chain.update(data)
     return FileDigest(chain.size, chain.hexdigest())
+
+
+_digest_small = lru_cache(1024)(_digest)

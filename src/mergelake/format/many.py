@@ -7,6 +7,7 @@ other as granules do: the column is encoded once, its frames are compressed by o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -25,10 +26,30 @@ from mergelake.format.node import Bounds, Node
 from mergelake.format.profile import Profile
 from mergelake.format.scalars import Fixed, InlineString
 from mergelake.format.tree import build_node
+from mergelake.format.values import value_cells
 from mergelake.format.wide import value_types
 
 Files = dict[str, tuple[bytes, FileDigest]]
 """The files that a column has in one part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """What was made of one part together with others."""
+
+    keys: tuple[bytes, bytes]
+    """Primary key of the first and of the last row."""
+    columns: dict[str, Files]
+    """Of those columns that could be."""
+
+
+def encode_keys(arrays: Sequence[pa.Array], types: Sequence[t.DataType], ends: Bounds) -> list[tuple[bytes, bytes]]:
+    """The primary key of the first and of the last row of each part; `arrays` and `ends` as for `encode_parts`."""
+    if not types:
+        return [(b"", b"")] * len(ends)
+    firsts = np.concatenate([[0], ends[:-1]])
+    sides = [value_cells([array.take(pa.array(rows)) for array in arrays], types) for rows in (firsts, ends - 1)]
+    return [(sides[0].row(at), sides[1].row(at)) for at in range(len(ends))]
 
 
 def encode_parts(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -28,7 +28,7 @@ from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.format.codec import parse_codec, parse_default_codec
-from mergelake.format.many import Files, encode_parts
+from mergelake.format.many import Encoded, encode_keys, encode_parts
 from mergelake.format.partition import WHOLE_TABLE, Partition, partition_keys
 from mergelake.format.profile import Profile
 from mergelake.log.operations import AddParts, LogOp
@@ -158,8 +158,8 @@ class _BlockWriter:
         written: list[PartManifest] = []
         encoded = self._encode_together(pieces)
         try:
-            for at, piece in enumerate(pieces):
-                written.append(self._write_piece(piece, threads, {name: each[at] for name, each in encoded.items()}))
+            for piece, made in zip(pieces, encoded, strict=True):
+                written.append(self._write_piece(piece, threads, made))
         except BaseException:
             discard_parts(self._store, self._directory, written)
             raise
@@ -175,25 +175,28 @@ class _BlockWriter:
             raise failed
         return [future.result() for future in futures]
 
-    def _encode_together(self, pieces: list[_Piece]) -> dict[str, list[Files]]:
-        """Columns of many small parts, encoded at once, where that gives what each would have alone."""
+    def _encode_together(self, pieces: list[_Piece]) -> list[Encoded | None]:
+        """What can be made of many small parts at once, and is what each would have alone."""
+        none: list[Encoded | None] = [None] * len(pieces)
         rows = np.array([piece.block.num_rows for piece in pieces], np.int64)
         if len(pieces) < 2 or rows.max() > self.settings.integer("index_granularity"):
-            return {}
+            return none
         whole = pa.concat_tables([piece.block for piece in pieces]).combine_chunks()
         if whole.nbytes > self.settings.integer("max_shared_object_bytes"):
-            return {}
+            return none
         ends, profile = np.cumsum(rows), Profile(self.settings.text("part_profile") == "modern", compact=False)
         frame_max = min(map(self.settings.integer, ("min_compress_block_size", "max_compress_block_size")))
         default = parse_default_codec(self.settings.text("default_compression_codec"))
-        out = {}
+        columns = {}
         for column in self._schema.stored:
             codec = parse_codec(column.codec, default)
             array = whole.column(column.name).chunk(0)
             found = encode_parts(column.name, column.type, codec, array, ends, profile, frame_max=frame_max)
             if found is not None:
-                out[column.name] = found
-        return out
+                columns[column.name] = found
+        primary = self._keys.sorting[: self._keys.primary_length]
+        keys = encode_keys([key.evaluate(whole) for key in primary], [key.type for key in primary], ends)
+        return [Encoded(each, {name: files[at] for name, files in columns.items()}) for at, each in enumerate(keys)]
 
     def _pieces(self, block: pa.Table) -> Iterator[_Piece]:
         for rows, partition in _by_partition(block, self._keys, self.settings):
@@ -208,7 +211,7 @@ class _BlockWriter:
                 level = int(self._collapses)
                 yield _Piece(piece, partition, level, self._name_part and self._name_part(partition, level))
 
-    def _write_piece(self, piece: _Piece, threads: int, encoded: Mapping[str, Files] | None = None) -> PartManifest:
+    def _write_piece(self, piece: _Piece, threads: int, encoded: Encoded | None = None) -> PartManifest:
         sorting = self._keys.sorting
         values = [key.evaluate(piece.block) for key in sorting]
         names = piece.block.column_names
