@@ -27,10 +27,7 @@ from mergelake.core.ids import IdSource
 from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
-from mergelake.format.codec import parse_codec, parse_default_codec
-from mergelake.format.many import Encoded, encode_keys, encode_parts
 from mergelake.format.partition import WHOLE_TABLE, Partition, partition_keys
-from mergelake.format.profile import Profile
 from mergelake.log.operations import AddParts, LogOp
 from mergelake.log.retention import directory_of, reachable, refers
 from mergelake.log.state import State
@@ -42,6 +39,7 @@ from mergelake.table.handle import TableHandle
 from mergelake.table.keys import Block, TableKeys, plain_column, table_keys
 from mergelake.table.replacing import collapse_block
 from mergelake.table.sorting import sort_order
+from mergelake.table.together import Together, encode_together
 
 Collapse = Callable[[pa.Table, TableSchema], pa.Table]
 """The engine's merge of a sorted run of rows, for `optimize_on_insert`."""
@@ -156,10 +154,10 @@ class _BlockWriter:
         if threads > 1 and len(pieces) > 1:
             return self._write_together(pieces)
         written: list[PartManifest] = []
-        encoded = self._encode_together(pieces)
+        encoded = encode_together([piece.block for piece in pieces], self._schema, self._keys, self.settings)
         try:
-            for piece, made in zip(pieces, encoded, strict=True):
-                written.append(self._write_piece(piece, threads, made))
+            for at, piece in enumerate(pieces):
+                written.append(self._write_piece(piece, threads, encoded[at] if encoded else None))
         except BaseException:
             discard_parts(self._store, self._directory, written)
             raise
@@ -175,29 +173,6 @@ class _BlockWriter:
             raise failed
         return [future.result() for future in futures]
 
-    def _encode_together(self, pieces: list[_Piece]) -> list[Encoded | None]:
-        """What can be made of many small parts at once, and is what each would have alone."""
-        none: list[Encoded | None] = [None] * len(pieces)
-        rows = np.array([piece.block.num_rows for piece in pieces], np.int64)
-        if len(pieces) < 2 or rows.max() > self.settings.integer("index_granularity"):
-            return none
-        whole = pa.concat_tables([piece.block for piece in pieces]).combine_chunks()
-        if whole.nbytes > self.settings.integer("max_shared_object_bytes"):
-            return none
-        ends, profile = np.cumsum(rows), Profile(self.settings.text("part_profile") == "modern", compact=False)
-        frame_max = min(map(self.settings.integer, ("min_compress_block_size", "max_compress_block_size")))
-        default = parse_default_codec(self.settings.text("default_compression_codec"))
-        columns = {}
-        for column in self._schema.stored:
-            codec = parse_codec(column.codec, default)
-            array = whole.column(column.name).chunk(0)
-            found = encode_parts(column.name, column.type, codec, array, ends, profile, frame_max=frame_max)
-            if found is not None:
-                columns[column.name] = found
-        primary = self._keys.sorting[: self._keys.primary_length]
-        keys = encode_keys([key.evaluate(whole) for key in primary], [key.type for key in primary], ends)
-        return [Encoded(each, {name: files[at] for name, files in columns.items()}) for at, each in enumerate(keys)]
-
     def _pieces(self, block: pa.Table) -> Iterator[_Piece]:
         for rows, partition in _by_partition(block, self._keys, self.settings):
             piece = block if rows is None else block.take(pa.array(rows))
@@ -211,9 +186,10 @@ class _BlockWriter:
                 level = int(self._collapses)
                 yield _Piece(piece, partition, level, self._name_part and self._name_part(partition, level))
 
-    def _write_piece(self, piece: _Piece, threads: int, encoded: Encoded | None = None) -> PartManifest:
-        sorting = self._keys.sorting
-        values = [key.evaluate(piece.block) for key in sorting]
+    def _write_piece(self, piece: _Piece, threads: int, made: Together | None = None) -> PartManifest:
+        sorting, sources = self._keys.sorting, self._keys.partition_sources
+        values = made.sorting if made else [key.evaluate(piece.block) for key in sorting]
+        source_values = made.sources if made else [source.evaluate(piece.block) for source in sources]
         names = piece.block.column_names
         primary = sorting[: self._keys.primary_length]
         manifest = write_part(
@@ -227,13 +203,13 @@ class _BlockWriter:
             clock=self._clock,
             settings=self.settings,
             partition=piece.partition,
-            partition_sources={s.text: (s.evaluate(piece.block), s.type) for s in self._keys.partition_sources},
+            partition_sources={s.text: (v, s.type) for s, v in zip(sources, source_values, strict=True)},
             computed=[a for a, key in zip(values, sorting, strict=True) if plain_column(key.text, names) is None],
             part_id=piece.part_id,
             level=piece.level,
             threads=threads,
             objects=self._objects,
-            encoded=encoded,
+            encoded=made.encoded if made else None,
         )
         return replace(manifest, born=self._born)
 
