@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from mergelake.core.errors import error
 from mergelake.format.kernels_frames import LZ4, NONE
@@ -99,6 +100,7 @@ def chained(steps: Sequence[Codec]) -> Codec:
     return steps[0] if len(steps) == 1 else Codec(MULTIPLE, steps=tuple(steps))
 
 
+@lru_cache(256)
 def parse_codec(text: str, default: Codec = CODEC_LZ4) -> Codec:
     """The codec that `LZ4`, `Delta, ZSTD(3)`, `CODEC(NONE)` or empty text names; `Default` and empty mean `default`.
 
@@ -114,6 +116,7 @@ def parse_codec(text: str, default: Codec = CODEC_LZ4) -> Codec:
     return chained(steps) if steps else default
 
 
+@lru_cache(64)
 def parse_default_codec(text: str) -> Codec:
     """The codec that the setting `default_compression_codec` names: general codecs only, in any case.
 

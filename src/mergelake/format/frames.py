@@ -179,6 +179,15 @@ def _encode(
     return pieces
 
 
+def encode_each(source: Region, ends: NDArray[np.int64], codec: Codec) -> tuple[Region, NDArray[np.int64]]:
+    """A frame for each stretch of `source` between `ends` (from 0 on), one behind the other, and where each ends."""
+    pieces = _encode(source, 0, ends, codec)
+    if len(pieces) == 1:
+        return pieces[0]
+    sizes = np.array([piece.size for piece, _ in pieces], np.int64)
+    return region(b"".join(piece.tobytes() for piece, _ in pieces)), np.cumsum(sizes)
+
+
 def _is_common(steps: tuple[Codec, ...]) -> bool:
     """Whether there is a loop for the chain."""
     first, last = steps[0], steps[-1]

@@ -7,10 +7,12 @@ the piece seeded with the state. An empty file hashes to zeros. Hashes are writt
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
-from mergelake.format.kernels_hash import CHUNK, city128_at, file_hash_finish, file_hash_update
+from mergelake.format.kernels_hash import CHUNK, city128_at, file_hash_each, file_hash_finish, file_hash_update
 from mergelake.format.memory import Bytes, Region, region
 
 
@@ -75,8 +77,29 @@ def file_hash(data: Bytes) -> str:
     return chain.hexdigest()
 
 
+def file_hashes(source: Region, ends: NDArray[np.int64]) -> list[str]:
+    """The file hashes of files that lie one behind the other in `source`, each up to one of `ends`."""
+    out = np.zeros(2 * len(ends), np.uint64)
+    file_hash_each(source.address, ends.ctypes.data, len(ends), out.ctypes.data)
+    digits = out.tobytes().hex()
+    return [digits[at : at + 32] for at in range(0, len(digits), 32)]
+
+
 def digest(data: Bytes) -> FileDigest:
     """Size and hash of a file that does not consist of frames."""
+    if isinstance(data, bytes) and len(data) <= _REPEATED_MAX:
+        return _digest_small(data)
+    return _digest(data)
+
+
+_REPEATED_MAX = 4096
+"""The small files of many parts are the same: columns, codec, number of rows."""
+
+
+def _digest(data: Bytes) -> FileDigest:
     chain = FileHash()
     chain.update(data)
     return FileDigest(chain.size, chain.hexdigest())
+
+
+_digest_small = lru_cache(1024)(_digest)

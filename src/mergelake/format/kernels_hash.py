@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mergelake.core.city import K0, K1, K3, hash16, mix, rotate, short_hash, weak_hash32
-from mergelake.core.jit import copy, inlined, kernel, load64, store64
+from mergelake.core.jit import copy, inlined, kernel, load64, peek64, store64
 
 CHUNK = 2048
 """The file hash takes a stream in pieces of this many bytes."""
@@ -127,3 +127,23 @@ def file_hash_finish(state: int, tail: int, tail_size: int) -> None:
         first, second = _seeded(tail, tail_size, load64(state), load64(state + 8))
         store64(state, first)
         store64(state + 8, second)
+
+
+@kernel
+def file_hash_each(source: int, ends: int, count: int, out: int) -> None:
+    """The file hashes of `count` short files one behind the other, whose ends in `source` are at `ends`.
+
+    Stores two u64 for each at `out`.
+    """
+    position = 0
+    for i in range(count):
+        end = peek64(ends + 8 * i)
+        first, second = load64(out + 16 * i), load64(out + 16 * i + 8)
+        while end - position >= 2048:
+            first, second = _seeded(source + position, 2048, first, second)
+            position += 2048
+        if end > position:
+            first, second = _seeded(source + position, end - position, first, second)
+            position = end
+        store64(out + 16 * i, first)
+        store64(out + 16 * i + 8, second)

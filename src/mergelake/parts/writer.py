@@ -37,6 +37,7 @@ from mergelake.format.compact import CompactColumn, compact_files
 from mergelake.format.extremes import extremes
 from mergelake.format.granules import block_bytes, cut_granules, granule_size
 from mergelake.format.hashes import FileDigest, digest
+from mergelake.format.many import Encoded, Files
 from mergelake.format.names import escape_for_file_name, stream_file_name
 from mergelake.format.partition import WHOLE_TABLE, Partition
 from mergelake.format.profile import Profile
@@ -96,6 +97,7 @@ class PartWriter:
         self._marks = _MarkRows(granules)
         self._keys: list[list[pa.Array]] = []
         self._last_key: list[pa.Array] = []
+        self._taken_keys: tuple[bytes, bytes] | None = None
         self._columns = {column.name: column for column in schema.stored}
         self._written: dict[str, int] = {}
         self._digests: dict[str, FileDigest] = {}
@@ -117,12 +119,24 @@ class PartWriter:
         self._keys.append([_plain(array.take(at)) for array in arrays])
         self._last_key = [_plain(array.take(pa.array([len(array) - 1]))) for array in arrays]
 
+    def take_keys(self, first: bytes, last: bytes) -> None:
+        """The primary key of the first and of the last row, in place of `append_keys`; all rows are one granule."""
+        self._taken_keys = first, last
+
     def write_column(self, name: str, batches: Iterable[pa.Array]) -> None:
         """Write one column from arrays in storage form; they need not end at granules."""
         sink = self.column(name)
         for batch in batches:
             sink.append(batch)
         sink.finish()
+
+    def take_column(self, name: str, rows: int, files: Files) -> None:
+        """Take the files of a column that was encoded with those of other parts; all of this one is one granule."""
+        for file, (data, _) in files.items():
+            self._spool.claim(file)
+            self._spool.write(file, data)
+            self._spool.close(file)
+        self._column_done(self._columns[name], rows, {file: told for file, (_, told) in files.items()})
 
     def column(self, name: str) -> ColumnSink:
         """A sink for one column, where `write_column` does not fit."""
@@ -219,6 +233,9 @@ class PartWriter:
         """The bytes of `primary.idx`, and the keys of the first and the last row."""
         if not self._key_types or not self.rows:
             return b"", ("", "")
+        if self._taken_keys is not None:
+            first, last = self._taken_keys
+            return first + last, (first.hex(), last.hex())
         picked = [pa.concat_arrays([batch[i] for batch in self._keys]) for i in range(len(self._key_types))]
         if len(picked[0]) != marks or self._marks.rows != self.rows:
             self.abort()
@@ -425,13 +442,15 @@ def write_part(
     level: int = 0,
     threads: int = 1,
     objects: PartObjects | None = None,
+    encoded: Encoded | None = None,
 ) -> PartManifest:
     """Write a block, sorted already and of one partition, as one part; returns its manifest.
 
     `block` has every stored column in storage form; `key_columns` are the primary key's values for its rows.
     `partition_sources`: values and type of the columns and subcolumns that the partition key's expressions use; their
     extremes are kept. `computed`: values of the sorting key's expressions that are no columns; ClickHouse counts them
-    in the bytes of a granule.
+    in the bytes of a granule. `encoded` is what was made with that of other parts (`format.many`): it is used if
+    the part turns out to be one granule.
     """
     columns = {column.name: _whole(block.column(column.name)) for column in schema.stored}
     plain_bytes = block_bytes(columns.values(), (column.type for column in schema.stored))
@@ -459,7 +478,13 @@ def write_part(
         objects=objects,
     )
     try:
-        writer.append_keys(key_columns)
+        if encoded is not None and not compact and block.num_rows <= settled:
+            writer.take_keys(*encoded.keys)
+            for name, files in encoded.columns.items():
+                writer.take_column(name, block.num_rows, files)
+                del columns[name]
+        else:
+            writer.append_keys(key_columns)
         if threads > 1:
             with ThreadPoolExecutor(threads, thread_name_prefix="mergelake-column") as pool:
                 work = [pool.submit(writer.write_column, name, [array]) for name, array in columns.items()]

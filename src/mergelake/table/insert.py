@@ -39,6 +39,7 @@ from mergelake.table.handle import TableHandle
 from mergelake.table.keys import Block, TableKeys, plain_column, table_keys
 from mergelake.table.replacing import collapse_block
 from mergelake.table.sorting import sort_order
+from mergelake.table.together import Together, encode_together
 
 Collapse = Callable[[pa.Table, TableSchema], pa.Table]
 """The engine's merge of a sorted run of rows, for `optimize_on_insert`."""
@@ -153,9 +154,10 @@ class _BlockWriter:
         if threads > 1 and len(pieces) > 1:
             return self._write_together(pieces)
         written: list[PartManifest] = []
+        encoded = encode_together([piece.block for piece in pieces], self._schema, self._keys, self.settings)
         try:
-            for piece in pieces:
-                written.append(self._write_piece(piece, threads))  # noqa: PERF401 - what is written must be known
+            for at, piece in enumerate(pieces):
+                written.append(self._write_piece(piece, threads, encoded[at] if encoded else None))
         except BaseException:
             discard_parts(self._store, self._directory, written)
             raise
@@ -184,9 +186,10 @@ class _BlockWriter:
                 level = int(self._collapses)
                 yield _Piece(piece, partition, level, self._name_part and self._name_part(partition, level))
 
-    def _write_piece(self, piece: _Piece, threads: int) -> PartManifest:
-        sorting = self._keys.sorting
-        values = [key.evaluate(piece.block) for key in sorting]
+    def _write_piece(self, piece: _Piece, threads: int, made: Together | None = None) -> PartManifest:
+        sorting, sources = self._keys.sorting, self._keys.partition_sources
+        values = made.sorting if made else [key.evaluate(piece.block) for key in sorting]
+        source_values = made.sources if made else [source.evaluate(piece.block) for source in sources]
         names = piece.block.column_names
         primary = sorting[: self._keys.primary_length]
         manifest = write_part(
@@ -200,12 +203,13 @@ class _BlockWriter:
             clock=self._clock,
             settings=self.settings,
             partition=piece.partition,
-            partition_sources={s.text: (s.evaluate(piece.block), s.type) for s in self._keys.partition_sources},
+            partition_sources={s.text: (v, s.type) for s, v in zip(sources, source_values, strict=True)},
             computed=[a for a, key in zip(values, sorting, strict=True) if plain_column(key.text, names) is None],
             part_id=piece.part_id,
             level=piece.level,
             threads=threads,
             objects=self._objects,
+            encoded=made.encoded if made else None,
         )
         return replace(manifest, born=self._born)
 

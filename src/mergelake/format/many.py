@@ -1,0 +1,110 @@
+"""One column of many small parts at once: what `wide.ColumnWriter` writes for each, in a few calls for all.
+
+An insert into a thousand partitions writes a thousand parts of a few rows, and what a column costs there is the calls,
+not the bytes. Where each part is one granule and less than one frame of a stream, the parts can lie one behind the
+other as granules do: the column is encoded once, its frames are compressed by one call and hashed by another, and cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from mergelake.core import types as t
+from mergelake.format.codec import Codec
+from mergelake.format.codec_types import stream_codec
+from mergelake.format.frames import encode_each
+from mergelake.format.hashes import FileDigest, file_hashes
+from mergelake.format.memory import Region, region
+from mergelake.format.names import stream_file_name
+from mergelake.format.nested import Nullable
+from mergelake.format.node import Bounds, Node
+from mergelake.format.profile import Profile
+from mergelake.format.scalars import Fixed, InlineString
+from mergelake.format.tree import build_node
+from mergelake.format.values import value_cells
+from mergelake.format.wide import value_types
+
+Files = dict[str, tuple[bytes, FileDigest]]
+"""The files that a column has in one part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """What was made of one part together with others."""
+
+    keys: tuple[bytes, bytes]
+    """Primary key of the first and of the last row."""
+    columns: dict[str, Files]
+    """Of those columns that could be."""
+
+
+def encode_keys(arrays: Sequence[pa.Array], types: Sequence[t.DataType], ends: Bounds) -> list[tuple[bytes, bytes]]:
+    """The primary key of the first and of the last row of each part; `arrays` and `ends` as for `encode_parts`."""
+    if not types:
+        return [(b"", b"")] * len(ends)
+    firsts = np.concatenate([[0], ends[:-1]])
+    sides = [value_cells([array.take(pa.array(rows)) for array in arrays], types) for rows in (firsts, ends - 1)]
+    return [(sides[0].row(at), sides[1].row(at)) for at in range(len(ends))]
+
+
+def encode_parts(
+    name: str, data_type: t.DataType, codec: Codec, array: pa.Array, ends: Bounds, profile: Profile, *, frame_max: int
+) -> list[Files] | None:
+    """The files of a column in parts of one granule each, or None where they cannot be made like this.
+
+    `array` (storage form) has the rows of all parts, `ends` (ascending, none twice) where those of each end. None of
+    the streams may have `frame_max` bytes of one part: it would be more than one frame.
+    """
+    node = build_node(name, data_type, profile.form)
+    if profile.modern or profile.compact or not _stands_alone(node):
+        return None
+    sink = _Sink()
+    node.encode(array, ends, sink)
+    rows = np.diff(ends, prepend=0)
+    out: list[Files] = [{} for _ in rows]
+    for stream, values in value_types(node, data_type):
+        plain, plain_ends = sink.streams[stream]
+        sizes = np.diff(plain_ends, prepend=0)
+        if sizes.min() < 1 or sizes.max() >= frame_max:
+            return None
+        _add(out, stream_file_name(stream), plain, plain_ends, rows, stream_codec(codec, values), profile)
+    return out
+
+
+def _stands_alone(node: Node) -> bool:
+    """Whether what it writes of a granule depends on nothing before it, and each stream comes at once."""
+    return isinstance(node.inner if isinstance(node, Nullable) else node, (Fixed, InlineString))
+
+
+@dataclass(slots=True)
+class _Sink:
+    streams: dict[str, tuple[Region, Bounds]] = field(default_factory=dict)
+
+    def put(self, stream: str, data: Region, ends: Bounds | None) -> None:
+        assert ends is not None
+        self.streams[stream] = data, np.ascontiguousarray(ends, np.int64)
+
+
+def _add(
+    out: list[Files], stem: str, plain: Region, ends: Bounds, rows: Bounds, codec: Codec, profile: Profile
+) -> None:
+    """The two files of a stream, for every part."""
+    packed, packed_ends = encode_each(plain, ends, codec)
+    # Frame and place in it: of the granule, and, as the frame is not full, of the end in the same frame.
+    marks = np.zeros((len(rows), 6), np.uint64)
+    marks[:, 2] = rows
+    marks[:, 4] = sizes = np.diff(ends, prepend=0)
+    mark_ends = np.arange(1, len(rows) + 1, dtype=np.int64) * 48
+    hashes = [file_hashes(packed, packed_ends), file_hashes(plain, ends), file_hashes(region(marks), mark_ends)]
+    data, records = packed.tobytes(), marks.tobytes()
+    spans = pairwise([0, *packed_ends.tolist()])
+    names = stem + ".bin", stem + profile.mark_extension
+    for at, (files, (begin, end), size) in enumerate(zip(out, spans, sizes.tolist(), strict=True)):
+        found, of_plain, of_marks = (each[at] for each in hashes)
+        files[names[0]] = data[begin:end], FileDigest(end - begin, found, size, of_plain)
+        files[names[1]] = records[48 * at : 48 * at + 48], FileDigest(48, of_marks)

@@ -1,0 +1,59 @@
+"""What is done for all small parts of an insert in one go, so that a part costs its files and not its calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from mergelake.core.schema import TableSchema
+from mergelake.core.settings import TableSettings
+from mergelake.format.codec import parse_codec, parse_default_codec
+from mergelake.format.many import Encoded, encode_keys, encode_parts
+from mergelake.format.profile import Profile
+from mergelake.table.keys import TableKeys
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Of one part."""
+
+    encoded: Encoded
+    sorting: list[pa.Array]
+    """Values of the sorting key."""
+    sources: list[pa.Array]
+    """Values of what the partition key is made of."""
+
+
+def encode_together(
+    blocks: Sequence[pa.Table], schema: TableSchema, keys: TableKeys, settings: TableSettings
+) -> list[Together] | None:
+    """For each of the sorted blocks that become parts; None where they are few, or not small."""
+    rows = np.array([block.num_rows for block in blocks], np.int64)
+    if len(blocks) < 2 or rows.max() > settings.integer("index_granularity"):
+        return None
+    whole = pa.concat_tables(blocks).combine_chunks()
+    if whole.nbytes > settings.integer("max_shared_object_bytes"):
+        return None
+    ends, profile = np.cumsum(rows), Profile(settings.text("part_profile") == "modern", compact=False)
+    frame_max = min(map(settings.integer, ("min_compress_block_size", "max_compress_block_size")))
+    default = parse_default_codec(settings.text("default_compression_codec"))
+    columns = {}
+    for column in schema.stored:
+        codec = parse_codec(column.codec, default)
+        array = whole.column(column.name).chunk(0)
+        found = encode_parts(column.name, column.type, codec, array, ends, profile, frame_max=frame_max)
+        if found is not None:
+            columns[column.name] = found
+    sorting = [key.evaluate(whole) for key in keys.sorting]
+    sources = [source.evaluate(whole) for source in keys.partition_sources]
+    types = [key.type for key in keys.sorting[: keys.primary_length]]
+    out = []
+    for at, ends_of_key in enumerate(encode_keys(sorting[: len(types)], types, ends)):
+        begin, count = int(ends[at] - rows[at]), int(rows[at])
+        encoded = Encoded(ends_of_key, {name: files[at] for name, files in columns.items()})
+        cut = [[array.slice(begin, count) for array in arrays] for arrays in (sorting, sources)]
+        out.append(Together(encoded, *cut))
+    return out
