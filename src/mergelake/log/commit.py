@@ -153,8 +153,12 @@ class Log(Generic[S]):
                     raise
 
     def stored_ms(self, version: int) -> int | None:
-        """Since when an entry lies in the bucket, by the store's clock; None if it does not. One HEAD."""
+        """Since when an entry lies in the bucket, by the store's clock; None if it is gone. One HEAD.
+
+        An entry that has not reached the bucket yet is copied there first.
+        """
         try:
+            self.backend.seal(version)
             return self._store.head(self._reader.sealed_key(version)).modified_ms
         except NotFoundError:
             return None
