@@ -94,8 +94,11 @@ def fsck(handle: TableHandle, *, repair: bool = False, on_progress: Progress | N
     # Collected while we looked is not missing, committed while we looked no orphan.
     newest = handle.refresh()
     report.findings += [f for f in missing_objects(state, sizes) if _part(f.where, newest)]
-    # One look may have been at a reply that was cut: what is taken away, or told, was seen twice.
+    # One look may have been at a reply that was cut, or at a directory before a publisher laid its files out and at its
+    # name afterwards: what is taken away, or told, was seen twice.
     wrong = {finding.where for finding in published(newest, shown, sizes) if not finding.harmless}
+    for token in wrong:
+        sizes |= _sizes(handle, f"{handle.directory}/{token}")
     shown = {token: name for token, name in shown.items() if token not in wrong} | _names(handle, wrong)
     report.findings += published(newest, shown, sizes)
     report.findings += orphans(sizes, reachable(newest) | names)
@@ -213,12 +216,17 @@ def orphans(sizes: Mapping[str, int], keep: Collection[str]) -> Iterator[Finding
 
 def _listing(handle: TableHandle, state: State) -> dict[str, int]:
     """Objects of the table, but for its log, and of what it has from other tables."""
-    store, cut = handle.store, len(handle.directory) + 1
-    skipped = (f"{handle.directory}/_log/", f"{handle.directory}/_gc/")
-    sizes = {m.key[cut:]: m.size for m in store.list(handle.directory) if not m.key.startswith(skipped)}
+    sizes = _sizes(handle, handle.directory)
     for table, directory in foreign(state):
-        sizes |= {f"/{meta.key}": meta.size for meta in store.list(f"{table}/{directory}")}
+        sizes |= {f"/{meta.key}": meta.size for meta in handle.store.list(f"{table}/{directory}")}
     return sizes
+
+
+def _sizes(handle: TableHandle, prefix: str) -> dict[str, int]:
+    """Objects of the table below a prefix, by their keys below the table."""
+    cut = len(handle.directory) + 1
+    skipped = (f"{handle.directory}/_log/", f"{handle.directory}/_gc/")
+    return {m.key[cut:]: m.size for m in handle.store.list(prefix) if not m.key.startswith(skipped)}
 
 
 def _names(handle: TableHandle, tokens: Collection[str]) -> dict[str, str]:

@@ -152,6 +152,23 @@ def test_published_names_are_compared_and_mended(db):
     assert store.get(names[0]).decode() == f"{parts[0].name}/"
 
 
+def test_a_name_whose_files_were_laid_out_while_the_table_was_listed_is_right(db, monkeypatch):
+    table, store = db.table("t"), db.warehouse.store
+    table.publish()
+    handle = table.handle
+    late = next(handle.log.state.parts()).manifest.id
+    listing = store.list
+
+    def without(prefix, after=""):
+        """The page with this directory was sent before its files were there; the names came later."""
+        hidden = f"{handle.directory}/{late}/" if prefix == handle.directory else " "
+        return (meta for meta in listing(prefix, after) if not meta.key.startswith(hidden))
+
+    monkeypatch.setattr(store, "list", without)
+    assert [f for f in run(db, repair=True).findings if f.kind == "name"] == []
+    assert store.get(f"{handle.directory}/__meta/{late}/prefix.path")
+
+
 def test_repair_never_deletes_an_object_of_a_part(db):
     table, store = db.table("t"), db.warehouse.store
     table.publish()
