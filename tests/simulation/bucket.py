@@ -238,18 +238,16 @@ class ProcessStore:
 
     def list(self, prefix: str, after: str = "") -> Iterator[ObjectMeta]:
         """Page by page: what changes between two pages may or may not be seen."""
-        start = directory_prefix(prefix)
+        start, size = directory_prefix(prefix), self.bucket.page
         while True:
 
             def work(after: str = after) -> list[ObjectMeta]:
                 keys = sorted(key for key in self.bucket.objects if key.startswith(start) and key > after)
-                return [
-                    ObjectMeta(k, len(b), ms) for k in keys[: self.bucket.page] for b, ms in [self.bucket.objects[k]]
-                ]
+                return [ObjectMeta(k, len(b), ms) for k in keys[:size] for b, ms in [self.bucket.objects[k]]]
 
             found: list[ObjectMeta] = self._do("list", prefix, work)  # type: ignore[assignment]
             yield from found
-            if len(found) < self.bucket.page:
+            if len(found) < size:
                 return
             after = found[-1].key
 

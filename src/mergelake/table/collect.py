@@ -260,8 +260,8 @@ def _shown(handle: TableHandle, state: State) -> set[str]:
     names = tokens_shown(handle)
     if not names or state.dropped:
         return names
-    active = {part.manifest.id: part.info for part in state.parts()}
-    planned = plan_publish(active, published_names(handle, state), handle.clock.now_ms(), 0)
+    newest, shown = published_names(handle)
+    planned = plan_publish({p.manifest.id: p.info for p in newest.parts()}, shown, handle.clock.now_ms(), 0)
     return names | {cover.token for cover in planned.cover}
 
 

@@ -4,12 +4,15 @@ A part exists for ClickHouse once `__meta/<token>/prefix.path` holds its name; t
 in `full` storage lies there already. So publishing is mostly one tiny PUT a part. Parts that are packed (or made of
 extents) are laid out in plain files first; their own objects stay, they are what mergelake reads.
 
-It is a one-way view of the log: read the log, list the tokens, plan (`published.plan_publish`), then
+It is a one-way view of the log: list the tokens, read the log, plan (`published.plan_publish`), then
 
 1. lay out and name new active parts, merged ones before what they cover is taken away;
 2. write and name an empty part over what was dropped;
 3. take away names whose cover has been visible for the grace period. Objects are never deleted here (`collect` does,
    for parts that have no name).
+
+The listing comes first: whoever named what it shows knew a version no newer than the one that is read after it. The
+other way round, what another publisher named in between would look like something dropped, and be covered.
 
 Every step may be repeated, and any step may be the last one before a crash. Two publishers at once do the same
 work twice and no harm.
@@ -73,7 +76,7 @@ def publish(handle: TableHandle, *, grace_seconds: float = GRACE_SECONDS) -> Pub
     a PUT and a HEAD to learn the store's time.
     """
     check_seconds("grace_seconds", grace_seconds)
-    return _round(handle, handle.refresh(), grace_seconds)
+    return _round(handle, grace_seconds)
 
 
 def follow(
@@ -96,8 +99,8 @@ def follow(
     while not stop():
         state, now_s = handle.log.state, handle.clock.monotonic_s()
         if state.version != seen or (waiting and now_s >= due_s):
-            report = _round(handle, state, grace_seconds)
-            seen, waiting, due_s = state.version, report.waiting, now_s + max(grace_seconds / 4, poll_seconds)
+            report = _round(handle, grace_seconds)
+            seen, waiting, due_s = report.version, report.waiting, now_s + max(grace_seconds / 4, poll_seconds)
             if on_report is not None and (report.added or report.dropped or report.removed):
                 on_report(report)
         if stop():
@@ -118,26 +121,28 @@ def tokens_shown(handle: TableHandle) -> set[str]:
     return {meta.key[len(prefix) :].partition("/")[0] for meta in handle.store.list(prefix)}
 
 
-def published_names(handle: TableHandle, state: State) -> list[PublishedName]:
-    """The names that ClickHouse sees, by one LIST; the log knows whose they are."""
+def published_names(handle: TableHandle) -> tuple[State, list[PublishedName]]:
+    """The names that ClickHouse sees, by one LIST, and a state of the log no older, which knows whose they are."""
+    prefix = f"{handle.directory}/__meta/"
+    metas = list(handle.store.list(prefix))
+    state = handle.refresh()
     infos = {part.manifest.id: part.info for part in state.parts()}
     infos |= {part.id: part.info for part in state.retired}
-    prefix = f"{handle.directory}/__meta/"
     names = []
-    for meta in handle.store.list(prefix):
+    for meta in metas:
         token, _, file = meta.key[len(prefix) :].partition("/")
         if file != "prefix.path":
             continue
         info = infos.get(token) or empty_info(token) or _named_in(handle.store, meta.key)
         if info is not None:
             names.append(PublishedName(token, info, meta.modified_ms))
-    return names
+    return state, names
 
 
-def _round(handle: TableHandle, state: State, grace_seconds: float) -> PublishReport:
+def _round(handle: TableHandle, grace_seconds: float) -> PublishReport:
     store, directory = handle.store, handle.directory
     began = Instant.now(handle.clock)
-    shown = published_names(handle, state)
+    state, shown = published_names(handle)
     active = {part.manifest.id: part for part in state.parts()}
     grace_ms = round(grace_seconds * 1000)
     infos = {part_id: part.info for part_id, part in active.items()}
@@ -161,7 +166,7 @@ def _round(handle: TableHandle, state: State, grace_seconds: float) -> PublishRe
     removed = plan.remove
     if grace_ms == 0 and (plan.add or plan.cover):
         # What was named just now may be all the cover that an old name waits for.
-        shown = published_names(handle, state)
+        _, shown = published_names(handle)
         removed = plan_publish(infos, shown, _EVER_MS, 0).remove
     store.delete([f"{directory}/__meta/{token}/prefix.path" for token in removed])
     named = {name.token: name.info for name in shown}

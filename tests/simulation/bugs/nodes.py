@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from types import SimpleNamespace
 from unittest import mock
 
 from mergelake.core.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
@@ -92,6 +93,18 @@ def covered_names_go_at_once():
 def an_empty_part_spans_what_is_active():
     real = published._empty_parts
     return mock.patch.object(published, "_empty_parts", lambda bare, active: real(bare, []))
+
+
+@bug
+def names_are_listed_after_the_log_was_read():
+    """What another publisher named in between looks like something dropped."""
+    real = publish.published_names
+
+    def careless(handle):
+        state = handle.refresh()
+        return real(SimpleNamespace(store=handle.store, directory=handle.directory, refresh=lambda: state))
+
+    return mock.patch.object(publish, "published_names", careless)
 
 
 @bug

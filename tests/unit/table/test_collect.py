@@ -339,12 +339,15 @@ def test_a_publisher_that_slept_takes_its_names_back(table, monkeypatch):
     with pytest.raises(MergelakeError):  # its first part's files are gone …
         table.publish()
     fill(table, 1)
-    monkeypatch.setattr(publishing, "lay_out", lambda *_: advance(table, HOUR))  # … or they lie in plain files
-    stale = table.handle.log.state
-    table.truncate()
-    table.handle.refresh()
+    other = Warehouse(table.handle.store, clock=table.handle.clock, ids=SeededIds(3), threads=1).table("t")
+
+    def sleep_on(*_):
+        other.truncate()
+        advance(table, HOUR)
+
+    monkeypatch.setattr(publishing, "lay_out", sleep_on)  # … or they lie in plain files
     monkeypatch.setattr(publishing, "reachable", lambda _: set())
-    publishing._round(table.handle, stale, 300)
+    table.publish()
     assert [key for key in keys(table) if key.startswith("__meta/")] == []
 
 

@@ -18,12 +18,16 @@ from mergelake.table.publish import publish
 SCHEMA = define({"p": "UInt8", "k": "UInt8"}, partition_by="p", order_by="k")
 
 
+def _insert(table: TableHandle) -> None:
+    """A row into each of two partitions."""
+    block = pa.table({"p": pa.array([1, 2], pa.uint8()), "k": pa.array([1, 2], pa.uint8())})
+    commit_parts(table, write_blocks(table.store, "t", SCHEMA, [block], ids=table.ids, clock=table.clock))
+
+
 def _published(store: MemoryStore) -> TableHandle:
     """Two partitions of a row, shown, and the first dropped since."""
     table = TableHandle.create(store, "t", SCHEMA, clock=ManualClock(), ids=SeededIds(1))
-    block = pa.table({"p": pa.array([1, 2], pa.uint8()), "k": pa.array([1, 2], pa.uint8())})
-    written = write_blocks(store, "t", SCHEMA, [block], ids=table.ids, clock=table.clock)
-    commit_parts(table, written)
+    _insert(table)
     publish(table)
     table.log.commit(lambda _: [DropRange("1")])
     return table
@@ -75,3 +79,25 @@ def test_a_publisher_that_fails_leaves_the_empty_part_of_another_alone():
     (token,) = (key.key.split("/")[2] for key in store.list("t/__meta") if "drop-" in key.key)
     files = {key.key.rpartition("/")[2] for key in store.list(f"t/{token}")}
     assert {"checksums.txt", "columns.txt", "count.txt", "partition.dat", "k.bin", "p.bin"} <= files
+
+
+def test_what_another_published_meanwhile_is_not_taken_for_dropped():
+    """The names are listed before the log is read: the other way round, the newest rows would be covered for good."""
+
+    class Busy(MemoryStore):
+        other: TableHandle | None = None
+
+        def list(self, prefix, after=""):
+            if self.other is not None and prefix.endswith("__meta/"):
+                other, self.other = self.other, None
+                _insert(other)
+                publish(other)
+            return super().list(prefix, after)
+
+    store = Busy()
+    table = _published(store)
+    publish(table)
+    store.other = TableHandle.open(store, "t", clock=ManualClock(), ids=SeededIds(2))
+    report = publish(table)
+    assert (report.added, report.dropped) == ((), ())
+    assert report.version == table.refresh().version == 4
