@@ -22,6 +22,7 @@ from mergelake.log.state import State
 from mergelake.log.volatile import unfinished
 from mergelake.table.clone import check_holds, plan_clone, take_holds
 from mergelake.table.handle import TableHandle
+from mergelake.table.parts import attach_part, drop_part
 from mergelake.table.rollback import rollback
 from mergelake.table.undrop import undrop
 from tests.simulation.actors import Actor
@@ -213,3 +214,65 @@ class Admin(Actor):
             return [AlterMetadata(dataclasses.replace(state.schema, version=state.schema_version + 1))]
 
         self.commit(build)
+
+
+class Mutator(Admin):
+    """Changes rows, and little else."""
+
+    roams = 0.0
+
+    def actions(self):
+        return {self.mutate: 3, self.kill: 0.5, self.idle: 6}
+
+
+class Borrower(Admin):
+    """Refers to objects that are there already: clones, rollbacks, attached parts."""
+
+    roams = 0.2
+
+    def actions(self):
+        return {
+            self.clone: 4,
+            self.rollback: 2,
+            self.rollback_to_time: 1,
+            self.detach: 1,
+            self.attach: 2,
+            self.drop_table: 0.5,
+            self.idle: 2,
+        }
+
+
+class Surgeon(Admin):
+    """Works on single parts."""
+
+    roams = 0.0
+
+    def actions(self):
+        return {
+            self.drop_part: 2,
+            self.detach_part: 2,
+            self.attach_part: 2,
+            self.attach: 2,
+            self.drop_detached: 0.3,
+            self.rollback: 0.5,
+            self.mutate: 0.5,
+            self.idle: 4,
+        }
+
+    def drop_part(self) -> None:
+        self.on_a_part("drop")
+
+    def detach_part(self) -> None:
+        self.on_a_part("detach")
+
+    def on_a_part(self, kind: str) -> None:
+        parts = [*self.state.parts()]
+        if parts:
+            with contextlib.suppress(NotFoundError):  # it was merged meanwhile
+                drop_part(self.handle, self.random.choice(parts).name, kind)
+
+    def attach_part(self) -> None:
+        detached = self.state.detached
+        if detached:
+            with contextlib.suppress(InvalidInputError):  # somebody else has taken it
+                attach_part(self.handle, str(self.random.choice(detached).info))

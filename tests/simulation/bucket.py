@@ -54,10 +54,16 @@ KINDS: dict[str, tuple[Fault, ...]] = {
 }
 
 
-def flipped(data: bytes, chance: Random) -> bytes:
-    """With one wrong bit."""
-    at = chance.randrange(len(data)) if data else 0
-    return data[:at] + bytes([data[at] ^ 1 << chance.randrange(8)]) + data[at + 1 :] if data else data
+def flipped(data: bytes, chance: Random, digits: bool = False) -> bytes:
+    """With one wrong bit: anywhere, or such that one digit becomes another (what then still can be read is wrong)."""
+    places = [at for at, byte in enumerate(data) if byte in b"01234567"] if digits else []
+    if places:
+        at, bit = chance.choice(places), chance.randrange(3)
+    elif data:
+        at, bit = chance.randrange(len(data)), chance.randrange(8)
+    else:
+        return data
+    return data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :]
 
 
 class Bucket:
@@ -139,9 +145,14 @@ class ProcessStore:
 
     def __init__(self, bucket: Bucket, process: Process) -> None:
         self.bucket = bucket
-        self.process = process
+        self._owner = process
         self.spec = StoreSpec.of(self.url, {})
         self.writes = 0
+
+    @property
+    def process(self) -> Process:
+        """Who asks."""
+        return self._owner.thread
 
     @property
     def counters(self) -> Counters:

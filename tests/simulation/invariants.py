@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING
 from mergelake.log.operations import AddParts, AdoptVolatile, Entry, Publish
 from mergelake.log.part_map import Partitions, Retired
 from mergelake.log.state import State
-from mergelake.log.volatile import leaves
+from mergelake.log.volatile import inside, leaves
 
 if TYPE_CHECKING:
     from tests.simulation.table import Table
@@ -165,8 +165,10 @@ def names_are_new(table: Table, before: State, entry: Entry, after: State) -> No
             assert table.names.setdefault(name, part.id) == part.id, f"the name {name} was given twice"
     for op in entry.ops:
         if isinstance(op, Publish) and not op.volatile and op.part.id in infos and set(op.replaced) <= old.keys():
-            level = max(old[part_id].level for part_id in op.replaced) + (op.kind != "mutation")
-            assert infos[op.part.id].level == level, "the level of a merge is that of its sources and one"
+            name = infos[op.part.id]
+            between = [hole for hole in before.holes.get(op.part.partition_id, ()) if inside(hole, name)]
+            level = max(info.level for info in [*map(old.get, op.replaced), *between]) + (op.kind != "mutation")
+            assert name.level == level, "the level of a merge is that of its sources and one"
 
 
 def windows_are_the_models(table: Table, state: State) -> None:

@@ -55,7 +55,7 @@ class SimClock:
         return self._process.kernel.now_s
 
     def sleep_s(self, seconds: float) -> None:
-        self._process.sleep(seconds)
+        self._process.thread.sleep(seconds)
 
 
 class Process:
@@ -96,6 +96,13 @@ class Process:
     def running(self) -> bool:
         """Whether it is this process that runs now (and not the scheduler, which looks on)."""
         return getcurrent() is self._greenlet
+
+    @property
+    def thread(self) -> Process:
+        """Itself, or the thread that runs now, if both are of one process: what is open is used by all of them."""
+        running = getattr(getcurrent(), "process", None)
+        same = running is not None and self.machine.group and running.machine.group == self.machine.group
+        return running if same else self
 
     def doubt(self) -> None:
         """Damaged bytes were handed to it: to all threads of its process."""
@@ -140,6 +147,8 @@ class Machine:
     group: str = ""
     """Those of one group are threads of one process: they share what is open, and die together."""
     disk: dict[str, Any] = field(default_factory=dict)
+    preempt: float | None = None
+    """How often a request of it lets others run first, if that differs from the rest."""
     torn: int = 0
     """How many files of the disk were damaged: what is read from there may be wrong."""
     lives: int = 0
@@ -165,7 +174,8 @@ class Kernel:
         """A place where `process` may be stopped."""
         if process.dead:
             raise SimulatedCrash(f"{process.name} is dead")
-        if process.running and process.chance.random() < self.preempt:
+        own = process.machine.preempt
+        if process.running and process.chance.random() < (self.preempt if own is None else own):
             self.trace.add(f"{process.name} waits before {what}")
             process.suspend()
 

@@ -15,6 +15,7 @@ from mergelake.core.manifest import PartManifest
 from mergelake.log.operations import (
     AddParts,
     DropDetached,
+    DropParts,
     DropRange,
     DropTable,
     Entry,
@@ -62,6 +63,8 @@ class Model:
     """Part id -> its rows, of all there ever were."""
     ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Part id -> blocks."""
+    origins: dict[str, tuple[int, bool]] = field(default_factory=dict)
+    """Part id -> the version that brought it, and whether its rows are those of one insert of that version."""
     touched: set[str] = field(default_factory=set)
     """Partitions that the last entry changed."""
     views: dict[str, Rows] = field(default_factory=dict)
@@ -98,6 +101,8 @@ class Model:
             case DropTable():
                 self._drop(DropRange())
                 self.detached.clear()
+            case DropParts():
+                self._drop_parts(op)
             case DropDetached(ids):
                 for part_id in ids:
                     self.detached -= Counter(self.known[part_id])
@@ -125,6 +130,7 @@ class Model:
             self.counter += 1
             self.touched.add(part.partition_id)
             self.ranges[part.id] = (self.counter, self.counter)
+            self.origins[part.id] = (self.version, not part.level)
             rows = self.known[part.id] = self.content(part)
             self.rows.setdefault(part.partition_id, []).extend(Kept(row, self.counter) for row in rows)
         for part_id in op.detached:
@@ -142,6 +148,7 @@ class Model:
         spans = [self.ranges[part_id] for part_id in op.replaced]
         low, high = min(span[0] for span in spans), max(span[1] for span in spans)
         self.ranges[op.part.id] = (low, high)
+        self.origins[op.part.id] = (self.version, False)
         covered = [kept for kept in self.rows.get(op.part.partition_id, ()) if low <= kept.block <= high]
         for version in op.mutations:
             for kept in covered:
@@ -172,10 +179,31 @@ class Model:
             self.tokens, self.hashes = _without(self.tokens, op.partition_id), _without(self.hashes, op.partition_id)
 
 
-def _without(window: Window, partition_id: str | None) -> Window:
-    """The inserts that have rows left when a partition, or all, went."""
+    def _drop_parts(self, op: DropParts) -> None:
+        name, held = op.partition_id, self.rows[op.partition_id]
+        self.touched.add(name)
+        for part_id in op.ids:
+            low, high = self.ranges[part_id]
+            gone = [kept for kept in held if low <= kept.block <= high]
+            held = [kept for kept in held if not low <= kept.block <= high]
+            if op.kind == "detach":
+                assert not any(kept.pending for kept in gone), "rows with unfinished mutations were detached"
+                self.detached.update(kept.row for kept in gone if kept.row)
+            version, alone = self.origins[part_id]
+            first = version if alone else 0
+            self.tokens = _without(self.tokens, name, first, version)
+            self.hashes = _without(self.hashes, name, first, version)
+        self.rows[name] = held
+
+
+def _without(window: Window, partition_id: str | None, first: int = 0, last: int | None = None) -> Window:
+    """The inserts that have rows left when those of some versions lost a partition, or all."""
     if partition_id is None:
         return {}
+    if last is not None:
+        some = {key: insert for key, insert in window.items() if first <= insert[0] <= last}
+        left = _without(some, partition_id)
+        return {key: left.get(key, insert) for key, insert in window.items() if key in left or key not in some}
     left = {key: (version, partitions - {partition_id}) for key, (version, partitions) in window.items()}
     return {key: insert for key, insert in left.items() if insert[1]}
 

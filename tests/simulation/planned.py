@@ -116,3 +116,20 @@ class PlannedNode(Actor):
         if unwanted():
             raise error("ABORTED", "given up", "")
         return write(disk.store, self.directory, self.process.ids.new_id(), task.result.partition_id, rows, task.born)
+
+
+class NodeThread(PlannedNode):
+    """One of several threads of a node: the first ticks, the others work, and the table goes on while they do."""
+
+    roams = 0.0
+
+    def actions(self):
+        ticks = self.process.machine.name == self.process.machine.group
+        return {self.tick: 1, self.work: 0.1} if ticks else {self.work: 1}
+
+    def open(self) -> None:
+        shared = self.world.shared.setdefault(self.process.machine.group, {})
+        if not shared:
+            super().open()
+            shared.update(handle=self.handle, worker=self.worker, started=self.started)
+        self.handle, self.worker, self.started = shared["handle"], shared["worker"], shared["started"]

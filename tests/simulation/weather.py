@@ -22,6 +22,8 @@ class Weather:
         world.bucket.rot_rate = draw.choice([0.0, 0.0, 0.1, 0.4])
         self.tears = draw.choice([0.0, 0.3, 1.0])
         """How often a machine that dies leaves torn files."""
+        self.digits = False
+        """Whether wrong bits on disks make other numbers, and not mere noise."""
 
     def step(self, pass_s: float) -> None:
         draw, kernel = self.world.kernel.random, self.world.kernel
@@ -67,7 +69,7 @@ class Weather:
             if way == 0:
                 del machine.disk[key]
             else:
-                torn = (data[: chance.randrange(len(data) + 1)], bytes(len(data)), flipped(data, chance))[way - 1]
+                torn = (data[: chance.randrange(len(data) + 1)], bytes(len(data)), flipped(data, chance, self.digits))[way - 1]
                 machine.disk[key] = (torn, since)
             machine.torn += 1
             self.world.kernel.trace.add(f"{machine.name}: {key} is torn")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TypeAlias
 
 from mergelake.log import fold
@@ -24,6 +25,7 @@ from tests.simulation.kernel import SKEW_MAX_S, Kernel, Machine, Process
 from tests.simulation.nodes import Merger
 from tests.simulation.planned import PlannedNode
 from tests.simulation.rest import left_over
+from tests.simulation.stages import EVERY, NAP_MAX, NAPS, SLEEPER_PREEMPT, STAGES, Stage
 from tests.simulation.table import Table
 from tests.simulation.tiny import DIRECTORY, SCHEMA, Bodies, Rows, changed
 from tests.simulation.weather import Weather
@@ -94,6 +96,10 @@ class World:
         """How often a good while goes by at once."""
         self.sleepy = draw.choice([0.0, 0.01, 0.03])
         """How often a machine stops for long, wherever its process is."""
+        self.stage = draw.choice(STAGES) if seed % EVERY == EVERY - 1 else None
+        if self.stage is not None:
+            self._set(self.stage)
+            return
         busy, theme = draw.choice([0.4, 0.7, 1.0]), draw.choice([*THEMES, *[()] * len(THEMES)])
         """How many of the cast come, and what it is all about: collection and who sleeps through it, for instance."""
         self._create()
@@ -115,6 +121,24 @@ class World:
         if theme is POWER_CUTS:
             self.weather.tears = 1.0
 
+    def _set(self, stage: Stage) -> None:
+        """The cast of a stage, and its weather."""
+        self._create(stage.settings)
+        if stage.leaps is not None:
+            self.leaps, self.sleepy = stage.leaps, 0.0
+        if stage.preempt is not None:
+            self.kernel.preempt = stage.preempt
+        if stage.crash_rate is not None:
+            self.bucket.crash_rate = stage.crash_rate
+        skews = {}
+        for name, role, alias, group in stage.cast:
+            skew_s = skews.setdefault(group or name, self.kernel.random.uniform(-SKEW_MAX_S, SKEW_MAX_S))
+            preempt = SLEEPER_PREEMPT if name in stage.sleepers else None
+            self.start(Machine(name, skew_s, alias, group, preempt=preempt), role)
+        self.weather = Weather(self, self.kernel.random)
+        if stage.wrong_digits:
+            self.weather.tears, self.weather.digits = 1.0, True
+
     def furnish(self, kernel: Kernel, bucket: Bucket) -> None:
         """An empty world, at peace."""
         self.kernel, self.bucket = kernel, bucket
@@ -127,6 +151,7 @@ class World:
         self.shared: dict[str, dict] = {}
         """What the threads of a process share."""
         self.turns: list[Turn] = []
+        self.stage: Stage | None = None
         self.settling = False
         self.did: Counter[str] = Counter()
         self.failed: Counter[str] = Counter()
@@ -171,7 +196,7 @@ class World:
             return self.home
         return chance.choice([*self.tables] if dropped else self.living() or [self.home])
 
-    def _create(self) -> None:
+    def _create(self, settings: Mapping[str, str] = MappingProxyType({})) -> None:
         """The table, made by a process that meets no faults: it is not scheduled."""
         process = Process(self.kernel, "creator", lambda _: None, Machine("creator", 0.0))
         self.schema = SCHEMA.with_settings(
@@ -185,6 +210,7 @@ class World:
                 "parts_to_upload_volatile": "6",
                 "max_bytes_to_merge_volatile": "400",
                 "non_replicated_deduplication_window": str(HASHES_MAX),
+                **settings,
             }
         )
         store = ProcessStore(self.bucket, process)
@@ -211,6 +237,8 @@ class World:
                 pass_s += draw.random() * GRACE_S
             stopped_s = draw.random() * 4 * GRACE_S if draw.random() < self.sleepy else 0.0
             turn = Turn(pass_s, kernel.pick().machine.name, stopped_s)
+            if self.stage and turn.machine in self.stage.sleepers and draw.random() < NAPS:
+                turn = replace(turn, stopped_s=draw.random() * NAP_MAX * GRACE_S)
         if not self.settling:
             self.turns.append(turn)
             self.weather.step(turn.pass_s)
@@ -297,6 +325,8 @@ class World:
         """No faults any more."""
         self.weather.restore()
         self.bucket.fault_rate = self.bucket.crash_rate = self.kernel.preempt = 0.0
+        for process in self.kernel.processes:
+            process.machine.preempt = None
         self.bucket.page = 1000
 
     def settle(self) -> None:

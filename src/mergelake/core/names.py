@@ -83,16 +83,22 @@ class PartInfo:
         )
 
 
-def merged_name(infos: Sequence[PartInfo]) -> PartInfo:
+def merged_name(infos: Sequence[PartInfo], holes: Sequence[PartInfo] = ()) -> PartInfo:
     """The name of a part that replaces these, of one partition and at least one: all their blocks, a level higher.
+
+    It covers those of the `holes` that lie between them, too.
 
     >>> str(merged_name([PartInfo.parse("all_1_1_0"), PartInfo.parse("all_2_5_3")]))
     'all_1_5_4'
+    >>> str(merged_name([PartInfo.parse("all_1_1_0"), PartInfo.parse("all_3_3_0")], [PartInfo.parse("all_2_2_1")]))
+    'all_1_3_2'
     """
+    low, high = min(info.min_block for info in infos), max(info.max_block for info in infos)
+    replaced = [*infos, *(hole for hole in holes if low < hole.min_block and hole.max_block < high)]
     return PartInfo(
         infos[0].partition_id,
-        min(info.min_block for info in infos),
-        max(info.max_block for info in infos),
-        max(info.level for info in infos) + 1,
-        max(info.mutation for info in infos),
+        low,
+        high,
+        max(info.level for info in replaced) + 1,
+        max(info.mutation for info in replaced),
     )

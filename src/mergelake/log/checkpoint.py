@@ -180,6 +180,7 @@ def _header(state: State) -> dict[str, Any]:
         "block_counter": state.block_counter,
         "floors": dict(state.floors),
         "floor": state.floor,
+        **({"holes": {name: list(map(str, held)) for name, held in state.holes.items()}} if state.holes else {}),
         # Lists, not objects: the windows are first in, first out, and their order is part of the state.
         "tokens": listed(state.tokens),
         "hashes": listed(state.hashes),
@@ -282,6 +283,7 @@ def _state(header: dict[str, Any], parts: pa.Table, retired: pa.Table) -> State:
         partitions=Partitions.of(partitions),
         floors=dict(header["floors"]),
         floor=header["floor"],
+        holes={name: tuple(map(PartInfo.parse, held)) for name, held in header.get("holes", {}).items()},
         tokens=window_of(header["tokens"]),
         hashes=window_of(header["hashes"]),
         retired=Retired().plus(_retired(retired.to_pydict())),

@@ -7,6 +7,7 @@ lost a race applies the winner and asks again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -226,7 +227,18 @@ def _check_publish(state: State, op: Publish, position: int) -> Reject | None:
             return Reject(f"Volatile part {op.volatile} lies within another, and is not mutated alone")
     elif covered(volatile, merged_name([low, high])):
         return Reject("A source of the merge lies under a Live volatile part")
-    return _check_mutations(state, op, [part.info for part in sources]) or _check_new(state, (op.part,), position)
+    infos = [part.info for part in sources]
+    return _check_mutations(state, op, infos) or _check_holes(state, infos) or _check_new(state, (op.part,), position)
+
+
+def _check_holes(state: State, infos: Sequence[PartInfo]) -> Reject | None:
+    """The part that a drop left out between the sources may have had mutations that they still lack."""
+    holes = state.holes.get(infos[0].partition_id, ())
+    if holes and len(infos) > 1:
+        named = merged_name(infos, holes)
+        if pending(state.mutations, named) != pending(state.mutations, merged_name(infos)):
+            return Reject("The sources of the merge lack mutations that a part between them, dropped since, had")
+    return None
 
 
 def _check_mutations(state: State, op: Publish, infos: list[PartInfo]) -> Reject | None:
@@ -265,7 +277,7 @@ def _check_add_volatile(state: State, op: AddVolatile) -> Reject | None:
         return Reject(f"Blocks of partition {op.partition_id} have been dropped")
     if len({pending(state.mutations, info) for info in infos}) > 1:
         return Reject("The sources of the merge lack different mutations")
-    return None
+    return _check_holes(state, infos)
 
 
 def _check_drop(state: State, op: DropRange) -> Reject | None:

@@ -102,6 +102,7 @@ class Draft:
         self._lost: list[ActivePart] = []
         self._floors = state.floors
         self._floor = state.floor
+        self._holes = state.holes
         self._tokens = state.tokens
         self._hashes = state.hashes
         self._retired = state.retired
@@ -199,6 +200,7 @@ class Draft:
             partitions=self._partitions,
             floors=self._floors,
             floor=self._floor,
+            holes=self._holes,
             tokens=self._tokens,
             hashes=self._hashes,
             retired=self._retired,
@@ -287,9 +289,11 @@ class Draft:
             info = self._live(op.volatile, partition_id).info
             self._remove_volatile(partition_id, lambda part: inside(part.info, info))
         else:
-            info = sources[0].info if op.kind == "mutation" else merged_name([source.info for source in sources])
+            infos = [source.info for source in sources]
+            info = infos[0] if op.kind == "mutation" else merged_name(infos, self._holes.get(partition_id, ()))
         if op.mutations:
             info = replace(info, mutation=op.mutations[-1])
+        self._close_holes(partition_id, lambda hole: inside(hole, info))
         parts[found[0] : found[-1] + 1] = [self._activate(info, op.part)]
 
     def _live(self, volatile_id: str, partition_id: str | None = None) -> VolatilePart:
@@ -317,7 +321,7 @@ class Draft:
         if not op.sources or not all(source in by_id for source in op.sources):
             raise CorruptDataError(f"Entry {self._version} merges what is not there")
         sources = tuple((source, by_id[source]) for source in op.sources)
-        info = merged_name([info for _, info in sources])
+        info = merged_name([info for _, info in sources], self._holes.get(op.partition_id, ()))
         part = VolatilePart(op.id, info, sources, op.recipe, op.owner, self._version, self._timestamp_ms)
         everyone = sorted((*held, part), key=lambda p: (p.info.min_block, -p.info.max_block))
         self._set_volatile(op.partition_id, tuple(everyone))
@@ -372,6 +376,8 @@ class Draft:
                     self._retire(part)
             del parts[:end]
             self._remove_volatile(partition_id, lambda part: part.info.min_block <= bound)
+        for partition_id in [op.partition_id] if op.partition_id is not None else [*self._holes]:
+            self._close_holes(partition_id, lambda hole: hole.max_block <= bound)
         if bound >= self._block_counter:
             self._forget(op)
         if op.partition_id is None:
@@ -387,6 +393,9 @@ class Draft:
             raise CorruptDataError(f"Entry {self._version} drops parts that are not active")
         for part in [parts[at] for at in found]:
             parts.remove(part)
+            if parts and parts[0].info < part.info:  # with nothing before it, no part will ever reach over its blocks
+                holes = (*self._holes.get(op.partition_id, ()), merged_name([part.info]))
+                self._own("_holes")[op.partition_id] = holes
             if op.kind == "detach":
                 self._detach(part)
             else:
@@ -394,6 +403,14 @@ class Draft:
             self._remove_volatile(op.partition_id, partial(_built_on, part.info))
             self._tokens = _without(self._tokens, op.partition_id, part)
             self._hashes = _without(self._hashes, op.partition_id, part)
+
+    def _close_holes(self, partition_id: str, closed: Callable[[PartInfo], bool]) -> None:
+        if partition_id in self._holes:
+            left = tuple(hole for hole in self._holes[partition_id] if not closed(hole))
+            held = self._own("_holes")
+            held[partition_id] = left
+            if not left:
+                del held[partition_id]
 
     def _forget(self, op: DropRange) -> None:
         """Forget inserts whose rows are all gone: the same rows may come again after a drop."""
@@ -428,13 +445,15 @@ def _left(
 def _without(inserts: Mapping[str, Insert], partition_id: str, part: ActivePart | None = None) -> Mapping[str, Insert]:
     """Inserts without their rows in a partition; with a part, only of those that may have brought rows of it.
 
-    A part of level 0 is of one insert. Which ones went into a merged one is not known: any before it.
+    A part of level 0 is of one insert, unless it was rewritten since. Which ones went into another is not known: any
+    before it.
     """
     if not any(partition_id in insert.partition_ids for insert in inserts.values()):
         return inserts
+    alone = part is not None and not part.info.level and not part.info.mutation
     out: dict[str, Insert] = {}
     for name, insert in inserts.items():
-        if part is not None and (insert.version > part.added or (part.info.level == 0 and insert.version < part.added)):
+        if part is not None and (insert.version > part.added or (alone and insert.version < part.added)):
             out[name] = insert
             continue
         left = tuple(p for p in insert.partition_ids if p != partition_id)

@@ -158,6 +158,11 @@ class State:
     """By partition: the last block that a drop removed."""
     floor: int = 0
     """The same for drops of the whole table."""
+    holes: Mapping[str, tuple[PartInfo, ...]] = field(default_factory=dict)
+    """By partition: single parts that were dropped, a level higher, until a part over their blocks takes their place.
+
+    ClickHouse is shown empty parts of these names, which that part has to cover.
+    """
     tokens: Mapping[str, Insert] = field(default_factory=dict)
     """Explicit deduplication tokens, oldest first."""
     hashes: Mapping[str, Insert] = field(default_factory=dict)

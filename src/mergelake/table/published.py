@@ -5,7 +5,8 @@ ClickHouse lists names and never forgets a part that nothing covers, so the rule
 1. Every active part gets its name, in the order of commits. A merge's result covers its sources by its name: higher
    level, same blocks. A server takes parts in one by one, so it sees a commit of several parts one by one too.
 2. What was shown and is covered by nothing (a dropped partition) is covered by an **empty part** over its blocks, a
-   level higher. Names never intersect: an empty part spans no active part.
+   level higher. Names never intersect: an empty part spans no active part, and what is merged over it one day has a
+   level higher than its own.
 3. A covered name is taken away once its cover has been visible for the grace period, so that a reader that
    still holds the old list can finish. Empty parts stay until something covers them.
 
@@ -15,7 +16,6 @@ tokens, together with the log, is the whole state; nothing else has to be kept, 
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -126,20 +126,13 @@ class _Infos:
 
 
 def _empty_parts(bare: list[PublishedName], active: list[PartInfo]) -> list[Cover]:
-    """Empty parts over runs of uncovered names of one partition, broken where an active part lies between."""
-    runs: list[list[PublishedName]] = []
-    last_gap = -1
-    ends = [part.max_block for part in active]
-    for name in bare:
-        # How many active parts lie below: equal for two names that no active part separates.
-        gap = bisect_left(ends, name.info.min_block)
-        if not runs or gap != last_gap:
-            runs.append([])
-        runs[-1].append(name)
-        last_gap = gap
-    made = []
-    for run in runs:
-        if all(name.empty for name in run):
-            continue
-        made.append(Cover(merged_name([name.info for name in run]), tuple(name.token for name in run)))
-    return made
+    """Empty parts over uncovered names of one partition: one over all below the first active part, no merge gets there.
+
+    Above it each has its own: a part that is merged over those blocks one day covers what the log knows to be dropped
+    there (`State.holes`), name by name.
+    """
+    first = min((part.min_block for part in active), default=None)
+    below = [name for name in bare if first is None or name.info.max_block < first]
+    runs = [below] if not all(name.empty for name in below) else []
+    runs += [[name] for name in bare[len(below) :] if not name.empty]
+    return [Cover(merged_name([name.info for name in run]), tuple(name.token for name in run)) for run in runs]

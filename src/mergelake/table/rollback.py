@@ -45,7 +45,8 @@ def back_to(target: State, state: State, ids: IdSource) -> list[TableOp]:
     ops: list[TableOp] = [DropRange(kind="truncate", remember=target.version, tokens=tokens, hashes=hashes)]
     if target.schema_version != state.schema_version:
         ops.append(AlterMetadata(replace(target.schema, version=state.schema_version + 1)))
-    parts = renewed(target, ids, born=state.version)
+    # None of level 0: such a part is known to be of the insert that its entry brought, and this entry brings none.
+    parts = tuple(replace(part, level=max(part.level, 1)) for part in renewed(target, ids, born=state.version))
     return [*ops, AddParts(parts)] if parts else ops
 
 
