@@ -243,10 +243,21 @@ class Log(Generic[S]):
             return []  # of a log with a gap no checkpoint may go: it may be all that is left
         with self._lock:
             # Not what is known here: that may come from a checkpoint that is wrong.
-            self._known = Instant.now(self._clock)
-            self._state = self._reader.follow(report.state)
+            self._state, self._known = self._behind(report.state)
             head = self._state.version
             return repair_checkpoints(self._store, self._reader, self.write_checkpoint, report, head)
+
+    def _behind(self, state: S) -> tuple[S, Instant]:
+        """The newest state, from a verified one however old; UnavailableError where entries in between are gone.
+
+        The position after an old state may be free again, so a listing has to show nothing newer.
+        """
+        for _ in range(_OPEN_MAX):
+            began = Instant.now(self._clock)
+            state = self._reader.follow(state)
+            if self._reader.last_listed() <= state.version:
+                return state, began
+        raise UnavailableError("The log went on, and was cut, while it was looked at", hint="Try again")
 
     def entries(self, first: int = 1, last: int | None = None) -> Iterator[Entry]:
         """Committed entries, `first` to `last` (inclusive; None: the newest known here), in order."""

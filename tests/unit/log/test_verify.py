@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from mergelake.core.errors import UnavailableError
 from mergelake.log.checkpoint import encode_checkpoint
 from mergelake.log.encoding import decode_entry, encode_entry
 from mergelake.log.operations import AddParts, Collect, DropRange, Entry, Publish
@@ -171,6 +172,20 @@ def test_a_bad_hint_is_written_anew(store, hint):
     assert [problem.kind for problem in report.problems] == ["hint"]
     assert log.repair_checkpoints(report) == ["wrote a checkpoint of version 10"]
     assert json.loads(store.get(HINT)) == {"version": 10}
+
+
+def test_who_slept_since_the_look_makes_nothing_good(store):
+    """What came after the verified state was collected meanwhile: its end looks like the head, and is far behind it."""
+    store.delete([HINT])
+    slow, report = verified(store)
+    log = open_log(store)
+    for number in range(30, 36):
+        log.commit(lambda _, number=number: [AddParts((manifest(number),))])
+    store.delete([entry(version) for version in range(1, 16)])
+    before = {meta.key: store.get(meta.key) for meta in store.list("t/_log")}
+    with pytest.raises(UnavailableError, match="while it was looked at"):
+        slow.repair_checkpoints(report)
+    assert {meta.key: store.get(meta.key) for meta in store.list("t/_log")} == before
 
 
 def test_the_only_checkpoint_of_a_shortened_log_is_never_emptied(store):
