@@ -56,6 +56,14 @@ def test_an_empty_part_never_spans_an_active_one() -> None:
     assert [str(c.info) for c in done.cover] == ["a_1_2_1", "a_4_4_1"]
 
 
+def test_between_active_parts_each_name_is_covered_alone() -> None:
+    """What is merged there one day covers each hole that the log knows, and no name that spans several."""
+    shown = names("a_1_1_0", "a_2_2_0", "a_3_3_4", "a_4_4_0", "drop-a_2_2_1")
+    done = plan(["a_1_1_0", "a_4_4_0"], [shown[0], *shown[2:]])
+    assert [str(c.info) for c in done.cover] == ["a_3_3_5"]
+    assert [str(c.info) for c in plan(["a_1_1_0"], shown[:4]).cover] == ["a_2_2_1", "a_3_3_5", "a_4_4_1"]
+
+
 def test_a_second_drop_covers_the_first_empty_part_as_well() -> None:
     done = plan([], names("drop-a_1_2_1", "a_3_3_0"))
     assert [str(c.info) for c in done.cover] == ["a_1_3_2"]
