@@ -121,7 +121,12 @@ class Admin(Actor):
             return
         owners = take_holds(directory, plan, self.open_table)
         options = {"clock": process.clock, "ids": process.ids, "author": process.author, "more": plan.more}
-        TableHandle.create(self.store, directory, plan.schema, **options)
+        try:
+            TableHandle.create(self.store, directory, plan.schema, **options)
+        except InvalidInputError:
+            if directory in self.world.buried:  # it held for so long, without beginning, that it was given up
+                return
+            raise
         check_holds(directory, owners)
         self.world.know(directory)
 
@@ -232,14 +237,17 @@ class Borrower(Admin):
 
     def actions(self):
         return {
-            self.clone: 4,
+            self.clone: 8,
+            self.drop_clone: 3,
             self.rollback: 2,
-            self.rollback_to_time: 1,
             self.detach: 1,
-            self.attach: 2,
-            self.drop_table: 0.5,
-            self.idle: 2,
+            self.attach: 1.5,
         }
+
+    def drop_clone(self) -> None:
+        clones = [name for name in self.world.living() if name != self.world.home]
+        if clones:
+            self.open_table(self.random.choice(clones)).log.commit(lambda state: () if state.dropped else [DropTable()])
 
 
 class Surgeon(Admin):
@@ -276,3 +284,12 @@ class Surgeon(Admin):
         if detached:
             with contextlib.suppress(InvalidInputError):  # somebody else has taken it
                 attach_part(self.handle, str(self.random.choice(detached).info))
+
+
+class Attacher(Surgeon):
+    """Takes parts aside and back, without looking who else does."""
+
+    attentive = 0.0
+
+    def actions(self):
+        return {self.detach_part: 1, self.attach: 2}

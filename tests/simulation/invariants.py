@@ -13,7 +13,8 @@
  7  an acknowledged insert is in the log; another entirely in or out       `Table.acknowledge`, `Inserter.send`
  8  reads of a process never go back; it reads its own writes, and no      `Table.compare`, `Actor.follow`
     refresh is older than the question
- 9  no part whose rows lack different mutations; done means written down   `mutations_are_whole`
+ 9  no part whose rows lack different mutations; done means written down   `mutations_are_whole`,
+                                                                           `volatile_parts_are_covered`
 10  the rows at rest do not depend on the schedule of merges               `parts_hold_the_models_rows` (the model
                                                                            knows no merges)
 11  no merge that must be direct is ever Live                              `volatile_parts_are_covered`
@@ -37,7 +38,7 @@ from typing import TYPE_CHECKING
 from mergelake.log.operations import AddParts, AdoptVolatile, Entry, Publish
 from mergelake.log.part_map import Partitions, Retired
 from mergelake.log.state import State
-from mergelake.log.volatile import inside, leaves
+from mergelake.log.volatile import inside, leaves, pending
 
 if TYPE_CHECKING:
     from tests.simulation.table import Table
@@ -95,7 +96,7 @@ def mutations_are_whole(table: Table, state: State, partition_id: str) -> None:
 
 
 def volatile_parts_are_covered(state: State, partition_id: str) -> None:
-    """2, 3, 11."""
+    """2, 3, 9, 11."""
     parts = state.partitions.get(partition_id, ())
     live = state.volatile.get(partition_id, ())
     active = {part.manifest.id for part in parts}
@@ -108,6 +109,8 @@ def volatile_parts_are_covered(state: State, partition_id: str) -> None:
         assert inner, f"{volatile.name} covers nothing"
         assert inner[0].info.min_block == info.min_block, f"{volatile.name} is not tiled from its start"
         assert inner[-1].info.max_block == info.max_block, f"{volatile.name} is not tiled to its end"
+        lacking = {pending(state.mutations, part.info) for part in inner}
+        assert len(lacking) == 1, f"the parts within {volatile.name} lack different mutations"
         for part in parts:
             within = info.min_block <= part.info.min_block and part.info.max_block <= info.max_block
             apart = part.info.max_block < info.min_block or part.info.min_block > info.max_block

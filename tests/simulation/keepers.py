@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mergelake.core.errors import NotFoundError
+from mergelake.log.retention import reachable
 from mergelake.table.collect import collect_round
 from mergelake.table.fsck import fsck
 from mergelake.table.publish import publish
 from tests.simulation.actors import Actor
+
+if TYPE_CHECKING:
+    from tests.simulation.shown import Shown
 
 SHOWN_GRACE_S = 300.0
 """How long a covered name stays: less than two clocks differ."""
@@ -51,18 +57,27 @@ class Publisher(Actor):
         return {self.publish: 3, self.reopen: 0.2}
 
     def publish(self) -> None:
+        shown = self.table.shown
+        before = self.given(shown)
         try:
             report = publish(self.handle, grace_seconds=SHOWN_GRACE_S)
-        except NotFoundError:  # a part of a version that is not the newest any more, and was collected
-            if not self.process.doubtful and self.state.version in self.table.kept():
+        except NotFoundError as failure:  # a part of a version that is not the newest any more, and was collected
+            needed = any(directory in str(failure) for directory in reachable(self.table.state))
+            if needed and not self.process.doubtful:
                 raise
-            return
-        shown = self.table.shown
-        for token in [token for token, info in shown.names.items() if str(info) in report.added]:
+            report = None
+        for token in self.given(shown) - before:
             there = shown.files_of(token) or self.table.state.dropped
-            assert there, f"a finished round left {shown.names[token]} shown, and its files are gone"
+            assert there, f"a round left {shown.names[token]} shown, and its files are gone"
+        if report is None:
+            return
         self.world.did["names given"] += len(report.added) + len(report.dropped)
         self.world.did["names taken"] += len(report.removed)
+
+
+    def given(self, shown: Shown) -> set[str]:
+        """What this process has named, and is still shown."""
+        return {token for token in shown.names if shown.given_by[token] == self.process.name}
 
 
 class Inspector(Actor):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -147,8 +147,8 @@ class Machine:
     group: str = ""
     """Those of one group are threads of one process: they share what is open, and die together."""
     disk: dict[str, Any] = field(default_factory=dict)
-    preempt: float | None = None
-    """How often a request of it lets others run first, if that differs from the rest."""
+    stops: Mapping[str, float] = field(default_factory=dict)
+    """Kind of request -> how often others run between it and the next step, if that differs from the rest."""
     torn: int = 0
     """How many files of the disk were damaged: what is read from there may be wrong."""
     lives: int = 0
@@ -174,8 +174,11 @@ class Kernel:
         """A place where `process` may be stopped."""
         if process.dead:
             raise SimulatedCrash(f"{process.name} is dead")
-        own = process.machine.preempt
-        if process.running and process.chance.random() < (self.preempt if own is None else own):
+        often = self.preempt
+        for kind, own in process.machine.stops.items():
+            if what.startswith(f"the reply to {kind}"):
+                often = own
+        if process.running and process.chance.random() < often:
             self.trace.add(f"{process.name} waits before {what}")
             process.suspend()
 

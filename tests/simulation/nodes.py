@@ -287,3 +287,10 @@ class Merger(Actor):
         for name in [*self.disk]:
             if name not in live:
                 del self.disk[name]
+
+
+class Rewriter(Merger):
+    """Writes mutations down, and does nothing else."""
+
+    def actions(self):
+        return {self.write_down: 2}

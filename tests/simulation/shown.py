@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from greenlet import getcurrent
+
 from mergelake.core.names import PartInfo
 from mergelake.log.retention import reachable
 from tests.simulation.keepers import SHOWN_GRACE_S
@@ -25,6 +27,8 @@ class Shown:
         self.names: dict[str, PartInfo] = {}
         """By token."""
         self.since_s: dict[str, float] = {}
+        self.given_by: dict[str, str] = {}
+        """Token -> the process that put the name last."""
         self.needed: set[str] = set()
         """Tokens that the table needed when they were named."""
 
@@ -43,9 +47,14 @@ class Shown:
         for other in self.names.values():
             apart = not info.intersects(other) or info.covers(other) or other.covers(info) or info == other
             assert apart, f"ClickHouse is shown {info} and {other}, which cross"
+        if token.startswith("drop-"):
+            parts = self.table.state.partitions.get(info.partition_id, ())
+            hidden = [part.name for part in parts if info.covers(part.info)]
+            assert not hidden, f"ClickHouse is shown the empty part {info} over {hidden}"
         if token not in self.names:
             self.since_s[token] = self.table.bucket.kernel.now_s
         self.names[token] = info
+        self.given_by[token] = getattr(getattr(getcurrent(), "process", None), "name", "")
         if token in reachable(self.table.state):
             self.needed.add(token)
 

@@ -12,18 +12,16 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tests.simulation.actors import Actor, Reader
-from tests.simulation.admins import Borrower, Mutator, Surgeon
+from tests.simulation.admins import Attacher, Borrower, Mutator, Surgeon
 from tests.simulation.inserters import Inserter, Streamer
 from tests.simulation.keepers import Collector, Inspector, Publisher
-from tests.simulation.nodes import Merger
+from tests.simulation.nodes import Merger, Rewriter
 from tests.simulation.planned import NodeThread, PlannedNode
 
 Role: TypeAlias = tuple[str, type[Actor], str, str]
 """Machine, what it does, the name that it shares with others, the process of which it is a thread."""
 
 EVERY = 4
-SLEEPER_PREEMPT = 0.3
-NAPS = 0.15
 NAP_MAX = 12
 """Grace periods that a nap lasts at most."""
 
@@ -34,7 +32,11 @@ class Stage:
 
     cast: tuple[Role, ...]
     sleepers: tuple[str, ...] = ()
+    stops: Mapping[str, float] = field(default_factory=dict)
+    """Kind of request -> how often others run between one of a sleeper and its next step."""
     settings: Mapping[str, str] = field(default_factory=dict)
+    naps: float = 0.25
+    """How often a sleeper that has stopped stays there for long."""
     leaps: float | None = None
     preempt: float | None = None
     crash_rate: float | None = None
@@ -51,39 +53,35 @@ _SWEPT = {"history_retention_seconds": "0", "checkpoint_interval": "3"}
 _VOLATILE = {"merge_upload_policy": "volatile"}
 
 
-def _while_others_collect(*cast: Role, settings: Mapping[str, str] = _SWEPT) -> Stage:
+def _while_others_collect(stops: Mapping[str, float], *cast: Role, settings: Mapping[str, str] = _SWEPT) -> Stage:
     """The first of these sleeps; what it knows is merged, dropped and collected meanwhile."""
-    return Stage((*cast, _INSERT, *_SWEEPERS), (cast[0][0],), settings, leaps=0.3, preempt=0.05)
+    return Stage((*cast, _INSERT, *_SWEEPERS), (cast[0][0],), stops, settings, leaps=0.3, preempt=0.05)
 
 
+_THREADS = (_role("worker", NodeThread, "node", "node"), _role("node", NodeThread, "", "node"))
+_WRITES = {"put": 0.5, "upload": 0.5, "create": 0.5}
 STAGES: tuple[Stage, ...] = (
-    _while_others_collect(_role("stream", Streamer), _role("insert b", Inserter, "insert"), _role("node 1", Merger)),
-    _while_others_collect(_role("admin", Borrower), _role("node 1", Merger), _role("admin 2", Surgeon)),
-    _while_others_collect(_role("publisher", Publisher), _role("node 1", Merger), _role("admin", Surgeon)),
-    _while_others_collect(_role("fsck", Inspector), _role("node 1", Merger), _role("publisher", Publisher)),
-    _while_others_collect(
-        _role("worker", NodeThread, "node", "node"),
-        _role("node", NodeThread, "", "node"),
-        settings={**_SWEPT, "merge_upload_policy": "direct"},
-    ),
-    _while_others_collect(
-        _role("worker", NodeThread, "node", "node"),
-        _role("node", NodeThread, "", "node"),
-        _role("node 1", Merger),
-        settings={**_SWEPT, **_VOLATILE},
-    ),
+    _while_others_collect(_WRITES, _role("stream", Streamer), _role("insert b", Inserter, "insert")),
+    _while_others_collect(_WRITES, _role("admin", Borrower), _role("node", Merger), _role("admin 2", Surgeon)),
+    _while_others_collect({"put": 0.3}, _role("publisher", Publisher), _role("node", Merger), _role("admin", Surgeon)),
+    _while_others_collect({"list": 0.1}, _role("fsck", Inspector), _role("node", Merger), _role("pub", Publisher)),
+    _while_others_collect(_WRITES, *_THREADS, settings={**_SWEPT, "merge_upload_policy": "direct"}),
+    _while_others_collect(_WRITES, *_THREADS, settings={**_SWEPT, **_VOLATILE}),
     Stage(
         (_INSERT, _role("publisher", Publisher), _role("publisher 2", Publisher), _role("admin", Surgeon)),
         ("publisher",),
+        {"get": 0.5, "list": 0.5},
+        preempt=0.02,
+        naps=0.0,
     ),
     Stage(
-        (_INSERT, _role("publisher", Publisher), _role("admin", Surgeon), _role("node 1", Merger), *_SWEEPERS),
+        (_INSERT, _role("publisher", Publisher), _role("admin", Surgeon), _role("node", Merger), *_SWEEPERS),
         leaps=0.3,
     ),
-    Stage((_INSERT, _role("admin", Surgeon), _role("admin 2", Surgeon), _role("reader", Reader)), preempt=0.4),
+    Stage((_INSERT, *(_role(f"admin {n}", Attacher) for n in (1, 2, 3)), _role("reader", Reader)), preempt=0.4),
     Stage((_INSERT, _role("node 1", Merger), _role("node 2", Merger), _role("admin", Mutator))),
     Stage(
-        (_INSERT, _role("real node 1", PlannedNode), _role("node 1", Merger), _role("admin", Mutator)),
+        (_INSERT, _role("real node", PlannedNode), _role("node", Rewriter), _role("admin", Mutator)),
         settings=_VOLATILE,
     ),
     Stage(

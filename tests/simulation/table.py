@@ -23,7 +23,9 @@ from tests.simulation.kernel import EPOCH_MS
 from tests.simulation.model import Model
 from tests.simulation.periods import Periods
 from tests.simulation.shown import Shown
-from tests.simulation.tiny import Bodies, Row, Rows, decode, keys_of, places_of
+from tests.simulation.tiny import Bodies, Row, Rows, decode, keys_of, manifest_of, places_of
+
+_TOLD = ("rows", "marks", "bytes_on_disk", "columns")
 
 
 class Table:
@@ -68,7 +70,11 @@ class Table:
         for key, offset, length in places_of(self.directory, part):
             if (key, offset) not in self.bodies:  # copied from a disk
                 assert key in self.bucket.objects, f"part {part.id} was committed without object {key}"
-                self.bodies[key, offset] = decode(self.bucket.objects[key][0][offset : offset + length])
+                held = decode(self.bucket.objects[key][0][offset : offset + length])
+                told = manifest_of(part.id, part.partition_id, held, part.born, key.partition("/")[2], offset)
+                same = all(getattr(part, name) == getattr(told, name) for name in _TOLD)
+                assert same and part.file_table() == told.file_table(), f"part {part.id} is not what the log says of it"
+                self.bodies[key, offset] = held
             rows += self.bodies[key, offset]
         return tuple(rows)
 

@@ -65,7 +65,7 @@ class Weather:
             return
         for key in chance.sample(files, min(len(files), chance.randint(1, 3))):
             data, since = machine.disk[key]
-            way = chance.randrange(4)
+            way = 3 if self.digits else chance.randrange(4)
             if way == 0:
                 del machine.disk[key]
             else:

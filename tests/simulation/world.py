@@ -25,7 +25,7 @@ from tests.simulation.kernel import SKEW_MAX_S, Kernel, Machine, Process
 from tests.simulation.nodes import Merger
 from tests.simulation.planned import PlannedNode
 from tests.simulation.rest import left_over
-from tests.simulation.stages import EVERY, NAP_MAX, NAPS, SLEEPER_PREEMPT, STAGES, Stage
+from tests.simulation.stages import EVERY, NAP_MAX, STAGES, Stage
 from tests.simulation.table import Table
 from tests.simulation.tiny import DIRECTORY, SCHEMA, Bodies, Rows, changed
 from tests.simulation.weather import Weather
@@ -133,8 +133,8 @@ class World:
         skews = {}
         for name, role, alias, group in stage.cast:
             skew_s = skews.setdefault(group or name, self.kernel.random.uniform(-SKEW_MAX_S, SKEW_MAX_S))
-            preempt = SLEEPER_PREEMPT if name in stage.sleepers else None
-            self.start(Machine(name, skew_s, alias, group, preempt=preempt), role)
+            stops = stage.stops if name in stage.sleepers else {}
+            self.start(Machine(name, skew_s, alias, group, stops), role)
         self.weather = Weather(self, self.kernel.random)
         if stage.wrong_digits:
             self.weather.tears, self.weather.digits = 1.0, True
@@ -237,7 +237,7 @@ class World:
                 pass_s += draw.random() * GRACE_S
             stopped_s = draw.random() * 4 * GRACE_S if draw.random() < self.sleepy else 0.0
             turn = Turn(pass_s, kernel.pick().machine.name, stopped_s)
-            if self.stage and turn.machine in self.stage.sleepers and draw.random() < NAPS:
+            if self.stage and turn.machine in self.stage.sleepers and draw.random() < self.stage.naps:
                 turn = replace(turn, stopped_s=draw.random() * NAP_MAX * GRACE_S)
         if not self.settling:
             self.turns.append(turn)
@@ -326,7 +326,7 @@ class World:
         self.weather.restore()
         self.bucket.fault_rate = self.bucket.crash_rate = self.kernel.preempt = 0.0
         for process in self.kernel.processes:
-            process.machine.preempt = None
+            process.machine.stops = {}
         self.bucket.page = 1000
 
     def settle(self) -> None:

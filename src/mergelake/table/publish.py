@@ -152,14 +152,16 @@ def _round(handle: TableHandle, grace_seconds: float) -> PublishReport:
         plan = plan_publish(infos, shown, Notes(store, directory, handle.ids).now_ms(), grace_ms)
     if not shown:
         store.put(f"{directory}/__root/format_version.txt", b"1")
-    with ThreadPoolExecutor(_FILES_AT_ONCE, thread_name_prefix="mergelake-publish") as pool:
-        for part_id in plan.add:
-            part = active[part_id]
-            lay_out(store, directory, part.manifest, pool)
-            _name(store, directory, part_id, part.info)
-    # A fraction of the time between noting an object and deleting it, as for knowledge of the log.
-    if began.age_s(handle.clock) > min(TRUST_S, handle.settings.integer("gc_grace_seconds") / 4):
-        _take_back(handle, plan.add)
+    try:
+        with ThreadPoolExecutor(_FILES_AT_ONCE, thread_name_prefix="mergelake-publish") as pool:
+            for part_id in plan.add:
+                part = active[part_id]
+                lay_out(store, directory, part.manifest, pool)
+                _name(store, directory, part_id, part.info)
+    finally:
+        # A fraction of the time between noting an object and deleting it, as for knowledge of the log.
+        if began.age_s(handle.clock) > min(TRUST_S, handle.settings.integer("gc_grace_seconds") / 4):
+            _take_back(handle, plan.add)
     for cover in plan.cover:
         _write_empty(handle, state.schema, cover)
         _name(store, directory, cover.token, cover.info)
