@@ -15,7 +15,7 @@ from mergelake.log.verify import LogProblem
 from mergelake.merge import volatile
 from mergelake.merge.commit import commit_merge
 from mergelake.merge.volatile import LocalPart
-from mergelake.node import disk, worker
+from mergelake.node import disk, plan, worker
 from mergelake.node.disk import copy_part
 from mergelake.table import fsck, publish, published
 from tests.simulation.bugs.registry import both, bug
@@ -64,20 +64,26 @@ def an_upload_is_not_verified():
 
 @bug
 def local_bytes_are_known_by_their_blocks():
-    """Not by their mutation too: bytes from before it stand for the part after it."""
-    real = volatile._tiles
+    """Not by their mutation, or what they hold: bytes from before a mutation stand for the part after it."""
+    tiles, kept = volatile._tiles, plan._kept
 
-    def careless(parts, ready, local):
-        named = {(part.info.min_block, part.info.max_block): part.info for part in parts}
-        blurred = {
-            volatile_id: dataclasses.replace(
-                found, info=named.get((found.info.min_block, found.info.max_block), found.info)
-            )
-            for volatile_id, found in local.items()
-        }
-        return real(parts, ready, blurred)
+    def blurred(parts, local):
+        named = {(part.info.partition_id, part.info.min_block, part.info.max_block): part.info for part in parts}
+        infos = {key: found.info for key, found in local.items()}
+        keys = {key: (info.partition_id, info.min_block, info.max_block) for key, info in infos.items()}
+        return {k: dataclasses.replace(found, info=named.get(keys[k], infos[k])) for k, found in local.items()}
 
-    return mock.patch.object(volatile, "_tiles", careless)
+    def careless_tiles(parts, ready, local):
+        return tiles(parts, ready, blurred(parts, local))
+
+    def careless_kept(table):
+        return kept(dataclasses.replace(table, local=blurred(table.state.parts(), table.local)))
+
+    return both(
+        mock.patch.object(volatile, "_tiles", careless_tiles),
+        mock.patch.object(plan, "_kept", careless_kept),
+        mock.patch.object(plan, "same_content", return_value=True),
+    )
 
 
 @bug
