@@ -74,7 +74,6 @@ class Publisher(Actor):
         self.world.did["names given"] += len(report.added) + len(report.dropped)
         self.world.did["names taken"] += len(report.removed)
 
-
     def given(self, shown: Shown) -> set[str]:
         """What this process has named, and is still shown."""
         return {token for token in shown.names if shown.given_by[token] == self.process.name}

@@ -178,7 +178,6 @@ class Model:
         elif bound >= self.counter:
             self.tokens, self.hashes = _without(self.tokens, op.partition_id), _without(self.hashes, op.partition_id)
 
-
     def _drop_parts(self, op: DropParts) -> None:
         name, held = op.partition_id, self.rows[op.partition_id]
         self.touched.add(name)

@@ -51,8 +51,9 @@ class Periods:
         self.let_go(before, after, landed_ms)
 
     def let_go(self, before: State, after: State, now_ms: int) -> None:
-        left = {part.manifest.id for part in after.parts()} | {part.manifest.id for part in after.detached}
-        for part in (*before.parts(), *before.detached):
+        """A part that was detached is read by nobody from then on: that it is kept aside is another matter."""
+        left = {part.manifest.id for part in after.parts()}
+        for part in before.parts():
             if part.manifest.id not in left:
                 for key in keys_of(self.table.directory, part.manifest):
                     self.let_go_ms[key] = now_ms

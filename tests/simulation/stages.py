@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from tests.simulation.actors import Actor, Reader
 from tests.simulation.admins import Attacher, Borrower, Mutator, Surgeon
-from tests.simulation.inserters import Inserter, Streamer
+from tests.simulation.inserters import Caller, Inserter, Streamer
 from tests.simulation.keepers import Collector, Inspector, Publisher
 from tests.simulation.nodes import Merger, Rewriter
 from tests.simulation.planned import NodeThread, PlannedNode
@@ -67,6 +67,12 @@ STAGES: tuple[Stage, ...] = (
     _while_others_collect({"list": 0.1}, _role("fsck", Inspector), _role("node", Merger), _role("pub", Publisher)),
     _while_others_collect(_WRITES, *_THREADS, settings={**_SWEPT, "merge_upload_policy": "direct"}),
     _while_others_collect(_WRITES, *_THREADS, settings={**_SWEPT, **_VOLATILE}),
+    _while_others_collect(_WRITES, _role("node", Merger), _role("admin", Surgeon)),
+    _while_others_collect(_WRITES, *(_role(f"caller {n}", Caller, "server", "server") for n in (1, 2, 3))),
+    _while_others_collect(
+        {"put": 0.3, "create": 0.5, "delete": 0.5, "list": 0.03},
+        *(_role("gc 3", Collector), _role("publisher", Publisher), _role("node", Merger), _role("admin", Borrower)),
+    ),
     Stage(
         (_INSERT, _role("publisher", Publisher), _role("publisher 2", Publisher), _role("admin", Surgeon)),
         ("publisher",),

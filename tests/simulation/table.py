@@ -14,7 +14,7 @@ from mergelake.core.manifest import PartManifest
 from mergelake.log import checkpoint, conflict, fold
 from mergelake.log.conflict import Reject
 from mergelake.log.encoding import decode_entry
-from mergelake.log.operations import AddParts, DropRange, DropTable, Entry, Publish
+from mergelake.log.operations import AddParts, DropParts, DropRange, DropTable, Entry, Publish
 from mergelake.log.retention import reachable
 from mergelake.log.state import State
 from tests.simulation.bucket import Bucket
@@ -72,8 +72,9 @@ class Table:
                 assert key in self.bucket.objects, f"part {part.id} was committed without object {key}"
                 held = decode(self.bucket.objects[key][0][offset : offset + length])
                 told = manifest_of(part.id, part.partition_id, held, part.born, key.partition("/")[2], offset)
-                same = all(getattr(part, name) == getattr(told, name) for name in _TOLD)
-                assert same and part.file_table() == told.file_table(), f"part {part.id} is not what the log says of it"
+                same = [getattr(part, name) == getattr(told, name) for name in _TOLD]
+                same.append(part.file_table() == told.file_table())
+                assert all(same), f"part {part.id} is not what the log says of it"
                 self.bodies[key, offset] = held
             rows += self.bodies[key, offset]
         return tuple(rows)
@@ -260,7 +261,7 @@ def _manifests(state: State) -> dict[str, PartManifest]:
 
 
 def _kind(op: object) -> str:
-    return f"{type(op).__name__} {op.kind}" if isinstance(op, (Publish, DropRange)) else type(op).__name__
+    return f"{type(op).__name__} {op.kind}" if isinstance(op, (Publish, DropRange, DropParts)) else type(op).__name__
 
 
 def _brief(op: object) -> str:

@@ -30,6 +30,7 @@ KINDS = (
     *("KillMutation", "DropDetached", "Tag", "Untag", "Collect", "AlterMetadata", "Hold", "Release", "DropTable"),
     "UndropTable",
     *(f"Publish {kind}" for kind in ("direct", "volatile", "mutation")),
+    *(f"DropParts {kind}" for kind in ("drop", "detach")),
     *(f"DropRange {kind}" for kind in ("drop", "truncate", "detach", "replace")),
 )
 

@@ -69,7 +69,9 @@ class Weather:
             if way == 0:
                 del machine.disk[key]
             else:
-                torn = (data[: chance.randrange(len(data) + 1)], bytes(len(data)), flipped(data, chance, self.digits))[way - 1]
+                torn = (data[: chance.randrange(len(data) + 1)], bytes(len(data)), flipped(data, chance, self.digits))[
+                    way - 1
+                ]
                 machine.disk[key] = (torn, since)
             machine.torn += 1
             self.world.kernel.trace.add(f"{machine.name}: {key} is torn")

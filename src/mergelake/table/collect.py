@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from mergelake.core.errors import MergelakeError
 from mergelake.log.operations import Collect
@@ -42,7 +43,7 @@ from mergelake.table.collect_plan import (
 )
 from mergelake.table.handle import OpenTable, TableHandle
 from mergelake.table.publish import published_names, tokens_shown
-from mergelake.table.published import plan_publish
+from mergelake.table.published import floor_part, plan_publish
 from mergelake.table.remove import remove_table
 
 NOTE_FILES_MAX = 20_000
@@ -261,7 +262,8 @@ def _shown(handle: TableHandle, state: State) -> set[str]:
     if not names or state.dropped:
         return names
     newest, shown = published_names(handle)
-    planned = plan_publish({p.manifest.id: p.info for p in newest.parts()}, shown, handle.clock.now_ms(), 0)
+    active = {part.manifest.id: part.info for part in newest.parts()}
+    planned = plan_publish(active, partial(floor_part, newest), shown, handle.clock.now_ms(), 0)
     return names | {cover.token for cover in planned.cover}
 
 

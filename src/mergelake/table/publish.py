@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 
 from mergelake.core.durations import check_seconds
@@ -44,7 +45,7 @@ from mergelake.store.protocol import Store
 from mergelake.table.collect_notes import Notes
 from mergelake.table.handle import TableHandle
 from mergelake.table.keys import table_keys
-from mergelake.table.published import Cover, PublishedName, empty_info, plan_publish
+from mergelake.table.published import Cover, PublishedName, empty_info, floor_part, plan_publish
 
 _LOOKS_MAX = 8
 GRACE_SECONDS = 300.0
@@ -145,11 +146,11 @@ def _round(handle: TableHandle, grace_seconds: float) -> PublishReport:
     state, shown = published_names(handle)
     active = {part.manifest.id: part for part in state.parts()}
     grace_ms = round(grace_seconds * 1000)
-    infos = {part_id: part.info for part_id, part in active.items()}
-    plan = plan_publish(infos, shown, _EVER_MS, 0)
+    infos, floors = {part_id: part.info for part_id, part in active.items()}, partial(floor_part, state)
+    plan = plan_publish(infos, floors, shown, _EVER_MS, 0)
     if plan.remove and grace_ms:
         # How long something waited is told by the clock that dated it, the store's.
-        plan = plan_publish(infos, shown, Notes(store, directory, handle.ids).now_ms(), grace_ms)
+        plan = plan_publish(infos, floors, shown, Notes(store, directory, handle.ids).now_ms(), grace_ms)
     if not shown:
         store.put(f"{directory}/__root/format_version.txt", b"1")
     try:
@@ -169,7 +170,7 @@ def _round(handle: TableHandle, grace_seconds: float) -> PublishReport:
     if grace_ms == 0 and (plan.add or plan.cover):
         # What was named just now may be all the cover that an old name waits for.
         _, shown = published_names(handle)
-        removed = plan_publish(infos, shown, _EVER_MS, 0).remove
+        removed = plan_publish(infos, floors, shown, _EVER_MS, 0).remove
     store.delete([f"{directory}/__meta/{token}/prefix.path" for token in removed])
     named = {name.token: name.info for name in shown}
     stale = sum(name.token not in active and not name.empty for name in shown)

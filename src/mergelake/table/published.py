@@ -4,9 +4,10 @@ ClickHouse lists names and never forgets a part that nothing covers, so the rule
 
 1. Every active part gets its name, in the order of commits. A merge's result covers its sources by its name: higher
    level, same blocks. A server takes parts in one by one, so it sees a commit of several parts one by one too.
-2. What was shown and is covered by nothing (a dropped partition) is covered by an **empty part** over its blocks, a
-   level higher. Names never intersect: an empty part spans no active part, and what is merged over it one day has a
-   level higher than its own.
+2. What was shown and is covered by nothing is covered by an **empty part**: one over all blocks that a drop removed
+   from the partition, whose level is higher than any that merges give; one, a level higher, for each part that was
+   dropped singly. Names never intersect, whoever decides on them, and however late: all that lies below a later drop
+   has a lower level, and what is merged over a part that was dropped singly has a higher one.
 3. A covered name is taken away once its cover has been visible for the grace period, so that a reader that
    still holds the old list can finish. Empty parts stay until something covers them.
 
@@ -16,7 +17,7 @@ tokens, together with the log, is the whole state; nothing else has to be kept, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -24,8 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mergelake.core.names import LEVEL_MAX, PartInfo, merged_name
+from mergelake.log.state import State
 
 _EMPTY = "drop-"
+_FLOOR_LEVEL = 500_000_000
+"""Higher than any level that merges give: of two drops the later one covers the empty part of the earlier one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +83,21 @@ def empty_info(token: str) -> PartInfo | None:
     return PartInfo.try_parse(token[len(_EMPTY) :]) if token.startswith(_EMPTY) else None
 
 
+def floor_part(state: State, partition_id: str) -> PartInfo | None:
+    """The empty part over all that drops of whole ranges removed from a partition; None if there was none."""
+    floor = state.floor_of(partition_id)
+    level = min(_FLOOR_LEVEL + floor, LEVEL_MAX)
+    return PartInfo(partition_id, 1, floor, level, state.block_counter) if floor else None
+
+
 def plan_publish(
-    active: Mapping[str, PartInfo], shown: Sequence[PublishedName], now_ms: int, grace_ms: int
+    active: Mapping[str, PartInfo],
+    floors: Callable[[str], PartInfo | None],
+    shown: Sequence[PublishedName],
+    now_ms: int,
+    grace_ms: int,
 ) -> PublishPlan:
-    """What brings the names that are `shown` to those of the `active` parts (by id).
+    """What brings the names that are `shown` to those of the `active` parts (by id); `floors`: `floor_part` of a state.
 
     Running the plan and asking again at once gives an empty one, but for names that wait for their grace period.
     """
@@ -106,7 +121,7 @@ def plan_publish(
                 bare.append(name)
             if (above & old).any():
                 remove.add(name.token)
-        cover += _empty_parts(bare, parts)
+        cover += _empty_parts(bare, floors(partition))
     return PublishPlan(add, tuple(cover), tuple(name.token for name in shown if name.token in remove))
 
 
@@ -125,14 +140,12 @@ class _Infos:
         return np.asarray(higher & (low <= info.min_block) & (high >= info.max_block) & (mutation >= info.mutation))
 
 
-def _empty_parts(bare: list[PublishedName], active: list[PartInfo]) -> list[Cover]:
-    """Empty parts over uncovered names of one partition: one over all below the first active part, no merge gets there.
-
-    Above it each has its own: a part that is merged over those blocks one day covers what the log knows to be dropped
-    there (`State.holes`), name by name.
-    """
-    first = min((part.min_block for part in active), default=None)
-    below = [name for name in bare if first is None or name.info.max_block < first]
-    runs = [below] if not all(name.empty for name in below) else []
-    runs += [[name] for name in bare[len(below) :] if not name.empty]
-    return [Cover(merged_name([name.info for name in run]), tuple(name.token for name in run)) for run in runs]
+def _empty_parts(bare: list[PublishedName], floor: PartInfo | None) -> list[Cover]:
+    """Empty parts over uncovered names of one partition."""
+    last = floor.max_block if floor is not None else 0
+    below = tuple(name.token for name in bare if name.info.max_block <= last)
+    alone = [name for name in bare if not name.empty]
+    made = [Cover(merged_name([name.info]), (name.token,)) for name in alone if name.info.max_block > last]
+    if floor is not None and len(made) < len(alone):
+        made.insert(0, Cover(floor, below))
+    return made

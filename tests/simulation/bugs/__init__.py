@@ -4,9 +4,8 @@ Each is one line that somebody might write: a comparison that is wrong, a precon
 wrong order, a number that is off by one.
 
 `first_seeds.json` says which of the seeds 0, 1, 2, … is the first to find each; `make simulate BUGS=1` looks for it
-anew, which takes hours, and writes it down. The tests go straight to that seed, and search where it no longer finds
-anything: those that take few seeds in every run (`COMMON`), the others only there. Those that are not in it are so
-rare that the last look, which went no further than some hundred seeds, did not see them.
+anew, and writes it down. The tests go straight to that seed, and search where it no longer finds anything: those that
+take few seeds in every run (`COMMON`), the others only there.
 """
 
 from __future__ import annotations

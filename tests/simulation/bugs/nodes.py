@@ -9,7 +9,7 @@ from unittest import mock
 
 from mergelake.core.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from mergelake.core.manifest import PartManifest
-from mergelake.core.names import PartInfo
+from mergelake.core.names import PartInfo, merged_name
 from mergelake.log import verify
 from mergelake.log.verify import LogProblem
 from mergelake.merge import volatile
@@ -91,14 +91,21 @@ def covered_names_go_at_once():
     """A reader that still holds the old list cannot finish."""
     real = published.plan_publish
     return mock.patch.object(
-        publish, "plan_publish", lambda active, shown, now_ms, grace_ms: real(active, shown, now_ms, 0)
+        publish, "plan_publish", lambda active, floors, shown, now_ms, grace_ms: real(active, floors, shown, now_ms, 0)
     )
 
 
 @bug
 def an_empty_part_spans_what_is_active():
+    """One over all that was dropped, whatever stands between."""
     real = published._empty_parts
-    return mock.patch.object(published, "_empty_parts", lambda bare, active: real(bare, []))
+
+    def careless(bare, floor):
+        made = real(bare, floor)
+        over = tuple(token for cover in made for token in cover.over)
+        return [published.Cover(merged_name([cover.info for cover in made]), over)] if made else []
+
+    return mock.patch.object(published, "_empty_parts", careless)
 
 
 @bug

@@ -164,7 +164,9 @@ def a_volatile_part_is_taken_from_anybody():
 def a_merge_has_the_level_of_its_sources():
     real = fold.merged_name
     return mock.patch.object(
-        fold, "merged_name", lambda infos: dataclasses.replace(real(infos), level=max(i.level for i in infos))
+        fold,
+        "merged_name",
+        lambda infos, holes=(): dataclasses.replace(real(infos, holes), level=max(i.level for i in infos)),
     )
 
 

@@ -1,12 +1,14 @@
 """Which names ClickHouse sees, decided; a small model of its reader checks that no row is missing or doubled."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 import pytest
 
 from mergelake.core.names import LEVEL_MAX, PartInfo
-from mergelake.table.published import PublishedName, PublishPlan, empty_token, plan_publish
+from mergelake.log.state import State
+from mergelake.table.published import PublishedName, PublishPlan, empty_token, floor_part, plan_publish
 from tests.helpers.work import bytecodes
 
 
@@ -19,8 +21,15 @@ def names(*texts: str, since_ms: int = 0) -> list[PublishedName]:
     return [PublishedName(t, info(t.removeprefix("drop-")), since_ms) for t in texts]
 
 
-def plan(active: list[str], shown: list[PublishedName], now_ms: int = 10_000, grace_ms: int = 5000) -> PublishPlan:
-    return plan_publish({name: info(name) for name in active}, shown, now_ms, grace_ms)
+def floors(state_floors: Mapping[str, int], blocks: int = 9) -> Callable[[str], PartInfo | None]:
+    return partial(floor_part, State(floors=state_floors, block_counter=blocks))
+
+
+def plan(
+    active: list[str], shown: list[PublishedName], now_ms: int = 10_000, grace_ms: int = 5000, **dropped: int
+) -> PublishPlan:
+    """With the last block that a drop removed, by partition."""
+    return plan_publish({name: info(name) for name in active}, floors(dropped), shown, now_ms, grace_ms)
 
 
 def test_every_active_part_gets_a_name_once() -> None:
@@ -43,37 +52,35 @@ def test_sources_stay_visible_until_their_merge_has_been_for_the_grace_period() 
 
 def test_a_dropped_partition_is_covered_by_one_empty_part() -> None:
     shown = names("a_1_1_0", "a_2_5_1", "b_6_6_0")
-    done = plan(["b_6_6_0"], shown)
-    assert [str(c.info) for c in done.cover] == ["a_1_5_2"]
+    done = plan(["b_6_6_0"], shown, a=5)
+    assert [(str(c.info), c.over) for c in done.cover] == [("a_1_5_500000005_9", ("a_1_1_0", "a_2_5_1"))]
     assert done.remove == ()
-    covered = shown + names("drop-a_1_5_2", since_ms=10_000)
-    assert plan(["b_6_6_0"], covered) == PublishPlan((), (), ())
-    assert set(plan(["b_6_6_0"], covered, now_ms=20_000).remove) == {"a_1_1_0", "a_2_5_1"}
+    covered = shown + names("drop-a_1_5_500000005_9", since_ms=10_000)
+    assert plan(["b_6_6_0"], covered, a=5) == PublishPlan((), (), ())
+    assert set(plan(["b_6_6_0"], covered, now_ms=20_000, a=5).remove) == {"a_1_1_0", "a_2_5_1"}
 
 
-def test_an_empty_part_never_spans_an_active_one() -> None:
-    done = plan(["a_3_3_0"], names("a_1_1_0", "a_2_2_0", "a_3_3_0", "a_4_4_0"))
-    assert [str(c.info) for c in done.cover] == ["a_1_2_1", "a_4_4_1"]
-
-
-def test_between_active_parts_each_name_is_covered_alone() -> None:
+def test_parts_that_were_dropped_singly_are_covered_each_alone() -> None:
     """What is merged there one day covers each hole that the log knows, and no name that spans several."""
     shown = names("a_1_1_0", "a_2_2_0", "a_3_3_4", "a_4_4_0", "drop-a_2_2_1")
     done = plan(["a_1_1_0", "a_4_4_0"], [shown[0], *shown[2:]])
     assert [str(c.info) for c in done.cover] == ["a_3_3_5"]
-    assert [str(c.info) for c in plan(["a_1_1_0"], shown[:4]).cover] == ["a_2_2_1", "a_3_3_5", "a_4_4_1"]
+    done = plan(["a_4_4_0"], shown[:4], a=1)
+    assert [str(c.info) for c in done.cover] == ["a_1_1_500000001_9", "a_2_2_1", "a_3_3_5"]
 
 
-def test_a_second_drop_covers_the_first_empty_part_as_well() -> None:
-    done = plan([], names("drop-a_1_2_1", "a_3_3_0"))
-    assert [str(c.info) for c in done.cover] == ["a_1_3_2"]
-    again = plan([], names("drop-a_1_2_1", "a_3_3_0") + names("drop-a_1_3_2", since_ms=10_000))
-    assert again == PublishPlan((), (), ())
-
-
-def test_a_merged_part_that_was_dropped_is_covered_and_its_sources_with_it() -> None:
-    done = plan([], names("a_1_1_0", "a_2_2_0", "a_1_2_1"))
-    assert [str(c.info) for c in done.cover] == ["a_1_2_2"]
+def test_empty_parts_never_cross_whoever_plans_them_and_when() -> None:
+    """Two publishers know different versions, and see different names."""
+    shown = names("a_1_2_7", "a_3_3_0")
+    early = plan([], shown[:1], a=2).cover
+    late = plan([], shown, a=3).cover
+    other = plan([], [*shown, *names("drop-a_1_2_500000002_9")], a=3).cover
+    assert late[0].info == other[0].info
+    assert late[0].info.covers(early[0].info)
+    assert late[0].info.covers(plan([], shown[1:]).cover[0].info)
+    later = plan_publish({}, floors({"a": 3}, 12), shown, 10_000, 0).cover
+    assert later[0].info.covers(late[0].info)
+    assert plan([], names("a_3_3_0", "drop-a_1_3_500000003_8"), a=3).cover == ()
 
 
 class Reader:
@@ -98,6 +105,7 @@ class Reader:
 def test_a_reader_never_misses_or_doubles_a_row_whatever_happens(seed: int) -> None:
     random = np.random.default_rng(seed)
     active: dict[str, PartInfo] = {}
+    dropped: dict[str, int] = {}
     shown: dict[str, PublishedName] = {}
     block, now, grace = 0, 0, int(random.choice([0, 3000]))
     readers = [Reader(), Reader()]
@@ -121,8 +129,9 @@ def test_a_reader_never_misses_or_doubles_a_row_whatever_happens(seed: int) -> N
         elif action == 2 and random.random() < 0.3:
             partition = "ab"[random.integers(0, 2)]
             active = {k: i for k, i in active.items() if i.partition_id != partition}
+            dropped[partition] = block
         for _ in range(2 if grace == 0 else 1):
-            done = plan_publish(active, list(shown.values()), now, grace)
+            done = plan_publish(active, floors(dropped, block), list(shown.values()), now, grace)
             for part_id in done.add:
                 shown[part_id] = PublishedName(part_id, active[part_id], now)
             for cover in done.cover:
@@ -142,8 +151,8 @@ def test_a_plan_over_thousands_of_covered_names_takes_no_quadratic_time() -> Non
     def work(names: int) -> int:
         shown = [PublishedName(f"{n:032x}", PartInfo("all", n, n, 0), 0) for n in range(names)]
         merged = PublishedName("m", PartInfo("all", 0, names - 1, 1), 0)
-        assert len(plan_publish({"m": merged.info}, [*shown, merged], 10_000, 5000).remove) == names
-        return bytecodes(lambda: plan_publish({"m": merged.info}, [*shown, merged], 10_000, 5000))
+        assert len(plan_publish({"m": merged.info}, floors({}), [*shown, merged], 10_000, 5000).remove) == names
+        return bytecodes(lambda: plan_publish({"m": merged.info}, floors({}), [*shown, merged], 10_000, 5000))
 
     assert work(2000) < 4.5 * work(500)
 

@@ -8,7 +8,7 @@ import pytest
 from mergelake.core.clock import ManualClock
 from mergelake.core.errors import UnavailableError
 from mergelake.core.ids import SeededIds
-from mergelake.log.operations import Collect, DropRange
+from mergelake.log.operations import Collect, DropParts
 from mergelake.store.memory import MemoryStore
 from mergelake.table.define import define
 from mergelake.table.handle import TableHandle
@@ -29,7 +29,7 @@ def _published(store: MemoryStore) -> TableHandle:
     table = TableHandle.create(store, "t", SCHEMA, clock=ManualClock(), ids=SeededIds(1))
     _insert(table)
     publish(table)
-    table.log.commit(lambda _: [DropRange("1")])
+    table.log.commit(lambda state: [DropParts("1", (state.partitions["1"][0].manifest.id,))])
     return table
 
 
