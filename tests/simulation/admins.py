@@ -227,7 +227,7 @@ class Mutator(Admin):
     roams = 0.0
 
     def actions(self):
-        return {self.mutate: 3, self.kill: 0.5, self.idle: 6}
+        return {self.mutate: 3, self.kill: 1.5, self.idle: 6}
 
 
 class Borrower(Admin):

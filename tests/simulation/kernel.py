@@ -148,7 +148,7 @@ class Machine:
     """Those of one group are threads of one process: they share what is open, and die together."""
     disk: dict[str, Any] = field(default_factory=dict)
     stops: Mapping[str, float] = field(default_factory=dict)
-    """Kind of request -> how often others run between it and the next step, if that differs from the rest."""
+    """Where it stops more (or less) often than others: the beginning of what `Kernel.point` is told -> how often."""
     torn: int = 0
     """How many files of the disk were damaged: what is read from there may be wrong."""
     lives: int = 0
@@ -175,8 +175,8 @@ class Kernel:
         if process.dead:
             raise SimulatedCrash(f"{process.name} is dead")
         often = self.preempt
-        for kind, own in process.machine.stops.items():
-            if what.startswith(f"the reply to {kind}"):
+        for place, own in process.machine.stops.items():
+            if what.startswith(place):
                 often = own
         if process.running and process.chance.random() < often:
             self.trace.add(f"{process.name} waits before {what}")

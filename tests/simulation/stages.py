@@ -33,13 +33,14 @@ class Stage:
     cast: tuple[Role, ...]
     sleepers: tuple[str, ...] = ()
     stops: Mapping[str, float] = field(default_factory=dict)
-    """Kind of request -> how often others run between one of a sleeper and its next step."""
+    """Where sleepers stop more often than others: `Machine.stops`."""
     settings: Mapping[str, str] = field(default_factory=dict)
     naps: float = 0.25
     """How often a sleeper that has stopped stays there for long."""
     leaps: float | None = None
     preempt: float | None = None
     crash_rate: float | None = None
+    outages: float | None = None
     wrong_digits: bool = False
 
 
@@ -59,24 +60,30 @@ def _while_others_collect(stops: Mapping[str, float], *cast: Role, settings: Map
 
 
 _THREADS = (_role("worker", NodeThread, "node", "node"), _role("node", NodeThread, "", "node"))
-_WRITES = {"put": 0.5, "upload": 0.5, "create": 0.5}
+_WRITES = {"the reply to put": 0.5, "the reply to upload": 0.5, "the reply to create": 0.5}
 STAGES: tuple[Stage, ...] = (
     _while_others_collect(_WRITES, _role("stream", Streamer), _role("insert b", Inserter, "insert")),
+    _while_others_collect({**_WRITES, "put": 0.3}, _role("insert b", Inserter), _role("node", Merger)),
+    Stage((_role("stream", Streamer), *_SWEEPERS), ("stream",), _WRITES, _SWEPT, leaps=0.3, preempt=0.05),
     _while_others_collect(_WRITES, _role("admin", Borrower), _role("node", Merger), _role("admin 2", Surgeon)),
-    _while_others_collect({"put": 0.3}, _role("publisher", Publisher), _role("node", Merger), _role("admin", Surgeon)),
-    _while_others_collect({"list": 0.1}, _role("fsck", Inspector), _role("node", Merger), _role("pub", Publisher)),
+    _while_others_collect(
+        {"the reply to put": 0.3}, _role("publisher", Publisher), _role("node", Merger), _role("admin", Surgeon)
+    ),
+    _while_others_collect(
+        {"the reply to list": 0.1}, _role("fsck", Inspector), _role("node", Merger), _role("pub", Publisher)
+    ),
     _while_others_collect(_WRITES, *_THREADS, settings={**_SWEPT, "merge_upload_policy": "direct"}),
     _while_others_collect(_WRITES, *_THREADS, settings={**_SWEPT, **_VOLATILE}),
     _while_others_collect(_WRITES, _role("node", Merger), _role("admin", Surgeon)),
     _while_others_collect(_WRITES, *(_role(f"caller {n}", Caller, "server", "server") for n in (1, 2, 3))),
     _while_others_collect(
-        {"put": 0.3, "create": 0.5, "delete": 0.5, "list": 0.03},
+        {**_WRITES, "the reply to delete": 0.5, "the reply to list": 0.03},
         *(_role("gc 3", Collector), _role("publisher", Publisher), _role("node", Merger), _role("admin", Borrower)),
     ),
     Stage(
         (_INSERT, _role("publisher", Publisher), _role("publisher 2", Publisher), _role("admin", Surgeon)),
         ("publisher",),
-        {"get": 0.5, "list": 0.5},
+        {"the reply to get": 0.5, "the reply to list": 0.5},
         preempt=0.02,
         naps=0.0,
     ),
@@ -89,7 +96,9 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         (_INSERT, _role("real node", PlannedNode), _role("node", Rewriter), _role("admin", Mutator)),
         settings=_VOLATILE,
+        preempt=0.4,
     ),
+    Stage((_INSERT, *_THREADS, _role("real node", PlannedNode)), settings=_VOLATILE, outages=0.05),
     Stage(
         (_INSERT, _role("real node 1", PlannedNode), _role("real node 2", PlannedNode)),
         settings=_VOLATILE,

@@ -138,6 +138,8 @@ class World:
         self.weather = Weather(self, self.kernel.random)
         if stage.wrong_digits:
             self.weather.tears, self.weather.digits = 1.0, True
+        if stage.outages is not None:
+            self.weather.outages = stage.outages
 
     def furnish(self, kernel: Kernel, bucket: Bucket) -> None:
         """An empty world, at peace."""
