@@ -219,8 +219,10 @@ class Log(Generic[S]):
 
     def verify(self, on_progress: Progress | None = None) -> LogReport:
         """Read and replay the whole log, and compare what it adds up to with the checkpoints and the newest state."""
+        first = 0
         with self._lock:
             for _ in range(_OPEN_MAX):
+                began = Instant.now(self._clock)
                 try:
                     self._open()
                     newest = self._state
@@ -229,9 +231,11 @@ class Log(Generic[S]):
                 report = verify_log(self._store, self._reader, self._machine, newest, on_progress)
                 # Where the log was cut while it was read, what is missing was collected: its beginning is gone too.
                 missing = any(problem.kind == "entry" for problem in report.problems)
-                if not missing or self._reader.backend.read(report.first) is not None:
-                    break
-            return report
+                same = report.first == first and began.age_s(self._clock) <= self._trust_s
+                if not missing or same or self._reader.backend.read(report.first) is not None:
+                    return report
+                first = report.first
+            raise UnavailableError("The log was cut while it was looked at, each time", hint="Try again")
 
     def repair_checkpoints(self, report: LogReport) -> list[str]:
         """Make good what `verify` found wrong with checkpoints and the hint; says what was done.

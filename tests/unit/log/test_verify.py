@@ -6,10 +6,12 @@ import json
 
 import pytest
 
+from mergelake.core.clock import ManualClock
 from mergelake.core.errors import UnavailableError
 from mergelake.log.checkpoint import encode_checkpoint
 from mergelake.log.encoding import decode_entry, encode_entry
 from mergelake.log.operations import AddParts, Collect, DropRange, Entry, Publish
+from mergelake.log.tail import LogReader
 from mergelake.store.memory import MemoryStore
 from tests.helpers.manifests import manifest, new_log, open_log, schema_with
 
@@ -85,6 +87,26 @@ def test_entries_that_were_collected_while_the_log_was_read_are_not_missing(stor
     report = log.verify()
     assert found(report) == []
     assert (report.first, report.last, report.checkpoints) == (9, 11, [8])
+
+
+def test_a_log_that_is_cut_during_every_look_is_not_called_damaged(store, monkeypatch):
+    """By a process that stands still for hours each time."""
+    clock = ManualClock()
+    read, other = LogReader.read_many, open_log(store, clock=clock)
+
+    def late(self, versions):
+        for number in range(4):
+            part = manifest(100 * other.state.version + number, born=other.state.version)
+            other.commit(lambda _, part=part: [AddParts((part,))])
+        other.commit(lambda state: [Collect(state.version, state.version)])
+        other.truncate(other.retire_checkpoints(other.state.history))
+        clock.sleep_s(7200)
+        return read(self, versions)
+
+    log = open_log(store, clock=clock)
+    monkeypatch.setattr(LogReader, "read_many", late)
+    with pytest.raises(UnavailableError):
+        log.verify()
 
 
 def test_a_shortened_log_is_verified_from_its_first_checkpoint(store):
