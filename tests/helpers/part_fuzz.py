@@ -19,8 +19,10 @@ import mmap
 import multiprocessing
 import resource
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+import pyarrow as pa
 
 from mergelake.core.errors import InternalError, MergelakeError
 from mergelake.core.schema import Column, SkipIndex, TableSchema
@@ -142,6 +144,11 @@ def _concerned(reader: PartReader, touched: str) -> list[str]:
     return held or ([] if touched.startswith("skp_idx") else [first, *others])
 
 
+def _rows(batches: Iterable[pa.RecordBatch]) -> str:
+    """The rows, however they were cut into batches."""
+    return repr([row for batch in batches for row in batch.to_pylist()])
+
+
 def _read(store: GuardedStore, files: Files, touched: str) -> Answer:
     try:
         for name, data in files.items():
@@ -149,10 +156,10 @@ def _read(store: GuardedStore, files: Files, touched: str) -> Answer:
         opened = open_directory(store, NAME, granularity=8)
         reader = PartReader(store, opened.directory, opened.manifest, opened.columns, granularity=8)
         names = _concerned(reader, touched)
-        rows = [repr(batch.to_pylist()) for batch in reader.read(names, batch_rows=16)]
+        rows = [_rows(reader.read(names, batch_rows=16))]
         marks = len(reader.granule_rows)
         for name in names:
-            rows += [repr(b.to_pylist()) for b in reader.read([name], [(marks // 2, marks)] if marks else None)]
+            rows.append(_rows(reader.read([name], [(marks // 2, marks)] if marks else None)))
         if marks and (touched.startswith("skp_idx") or len(names) > 1):
             whole = ((0, marks),)
             rows += [repr(skip_in_part(reader, plan, whole, range(len(plan.indexes))).final) for plan in _plans()]
