@@ -158,8 +158,8 @@ def _read(store: GuardedStore, files: Files, touched: str) -> Answer:
         names = _concerned(reader, touched)
         rows = [_rows(reader.read(names, batch_rows=16))]
         marks = len(reader.granule_rows)
-        for name in names:
-            rows.append(_rows(reader.read([name], [(marks // 2, marks)] if marks else None)))
+        half = [(marks // 2, marks)] if marks else None
+        rows += [_rows(reader.read([name], half)) for name in names]
         if marks and (touched.startswith("skp_idx") or len(names) > 1):
             whole = ((0, marks),)
             rows += [repr(skip_in_part(reader, plan, whole, range(len(plan.indexes))).final) for plan in _plans()]
