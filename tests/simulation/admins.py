@@ -262,6 +262,7 @@ class Surgeon(Admin):
             self.attach_part: 2,
             self.attach: 2,
             self.drop_detached: 0.3,
+            self.drop: 0.7,
             self.rollback: 0.5,
             self.mutate: 0.5,
             self.idle: 4,

@@ -127,7 +127,8 @@ class Caller(Inserter):
         shared = self.world.shared.setdefault(self.process.machine.group, {})
         if not shared:
             super().open()
-            shared.update(directory=self.directory, handle=self.handle)
+            if not shared:  # another thread may have been faster
+                shared.update(directory=self.directory, handle=self.handle)
         self.directory, self.handle = shared["directory"], shared["handle"]
         self.compared, self.least = None, 0
 

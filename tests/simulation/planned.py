@@ -125,11 +125,13 @@ class NodeThread(PlannedNode):
 
     def actions(self):
         ticks = self.process.machine.name == self.process.machine.group
-        return {self.tick: 1, self.work: 0.1} if ticks else {self.work: 1}
+        return {self.tick: 5, self.work: 1.1} if ticks else {self.work: 8}
 
     def open(self) -> None:
         shared = self.world.shared.setdefault(self.process.machine.group, {})
         if not shared:
             super().open()
-            shared.update(handle=self.handle, worker=self.worker, started=self.started)
+            for name in () if shared else ("handle", "worker", "started"):  # another thread may have been faster
+                shared[name] = getattr(self, name)
         self.handle, self.worker, self.started = shared["handle"], shared["worker"], shared["started"]
+        self.compared, self.least = None, 0

@@ -293,7 +293,7 @@ class Draft:
             info = infos[0] if op.kind == "mutation" else merged_name(infos, self._holes.get(partition_id, ()))
         if op.mutations:
             info = replace(info, mutation=op.mutations[-1])
-        self._close_holes(partition_id, lambda hole: inside(hole, info))
+        self._close_holes(partition_id, info.max_block, info.min_block)
         parts[found[0] : found[-1] + 1] = [self._activate(info, op.part)]
 
     def _live(self, volatile_id: str, partition_id: str | None = None) -> VolatilePart:
@@ -376,15 +376,20 @@ class Draft:
                     self._retire(part)
             del parts[:end]
             self._remove_volatile(partition_id, lambda part: part.info.min_block <= bound)
-        for partition_id in [op.partition_id] if op.partition_id is not None else [*self._holes]:
-            self._close_holes(partition_id, lambda hole: hole.max_block <= bound)
+        # A hole that the last block lies in is below the floor as a whole: what covers the floor covers it.
+        floors = {name: self._end_of_holes(name, bound) for name in self._holes if op.partition_id in (None, name)}
+        for partition_id, floor in floors.items():
+            self._close_holes(partition_id, floor)
         if bound >= self._block_counter:
             self._forget(op)
         if op.partition_id is None:
             self._floor = max(self._floor, bound)
             self._floors = {name: floor for name, floor in self._floors.items() if floor > self._floor}
-        elif bound > max(self._floor, self._floors.get(op.partition_id, 0)):
-            self._own("_floors")[op.partition_id] = bound
+        else:
+            floors.setdefault(op.partition_id, bound)
+        for partition_id, floor in floors.items():
+            if floor > max(self._floor, self._floors.get(partition_id, 0)):
+                self._own("_floors")[partition_id] = floor
 
     def _drop_parts(self, op: DropParts) -> None:
         parts = self._parts(op.partition_id)
@@ -393,9 +398,8 @@ class Draft:
             raise CorruptDataError(f"Entry {self._version} drops parts that are not active")
         for part in [parts[at] for at in found]:
             parts.remove(part)
-            if parts and parts[0].info < part.info:  # with nothing before it, no part will ever reach over its blocks
-                holes = (*self._holes.get(op.partition_id, ()), merged_name([part.info]))
-                self._own("_holes")[op.partition_id] = holes
+            holes = (*self._holes.get(op.partition_id, ()), merged_name([part.info]))
+            self._own("_holes")[op.partition_id] = holes
             if op.kind == "detach":
                 self._detach(part)
             else:
@@ -404,9 +408,16 @@ class Draft:
             self._tokens = _without(self._tokens, op.partition_id, part)
             self._hashes = _without(self._hashes, op.partition_id, part)
 
-    def _close_holes(self, partition_id: str, closed: Callable[[PartInfo], bool]) -> None:
+    def _end_of_holes(self, partition_id: str, bound: int) -> int:
+        """The last block of the hole that a block lies in; the block itself if it lies in none."""
+        holes = self._holes[partition_id]
+        return max((hole.max_block for hole in holes if hole.min_block <= bound < hole.max_block), default=bound)
+
+    def _close_holes(self, partition_id: str, last: int, first: int = 0) -> None:
+        """Those within a range of blocks."""
         if partition_id in self._holes:
-            left = tuple(hole for hole in self._holes[partition_id] if not closed(hole))
+            holes = self._holes[partition_id]
+            left = tuple(hole for hole in holes if not (first <= hole.min_block and hole.max_block <= last))
             held = self._own("_holes")
             held[partition_id] = left
             if not left:

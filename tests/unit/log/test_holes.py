@@ -54,9 +54,14 @@ def test_a_merge_beside_a_hole_does_not_mind_it(dropped):
     assert holes(state) == {"all": ["all_2_2_1"]}
 
 
-def test_where_nothing_lies_before_no_hole_is_remembered():
-    state = run(table(manifest(1), manifest(2)), DropParts("all", ids(1)))
-    assert holes(state) == {}
+def test_a_drop_of_blocks_that_ends_in_a_hole_takes_all_of_it():
+    """The empty part of the range would cross that of the part."""
+    merged = run(table(*(manifest(n) for n in (1, 2, 3, 4))), Publish(manifest(5), ids(2, 3)))
+    state = run(merged, DropParts("all", ids(5)))
+    assert holes(state) == {"all": ["all_2_3_2"]}
+    for scope in ("all", None):
+        after = run(state, DropRange(scope, max_block=2))
+        assert (after.floor_of("all"), holes(after), names(after)) == (3, {}, ["all_4_4_0"])
 
 
 @pytest.mark.parametrize("scope", ["all", None])
