@@ -30,7 +30,7 @@ class Worker(TableWorker):
             isinstance(failure, MergelakeError)
             and (
                 failure.name == "ABORTED"
-                or (isinstance(failure, CorruptDataError) and (actor.process.doubtful or actor.process.machine.torn))
+                or (isinstance(failure, CorruptDataError) and (actor.process.thread.doubtful or actor.process.machine.torn))
                 or (isinstance(failure, NotFoundError) and actor.explains(failure))
             )
         )
