@@ -26,11 +26,12 @@ class Worker(TableWorker):
 
     def went_wrong(self, failure: Exception) -> None:
         actor = self.actor
+        damaged = actor.process.thread.doubtful or actor.process.machine.torn
         explained = isinstance(failure, UnavailableError) or (
             isinstance(failure, MergelakeError)
             and (
                 failure.name == "ABORTED"
-                or (isinstance(failure, CorruptDataError) and (actor.process.thread.doubtful or actor.process.machine.torn))
+                or (isinstance(failure, CorruptDataError) and damaged)
                 or (isinstance(failure, NotFoundError) and actor.explains(failure))
             )
         )
