@@ -32,7 +32,7 @@ from mergelake.log.volatile import leaves
 from mergelake.table.collect_plan import unused
 from mergelake.table.fsck_numbers import absurd_parts, absurd_state
 from mergelake.table.handle import TableHandle
-from mergelake.table.publish import publish
+from mergelake.table.publish import agreed, publish
 from mergelake.table.published import empty_info
 
 _GC = "mergelake gc deletes it in its time"
@@ -95,11 +95,11 @@ def fsck(handle: TableHandle, *, repair: bool = False, on_progress: Progress | N
     newest = handle.refresh()
     report.findings += [f for f in missing_objects(state, sizes) if _part(f.where, newest)]
     # One look may have been at a reply that was cut, or at a directory before a publisher laid its files out and at its
-    # name afterwards: what is taken away, or told, was seen twice.
+    # name afterwards: what is taken away, or told, was seen twice, and a name was read the same twice.
     wrong = {finding.where for finding in published(newest, shown, sizes) if not finding.harmless}
     for token in wrong:
         sizes |= _sizes(handle, f"{handle.directory}/{token}")
-    shown = {token: name for token, name in shown.items() if token not in wrong} | _names(handle, wrong)
+    shown = {token: name for token, name in shown.items() if token not in wrong} | _names(handle, wrong, sure=True)
     report.findings += published(newest, shown, sizes)
     report.findings += orphans(sizes, reachable(newest) | names)
     if repair:
@@ -229,12 +229,13 @@ def _sizes(handle: TableHandle, prefix: str) -> dict[str, int]:
     return {m.key[cut:]: m.size for m in handle.store.list(prefix) if not m.key.startswith(skipped)}
 
 
-def _names(handle: TableHandle, tokens: Collection[str]) -> dict[str, str]:
+def _names(handle: TableHandle, tokens: Collection[str], *, sure: bool = False) -> dict[str, str]:
     """Token -> the name that ClickHouse is shown for it."""
     names = {}
     for token in sorted(tokens):
         try:
-            text = handle.store.get(f"{handle.directory}/__meta/{token}/prefix.path")
+            key = f"{handle.directory}/__meta/{token}/prefix.path"
+            text = agreed(handle.store, key) if sure else handle.store.get(key)
         except NotFoundError:
             continue  # taken away since the listing
         names[token] = text.decode(errors="replace").rstrip("/")

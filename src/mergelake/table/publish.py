@@ -215,12 +215,12 @@ def _name(store: Store, directory: str, token: str, info: PartInfo) -> None:
 def _named_in(store: Store, key: str) -> PartInfo | None:
     """The name that a `prefix.path` gives, where the log has forgotten the part; None if it was taken away since."""
     try:
-        return PartInfo.try_parse(_agreed(store, key).decode(errors="replace").rstrip("/"))
+        return PartInfo.try_parse(agreed(store, key).decode(errors="replace").rstrip("/"))
     except NotFoundError:
         return None
 
 
-def _agreed(store: Store, key: str) -> bytes:
+def agreed(store: Store, key: str) -> bytes:
     """An object of ClickHouse's that has no digest: believed when two looks agree.
 
     A bit that went wrong on the way would name other blocks, which would be covered, or taken for a cover.
@@ -238,7 +238,7 @@ def _write_empty(handle: TableHandle, schema: TableSchema, cover: Cover) -> None
     """The files of a part without rows, of the partition of the parts that it covers."""
     data = b""
     if schema.partition_by:
-        data = _agreed(handle.store, f"{handle.directory}/{cover.over[0]}/partition.dat")
+        data = agreed(handle.store, f"{handle.directory}/{cover.over[0]}/partition.dat")
     keys = table_keys(schema)
     writer = PartWriter(
         handle.store,
