@@ -71,6 +71,7 @@ class Actor:
         choices[self.follow] = 0.5
         while True:
             process.doubtful = False
+            table, since = self.table, self.table.state.version
             try:
                 if self.handle is None:
                     self.open()
@@ -84,7 +85,7 @@ class Actor:
                 self.world.failed[type(failure).__name__] += 1
             except MergelakeError:
                 # Damaged bytes may look like a version that was collected; of a table that was dropped all may be gone.
-                if self.table.state.dropped:
+                if table.was_dropped(since) or self.table.state.dropped:
                     self.reopen()
                 elif not process.doubtful:
                     raise

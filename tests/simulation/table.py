@@ -99,6 +99,10 @@ class Table:
             else:
                 self.on_entry(int(name[:20]), data)
 
+    def was_dropped(self, since: int) -> bool:
+        """Whether it was, at some version from this one on: it may have come back."""
+        return any(self.history[v].dropped for v in range(since, self.state.version + 1) if v in self.history)
+
     def catch_up(self) -> None:
         """Take in what the log holds already."""
         while found := self.bucket.objects.get(f"{self.directory}/_log/{self.state.version + 1:020d}.json"):
