@@ -182,12 +182,12 @@ def test_a_part_is_dropped_and_another_detached_and_attached_again(db: ml.Databa
     assert db.table("t").parts()["name"].to_pylist() == ["all_1_1_0", "all_4_4_0"]
     db.sql("OPTIMIZE TABLE t FINAL")
     assert _sum(db) == (20, 290)
-    db.sql("ALTER TABLE t DETACH PART 'all_1_4_1'")
+    db.sql("ALTER TABLE t DETACH PART 'all_1_4_2'")
     with pytest.raises(MergelakeError, match="allow_drop_detached") as refused:
-        db.sql("ALTER TABLE t DROP DETACHED PART 'all_1_4_1'")
+        db.sql("ALTER TABLE t DROP DETACHED PART 'all_1_4_2'")
     assert refused.value.code == 344
     db.sql("SET allow_drop_detached = 1")
-    db.sql("ALTER TABLE t DROP DETACHED PART 'all_1_4_1'")
+    db.sql("ALTER TABLE t DROP DETACHED PART 'all_1_4_2'")
     assert _sum(db) == (0, 0)
     assert all(report.clean for _, report in db.warehouse.fsck())
 
@@ -236,7 +236,7 @@ def test_the_states_of_all_versions_are_the_same_by_checking_and_by_folding(db: 
     db.sql("ALTER TABLE t DROP PART 'all_2_2_0'")
     db.sql("DROP TABLE t")
     db.sql("UNDROP TABLE t")
-    db.sql("ALTER TABLE t DETACH PART 'all_4_4_0'")
+    db.sql("ALTER TABLE t DETACH PART 'all_4_4_1'")
     state = State()
     for entry in db.table("t").handle.log.entries():
         after = step(state, entry)
