@@ -22,7 +22,7 @@ ClickHouse attaches the directory read-only by the statement of `attach.create_s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -45,7 +45,7 @@ from mergelake.store.protocol import Store
 from mergelake.table.collect_notes import Notes
 from mergelake.table.handle import TableHandle
 from mergelake.table.keys import table_keys
-from mergelake.table.published import Cover, PublishedName, empty_info, floor_part, plan_publish
+from mergelake.table.published import Cover, PublishedName, PublishPlan, empty_info, floor_part, plan_publish
 
 _LOOKS_MAX = 8
 GRACE_SECONDS = 300.0
@@ -159,13 +159,13 @@ def _round(handle: TableHandle, grace_seconds: float) -> PublishReport:
                 part = active[part_id]
                 lay_out(store, directory, part.manifest, pool)
                 _name(store, directory, part_id, part.info)
+        for cover in plan.cover:
+            _write_empty(handle, state.schema, cover)
+            _name(store, directory, cover.token, cover.info)
     finally:
         # A fraction of the time between noting an object and deleting it, as for knowledge of the log.
         if began.age_s(handle.clock) > min(TRUST_S, handle.settings.integer("gc_grace_seconds") / 4):
-            _take_back(handle, plan.add)
-    for cover in plan.cover:
-        _write_empty(handle, state.schema, cover)
-        _name(store, directory, cover.token, cover.info)
+            _take_back(handle, plan)
     removed = plan.remove
     if grace_ms == 0 and (plan.add or plan.cover):
         # What was named just now may be all the cover that an old name waits for.
@@ -183,10 +183,15 @@ def _round(handle: TableHandle, grace_seconds: float) -> PublishReport:
     )
 
 
-def _take_back(handle: TableHandle, named: Sequence[str]) -> None:
-    """Take away names of parts that are no longer kept: this process slept, and their files may be gone."""
-    live = reachable(handle.refresh())
-    handle.store.delete([f"{handle.directory}/__meta/{name}/prefix.path" for name in named if name not in live])
+def _take_back(handle: TableHandle, plan: PublishPlan) -> None:
+    """Take away names of parts that are no longer kept: this process slept, and their files may be gone.
+
+    Those of empty parts are where others were made since, which cover the same.
+    """
+    store, directory, live = handle.store, handle.directory, reachable(handle.refresh())
+    gone = [name for name in plan.add if name not in live]
+    gone += [cover.token for cover in plan.cover if not any(True for _ in store.list(f"{directory}/{cover.token}"))]
+    store.delete([f"{directory}/__meta/{name}/prefix.path" for name in gone])
 
 
 def lay_out(store: Store, directory: str, manifest: PartManifest, pool: ThreadPoolExecutor) -> None:

@@ -10,6 +10,7 @@ from mergelake.core.errors import UnavailableError
 from mergelake.core.ids import SeededIds
 from mergelake.log.operations import Collect, DropParts
 from mergelake.store.memory import MemoryStore
+from mergelake.table import publish as publishing
 from mergelake.table.define import define
 from mergelake.table.handle import TableHandle
 from mergelake.table.insert import commit_parts, write_blocks
@@ -101,3 +102,19 @@ def test_what_another_published_meanwhile_is_not_taken_for_dropped():
     report = publish(table)
     assert (report.added, report.dropped) == ((), ())
     assert report.version == table.refresh().version == 4
+
+
+def test_an_empty_part_that_was_collected_before_it_got_its_name_is_not_shown(monkeypatch):
+    """By a publisher that stood still for hours between writing it and naming it."""
+    store = MemoryStore()
+    table = _published(store)
+    name = publishing._name
+
+    def late(store, directory, token, info):
+        table.clock.sleep_s(100_000)
+        store.delete([meta.key for meta in store.list(f"{directory}/{token}")])
+        name(store, directory, token, info)
+
+    monkeypatch.setattr(publishing, "_name", late)
+    assert len(publish(table).dropped) == 1
+    assert not [meta.key for meta in store.list("t/__meta") if "drop-" in meta.key]
