@@ -332,6 +332,8 @@ class PartReader:
             kind = layout.columns[there]
             own = {file: marks[file] for file in layout.mark_files(there, kind)}
             sizes = {file: self.files[file].size for file in layout.data_files(there, kind)}
+            if not own:
+                raise CorruptDataError(f"Column {there} of type {kind} has no files", object_key="columns.txt")
             with self._naming(next(iter(own))):
                 reader = ColumnReader(there, kind, layout, own, sizes)
             size = sum(m.offset.nbytes + m.skip.nbytes + m.rows.nbytes for m in own.values())
