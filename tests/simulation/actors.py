@@ -99,6 +99,17 @@ class Actor:
         self.compared, self.least = None, 0
         self.handle = self.open_table(self.directory)
 
+    def open_for_all(self, opened: Callable[[], None], *names: str) -> None:
+        """What the first of several threads has opened is used by all of them: attributes, by name."""
+        shared = self.world.shared.setdefault(self.process.machine.group, {})
+        if not shared:
+            opened()
+            if not shared:  # another thread may have been faster
+                shared.update({name: getattr(self, name) for name in names})
+        for name in names:
+            setattr(self, name, shared[name])
+        self.compared, self.least = None, 0
+
     def reopen(self) -> None:
         """A restart; perhaps with another table."""
         self.handle, self.compared = None, None

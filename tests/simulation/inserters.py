@@ -124,13 +124,7 @@ class Caller(Inserter):
         return {self.insert: 8, self.again: 3, self.drop: 0.5, self.mutate: 0.5, self.kill: 0.3, self.tag: 1}
 
     def open(self) -> None:
-        shared = self.world.shared.setdefault(self.process.machine.group, {})
-        if not shared:
-            super().open()
-            if not shared:  # another thread may have been faster
-                shared.update(directory=self.directory, handle=self.handle)
-        self.directory, self.handle = shared["directory"], shared["handle"]
-        self.compared, self.least = None, 0
+        self.open_for_all(super().open, "directory", "handle")
 
     def reopen(self) -> None:
         self.world.shared.pop(self.process.machine.group, None)

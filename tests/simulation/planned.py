@@ -129,10 +129,4 @@ class NodeThread(PlannedNode):
         return {self.tick: 5, self.work: 1.1} if ticks else {self.work: 8}
 
     def open(self) -> None:
-        shared = self.world.shared.setdefault(self.process.machine.group, {})
-        if not shared:
-            super().open()
-            for name in () if shared else ("handle", "worker", "started"):  # another thread may have been faster
-                shared[name] = getattr(self, name)
-        self.handle, self.worker, self.started = shared["handle"], shared["worker"], shared["started"]
-        self.compared, self.least = None, 0
+        self.open_for_all(super().open, "handle", "worker", "started")

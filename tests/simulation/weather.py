@@ -69,9 +69,7 @@ class Weather:
             if way == 0:
                 del machine.disk[key]
             else:
-                torn = (data[: chance.randrange(len(data) + 1)], bytes(len(data)), flipped(data, chance, self.digits))[
-                    way - 1
-                ]
-                machine.disk[key] = (torn, since)
+                cut, wrong = data[: chance.randrange(len(data) + 1)], flipped(data, chance, self.digits)
+                machine.disk[key] = ((cut, bytes(len(data)), wrong)[way - 1], since)
             machine.torn += 1
             self.world.kernel.trace.add(f"{machine.name}: {key} is torn")

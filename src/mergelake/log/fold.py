@@ -396,10 +396,11 @@ class Draft:
         found = positions(parts, op.ids)
         if not found:
             raise CorruptDataError(f"Entry {self._version} drops parts that are not active")
-        for part in [parts[at] for at in found]:
+        gone = [parts[at] for at in found]
+        holes = [merged_name([part.info]) for part in gone]
+        self._own("_holes")[op.partition_id] = (*self._holes.get(op.partition_id, ()), *holes)
+        for part in gone:
             parts.remove(part)
-            holes = (*self._holes.get(op.partition_id, ()), merged_name([part.info]))
-            self._own("_holes")[op.partition_id] = holes
             if op.kind == "detach":
                 self._detach(part)
             else:
