@@ -231,6 +231,7 @@ class Log(Generic[S]):
                 report = verify_log(self._store, self._reader, self._machine, newest, on_progress)
                 # Where the log was cut while it was read, what is missing was collected: its beginning is gone too.
                 missing = any(problem.kind == "entry" for problem in report.problems)
+                # What two looks say alike, the second one of them quick, is damage.
                 same = report.first == first and began.age_s(self._clock) <= self._trust_s
                 if not missing or same or self._reader.backend.read(report.first) is not None:
                     return report

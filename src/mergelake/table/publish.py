@@ -186,7 +186,7 @@ def _round(handle: TableHandle, grace_seconds: float) -> PublishReport:
 def _take_back(handle: TableHandle, plan: PublishPlan) -> None:
     """Take away names of parts that are no longer kept: this process slept, and their files may be gone.
 
-    Those of empty parts are where others were made since, which cover the same.
+    Of empty parts those that have no files any more: others were made since, which cover the same.
     """
     store, directory, live = handle.store, handle.directory, reachable(handle.refresh())
     gone = [name for name in plan.add if name not in live]

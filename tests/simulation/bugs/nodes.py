@@ -67,11 +67,13 @@ def local_bytes_are_known_by_their_blocks():
     """Not by their mutation, or what they hold: bytes from before a mutation stand for the part after it."""
     tiles, kept = volatile._tiles, plan._kept
 
+    def blocks(info):
+        return info.partition_id, info.min_block, info.max_block
+
     def blurred(parts, local):
-        named = {(part.info.partition_id, part.info.min_block, part.info.max_block): part.info for part in parts}
-        infos = {key: found.info for key, found in local.items()}
-        keys = {key: (info.partition_id, info.min_block, info.max_block) for key, info in infos.items()}
-        return {k: dataclasses.replace(found, info=named.get(keys[k], infos[k])) for k, found in local.items()}
+        named = {blocks(part.info): part.info for part in parts}
+        infos = {key: named.get(blocks(found.info), found.info) for key, found in local.items()}
+        return {key: dataclasses.replace(found, info=infos[key]) for key, found in local.items()}
 
     def careless_tiles(parts, ready, local):
         return tiles(parts, ready, blurred(parts, local))
