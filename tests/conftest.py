@@ -29,7 +29,7 @@ from hypothesis import HealthCheck, settings
 
 from mergelake.log.keeper import close_all
 from tests.helpers.oracle import oracle as shared_oracle
-from tests.helpers.services import SCRIPTS, ServiceUnavailable, service
+from tests.helpers.services import SCRIPTS, or_skip, service
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,11 +75,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _started(name: str, **arguments: Any) -> Iterator[dict[str, str]]:
-    try:
-        with service(name, **arguments) as variables:
-            yield variables
-    except ServiceUnavailable as reason:
-        pytest.skip(str(reason))
+    with or_skip(), service(name, **arguments) as variables:
+        yield variables
 
 
 @pytest.fixture(scope="session")

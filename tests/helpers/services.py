@@ -13,11 +13,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 SCRIPTS = Path(__file__).resolve().parents[2] / "tools" / "services"
 
 
 class ServiceUnavailable(Exception):
     """A service could not be started; the text says why."""
+
+
+@contextmanager
+def or_skip() -> Iterator[None]:
+    """A test without its service is skipped; in CI it fails, for there it would be skipped for good."""
+    try:
+        yield
+    except ServiceUnavailable as reason:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(reason))
 
 
 def free_ports(count: int) -> int:

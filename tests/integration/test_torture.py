@@ -9,7 +9,7 @@ import uuid
 import pytest
 
 from mergelake.log.keeper import close_all
-from tests.helpers.services import ServiceUnavailable, restart, service
+from tests.helpers.services import or_skip, restart, service
 from tests.helpers.torture import Place, acknowledged, torture
 
 KILLS = int(os.environ.get("TORTURE_KILLS", "12"))
@@ -25,11 +25,8 @@ FAULTS = [
 @pytest.fixture(scope="module")
 def own_s3():
     """A server that may be stopped: not the one of all other tests."""
-    try:
-        with service("s3", ports=4) as variables:
-            yield variables
-    except ServiceUnavailable as reason:
-        pytest.skip(str(reason))
+    with or_skip(), service("s3", ports=4) as variables:
+        yield variables
 
 
 def place_on(server, endpoint="", log=None):
@@ -69,16 +66,13 @@ def test_killed_writers_on_s3_lose_and_double_no_acknowledged_row(own_s3, fault_
 @pytest.mark.s3
 @pytest.mark.zookeeper
 def test_killed_writers_on_zookeeper_lose_and_double_no_acknowledged_row(own_s3, capsys):
-    try:
-        with service("zookeeper", ports=1, ZK_FSYNC="no") as keeper:
-            place = place_on(own_s3, log=f"zookeeper://{keeper['ZOOKEEPER_HOSTS']}/{uuid.uuid4().hex}")
-            again = functools.partial(restart, "zookeeper", keeper["SERVICE_DIR"])
-            report = torture(place, kills=KILLS, restarts=[(KILLS // 2, again)], seed=1)
-            assert report.batches
-            told(report, capsys)
-            close_all()
-    except ServiceUnavailable as reason:
-        pytest.skip(str(reason))
+    with or_skip(), service("zookeeper", ports=1, ZK_FSYNC="no") as keeper:
+        place = place_on(own_s3, log=f"zookeeper://{keeper['ZOOKEEPER_HOSTS']}/{uuid.uuid4().hex}")
+        again = functools.partial(restart, "zookeeper", keeper["SERVICE_DIR"])
+        report = torture(place, kills=KILLS, restarts=[(KILLS // 2, again)], seed=1)
+        assert report.batches
+        told(report, capsys)
+        close_all()
 
 
 def test_a_line_that_was_cut_off_is_no_acknowledgement(tmp_path):

@@ -43,7 +43,9 @@ _BASE_SETTINGS = {
     "output_format_arrow_low_cardinality_as_dictionary": "1",
     "session_timezone": "'UTC'",
     "allow_introspection_functions": "0",
+    "max_query_size": "0",
 }
+_READ_AS = {"max_query_size": "max_bytes_in_distinct"}
 _LEVEL = re.compile(r"\s*Code: (\d+)\. DB::Exception: ")
 _VERSION = re.compile(r"\s*\(version [^()]*(?:\([^()]*\))?[^()]*\)\.?\s*$")
 _NAME = re.compile(r"\.?\s*\(([A-Z][A-Z0-9_]*)\)\s*$")
@@ -64,6 +66,7 @@ _helper: _Helper | None = None
 _statements: set[_UnderWay] = set()
 """What is inside ClickHouse now."""
 _KILL_AGAIN_S = 0.05
+_HEARS_WITHIN_S = 0.1
 _ENDS_WITHIN_S = 2.0
 """How long an interrupted call waits for ClickHouse to end."""
 
@@ -166,14 +169,15 @@ def translate(text: str) -> MergelakeError:
 def plain_values(settings: Mapping[str, str]) -> dict[str, str]:
     """Values of settings as ClickHouse reads their literals: `'10Mi'` is 10485760. Raises what SET would.
 
-    They must be such that they change nothing of this very statement.
+    They must be such that they change nothing of this very statement; one that would is read as another of its type.
     """
     if not settings:
         return {}
-    names = ", ".join(map(quote_string, settings))
-    given = ", ".join(f"{name} = {literal}" for name, literal in settings.items())
+    read_as = {_READ_AS.get(name, name): name for name in settings}
+    names = ", ".join(map(quote_string, read_as))
+    given = ", ".join(f"{alike} = {settings[name]}" for alike, name in read_as.items())
     found = run(f"SELECT name, value FROM system.settings WHERE name IN ({names}) SETTINGS {given}").table()
-    return dict(zip(found["name"].to_pylist(), found["value"].to_pylist(), strict=True))
+    return {read_as[row["name"]]: row["value"] for row in found.to_pylist()}
 
 
 def setting_names() -> list[str]:
@@ -260,7 +264,9 @@ def _heard(call: Callable[[], Answer], cancel: Cancel) -> Answer:
     _helper = None  # a call that is left before its end keeps its helper: the next one has another
     helper.ask(work)
     try:
-        done.wait()
+        # A wait without end is not left for a signal once a library (polars) has caught it with SA_RESTART.
+        while not done.wait(_HEARS_WITHIN_S):
+            pass
     except BaseException:
         cancel.set()
         if done.wait(_ENDS_WITHIN_S):

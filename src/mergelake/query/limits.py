@@ -1,4 +1,4 @@
-"""How much a statement may read of our tables: `max_rows_to_read`, `max_bytes_to_read`, `max_partitions_to_read`.
+"""How long a statement may be, and how much it may read of our tables: `max_query_size`, `max_rows_to_read`, ….
 
 ClickHouse counts what it reads itself; our rows reach it as streams, which it does not count.
 """
@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from mergelake.core.errors import MergelakeError, error
 from mergelake.query.source import Scan
+
+_QUERY_SIZE = "262144"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,18 @@ def read_limits(settings: Mapping[str, str]) -> ReadLimits:
         int(settings.get("max_bytes_to_read", "0")),
         None if partitions is None else int(partitions),
     )
+
+
+def check_size(text: str, settings: Mapping[str, str]) -> None:
+    """SYNTAX_ERROR, as in ClickHouse, for a statement of more bytes than `max_query_size` (0: any).
+
+    ClickHouse itself would measure the statement that it is given, which is not the one that was written.
+    """
+    limit = int(settings.get("max_query_size", _QUERY_SIZE))
+    if limit and (size := len(text.encode())) > limit:
+        what = "Max query size exceeded (can be increased with the `max_query_size` setting)"
+        hint = "A long list of values may stand in a table: WHERE k IN (SELECT k FROM …)"
+        raise error("SYNTAX_ERROR", f"{what}: {size} of {limit} bytes", hint)
 
 
 def _exceeded(name: str, setting: str, what: str, limit: int, found: int) -> MergelakeError:

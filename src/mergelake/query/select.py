@@ -34,7 +34,7 @@ from mergelake.query import engine, splitting, totals
 from mergelake.query.access import check_access, check_expression, check_fixed, set_names
 from mergelake.query.arrow_bridge import needs_types, parse_types, to_public, without_nothing
 from mergelake.query.direct import direct_scan, first_rows
-from mergelake.query.limits import ReadLimits, read_limits
+from mergelake.query.limits import ReadLimits, check_size, read_limits
 from mergelake.query.meaning import check_explain, check_meaning, statement_settings
 from mergelake.query.outline import Outline, outline
 from mergelake.query.result import QueryResult, Stats
@@ -266,7 +266,9 @@ def _look_up(
 def _check(plan: Outline, tables: _Tables, context: Context) -> ReadLimits:
     """Refuse what is not done here; how much may be read."""
     check_meaning(plan, (o for o in plan.occurrences if id(o) in tables.by_occurrence))
-    return read_limits({**context.honoured, **engine.plain_values(honoured(statement_settings(plan)))})
+    chosen = {**context.honoured, **engine.plain_values(honoured(statement_settings(plan)))}
+    check_size(plan.text, chosen)
+    return read_limits(chosen)
 
 
 def plan_scans(prepared: Prepared, settings: Mapping[str, str]) -> dict[str, Scan]:

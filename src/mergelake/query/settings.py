@@ -116,7 +116,7 @@ validate_enum_* variant_*
 _HONOURED = """
 allow_ddl check_query_single_value_result create_if_not_exists deduplicate_insert deduplicate_insert_select
 describe_compact_output insert_deduplicate insert_deduplication_token max_bytes_to_read
-max_partitions_per_insert_block max_partitions_to_read max_rows_to_read optimize_on_insert
+max_partitions_per_insert_block max_partitions_to_read max_query_size max_rows_to_read optimize_on_insert
 optimize_skip_merged_partitions optimize_throw_if_noop readonly throw_on_max_partitions_per_insert_block
 """
 _OFF = ("0", "")

@@ -34,8 +34,9 @@ def answer(a: int) -> int:
 
 
 def _start(source: Path, *places: Path) -> subprocess.Popen[str]:
+    # -B: Python believes its own cache of a module that was changed within a second and is as long as before
     return subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM, str(source), *map(str, places)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-B", "-c", _PROGRAM, str(source), *map(str, places)], stdout=subprocess.PIPE, text=True
     )
 
 

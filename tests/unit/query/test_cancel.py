@@ -68,6 +68,14 @@ def test_ctrl_c_ends_a_statement_that_has_given_nothing_yet(db: ml.Database, sql
     assert db.sql("SELECT count() FROM t").scalar() == 1000
 
 
+def test_ctrl_c_is_heard_where_a_library_restarts_what_it_interrupts(db: ml.Database) -> None:
+    signal.siginterrupt(signal.SIGINT, False)  # as polars does
+    try:
+        test_ctrl_c_ends_a_statement_that_has_given_nothing_yet(db, ENDLESS[0])
+    finally:
+        signal.siginterrupt(signal.SIGINT, True)
+
+
 def test_only_statements_of_this_connection_are_cancelled(db: ml.Database) -> None:
     other = ml.connect("memory://")
     with ThreadPoolExecutor(2) as pool:

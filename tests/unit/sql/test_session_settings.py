@@ -41,6 +41,19 @@ def test_a_select_reads_no_more_than_it_may(db: Database) -> None:
     assert db.sql("SELECT sum(k) FROM t SETTINGS max_partitions_to_read = -1").scalar() == 44850
 
 
+def test_a_select_is_no_longer_than_it_may(db: Database) -> None:
+    """Measured is what the user wrote; ClickHouse is given something else, and told of a place in that."""
+    long = "SELECT count() FROM t WHERE k IN (" + ", ".join(str(7919 * i) for i in range(40_000)) + ")"
+    assert refusal(db, long) == "SYNTAX_ERROR"
+    with pytest.raises(MergelakeError, match=r"Max query size exceeded .*: 22 of 20 bytes"):
+        db.sql("SELECT count() FROM  t", settings={"max_query_size": 20})
+    for size in (0, 10_000_000, "1Mi"):
+        assert db.sql(long, settings={"max_query_size": size}).scalar() == 1
+    assert db.sql(f"{long} SETTINGS max_query_size = '1Mi'").scalar() == 1
+    assert refusal(db, "SELECT k FROM t SETTINGS max_query_size = 20") == "SYNTAX_ERROR"
+    assert db.sql("SELECT count() FROM t").scalar() == 300
+
+
 def test_a_session_may_be_for_reading_only(db: Database) -> None:
     db.sql("SET readonly = 1")
     for statement in ("INSERT INTO t VALUES (1, 1)", "DROP TABLE t", "SET max_threads = 1", "OPTIMIZE TABLE t"):
