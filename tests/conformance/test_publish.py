@@ -144,6 +144,10 @@ def _life(served: Served) -> None:
     # a new reader sees the same
     served.attach()
     assert served.seen() == served.expected()
+    settings = "check_query_single_value_result = 0"
+    checked = str(served.oracle.query(f"CHECK TABLE default.{served.name} SETTINGS {settings}", "TSV")).splitlines()
+    assert checked
+    assert [line for line in checked if line.split("\t")[1:] != ["1", ""]] == []
     served.oracle.query(f"DROP TABLE default.{served.name}")
 
 
@@ -229,4 +233,5 @@ def test_a_packed_part_is_attached_whatever_its_columns_are_called(
     oracle.query("DROP TABLE IF EXISTS default.packed_names SYNC")
     oracle.query(create_statement(table.handle, "default", "packed_names"))
     assert str(oracle.query("SELECT count() FROM default.packed_names", "TSV")).strip() == "2"
+    assert str(oracle.query("CHECK TABLE default.packed_names", "TSV")).split() == ["all_1_1_0", "1"]
     oracle.query("DROP TABLE default.packed_names SYNC")

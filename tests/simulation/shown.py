@@ -12,6 +12,7 @@ from greenlet import getcurrent
 
 from mergelake.core.names import PartInfo
 from mergelake.log.retention import reachable
+from mergelake.table.published import part_of
 from tests.simulation.keepers import SHOWN_GRACE_S
 from tests.simulation.tiny import Rows
 
@@ -55,7 +56,7 @@ class Shown:
             self.since_s[token] = self.table.bucket.kernel.now_s
         self.names[token] = info
         self.given_by[token] = getattr(getattr(getcurrent(), "process", None), "name", "")
-        if token in reachable(self.table.state):
+        if part_of(token) in reachable(self.table.state):
             self.needed.add(token)
 
     def on_unnamed(self, token: str) -> None:
@@ -71,7 +72,7 @@ class Shown:
             for_s = max(now_s - self.since_s[other] for other in covers)
             assert for_s >= SHOWN_GRACE_S - 1, f"{info} was covered for {for_s:.0f} s when its name went"
         else:
-            gone = token not in reachable(self.table.state)
+            gone = part_of(token) not in reachable(self.table.state)
             assert gone, f"ClickHouse was shown {info} for {now_s - since_s:.0f} s, and nothing covers it"
 
     def files_of(self, token: str) -> bool:
@@ -93,7 +94,7 @@ class Shown:
             rows: list = []
             for token in tokens:
                 assert self.files_of(token), f"ClickHouse is shown {self.names[token]}, which has no files"
-                rows += self.table.model.known.get(token, ())
+                rows += self.table.model.known.get(part_of(token), ())
             seen[partition_id] = tuple(rows)
         state = self.table.state
         for partition_id in {*seen, *state.partitions}:

@@ -26,6 +26,7 @@ from mergelake.log.retention import pins, reachable
 from mergelake.log.state import State
 from mergelake.log.trust import GRACE_MIN_S
 from mergelake.table.collect_notes import NoteName, Unused
+from mergelake.table.published import part_of
 
 Holds: TypeAlias = Mapping[str, tuple[str, ...]]
 """Directory of another table -> directories that it holds here."""
@@ -33,7 +34,7 @@ Leases: TypeAlias = Mapping[str, tuple[int, int]]
 """Node -> the version and the end of its lease."""
 AHEAD_MS = 60_000
 """A clock that is ahead by less does no harm: history is late by as much."""
-_COLLECTED = re.compile(r"[0-9a-f]{32}|drop-.+")
+_COLLECTED = re.compile(r"(plain-)?[0-9a-f]{32}|drop-.+")
 """Directories of parts. Whatever else lies below a table is not ours to judge."""
 
 
@@ -144,11 +145,11 @@ def unused(listing: Iterable[tuple[str, int]], keep: Collection[str], why: dict[
     Holds one directory at a time.
     """
     for directory, files in groupby(listing, key=lambda item: item[0].partition("/")[0]):
-        if directory in keep or not _COLLECTED.fullmatch(directory):
+        if directory in keep or part_of(directory) in keep or not _COLLECTED.fullmatch(directory):
             continue
         names = {key[len(directory) + 1 :]: size for key, size in files}
         reason = "an empty part that is not shown" if directory.startswith("drop-") else "not in the log"
-        yield Unused(directory, names, why.get(directory, reason))
+        yield Unused(directory, names, why.get(part_of(directory), reason))
 
 
 def still_unused(found: Iterable[Unused], state: State, shown: Collection[str]) -> list[Unused]:
@@ -157,7 +158,8 @@ def still_unused(found: Iterable[Unused], state: State, shown: Collection[str]) 
     A note is a file like others, and may hold anything: what is no directory of a part stays.
     """
     live = reachable(state) | set(shown)
-    return [each for each in found if each.directory not in live and _COLLECTED.fullmatch(each.directory)]
+    names = ((each, {each.directory, part_of(each.directory)}) for each in found)
+    return [each for each, names in names if not names & live and _COLLECTED.fullmatch(each.directory)]
 
 
 def is_gone(state: State) -> bool:

@@ -33,7 +33,7 @@ from mergelake.table.collect_plan import unused
 from mergelake.table.fsck_numbers import absurd_parts, absurd_state
 from mergelake.table.handle import TableHandle
 from mergelake.table.publish import agreed, publish
-from mergelake.table.published import empty_info
+from mergelake.table.published import empty_info, part_of
 
 _GC = "mergelake gc deletes it in its time"
 _RESTORE = "Restore it from a copy of the bucket, or drop the partition"
@@ -194,14 +194,15 @@ def published(state: State, shown: Mapping[str, str], sizes: Mapping[str, int]) 
     infos = {part.manifest.id: part.info for part in state.parts()}
     infos |= {part.id: part.info for part in state.retired}
     for token, name in sorted(shown.items()):
-        wanted = infos.get(token) or empty_info(token)
+        wanted = infos.get(part_of(token)) or empty_info(token)
         if token not in there:
             yield Finding("name", token, f"{name} is shown to ClickHouse, and has no files", _NAME)
         elif PartInfo.try_parse(name) is None or (wanted is not None and name != str(wanted)):
             yield Finding("name", token, f"ClickHouse is shown '{name}' instead of {wanted}", _NAME)
     if shown:
+        named = {part_of(token) for token in shown}
         for part in state.parts():
-            if part.manifest.id not in shown:
+            if part.manifest.id not in named:
                 told = f"{part.name} is not shown to ClickHouse yet"
                 yield Finding("name", part.manifest.id, told, "mergelake publish shows it", harmless=True)
 

@@ -22,7 +22,7 @@ ClickHouse attaches the directory read-only by the statement of `attach.create_s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -45,7 +45,15 @@ from mergelake.store.protocol import Store
 from mergelake.table.collect_notes import Notes
 from mergelake.table.handle import TableHandle
 from mergelake.table.keys import table_keys
-from mergelake.table.published import Cover, PublishedName, PublishPlan, empty_info, floor_part, plan_publish
+from mergelake.table.published import (
+    Cover,
+    PublishedName,
+    empty_info,
+    floor_part,
+    part_of,
+    plan_publish,
+    shown_token,
+)
 
 _LOOKS_MAX = 8
 GRACE_SECONDS = 300.0
@@ -134,7 +142,7 @@ def published_names(handle: TableHandle) -> tuple[State, list[PublishedName]]:
         token, _, file = meta.key[len(prefix) :].partition("/")
         if file != "prefix.path":
             continue
-        info = infos.get(token) or empty_info(token) or _named_in(handle.store, meta.key)
+        info = infos.get(part_of(token)) or empty_info(token) or _named_in(handle.store, meta.key)
         if info is not None:
             names.append(PublishedName(token, info, meta.modified_ms))
     return state, names
@@ -157,15 +165,16 @@ def _round(handle: TableHandle, grace_seconds: float) -> PublishReport:
         with ThreadPoolExecutor(_FILES_AT_ONCE, thread_name_prefix="mergelake-publish") as pool:
             for part_id in plan.add:
                 part = active[part_id]
-                lay_out(store, directory, part.manifest, pool)
-                _name(store, directory, part_id, part.info)
+                token = shown_token(part.manifest)
+                lay_out(store, directory, part.manifest, token, pool)
+                _name(store, directory, token, part.info)
         for cover in plan.cover:
             _write_empty(handle, state.schema, cover)
             _name(store, directory, cover.token, cover.info)
     finally:
         # A fraction of the time between noting an object and deleting it, as for knowledge of the log.
         if began.age_s(handle.clock) > min(TRUST_S, handle.settings.integer("gc_grace_seconds") / 4):
-            _take_back(handle, plan)
+            _take_back(handle, {shown_token(active[i].manifest): i for i in plan.add}, plan.cover)
     removed = plan.remove
     if grace_ms == 0 and (plan.add or plan.cover):
         # What was named just now may be all the cover that an old name waits for.
@@ -173,7 +182,7 @@ def _round(handle: TableHandle, grace_seconds: float) -> PublishReport:
         removed = plan_publish(infos, floors, shown, _EVER_MS, 0).remove
     store.delete([f"{directory}/__meta/{token}/prefix.path" for token in removed])
     named = {name.token: name.info for name in shown}
-    stale = sum(name.token not in active and not name.empty for name in shown)
+    stale = sum(name.part_id not in active and not name.empty for name in shown)
     return PublishReport(
         state.version,
         tuple(str(active[part_id].info) for part_id in plan.add),
@@ -183,23 +192,24 @@ def _round(handle: TableHandle, grace_seconds: float) -> PublishReport:
     )
 
 
-def _take_back(handle: TableHandle, plan: PublishPlan) -> None:
+def _take_back(handle: TableHandle, added: Mapping[str, str], covers: Iterable[Cover]) -> None:
     """Take away names of parts that are no longer kept: this process slept, and their files may be gone.
 
+    `added`: token -> part id.
     Of empty parts those that have no files any more: others were made since, which cover the same.
     """
     store, directory, live = handle.store, handle.directory, reachable(handle.refresh())
-    gone = [name for name in plan.add if name not in live]
-    gone += [cover.token for cover in plan.cover if not any(True for _ in store.list(f"{directory}/{cover.token}"))]
+    gone = [token for token, part_id in added.items() if part_id not in live]
+    gone += [cover.token for cover in covers if not any(True for _ in store.list(f"{directory}/{cover.token}"))]
     store.delete([f"{directory}/__meta/{name}/prefix.path" for name in gone])
 
 
-def lay_out(store: Store, directory: str, manifest: PartManifest, pool: ThreadPoolExecutor) -> None:
-    """Make the files of a part exist as plain objects `<id>/<file>`; what lies so already is left alone."""
+def lay_out(store: Store, directory: str, manifest: PartManifest, token: str, pool: ThreadPoolExecutor) -> None:
+    """Make the files of a part exist as plain objects `<token>/<file>`; what lies so already is left alone."""
     files = manifest.file_table()
-    missing = [f for f in files.values() if not _plain(manifest.id, f)]
+    missing = [f for f in files.values() if not _plain(token, f)]
     small = [file.name for file in missing if file.size <= CHUNK_BYTES]
-    prefix = f"{directory}/{manifest.id}/"
+    prefix = f"{directory}/{token}/"
     bodies = fetch_whole(store, directory, files, small)
     puts = [pool.submit(store.put, prefix + n, bytes(body)) for n, body in zip(small, bodies, strict=True)]
     for file in missing:
@@ -209,8 +219,8 @@ def lay_out(store: Store, directory: str, manifest: PartManifest, pool: ThreadPo
         put.result()
 
 
-def _plain(part_id: str, file: PartFile) -> bool:
-    return file.extents == (Extent(f"{part_id}/{file.name}", 0, file.size),)
+def _plain(token: str, file: PartFile) -> bool:
+    return file.extents == (Extent(f"{token}/{file.name}", 0, file.size),)
 
 
 def _name(store: Store, directory: str, token: str, info: PartInfo) -> None:

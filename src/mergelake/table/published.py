@@ -11,8 +11,9 @@ ClickHouse lists names and never forgets a part that nothing covers, so the rule
 3. A covered name is taken away once its cover has been visible for the grace period, so that a reader that
    still holds the old list can finish. Empty parts stay until something covers them.
 
-The token of a name (its directory) is the part's id, or `drop-<name>` for an empty part: so the listing of
-tokens, together with the log, is the whole state; nothing else has to be kept, and it can be rebuilt at any time.
+The token of a name (its directory) is the part's id; `plain-<id>` for a packed part, whose object may lie in the other
+one, where ClickHouse would find a file too many; `drop-<name>` for an empty part. So the listing of tokens, together
+with the log, is the whole state; nothing else has to be kept, and it can be rebuilt at any time.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
+from mergelake.core.manifest import PartManifest
 from mergelake.core.names import LEVEL_MAX, PartInfo, merged_name
 from mergelake.log.state import State
 
 _EMPTY = "drop-"
+_PLAIN = "plain-"
 _FLOOR_LEVEL = 500_000_000
 """Higher than any level that merges give: of two drops the later one covers the empty part of the earlier one."""
 
@@ -41,6 +44,11 @@ class PublishedName:
     info: PartInfo
     since_ms: int
     """When the name was put."""
+
+    @property
+    def part_id(self) -> str:
+        """The part's id, if it is not an empty one."""
+        return part_of(self.token)
 
     @property
     def empty(self) -> bool:
@@ -73,6 +81,16 @@ class PublishPlan:
     """Tokens of names whose cover has been visible long enough."""
 
 
+def shown_token(manifest: PartManifest) -> str:
+    """The token of a part: the directory that its plain files lie in, or will."""
+    return manifest.id if manifest.storage == "full" else f"{_PLAIN}{manifest.id}"
+
+
+def part_of(token: str) -> str:
+    """The id of the part behind a token that is not one of an empty part."""
+    return token.removeprefix(_PLAIN)
+
+
 def empty_token(info: PartInfo) -> str:
     """The token of an empty part."""
     return f"{_EMPTY}{info}"
@@ -101,7 +119,7 @@ def plan_publish(
 
     Running the plan and asking again at once gives an empty one, but for names that wait for their grace period.
     """
-    known = {name.token for name in shown}
+    known = {name.part_id for name in shown}
     add = tuple(sorted(active.keys() - known, key=lambda i: (active[i].max_block, active[i])))
     standing = {p: list(infos) for p, infos in groupby(sorted(active.values()), key=lambda info: info.partition_id)}
     cover: list[Cover] = []
@@ -113,7 +131,7 @@ def plan_publish(
         old = np.array([name.since_ms for name in names], np.int64) <= now_ms - grace_ms
         bare = []
         for at, name in enumerate(names):
-            if name.token in active:
+            if name.part_id in active:
                 continue
             above = among_shown.over(name.info)
             above[at] = False

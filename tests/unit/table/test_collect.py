@@ -17,6 +17,7 @@ from mergelake.table import publish as publishing
 from mergelake.table.collect import collect_round
 from mergelake.table.define import define
 from mergelake.table.insert import commit_parts, write_blocks
+from mergelake.table.published import shown_token
 
 HOUR = 3600
 GRACE, RETENTION = 24 * HOUR, 7 * 24 * HOUR
@@ -286,7 +287,9 @@ def test_what_clickhouse_is_shown_stays(table):
     table.publish()
     table.publish(grace_seconds=0)
     settle(table)
-    assert len({key.split("/")[0] for key in keys(table)} - {"__meta", "__root", "_gc"}) == 1
+    (part,) = table.handle.log.state.parts()
+    there = {key.split("/")[0] for key in keys(table)} - {"__meta", "__root", "_gc"}
+    assert there == {part.manifest.id, shown_token(part.manifest)}
 
 
 def test_how_long_a_covered_name_stays_is_told_by_the_clock_of_the_store(table):

@@ -15,6 +15,7 @@ from mergelake.log.state import ActivePart, State, VolatilePart
 from mergelake.sql.database import Database, connect
 from mergelake.store.memory import MemoryStore
 from mergelake.table.fsck import missing_objects, part_set
+from mergelake.table.published import shown_token
 from tests.helpers.manifests import manifest
 
 CREATE = """CREATE TABLE t (k UInt64, s String) ENGINE = MergeTree ORDER BY k PARTITION BY k % 2
@@ -133,7 +134,8 @@ def test_published_names_are_compared_and_mended(db):
     assert found(run(db)) == []
     handle = table.handle
     parts = list(handle.log.state.parts())
-    names = [f"{handle.directory}/__meta/{part.manifest.id}/prefix.path" for part in parts]
+    tokens = [shown_token(part.manifest) for part in parts]
+    names = [f"{handle.directory}/__meta/{token}/prefix.path" for token in tokens]
     store.put(names[0], b"all_9_9_9/")
     store.delete([names[1]])
     ghost = "cd" * 16
@@ -141,7 +143,7 @@ def test_published_names_are_compared_and_mended(db):
     report = run(db)
     assert sorted((f.kind, f.where, f.harmless) for f in report.findings) == sorted(
         [
-            ("name", parts[0].manifest.id, False),
+            ("name", tokens[0], False),
             ("name", parts[1].manifest.id, True),
             ("name", ghost, False),
         ]
@@ -156,7 +158,7 @@ def test_a_name_whose_files_were_laid_out_while_the_table_was_listed_is_right(db
     table, store = db.table("t"), db.warehouse.store
     table.publish()
     handle = table.handle
-    late = next(handle.log.state.parts()).manifest.id
+    late = shown_token(next(handle.log.state.parts()).manifest)
     listing = store.list
 
     def without(prefix, after=""):
