@@ -6,12 +6,16 @@ Loops in Python are counted wherever they are, comprehensions too; what numpy, A
 from __future__ import annotations
 
 import gc
+import re
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
+
+_WAITS = re.compile(r"/(?:threading|queue|concurrent/futures/_base)\.py:")
+"""What a thread runs to wait: how often it does is not the work's doing."""
 
 
 def bytecodes_by_place(call: Callable[[], object]) -> Counter[str]:
@@ -52,4 +56,5 @@ def bytecodes(call: Callable[[], object]) -> int:
 def steep(small: Counter[str], large: Counter[str], factor: float, share: float = 0.001) -> dict[str, tuple[int, int]]:
     """Functions whose bytecodes grew by more than `factor`, and are at least that `share` of all."""
     least = share * large.total()
+    large = Counter({place: n for place, n in large.items() if not _WAITS.search(place)})
     return {place: (small[place], n) for place, n in large.items() if n > least and n > factor * max(small[place], 1)}

@@ -34,6 +34,7 @@ from mergelake.merge.gather import gather_column
 from mergelake.merge.order import RowOrder, record_order
 from mergelake.merge.plan import MergeTask, check_engine
 from mergelake.merge.source import SourceReader
+from mergelake.parts.fetch import is_remote
 from mergelake.parts.indexing import BoundIndex
 from mergelake.parts.listing import projection_names
 from mergelake.parts.writer import PartWriter, is_compact
@@ -49,6 +50,8 @@ Progress = Callable[[int, int], None]
 _BATCH_ROWS_MAX = 65536
 _TOGETHER_MAX = 256
 """Most columns that are read together."""
+_THREAD_BYTES = 256 << 10
+"""Bytes of a column in memory from which a thread of its own is worth while."""
 _logger = logging.getLogger("mergelake.merge")
 
 
@@ -68,7 +71,9 @@ def execute_merge(
     Raises `CorruptDataError` for a damaged source, NOT_IMPLEMENTED for an engine without merges.
     """
     check_engine(task.schema)
-    dropped = {name for source in task.sources for name in projection_names(source.manifest.file_table())}
+    # The text is looked through first: a table of thousands of files takes its time.
+    manifests = [source.manifest for source in task.sources if ".proj/" in source.manifest.files]
+    dropped = {name for manifest in manifests for name in projection_names(manifest.file_table())}
     if dropped:
         _logger.warning("a merge of %s drops projections %s: they are not built", task.directory, sorted(dropped))
     merge = _Merge(store, task, max(1, threads), on_progress, disk or store)
@@ -97,6 +102,9 @@ class _Merge:
             column.name: sum(source.column_bytes(column.name) for source in self._sources)
             for column in task.schema.stored
         }
+        local = not is_remote(store) and not is_remote(self._target)
+        if local and sum(self._sizes.values()) < _THREAD_BYTES * len(self._sizes):
+            self._threads = 1  # many small columns: it is Python that takes the time, and threads would wait for it
         budget = self._settings.integer("merge_max_chunk_bytes")
         self._window_bytes = budget // (self._threads * len(self._sources))
         key_bytes = sum(self._sizes[name] for name in self._order_columns())

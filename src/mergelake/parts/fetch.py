@@ -106,13 +106,13 @@ def _pieces(directory: str, file: PartFile, part: FileRange) -> list[tuple[str, 
 
 
 def _get(store: Store, wanted: Mapping[str, list[tuple[int, int]]]) -> dict[str, list[Buffer]]:
-    if len(wanted) < 2 or not _is_remote(store):
+    if len(wanted) < 2 or not is_remote(store):
         return {key: store.get_ranges(key, requests) for key, requests in wanted.items()}
     bodies = _pool(os.getpid()).map(store.get_ranges, wanted.keys(), wanted.values())
     return dict(zip(wanted, bodies, strict=True))
 
 
-def _is_remote(store: Store) -> bool:
+def is_remote(store: Store) -> bool:
     """Whether a request waits for a network: starting a thread takes longer than a read from disk."""
     scheme, marker, _ = store.url.partition("://")
     return bool(marker) and scheme not in ("file", "memory")

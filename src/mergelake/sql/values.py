@@ -172,8 +172,9 @@ def _rows(data: str, count: int, script: str, at: int) -> list[list[str]]:
         elif piece in _CLOSE:
             depth -= 1
             if depth == 0:
-                last = data[start : match.start()].strip()
-                rows.append([*cells, last] if last or not cells else cells)
+                cells.append(data[start : match.start()].strip())
+                # A comma may stand at the end; a cell without text is the column's default.
+                rows.append(cells[:-1] if len(cells) == count + 1 and not cells[-1] else cells)
                 _check_count(rows[-1], count, len(rows))
         elif piece == "," and depth == 1:
             cells.append(data[start : match.start()].strip())
@@ -184,8 +185,8 @@ def _rows(data: str, count: int, script: str, at: int) -> list[list[str]]:
 
 
 def _check_count(cells: Sequence[str], count: int, row: int) -> None:
-    found = 0 if list(cells) == [""] else len(cells)
-    if found != count:
+    if len(cells) != count:
+        found = 0 if list(cells) == [""] else len(cells)
         raise error(
             "NUMBER_OF_COLUMNS_DOESNT_MATCH",
             f"Row {row} of VALUES has {found} values, the insert has {count} columns",

@@ -187,3 +187,36 @@ def test_enums_are_declared_as_in_clickhouse(text: str, expected: str, oracle: A
     except MergelakeError as failure:
         ours = failure.name
     assert ours == theirs == expected
+
+
+@pytest.mark.parametrize(
+    ("rows", "stored"),
+    [
+        ("(,'x')", [(7, "x")]),
+        ("(1,)", [(1, "q")]),
+        ("(,)", [(7, "q")]),
+        ("(1,'x',)", [(1, "x")]),
+        ("(1,), (,)", [(1, "q"), (7, "q")]),
+        ("()", None),
+        ("(1)", None),
+        ("(1,,)", [(1, "q")]),
+        ("(1,'x',,)", None),
+    ],
+)
+def test_a_cell_without_text_is_the_default_and_a_comma_may_end_a_row(rows: str, stored: list[Any] | None) -> None:
+    """As chdb 26.9 takes them."""
+    db = connect("memory://")
+    db.sql("CREATE TABLE u (a UInt8 DEFAULT 7, b String DEFAULT 'q') ENGINE = MergeTree ORDER BY tuple()")
+    if stored is None:
+        with pytest.raises(MergelakeError, match="NUMBER_OF_COLUMNS_DOESNT_MATCH"):
+            db.sql(f"INSERT INTO u VALUES {rows}")
+    else:
+        db.sql(f"INSERT INTO u VALUES {rows}")
+        assert db.sql("SELECT a, b FROM u").rows() == stored
+
+
+def test_brackets_with_nothing_in_them_are_a_row_of_one_default() -> None:
+    db = connect("memory://")
+    db.sql("CREATE TABLE u (a UInt8 DEFAULT 7) ENGINE = MergeTree ORDER BY tuple()")
+    db.sql("INSERT INTO u VALUES (), ( ), (1,)")
+    assert db.sql("SELECT a FROM u").rows() == [(7,), (7,), (1,)]
