@@ -173,7 +173,7 @@ def _rows(data: str, count: int, script: str, at: int) -> list[list[str]]:
             depth -= 1
             if depth == 0:
                 cells.append(data[start : match.start()].strip())
-                # A comma may stand at the end; a cell without text is the column's default.
+                # As in ClickHouse a comma may stand at the end.
                 rows.append(cells[:-1] if len(cells) == count + 1 and not cells[-1] else cells)
                 _check_count(rows[-1], count, len(rows))
         elif piece == "," and depth == 1:
