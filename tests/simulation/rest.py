@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from mergelake.log.retention import foreign, pins, reachable
+from mergelake.table.published import part_of
 
 if TYPE_CHECKING:
     from tests.simulation.table import Table
@@ -26,7 +27,7 @@ def left_over(table: Table, alive: Collection[str]) -> list[str]:
     out = [f"{part.name} is Live" for held in state.volatile.values() for part in held]
     kept = needed | set(table.shown.names)
     directories = {key.split("/")[1] for key in objects}
-    out += [f"directory {name}" for name in sorted(directories) if _is_part(name) and name not in kept]
+    out += [f"directory {name}" for name in sorted(directories) if _is_part(name) and not {name, part_of(name)} & kept]
     pinned = pins(state.version, state.tags, {}, state.dropped)
     shown = state.retired.still_shown(state.version, pinned)
     out += [f"retired part {p.id}" for p in state.retired if p not in shown]
@@ -41,6 +42,7 @@ def left_over(table: Table, alive: Collection[str]) -> list[str]:
 
 
 def _is_part(name: str) -> bool:
+    name = part_of(name)
     return (len(name) == 32 and set(name) <= _HEX) or name.startswith("drop-")
 
 

@@ -470,6 +470,10 @@ class Log(Generic[S]):
         """
         self._write(*self._knowledge())
 
+    def has_checkpoint(self, version: int) -> bool:
+        """Whether there is a checkpoint of that version, and it can be read: one GET."""
+        return self._reader.checkpoint(version) is not None
+
     def _write(self, state: S, known: Instant, backend: LogBackend) -> None:
         backend.seal(state.version)
         data = self._machine.encode(state)

@@ -99,7 +99,7 @@ enable_global_* enable_named_* enable_order_* enable_positional_* enable_scalar_
 except_* external_table_* extremes format_* framing_* group_by_overflow_* group_by_use_* inject_* intersect_*
 interval_* join_any_* join_overflow_* join_use_* joined_subquery_* limit max_analyze_* max_ast_* max_autoincrement_*
 max_bytes_in_* max_bytes_to_* max_columns_* max_estimated_* max_execution_* max_expanded_* max_memory_* max_os_*
-max_parser_* max_query_* max_recursive_* max_result_* max_rows_in_* max_rows_to_* max_subquery_* max_temporary_*
+max_parser_* max_recursive_* max_result_* max_rows_in_* max_rows_to_* max_subquery_* max_temporary_*
 multiple_joins_try_* offset output_format_* partial_result_* result_overflow_* rewrite_count_* set_overflow_*
 single_join_* sort_overflow_* timeout_* totals_mode transfer_* union_*
 """

@@ -15,6 +15,7 @@ from mergelake.table.define import define
 from mergelake.table.handle import TableHandle
 from mergelake.table.insert import commit_parts, write_blocks
 from mergelake.table.publish import publish
+from mergelake.table.published import shown_token
 
 SCHEMA = define({"p": "UInt8", "k": "UInt8"}, partition_by="p", order_by="k")
 
@@ -58,7 +59,7 @@ def test_a_name_that_was_read_wrong_once_is_not_believed():
 
 
 def _active(table: TableHandle) -> set[str]:
-    return {part.manifest.id for part in table.log.state.parts()}
+    return {shown_token(part.manifest) for part in table.log.state.parts()}
 
 
 def test_a_publisher_that_fails_leaves_the_empty_part_of_another_alone():
