@@ -46,6 +46,7 @@ _BASE_SETTINGS = {
     "max_query_size": "0",
 }
 _READ_AS = {"max_query_size": "max_bytes_in_distinct"}
+"""Settings that hold while a statement is parsed -> others of their type, to read a value by."""
 _LEVEL = re.compile(r"\s*Code: (\d+)\. DB::Exception: ")
 _VERSION = re.compile(r"\s*\(version [^()]*(?:\([^()]*\))?[^()]*\)\.?\s*$")
 _NAME = re.compile(r"\.?\s*\(([A-Z][A-Z0-9_]*)\)\s*$")
@@ -67,6 +68,7 @@ _statements: set[_UnderWay] = set()
 """What is inside ClickHouse now."""
 _KILL_AGAIN_S = 0.05
 _HEARS_WITHIN_S = 0.1
+"""How long a signal may wait to be handled."""
 _ENDS_WITHIN_S = 2.0
 """How long an interrupted call waits for ClickHouse to end."""
 

@@ -56,7 +56,7 @@ def check_size(text: str, settings: Mapping[str, str]) -> None:
     ClickHouse itself would measure the statement that it is given, which is not the one that was written.
     """
     limit = int(settings.get("max_query_size", _QUERY_SIZE))
-    if limit and (size := len(text.encode())) > limit:
+    if limit and (size := len(text.encode("utf-8", "surrogatepass"))) > limit:
         what = "Max query size exceeded (can be increased with the `max_query_size` setting)"
         hint = "A long list of values may stand in a table: WHERE k IN (SELECT k FROM …)"
         raise error("SYNTAX_ERROR", f"{what}: {size} of {limit} bytes", hint)

@@ -26,7 +26,7 @@ from mergelake.log.retention import pins, reachable
 from mergelake.log.state import State
 from mergelake.log.trust import GRACE_MIN_S
 from mergelake.table.collect_notes import NoteName, Unused
-from mergelake.table.published import part_of
+from mergelake.table.published import PART_DIRECTORY, part_of
 
 Holds: TypeAlias = Mapping[str, tuple[str, ...]]
 """Directory of another table -> directories that it holds here."""
@@ -34,7 +34,7 @@ Leases: TypeAlias = Mapping[str, tuple[int, int]]
 """Node -> the version and the end of its lease."""
 AHEAD_MS = 60_000
 """A clock that is ahead by less does no harm: history is late by as much."""
-_COLLECTED = re.compile(r"(plain-)?[0-9a-f]{32}|drop-.+")
+_COLLECTED = re.compile(rf"{PART_DIRECTORY}|drop-.+")
 """Directories of parts. Whatever else lies below a table is not ours to judge."""
 
 
@@ -145,7 +145,7 @@ def unused(listing: Iterable[tuple[str, int]], keep: Collection[str], why: dict[
     Holds one directory at a time.
     """
     for directory, files in groupby(listing, key=lambda item: item[0].partition("/")[0]):
-        if directory in keep or part_of(directory) in keep or not _COLLECTED.fullmatch(directory):
+        if not _is_unused(directory, keep):
             continue
         names = {key[len(directory) + 1 :]: size for key, size in files}
         reason = "an empty part that is not shown" if directory.startswith("drop-") else "not in the log"
@@ -158,8 +158,12 @@ def still_unused(found: Iterable[Unused], state: State, shown: Collection[str]) 
     A note is a file like others, and may hold anything: what is no directory of a part stays.
     """
     live = reachable(state) | set(shown)
-    names = ((each, {each.directory, part_of(each.directory)}) for each in found)
-    return [each for each, names in names if not names & live and _COLLECTED.fullmatch(each.directory)]
+    return [each for each in found if _is_unused(each.directory, live)]
+
+
+def _is_unused(directory: str, keep: Collection[str]) -> bool:
+    """Whether it is a part's, and neither it nor its part is kept."""
+    return directory not in keep and part_of(directory) not in keep and _COLLECTED.fullmatch(directory) is not None
 
 
 def is_gone(state: State) -> bool:

@@ -23,9 +23,10 @@ from mergelake.table.collect import CollectReport, Gone, collect_round
 from mergelake.table.collect_notes import Note, Notes
 from mergelake.table.collect_plan import Periods
 from mergelake.table.handle import TableHandle
+from mergelake.table.published import PART_DIRECTORY
 
 _TABLE = re.compile(r"[0-9a-f]{32}")
-_OURS = re.compile(r"(_log|_gc|__meta|__root|(plain-)?[0-9a-f]{32}|drop-[^/]+)/.+")
+_OURS = re.compile(rf"(_log|_gc|__meta|__root|{PART_DIRECTORY}|drop-[^/]+)/.+")
 _STRAY_GRACE_MS = 1000 * int(TABLE_SETTINGS["gc_grace_seconds"].default)
 _logger = logging.getLogger("mergelake.gc")
 

@@ -36,7 +36,7 @@ from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.format.partition import Partition
 from mergelake.log.retention import reachable
-from mergelake.log.state import State
+from mergelake.log.state import ActivePart, State
 from mergelake.log.trust import TRUST_S, Instant
 from mergelake.parts.fetch import fetch_whole
 from mergelake.parts.listing import CHUNK_BYTES, file_chunks
@@ -161,11 +161,10 @@ def _round(handle: TableHandle, grace_seconds: float) -> PublishReport:
         plan = plan_publish(infos, floors, shown, Notes(store, directory, handle.ids).now_ms(), grace_ms)
     if not shown:
         store.put(f"{directory}/__root/format_version.txt", b"1")
+    adding = {shown_token(active[part_id].manifest): active[part_id] for part_id in plan.add}
     try:
         with ThreadPoolExecutor(_FILES_AT_ONCE, thread_name_prefix="mergelake-publish") as pool:
-            for part_id in plan.add:
-                part = active[part_id]
-                token = shown_token(part.manifest)
+            for token, part in adding.items():
                 lay_out(store, directory, part.manifest, token, pool)
                 _name(store, directory, token, part.info)
         for cover in plan.cover:
@@ -174,7 +173,7 @@ def _round(handle: TableHandle, grace_seconds: float) -> PublishReport:
     finally:
         # A fraction of the time between noting an object and deleting it, as for knowledge of the log.
         if began.age_s(handle.clock) > min(TRUST_S, handle.settings.integer("gc_grace_seconds") / 4):
-            _take_back(handle, {shown_token(active[i].manifest): i for i in plan.add}, plan.cover)
+            _take_back(handle, adding, plan.cover)
     removed = plan.remove
     if grace_ms == 0 and (plan.add or plan.cover):
         # What was named just now may be all the cover that an old name waits for.
@@ -192,14 +191,14 @@ def _round(handle: TableHandle, grace_seconds: float) -> PublishReport:
     )
 
 
-def _take_back(handle: TableHandle, added: Mapping[str, str], covers: Iterable[Cover]) -> None:
+def _take_back(handle: TableHandle, added: Mapping[str, ActivePart], covers: Iterable[Cover]) -> None:
     """Take away names of parts that are no longer kept: this process slept, and their files may be gone.
 
-    `added`: token -> part id.
+    `added` are parts by their tokens.
     Of empty parts those that have no files any more: others were made since, which cover the same.
     """
     store, directory, live = handle.store, handle.directory, reachable(handle.refresh())
-    gone = [token for token, part_id in added.items() if part_id not in live]
+    gone = [token for token, part in added.items() if part.manifest.id not in live]
     gone += [cover.token for cover in covers if not any(True for _ in store.list(f"{directory}/{cover.token}"))]
     store.delete([f"{directory}/__meta/{name}/prefix.path" for name in gone])
 

@@ -31,6 +31,8 @@ from mergelake.log.state import State
 
 _EMPTY = "drop-"
 _PLAIN = "plain-"
+PART_DIRECTORY = rf"(?:{_PLAIN})?[0-9a-f]{{32}}"
+"""Pattern of a part's directories: of its own objects, and of what publishing lays out."""
 _FLOOR_LEVEL = 500_000_000
 """Higher than any level that merges give: of two drops the later one covers the empty part of the earlier one."""
 

@@ -51,6 +51,8 @@ def test_a_select_is_no_longer_than_it_may(db: Database) -> None:
         assert db.sql(long, settings={"max_query_size": size}).scalar() == 1
     assert db.sql(f"{long} SETTINGS max_query_size = '1Mi'").scalar() == 1
     assert refusal(db, "SELECT k FROM t SETTINGS max_query_size = 20") == "SYNTAX_ERROR"
+    with pytest.raises(MergelakeError):  # a text that is none is not for `encode` to tell of
+        db.sql("SELECT '\udcff'")
     assert db.sql("SELECT count() FROM t").scalar() == 300
 
 
