@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 
 from mergelake.core import types as t
 from mergelake.core.arrow import storage_type
@@ -55,6 +56,7 @@ def stream_types(data_type: t.DataType) -> Iterator[t.DataType | None]:
             yield data_type
 
 
+@lru_cache(1024)
 def stream_codec(codec: Codec, values: t.DataType | None) -> Codec:
     """What compresses a stream of `values` (None: null maps, sizes, indexes) of a column with `codec`.
 

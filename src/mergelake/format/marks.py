@@ -70,6 +70,12 @@ def parse_marks(name: str, data: Bytes, *, streams: int = 1, granularity: int = 
     return Marks(offset, skip, count)
 
 
+def start_marks(granule_rows: NDArray[np.int64]) -> Marks:
+    """Marks that tell no more than where a stream begins, for one that is read to its end anyway."""
+    zeros = np.zeros((len(granule_rows), 1), np.int64)
+    return Marks(zeros, zeros, granule_rows)
+
+
 def encode_marks(marks: NDArray[np.uint64]) -> bytes:
     """Records of `.mrk2`: (n, 3) u64 of frame offset, offset in the plain frame, rows."""
     return np.ascontiguousarray(marks, np.uint64).tobytes()

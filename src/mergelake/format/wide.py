@@ -95,7 +95,7 @@ class ColumnWriter:
         if granules.sum() != len(array) or (granules <= 0).any():
             raise error("BAD_ARGUMENTS", f"Granules of {granules.sum()} rows for {len(array)} rows of {self.name}")
         rows_max = min(PIECE_ROWS, PIECE_BYTES * len(array) // max(array.nbytes, 1))
-        for start, stop, counts in _pieces(granules, rows_max):
+        for start, stop, counts in pieces(granules, rows_max):
             self._append(_one(array.slice(start, stop - start)), counts)
 
     def _append(self, array: pa.Array, granule_rows: Bounds) -> None:
@@ -180,8 +180,11 @@ class _Granules:
             target.mark(target.frames.append(data, ends, self._rows))
 
 
-def _pieces(granules: Bounds, rows_max: int) -> list[tuple[int, int, Bounds]]:
+def pieces(granules: Bounds, rows_max: int) -> list[tuple[int, int, Bounds]]:
     """(first row, last row exclusive, granules) of runs of at most `rows_max` rows, or of one granule."""
+    rows = int(granules.sum())
+    if rows <= rows_max:
+        return [(0, rows, granules)] if rows else []
     ends = np.cumsum(granules)
     out: list[tuple[int, int, Bounds]] = []
     first = start = 0

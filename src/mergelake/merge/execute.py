@@ -165,6 +165,7 @@ class _Merge:
             minmax=minmax,
             level=task.result.level,
             compact=is_compact(settings, order.rows, plain_bytes),
+            expected_rows=order.rows,
         )
 
     def write(self, writer: PartWriter, order: RowOrder) -> None:

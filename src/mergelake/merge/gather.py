@@ -24,7 +24,7 @@ from mergelake.core.arrow import storage_type
 from mergelake.core.errors import InternalError
 from mergelake.core.jit import copy, kernel, peek32
 from mergelake.core.types import DataType
-from mergelake.merge.order import RowOrder
+from mergelake.merge.order import RowOrder, count_rows
 
 memcpy: Any = copy
 STRING_BYTES_MAX = (1 << 31) - 1
@@ -44,7 +44,7 @@ def gather_column(
     runs = [_Run(batches, unified, at) for at, batches in enumerate(sources)]
     moved = kind if unified is None else pa.int32()
     for entries in order.spans(span_rows):
-        counts = _count(entries, len(runs), order.dropped)
+        counts = order.counts(entries, len(runs))
         kept = int(counts[-1])
         pieces = [run.take(int(count)) for run, count in zip(runs, counts[:-1], strict=True)]
         if not kept:
@@ -147,7 +147,7 @@ def _gather(
         yield strings
         return
     middle = len(entries) // 2
-    counts = _count(entries[:middle], len(pieces), dropped)
+    counts = count_rows(entries[:middle], len(pieces), dropped)
     first = [p if p is None else p.slice(0, int(n)) for p, n in zip(pieces, counts[:-1], strict=True)]
     second = [p if p is None else p.slice(int(n)) for p, n in zip(pieces, counts[:-1], strict=True)]
     if counts[-1]:
@@ -213,21 +213,6 @@ def _gather_any(
     _locate(first, entries, dropped, indices)
     whole = pa.concat_arrays([piece for piece in pieces if piece is not None])
     return whole.take(pa.array(indices))
-
-
-@kernel
-def _add_counts(entries: Any, dropped: int, counts: NDArray[np.int64]) -> None:
-    for i in range(len(entries)):
-        entry = entries[i]
-        counts[entry & (dropped - 1)] += 1
-        counts[len(counts) - 1] += entry < dropped
-
-
-def _count(entries: Any, sources: int, dropped: int) -> NDArray[np.int64]:
-    """Rows that each source gives, dropped ones included; last, the rows that stay."""
-    counts = np.zeros(sources + 1, np.int64)
-    _add_counts(entries, dropped, counts)
-    return counts
 
 
 @kernel

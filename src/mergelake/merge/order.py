@@ -12,12 +12,13 @@ from __future__ import annotations
 import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mergelake.core.jit import kernel
 from mergelake.table.merging import MergeStep
 from mergelake.table.replacing import WinnerStream
 
@@ -37,11 +38,25 @@ class RowOrder:
     """The bit that marks a row which does not stay: 128, or 32768 where there are more than 127 sources."""
     rows: int
     """Rows of the result."""
+    _all: NDArray[np.int64] | None = field(default=None, init=False, repr=False, compare=False)
 
     def spans(self, rows: int) -> Iterator[Entries]:
         """The entries, `rows` at a time."""
         for start in range(0, len(self.entries), rows):
             yield self.entries[start : start + rows]
+
+    def counts(self, entries: Entries, sources: int) -> NDArray[np.int64]:
+        """Rows that each source gives to a span, dropped ones included; last, the rows that stay.
+
+        Many columns of a small merge ask the same of the whole order: that is counted once.
+        """
+        if len(entries) < len(self.entries):
+            return count_rows(entries, sources, self.dropped)
+        found = self._all
+        if found is None:
+            found = count_rows(entries, sources, self.dropped)
+            object.__setattr__(self, "_all", found)
+        return found
 
 
 def record_order(steps: Iterable[MergeStep], sources: int, *, collapse: bool) -> RowOrder:
@@ -71,6 +86,21 @@ def record_order(steps: Iterable[MergeStep], sources: int, *, collapse: bool) ->
             log.append(step.runs.astype(dtype))
     settle(stream.finish())
     return RowOrder(log.view(dtype), dropped, rows)
+
+
+@kernel
+def _add_counts(entries: Any, dropped: int, counts: NDArray[np.int64]) -> None:
+    for i in range(len(entries)):
+        entry = entries[i]
+        counts[entry & (dropped - 1)] += 1
+        counts[len(counts) - 1] += entry < dropped
+
+
+def count_rows(entries: Entries, sources: int, dropped: int) -> NDArray[np.int64]:
+    """Rows that each source gives, dropped ones included; last, the rows that stay."""
+    counts = np.zeros(sources + 1, np.int64)
+    _add_counts(entries, dropped, counts)
+    return counts
 
 
 class _ByteLog:

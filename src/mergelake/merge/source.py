@@ -77,7 +77,8 @@ class SourceReader:
         for end, granule in enumerate(granules, 1):
             rows += granule
             if rows >= window_rows or end == len(granules):
-                yield from self._reader.read(names, [(first, end)], batch_rows=batch_rows)
+                ranges = None if end - first == len(granules) else [(first, end)]
+                yield from self._reader.read(names, ranges, batch_rows=batch_rows)
                 first, rows = end, 0
 
     def _computed(self, column: Column) -> tuple[Evaluate, tuple[str, ...]] | None:

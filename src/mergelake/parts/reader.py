@@ -28,7 +28,7 @@ from mergelake.format.columns_txt import decode_columns
 from mergelake.format.defaults import default_array, default_elements
 from mergelake.format.frames import decode_frames
 from mergelake.format.layout import Layout, detect_layout
-from mergelake.format.marks import Marks
+from mergelake.format.marks import Marks, start_marks
 from mergelake.format.reader import ColumnReader, concatenate
 from mergelake.format.skip_files import is_index_file
 from mergelake.format.streams import shared_sizes_stream
@@ -49,6 +49,8 @@ BATCH_PLAIN_BYTES = 1 << 30
 ROW_EXISTS = "_row_exists"
 """The column by which ClickHouse's lightweight DELETE marks rows: 0 for those that are gone."""
 
+_PREFIXED = (t.LowCardinality, t.Variant, t.Dynamic, t.Json)
+"""Types with streams that begin with something else than the first value: the first mark points behind it."""
 _HEADER_FILES = ("columns.txt", "serialization.json", "columns_substreams.txt")
 
 
@@ -175,12 +177,15 @@ class PartReader:
         asked = list(columns)
         if masked := self.masked:
             columns = list(dict.fromkeys([*columns, ROW_EXISTS]))
-        sources = self._sources(columns)
-        granules = self._common_granules(sources)
+        whole = ranges is None and self.manifest.rows <= batch_rows and not self.layout.compact
+        sources = self._sources(columns, whole=whole)
+        granules = self.granule_rows if whole else self._common_granules(sources)
         steps = plan_steps(granules, [(0, len(granules))] if ranges is None else ranges, batch_rows)
         readers = {name: source.reader for name, source in sources.items() if source.reader is not None}
-        sizes = [sum(end - start for r in readers.values() for _, start, end in _needs(r, step)) for step in steps]
-        windows = plan_windows(sizes, WINDOW_BYTES)
+        windows = [(0, 1)]
+        if len(steps) != 1:
+            sizes = [sum(end - start for r in readers.values() for _, start, end in _needs(r, step)) for step in steps]
+            windows = plan_windows(sizes, WINDOW_BYTES)
         with ExitStack() as stack:
             ahead = stack.enter_context(ThreadPoolExecutor(1)) if len(windows) > 1 else None
             workers = threads if threads is not None else self._threads
@@ -293,12 +298,13 @@ class PartReader:
             )
         return dict(zip(ids, names, strict=True))
 
-    def _sources(self, names: Sequence[str]) -> dict[str, _Source]:
+    def _sources(self, names: Sequence[str], *, whole: bool = False) -> dict[str, _Source]:
+        """Where columns come from; `whole`: to be read from the first row to the last at once."""
         columns = {name: self._column(name) for name in names}
         stored = {name: self._stored_name(column) for name, column in columns.items()}
         siblings = {name: self._sibling(column) for name, column in columns.items() if stored[name] is None}
         wanted = [name for name, there in stored.items() if there is not None]
-        readers = self._readers(list(dict.fromkeys([*wanted, *filter(None, siblings.values())])))
+        readers = self._readers(list(dict.fromkeys([*wanted, *filter(None, siblings.values())])), whole=whole)
         out: dict[str, _Source] = {}
         for name, column in columns.items():
             source = siblings.get(name, name)
@@ -319,25 +325,31 @@ class PartReader:
             self._siblings = {shared_sizes_stream(other.name, other.type): other.name for other in reversed(there)}
         return self._siblings.get(sizes)
 
-    def _readers(self, names: Sequence[str]) -> dict[str, ColumnReader]:
-        """Readers of columns that the part holds; loads missing marks by one round of requests."""
+    def _readers(self, names: Sequence[str], *, whole: bool = False) -> dict[str, ColumnReader]:
+        """Readers of columns that the part holds; loads missing marks by one round of requests.
+
+        To read a column of a Wide part `whole` takes no marks, where its streams begin with the first value.
+        """
         layout = self.layout
         stored = {name: str(self._stored_name(self._column(name))) for name in names}
         found = {name: self.caches.get((*self._key, "column", there)) for name, there in stored.items()}
         missing = [name for name, reader in found.items() if reader is None]
-        wanted = {m: None for n in missing for m in layout.mark_files(stored[n], layout.columns[stored[n]])}
-        marks = self._marks(list(wanted))
+        files = {name: layout.mark_files(stored[name], layout.columns[stored[name]]) for name in missing}
+        unmarked = {name for name in missing if whole and not t.holds(layout.columns[stored[name]], *_PREFIXED)}
+        marks = self._marks(list({file: None for name in missing if name not in unmarked for file in files[name]}))
+        start = start_marks(self.granule_rows) if unmarked else None
         for name in missing:
             there = stored[name]
             kind = layout.columns[there]
-            own = {file: marks[file] for file in layout.mark_files(there, kind)}
+            own = {file: start if start and name in unmarked else marks[file] for file in files[name]}
             sizes = {file: self.files[file].size for file in layout.data_files(there, kind)}
             if not own:
                 raise CorruptDataError(f"Column {there} of type {kind} has no files", object_key="columns.txt")
             with self._naming(next(iter(own))):
                 reader = ColumnReader(there, kind, layout, own, sizes)
-            size = sum(m.offset.nbytes + m.skip.nbytes + m.rows.nbytes for m in own.values())
-            self.caches.put((*self._key, "column", there), reader, size + 1000)
+            if name not in unmarked:
+                size = sum(m.offset.nbytes + m.skip.nbytes + m.rows.nbytes for m in own.values())
+                self.caches.put((*self._key, "column", there), reader, size + 1000)
             found[name] = reader
         return {name: reader for name, reader in found.items() if isinstance(reader, ColumnReader)}
 

@@ -44,7 +44,7 @@ from mergelake.format.profile import Profile
 from mergelake.format.reader import concatenate
 from mergelake.format.skip_files import is_index_file
 from mergelake.format.values import encode_values
-from mergelake.format.wide import ColumnWriter
+from mergelake.format.wide import ColumnWriter, pieces
 from mergelake.parts.indexing import BoundIndex, IndexSink, table_indexes
 from mergelake.parts.objects import PartObjects
 from mergelake.parts.spool import Spool
@@ -76,12 +76,14 @@ class PartWriter:
         level: int = 0,
         compact: bool = False,
         objects: PartObjects | None = None,
+        expected_rows: int | None = None,
     ) -> None:
         """`granules`: rows of each granule, or one size for all (the last takes what is left).
 
         `key_types`: types of the primary key's columns; empty for ORDER BY tuple(). `minmax`: extremes of the
         partition key's source columns (`format.extremes`), empty for a part without rows. `compact`: all columns in
         one file, held in memory until `finish` (`is_compact` says when). `objects`: where a packed part goes.
+        `expected_rows`: of the part, if known: the last, shorter granule is then encoded with those before it.
         """
         self.part_id = part_id or ids.new_id()
         self.rows = 0
@@ -93,6 +95,7 @@ class PartWriter:
         self._level = level
         self._created_ms = clock.now_ms()
         self._granules = granules
+        self._expected_rows = expected_rows
         self._key_types = list(key_types)
         self._marks = _MarkRows(granules)
         self._keys: list[list[pa.Array]] = []
@@ -366,20 +369,18 @@ class ColumnSink:
     def _whole_granules(self, rows: int) -> NDArray[np.int64]:
         """The next granules that `rows` rows fill."""
         if isinstance(self._granules, int):
-            return np.full(rows // self._granules, self._granules, np.int64)
+            found = cut_granules(rows, self._granules)
+            # One that is not full waits for more rows, unless none can follow.
+            return found if self._rows == self._part._expected_rows else found[: rows // self._granules]
         rest = self._granules[self._granule :]
         return rest[np.cumsum(rest) <= rows]
 
     def _write(self, array: pa.Array, granule_rows: NDArray[np.int64]) -> None:
         """Encode whole granules, a piece at a time, so that bytes move on while they are in the processor's cache."""
         self._granule += len(granule_rows)
-        ends = np.cumsum(granule_rows)
-        first = start = 0
-        while first < len(ends):
-            last = max(int(np.searchsorted(ends, start + _PIECE_ROWS, side="right")), first + 1)
-            self._writer.append(array.slice(start, int(ends[last - 1]) - start), granule_rows[first:last])
+        for start, stop, counts in pieces(granule_rows, _PIECE_ROWS):
+            self._writer.append(array.slice(start, stop - start), counts)
             self._flush(self._writer.drain())
-            start, first = int(ends[last - 1]), last
 
     def _hold(self, array: pa.Array) -> None:
         if len(array):
@@ -465,7 +466,7 @@ def write_part(
         store,
         directory,
         schema,
-        granules=cut_granules(block.num_rows, settled, compact=True) if compact else settled,
+        granules=cut_granules(block.num_rows, settled, compact=compact),
         key_types=key_types,
         ids=ids,
         clock=clock,
