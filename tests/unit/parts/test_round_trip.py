@@ -114,6 +114,25 @@ def test_a_granule_of_a_full_part_is_one_get_per_column_file() -> None:
         assert batch.column(name).equals(block.column(name).chunk(0).slice(900, 100))
 
 
+def test_a_part_that_is_read_whole_needs_the_marks_of_no_column() -> None:
+    """Only where a stream begins with something else than its first value, and once for the granules."""
+    schema = _schema(["UInt64", "String", "Nullable(Int32)", "Array(Float64)", "LowCardinality(String)"])
+    block = _block(schema, 5000)
+    store = MemoryStore()
+    manifest = _write(store, schema, block, index_granularity=100, min_bytes_for_full_part_storage=0)
+    reader = PartReader(store, "table", manifest, _by_name(schema))
+    assert len(reader.granule_rows) == 50  # the header files and the marks of c0
+    before = store.counters.get
+    (batch,) = reader.read(schema.names)
+    assert store.counters.get - before == 8 + 2  # all data files, and the marks of c4, of its indexes and dictionary
+    for name in schema.names:
+        assert equal(batch.column(name), block.column(name).combine_chunks()), name
+    before = store.counters.get
+    (batch,) = reader.read(["c1"], [(3, 4)])
+    assert store.counters.get - before == 2  # now they are wanted
+    assert batch.column("c1").equals(block.column("c1").chunk(0).slice(300, 100))
+
+
 def test_mark_ranges_give_their_rows_and_no_others() -> None:
     schema = _schema(["UInt32", "String", "LowCardinality(String)", "Array(Nullable(String))"])
     block = _block(schema, 2000)
