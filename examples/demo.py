@@ -255,6 +255,10 @@ def report(table: ml.Table, figures: Figures, folder: Path, console: Console) ->
         ("Bytes of an average inserted part", f"{first_bytes / len(written):,.0f}"),
         ("A small insert costs", figures.small_insert),
         ("Write amplification (bytes written / bytes inserted)", f"{amplification:.2f}"),
+        (
+            "Kept for older versions",
+            f"{table.retained_bytes:,} bytes of replaced parts",
+        ),
         ("Answers equal to ClickHouse's", f"{figures.same_answers} of {len(QUERIES)}"),
     ]
     shown = Table(title="What it cost", title_justify="left", show_header=False)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mergelake.core.settings import TableSettings
 from mergelake.log.operations import Collect, Entry, Release, ReleaseLease, RenewLease
 from mergelake.log.retention import foreign
 from mergelake.log.state import State
@@ -67,12 +68,19 @@ class Periods:
     def collects_in_time(self, before: State, born: int, history: int, now_ms: int) -> None:
         retention_ms, grace_ms = self.of(before)
         if history > before.history:
-            assert self.landed_ms[history] <= now_ms - retention_ms + SLACK_MS, (
-                f"history went to {history}, younger than the retention"
-            )
+            age_ms = now_ms - self.landed_ms[history] + SLACK_MS
+            assert age_ms >= retention_ms or self.over_limit(before), f"history went to {history} before its time"
+            assert age_ms >= grace_ms, f"history went to {history}, younger than the grace period"
         if born > before.fence:
             at = self.landed_ms.get(born - 1, 0)
             assert at <= now_ms - grace_ms + SLACK_MS, f"the fence went to {born}, younger than the grace period"
+
+    def over_limit(self, state: State) -> bool:
+        """Whether more is kept for older versions than the settings of a table say that it is worth."""
+        settings = TableSettings(state.schemas[state.schema_version].settings)
+        share = settings.number("retention_max_ratio") * sum(part.manifest.bytes_on_disk for part in state.parts())
+        limit = max(settings.integer("retention_max_bytes"), int(share))
+        return not state.dropped and sum(part.bytes_on_disk for part in state.retired) > limit
 
     def lease_is_over(self, before: State, node: str, now_ms: int) -> None:
         retention_ms, grace_ms = self.of(before)

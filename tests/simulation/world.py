@@ -102,7 +102,8 @@ class World:
             return
         busy, theme = draw.choice([0.4, 0.7, 1.0]), draw.choice([*THEMES, *[()] * len(THEMES)])
         """How many of the cast come, and what it is all about: collection and who sleeps through it, for instance."""
-        self._create()
+        # Where history is long, it has a price limit in every third world.
+        self._create({"retention_max_bytes": "1000", "retention_max_ratio": "0"} if seed % 3 == 1 else {})
         cast = [role for role in CAST if role[1] is Inserter or draw.random() < busy]
         if theme:
             cast = [role for role in CAST if role[1] in theme or draw.random() < 0.2]

@@ -17,7 +17,7 @@ from mergelake.cli import log as log_commands
 from mergelake.cli import parts as part_commands
 from mergelake.cli.common import Form, Options, TableName, Url, open_database, output_as
 from mergelake.cli.log import follow_history
-from mergelake.cli.output import FORMATS, Output, print_result
+from mergelake.cli.output import FORMATS, Output, print_result, size
 from mergelake.cli.running import run_watched, when_up
 from mergelake.cli.signals import stop_on_signals
 from mergelake.core.clock import SystemClock
@@ -103,7 +103,10 @@ def _script(path: Path) -> str:
 def tables(url: Url, form: Form = "table", options: Options = None) -> None:
     """List the tables of a warehouse."""
     db = open_database(url, options)
-    query = "SELECT database, name, engine, total_rows, total_bytes, parts FROM system.tables ORDER BY database, name"
+    query = (
+        "SELECT database, name, engine, total_rows, total_bytes, parts, retained_bytes FROM system.tables "
+        "ORDER BY database, name"
+    )
     output_as(form).rows(db.sql(query).arrow(), empty="There are no tables.")
 
 
@@ -116,7 +119,8 @@ def parts(
     retired: Annotated[bool, typer.Option("--all", help="Replaced parts too")] = False,
 ) -> None:
     """List the parts of a table."""
-    found = open_database(url, options).table(table).parts(active_only=not retired)
+    opened = open_database(url, options).table(table)
+    found = opened.parts(active_only=not retired)
     shown = [
         "name",
         "active",
@@ -128,7 +132,9 @@ def parts(
         "level",
         "modification_time",
     ]
-    output_as(form).rows(found if form == "json" else found.select(shown), empty="The table has no parts.")
+    output = output_as(form)
+    output.rows(found if form == "json" else found.select(shown), empty="The table has no parts.")
+    output.note(f"Kept beside them for older versions: {size(opened.retained_bytes)} of replaced and dropped parts.")
 
 
 @commands.command()
@@ -285,6 +291,7 @@ def node(
             "rows merged": status.rows_merged,
             "bytes uploaded": status.bytes_uploaded,
             "objects collected": status.objects_collected,
+            "bytes kept for older versions": worker.retained_bytes,
             "last error": status.last_error or "none",
         }
     )

@@ -78,6 +78,8 @@ _TABLE = (
     Setting("optimize_on_insert", True, "Apply the engine's merge to each inserted block"),
     Setting("old_parts_lifetime", 480, "Accepted for compatibility: the next two decide"),
     Setting("history_retention_seconds", 7 * 86400, "How long older versions can be read; gc_grace_seconds at least"),
+    Setting("retention_max_bytes", 10 * GIB, "Most bytes of replaced and dropped parts kept for older versions; or"),
+    Setting("retention_max_ratio", 1.0, "so many times those of the active parts, whichever is more"),
     Setting("gc_grace_seconds", 86400, "Time between noting an object as unused and deleting it; longer inserts fail"),
     Setting("checkpoint_interval", 64, "Log entries between checkpoints"),
     Setting("allow_nullable_key", False, "Allow Nullable columns in keys"),

@@ -289,6 +289,11 @@ class Table:
         types = [key.type for key in table_keys(self.schema).partition]
         return parts_table(state.parts(), () if active_only else state.retired, types)
 
+    @property
+    def retained_bytes(self) -> int:
+        """Bytes of replaced and dropped parts that older versions and tags still show; newest as known here."""
+        return self.handle.log.state.retired.bytes_on_disk
+
     def merges(self) -> pa.Table:
         """One row a volatile part: what nodes mean to merge, and who does it; newest as known here."""
         return merges_table(self.handle.log.state)

@@ -7,7 +7,7 @@ on every look: counts, sums, and a hash of their content.
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -150,11 +150,13 @@ class _Run:
     first: int
     last: int
     """Versions of the entries that retired them: the oldest and the newest."""
+    bytes_on_disk: int
 
     @staticmethod
     def of(parts: tuple[RetiredPart, ...]) -> _Run:
         retired = [part.retired for part in parts]
-        return _Run(parts, min(part.added for part in parts), min(retired), max(retired))
+        size = sum(part.bytes_on_disk for part in parts)
+        return _Run(parts, min(part.added for part in parts), min(retired), max(retired), size)
 
 
 class Retired(Collection["RetiredPart"]):
@@ -208,6 +210,31 @@ class Retired(Collection["RetiredPart"]):
                 digest -= _hash(part)
             after = by_id.finish()
         return Retired(tuple(runs), after, digest & _MASK)
+
+    @property
+    def bytes_on_disk(self) -> int:
+        """Of all of them."""
+        return sum(run.bytes_on_disk for run in self._runs)
+
+    def oldest_within(self, limit: int, pinned: Sequence[int]) -> int:
+        """The oldest version that can be kept, with all newer ones, for `limit` bytes of these parts; 0: any.
+
+        What one of the `pinned` versions (ascending) shows is kept anyway and not counted.
+        """
+        left = limit
+        for number, run in reversed([*enumerate(self._runs)]):
+            free = bisect_left(pinned, run.added) == bisect_left(pinned, run.last)
+            if free and run.bytes_on_disk <= left:
+                left -= run.bytes_on_disk
+                continue
+            for at, part in reversed([*enumerate(run.parts, 1)]):
+                if free or bisect_left(pinned, part.added) == bisect_left(pinned, part.retired):
+                    left -= part.bytes_on_disk
+                if left < 0:
+                    # What was detached for long stands behind parts that left later than it did.
+                    older = [each.last for each in self._runs[:number]]
+                    return max(*older, *(each.retired for each in run.parts[:at]))
+        return 0
 
     def __iter__(self) -> Iterator[RetiredPart]:
         for run in self._runs:

@@ -91,6 +91,11 @@ class Node:
         self._woken = threading.Event()
         self._pool = ThreadPoolExecutor(2 * self._slots.total, thread_name_prefix=f"merge-{name}")
 
+    @property
+    def retained_bytes(self) -> int:
+        """Of its tables: bytes of replaced and dropped parts that older versions and tags still show."""
+        return sum(worker.handle.log.state.retired.bytes_on_disk for worker in self._workers.values())
+
     def run(self, stop: threading.Event, grace_s: float | None = None) -> None:
         """Until `stop` is set: start what is due, sleep, look again; then `drain(grace_s)`."""
         try:

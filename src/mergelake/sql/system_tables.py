@@ -106,7 +106,8 @@ def _tables(db: Database, _: Collection[str]) -> Rows:
     for database, name, table in _all_tables(db):
         schema, snapshot = table.schema, table.snapshot()
         manifests = [part.manifest for part in snapshot.parts]
-        shared = shared_space(table.handle.log.state)
+        state = table.handle.log.state
+        shared = shared_space(state)
         yield (
             database,
             name,
@@ -133,6 +134,7 @@ def _tables(db: Database, _: Collection[str]) -> Rows:
             "default",
             shared.bytes,
             shared.dead_bytes,
+            state.retired.bytes_on_disk,
         )
 
 
@@ -360,6 +362,7 @@ _TABLES: Mapping[str, tuple[Mapping[str, str], Callable[[Database, Collection[st
             "storage_policy": "String",
             "shared_object_bytes": "UInt64",
             "shared_object_dead_bytes": "UInt64",
+            "retained_bytes": "UInt64",
         },
         _tables,
     ),

@@ -34,6 +34,7 @@ from mergelake.table.collect_plan import (
     RoundPlan,
     foreseen,
     is_gone,
+    oldest_to_keep,
     plan_round,
     reasons,
     silent_nodes,
@@ -137,7 +138,10 @@ def _plan(
     """How to begin, and the time: by our own clock only where nothing will be done, as in a dry run."""
 
     def at(now_ms: int, version_at: Callable[[TableHandle, State, int], int]) -> RoundPlan:
-        return plan_round(state, names, now_ms, periods, version_at(handle, state, now_ms - periods.retention_ms))
+        def before(age_ms: int) -> int:
+            return version_at(handle, state, now_ms - age_ms)
+
+        return plan_round(state, names, now_ms, periods, oldest_to_keep(state, periods, before))
 
     now_ms = handle.clock.now_ms()
     plan = at(now_ms, _version_at)

@@ -14,7 +14,7 @@ A round has two halves, and is the second half of an earlier one:
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeAlias
@@ -32,6 +32,7 @@ Holds: TypeAlias = Mapping[str, tuple[str, ...]]
 """Directory of another table -> directories that it holds here."""
 Leases: TypeAlias = Mapping[str, tuple[int, int]]
 """Node -> the version and the end of its lease."""
+_UNBOUNDED = 1 << 63
 AHEAD_MS = 60_000
 """A clock that is ahead by less does no harm: history is late by as much."""
 _COLLECTED = re.compile(rf"{PART_DIRECTORY}|drop-.+")
@@ -46,6 +47,8 @@ class Periods:
     grace_ms: int
     step: int
     """History goes on by so many versions before that is written down for its own sake."""
+    retention_bytes: int = _UNBOUNDED
+    """Most bytes of retired parts that are kept for older versions, but for those of the last grace period."""
 
     def due_ms(self, note: NoteName) -> int:
         """When a note is to be worked off, by the store's clock."""
@@ -60,7 +63,10 @@ class Periods:
         retention, grace = settings.integer("history_retention_seconds"), settings.integer("gc_grace_seconds")
         # A reader without a lease may count on the grace period, also for a part that was noted long before its commit.
         retention = max(retention, grace)
-        return Periods(retention * 1000, grace * 1000, max(settings.integer("checkpoint_interval"), 1))
+        share = int(settings.number("retention_max_ratio") * state.partitions.totals.bytes_on_disk)
+        # Nothing is active in a dropped table: its way back is kept for the time alone.
+        limit = _UNBOUNDED if state.dropped else max(settings.integer("retention_max_bytes"), share)
+        return Periods(retention * 1000, grace * 1000, max(settings.integer("checkpoint_interval"), 1), limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +99,18 @@ class RoundPlan:
         return [*ops, Collect(max(self.born, state.fence), max(self.history, state.history))]
 
 
+def oldest_to_keep(state: State, periods: Periods, before: Callable[[int], int]) -> int:
+    """The oldest version to keep for history, by time and by price: `before(ms)` was the newest one so long ago."""
+    by_time = before(periods.retention_ms)
+    # What tags and leases keep is kept anyway.
+    pinned = pins(state.version, state.tags, state.leases, state.dropped)
+    by_price = state.retired.oldest_within(periods.retention_bytes, pinned)
+    # Readers without a lease count on the grace period, whatever that costs.
+    return min(by_price, before(periods.grace_ms)) if by_price > by_time else by_time
+
+
 def plan_round(state: State, notes: Iterable[NoteName], now_ms: int, periods: Periods, history: int) -> RoundPlan:
-    """How to begin. `history` is the version that was the newest one retention ago, as the log's timestamps tell."""
+    """How to begin; `history` is what `oldest_to_keep` said."""
     noted = sorted(notes, key=lambda note: note.name)
     due = tuple(note for note in noted if periods.due_ms(note) <= now_ms)
     waiting = tuple(note for note in noted if periods.due_ms(note) > now_ms)

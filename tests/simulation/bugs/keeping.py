@@ -160,6 +160,15 @@ def what_history_forgets_may_come_back():
 
 
 @bug
+def what_history_costs_counts_more_than_the_grace_period():
+    def careless(state, periods, before):
+        limit = periods.retention_bytes
+        return max(before(periods.retention_ms), state.retired.oldest_within(limit, ()))
+
+    return mock.patch.object(collect, "oldest_to_keep", careless)
+
+
+@bug
 def half_a_grace_period_is_enough():
     real = Periods.due_ms
     return mock.patch.object(

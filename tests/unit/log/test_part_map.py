@@ -44,6 +44,27 @@ def test_runs_keep_what_each_part_by_itself_is_kept_for(seed: int) -> None:
         assert {p.id for p in parts if after.get(p.id)} == {p.id for p in left}
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_affordable_is_the_oldest_version_within_the_limit(seed: int) -> None:
+    draw = random.Random(seed)
+    parts, version = [], 2
+    for number in range(1, 3 * RUN_MAX):
+        version += draw.choice([0, 0, 1, 3])
+        added = draw.randrange(1, version)
+        info = PartInfo("all", number, number, 0)
+        parts.append(RetiredPart(f"{number:032x}", info, 1, draw.randrange(100), added, version, 0))
+    held = Retired().plus(parts)
+    assert held.bytes_on_disk == sum(part.bytes_on_disk for part in parts)
+    for pinned in ([], sorted(draw.sample(range(1, version + 1), 3))):
+        counted = [p for p in parts if not any(p.added <= v < p.retired for v in pinned)]
+        for limit in (0, 1, draw.randrange(sum(p.bytes_on_disk for p in counted)), 10**9):
+            found = held.oldest_within(limit, pinned)
+            kept = sum(p.bytes_on_disk for p in counted if p.retired > found)
+            assert kept <= limit
+            one_more = sum(p.bytes_on_disk for p in counted if p.retired > found - 1)
+            assert not found or one_more > limit
+
+
 def test_one_more_costs_the_same_behind_many_as_behind_few() -> None:
     few, many = (Retired().plus(_retired(runs * RUN_MAX + 10, 1)) for runs in (2, 100))
     new = _retired(100 * RUN_MAX + 11, 2)[-1:]

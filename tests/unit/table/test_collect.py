@@ -83,6 +83,36 @@ def test_replaced_parts_go_after_retention_and_grace_and_not_before(table):
     assert refused.value.name == "BAD_ARGUMENTS"
 
 
+def test_history_has_a_price_limit_but_for_the_grace_period(table):
+    """The oldest versions go first; what a tag shows is neither counted nor touched."""
+    fill(table, 4)
+    table.tag("first", 3)
+    for _ in range(3):
+        table.optimize(final=True)
+        fill(table, 2)
+    one = max(part.bytes_on_disk for part in table.handle.refresh().retired)
+    advance(table, GRACE + 10)
+    full = table.retained_bytes
+    collect_round(table.handle)
+    assert table.retained_bytes == full  # the default is far away
+    table.modify_settings({"retention_max_bytes": 4 * one, "retention_max_ratio": 0})
+    collect_round(table.handle)
+    state = table.refresh() and table.handle.log.state
+    tagged = sum(part.bytes_on_disk for part in state.retired if part.added <= 3 < part.retired)
+    assert 0 < table.retained_bytes - tagged <= 4 * one < full
+    assert numbers(table, version="first") == [0, 1]
+    oldest = state.history
+    assert numbers(table, version=oldest)
+    table.modify_settings({"retention_max_bytes": 0})
+    table.optimize(final=True)
+    collect_round(table.handle)
+    assert oldest < table.handle.refresh().history < state.version  # what the last merge replaced is young
+    advance(table, GRACE + 10)
+    collect_round(table.handle)
+    assert table.handle.refresh().history >= state.version
+    assert table.retained_bytes == tagged
+
+
 def test_a_quiet_table_is_left_in_peace(table):
     fill(table)
     advance(table, 30 * GRACE)
