@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from mergelake.log.retention import foreign, pins, reachable
+from mergelake.log.truncate import is_kept
 from mergelake.table.published import part_of
 
 if TYPE_CHECKING:
@@ -51,11 +52,11 @@ def _log(table: Table, objects: list[str]) -> list[str]:
     state, prefix = table.state, f"{table.directory}/_log/"
     names = [key.removeprefix(prefix) for key in objects if key.startswith(prefix)]
     good = [
-        int(name[12:32])
+        (int(name[12:32]), len(table.bucket.objects[prefix + name][0]))
         for name in names
         if name.startswith("checkpoints/") and table.bucket.objects[prefix + name][0] and table.sound(prefix + name)
     ]
-    base = max((version for version in good if version <= state.history), default=0)
+    base = max((v for v, size in good if v <= state.history and is_kept(v, size, state.version)), default=0)
     entries = [int(name[:20]) for name in names if name.endswith(".json") and name[:20].isdigit()]
     out = [f"entry {version} of the log" for version in sorted(entries) if version < base][:1]
     tags = [int(name[5:25]) for name in names if name.startswith("tags/")]

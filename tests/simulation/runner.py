@@ -30,6 +30,8 @@ WORKERS = 2
 TOKENS_MAX = 12
 PREFETCH_MAX = 4
 COLLECT_EVERY = 10
+THINNED = 5
+"""In one world of so many, checkpoints far behind the head are thinned out."""
 SETTLES = (0, 4, 7, 8, 12)
 """The seeds, of sixteen, that go on without faults until all is at rest."""
 SHORTEN_RUNS = 300
@@ -91,6 +93,7 @@ def simulated(seed: int = 0) -> Iterator[None]:
             mock.patch("mergelake.log.verify.PREFETCH_MAX", prefetch),
             mock.patch("mergelake.log.group.CALLERS_MAX", 2),
             mock.patch("mergelake.log.group.BYTES_MAX", 1000),
+            mock.patch("mergelake.log.truncate.ENTRY_BYTES", 64 if seed % THINNED == 2 else 4096),
             mock.patch("mergelake.table.publish._write_empty", _write_empty),
             mock.patch("mergelake.log.tail.decode_entry", lambda data, key="": entry(data)),
             mock.patch("tests.simulation.table.decode_entry", entry),

@@ -204,11 +204,12 @@ class Log(Generic[S]):
             raise error("BAD_ARGUMENTS", f"Version {version} has been collected", way_out) from None
 
     def retire_checkpoints(self, before: int) -> int:
-        """First step of shortening the log to what versions from `before` on need; see `truncate`.
+        """First step of shortening the log to what versions from `before` on need, and thinning; see `truncate`.
 
         The version of the checkpoint at which it may be cut once `trust.GRACE_MIN_S` have passed, 0 for none yet.
         """
-        return truncate.retire_checkpoints(self._store, self._reader, before)
+        state = self._state
+        return truncate.retire_checkpoints(self._store, self._reader, before, state.version, state.history)
 
     def truncate(self, base: int) -> int:
         """Second step: delete the entries before checkpoint `base`, the answer of the first; how many went.

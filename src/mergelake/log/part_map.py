@@ -233,7 +233,7 @@ class Retired(Collection["RetiredPart"]):
                 if left < 0:
                     # What was detached for long stands behind parts that left later than it did.
                     older = [each.last for each in self._runs[:number]]
-                    return max(*older, *(each.retired for each in run.parts[:at]))
+                    return max([*older, *(each.retired for each in run.parts[:at])])
         return 0
 
     def __iter__(self) -> Iterator[RetiredPart]:

@@ -13,6 +13,16 @@
 
 An emptied checkpoint stays as an empty object, for a checkpoint is created only where there is none: so a writer that
 slept cannot bring it back. Both steps may be repeated, and may stop anywhere.
+
+Of those *after* the oldest kept version some are emptied too, so that the checkpoints of a large table do not take many
+times what its entries do (`is_kept`): near the head all stay, further back fewer and fewer, down to one for as many
+entries as have its bytes. Who reads an old version then begins further back. Collectors that sleep at any point do no
+harm, though nobody waits for them:
+
+- Whether one is kept depends on its version, its size and the head alone, and a checkpoint that is once not kept never
+  is again. The log is cut at one that is kept, so at none that a collector with an older state wants to empty.
+- A collector with a newer state knows that history has passed that checkpoint: it empties what lies behind history, and
+  what lies before the checkpoint at which it cuts itself.
 """
 
 from __future__ import annotations
@@ -24,23 +34,41 @@ from mergelake.core.errors import CorruptDataError, InternalError
 from mergelake.log.tail import LogReader
 from mergelake.store.protocol import Store
 
+ENTRY_BYTES = 4096
+"""What an entry is taken to have: checkpoints further apart than their size in entries would save nothing."""
+DENSITY = 8
+"""Checkpoints between the head and twice as far from it, about."""
 
-def retire_checkpoints(store: Store, reader: LogReader[Any], before: int) -> int:
+
+def is_kept(version: int, size: int, head: int) -> bool:
+    """Whether the checkpoint of a version, of so many bytes, stays where versions around it are kept.
+
+    >>> [version for version in range(64, 2561, 64) if is_kept(version, 1 << 20, 2560)]
+    [256, 512, 768, 1024, 1280, 1536, 1664, 1792, 1920, 2048, 2112, 2176, 2240, 2304, 2368, 2432, 2496, 2560]
+    """
+    apart = min((head - version) // DENSITY, size // ENTRY_BYTES)
+    return version & -version >= apart
+
+
+def retire_checkpoints(store: Store, reader: LogReader[Any], before: int, head: int, history: int) -> int:
     """Empty the checkpoints that the versions from `before` on do not need; the version of the one that remains.
 
-    0 if there is none that could be relied on: nothing was done, and nothing may be truncated. One LIST, the GETs of
-    one checkpoint and of the hint, which is put right, and a PUT for each that is emptied.
+    `head` and `history` are of one state that is in the log: after `history`, those that are not `is_kept` go too.
+
+    0 if there is none that could be relied on: nothing may be truncated. One LIST, the GETs of one checkpoint and of
+    the hint, which is put right, and a PUT for each that is emptied.
     """
-    standing = [version for version, size in reader.checkpoints() if size and version <= before]
+    found = [(version, size) for version, size in reader.checkpoints() if size]
+    standing = [version for version, size in found if version <= before and is_kept(version, size, head)]
     while standing and reader.checkpoint(standing[-1]) is None:
         standing.pop()  # damaged: the entries behind the one before it are needed
-    if not standing:
-        return 0
-    base = standing.pop()
-    if reader.hint() < base:
+    base = standing[-1] if standing else 0
+    thinned = [v for v, size in found if v > max(before, history) and not is_kept(v, size, head)]
+    hint = reader.hint() if base or thinned else 0
+    if hint < base:
         # Without a hint one would begin at the first entry: that beginning is retired by giving another.
         store.put(reader.hint_key, json.dumps({"version": base}).encode())
-    for version in standing:
+    for version in (*(v for v, _ in found if v < base), *(v for v in thinned if v < hint)):
         store.put(reader.checkpoint_key(version), b"")
     return base
 

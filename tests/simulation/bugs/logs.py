@@ -44,7 +44,9 @@ def the_log_is_cut_behind_what_is_kept():
     """The newest checkpoint is taken for the base, whatever history needs."""
     retire, cut = truncate.retire_checkpoints, truncate.truncate
     return both(
-        mock.patch.object(truncate, "retire_checkpoints", lambda store, reader, before: retire(store, reader, 10**9)),
+        mock.patch.object(
+            truncate, "retire_checkpoints", lambda store, reader, before, *rest: retire(store, reader, 10**9, *rest)
+        ),
         mock.patch.object(truncate, "truncate", lambda store, reader, base, history: cut(store, reader, base, 10**9)),
     )
 
@@ -92,7 +94,7 @@ def the_log_is_never_cut():
 def a_checkpoint_is_not_read_back():
     """Those before the newest one are emptied, whether or not that one can be read."""
 
-    def careless(store, reader, before):
+    def careless(store, reader, before, head, history):
         standing = [version for version, size in reader.checkpoints() if size and version <= before]
         if not standing:
             return 0
@@ -101,6 +103,35 @@ def a_checkpoint_is_not_read_back():
             store.put(reader.hint_key, json.dumps({"version": base}).encode())
         for version in standing:
             store.put(reader.checkpoint_key(version), b"")
+        return base
+
+    return mock.patch.object(truncate, "retire_checkpoints", careless)
+
+
+@bug
+def the_log_is_cut_at_any_checkpoint():
+    """Also at one that a collector which sleeps wants to empty."""
+    real = truncate.retire_checkpoints
+
+    def careless(store, reader, *state):
+        with mock.patch.object(truncate, "is_kept", return_value=True):
+            base = real(store, reader, *state)
+        real(store, reader, *state)
+        return base
+
+    return mock.patch.object(truncate, "retire_checkpoints", careless)
+
+
+@bug
+def checkpoints_within_history_are_not_needed():
+    """All that are not kept at the head go, wherever the log is cut."""
+    real = truncate.retire_checkpoints
+
+    def careless(store, reader, before, head, history):
+        base = real(store, reader, before, head, history)
+        for version, size in reader.checkpoints():
+            if size and version < reader.hint() and not truncate.is_kept(version, size, head):
+                store.put(reader.checkpoint_key(version), b"")
         return base
 
     return mock.patch.object(truncate, "retire_checkpoints", careless)

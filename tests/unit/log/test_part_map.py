@@ -52,7 +52,7 @@ def test_what_is_affordable_is_the_oldest_version_within_the_limit(seed: int) ->
         version += draw.choice([0, 0, 1, 3])
         added = draw.randrange(1, version)
         info = PartInfo("all", number, number, 0)
-        parts.append(RetiredPart(f"{number:032x}", info, 1, draw.randrange(100), added, version, 0))
+        parts.append(RetiredPart(f"{number:032x}", info, 1, draw.randrange(1, 100), added, version, 0))
     held = Retired().plus(parts)
     assert held.bytes_on_disk == sum(part.bytes_on_disk for part in parts)
     for pinned in ([], sorted(draw.sample(range(1, version + 1), 3))):
@@ -63,6 +63,8 @@ def test_what_is_affordable_is_the_oldest_version_within_the_limit(seed: int) ->
             assert kept <= limit
             one_more = sum(p.bytes_on_disk for p in counted if p.retired > found - 1)
             assert not found or one_more > limit
+    assert Retired().oldest_within(0, []) == 0
+    assert Retired().plus(parts[:1]).oldest_within(0, []) == parts[0].retired
 
 
 def test_one_more_costs_the_same_behind_many_as_behind_few() -> None:
