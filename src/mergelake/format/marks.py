@@ -39,7 +39,8 @@ class Marks:
     @property
     def granule_rows(self) -> NDArray[np.int64]:
         """Rows of each granule, the final mark left out."""
-        return self.rows[: self.granules]
+        granules = self.granules
+        return self.rows if granules == len(self.rows) else self.rows[:granules]
 
 
 def parse_marks(name: str, data: Bytes, *, streams: int = 1, granularity: int = 8192, rows: int | None = None) -> Marks:

@@ -104,7 +104,8 @@ class ColumnReader:
         flat = marks.offset.reshape(-1)
         if len(flat) and (flat[-1] > size or (flat[1:] < flat[:-1]).any()):
             raise CorruptDataError(f"Marks of {stream} go backwards or leave the file of {size} bytes")
-        if not np.array_equal(marks.granule_rows, self.granule_rows):
+        rows = marks.granule_rows
+        if rows is not self.granule_rows and not np.array_equal(rows, self.granule_rows):
             raise CorruptDataError(f"Marks of {stream} have other granules than those of its column")
 
     def files(self) -> tuple[str, ...]:

@@ -179,7 +179,7 @@ class PartReader:
             columns = list(dict.fromkeys([*columns, ROW_EXISTS]))
         whole = ranges is None and self.manifest.rows <= batch_rows and not self.layout.compact
         sources = self._sources(columns, whole=whole)
-        granules = self.granule_rows if whole else self._common_granules(sources)
+        granules = self._common_granules(sources)
         steps = plan_steps(granules, [(0, len(granules))] if ranges is None else ranges, batch_rows)
         readers = {name: source.reader for name, source in sources.items() if source.reader is not None}
         windows = [(0, 1)]
@@ -429,9 +429,9 @@ class PartReader:
         if not readers:
             return self.granule_rows
         rows = readers[0].granule_rows
+        self._check_rows(rows, readers[0].files()[0])
         for reader in readers:
-            self._check_rows(reader.granule_rows, reader.files()[0])
-            if not np.array_equal(reader.granule_rows, rows):
+            if reader.granule_rows is not rows and not np.array_equal(reader.granule_rows, rows):
                 raise CorruptDataError(
                     f"Columns {readers[0].name} and {reader.name} have different granules",
                     object_key=self._where(reader.files()[0]),

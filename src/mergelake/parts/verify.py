@@ -166,11 +166,12 @@ def _present(reader: PartReader) -> list[str]:
 def _columns(reader: PartReader) -> Iterator[Problem]:
     """Every column decodes to the part's rows; those that cannot be read here are known by their hashes only."""
     alive = reader.live_rows
+    everything = [(0, len(reader.granule_rows))]  # told as a range, so that the marks of each column are used
     for name in _present(reader):
         if not is_readable(reader.columns[name].type):
             continue
         try:
-            rows = sum(batch.num_rows for batch in reader.read([name]))
+            rows = sum(batch.num_rows for batch in reader.read([name], everything))
         except MergelakeError as broken:
             yield problem_of(broken)
             continue
