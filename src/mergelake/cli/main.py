@@ -134,7 +134,10 @@ def parts(
     ]
     output = output_as(form)
     output.rows(found if form == "json" else found.select(shown), empty="The table has no parts.")
-    output.note(f"Kept beside them for older versions: {size(opened.retained_bytes)} of replaced and dropped parts.")
+    if form != "json":
+        output.verdict(
+            f"Beside them {size(opened.retained_bytes)} of replaced and dropped parts are kept for older versions."
+        )
 
 
 @commands.command()

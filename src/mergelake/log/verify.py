@@ -67,7 +67,7 @@ def verify_log(
     stored = _Checkpoints(store, reader, machine, report)
     state = machine.initial()
     if (newest is None or newest.history > 0) and reader.backend.read(1) is None:
-        state = stored.first_from(1, state)
+        state = stored.beginning(newest.history if newest is not None else 0, state)
         if state.version:
             report.checkpoints.append(state.version)
     report.first = state.version + 1
@@ -127,6 +127,17 @@ class _Checkpoints:
         """Look at those that nobody has asked for: behind gaps."""
         for version in sorted(self._unread):
             self.read(version)
+
+    def beginning(self, history: int, default: Any) -> Any:
+        """The state from which a log that was cut is replayed: that of the first checkpoint.
+
+        Not one that a writer which slept brought after the log had been cut further on: behind it entries are gone, and
+        another one, not after `history`, stands in for it until collection empties it.
+        """
+        for version in sorted(v for v in self._versions if v <= history):
+            if self._reader.backend.read(version + 1) is not None and (state := self.read(version)) is not None:
+                return state
+        return self.first_from(1, default)
 
     def first_from(self, version: int, default: Any) -> Any:
         """The state of the first checkpoint from a version on that can be read."""

@@ -71,6 +71,8 @@ _HEARS_WITHIN_S = 0.1
 """How long a signal may wait to be handled."""
 _ENDS_WITHIN_S = 2.0
 """How long an interrupted call waits for ClickHouse to end."""
+_LEFT_WITHIN_S = 10.0
+"""How long the end of the process waits for threads that are inside: ClickHouse aborts, or hangs, under them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,13 @@ def run(
 
 
 def _run(
+    sql: str, tables: Mapping[str, object], output: str, settings: Mapping[str, str], cancel: Cancel | None
+) -> Answer:
+    with _door:
+        return _run_inside(sql, tables, output, settings, cancel)
+
+
+def _run_inside(
     sql: str, tables: Mapping[str, object], output: str, settings: Mapping[str, str], cancel: Cancel | None
 ) -> Answer:
     connection = _connection()
@@ -196,6 +205,40 @@ def setting_literal(value: object) -> str:
         return repr(value)
     text = str(value)
     return text if re.fullmatch(r"-?\d+(\.\d+)?", text) else quote_string(text)
+
+
+class _Door:
+    """Counts the threads that are inside ClickHouse; nobody comes in once the process ends."""
+
+    def __init__(self) -> None:
+        self.open()
+
+    def open(self) -> None:
+        """As at the start, also in a forked process: one of the threads that are not there may have held the lock."""
+        self._changed = threading.Condition()
+        self._inside = 0
+        self._closed = False
+
+    def __enter__(self) -> None:
+        with self._changed:
+            if self._closed:
+                raise UnavailableError("This process is ending, and ClickHouse with it")
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._inside -= 1
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Let nobody in any more."""
+        with self._changed:
+            self._closed = True
+
+    def empty(self, within_s: float) -> bool:
+        """Whether all have left by then."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._inside, within_s)
 
 
 class _UnderWay:
@@ -283,6 +326,10 @@ def _heard(call: Callable[[], Answer], cancel: Cancel) -> Answer:
     return found
 
 
+_door = _Door()
+os.register_at_fork(after_in_child=_door.open)
+
+
 class _Guard:
     """A reader whose exception is kept, because chdb only passes on its text."""
 
@@ -344,10 +391,15 @@ def _end(pid: int) -> None:
     global _helper
     if os.getpid() != pid:
         return
-    for statement in list(_statements):
-        statement.stop()
-    for statement in list(_statements):
-        statement.over.wait(_ENDS_WITHIN_S)
+    _door.close()
+    stopped: set[_UnderWay] = set()
+    for _ in range(round(_LEFT_WITHIN_S / _KILL_AGAIN_S)):
+        # A thread that was still connecting has its statement in the list a moment later.
+        for statement in set(_statements) - stopped:
+            statement.stop()
+            stopped.add(statement)
+        if _door.empty(_KILL_AGAIN_S):
+            break
     if _helper is not None:
         _helper.ask(_close)
         _helper.ask(sys.exit)

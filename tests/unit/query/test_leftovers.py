@@ -74,6 +74,17 @@ def test_a_process_ends_cleanly_while_a_thread_of_it_is_inside_clickhouse(tmp_pa
 
 @pytest.mark.chdb
 @pytest.mark.slow
+@pytest.mark.parametrize("after_s", [0, 0.02, 0.06])
+def test_a_process_ends_cleanly_while_a_thread_of_it_is_about_to_enter_clickhouse(tmp_path: Path, after_s: int) -> None:
+    endless = "SELECT sum(sipHash64(number)) FROM numbers(1000000000000)"
+    threads = "for _ in range(4): " + f"threading.Thread(target=engine.run, args=('{endless}',), daemon=True).start()"
+    done = run(f"{ENGINE} import threading, time\n{threads}\ntime.sleep({after_s})", tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.chdb
+@pytest.mark.slow
 def test_a_fork_of_a_process_that_runs_clickhouse_is_told_so(tmp_path: Path) -> None:
     code = f"""{ENGINE}
 import os
