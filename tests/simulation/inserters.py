@@ -14,6 +14,9 @@ from tests.simulation.actors import EXPLAINED, Actor
 from tests.simulation.kernel import Process
 from tests.simulation.tiny import PARTITIONS, Rows
 
+REPEAT_MAX_S = 20_000.0
+"""Several grace periods of the world: history has gone on, and the fence may not have yet."""
+
 
 @dataclass
 class Order:
@@ -90,6 +93,22 @@ class Inserter(Actor):
             versions = range(since, self.table.state.version + 1)
             known = any(order.token in self.table.history[version].tokens for version in versions)
             assert known, f"{order.token} was called a duplicate, and is not in the table"
+
+
+class Repeater(Inserter):
+    """Inserts without a token, and sends the same parts once more, hours later: who was not told, and stood still."""
+
+    roams = 0.0
+
+    def actions(self):
+        return {self.repeat: 1}
+
+    def repeat(self) -> None:
+        rows = {self.random.choice(PARTITIONS): self.world.new_rows(1)}
+        order = Order(self.directory, "", "", rows, self.write_all(rows, self.handle.born()))
+        self.bring(order)
+        self.process.clock.sleep_s(self.random.random() * REPEAT_MAX_S)
+        self.bring(order)
 
 
 class Streamer(Inserter):

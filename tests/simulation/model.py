@@ -131,7 +131,7 @@ class Model:
             self.touched.add(part.partition_id)
             self.ranges[part.id] = (self.counter, self.counter)
             self.origins[part.id] = (self.version, not part.level)
-            rows = self.known[part.id] = self.content(part)
+            rows = self._rows_of_new(part)
             self.rows.setdefault(part.partition_id, []).extend(Kept(row, self.counter) for row in rows)
         for part_id in op.detached:
             assert not Counter(self.known[part_id]) - self.detached, "what is attached was not detached"
@@ -158,10 +158,16 @@ class Model:
                         next(iter(changed((kept.row,), version, self.mutations[version])), None) if kept.row else None
                     )
         self.touched.add(op.part.partition_id)
-        rows = self.known[op.part.id] = self.content(op.part)
+        rows = self._rows_of_new(op.part)
         there = tuple(kept.row for kept in covered if kept.row)
         assert rows == there, f"part {op.part.id} of blocks {low}-{high} holds {rows}, not {there}"
         assert op.part.rows == len(rows), "a part says another number of rows than it holds"
+
+    def _rows_of_new(self, part: PartManifest) -> Rows:
+        """18: what a table once held never comes back under its old id, not even when nobody remembers it."""
+        assert part.id not in self.known, f"part {part.id} came in twice"
+        self.known[part.id] = self.content(part)
+        return self.known[part.id]
 
     def _drop(self, op: DropRange) -> None:
         bound = self.counter if op.max_block is None else op.max_block

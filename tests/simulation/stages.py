@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from tests.simulation.actors import Actor, Reader
 from tests.simulation.admins import Attacher, Borrower, Mutator, Surgeon
-from tests.simulation.inserters import Caller, Inserter, Streamer
+from tests.simulation.inserters import Caller, Inserter, Repeater, Streamer
 from tests.simulation.keepers import Collector, Inspector, Publisher
 from tests.simulation.nodes import Merger, Rewriter
 from tests.simulation.planned import NodeThread, PlannedNode
@@ -108,3 +108,21 @@ STAGES: tuple[Stage, ...] = (
         wrong_digits=True,
     ),
 )
+RARE_EVERY, RARE_AT = 64, 47
+"""The seeds that are about one of these; no others, so that what other seeds find stays as it was."""
+RARE: tuple[Stage, ...] = (
+    # Who was not told of a commit sends the same parts again, when history has just forgotten what became of them.
+    Stage(
+        (_role("repeat", Repeater), _role("repeat 2", Repeater), _role("node", Merger), _role("gc", Collector)),
+        settings=_SWEPT,
+        leaps=0.3,
+        preempt=0.05,
+    ),
+)
+
+
+def stages_of(seed: int) -> tuple[Stage, ...]:
+    """What a seed may be about; nothing for most."""
+    if seed % RARE_EVERY == RARE_AT:
+        return RARE
+    return STAGES if seed % EVERY == EVERY - 1 else ()

@@ -25,7 +25,7 @@ from tests.simulation.kernel import SKEW_MAX_S, Kernel, Machine, Process
 from tests.simulation.nodes import Merger
 from tests.simulation.planned import PlannedNode
 from tests.simulation.rest import left_over
-from tests.simulation.stages import EVERY, NAP_MAX, STAGES, Stage
+from tests.simulation.stages import NAP_MAX, Stage, stages_of
 from tests.simulation.table import Table
 from tests.simulation.tiny import DIRECTORY, SCHEMA, Bodies, Rows, changed
 from tests.simulation.weather import Weather
@@ -96,7 +96,8 @@ class World:
         """How often a good while goes by at once."""
         self.sleepy = draw.choice([0.0, 0.01, 0.03])
         """How often a machine stops for long, wherever its process is."""
-        self.stage = draw.choice(STAGES) if seed % EVERY == EVERY - 1 else None
+        stages = stages_of(seed)
+        self.stage = draw.choice(stages) if stages else None
         if self.stage is not None:
             self._set(self.stage)
             return
