@@ -102,3 +102,15 @@ class Inspector(Actor):
         for found in report.findings:
             excused = found.harmless or found.kind == "name" or (found.kind == "log" and damaged)
             assert excused, f"fsck found in {self.directory}: {found.where}: {found.what}"
+
+
+class Checkpointer(Actor):
+    """Writes the newest state down again and again, as `fsck --repair` does: two may do so for one version."""
+
+    attentive = 1.0
+
+    def actions(self):
+        return {self.checkpoint: 1}
+
+    def checkpoint(self) -> None:
+        self.handle.log.write_checkpoint()

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from tests.simulation.actors import Actor, Reader
 from tests.simulation.admins import Attacher, Borrower, Mutator, Surgeon
 from tests.simulation.inserters import Caller, Inserter, Repeater, Streamer
-from tests.simulation.keepers import Collector, Inspector, Publisher
+from tests.simulation.keepers import Checkpointer, Collector, Inspector, Publisher
 from tests.simulation.nodes import Merger, Rewriter
 from tests.simulation.planned import NodeThread, PlannedNode
 
@@ -110,6 +110,7 @@ STAGES: tuple[Stage, ...] = (
 )
 RARE_EVERY, RARE_AT = 64, 47
 """The seeds that are about one of these; no others, so that what other seeds find stays as it was."""
+_CHECKPOINTERS = tuple(_role(f"checkpoint {n}", Checkpointer) for n in (1, 2, 3, 4))
 RARE: tuple[Stage, ...] = (
     # Who was not told of a commit sends the same parts again, when history has just forgotten what became of them.
     Stage(
@@ -117,6 +118,27 @@ RARE: tuple[Stage, ...] = (
         settings=_SWEPT,
         leaps=0.3,
         preempt=0.05,
+    ),
+    # A collector stands still before it lists, and a writer before it commits what was listed. History is kept for so
+    # long that only what was noted says what is too old.
+    Stage(
+        (_role("insert b", Inserter), _role("insert c", Inserter), _role("gc", Collector)),
+        ("insert b", "insert c", "gc"),
+        {"the reply to upload": 0.5, "the reply to put t/": 0.3, "list t": 0.5},
+        {**_SWEPT, "history_retention_seconds": "90000"},
+        naps=0.1,
+        leaps=0.2,
+        preempt=0.1,
+    ),
+    # Several write a checkpoint of the same version, or the hint that leads there, one of them long after it was cut.
+    Stage(
+        (*_CHECKPOINTERS, _INSERT, _role("gc", Collector), _role("reader", Reader)),
+        tuple(name for name, *_ in _CHECKPOINTERS),
+        {"put t/_log/": 0.3, "create t/_log/checkpoints/": 0.3},
+        {**_SWEPT, "checkpoint_interval": "8"},
+        naps=0.5,
+        leaps=0.2,
+        preempt=0.02,
     ),
 )
 

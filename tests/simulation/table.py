@@ -61,6 +61,8 @@ class Table:
         self.views: dict[int, dict[str, Rows]] = {0: {}}
         """Version -> partition -> the rows that a reader must see there."""
         self.entries: dict[int, Entry] = {}
+        self.emptied: set[int] = set()
+        """Versions of checkpoints that are empty objects."""
         self.spans: dict[str, dict[str, tuple[int, int | None]]] = {}
         """Key -> part id -> the versions that refer to it: from, to (not including; None: the newest still does)."""
         self.periods = Periods(self)
@@ -197,7 +199,16 @@ class Table:
         assert not held, f"{key} was deleted, but {held[0]} refers to it"
 
     def on_checkpoint(self, version: int, data: bytes | None) -> None:
-        """4: a checkpoint is the state at its version, byte for byte."""
+        """4: a checkpoint is the state at its version, byte for byte. One that was emptied stays so while it is there.
+
+        Entries behind that one may be gone: whom a late hint leads there would take its version for the newest.
+        """
+        if data:
+            assert version not in self.emptied, f"checkpoint {version} was emptied, and is there again"
+        elif data is None:
+            self.emptied.discard(version)
+        else:
+            self.emptied.add(version)
         if not data:
             self._still_readable(f"checkpoint {version} was deleted")
             return
