@@ -5,7 +5,8 @@
  2  the active parts within a Live volatile part tile it; local bytes of   `volatile_parts_are_covered`,
     one are the same on every node                                         `Merger.build`, `PlannedNode.tick` (bytes)
  3  sources of a Live one are there; nested or disjoint; above the floor   `volatile_parts_are_covered`
- 4  equal versions have equal states; checkpoint + tail = full replay      `Table.compare`, `Table.on_checkpoint`
+ 4  equal versions have equal states; checkpoint + tail = full replay;     `Table.compare`, `Table.on_checkpoint`
+    an emptied checkpoint stays empty
  5  what a kept version refers to exists, and goes no sooner than          `Table.on_delete`, `objects_exist`,
     retention and grace say                                                `periods` (and `World.on_change`: clones)
  6  a read at a version (or a time) gives the model's rows at that         `Reader`, `Actor.read`, `Shown` (what a
@@ -26,7 +27,7 @@
 15  bytes to the store stay below a bound                                  tests/integration/test_volatile.py
 16  a chosen range is legal                                                tests/unit/merge; the log's precondition here
 17  the deduplication windows are the model's                              `windows_are_the_models`
-18  levels, names, block numbers                                           `names_are_new`
+18  levels, names, block numbers; no part comes in twice                   `names_are_new`, the model
 ==  =====================================================================  ==========================================
 """
 
