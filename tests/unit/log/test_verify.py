@@ -121,7 +121,7 @@ def test_a_shortened_log_is_verified_from_its_first_checkpoint(store):
 def test_a_checkpoint_that_came_after_the_log_was_cut_is_no_gap(store):
     """Its writer slept: nothing behind it is there, and nothing of that is kept."""
     log = open_log(store)
-    late = TableMachine().encode(log.state_at(3))
+    late = encode_checkpoint(log.state_at(3))
     log.commit(lambda _: [Collect(10, 9)])
     log.truncate(log.retire_checkpoints(9))
     store.put("t/_log/checkpoints/00000000000000000003.arrow", late)
