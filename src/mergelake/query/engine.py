@@ -128,7 +128,11 @@ def _run(
     sql: str, tables: Mapping[str, object], output: str, settings: Mapping[str, str], cancel: Cancel | None
 ) -> Answer:
     with _door:
-        return _run_inside(sql, tables, output, settings, cancel)
+        try:
+            return _run_inside(sql, tables, output, settings, cancel)
+        finally:
+            if _door.closed:
+                _close()  # while the end waits: a thread must not do so by itself, when Python is no more
 
 
 def _run_inside(
@@ -146,7 +150,8 @@ def _run_inside(
                 "connection.query(sql, output)", {"connection": connection, "sql": sql, "output": output}, objects
             )
     except Exception as failure:  # noqa: BLE001  (chdb raises a RuntimeError, its own, and what a reader raised)
-        _renew()
+        if not _door.closed:
+            _renew()
         for guard in scope.values():
             if isinstance(guard, _Guard) and guard.raised is not None:
                 raise guard.raised from None
@@ -217,11 +222,11 @@ class _Door:
         """As at the start, also in a forked process: one of the threads that are not there may have held the lock."""
         self._changed = threading.Condition()
         self._inside = 0
-        self._closed = False
+        self.closed = False
 
     def __enter__(self) -> None:
         with self._changed:
-            if self._closed:
+            if self.closed:
                 raise UnavailableError("This process is ending, and ClickHouse with it")
             self._inside += 1
 
@@ -233,7 +238,7 @@ class _Door:
     def close(self) -> None:
         """Let nobody in any more."""
         with self._changed:
-            self._closed = True
+            self.closed = True
 
     def empty(self, within_s: float) -> bool:
         """Whether all have left by then."""
