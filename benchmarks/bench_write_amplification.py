@@ -13,7 +13,7 @@ import heapq
 import sys
 from dataclasses import dataclass, field
 
-from mergelake.core.manifest import PartManifest
+from mergelake.core.manifest import PartManifest, encode_files
 from mergelake.core.schema import Column, TableSchema
 from mergelake.core.settings import GIB
 from mergelake.core.types import parse_type
@@ -69,7 +69,7 @@ class Run:
         self.state = State()
         self.commit(CreateTable(SCHEMA.with_settings(settings)))
         self.local: dict[str, LocalPart] = {}
-        self.merging: list[frozenset[str]] = []
+        self.merging: dict[frozenset[str], str] = {}
         self.building: set[str] = set()
         self.large: set[str] = set()
         self.uploading: set[str] = set()
@@ -87,7 +87,7 @@ class Run:
     def part(self, size: int) -> PartManifest:
         """The manifest of a part of so many bytes."""
         self.ids += 1
-        return PartManifest(f"{self.ids:032x}", "all", size // 300, "[[],[]]", bytes_on_disk=size)
+        return PartManifest(f"{self.ids:032x}", "all", size // 300, encode_files(()), bytes_on_disk=size)
 
     def insert(self, size: int) -> None:
         self.figures.inserted += size
@@ -110,7 +110,7 @@ class Run:
     def start(self, action: Action) -> bool:
         match action:
             case Merge(_, sources):
-                self.merging.append(action.part_ids)
+                self.merging[action.part_ids] = "all"
                 self.later(action, sum(part.manifest.bytes_on_disk for part in sources), MERGE_BYTES_PER_S)
             case Propose(_, partition, source_ids):
                 self.ids += 1
@@ -146,7 +146,7 @@ class Run:
         figures = self.figures
         match action:
             case Merge():
-                self.merging.remove(action.part_ids)
+                del self.merging[action.part_ids]
                 self.commit(Publish(made, tuple(part.manifest.id for part in action.sources)))
                 figures.stored += made.bytes_on_disk
                 figures.uploads += 1

@@ -80,6 +80,16 @@ def node(place: Place, folder: str, slot: int) -> None:
         time.sleep(0.1)
 
 
+def leader(place: Place, folder: str, slot: int) -> None:
+    """A node that takes commits of the writers."""
+    while True:
+        with suppress(*EXPLAINED):
+            warehouse = place.open().warehouse
+            listening = warehouse.node(f"leader-{slot}", poll_s=0.2, roles=("merge",), listen="127.0.0.1:0")
+            listening.run(Event())
+        time.sleep(0.1)
+
+
 def collector(place: Place, folder: str, slot: int) -> None:
     while True:
         with suppress(*EXPLAINED):
@@ -105,6 +115,8 @@ class Report:
     parts: int = 0
     history: int = 0
     """The oldest version that the collectors left."""
+    passed_on: int = 0
+    """Commits in the last entries that one process appended for another."""
 
 
 def torture(
@@ -113,13 +125,15 @@ def torture(
     kills: int,
     writers: int = 8,
     nodes: int = 2,
+    leaders: int = 1,
     pause_s: float = 0.3,
     seed: int = 0,
     restarts: Sequence[tuple[int, Callable[[], None]]] = (),
     calm: Callable[[], None] = lambda: None,
 ) -> Report:
     """Kill `kills` processes, one about every `pause_s` seconds (one of ten is stopped for longer than the grace period
-    instead), then look at the table. `restarts`: what to do after so many kills. `calm` ends all other faults.
+    instead), then look at the table. Leaders are hit as often as all others. `restarts`: what to do after so many
+    kills. `calm` ends all other faults.
     """
     draw = random.Random(seed)
     place.open().sql(CREATE)
@@ -127,6 +141,7 @@ def torture(
     context.set_forkserver_preload(["tests.helpers.torture"])
     roles: list[tuple[Role, int]] = [(writer, slot) for slot in range(writers)]
     roles += [(node, slot) for slot in range(nodes)] + [(collector, 0)]
+    roles += [(leader, slot) for slot in range(leaders)]
     report = Report()
     with tempfile.TemporaryDirectory(prefix="mergelake-torture-") as folder:
         running = [_process(context, role, place, folder, slot) for role, slot in roles]
@@ -145,6 +160,8 @@ def torture(
                 fallen = [process.name for process in running if process.exitcode is not None]
                 assert not fallen, f"{fallen} ended by themselves"
                 at = draw.randrange(len(running))
+                if leaders and draw.random() < 0.5:
+                    at = len(running) - 1 - draw.randrange(leaders)
                 if draw.random() < 0.1:
                     os.kill(running[at].pid, signal.SIGSTOP)
                     stopped.append((now + 6.0 * draw.random(), running[at].pid))
@@ -199,5 +216,8 @@ def check(place: Place, batches: Mapping[int, int], report: Report) -> Report:
         assert found_bad.clean, f"fsck of {name}: {found_bad.findings[:3]}"
     report.batches = sum(batches.values())
     state = table.state()
+    entries = table.handle.log.entries(max(state.history, state.version - 200, 1))
+    passed = [member for entry in entries for member in entry.members if member.author != entry.author]
+    report.passed_on = len(passed)
     report.version, report.parts, report.history = state.version, state.part_count, state.history
     return report

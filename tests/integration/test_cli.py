@@ -190,6 +190,9 @@ ERRORS = {
     "an unknown version": (["log", "show", "URL", "t", "99"], "BAD_ARGUMENTS"),
     "an unknown table to merge": (["optimize", "URL", "tt"], "UNKNOWN_TABLE"),
     "an unknown partition": (["node", "URL", "--table", "tt", "--once"], "UNKNOWN_TABLE"),
+    "what is no address": (["node", "URL", "--listen", "9440"], "BAD_ARGUMENTS"),
+    "an address that nobody listens at": (["node", "URL", "--advertise", "lake:9440"], "BAD_ARGUMENTS"),
+    "listening once": (["node", "URL", "--listen", "127.0.0.1:0", "--once"], "BAD_ARGUMENTS"),
     "an unknown output form": (["tables", "URL", "--format", "yaml"], "BAD_ARGUMENTS"),
     "an unknown kind of store": (["tables", "ftp://x/y"], "BAD_ARGUMENTS"),
 }
@@ -257,6 +260,35 @@ def test_a_node_merges_in_the_background_and_leaves_within_five_seconds(tmp_path
     assert "Node n1 looks after 1 tables" in said
     assert "Traceback" not in said
     assert sorted(table.scan().arrow()["k"].to_pylist()) == list(range(200))
+
+
+def test_a_node_that_listens_says_where_and_withdraws_on_sigterm(tmp_path: Path) -> None:
+    url = str(tmp_path)
+    db = ml.connect(url)
+    db.sql("CREATE TABLE t (k UInt64) ENGINE = MergeTree ORDER BY k")
+    table = db.table("t")
+    arguments = ["node", url, "--name", "n1", "--poll", "0.05", "--roles", "merge", "--listen", "127.0.0.1:0"]
+    node = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        assert node.stderr is not None
+        assert "takes commits at 127.0.0.1:" in node.stderr.readline()
+        deadline = time.monotonic() + 60
+        passed_on = False
+        while not passed_on:  # announced once a few commits were seen
+            assert time.monotonic() < deadline
+            version = table.append({"k": [1]}).version
+            (entry,) = table.handle.log.entries(version, version)
+            passed_on = any(member.author != entry.author for member in entry.members)
+        assert table.state().leases["n1"].address
+        os.kill(node.pid, signal.SIGTERM)
+        node.communicate(timeout=60)
+    finally:
+        node.kill()
+        node.wait()
+    assert node.returncode == 0
+    table.refresh()
+    assert not table.state().leases
+    table.append({"k": [1]})
 
 
 def test_a_node_that_runs_once_merges_what_is_due_and_leaves(run: Any, tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def test_a_log_entry_of_a_newer_format_is_refused_and_nothing_is_written(tmp_pat
     opened = damaged.db()
     table = opened.table("t")
     newer = entry.with_name(f"{raw['version'] + 1:020d}.json")
-    for change in ({"format": 2}, {"ops": [{"op": "Teleport", "to": "elsewhere"}]}):
+    for change in ({"format": 3}, {"ops": [{"op": "Teleport", "to": "elsewhere"}]}):
         newer.write_text(json.dumps({**raw, "version": raw["version"] + 1, "attempt": "x", **change}))
         for call in (
             lambda: damaged.db().table("t"),

@@ -64,14 +64,15 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
     os.waitpid(found.pid, 0)
 
 
-@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("times", [1, 3, 40])
 def test_ctrl_c_in_the_shell_ends_the_statement_and_not_the_shell(terminal: Terminal, times: int) -> None:
     terminal.type(f"{ENDLESS};\r")
     terminal.expect(r"[0-9]\.[0-9] s")  # the progress line: it runs
     for _ in range(times):
         terminal.type("\x03")
-        time.sleep(0.02)
-    assert terminal.expect(r"Cancelled\.") < 3
+        time.sleep(0.02 if times < 10 else 0.004)
+    # Pressed so often, the word itself may be interrupted.
+    assert terminal.expect(r"Cancelled\." if times < 10 else r"Cancelled\.|default :\)") < 3
     terminal.type("SELECT 41 + 1 AS x;\r")
     terminal.expect("42")
     before = terminal.cpu_s()

@@ -9,13 +9,13 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mergelake.core.manifest import PartManifest
+from mergelake.core.manifest import PartManifest, encode_files
 from mergelake.core.names import PartInfo
 from mergelake.core.settings import TableSettings
 from mergelake.core.types import parse_type
 from mergelake.merge.commit import merge_parts
 from mergelake.merge.plan import plan_merge
-from mergelake.merge.select import MergeSelection, part_ranges, select_merges
+from mergelake.merge.select import part_ranges, select_merges
 from mergelake.table.define import define
 from mergelake.table.key_words import key_words
 from mergelake.table.sorting import sort_order
@@ -124,7 +124,7 @@ def test_chosen_merges_are_disjoint_neighbours_within_their_limits(
     parts = [
         Part(
             PartInfo("ab"[block % 7 == 0], block, block, 0),
-            PartManifest(str(block), "a", 1, "[[],[]]", bytes_on_disk=size),
+            PartManifest(str(block), "a", 1, encode_files(()), bytes_on_disk=size),
             now - age * 1000,
         )
         for block, (size, age, _) in enumerate(sizes)
@@ -139,38 +139,3 @@ def test_chosen_merges_are_disjoint_neighbours_within_their_limits(
         assert 2 <= len(merge) <= 100
         assert sum(part.manifest.bytes_on_disk for part in merge) <= max(limits)
         assert any(list(merge) == found[i : i + len(merge)] for found in ranges for i in range(len(found)))
-
-
-@given(
-    st.lists(
-        st.tuples(st.sampled_from("abc"), st.integers(1, 10**8), st.integers(0, 10**6), st.integers(0, 2)),
-        min_size=2,
-        max_size=80,
-    ),
-    st.lists(st.tuples(st.integers(1, 10**10), st.integers(0, 3)), min_size=1, max_size=8),
-    st.booleans(),
-    st.sampled_from([None, 1.0, 3.0]),
-)
-def test_one_merge_after_another_is_what_each_would_be_alone(
-    drawn: list[tuple[str, int, int, int]], asked: list[tuple[int, int]], mutated: bool, base: float | None
-) -> None:
-    now = 10**10
-    parts = [
-        Part(
-            PartInfo(partition, block, block, 0, 1000 * mutation if mutated else 0),
-            PartManifest(str(block), partition, 1, "[[],[]]", bytes_on_disk=size),
-            now - age * 1000,
-        )
-        for block, (partition, size, age, mutation) in enumerate(drawn)
-    ]
-    mutations = [1000, 2000] if mutated else []
-    partitions = [[part for part in parts if part.info.partition_id == name] for name in "abc"]
-    selection = MergeSelection(partitions, TableSettings(), now, mutations=mutations, base=base)
-    busy: set[str] = set()
-    for limit, others in asked:
-        found = selection.best(limit, busy)
-        alone = select_merges(parts, TableSettings(), now, bytes_max=[limit], busy=busy, mutations=mutations, base=base)
-        assert found == (alone[0] if alone else None)
-        busy |= {part.manifest.id for part in found or ()} | {str(number * 7) for number in range(others)}
-        if others == 3:
-            busy = set()

@@ -123,7 +123,8 @@ class Chooser:
         node = self.random.choice(NODES)
         if self.random.random() < 0.3:
             return ReleaseLease(node)
-        return RenewLease(node, self.random.randint(0, state.version + 1), state.timestamp_ms + 1000)
+        where = ("lake-1:9440", f"token {state.version}") if state.version % 3 == 0 else ()
+        return RenewLease(node, self.random.randint(0, state.version + 1), state.timestamp_ms + 1000, *where)
 
     def mutation(self, state):
         scope = self.random.choice([None, None, ("a",)])

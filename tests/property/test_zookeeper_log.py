@@ -7,13 +7,14 @@ truncate, end the tree, take the log over. Each request may fail before or after
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 
 from mergelake.core.clock import ManualClock
 from mergelake.core.errors import CorruptDataError, FencedError, MergelakeError, UnavailableError
-from mergelake.log import sealing
-from mergelake.log.backend import CollectedError, ObjectBackend
+from mergelake.log import batches, sealing
+from mergelake.log.backend import EVERY, CollectedError, ObjectBackend
 from mergelake.log.backend_zookeeper import ZooKeeperBackend, make_tree
 from mergelake.store.memory import MemoryStore
 from mergelake.store.protocol import Lost, Stored, Unknown
@@ -68,7 +69,7 @@ class World:
     def actor(self, faults=True):
         fault = self.fault if faults else lambda _: ""
         store = FaultyBucket(self.store, fault)
-        bucket = ObjectBackend(store, "t", clock=self.clock, threads=1)
+        bucket = ObjectBackend(store, "t", clock=self.clock, threads=1, batched=EVERY)
         made = ZooKeeperBackend(FakeKeeper(self.ensemble, fault), "/logs/1", 0, bucket, self.clock)
         made._sealer.nudge = lambda: None
         return made
@@ -84,7 +85,9 @@ class World:
 
     def step(self):
         actor = self.random.choice([actor for actor in self.actors if actor not in self.busy])
-        acts = [self.append] * 8 + [self.seal] * 3 + [self.trim, self.truncate, self.read, self.read]
+        acts = (
+            [self.append] * 8 + [self.seal] * 3 + [self.trim, self.truncate, self.read, self.follow, self.read_bucket]
+        )
         if self.random.random() < 0.05:
             acts = [self.take_over]
         self.busy.append(actor)
@@ -135,6 +138,33 @@ class World:
             if version in promised and not (self.moved and version >= self.moved):
                 assert data == promised[version] or version < self.truncated
 
+    def follow(self, actor):
+        """Read on: what comes is what was promised, and nothing that was there before is left out."""
+        first = self.random.randint(max(self.truncated, 1), max(self.last(), self.truncated, 1))
+        promised, last = dict(self.promised), 0 if self.moved else self.last()
+        found = actor.read_on(first, self.random.choice([1, 1, 4]))
+        for version, data in enumerate(found, first):
+            if version in promised and not (self.moved and version >= self.moved):
+                assert data == promised[version] or version < self.truncated
+            assert data is not None or version > last or version < self.truncated or self.moved
+
+    def read_bucket(self, _):
+        """Who has only the bucket misses nothing of what has reached it, wherever he begins."""
+        bucket = self.bucket()
+        numbers = self.numbers_of(bucket)
+        end = max(numbers[-1] + len(bucket.object_at(numbers[-1])) - 1 if numbers else 0, self.truncated)
+        first = self.random.randint(max(self.truncated, 1), max(end, 1))
+        found = bucket.read_many(range(first, first + self.random.choice([1, 3, 90])))
+        for version, data in enumerate(found, first):
+            if version in self.promised and self.truncated <= version <= end:
+                assert data == self.promised[version] or (self.moved and version >= self.moved)
+
+    def bucket(self):
+        return ObjectBackend(self.store, "t", clock=self.clock, threads=1, batched=EVERY)
+
+    def numbers_of(self, bucket):
+        return [int(item.key[2:22]) for item in bucket.store.list("t") if item.key.endswith(".json")]
+
     def seal(self, actor):
         actor.seal(self.last())
 
@@ -154,7 +184,7 @@ class World:
         if not self.force:
             last = actor.end()
             actor.seal(last)
-        bucket = ObjectBackend(self.store, "t", clock=self.clock)
+        bucket = self.bucket()
         version = max(self.truncated, 1)
         while bucket.read(version) is not None:
             version += 1
@@ -170,13 +200,15 @@ class World:
         calm = self.actor(faults=False)
         if not self.moved:
             calm.seal(self.last())
-        bucket = ObjectBackend(self.store, "t", clock=self.clock)
+        bucket = self.bucket()
         for version, data in self.promised.items():
             if version >= self.truncated and not (self.moved and version >= self.moved):
                 assert bucket.read(version) == data
-        numbers = [int(item.key[2:22]) for item in self.store.list("t") if item.key.endswith(".json")]
-        kept = [number for number in numbers if number >= self.truncated]
-        assert kept == list(range(kept[0], kept[0] + len(kept))) if kept else True
+        numbers = self.numbers_of(bucket)
+        objects = {number: bucket.object_at(number) for number in numbers}
+        chain = [number for number in numbers if number + len(objects[number]) > self.truncated]
+        for number, following in pairwise(chain):
+            assert number + len(objects[number]) == following
         if self.moved:
             assert bucket.read(self.moved) == b"moved"
             assert bucket.read(self.moved + 1) is None
@@ -237,7 +269,7 @@ def test_copying_out_of_order_is_found(monkeypatch):
             data = self._body(version, node)
             if data is None:
                 return copy(self, first, last)
-            self._put(version, data)
+            self._put(version, [data])
         return last
 
     monkeypatch.setattr(sealing.Sealer, "_copy", backwards)
@@ -250,3 +282,35 @@ def test_trimming_what_is_not_sealed_is_found(monkeypatch):
 
     monkeypatch.setattr(sealing.Sealer, "trim", early)
     assert found(monkeypatch)
+
+
+def test_a_reader_that_takes_the_middle_of_a_batch_for_the_end_is_found(monkeypatch):
+    monkeypatch.setattr(ObjectBackend, "_inside", lambda *_: ())
+    assert found(monkeypatch)
+
+
+def test_batches_that_are_not_aligned_are_found(monkeypatch):
+    """Bug: whatever there is goes into one object. Who begins within it does not know where it began."""
+    monkeypatch.setattr(batches, "longest", lambda first, sizes: len(sizes))
+    monkeypatch.setattr(batches, "decode", lambda first, data: decoded(data))
+    assert found(monkeypatch)
+
+
+def decoded(data):
+    head, _, body = data.partition(b"\n")
+    return body.removesuffix(b"\n#batch").split(b"\n") if head.startswith(b"#batch") else [data]
+
+
+def test_a_copier_that_does_not_look_what_was_there_before_is_found(monkeypatch):
+    """Bug: where another object lies at a position, a copier goes on behind it. A takeover is not noticed."""
+    put = sealing.Sealer._put
+
+    def careless(self, first, entries):
+        try:
+            return put(self, first, entries)
+        except FencedError:
+            return first + len(entries) - 1
+
+    monkeypatch.setattr(sealing.Sealer, "_put", careless)
+    monkeypatch.setattr(sealing.Sealer, "end", lambda self, last=None: last)
+    assert found(monkeypatch, force=True)

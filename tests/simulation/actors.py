@@ -18,11 +18,13 @@ from mergelake.core.errors import (
     UnavailableError,
 )
 from mergelake.core.manifest import PartManifest
+from mergelake.log.backends import Backends
 from mergelake.log.operations import LogOp
 from mergelake.log.state import State
 from mergelake.table.handle import TableHandle
 from tests.simulation.bucket import ProcessStore
 from tests.simulation.kernel import EPOCH_MS, Process
+from tests.simulation.network import SimPeers
 from tests.simulation.tiny import Place, Rows, decode, places_of, sharing, write
 
 if TYPE_CHECKING:
@@ -116,7 +118,16 @@ class Actor:
 
     def open_table(self, directory: str) -> TableHandle:
         process = self.process
-        return TableHandle.open(self.store, directory, clock=process.clock, ids=process.ids, author=process.author)
+        handle = TableHandle.open(
+            self.store,
+            directory,
+            clock=process.clock,
+            ids=process.ids,
+            author=process.author,
+            backends=Backends("", SimPeers(self.world.network, process)),
+        )
+        self.world.tables[directory].watch(handle.log)
+        return handle
 
     def look(self) -> None:
         """By the scheduler, whenever this process stopped: what it believes must be true."""
@@ -134,10 +145,7 @@ class Actor:
 
     def commit(self, build: Callable[[State], Sequence[LogOp]]) -> int:
         """Commit; the version if it is in the log for certain."""
-        committed = self.handle.log.commit(build)
-        if committed.entry is not None:
-            self.table.acknowledge(committed.entry)
-        return committed.version
+        return self.handle.log.commit(build).version
 
     def write(self, partition_id: str, rows: Rows, born: int | None = None):
         """A new part in the store."""

@@ -20,7 +20,7 @@ from mergelake.store.spec import StoreSpec
 from tests.simulation.kernel import EPOCH_MS, Kernel, Process
 
 T = TypeVar("T")
-_LUXURIES = ("/_log/checkpoints/", "/_log/_last_checkpoint", "/_gc/")
+_LUXURIES = ("/_log/checkpoints/", "/_log/_last_checkpoint", "/_log/intake/", "/_gc/")
 LATE_MAX_S = 60.0
 """How long a request may be under way after its sender gave it up."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from mergelake.core.errors import ConflictError, InvalidInputError
 from mergelake.core.manifest import PartManifest
-from mergelake.log.operations import AddParts, DropRange, KillMutation, Mutation, Tag
+from mergelake.log.operations import AddParts, DropRange, KillMutation, Mutation, Tag, Untag
 from mergelake.log.volatile import unfinished
 from mergelake.table.insert import commit_parts
 from tests.simulation.actors import EXPLAINED, Actor
@@ -134,6 +134,20 @@ class Streamer(Inserter):
         if self.random.random() < 0.1:
             self.handle = None  # a restart: the offsets of the last batches were not saved
             offsets[machine.name] = max(0, offsets[machine.name] - self.random.randint(1, 3))
+
+
+class Rival(Inserter):
+    """Inserts, and gives and takes away few names: of several who do the same in one entry, all but one are refused."""
+
+    roams = 0.0
+
+    def actions(self):
+        return {self.insert: 4, self.name: 8}
+
+    def name(self) -> None:
+        name, version = f"rival {self.random.randint(1, 3)}", self.state.version
+        with contextlib.suppress(InvalidInputError):
+            self.commit(lambda state: [Untag(name)] if name in state.tags else [Tag(name, version)])
 
 
 class Caller(Inserter):

@@ -11,7 +11,8 @@
     retention and grace say                                                `periods` (and `World.on_change`: clones)
  6  a read at a version (or a time) gives the model's rows at that         `Reader`, `Actor.read`, `Shown` (what a
     version                                                                stock ClickHouse sees)
- 7  an acknowledged insert is in the log; another entirely in or out       `Table.acknowledge`, `Inserter.send`
+ 7  an acknowledged commit is in the log once, at its position, and led    `Table.watch`, `Table.on_entry` (members),
+    to the state it got; one that was refused is not in the log            `Inserter.send`
  8  reads of a process never go back; it reads its own writes, and no      `Table.compare`, `Actor.follow`
     refresh is older than the question
  9  no part whose rows lack different mutations; done means written down   `mutations_are_whole`,

@@ -66,6 +66,7 @@ class PlannedNode(Actor):
         bucket.objects = machine.disk
         disk = LocalDisk(ProcessStore(bucket, self.process), self.directory)
         self.started: list = []
+        self.memories: dict = {}
         self.worker = None
         self.worker = Worker(self.node, self.handle, self.merge_bytes, disk=disk, build=self.build_bytes)
         self.worker.actor = self
@@ -75,7 +76,7 @@ class PlannedNode(Actor):
             self.handle = None
             return
         node = NodeView(self.node, self.process.clock.now_ms(), Slots(total=4), disk=True, cache_bytes=300)
-        for action in tick(node, [self.worker.view()]):
+        for action in tick(node, [self.worker.view()], self.memories):
             self.worker.start(action)
             if isinstance(action, (Merge, Build, Upload)):
                 self.started.append(action)
@@ -129,4 +130,4 @@ class NodeThread(PlannedNode):
         return {self.tick: 5, self.work: 1.1} if ticks else {self.work: 8}
 
     def open(self) -> None:
-        self.open_for_all(super().open, "handle", "worker", "started")
+        self.open_for_all(super().open, "handle", "worker", "started", "memories")

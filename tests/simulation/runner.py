@@ -18,10 +18,12 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from unittest import mock
 
-from mergelake.log import checkpoint, encoding
+from mergelake.log import checkpoint, encoding, layout, turns
+from mergelake.log.segments import EAGER_BYTES, MADE_MAX
 from mergelake.table.handle import TableHandle
 from mergelake.table.published import Cover
 from tests.simulation.bugs import BUGS
+from tests.simulation.stages import CROWD_AT, CROWD_EVERY, RARE_EVERY, SEGMENTS_AT
 from tests.simulation.threads import simulated_threads
 from tests.simulation.world import Turn, World
 
@@ -32,6 +34,10 @@ PREFETCH_MAX = 4
 COLLECT_EVERY = 10
 THINNED = 5
 """In one world of so many, checkpoints far behind the head are thinned out."""
+SEGMENTED = 7
+"""In one world of so many, checkpoints have segments, small ones."""
+CROWDED_S = 5.0
+"""What writers take an append for in a crowd: they look for each other so long."""
 SETTLES = (0, 4, 7, 8, 12)
 """The seeds, of sixteen, that go on without faults until all is at rest."""
 SHORTEN_RUNS = 300
@@ -81,8 +87,9 @@ def simulated(seed: int = 0) -> Iterator[None]:
     prefetch = 1 + seed % PREFETCH_MAX
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
-    # Many processes read the same checkpoint, and the same entry; decoding is pure.
-    decode = functools.lru_cache(32)(checkpoint.decode_checkpoint)
+    # Many processes read the same checkpoint, and the same entry; decoding is pure, but for segments.
+    root, decode = functools.lru_cache(32)(checkpoint.decode_root), checkpoint.decode_checkpoint
+    whole = functools.lru_cache(32)(decode)
     entry = functools.lru_cache(4096)(encoding.decode_entry)
     try:
         with (
@@ -93,15 +100,53 @@ def simulated(seed: int = 0) -> Iterator[None]:
             mock.patch("mergelake.log.verify.PREFETCH_MAX", prefetch),
             mock.patch("mergelake.log.group.CALLERS_MAX", 2),
             mock.patch("mergelake.log.group.BYTES_MAX", 1000),
+            _crowded(seed),
             mock.patch("mergelake.log.truncate.ENTRY_BYTES", 64 if seed % THINNED == 2 else 4096),
             mock.patch("mergelake.table.publish._write_empty", _write_empty),
             mock.patch("mergelake.log.tail.decode_entry", lambda data, key="": entry(data)),
             mock.patch("tests.simulation.table.decode_entry", entry),
-            mock.patch.object(checkpoint, "decode_checkpoint", lambda data, key="": decode(data)),
+            mock.patch.object(checkpoint, "decode_root", lambda data, key="": root(data)),
+            mock.patch.object(
+                checkpoint,
+                "decode_checkpoint",
+                lambda data, key="", segments=None: (
+                    decode(data, key, segments) if root(data).layout.members else whole(data)
+                ),
+            ),
+            _segmented(seed),
         ):
             yield
     finally:
         logging.disable(level)
+
+
+@contextlib.contextmanager
+def _segmented(seed: int) -> Iterator[None]:
+    """Segments of checkpoints that are small, and read late, in some seeds; in the others none are needed."""
+    small = seed % SEGMENTED == 3 or seed % RARE_EVERY == SEGMENTS_AT
+    with (
+        mock.patch("mergelake.log.layout.INLINE_MAX", 600 if small else layout.INLINE_MAX),
+        mock.patch("mergelake.log.layout.SEGMENT_MAX", 40000 if small else layout.SEGMENT_MAX),
+        mock.patch("mergelake.log.layout.FANOUT", 2 + seed % 3 if small else layout.FANOUT),
+        mock.patch("mergelake.log.segment.FRAME_ROWS", 2),
+        mock.patch("mergelake.log.segments.EAGER_BYTES", 0 if small and seed % 3 else EAGER_BYTES),
+        mock.patch("mergelake.log.segments.MADE_MAX", 6 if small and seed % 2 else MADE_MAX),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _crowded(seed: int) -> Iterator[None]:
+    """Few members in an entry, leaders that remember little, and in a crowd appends that take long."""
+    crowd = seed % CROWD_EVERY == CROWD_AT
+    with (
+        mock.patch("mergelake.log.intake.TAKEN_MAX", 3),
+        mock.patch("mergelake.log.recent.VERSIONS_MAX", 4 + seed % 13),
+        mock.patch("mergelake.log.leader.ANSWER_MAX", 3000 if seed % 3 else 1 << 20),
+        mock.patch("mergelake.log.turns.APPEND_MIN_S", CROWDED_S if crowd else turns.APPEND_MIN_S),
+        mock.patch("mergelake.log.turns.APPEND_MAX_S", CROWDED_S if crowd else turns.APPEND_MAX_S),
+    ):
+        yield
 
 
 def _write_empty(handle: TableHandle, schema: object, cover: Cover) -> None:
@@ -131,7 +176,7 @@ def run(seed: int, steps: int = STEPS, turns: Sequence[Turn] | None = None, line
         sum(table.state.version for table in world.tables.values()),
         world.bucket.requests,
         sum((table.landed for table in world.tables.values()), Counter()),
-        world.did,
+        world.did + Counter({"passed on": world.network.passed}),
         world.failed,
         Counter({fault.name: count for fault, count in world.bucket.faults.items()}),
     )

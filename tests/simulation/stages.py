@@ -13,8 +13,9 @@ from typing import TypeAlias
 
 from tests.simulation.actors import Actor, Reader
 from tests.simulation.admins import Attacher, Borrower, Mutator, Surgeon
-from tests.simulation.inserters import Caller, Inserter, Repeater, Streamer
+from tests.simulation.inserters import Caller, Inserter, Repeater, Rival, Streamer
 from tests.simulation.keepers import Checkpointer, Collector, Inspector, Publisher
+from tests.simulation.leaders import Desk, Hasty, Leader
 from tests.simulation.nodes import Merger, Rewriter
 from tests.simulation.planned import NodeThread, PlannedNode
 
@@ -40,8 +41,11 @@ class Stage:
     leaps: float | None = None
     preempt: float | None = None
     crash_rate: float | None = None
+    fault_rate: float | None = None
     outages: float | None = None
     wrong_digits: bool = False
+    pace_s: float | None = None
+    """How long they rest between two acts, at most."""
 
 
 def _role(name: str, role: type[Actor], alias: str = "", group: str = "") -> Role:
@@ -141,10 +145,112 @@ RARE: tuple[Stage, ...] = (
         preempt=0.02,
     ),
 )
+LEADERS_AT = (6, 26, 54)
+"""The seeds, of `RARE_EVERY`, that are about commits which pass through a leader."""
+_LEADER = (
+    _role("leader", Leader, "", "leader"),
+    *(_role(f"leader desk {n}", Desk, "leader", "leader") for n in (1, 2)),
+)
+_SENDERS = tuple(_role(f"insert {n}", Hasty) for n in (1, 2, 3))
+_SLEEPY = ("leader", "leader desk 1", "leader desk 2")
+LEADERS: tuple[Stage, ...] = (
+    Stage((*_LEADER, *_SENDERS, _role("reader", Reader)), leaps=0.01, fault_rate=0.01, preempt=0.1),
+    # The leader stops for long: before it appends, before it answers, and while it holds a lock.
+    Stage(
+        (*_LEADER, *_SENDERS, _role("admin", Surgeon)),
+        _SLEEPY,
+        {"the answer": 0.3, "create": 0.2, "the reply to create": 0.3},
+        naps=0.1,
+        leaps=0.01,
+        fault_rate=0.01,
+        preempt=0.05,
+    ),
+    Stage(
+        (*_LEADER, _INSERT, _role("stream", Streamer), _role("node", Merger), *_SWEEPERS),
+        _SLEEPY,
+        {"the answer": 0.3, "the reply to create": 0.2},
+        _SWEPT,
+        naps=0.05,
+        leaps=0.05,
+        fault_rate=0.01,
+        preempt=0.1,
+    ),
+    Stage(
+        (
+            *_LEADER,
+            *(_role(f"caller {n}", Caller, "server", "server") for n in (1, 2, 3)),
+            _role("insert b", Hasty),
+            _role("admin", Surgeon),
+        ),
+        leaps=0.01,
+        fault_rate=0.01,
+        crash_rate=0.003,
+        preempt=0.2,
+    ),
+    # Two who listen, and senders who ask the one or the other.
+    Stage(
+        (
+            *_LEADER,
+            _role("other leader", Leader, "", "other leader"),
+            _role("other desk", Desk, "other leader", "other leader"),
+            *_SENDERS,
+        ),
+        _SLEEPY,
+        {"the answer": 0.2},
+        naps=0.05,
+        leaps=0.01,
+        fault_rate=0.01,
+        preempt=0.1,
+    ),
+)
+SEGMENTS_AT = 46
+"""The seeds, of `RARE_EVERY`, that are about segments of checkpoints."""
+SEGMENTS: tuple[Stage, ...] = (
+    Stage(
+        (*_CHECKPOINTERS[:2], _INSERT, _role("node", Merger), _role("admin", Surgeon), *_SWEEPERS),
+        ("checkpoint 1", "gc 1"),
+        {"create t/_log/": 0.3, "the reply to get": 0.05, "the reply to list": 0.1},
+        _SWEPT,
+        naps=0.1,
+        leaps=0.2,
+        preempt=0.2,
+    ),
+    Stage(
+        (_INSERT, _role("insert b", Inserter), _role("node", Merger), *_SWEEPERS, _role("reader", Reader)),
+        settings=_SWEPT,
+        leaps=0.3,
+    ),
+)
+
+
+CROWD_EVERY, CROWD_AT = 16, 13
+"""The seeds in which appends take so long that writers meet all the time, and go by the intake."""
+_CALLERS = tuple(_role(f"caller {n}", Caller, "server", "server") for n in (1, 2, 3))
+_RIVALS = tuple(_role(f"insert {n}", Rival) for n in (1, 2, 3, 4))
+_SLEEPY = {"the reply to list t/_log/intake": 0.5, "the reply to put t/_log/intake": 0.3, "create t/_log": 0.3}
+CROWDS: tuple[Stage, ...] = (
+    Stage((*_RIVALS, *_CALLERS, _role("node", Merger)), preempt=0.2, leaps=0.0, pace_s=4.0),
+    Stage(
+        (*_RIVALS, _role("admin", Mutator), *_CALLERS),
+        ("insert 1", "insert 2"),
+        _SLEEPY,
+        naps=0.05,
+        leaps=0.0,
+        pace_s=4.0,
+    ),
+    Stage((*_RIVALS, *_CALLERS, *_SWEEPERS), ("insert 1", "caller 1"), _SLEEPY, _SWEPT, leaps=0.05, pace_s=4.0),
+    Stage((*_RIVALS, _role("stream", Streamer), *_CALLERS), crash_rate=0.02, outages=0.01, leaps=0.0, pace_s=4.0),
+)
 
 
 def stages_of(seed: int) -> tuple[Stage, ...]:
     """What a seed may be about; nothing for most."""
     if seed % RARE_EVERY == RARE_AT:
         return RARE
+    if seed % RARE_EVERY in LEADERS_AT:
+        return LEADERS
+    if seed % RARE_EVERY == SEGMENTS_AT:
+        return SEGMENTS
+    if seed % CROWD_EVERY == CROWD_AT:
+        return CROWDS
     return STAGES if seed % EVERY == EVERY - 1 else ()

@@ -8,15 +8,21 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
+from mergelake.core.errors import ConflictError, CorruptDataError, InvalidInputError, NotFoundError, UnavailableError
 from mergelake.core.manifest import PartManifest
 from mergelake.log import checkpoint, conflict, fold
+from mergelake.log.commit import Log
 from mergelake.log.conflict import Reject
 from mergelake.log.encoding import decode_entry
-from mergelake.log.operations import AddParts, DropParts, DropRange, DropTable, Entry, Publish
+from mergelake.log.group import Committed
+from mergelake.log.operations import AddParts, DropParts, DropRange, DropTable, Entry, LogOp, Publish, RenewLease
 from mergelake.log.retention import reachable
+from mergelake.log.segments import Segments
 from mergelake.log.state import State
+from mergelake.store.memory import MemoryStore
 from tests.simulation.bucket import Bucket
 from tests.simulation.invariants import after_entry
 from tests.simulation.kernel import EPOCH_MS
@@ -26,6 +32,19 @@ from tests.simulation.shown import Shown
 from tests.simulation.tiny import Bodies, Row, Rows, decode, keys_of, manifest_of, places_of
 
 _TOLD = ("rows", "marks", "bytes_on_disk", "columns")
+
+
+class _Peek(MemoryStore):
+    """The objects of a bucket as they lie, without faults and uncounted."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        super().__init__()
+        self._bucket = bucket
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        if key not in self._bucket.objects:
+            raise NotFoundError(key)
+        return self._bucket.objects[key][0][start : start + length]
 
 
 class Table:
@@ -61,6 +80,10 @@ class Table:
         self.views: dict[int, dict[str, Rows]] = {0: {}}
         """Version -> partition -> the rows that a reader must see there."""
         self.entries: dict[int, Entry] = {}
+        self.attempts: set[str] = set()
+        """Of all members of the log."""
+        self.left: dict[str, int] = {}
+        """Attempts of members in the intake, now or before, and the positions that they were left for."""
         self.emptied: set[int] = set()
         """Versions of checkpoints that are empty objects."""
         self.spans: dict[str, dict[str, tuple[int, int | None]]] = {}
@@ -90,8 +113,13 @@ class Table:
             self.shown.on_change(key, data)
             return
         name = key[len(self.directory) + len("/_log/") :]
-        if name.startswith("checkpoints/"):
+        if name.endswith(".segment"):
+            if data is None:
+                self._still_readable(f"segment {name[12:]} was deleted")
+        elif name.startswith("checkpoints/"):
             self.on_checkpoint(int(name[12:32]), data)
+        elif name.startswith("intake/"):
+            self.left.setdefault(name[28:60], int(name[7:27]))
         elif name.startswith("tags/") and data is not None:
             version = int(name[5:25])
             self._holds(f"tag {version}", version, data)
@@ -120,6 +148,13 @@ class Table:
             return  # a late request for a position that was collected: whoever believes in it will be found out
         assert version == self.state.version + 1, f"entry {version} leaves a gap after {self.state.version}"
         entry = decode_entry(data)
+        for member in entry.parties:
+            assert member.attempt not in self.attempts, f"entry {version}: an attempt of {member.author} landed twice"
+            meant = self.left.get(member.attempt, version)
+            assert meant == version, f"entry {version} has a member that was left for {meant}"
+            self.attempts.add(member.attempt)
+        self.landed["Member"] += len(entry.parties) - 1
+        self.landed["given up"] += sum(not m.ops and m.attempt != entry.attempt for m in entry.members)
         before = self.state
         self.trace.add(f"  ({self.directory} {version}: {entry.author}: {' '.join(map(_brief, entry.ops))})")
         after = conflict.step(before, entry)
@@ -222,7 +257,23 @@ class Table:
     def _holds(self, what: str, version: int, data: bytes) -> None:
         lives = [self.history, *self.former]
         assert any(version in life for life in lives), f"{what} is of a version that does not exist"
-        found = checkpoint.decode_checkpoint(data)
+        segments = Segments(
+            _Peek(self.bucket),
+            f"{self.directory}/_log",
+            threads=1,
+            newest=lambda known: (known, None, frozenset()),
+            elsewhere=lambda *_: iter(()),
+            without=lambda *_: None,
+        )
+        try:
+            found = checkpoint.decode_checkpoint(data, what, segments)
+            checkpoint.verify_parts(found, what)
+        except (CorruptDataError, NotFoundError):
+            keys = [segments.key(ref.name) for ref in checkpoint.decode_root(data).layout.refs]
+            damaged = not all(map(self.sound, keys))
+            late = version < self.state.history  # what it names was swept: nobody begins there
+            assert damaged or late, f"{what} names segments that are not there"
+            return
         assert any(life.get(version) == found for life in lives), f"{what} holds another state"
 
     def _still_readable(self, why: str) -> None:
@@ -239,7 +290,11 @@ class Table:
                 at -= 1
 
     def _stands(self, key: str) -> bool:
-        return bool(self.bucket.objects.get(key, (b"",))[0]) and self.sound(key)
+        data = self.bucket.objects.get(key, (b"",))[0]
+        if not data or not self.sound(key):
+            return False
+        keys = [f"{self.directory}/_log/checkpoints/{ref.name}" for ref in checkpoint.decode_root(data).layout.refs]
+        return all(key in self.bucket.objects and self.sound(key) for key in keys)
 
     def compare(self, state: State, least: int) -> None:
         """4, 8: what a process believes is what was true at that version, and it does not go back."""
@@ -250,11 +305,62 @@ class Table:
         assert truth is not None, f"a process believes in version {state.version}, which does not exist"
         assert state == truth, f"a process believes in another version {state.version}"
 
-    def acknowledge(self, entry: Entry) -> None:
-        """7: what a writer was told to be stored is."""
+    def watch(self, log: Log[State]) -> None:
+        """7: whatever a commit tells its caller is true."""
+        real, unsure = log.commit, list[bool]()
+
+        def commit(build: Callable[[State], Sequence[LogOp]], **options: Callable[[], bool]) -> Committed[State]:
+            said: list[LogOp] = []
+
+            def asked(state: State) -> Sequence[LogOp]:
+                said[:] = build(state)
+                return tuple(said)
+
+            since = self.state.version
+            try:
+                committed = real(asked, **options)
+            except UnavailableError:
+                unsure.append(True)  # what was said may land late, also while it is said again
+                raise
+            except (ConflictError, InvalidInputError):
+                if said and isinstance(said[0], AddParts) and not unsure:
+                    assert not self.landings(log, since, said[0]), "a commit was refused, and is in the log"
+                raise
+            if committed.entry is not None:
+                self.acknowledge(committed, tuple(said))
+                if isinstance(said[0], (AddParts, RenewLease)) and not unsure and not self.former:
+                    assert self.landings(log, since, said[0]) == 1, "a commit is in the log more than once"
+            return committed
+
+        log.commit = commit  # type: ignore[method-assign]
+
+    def landings(self, log: Log[State], since: int, op: LogOp) -> int:
+        """How often an operation of a process stands in the log behind a version."""
+        if self.former:
+            return 0
+        count = 0
+        for version in range(since + 1, self.state.version + 1):
+            entry, at = self.entries[version], 0
+            for member in entry.parties:
+                own = entry.ops[at : at + member.ops] if member.attempt.startswith(log._writer) else ()
+                count, at = count + own.count(op), at + member.ops
+        return count
+
+    def acknowledge(self, committed: Committed[State], said: tuple[LogOp, ...]) -> None:
+        """7: what a writer was told to be stored is, with its operations, and these led to the state that it got."""
+        entry = committed.entry
+        if self.former or entry is None:
+            return  # all of the table was removed since
         there = self.entries.get(entry.version)
         assert there is not None, f"entry {entry.version} was acknowledged, and is not in the log"
         assert there.attempt == entry.attempt, f"entry {entry.version} was acknowledged, and is another's"
+        ends = range(len(said), len(there.ops) + 1)
+        end = next((end for end in ends if there.ops[end - len(said) : end] == said), None)
+        assert end is not None, f"entry {entry.version} was acknowledged, and does not say what was to be committed"
+        before = self.history.get(entry.version - 1)
+        if before is not None and there.members and (there.ops.count(said[0]) == 1):
+            state = fold.fold(before, [replace(there, ops=there.ops[:end])])
+            assert committed.state == state, f"entry {entry.version}: the state is not the one after what was committed"
 
     def finish(self) -> None:
         """At the end, in full: every kept version can be read and its objects exist and hold what was written."""

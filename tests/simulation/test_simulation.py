@@ -10,6 +10,7 @@ import pytest
 
 from tests.simulation.bugs import BUGS, COMMON, COMMON_MAX, FIRST
 from tests.simulation.runner import Violation, explain, hunt, run, run_parallel, shorten
+from tests.simulation.stages import CROWD_AT, CROWD_EVERY, LEADERS_AT
 
 SEEDS = int(os.environ.get("SEEDS", "300"))
 
@@ -27,12 +28,25 @@ def test_no_schedule_of_faults_breaks_an_invariant(capsys):  # M-020, M-094
 
 KINDS = (
     *("AddParts", "AddVolatile", "CancelVolatile", "AdoptVolatile", "RenewLease", "ReleaseLease", "Mutation"),
+    "Member",
     *("KillMutation", "DropDetached", "Tag", "Untag", "Collect", "AlterMetadata", "Hold", "Release", "DropTable"),
     "UndropTable",
     *(f"Publish {kind}" for kind in ("direct", "volatile", "mutation")),
     *(f"DropParts {kind}" for kind in ("drop", "detach")),
     *(f"DropRange {kind}" for kind in ("drop", "truncate", "detach", "replace")),
 )
+
+
+def test_writers_of_several_processes_share_entries():
+    """In a crowd; what each was told is checked by `Table.watch`."""
+    crowds = [run(CROWD_AT + CROWD_EVERY * n) for n in range(3)]
+    assert min(result.landed["Member"] for result in crowds) > 0
+
+
+def test_commits_pass_through_leaders_and_some_are_given_up():
+    results = [run(64 * n + at) for n in range(3) for at in LEADERS_AT]
+    assert sum(result.did["passed on"] for result in results) > 20
+    assert sum(result.landed["given up"] for result in results) > 0
 
 
 def test_the_same_seed_gives_the_same_trace():

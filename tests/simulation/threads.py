@@ -58,6 +58,9 @@ class SimEvent:
     def set(self) -> None:
         self._set = True
 
+    def clear(self) -> None:
+        self._set = False
+
     def wait(self) -> None:
         _wait(self.is_set)
 
@@ -109,6 +112,9 @@ def simulated_threads() -> Iterator[None]:
     with (
         mock.patch("mergelake.log.commit.threading", fake),
         mock.patch("mergelake.log.group.threading", fake),
+        mock.patch("mergelake.log.leader.threading", fake),
+        mock.patch("mergelake.log.recent.threading", fake),
+        mock.patch("mergelake.log.leader.apart", lambda work: work()),
         mock.patch("mergelake.log.backend.ThreadPoolExecutor", SimPool),
         mock.patch("mergelake.table.publish.ThreadPoolExecutor", SimPool),
     ):

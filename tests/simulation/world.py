@@ -22,6 +22,7 @@ from tests.simulation.bucket import Bucket, ProcessStore
 from tests.simulation.inserters import Caller, Inserter, Streamer
 from tests.simulation.keepers import Collector, Inspector, Publisher
 from tests.simulation.kernel import SKEW_MAX_S, Kernel, Machine, Process
+from tests.simulation.network import Network
 from tests.simulation.nodes import Merger
 from tests.simulation.planned import PlannedNode
 from tests.simulation.rest import left_over
@@ -68,7 +69,7 @@ GUESTS: tuple[tuple[float, tuple[tuple[str, type[Actor], str, str], ...]], ...] 
 """How often they come; machine, role, the name that it shares with others, the process of which it is a thread."""
 HASHES_MAX = 4
 SETTLE_STEPS = 16_000
-ANSWER_STEPS = 60
+ANSWER_STEPS = 240
 GRACE_S = 4200
 """More than the engine's least grace period, and the skew of two clocks."""
 
@@ -96,6 +97,7 @@ class World:
         """How often a good while goes by at once."""
         self.sleepy = draw.choice([0.0, 0.01, 0.03])
         """How often a machine stops for long, wherever its process is."""
+        self.network.patience_s *= self.pace_s
         stages = stages_of(seed)
         self.stage = draw.choice(stages) if stages else None
         if self.stage is not None:
@@ -128,10 +130,14 @@ class World:
         self._create(stage.settings)
         if stage.leaps is not None:
             self.leaps, self.sleepy = stage.leaps, 0.0
+        if stage.pace_s is not None:
+            self.pace_s = stage.pace_s
         if stage.preempt is not None:
             self.kernel.preempt = stage.preempt
         if stage.crash_rate is not None:
             self.bucket.crash_rate = stage.crash_rate
+        if stage.fault_rate is not None:
+            self.bucket.fault_rate = stage.fault_rate
         skews = {}
         for name, role, alias, group in stage.cast:
             skew_s = skews.setdefault(group or name, self.kernel.random.uniform(-SKEW_MAX_S, SKEW_MAX_S))
@@ -147,6 +153,7 @@ class World:
         """An empty world, at peace."""
         self.kernel, self.bucket = kernel, bucket
         self.pace_s, self.rows = 1.0, 0
+        self.network = Network(kernel, bucket)
         self.bodies: Bodies = {}
         self.rotten: dict[str, bytes] = {}
         """Objects of parts with a wrong bit -> what they held."""
@@ -328,7 +335,7 @@ class World:
     def calm(self) -> None:
         """No faults any more."""
         self.weather.restore()
-        self.bucket.fault_rate = self.bucket.crash_rate = self.kernel.preempt = 0.0
+        self.bucket.fault_rate = self.bucket.crash_rate = self.kernel.preempt = self.network.trouble = 0.0
         for process in self.kernel.processes:
             process.machine.stops = {}
         self.bucket.page = 1000

@@ -136,7 +136,7 @@ def clone(
     output = output_as(form)
     warehouse = open_database(url, options).warehouse
     made = warehouse.clone_table(source, name, version=_number(version), timestamp=timestamp)
-    output.facts({"table": made.name, "rows": made.snapshot().rows, "parts": made.parts().num_rows})
+    output.facts({"table": made.name, "rows": made.snapshot().rows, "parts": made.handle.log.state.part_count})
 
 
 def _number(version: str | None) -> int | str | None:

@@ -194,9 +194,9 @@ def optimize(
 ) -> None:
     """Merge parts now."""
     found = open_database(url, options, spark).table(table)
-    before = found.parts().num_rows
+    before = found.handle.log.state.part_count
     merges = found.optimize(partition_id=partition_id, final=final)
-    output_as(form).facts({"merges": merges, "parts before": before, "parts after": found.parts().num_rows})
+    output_as(form).facts({"merges": merges, "parts before": before, "parts after": found.handle.log.state.part_count})
 
 
 @commands.command()
@@ -257,19 +257,30 @@ def node(
     roles: Annotated[str, typer.Option(help="What it does, of these")] = "merge,upload,gc",
     grace: Annotated[float, typer.Option(help="Seconds to finish and upload in, when it is stopped", min=0)] = _GRACE_S,
     once: Annotated[bool, typer.Option("--once", help="Merge what is due, then leave")] = False,
+    listen: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Take commits of others here; port 0: any", show_default=False),
+    ] = None,
+    advertise: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="What those dial, if it is something else", show_default=False),
+    ] = None,
     form: Form = "table",
     options: Options = None,
 ) -> None:
     """Keep tables merged, and what nobody needs collected, until SIGTERM or Ctrl-C."""
     output = output_as(form)
+    if once and listen:
+        raise error("BAD_ARGUMENTS", "Both --once and --listen are given", "Who listens stays: give one of them")
 
     def begin() -> tuple[Node, str]:
         warehouse = open_database(url, options, spark, new=True).warehouse
-        made = warehouse.node(name, only=only or (), poll_s=poll, local=local, roles=roles.split(","))
-        return (
-            made,
-            f"Node {name} looks after {len(only or warehouse.tables())} tables of {warehouse.url}. Ctrl-C ends.",
+        made = warehouse.node(
+            name, only=only or (), poll_s=poll, local=local, roles=roles.split(","), listen=listen, advertise=advertise
         )
+        where = f", and takes commits at {made.address}" if made.address else ""
+        looks = f"Node {name} looks after {len(only or warehouse.tables())} tables of {warehouse.url}{where}."
+        return made, f"{looks} Ctrl-C ends."
 
     with stop_on_signals() as stop:
         begun = when_up(begin, stop, output)

@@ -10,6 +10,7 @@ from rich.live import Live
 from rich.text import Text
 
 from mergelake.cli.output import Output, count
+from mergelake.cli.signals import counted_interrupts
 from mergelake.core.clock import Clock
 from mergelake.core.errors import UnavailableError
 from mergelake.node.runner import DOWN_FIRST_S, DOWN_MAX_S
@@ -18,13 +19,17 @@ from mergelake.sql.result import Result
 
 T = TypeVar("T")
 
+_LOOKS_EVERY_S = 0.08
 _SHOW_AFTER_S = 0.3
 _ENDS_WITHIN_S = 2.0
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
 def run_watched(db: Database, statement: str, output: Output, clock: Clock) -> Result:
-    """The statement's result. Raises what it raises; KeyboardInterrupt after Ctrl-C, the statement ended."""
+    """The statement's result. Raises what it raises; KeyboardInterrupt after Ctrl-C, the statement ended.
+
+    However often somebody presses it: while the statement is being ended, nothing is interrupted.
+    """
     if not output.messages.is_terminal:
         return db.sql(statement)
     state = [0, 0]
@@ -75,33 +80,27 @@ def _waited(
     threading.Thread(target=work, daemon=True, name="mergelake-statement").start()
     started = clock.monotonic_s()
     live: Live | None = None
-    try:
-        while not done.wait(0.08):
-            elapsed = clock.monotonic_s() - started
-            if live is None and elapsed > _SHOW_AFTER_S:
-                live = Live(console=output.messages, transient=True, auto_refresh=False)
-                live.start()
+    with counted_interrupts() as interrupted:
+        try:
+            while not done.wait(_LOOKS_EVERY_S) and not interrupted():
+                elapsed = clock.monotonic_s() - started
+                if live is None and elapsed > _SHOW_AFTER_S:
+                    live = Live(console=output.messages, transient=True, auto_refresh=False)
+                    live.start()
+                if live is not None:
+                    live.update(_line(elapsed, state), refresh=True)
+        finally:
             if live is not None:
-                live.update(_line(elapsed, state), refresh=True)
-    except KeyboardInterrupt:
-        cancel()
-        if not _ends(done):
-            output.note("It still ends what it cannot leave half done.")
-        raise
-    finally:
-        if live is not None:
-            live.stop()
+                live.stop()
+        if interrupted():
+            cancel()
+            if not done.wait(_ENDS_WITHIN_S):
+                output.note("It still ends what it cannot leave half done.")
+    if interrupted() and not outcome:  # else it was done before it could be ended
+        raise KeyboardInterrupt
     if failures:
         raise failures[0]
     return outcome[0]
-
-
-def _ends(done: threading.Event) -> bool:
-    """Whether the statement ends within moments; a second Ctrl-C does not wait for that."""
-    try:
-        return done.wait(_ENDS_WITHIN_S)
-    except KeyboardInterrupt:
-        return done.is_set()
 
 
 def _line(elapsed_s: float, state: list[int]) -> Text:

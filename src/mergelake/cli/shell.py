@@ -127,11 +127,11 @@ class Shell:
         while True:
             try:
                 text = session.prompt(f"{self.db.current_database} :) ")
-            except KeyboardInterrupt:
+                if not self.answer(text):
+                    return
+            except KeyboardInterrupt:  # at the prompt, or once more while an answer was being given up
                 continue
             except EOFError:
-                return
-            if not self.answer(text):
                 return
 
     def answer(self, text: str) -> bool:

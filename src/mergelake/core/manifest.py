@@ -1,8 +1,9 @@
 """A part's manifest: where its files lie, and what a reader wants to know before touching them.
 
 A part is an immutable set of files; a file is a list of extents; an extent is a range of one object.
-Manifests stand in the log, so pruning needs no request. The file table is kept as compact JSON text and
-decoded on first use: a table of 10,000 parts holds ten thousand short strings, not a million objects.
+Manifests stand in the log, so pruning needs no request. The file table is kept as compact JSON text, decoded when it is
+asked for: a table of 10,000 parts holds ten thousand short strings, not a million objects. Of a part that came out of
+a segment of a checkpoint, even the text is read when it is asked for.
 
 Keys of extents are relative to the table's directory (`<part id>/files.packed`); a key that starts with
 `/` is relative to the warehouse, for parts shared between tables.
@@ -10,10 +11,11 @@ Keys of extents are relative to the table's directory (`<part id>/files.packed`)
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from mergelake.core.errors import CorruptDataError
 from mergelake.core.json_load import loads
@@ -48,7 +50,89 @@ class PartFile:
     """For files made of frames: the file hash of the decompressed stream."""
 
 
-def encode_files(files: Iterable[PartFile]) -> str:
+class FilePlace(Protocol):
+    """Where the text of a file table lies."""
+
+    @property
+    def part_id(self) -> str:
+        """Of the part with which it was stored."""
+        ...
+
+    @property
+    def digest(self) -> bytes:
+        """Of the text, as `FileTable.digest`."""
+        ...
+
+    @property
+    def outside(self) -> tuple[str, ...]:
+        """Keys of its objects that are not in the directory of that part."""
+        ...
+
+    def text(self) -> str:
+        """Read it."""
+        ...
+
+
+class FileTable:
+    """The files of a part, as the text of `encode_files`: in memory, or in a place from which it is read when needed.
+
+    Equal if the texts are; no request is made to see that. Pickles as text.
+    """
+
+    __slots__ = ("_text", "place")
+
+    def __init__(self, text: str | None, place: FilePlace | None = None) -> None:
+        self._text = text
+        self.place = place
+        """Where it lies too, or alone; may be set once it has been written there."""
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the text is known without a request."""
+        return self._text is not None
+
+    @property
+    def text(self) -> str:
+        """The JSON text; one request, perhaps, where it is not in memory."""
+        if self._text is not None:
+            return self._text
+        assert self.place is not None
+        return self.place.text()
+
+    @property
+    def digest(self) -> bytes:
+        """8 bytes that tell texts apart."""
+        if self._text is None and self.place is not None:
+            return self.place.digest
+        return hashlib.blake2b(self.text.encode(), digest_size=8).digest()
+
+    def object_keys(self) -> list[str]:
+        """The keys of the objects, each once: the text begins `[[keys…],…`, and the rows need not be decoded."""
+        return _object_keys(self.text)[0] if self.text else []
+
+    def keys_outside(self, part_id: str) -> tuple[str, ...]:
+        """Keys that are not in the directory of a part; known without a request for the part that was stored."""
+        if self._text is None and self.place is not None and self.place.part_id == part_id:
+            return self.place.outside
+        return tuple(key for key in self.object_keys() if not key.startswith(f"{part_id}/"))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, FileTable):
+            return NotImplemented
+        if self._text is None or other._text is None:
+            return self.digest == other.digest
+        return self._text == other._text
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[type[FileTable], tuple[str]]:
+        return FileTable, (self.text,)
+
+    def __repr__(self) -> str:
+        return f"FileTable({self._text!r})" if self._text is not None else f"FileTable(None, {self.place!r})"
+
+
+def encode_files(files: Iterable[PartFile]) -> FileTable:
     """The file table as JSON text: object keys once, then a row for each file."""
     keys: dict[str, int] = {}
     rows: list[list[Any]] = []
@@ -58,7 +142,7 @@ def encode_files(files: Iterable[PartFile]) -> str:
         for extent in file.extents:
             row += [keys.setdefault(extent.key, len(keys)), extent.offset, extent.length]
         rows.append(row)
-    return json.dumps([list(keys), rows], separators=(",", ":"))
+    return FileTable(json.dumps([list(keys), rows], separators=(",", ":")))
 
 
 def _possible(name: str, *numbers: int) -> None:
@@ -92,8 +176,8 @@ class PartManifest:
     """32 hex digits, unique per attempt to write the part; also the directory of its objects."""
     partition_id: str
     rows: int
-    files: str
-    """The file table, `encode_files`."""
+    files: FileTable
+    """What `encode_files` gives."""
     partition: str = ""
     """Hex of `partition.dat`; empty without a partition key."""
     minmax: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -125,11 +209,15 @@ class PartManifest:
 
     def file_table(self) -> dict[str, PartFile]:
         """Files by name, decoded anew on each call: keep the result."""
-        return decode_files(self.files)
+        return decode_files(self.files.text)
 
     def object_keys(self) -> list[str]:
         """The keys of its objects, each once."""
-        return _object_keys(self.files)[0] if self.files else []
+        return self.files.object_keys()
+
+    def keys_outside(self) -> tuple[str, ...]:
+        """Those that are not in the directory of the part."""
+        return self.files.keys_outside(self.id)
 
     def to_json(self) -> dict[str, Any]:
         """JSON-able form."""
@@ -158,7 +246,7 @@ class PartManifest:
             out["volume"] = self.volume
         if self.ttl:
             out["ttl"] = {name: list(pair) for name, pair in self.ttl.items()}
-        return {**out, "files": loads(self.files)}
+        return {**out, "files": loads(self.files.text)}
 
     @staticmethod
     def from_json(raw: Mapping[str, Any]) -> PartManifest:
@@ -172,20 +260,21 @@ class PartManifest:
         fields["key_range"] = tuple(raw["key_range"])
         fields["minmax"] = {name: (low, high) for name, (low, high) in raw.get("minmax", {}).items()}
         fields["ttl"] = {name: (low, high) for name, (low, high) in raw.get("ttl", {}).items()}
-        fields["files"] = json.dumps(raw["files"], separators=(",", ":"))
+        fields["files"] = FileTable(json.dumps(raw["files"], separators=(",", ":")))
         return PartManifest(**fields)
 
 
 def _object_keys(files: str) -> tuple[list[str], int]:
-    """The keys of a file table, and where they end: it begins `[[keys…],…`, and the rows need not be decoded."""
+    """The keys of a file table's text, and where they end."""
     keys: tuple[list[str], int] = _DECODER.raw_decode(files, 1)
     return keys
 
 
 def with_keys(manifest: PartManifest, keys: Mapping[str, str]) -> PartManifest:
     """The same part, its objects under other keys where `keys` names one."""
-    old, end = _object_keys(manifest.files)
+    text = manifest.files.text
+    old, end = _object_keys(text)
     new = [keys.get(key, key) for key in old]
     if new == old:
         return manifest
-    return replace(manifest, files=f"[{json.dumps(new, separators=(',', ':'))}{manifest.files[end:]}")
+    return replace(manifest, files=FileTable(f"[{json.dumps(new, separators=(',', ':'))}{text[end:]}"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from mergelake.core.errors import CorruptDataError
 
+_SHORT = [bytes([value]) for value in range(128)]
+
 
 def read_varuint(data: bytes, at: int) -> tuple[int, int]:
     """The varuint at `at` and the position behind it; `CorruptDataError` if it runs over the end or 64 bits."""
@@ -23,6 +25,8 @@ def read_varuint(data: bytes, at: int) -> tuple[int, int]:
 
 def write_varuint(value: int) -> bytes:
     """`value` as a varuint."""
+    if value < 128:
+        return _SHORT[value]
     out = bytearray()
     while value >= 128:
         out.append(value & 127 | 128)

@@ -13,12 +13,13 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from mergelake.core import types as t
 from mergelake.core.arrow import storage_type
 from mergelake.core.errors import error
 from mergelake.format.array_order import array_key_bytes, big_endian, order_cells
-from mergelake.format.values import decode_values, encode_values, fixed_bytes, plain_type
+from mergelake.format.values import decode_values, encode_values, fixed_bytes, plain_type, value_cells
 
 
 def extremes(array: pa.Array, data_type: t.DataType) -> tuple[bytes, bytes]:
@@ -34,6 +35,20 @@ def extremes(array: pa.Array, data_type: t.DataType) -> tuple[bytes, bytes]:
         array = plain if null_count == 0 else pa.concat_arrays([plain, pa.nulls(1, plain.type)])
     low, high = _bounds(array, kind)
     return encode_values([low], [kind]), encode_values([high], [kind])
+
+
+def extremes_each(array: pa.Array, data_type: t.DataType, ends: NDArray[np.int64]) -> list[tuple[bytes, bytes]]:
+    """`extremes` of each piece of `array`, which end at `ends` (ascending, none twice)."""
+    kind = plain_type(data_type)
+    if array.null_count or not pa.types.is_integer(array.type) or not isinstance(kind, t.Int | t.Date | t.DateTime):
+        begins = [0, *ends[:-1].tolist()]
+        return [extremes(array.slice(at, end - at), data_type) for at, end in zip(begins, ends.tolist(), strict=True)]
+    values = array.to_numpy()
+    starts = np.concatenate([[0], ends[:-1]])
+    low, high = (
+        value_cells([pa.array(pick.reduceat(values, starts), array.type)], [kind]) for pick in (np.minimum, np.maximum)
+    )
+    return [(low.row(at), high.row(at)) for at in range(len(ends))]
 
 
 def merge_extremes(pairs: Iterable[tuple[bytes, bytes]], data_type: t.DataType) -> tuple[bytes, bytes]:

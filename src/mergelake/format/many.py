@@ -41,6 +41,10 @@ class Encoded:
     """Primary key of the first and of the last row."""
     columns: dict[str, Files]
     """Of those columns that could be."""
+    minmax: dict[str, tuple[bytes, bytes]]
+    """Extremes of the partition key's source columns."""
+    listed: bytes
+    """`columns.txt`, the same for all."""
 
 
 def encode_keys(arrays: Sequence[pa.Array], types: Sequence[t.DataType], ends: Bounds) -> list[tuple[bytes, bytes]]:

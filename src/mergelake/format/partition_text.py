@@ -31,14 +31,19 @@ def partition_text(data: bytes, types: Sequence[t.DataType]) -> str:
     >>> partition_text(bytes.fromhex("0265752a000000"), [t.String(), t.Int(32, signed=False)])
     "('eu',42)"
     """
+    return partition_texts([data], types)[0]
+
+
+def partition_texts(data: Sequence[bytes], types: Sequence[t.DataType]) -> list[str]:
+    """The same for many: their values are decoded at once."""
     if not types:
-        return "tuple()"
-    columns = decode_values(data, types, 1)
+        return ["tuple()"] * len(data)
     kinds = [plain_type(kind) for kind in types]
-    values = [_value(column[0].as_py(), kind) for column, kind in zip(columns, kinds, strict=True)]
-    if len(values) == 1:
-        return _bare(values[0], kinds[0])
-    return f"({','.join(_quoted(value, kind) for value, kind in zip(values, kinds, strict=True))})"
+    columns = [column.to_pylist() for column in decode_values(b"".join(data), types, len(data))] if data else []
+    rows = ([_value(each, kind) for each, kind in zip(row, kinds, strict=True)] for row in zip(*columns, strict=True))
+    if len(kinds) == 1:
+        return [_bare(row[0], kinds[0]) for row in rows]
+    return [f"({','.join(_quoted(each, kind) for each, kind in zip(row, kinds, strict=True))})" for row in rows]
 
 
 def _bare(value: Any, data_type: t.DataType) -> str:

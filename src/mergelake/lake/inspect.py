@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +10,7 @@ import pyarrow as pa
 from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo
 from mergelake.core.types import DataType
-from mergelake.format.partition_text import partition_text
+from mergelake.format.partition_text import partition_texts
 from mergelake.log.operations import AddParts, Entry, LogOp, Publish
 from mergelake.log.state import ActivePart, RetiredPart, State
 from mergelake.log.volatile import dependents, leaves
@@ -96,61 +96,76 @@ def merges_table(state: State) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=_MERGES)
 
 
+_OF_INFO: dict[str, Callable[[PartInfo], Any]] = {
+    "name": str,
+    "partition_id": lambda info: info.partition_id,
+    "min_block_number": lambda info: info.min_block,
+    "max_block_number": lambda info: info.max_block,
+    "level": lambda info: info.level,
+    "data_version": lambda info: info.data_version,
+}
+_OF_ACTIVE: dict[str, Callable[[ActivePart], Any]] = {
+    "uuid": lambda part: part.manifest.id,
+    "part_type": lambda part: part.manifest.part_type,
+    "part_storage_type": lambda part: "Packed" if part.manifest.storage == "packed" else "Full",
+    "active": lambda part: 1,
+    # ClickHouse counts the final mark, which ends a part.
+    "marks": lambda part: part.manifest.marks + 1 if part.manifest.marks else 0,
+    "rows": lambda part: part.manifest.rows,
+    "bytes_on_disk": lambda part: part.manifest.bytes_on_disk,
+    "data_uncompressed_bytes": lambda part: part.manifest.bytes_uncompressed,
+    "modification_time": lambda part: part.added_ms,
+    "added_version": lambda part: part.added,
+}
+_OF_RETIRED: dict[str, Callable[[RetiredPart], Any]] = {
+    "uuid": lambda part: part.id,
+    "active": lambda part: 0,
+    "rows": lambda part: part.rows,
+    "bytes_on_disk": lambda part: part.bytes_on_disk,
+    "remove_time": lambda part: part.retired_ms,
+    "added_version": lambda part: part.added,
+    "removed_version": lambda part: part.retired,
+}
+
+
 def parts_table(
-    parts: Iterable[ActivePart], retired: Iterable[RetiredPart] = (), key_types: Sequence[DataType] = ()
+    parts: Iterable[ActivePart],
+    retired: Iterable[RetiredPart] = (),
+    key_types: Sequence[DataType] = (),
+    wanted: Collection[str] | None = None,
 ) -> pa.Table:
     """One row a part, as in `system.parts`; `removed_version` is NULL for active ones.
 
-    `key_types` are the types of the partition key. Of a partition without active parts only the id is known.
+    `key_types` are the types of the partition key. Of a partition without active parts only the id is known. Columns
+    that are not `wanted` are NULL.
     """
-    held = list(parts)
+    held, gone = list(parts), list(retired)
+    infos = [part.info for part in held] + [part.info for part in gone]
+
+    def cells(name: str) -> list[Any]:
+        if name == "partition":
+            return _partitions(held, gone, key_types)
+        if name in _OF_INFO:
+            return [_OF_INFO[name](info) for info in infos]
+        of_active, of_retired = _OF_ACTIVE.get(name), _OF_RETIRED.get(name)
+        active = [of_active(part) if of_active else None for part in held]
+        return active + [of_retired(part) if of_retired else None for part in gone]
+
+    arrays = [
+        pa.array(cells(column.name), column.type)
+        if wanted is None or column.name in wanted
+        else pa.nulls(len(held) + len(gone), column.type)
+        for column in _PARTS
+    ]
+    return pa.Table.from_arrays(arrays, schema=_PARTS)
+
+
+def _partitions(held: Sequence[ActivePart], gone: Sequence[RetiredPart], key_types: Sequence[DataType]) -> list[str]:
+    """The partition of each part, as ClickHouse writes it."""
     first = {part.info.partition_id: part.manifest.partition for part in reversed(held)}
-    texts = {name: partition_text(bytes.fromhex(data), key_types) for name, data in first.items()}
-    rows = [_active(part) for part in held] + [_retired(part) for part in retired]
-    for row in rows:
-        row["partition"] = texts.get(row["partition_id"], row["partition_id"] if key_types else "tuple()")
-    return pa.Table.from_pylist(rows, schema=_PARTS)
-
-
-def _active(part: ActivePart) -> dict[str, Any]:
-    m = part.manifest
-    return {
-        **_named(part.info),
-        "uuid": m.id,
-        "part_type": m.part_type,
-        "part_storage_type": "Packed" if m.storage == "packed" else "Full",
-        "active": 1,
-        "marks": m.marks + 1 if m.marks else 0,  # ClickHouse counts the final mark, which ends a part
-        "rows": m.rows,
-        "bytes_on_disk": m.bytes_on_disk,
-        "data_uncompressed_bytes": m.bytes_uncompressed,
-        "modification_time": part.added_ms,
-        "added_version": part.added,
-    }
-
-
-def _retired(part: RetiredPart) -> dict[str, Any]:
-    return {
-        **_named(part.info),
-        "uuid": part.id,
-        "active": 0,
-        "rows": part.rows,
-        "bytes_on_disk": part.bytes_on_disk,
-        "remove_time": part.retired_ms,
-        "added_version": part.added,
-        "removed_version": part.retired,
-    }
-
-
-def _named(info: PartInfo) -> dict[str, Any]:
-    return {
-        "name": str(info),
-        "partition_id": info.partition_id,
-        "min_block_number": info.min_block,
-        "max_block_number": info.max_block,
-        "level": info.level,
-        "data_version": info.data_version,
-    }
+    texts = dict(zip(first, partition_texts([bytes.fromhex(data) for data in first.values()], key_types), strict=True))
+    ids = [part.info.partition_id for part in held] + [part.info.partition_id for part in gone]
+    return [texts.get(name, name if key_types else "tuple()") for name in ids]
 
 
 def history_table(entries: Iterable[Entry], retired: Iterable[RetiredPart], tags: Mapping[str, int]) -> pa.Table:
@@ -170,7 +185,7 @@ def _version(entry: Entry, gone: Sequence[RetiredPart], tags: Sequence[str]) -> 
     return {
         "version": entry.version,
         "time": entry.timestamp_ms,
-        "author": entry.author,
+        "author": entry.authors,
         "operations": "; ".join(map(in_words, entry.ops)),
         "rows_added": sum(part.rows for part in new),
         "rows_removed": sum(part.rows for part in gone),

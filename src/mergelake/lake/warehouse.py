@@ -22,7 +22,9 @@ from mergelake.log.verify import LogReport, Progress
 from mergelake.merge.plan import MergeTask
 from mergelake.merge.select import Slots
 from mergelake.node.disk import LocalDisk, open_disk
+from mergelake.node.listening import Listening
 from mergelake.node.runner import ROLES, Node
+from mergelake.peer.client import PeerClient
 from mergelake.store import Store, StoreSpec, open_store
 from mergelake.table.catalog import Catalog, Name
 from mergelake.table.collect import CollectReport, collect_round
@@ -85,7 +87,7 @@ class Warehouse:
         self.ids = ids or RandomIds()
         self.env = Environment(threads or min(os.cpu_count() or 1, 8), spark=spark, read_consistency=read_consistency)
         who = author_name() if author is None else author
-        self.backends = Backends(log)
+        self.backends = Backends(log, PeerClient(clock=self.clock, ids=self.ids))
         self.catalog = Catalog(self.store, clock=self.clock, ids=self.ids, author=who, backends=self.backends)
         self._handles: dict[str, TableHandle] = {}
         self._closed: set[str] = set()
@@ -165,6 +167,8 @@ class Warehouse:
         poll_s: float = 1.0,
         local: str | Store | None = None,
         roles: Sequence[str] = ROLES,
+        listen: str | None = None,
+        advertise: str | None = None,
     ) -> Node:
         """A background loop that keeps tables merged: call its `run(stop)` in a thread or a process of its own.
 
@@ -175,7 +179,12 @@ class Warehouse:
         `merge_upload_policy = 'volatile'`); nodes of other names may share it. It may be lost at any time.
         `roles`: `merge` looks for merges, `upload` brings volatile parts to the store, `gc` runs a round of collection
         every hour.
+
+        `listen` is `HOST:PORT` (port 0: any), where it takes commits of other processes and appends them as one with
+        its own; `advertise` is what those dial, if that is something else. See `docs/many-writers.md`.
         """
+        if advertise and not listen:
+            raise error("BAD_ARGUMENTS", "An address is advertised, and nobody listens", "Give listen, too")
         if slots < 1 or poll_s <= 0:
             raise error("BAD_ARGUMENTS", f"A node cannot have {slots} slots and look every {poll_s} s")
         if isinstance(only, str):
@@ -208,9 +217,12 @@ class Warehouse:
             return deleted
 
         disk, disk_free = open_disk(local, name) if isinstance(local, str) else (local, lambda: None)
+        listening = None
+        if listen:
+            listening = Listening(listen, advertise or "", socket.gethostname(), clock=self.clock, ids=self.ids)
         made = Node(
             name, handles, run_merge, clock=self.clock, slots=bounds, poll_s=poll_s, roles=tuple(roles), disk=disk,
-            build=build, disk_free=disk_free, collect=collect,
+            build=build, disk_free=disk_free, collect=collect, listening=listening,
         )  # fmt: skip
         return made
 
@@ -242,7 +254,12 @@ class Warehouse:
     def _rounds(self, dry_run: bool = False) -> Iterator[tuple[str, CollectReport]]:
         names = {table_id: f"{database}.{name}" for database, name, table_id in self.catalog.refresh().tables()}
         for directory, report in collect_warehouse(
-            self.store, self.catalog, clock=self.clock, ids=self.ids, dry_run=dry_run
+            self.store,
+            self.catalog,
+            clock=self.clock,
+            ids=self.ids,
+            dry_run=dry_run,
+            opened={table_id: handle for table_id, handle in self._handles.items() if table_id in names},
         ):
             yield names.get(directory, directory), report
 

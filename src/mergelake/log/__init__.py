@@ -15,6 +15,8 @@
 `backend_…`     ZooKeeper as another; `sealing`: its entries on their way to the bucket; `keeper`: the door to kazoo
 `commit`        append by create-if-absent, follow the tail, open from a checkpoint, AS OF
 `group`         several callers' commits in one entry; `turns`: writers of several processes
+`sending`       passing commits on to a leader; `leader`: taking those of others; `passing`: what is said between them
+`recent`        the newest entries of a log, and the attempts in them: what a leader has to know
 `trust`         how long the head is believed; `truncate`: cutting the beginning off
 `verify`        is a log whole?
 `words`         operations in words

@@ -16,10 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from mergelake.core.clock import Clock
-from mergelake.core.errors import MergelakeError, NotFoundError, error
+from mergelake.core.errors import CorruptDataError, MergelakeError, NotFoundError, error
+from mergelake.log import batches
 from mergelake.store.protocol import PutOutcome, Store
 
 POLL_FIRST_S, POLL_MAX_S = 0.05, 1.0
@@ -28,12 +30,21 @@ DELETE_BATCH = 1000
 """Entries that one delete request of a truncation names."""
 
 
+T = TypeVar("T")
+R = TypeVar("R")
+
+
 class CollectedError(NotFoundError):
     """An entry was there once, and has been collected: the state of who asks for it is too old to go on from."""
 
 
 class LogBackend(Protocol):
     """The place that gives out the positions of one log. Safe for many threads."""
+
+    @property
+    def has_intake(self) -> bool:
+        """Whether writers of several processes share entries by way of the bucket (`intake`)."""
+        ...
 
     def key(self, version: int) -> str:
         """Where an entry lies (or will): for messages."""
@@ -57,8 +68,19 @@ class LogBackend(Protocol):
         """
         ...
 
+    def read_on(self, first: int, ahead: int) -> list[bytes | None]:
+        """The entries from a position on, `ahead` of them or however many pays, at least one answer; None ends them.
+
+        The caller has read all before it, here or from a checkpoint.
+        """
+        ...
+
     def seal(self, version: int) -> None:
         """See to it that all entries up to `version` are objects of the bucket, oldest first. Nothing to do in most."""
+        ...
+
+    def sealed_key(self, version: int) -> str:
+        """Key of the object of the bucket that holds an entry, which is sealed."""
         ...
 
     def trim(self, version: int) -> None:
@@ -93,17 +115,42 @@ class LogBackend(Protocol):
         ...
 
 
-class ObjectBackend:
-    """Entries as objects `<prefix>/<20 digits>.json`, created only if absent."""
+EVERY = 1 << 62
+"""As `batched`: any entry may lie in a batch."""
 
-    def __init__(self, store: Store, prefix: str, *, clock: Clock, threads: int = 16) -> None:
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """What is known of the positions behind an entry that was read."""
+
+    version: int = 0
+    """The one behind it."""
+    entries: Sequence[bytes] = ()
+    """Those from there on that lie in the same object; none: another object begins there."""
+    batch: bool = False
+    """Whether that object holds several."""
+
+
+class ObjectBackend:
+    """Entries as objects `<prefix>/<20 digits>.json`, created only if absent; sealed ones perhaps in batches.
+
+    An entry that is not there by name may lie in a batch that begins before it (`batches`). That is looked for only
+    where it can be: not in a log that was always here, nor right behind an object that was read.
+    """
+
+    has_intake = True
+
+    def __init__(self, store: Store, prefix: str, *, clock: Clock, threads: int = 16, batched: int = 0) -> None:
+        """`batched`: entries up to this version may lie in batches: those of a log that is or was elsewhere."""
         self.store = store
         self.prefix = prefix
         self.clock = clock
         self.threads = threads
+        self._batched = batched
+        self._ahead = _Ahead()
 
     def key(self, version: int) -> str:
-        """Key of an entry."""
+        """Key of an entry that is alone, or the first of a batch."""
         return f"{self.prefix}/{version:020d}.json"
 
     def large_key(self, version: int, digest: str) -> str:
@@ -115,18 +162,100 @@ class ObjectBackend:
         return self.store.create(self.key(version), data)
 
     def read(self, version: int) -> bytes | None:
-        """One GET."""
+        """One GET; up to six more, at once, for an entry that is not there and may lie in a batch."""
+        data = self._get(version)
+        entries = self._inside(version) if data is None else self._split(version, data)
+        return entries[0] if entries else None
+
+    def read_many(self, versions: Sequence[int]) -> list[bytes | None]:
+        """One GET each, by several threads; one for all that lie in a batch."""
+        ahead = self._ahead
+        if versions[0] == ahead.version and ahead.entries:
+            count = sum(1 for at, wanted in enumerate(versions[: len(ahead.entries)]) if wanted == versions[0] + at)
+            self._ahead = _Ahead(ahead.version + count, ahead.entries[count:], batch=True)
+            return list(ahead.entries[:count])
+        if ahead.batch if versions[0] == ahead.version else versions[0] <= self._batched:
+            versions = versions[:1]  # most of the others lie in the same batch
+        found = at_once(self._get, versions, self.threads)
+        out: list[bytes | None] = []
+        ahead = _Ahead()
+        for at, (version, data) in enumerate(zip(versions, found, strict=True)):
+            if data is not None:
+                entries = self._split(version, data)
+            elif version == ahead.version and ahead.entries:
+                entries = ahead.entries
+            elif at and versions[at - 1] == version - 1:
+                entries = ()  # a batch around this one would hold the one before, too
+            else:
+                entries = self._inside(version)
+            out.append(entries[0] if entries else None)
+            if entries:
+                ahead = _Ahead(version + 1, entries[1:], batch=data is None or len(entries) > 1)
+        if ahead.version:
+            self._ahead = ahead
+        return out
+
+    def read_on(self, first: int, ahead: int) -> list[bytes | None]:
+        """So many as are wanted. Where the next one is not there, it is not looked for around its place again."""
+        found = self.read_many(range(first, first + ahead))
+        if found[0] is None:
+            # All before it is here: a batch with this one would be, too, for it would be that of the one before.
+            self._ahead = _Ahead(first)
+        return found
+
+    def read_all(self, versions: Sequence[int]) -> list[bytes | None]:
+        """`read_many` until each one is answered."""
+        out: list[bytes | None] = []
+        while len(out) < len(versions):
+            out += self.read_many(versions[len(out) :])
+        return out
+
+    def object_at(self, first: int) -> Sequence[bytes]:
+        """The entries of the object that is named after one; none if there is no such object. One GET.
+
+        Raises CorruptDataError for a batch that is damaged.
+        """
+        data = self._get(first)
+        try:
+            return () if data is None else batches.decode(first, data)
+        except batches.Damaged as cause:
+            told = "A batch of log entries is damaged"
+            raise CorruptDataError(told, object_key=self.key(first), found=str(cause)) from cause
+
+    def sealed_key(self, version: int) -> str:
+        """No request where no batch can be."""
+        if version <= self._batched and self._get(version) is None:
+            return self.key(self._around(version)[0])
+        return self.key(version)
+
+    def _get(self, version: int) -> bytes | None:
         try:
             return self.store.get(self.key(version))
         except NotFoundError:
             return None
 
-    def read_many(self, versions: Sequence[int]) -> list[bytes | None]:
-        """One GET each, by several threads."""
-        if len(versions) == 1 or self.threads <= 1:
-            return [self.read(version) for version in versions]
-        with ThreadPoolExecutor(min(self.threads, len(versions))) as pool:
-            return list(pool.map(self.read, versions))
+    def _inside(self, version: int) -> Sequence[bytes]:
+        """The entry that no object is named after, and those behind it in the same object; none if it is nowhere."""
+        ahead = self._ahead
+        if version > self._batched or (version == ahead.version and not ahead.entries):
+            return ()
+        first, data = self._around(version)
+        return self._split(first, data)[version - first :] if first < version else ()
+
+    def _around(self, version: int) -> tuple[int, bytes]:
+        """First entry and bytes of the object that holds an entry which it is not named after; else that entry."""
+        candidates = batches.starts(version)[1:]
+        for first, data in zip(candidates, at_once(self._get, candidates, self.threads), strict=True):
+            if data is not None:  # objects before this one end before it begins
+                return (first, data) if batches.reach(first, data) >= version else (version, b"")
+        return version, b""
+
+    def _split(self, first: int, data: bytes) -> Sequence[bytes]:
+        """The entries of an object. A damaged batch is given as it lies for each that it could hold: no entry."""
+        try:
+            return batches.decode(first, data)
+        except batches.Damaged:
+            return [data] * (batches.reach(first, data) - first + 1)
 
     def seal(self, version: int) -> None:
         """They are."""
@@ -158,25 +287,31 @@ class ObjectBackend:
         """An object store tells nobody."""
 
     def truncate(self, before: int) -> int:
-        """One LIST a thousand entries, one DELETE a thousand."""
-        end, batch, gone = self.key(before), list[str](), 0
+        """One LIST a thousand objects, one DELETE a thousand. A batch goes when its last entry may."""
+        batch, gone, last = list[str](), 0, None
         for item in self.store.list(self.prefix):
-            if item.key >= end:
+            version = _version_of(item.key)
+            if last is not None and version is not None and version <= before:
+                batch.append(self.key(last))
+                gone += version - last
+            if version is None or version >= before:
                 break
-            batch.append(item.key)
+            last = version
             if len(batch) == DELETE_BATCH:
                 self.store.delete(batch)
-                gone, batch = gone + len(batch), []
+                batch = []
         if batch:
             self.store.delete(batch)
-        return gone + len(batch)
+        return gone
 
 
 class SealedBackend(ObjectBackend):
     """What has reached the bucket of a log whose authority is elsewhere: to be read, never to be appended to."""
 
+    has_intake = False
+
     def __init__(self, bucket: ObjectBackend, authority: str) -> None:
-        super().__init__(bucket.store, bucket.prefix, clock=bucket.clock, threads=bucket.threads)
+        super().__init__(bucket.store, bucket.prefix, clock=bucket.clock, threads=bucket.threads, batched=EVERY)
         self._authority = authority
 
     def create(self, version: int, data: bytes) -> PutOutcome:
@@ -186,6 +321,19 @@ class SealedBackend(ObjectBackend):
     def truncate(self, before: int) -> int:
         """Nothing is deleted."""
         return 0
+
+
+def _version_of(key: str) -> int | None:
+    stem = key.rpartition("/")[2].partition(".")[0]
+    return int(stem) if stem.isdigit() else None
+
+
+def at_once(call: Callable[[T], R], items: Sequence[T], threads: int) -> list[R]:
+    """What a call that waits for the store gives for each item, by several threads."""
+    if len(items) <= 1 or threads <= 1:
+        return [call(item) for item in items]
+    with ThreadPoolExecutor(min(threads, len(items))) as pool:
+        return list(pool.map(call, items))
 
 
 def read_only(authority: str) -> MergelakeError:

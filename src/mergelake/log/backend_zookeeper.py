@@ -18,7 +18,10 @@ changed exactly `p - 1 - since` times. So a writer that slept can take no positi
 entry is still there or long since trimmed; and behind the end (the tail goes) it can take none at all.
 
 **A read** asks for the entries and then for the tail, in one round trip behind a `sync`. An entry that is missing
-though the tail has passed it lies in the bucket.
+though the tail has passed it lies in the bucket. The tail tells who follows how many more there are, and whether any.
+
+**A lost race** costs three round trips before the next try: the transaction that is refused, a look that brings the
+winner's entry, and one for what followed it (two, if there is much).
 """
 
 from __future__ import annotations
@@ -37,12 +40,18 @@ from mergelake.store.protocol import Lost, PutOutcome, Stored, Unknown
 
 INLINE_MAX = 900_000
 """Bytes of an entry that still fit into a node: ZooKeeper ends the session of who sends a packet of 1 MiB."""
+READ_MAX = 256
+"""Entries that one who follows the log takes at once."""
+BACKLOG_MAX = 4096
+"""Entries that may wait to be copied; behind more of them an append waits, and copies itself."""
 TAKEOVER_S = 5.0
 """How long a writer waits for a log to arrive where it is being moved."""
 
 
 class ZooKeeperBackend:
     """Entries as nodes, created by a transaction that also counts them."""
+
+    has_intake = False
 
     def __init__(self, keeper: Keeper, path: str, since: int, bucket: ObjectBackend, clock: Clock) -> None:
         """`path` is the tree's, `since` the version of the `MoveLog` that made it the authority."""
@@ -52,13 +61,16 @@ class ZooKeeperBackend:
         self._bucket = bucket
         self._clock = clock
         self._sealer = Sealer(keeper, self._tree, since, bucket, self._entry)
+        self._taken = 0, b""  # what a race was lost to: it is asked for next
 
     def key(self, version: int) -> str:
         """Path of an entry's node."""
         return self._tree.entry(version)
 
     def create(self, version: int, data: bytes) -> PutOutcome:
-        """One transaction; an object before it if the entry is big."""
+        """One transaction; an object before it if the entry is big. Where very many wait to be copied, copies first."""
+        if version - self._sealer.sealed > BACKLOG_MAX:
+            self._sealer.seal(version - BACKLOG_MAX)
         try:
             body = data if len(data) <= INLINE_MAX else self._put_large(version, data)
             number = b"%d" % version
@@ -73,7 +85,11 @@ class ZooKeeperBackend:
         return Stored()
 
     def read(self, version: int) -> bytes | None:
-        """One round trip; a GET more for what lies in the bucket."""
+        """One round trip, none for who has just lost a race for it; a GET more for what lies in the bucket."""
+        taken, data = self._taken
+        if version == taken:
+            self._taken = 0, b""
+            return data
         try:
             return self.read_many([version])[0]
         except CollectedError:
@@ -84,12 +100,26 @@ class ZooKeeperBackend:
 
         Raises CollectedError for an entry that was there once and is nowhere.
         """
+        return self._read(versions)[0]
+
+    def read_on(self, first: int, ahead: int) -> list[bytes | None]:
+        """One round trip for the first entry, which tells how many there are, and one for the others."""
+        found, last = self._read(range(first, first + ahead))
+        if found[-1] is not None and last is not None and last >= first + len(found):
+            news, last = self._read(range(first + len(found), min(last, first + READ_MAX) + 1))
+            found += news
+        if found[-1] is not None and last is not None and last < first + len(found):
+            found.append(None)
+        return found
+
+    def _read(self, versions: Sequence[int]) -> tuple[list[bytes | None], int | None]:
+        """What `read_many` gives, and the last version; None where the log goes on in the bucket, or it stood in."""
         try:
             nodes, last, ended = self._look([self.key(version) for version in versions])
         except (UnavailableError, CorruptDataError):
             sealed = list(takewhile(lambda data: data is not None, self._bucket.read_many(versions)))
             if sealed:
-                return sealed
+                return sealed, None
             raise
         if ended and min(versions) > last + 1:
             raise lost_branch(self._bucket.prefix, last + 1)
@@ -97,16 +127,20 @@ class ZooKeeperBackend:
         found = [None if ended and v > last else self._entry(v, node) for v, node in zip(versions, nodes, strict=True)]
         elsewhere = [i for i, v in enumerate(versions) if found[i] is None and (ended or v <= last)]
         if elsewhere:
-            for i, data in zip(elsewhere, self._bucket.read_many([versions[i] for i in elsewhere]), strict=True):
+            for i, data in zip(elsewhere, self._bucket.read_all([versions[i] for i in elsewhere]), strict=True):
                 found[i] = data
         for i in elsewhere:
             if found[i] is None and versions[i] <= last:
                 found[i] = self._just_committed(versions[i])
-        return found
+        return found, None if ended else last
 
     def seal(self, version: int) -> None:
         """Copy entries up to `version` to the bucket."""
         self._sealer.seal(version)
+
+    def sealed_key(self, version: int) -> str:
+        """As in the bucket."""
+        return self._bucket.sealed_key(version)
 
     def trim(self, version: int) -> None:
         """Remove the nodes of sealed entries up to `version`."""
@@ -139,8 +173,8 @@ class ZooKeeperBackend:
         self._keeper.watch(self._tree.tail, wake)
 
     def truncate(self, before: int) -> int:
-        """As in the bucket, once everything before `before` is there."""
-        self.seal(before - 1)
+        """As in the bucket, once it has what is before `before`, and where the next object begins."""
+        self.seal(before)
         self.trim(before - 1)
         return self._bucket.truncate(before)
 
@@ -154,12 +188,13 @@ class ZooKeeperBackend:
 
     def _look(self, paths: Sequence[str]) -> tuple[list[Node | None], int, bool]:
         """The nodes, then the last version, and whether the log has ended here."""
-        *nodes, tail, end = self._keeper.get_many([*paths, self._tree.tail, self._tree.end])
-        if tail is None and end is None:
+        *nodes, tail = self._keeper.get_many([*paths, self._tree.tail])
+        if tail is not None:
+            return nodes, int(tail.data or self._since), False
+        end = self._keeper.get(self._tree.end)
+        if end is None:
             raise missing_tree(self._keeper, self._tree, self._bucket.prefix)
-        last = end or tail
-        assert last is not None
-        return nodes, int(last.data or self._since), end is not None
+        return nodes, int(end.data), True
 
     def _entry(self, version: int, node: Node | None) -> bytes | None:
         if node is None or not node.data.startswith(b"@"):
@@ -183,13 +218,15 @@ class ZooKeeperBackend:
     def _refused(self, version: int) -> PutOutcome:
         """The transaction did not happen: somebody has the position, or nobody can have it any more."""
         try:
-            _, last, ended = self._look([self._tree.tail])
+            (node,), last, ended = self._look([self.key(version)])
         except CorruptDataError:
             if self._bucket.read(version) is None:
                 raise
             return Lost()  # the log has moved on, and its tree was removed
         if ended and version > last + 1:
             raise lost_branch(self._bucket.prefix, last + 1)
+        if version <= last and not ended and node is not None and (data := self._entry(version, node)) is not None:
+            self._taken = version, data
         if version <= last or (ended and self._bucket.wait(version, TAKEOVER_S)):
             return Lost()
         if ended:

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from mergelake.core.clock import Clock
 from mergelake.core.errors import error
 from mergelake.log.authority import Authority
-from mergelake.log.backend import LogBackend, ObjectBackend, SealedBackend
+from mergelake.log.backend import EVERY, LogBackend, ObjectBackend, SealedBackend
 from mergelake.log.keeper import Address, keeper
+from mergelake.peer.client import Peers
 from mergelake.store.protocol import Store
 
 SEALED = "sealed"
@@ -27,9 +28,9 @@ def split_options(options: Mapping[str, str] | None) -> tuple[dict[str, str], st
 
 
 class Backends:
-    """How this process reaches the logs of a warehouse. One value for all of them; it pickles."""
+    """How this process reaches the logs of a warehouse. One value for all of them; it pickles, without `peers`."""
 
-    def __init__(self, log: str | None = None) -> None:
+    def __init__(self, log: str | None = None, peers: Peers | None = None) -> None:
         """`log` is what the user says (None: the environment's `MERGELAKE_LOG`):
 
         * `zookeeper://…`: logs that lie in ZooKeeper are looked for on these servers (whatever servers the log names:
@@ -39,6 +40,8 @@ class Backends:
           cannot be written;
         * empty: logs are where they say, and new ones where the catalog's is.
 
+        `peers` asks processes that take commits of others; None: each commit is appended by this one.
+
         BAD_ARGUMENTS for anything else.
         """
         self.log = os.environ.get("MERGELAKE_LOG", "") if log is None else log
@@ -46,10 +49,14 @@ class Backends:
         """Of the servers that the user named."""
         if self.log not in ("", BUCKET, SEALED):
             self.address = Address.parse(self.log)
+        self.peers = None if self.log == SEALED else peers
+
+    def __reduce__(self) -> tuple[type[Backends], tuple[str]]:
+        return Backends, (self.log,)  # connections stay here
 
     def of(self, authority: Authority, store: Store, prefix: str, *, clock: Clock, threads: int = 16) -> LogBackend:
         """The backend for the entries behind `authority.since` of the log below `prefix`."""
-        bucket = ObjectBackend(store, prefix, clock=clock, threads=threads)
+        bucket = bucket_of(authority, store, prefix, clock=clock, threads=threads)
         if not authority.url:
             return bucket
         if self.log == SEALED:
@@ -58,3 +65,9 @@ class Backends:
 
         recorded = Address.parse(authority.url)
         return ZooKeeperBackend(keeper(self.address or recorded, clock), recorded.root, authority.since, bucket, clock)
+
+
+def bucket_of(authority: Authority, store: Store, prefix: str, *, clock: Clock, threads: int = 16) -> ObjectBackend:
+    """What the bucket holds of the log below `prefix`. Entries that were sealed may lie in batches."""
+    batched = EVERY if authority.url else authority.since
+    return ObjectBackend(store, prefix, clock=clock, threads=threads, batched=batched)

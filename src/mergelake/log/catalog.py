@@ -11,10 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from mergelake.core.errors import CorruptDataError, there_are
+from mergelake.core.ids import IdSource
 from mergelake.core.json_load import loads
 from mergelake.log.authority import BUCKET, Authority
 from mergelake.log.conflict import Reject
 from mergelake.log.encoding import is_sealed, require_format, sealed
+from mergelake.log.layout import Layout
 from mergelake.log.operations import (
     CreateDatabase,
     DropDatabase,
@@ -27,6 +29,7 @@ from mergelake.log.operations import (
     RenameDatabase,
     RenameTable,
 )
+from mergelake.log.segments import Segments
 
 CATALOG_FORMAT = 1
 DEFAULT = "default"
@@ -204,7 +207,19 @@ class CatalogMachine:
         """Entries between two checkpoints."""
         return CHECKPOINT_INTERVAL
 
-    def encode(self, state: CatalogState) -> bytes:
+    def lay_out(self, state: CatalogState, segments: Segments, ids: IdSource) -> Layout | None:
+        """A catalog has no parts."""
+        return Layout()
+
+    def adopt(self, state: CatalogState, version: int, layout: Layout, segments: Segments) -> CatalogState:
+        """Nothing changes."""
+        return state
+
+    def complete(self, state: CatalogState, segments: Segments) -> bool:
+        """It is."""
+        return True
+
+    def encode(self, state: CatalogState, layout: Layout | None = None) -> bytes:
         """A checkpoint: JSON, for catalogs are small."""
         databases = {name: dict(sorted(tables.items())) for name, tables in sorted(state.databases.items())}
         raw = {
@@ -216,7 +231,14 @@ class CatalogMachine:
         }
         return sealed(raw)
 
-    def decode(self, data: bytes, key: str) -> CatalogState:
+    def layout(self, data: bytes, key: str) -> Layout:
+        """A catalog has no parts."""
+        return Layout()
+
+    def verify(self, state: CatalogState, key: str) -> None:
+        """It is whole, if it could be decoded."""
+
+    def decode(self, data: bytes, key: str, segments: Segments | None = None) -> CatalogState:
         """Inverse of `encode`. Checkpoints of before there were digests have none."""
         is_sealed(data, "A checkpoint", key)
         try:

@@ -1,10 +1,12 @@
-"""A folded state as one columnar object, `_log/checkpoints/<20 digits>.arrow`.
+"""A folded state, `_log/checkpoints/<20 digits>.arrow`: whole, or a root that names segments with most of its parts.
 
-Two Arrow IPC streams (zstd), small enough to be read whole by one request:
+Four Arrow IPC streams (zstd), read whole by one request:
 
-1. active parts (those under Live volatile parts too), then detached ones, one row each; the schema's metadata holds
-   the header, a JSON object under `mergelake`;
+1. active parts that are in no segment, then detached ones, with their file tables; the schema's metadata holds the
+   header, a JSON object under `mergelake`;
 2. retired parts, one row each;
+3. the segments (`segment`), one row each: name, sizes, digest, and a bit for each of its parts: whether it is active;
+4. the partitions with parts in segments, one row each: value, how many parts, and in which segments;
 
 then 16 bytes, the digest of all before them. (Arrow follows the offsets that it reads: damaged bytes must not reach
 it.)
@@ -16,156 +18,208 @@ tags, holds, leases, and `state_hash`: the digest of the state's content, recomp
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Collection, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from mergelake.core.errors import CorruptDataError
-from mergelake.core.json_load import loads
-from mergelake.core.manifest import PartManifest
+from mergelake.core.errors import CorruptDataError, InternalError
+from mergelake.core.manifest import FileTable
 from mergelake.core.names import PartInfo
 from mergelake.core.schema import TableSchema
 from mergelake.log.authority import Authority
 from mergelake.log.encoding import require_format, tuples
+from mergelake.log.layout import Layout, Placed
 from mergelake.log.operations import MergeRecipe
-from mergelake.log.part_map import Partitions, Retired
+from mergelake.log.part_map import Held, Partitions, Retired, Totals
+from mergelake.log.part_rows import (
+    DIGEST_BYTES,
+    RETIRED,
+    WITH_FILES,
+    digest_of,
+    dumps,
+    header_of,
+    lists_of,
+    part_columns,
+    parts_of,
+    retired_columns,
+    retired_of,
+    table_of,
+    write_stream,
+)
+from mergelake.log.segment import Member, SegmentRef
+from mergelake.log.segments import Segments
 from mergelake.log.state import (
     ActivePart,
     DetachedPart,
     Lease,
     PendingMutation,
-    RetiredPart,
     State,
     VolatilePart,
     listed,
     window_of,
 )
+from mergelake.log.stored import stored_partitions
 
-CHECKPOINT_FORMAT = 2
-_DIGEST_BYTES = 16
-
-_INFO = [
-    ("partition_id", pa.string()),
-    ("min_block", pa.int64()),
-    ("max_block", pa.int64()),
-    ("level", pa.uint32()),
-    ("mutation", pa.int64()),
-]
-_NUMBERS = ("rows", "marks", "bytes_on_disk", "bytes_uncompressed", "schema_version", "created_ms", "born")
-_TEXTS = ("id", "partition", "part_type", "storage", "volume", "files")
-_PARTS = pa.schema(
+CHECKPOINT_FORMAT = 3
+_WITHOUT_SEGMENTS = 2
+"""The format before; its hash was made otherwise, and is not compared."""
+_SEGMENTS = pa.schema(
     [
-        *_INFO,
-        ("added", pa.int64()),
-        ("added_ms", pa.int64()),
-        *((name, pa.large_string() if name == "files" else pa.string()) for name in _TEXTS),
-        *((name, pa.int64()) for name in _NUMBERS),
-        ("entry_level", pa.uint32()),
-        ("key_low", pa.string()),
-        ("key_high", pa.string()),
-        ("columns", pa.string()),
-        ("minmax", pa.large_string()),
-        ("ttl", pa.string()),
+        ("name", pa.string()),
+        ("rows", pa.int64()),
+        ("hot_bytes", pa.int64()),
+        ("size", pa.int64()),
+        ("digest", pa.binary(16)),
+        ("live", pa.large_binary()),
     ]
 )
-_RETIRED = pa.schema(
+_PLACED = pa.schema(
     [
-        *_INFO,
-        ("id", pa.string()),
-        *((name, pa.int64()) for name in ("rows", "bytes_on_disk", "added", "retired", "retired_ms")),
-        ("refers", pa.string()),
+        ("partition_id", pa.string()),
+        ("value", pa.string()),
+        ("parts", pa.int64()),
+        ("segments", pa.list_(pa.uint32())),
     ]
 )
-_OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
+_UNREADABLE = (pa.ArrowInvalid, OSError, KeyError, TypeError, ValueError)
 
 
 def state_hash(state: State) -> str:
     """32 hex digits that name the content of a state: equal states have equal hashes, on every machine."""
-    digest = hashlib.blake2b(_dumps(_header(state)).encode(), digest_size=16)
-    for part in _rows(state):
-        m = part.manifest
-        fixed = (
-            *(part.name, part.added, part.added_ms, m.id, m.partition_id, m.rows, m.partition, *m.key_range, m.marks),
-            *(m.bytes_on_disk, m.bytes_uncompressed, m.columns, m.schema_version, m.part_type, m.storage, m.level),
-            *(m.created_ms, m.born, m.volume, _text_of_map(m.minmax), _text_of_map(m.ttl), m.files),
-        )
-        digest.update(repr(fixed).encode())
-    for gone in state.retired:
-        numbers = (gone.rows, gone.bytes_on_disk, gone.added, gone.retired, gone.retired_ms, gone.refers)
-        digest.update(repr((gone.id, str(gone.info), *numbers)).encode())
-    return digest.hexdigest()
+    aside = [(part.manifest.id, str(part.info), part.detached, part.detached_ms) for part in state.detached]
+    parts = (state.partitions.totals.hash, state.retired.hash, aside)
+    return hashlib.blake2b(f"{dumps(_header(state))}{parts}".encode(), digest_size=16).hexdigest()
 
 
-def encode_checkpoint(state: State) -> bytes:
-    """The checkpoint object of a state."""
-    header = {**_header(state), "format": CHECKPOINT_FORMAT, "state_hash": state_hash(state)}
+def encode_checkpoint(state: State, layout: Layout | None = None) -> bytes:
+    """The checkpoint object of a state; with all parts in it, or without those that a layout has in segments."""
+    totals = state.partitions.totals
+    told = [totals.parts, totals.rows, totals.bytes_on_disk, f"{totals.hash:032x}"]
+    header = {**_header(state), "format": CHECKPOINT_FORMAT, "state_hash": state_hash(state), "totals": told}
     sink = pa.BufferOutputStream()
-    parts = _part_columns(_rows(state))
-    schema = _PARTS.with_metadata({"mergelake": _dumps(header)})
-    _write(sink, schema, parts)
-    _write(sink, _RETIRED, _retired_columns(state.retired))
+    # Detached ones as if they had been added when they were detached.
+    aside = (ActivePart(part.info, part.manifest, part.detached, part.detached_ms) for part in state.detached)
+    layout = Layout(inline=state.partitions) if layout is None else layout
+    parts = [*(part for name in sorted(layout.inline) for part in layout.inline[name]), *aside]
+    texts = [part.manifest.files.text for part in parts]
+    write_stream(sink, table_of(WITH_FILES, {**part_columns(parts), "files": texts}), header)
+    write_stream(sink, table_of(RETIRED, retired_columns(state.retired)))
+    names = sorted(layout.members)
+    members = [layout.members[name] for name in names]
+    columns: dict[str, list[Any]] = {
+        name: [getattr(member.ref, name) for member in members] for name in _SEGMENTS.names[:-1]
+    }
+    columns["live"] = [np.packbits(member.live).tobytes() for member in members]
+    write_stream(sink, table_of(_SEGMENTS, columns))
+    number = {name: at for at, name in enumerate(names)}
+    ids = sorted(layout.placed)
+    placed = [layout.placed[each] for each in ids]
+    columns = {
+        "partition_id": ids,
+        "value": [each.value for each in placed],
+        "parts": [each.parts for each in placed],
+        "segments": [[number[name] for name in each.names] for each in placed],
+    }
+    write_stream(sink, table_of(_PLACED, columns))
     data = bytes(sink.getvalue())
-    return data + _digest(data)
+    return data + digest_of(data)
 
 
-def decode_checkpoint(data: bytes, key: str = "") -> State:
-    """Inverse of `encode_checkpoint`. `key` is the object's, for errors.
+@dataclass(frozen=True, slots=True)
+class Root:
+    """What a checkpoint object holds itself."""
 
-    Raises CorruptDataError if the bytes are damaged or do not add up to the recorded hash, and
-    UNKNOWN_FORMAT_VERSION for a newer format.
+    key: str
+    header: dict[str, Any]
+    layout: Layout
+    aside: tuple[ActivePart, ...]
+    """Detached parts."""
+    retired: pa.Table
+
+
+def decode_root(data: bytes, key: str = "") -> Root:
+    """What a checkpoint object holds itself. `key` is the object's, for errors.
+
+    Raises CorruptDataError if the bytes are damaged, and UNKNOWN_FORMAT_VERSION for a newer format.
     """
-    body, found = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
-    if _digest(body) != found:
+    body, found = data[:-DIGEST_BYTES], data[-DIGEST_BYTES:]
+    if digest_of(body) != found:
         raise CorruptDataError(
             "A checkpoint does not hold what was written",
             object_key=key,
-            expected=_digest(body).hex(),
+            expected=digest_of(body).hex(),
             found=found.hex(),
         )
     try:
         source = pa.BufferReader(body)
         parts_reader = pa.ipc.open_stream(source)
-        header = loads(parts_reader.schema.metadata[b"mergelake"])
-    except (pa.ArrowInvalid, OSError, KeyError, TypeError, ValueError) as cause:
+        header = header_of(parts_reader.schema)
+    except _UNREADABLE as cause:
         raise CorruptDataError("A checkpoint is not readable", object_key=key, found=str(cause)) from cause
     require_format(int(header["format"]), CHECKPOINT_FORMAT, f"Checkpoint {key}")
     try:
-        parts = parts_reader.read_all()
+        columns = lists_of(parts_reader.read_all())
+        parts = parts_of(columns, map(FileTable, columns["files"]))
         retired = pa.ipc.open_stream(source).read_all()
-        state = _state(header, parts, retired)
-    except (pa.ArrowInvalid, OSError, KeyError, TypeError, ValueError) as cause:
+        active = len(parts) - header["detached"]
+        inline: dict[str, list[ActivePart]] = {}
+        for part in parts[:active]:
+            inline.setdefault(part.info.partition_id, []).append(part)
+        layout = Layout(inline={name: tuple(held) for name, held in inline.items()})
+        if header["format"] > _WITHOUT_SEGMENTS:
+            members = [_member(row) for row in pa.ipc.open_stream(source).read_all().to_pylist()]
+            placed = pa.ipc.open_stream(source).read_all().to_pydict()
+            layout = replace(
+                layout, members={member.ref.name: member for member in members}, placed=_placed(placed, members)
+            )
+        return Root(key, header, layout, tuple(parts[active:]), retired)
+    except _UNREADABLE as cause:
         raise CorruptDataError("A checkpoint is not readable", object_key=key, found=str(cause)) from cause
-    recomputed = state_hash(state)
-    if recomputed != header["state_hash"]:
-        raise CorruptDataError(
-            "A checkpoint does not hold the state that was written",
-            object_key=key,
-            expected=header["state_hash"],
-            found=recomputed,
-        )
+
+
+def decode_checkpoint(data: bytes, key: str = "", segments: Segments | None = None) -> State:
+    """Inverse of `encode_checkpoint`; of a large table, `segments` are read when a partition is asked for.
+
+    Raises what `decode_root` does, CorruptDataError also if all does not add up to the recorded hash, and NotFoundError
+    if a segment that is read at once is gone.
+    """
+    root = decode_root(data, key)
+    try:
+        state = _state(root, segments)
+    except _UNREADABLE as cause:
+        raise CorruptDataError("A checkpoint is not readable", object_key=key, found=str(cause)) from cause
+    if root.header["format"] > _WITHOUT_SEGMENTS:
+        _require(state_hash(state), root.header["state_hash"], key)
     return state
 
 
-def _rows(state: State) -> list[ActivePart]:
-    """Active and detached parts: the latter as if they had been added when they were detached."""
-    aside = (ActivePart(part.info, part.manifest, part.detached, part.detached_ms) for part in state.detached)
-    return [*state.parts(), *aside]
+def verify_parts(state: State, key: str) -> None:
+    """Read all parts of a state that was decoded; CorruptDataError if they are not those that it says."""
+    found = Totals().after(state.parts(), ())
+    told = state.partitions.totals
+    _require(f"{found.parts} {found.hash:032x}", f"{told.parts} {told.hash:032x}", key)
 
 
-def _digest(body: bytes) -> bytes:
-    return hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest()
+def _require(found: str, expected: str, key: str) -> None:
+    if found != expected:
+        told = "A checkpoint does not hold the state that was written"
+        raise CorruptDataError(told, object_key=key, expected=expected, found=found)
 
 
-def _dumps(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+def _member(row: dict[str, Any]) -> Member:
+    live = np.unpackbits(np.frombuffer(row.pop("live"), np.uint8), count=row["rows"]).astype(np.bool_)
+    return Member(SegmentRef(**row), live)
 
 
-def _write(sink: pa.BufferOutputStream, schema: pa.Schema, columns: list[pa.Array]) -> None:
-    with pa.ipc.new_stream(sink, schema, options=_OPTIONS) as writer:
-        writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+def _placed(columns: dict[str, list[Any]], members: list[Member]) -> dict[str, Placed]:
+    names = [member.ref.name for member in members]
+    rows = zip(*(columns[name] for name in _PLACED.names), strict=True)
+    return {
+        partition_id: Placed(value, parts, tuple(names[at] for at in segments))
+        for partition_id, value, parts, segments in rows
+    }
 
 
 def _header(state: State) -> dict[str, Any]:
@@ -193,85 +247,37 @@ def _header(state: State) -> dict[str, Any]:
         "mutations": [asdict(mutation) for mutation in state.mutations],
         "tags": dict(state.tags),
         "holds": {holder: list(held) for holder, held in state.holds.items()},
-        "leases": {node: [lease.version, lease.until_ms] for node, lease in state.leases.items()},
+        "leases": {node: _lease(lease) for node, lease in state.leases.items()},
         "fence": state.fence,
         "history": state.history,
         "authority": [state.authority.url, state.authority.since],
     }
 
 
-def _info_columns(infos: list[PartInfo]) -> dict[str, list[Any]]:
-    return {name: [getattr(info, name) for info in infos] for name, _ in _INFO}
+def _lease(lease: Lease) -> list[Any]:
+    """Of most nodes, which do not listen, as before they could: so hashes of that time still hold."""
+    return [lease.version, lease.until_ms, *([lease.address, lease.token] if lease.address or lease.token else ())]
 
 
-def _part_columns(parts: list[ActivePart]) -> list[pa.Array]:
-    manifests = [part.manifest for part in parts]
-    columns = _info_columns([part.info for part in parts])
-    columns["added"] = [part.added for part in parts]
-    columns["added_ms"] = [part.added_ms for part in parts]
-    for name in (*_TEXTS, *_NUMBERS):
-        columns[name] = [getattr(m, name) for m in manifests]
-    columns["entry_level"] = [m.level for m in manifests]
-    columns["key_low"] = [m.key_range[0] for m in manifests]
-    columns["key_high"] = [m.key_range[1] for m in manifests]
-    columns["columns"] = [_dumps(list(m.columns)) for m in manifests]
-    columns["minmax"] = [_text_of_map(m.minmax) for m in manifests]
-    columns["ttl"] = [_text_of_map(m.ttl) for m in manifests]
-    return [pa.array(columns[field.name], field.type) for field in _PARTS]
+def _partitions(root: Root, segments: Segments | None) -> Partitions:
+    header, layout = root.header, root.layout
+    if "totals" not in header:
+        return Partitions.of(layout.inline)
+    parts, rows, size, digest = header["totals"]
+    held: dict[str, Held] = dict(layout.inline)
+    if layout.members:
+        if segments is None:
+            raise InternalError(f"The checkpoint {root.key} has segments, and nobody said where they are")
+        segments.remember(header["version"], layout)
+        segments.open_eagerly(layout.refs)
+        held.update(stored_partitions(header["version"], layout, layout.placed, segments))
+    return Partitions.stored(
+        held, Totals(parts, rows, size, int(digest, 16)), header["version"], frozenset(layout.members)
+    )
 
 
-def _retired_columns(retired: Collection[RetiredPart]) -> list[pa.Array]:
-    columns = _info_columns([part.info for part in retired])
-    for name in _RETIRED.names[len(_INFO) :]:
-        columns[name] = [getattr(part, name) for part in retired]
-    columns["refers"] = [" ".join(part.refers) for part in retired]
-    return [pa.array(columns[field.name], field.type) for field in _RETIRED]
-
-
-def _infos(columns: dict[str, list[Any]]) -> list[PartInfo]:
-    names: dict[str, str] = {}  # one string object a partition, not one a part
-    ids = [names.setdefault(partition_id, partition_id) for partition_id in columns["partition_id"]]
-    return list(map(PartInfo, ids, *(columns[name] for name, _ in _INFO[1:])))
-
-
-def _state(header: dict[str, Any], parts: pa.Table, retired: pa.Table) -> State:
-    columns = parts.to_pydict()
-    column_ids = {text: tuple(loads(text)) for text in set(columns["columns"])}
-    parts_found: list[ActivePart] = []
-    numbers = (columns[name] for name in _NUMBERS)
-    texts = (columns[name] for name in _TEXTS)
-    rest = (columns[name] for name in ("entry_level", "key_low", "key_high", "columns", "minmax", "ttl"))
-    rows = zip(_infos(columns), columns["added"], columns["added_ms"], *texts, *numbers, *rest, strict=True)
-    for info, added, added_ms, *fields in rows:
-        part_id, partition, part_type, storage, volume, files = fields[:6]
-        row_count, marks, on_disk, uncompressed, schema_version, created_ms, born = fields[6:13]
-        level, low, high, ids, minmax, ttl = fields[13:]
-        manifest = PartManifest(
-            id=part_id,
-            partition_id=info.partition_id,
-            rows=row_count,
-            files=files,
-            partition=partition,
-            minmax=_pairs(minmax),
-            key_range=(low, high),
-            marks=marks,
-            bytes_on_disk=on_disk,
-            bytes_uncompressed=uncompressed,
-            columns=column_ids[ids],
-            schema_version=schema_version,
-            part_type=part_type,
-            storage=storage,
-            level=level,
-            created_ms=created_ms,
-            born=born,
-            volume=volume,
-            ttl=_pairs(ttl),
-        )
-        parts_found.append(ActivePart(info, manifest, added, added_ms))
-    active = len(parts_found) - header["detached"]
-    partitions: dict[str, list[ActivePart]] = {}
-    for part in parts_found[:active]:
-        partitions.setdefault(part.info.partition_id, []).append(part)
+def _state(root: Root, segments: Segments | None) -> State:
+    header = root.header
     return State(
         version=header["version"],
         timestamp_ms=header["timestamp_ms"],
@@ -280,16 +286,16 @@ def _state(header: dict[str, Any], parts: pa.Table, retired: pa.Table) -> State:
         dropped=header["dropped"],
         dropped_version=header.get("dropped_version", 0),
         block_counter=header["block_counter"],
-        partitions=Partitions.of(partitions),
+        partitions=_partitions(root, segments),
         floors=dict(header["floors"]),
         floor=header["floor"],
         holes={name: tuple(map(PartInfo.parse, held)) for name, held in header.get("holes", {}).items()},
         tokens=window_of(header["tokens"]),
         hashes=window_of(header["hashes"]),
-        retired=Retired().plus(_retired(retired.to_pydict())),
+        retired=Retired().plus(retired_of(lists_of(root.retired))),
         volatile=_volatile(header["volatile"]),
         mutations=tuple(PendingMutation(**tuples(raw)) for raw in header["mutations"]),
-        detached=tuple(DetachedPart(p.info, p.manifest, p.added, p.added_ms) for p in parts_found[active:]),
+        detached=tuple(DetachedPart(p.info, p.manifest, p.added, p.added_ms) for p in root.aside),
         tags=header["tags"],
         holds=tuples(header["holds"]),
         leases={node: Lease(*lease) for node, lease in header["leases"].items()},
@@ -297,14 +303,6 @@ def _state(header: dict[str, Any], parts: pa.Table, retired: pa.Table) -> State:
         history=header["history"],
         authority=Authority(*header["authority"]),
     )
-
-
-def _text_of_map(values: Mapping[str, Any]) -> str:
-    return _dumps(dict(values)) if values else ""
-
-
-def _pairs(text: str) -> dict[str, Any]:
-    return {name: (low, high) for name, (low, high) in loads(text).items()} if text else {}
 
 
 def _volatile(raw: list[dict[str, Any]]) -> dict[str, tuple[VolatilePart, ...]]:
@@ -315,9 +313,3 @@ def _volatile(raw: list[dict[str, Any]]) -> dict[str, tuple[VolatilePart, ...]]:
         part = VolatilePart(**{**fields, "info": info, "sources": sources, "recipe": MergeRecipe(**fields["recipe"])})
         out[info.partition_id] = (*out.get(info.partition_id, ()), part)
     return out
-
-
-def _retired(columns: dict[str, list[Any]]) -> tuple[RetiredPart, ...]:
-    rest = (columns[name] for name in ("rows", "bytes_on_disk", "added", "retired", "retired_ms"))
-    refers = (tuple(text.split()) for text in columns["refers"])
-    return tuple(map(RetiredPart, columns["id"], _infos(columns), *rest, refers))

@@ -4,11 +4,26 @@ To append at position p a writer has applied everything before p, so it judges i
 state. The append has three outcomes:
 
 1. *Stored*: the entry is ours, the state moves on. One PUT, nothing else.
-2. *Lost*: p is taken. Read it, apply the winner, wait a random moment (`turns`), apply whatever
-   followed, build the operations anew on the new state, try again.
+2. *Lost*: p is taken. Read it, apply the winner, build the operations anew on the new state, try again: in turns with
+   others (`turns`).
 3. *Unknown*: the reply was lost. Read p: our attempt id means stored, another means lost; nothing there
    means still unknown, and the same bytes are sent again. Only when the store stays silent does the caller
    get `UnavailableError`; until then nobody may delete what the entry refers to.
+
+Who has met others may leave what it wants to say for position p in the intake (`intake`), as a *member* of whatever
+entry will stand there. Whoever appends entry p judges each member at its own place and takes along what is allowed:
+
+- **A member is valid for its position only**, so it is in the log at most once: entry p is the only one that may hold
+  it, and p is given out once. Its sender may append at p itself, under the same attempt id: one of the two has p.
+- **The entry at p is the only answer.** With the attempt among its members the commit is done, and the state is the one
+  right after its own operations; without it the member is void, and is built anew on the new state. From leaving it
+  until p is decided every failure is an unknown outcome. Lost and late replies of the intake change nothing.
+- **A sender that is paused** reads p when it wakes, as after a lost reply; **an appender that is paused** behind its
+  listing finds p taken. A position that was collected and created anew by one that slept says nothing: what was
+  read about p when knowledge had become too old counts only if p is still kept.
+- **A sender that died** may be in the log, as one that died behind its append may be.
+- **What is in the intake is not trusted**: its preconditions are judged again, and what cannot be read is left out.
+- Waiting is bounded: if nobody appends p in time, its senders do.
 
 Positions are dense: a missing object means "not committed yet", and nobody ever skips one. Listings decide
 nothing; they only find checkpoints faster.
@@ -17,15 +32,20 @@ Old entries are deleted at last, and then a missing object means nothing: knowle
 `trust.TRUST_S` is not believed. The log is opened anew before it is read on or appended to, and a writer whose
 append took that long looks whether the position had been collected before it says that the entry is stored.
 
-One `Log` may be shared by threads: commits that come while one is under way share the next entry (`group`).
+One `Log` may be shared by threads: commits that come while one is under way share the next entry (`group`). Where a
+process listens, those of other processes do too (`sending`, `leader`); what was passed on and has no answer keeps its
+attempt here: it is looked for in each entry before it is appended, and given up in an entry before it is said to fail.
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import copy_context
 from functools import partial
 from typing import Any, Generic
 
@@ -34,27 +54,37 @@ from mergelake.core.errors import (
     ConflictError,
     CorruptDataError,
     InvalidInputError,
+    MergelakeError,
     NotFoundError,
     UnavailableError,
     error,
 )
 from mergelake.core.ids import IdSource
 from mergelake.log import truncate
-from mergelake.log.backend import LogBackend
+from mergelake.log.backend import LogBackend, at_once
 from mergelake.log.backends import Backends
 from mergelake.log.encoding import TIME_END_MS, encode_entry
-from mergelake.log.group import Committed, Request, WaitingLine, propose
+from mergelake.log.group import Committed, Request, WaitingLine, propose, states_within, taken_along, within
+from mergelake.log.intake import TAKEN_BYTES_MAX, Intake, Left, encode_left
 from mergelake.log.machine import S, StateMachine
 from mergelake.log.operations import Entry, LogOp, gives_space_back
+from mergelake.log.recent import Recent
+from mergelake.log.sending import Sending
 from mergelake.log.tail import LogReader
 from mergelake.log.trust import TRUST_S, Instant
-from mergelake.log.turns import Turns
+from mergelake.log.turns import WRITER_DIGITS, Turns, Way, writer_of
 from mergelake.log.verify import LogReport, Progress, repair_checkpoints, verify_log
 from mergelake.store.protocol import PutOutcome, Store, Stored, Unknown
 from mergelake.store.reserve import freeing
 
 RETRIES_MAX = 100
 """Lost races after which a commit gives up."""
+AHEAD = 4
+"""Positions that who lost two races asks for at once: to be up with a writer that makes no pause, in one round trip."""
+KNOCKS_SINCE = 128
+"""Versions behind the head for which something in the intake tells a writer that it is not alone."""
+LOOK_EVERY = 4
+"""Lost races after which a commit looks how far the log has gone on, even if every one seemed to be for the newest."""
 UNKNOWN_MAX = 12
 """Questions to a silent store after which the outcome of a commit is reported as not known."""
 _BACKOFF_FIRST_S = 0.002
@@ -88,7 +118,7 @@ class Log(Generic[S]):
         self.prefix = prefix
         self.backends = backends or Backends()
         choose = partial(self.backends.of, store=store, prefix=prefix, clock=clock, threads=threads)
-        self._reader = LogReader(store, prefix, machine, choose)
+        self._reader = LogReader(store, prefix, machine, choose, threads)
         self._machine = machine
         self._clock = clock
         self._ids = ids
@@ -101,10 +131,18 @@ class Log(Generic[S]):
         self._due: tuple[S, Instant, LogBackend] | None = None  # what is to be written as a checkpoint
         self.checkpoint_failure = ""
         """Why the last checkpoint that was due could not be written; empty if it was."""
+        self._writer = writer_of(ids.new_id())
         self._turns = Turns(clock, ids)
+        self._intake = Intake(store, prefix, threads)
+        self._lagging = True  # whether a lost race may be one of many
         self._looks = self._seen = 0  # how many were begun, and the last one that saw the head
         self._state = machine.initial()
         self._known = Instant.now(clock)  # when the position after the state was free
+        self._opened = self._known  # when the state was read from a checkpoint
+        peers = self.backends.peers
+        self._sending: Sending[S] | None = None
+        if peers is not None:
+            self._sending = Sending(peers, prefix, machine, clock=clock, draw=self._attempt, author=author)
 
     @classmethod
     def open(cls, store: Store, prefix: str, machine: StateMachine[S], **arguments: Any) -> Log[S]:
@@ -139,7 +177,7 @@ class Log(Generic[S]):
 
     def fresh(self, within_s: float = float("inf")) -> S:
         """The newest state known here, looked up anew if it is too old to be believed, or older than `within_s`."""
-        known = self._trusted() and self._known.age_s(self._clock) <= within_s
+        known = self._usable() and self._known.age_s(self._clock) <= within_s
         return self._state if known else self.refresh()
 
     def version_at(self, timestamp_ms: int) -> int:
@@ -211,12 +249,13 @@ class Log(Generic[S]):
         state = self._state
         return truncate.retire_checkpoints(self._store, self._reader, before, state.version, state.history)
 
-    def truncate(self, base: int) -> int:
+    def truncate(self, base: int, *, sweep: bool = True) -> int:
         """Second step: delete the entries before checkpoint `base`, the answer of the first; how many went.
 
-        The newest state known here must keep nothing older (`Collect`).
+        And, if `sweep`, the segments that no later checkpoint has. The newest state known here must keep nothing older
+        (`Collect`).
         """
-        return truncate.truncate(self._store, self._reader, base, self._state.history)
+        return truncate.truncate(self._reader, base, self._state.history, sweep)
 
     def verify(self, on_progress: Progress | None = None) -> LogReport:
         """Read and replay the whole log, and compare what it adds up to with the checkpoints and the newest state."""
@@ -269,23 +308,46 @@ class Log(Generic[S]):
         """Committed entries, `first` to `last` (inclusive; None: the newest known here), in order."""
         return self._reader.entries(first, self._state.version if last is None else last)
 
-    def commit(self, build: Callable[[S], Sequence[LogOp]]) -> Committed[S]:
+    def commit(
+        self, build: Callable[[S], Sequence[LogOp]], *, passes_on: Callable[[], bool] = lambda: True
+    ) -> Committed[S]:
         """Append what `build` makes of the newest state; called anew after each lost race.
 
         No operations means that there is nothing (left) to do. `build` may raise to give up; where several threads
-        commit, it may run in another one's.
-        Raises the error of a rejected operation, ConflictError if the race is lost too often,
-        UnavailableError if the outcome cannot be learned: the entry may yet be in the log.
+        commit, it may run in another one's. `passes_on`, asked after each call of `build`, says whether what it said
+        may be appended by another process, on a newer state: not where it left something out because of the state.
+        Raises the error of a rejected operation, ConflictError if the race is lost too often, UnavailableError if the
+        outcome cannot be learned: the entry may yet be in the log.
         """
-        request = Request(build)
-        if self._line.join(request):
+        request = Request(build, passes_on=passes_on)
+        self.commit_all([request])
+        return request.answer()
+
+    def commit_all(self, requests: Sequence[Request[S]], *, writes: bool = True) -> None:
+        """Give each of these an answer: they may share an entry with each other, and with others.
+
+        Not `writes`: a checkpoint that is due then is left to who calls `write_due`.
+        """
+        while left := [request for request in requests if not request.done]:
+            if not self._line.join(*left):
+                return
             try:
                 with self._lock:
                     self._commit(self._line.take())
-            finally:
-                self._line.leave(request)
-            self._write_due()
-        return request.answer()
+            except BaseException:
+                self._line.leave(*left)
+                raise
+            self._line.leave()
+            if writes:
+                self.write_due()
+
+    def serve(self, recent: Recent | None) -> None:
+        """From now on this process takes commits of others, and tells `recent` of each entry; None: no more.
+
+        Then it passes none on: of two that pass to each other each would wait for the other.
+        """
+        with self._lock:
+            self._reader.recent = recent
 
     def _commit(self, group: list[Request[S]]) -> None:
         """Give everybody in the group an answer."""
@@ -293,42 +355,60 @@ class Log(Generic[S]):
             self._commit_or_raise(group)
         except Exception as failure:  # noqa: BLE001  everybody who waits has to hear it
             for request in group:
-                request.settle(failure)
+                request.settle(self._told(request, failure))
         except BaseException:
             for request in group:
                 request.settle(_not_known(self._state.version + 1, "the thread that committed it was stopped"))
             raise
 
     def _commit_or_raise(self, group: list[Request[S]]) -> None:
-        self._turns.step_aside()
-        looked = not self._trusted()
+        if not self.backend.has_intake:
+            self._turns.step_aside()
+        looked = not self._usable()
         if looked:
             self._look()
-        for races_lost in range(RETRIES_MAX):
-            if races_lost:
-                self._turns.after_loss()
+        if self._sending is not None and self._reader.recent is None:
+            self._pass_on(self._sending, group)
+            if group and not self._trusted():
                 self._look()
-            head = self._head()
-            proposal = propose(self._machine, self._state, group, head)
-            if not proposal.ops and not (looked or races_lost):
+                looked = True
+        if not group:
+            return
+        for races_lost in range(RETRIES_MAX):
+            if races_lost and (self._lagging or races_lost % LOOK_EVERY == 0):
+                if not self.backend.has_intake:
+                    self._turns.after_loss()
+                self._look(AHEAD if races_lost > 1 else 1)
+                looked = True
+            self._resolve(group)
+            before, head = self._state, self._head()
+            proposal = propose(self._machine, before, group, head)
+            if not proposal.ops and not looked:
                 # Only a position that was free proves that a state is the newest. Without one, look: an insert that
                 # was known as done may have been dropped since, by another process.
                 self._look()
-                head = self._head()
-                proposal = propose(self._machine, self._state, group, head)
+                self._resolve(group)
+                before, head = self._state, self._head()
+                proposal = propose(self._machine, before, group, head)
             if proposal.waiting:
                 self._line.put_back(proposal.waiting)
                 del group[len(group) - len(proposal.waiting) :]
-            if not proposal.ops:
+            if not (proposal.ops or proposal.given_up):  # also where all were found to be in the log already
                 proposal.settle(None, races_lost)
                 return
-            entry = Entry(head.version, head.attempt, head.timestamp_ms, head.author, tuple(proposal.ops))
+            own = proposal.entry(head)
+            after = proposal.state if own.ops else self._machine.fold(before, [own])
             try:
-                stored = self._stored(entry, proposal.state)
+                entry = self._brought(own, after)
             except Exception:
-                proposal.settle_refused()
+                proposal.settle_refused(landed=False)
                 raise
-            if stored:
+            if entry is not None:
+                if entry.attempt != own.attempt:
+                    try:
+                        proposal = within(self._machine, before, proposal, entry, own.attempt)
+                    except Exception as cause:  # it is there, but what came of it could not be read
+                        raise _not_known(entry.version, str(cause)) from cause
                 proposal.settle(entry, races_lost)
                 if self._state.version % self._machine.checkpoint_interval(self._state) == 0:
                     self._due = self._knowledge()
@@ -338,43 +418,202 @@ class Log(Generic[S]):
             hint="Fewer writers, or larger and fewer commits",
         )
 
-    def _stored(self, entry: Entry, after: S) -> bool:
-        """Append the entry and move on: to `after` if the position is ours, else to what the winner made."""
+    def _pass_on(self, sending: Sending[S], group: list[Request[S]]) -> None:
+        """Ask the leader, if there is one; who has no answer then goes the direct way."""
+        began = Instant.now(self._clock)
+        passed = sending.pass_on(self._state, group)
+        self._state = passed.state
+        if passed.landed:  # each was created after it was sent: then the positions behind it were free
+            self._known = began
+        for request, committed in passed.landed:
+            request.settle(committed)
+        self._line.put_back(passed.waiting)
+        group[:] = [request for request in group if not request.done and request not in passed.waiting]
+
+    def _resolve(self, group: list[Request[S]]) -> None:
+        """Of each in doubt: is it in the entries that have come since? Who has an answer leaves the group.
+
+        So its attempt is appended here only after every entry has been read since it was made.
+        """
+        doubts: dict[int, list[Request[S]]] = {}
+        for request in group:
+            if request.doubt is not None:
+                doubts.setdefault(request.doubt.version, []).append(request)
+        for requests in doubts.values():
+            try:
+                self._find(requests)
+            except (CorruptDataError, NotFoundError) as cause:
+                for request in requests:
+                    request.settle(_not_known(self._state.version, str(cause)))
+        group[:] = [request for request in group if not request.done]
+
+    def _find(self, requests: Sequence[Request[S]]) -> None:
+        """Look for requests in the entries behind the state up to which they are known not to be in the log."""
+        state = requests[0].doubt
+        assert state is not None
+        if state.version < self._state.history - 1:
+            raise CorruptDataError("Entries in which it may stand are no longer kept")
+        left = {request.attempt: request for request in requests}
+        for entry in self._reader.entries(state.version + 1, self._state.version):
+            before, (state, after) = state, states_within(self._machine, state, entry, left.keys())
+            for attempt, own in after.items():
+                request = left.pop(attempt)
+                with contextlib.suppress(Exception):
+                    request.build(before)  # whatever it remembers of what it said last is now what is in the log
+                request.settle(Committed(own, entry))
+        for request in left.values():
+            request.doubt = self._state
+
+    def _told(self, request: Request[S], failure: Exception) -> Exception:
+        """What a caller hears of a failure: nothing is known to have failed that another process may yet append."""
+        if request.doubt is None or isinstance(failure, UnavailableError):
+            return failure
+        return _not_known(self._state.version + 1, f"it was passed on, and: {failure}")
+
+    def _brought(self, own: Entry, after: S) -> Entry | None:
+        """Bring operations into the log: the entry that holds them, None if the position went to others without them.
+
+        `own` is an entry of these alone, `after` the state after it.
+        """
+        way = self._turns.way() if self.backend.has_intake else Way.APPEND
+        if way is Way.LEAVE and own.members:  # what other processes know by their attempts lands under these only
+            way = Way.APPEND
+        if self.backend.has_intake and not self._turns.alone:
+            own = dataclasses.replace(own, members=own.parties)  # tells who loses to it that its writer gathers
+        if way is Way.LEAVE and (left := self._to_leave(own)) is not None:
+            return self._left(own, after, left)
+        if way is Way.GATHER:
+            self._intake.sweep(own.version)
+            self._turns.gather()
+            bundle = self._gathered(own, after)
+            self._turns.came_late(self._intake.late)
+            return self._stored(*bundle, own=len(own.parties))
+        self._lagging = True  # how far the log has gone on since the state is not known
+        return self._stored(own, after, own=len(own.parties))
+
+    def _to_leave(self, own: Entry) -> bytes | None:
+        """The object of the intake; None for too long a member."""
+        data = encode_left(Left(own.version, own.attempt, own.author, own.ops))
+        return data if len(data) <= TAKEN_BYTES_MAX else None
+
+    def _left(self, own: Entry, after: S, data: bytes) -> Entry | None:
+        """Leave a member in the intake, and see what becomes of its position: `_brought`.
+
+        From here on the position alone says whether it is in the log; without its word no failure is one.
+        """
+        began = Instant.now(self._clock)
+        try:
+            try:
+                with freeing(gives_space_back(own.ops)):
+                    self._intake.leave(own.version, own.attempt, data)
+                self._turns.took(began.age_s(self._clock))
+            except MergelakeError as problem:  # it may be there, or come late
+                _logger.warning("a member may not have reached the intake: %s", problem)
+            holder = self._awaited(own.version, self._turns.pauses())
+            if holder is None and (rank := self._intake.rank(own.version, own.attempt)):
+                holder = self._awaited(own.version, self._turns.pauses_behind(rank))
+            if holder is None:
+                return self._stored(*self._gathered(own, after), left=True)
+            self._turns.lost(holder, holder.holds(own.attempt), paced=True)
+            self._lagging = not holder.members
+            return self._moved_on(own, after, holder, began, left=True)
+        except UnavailableError:
+            raise
+        except Exception as cause:
+            raise _not_known(own.version, str(cause)) from cause
+
+    def _awaited(self, version: int, pauses: Iterable[float]) -> Entry | None:
+        """The entry at a position, as soon as there is one; None if there is none after the last of `pauses`."""
+        for pause_s in pauses:
+            self._clock.sleep_s(pause_s)
+            asked = Instant.now(self._clock)
+            try:
+                holder = self._reader.try_entry(version)
+            except (UnavailableError, CorruptDataError):
+                continue
+            if holder is not None:
+                return holder
+            if self._trusted():
+                self._known = asked
+        return None
+
+    def _gathered(self, own: Entry, after: S) -> tuple[Entry, S]:
+        """The entry with what others have left for its position, and the state after it.
+
+        What gives space back has to be possible on a full disk, where nothing else is: it is appended alone.
+        """
+        self._lagging = False
+        if gives_space_back(own.ops):
+            return own, after
+        left = self._intake.take(own.version, own.attempt)
+        return taken_along(self._machine, self._state, own, after, left)
+
+    def _stored(self, entry: Entry, after: S, *, left: bool = False, own: int = 1) -> Entry | None:
+        """Append the entry and move on: to `after` if the position is ours, else to what the winner made.
+
+        What is at the position, if it holds what the attempt says; else None. `left`: that is in the intake too. `own`:
+        how many of its members come from this process.
+        """
         sent = Instant.now(self._clock)
-        winner = self._append(entry)
-        self._turns.appended(sent.monotonic_s, winner is None)
+        holder = self._append(entry)
+        if holder is None:
+            self._turns.took(sent.age_s(self._clock))
+            self._turns.won(others=len(entry.parties) > own)
+        else:
+            self._turns.lost(holder, holder.holds(entry.attempt), paced=False)
+        return self._moved_on(entry, after, holder, sent, left=left)
+
+    def _moved_on(self, entry: Entry, after: S, holder: Entry | None, since: Instant, *, left: bool) -> Entry | None:
+        """Learn from what stands at the position: `holder`, or, if that is None, the entry itself; see `_stored`."""
+        landed = entry if holder is None else holder if holder.holds(entry.attempt) else None
+        if holder is not None:
+            self._remember(holder)
         if self._trusted():
-            if winner is None:
-                self._state, self._known = after, sent
+            if holder is None:
+                self._state, self._known = after, since
             else:
-                self._state = self._machine.fold(self._state, [winner])
-            return winner is None
-        # The position may have been taken, and collected, before the entry was created there.
+                self._state = self._machine.fold(self._state, [holder])
+            return landed
+        # The position may have been taken, and collected, before it was created again.
         try:
             self._open()
         except Exception as cause:
-            if winner is None:
+            if landed is not None or left:
                 raise _not_known(entry.version, str(cause)) from cause
             raise
-        if winner is None and self._state.history > entry.version:
+        # What stands there now may have been put there since, in place of what held a member that was left.
+        if (landed is not None or left) and self._state.history > entry.version:
             raise _not_known(entry.version, "this process stood still while the log went on, and was cut")
-        return winner is None
+        return landed
 
     def _head(self) -> Entry:
         """The next entry, without operations."""
         own_ms = self._clock.now_ms()  # a clock that shows no possible time is not asked
         now_ms = max(own_ms if own_ms < TIME_END_MS else 0, self._state.timestamp_ms)
-        return Entry(self._state.version + 1, self._ids.new_id(), now_ms, self.author, ())
+        attempt = self._attempt()
+        return Entry(self._state.version + 1, attempt, now_ms, self.author, ())
+
+    def _attempt(self) -> str:
+        """A new attempt; its beginning tells whose it is."""
+        return self._writer + self._ids.new_id()[WRITER_DIGITS:]
 
     def _trusted(self) -> bool:
         return self._known.age_s(self._clock) <= self._trust_s
 
-    def _look(self) -> None:
-        """Learn the head: from the state on, or anew if that is too old."""
+    def _usable(self) -> bool:
+        """Whether the state can be gone on from: its head is believed, and what it has yet to read will be there.
+
+        Segments that no newer checkpoint names go a grace period later at the earliest (`truncate`).
+        """
+        young = self._opened.age_s(self._clock) <= self._trust_s / 2
+        return self._trusted() and (young or self._machine.complete(self._state, self._reader.segments))
+
+    def _look(self, ahead: int = 1) -> None:
+        """Learn the head: from the state on, or anew if that is too old. `ahead`: see `LogReader.follow`."""
         self._looks += 1
         began = Instant.now(self._clock)
-        if self._trusted():
-            state = self._reader.follow(self._state)
+        if self._usable():
+            state = self._reader.follow(self._state, ahead)
             if self._trusted():
                 self._state, self._known, self._seen = state, began, self._looks
                 return
@@ -403,6 +642,7 @@ class Log(Generic[S]):
                     found=str(state.version),
                 )
             self._state, self._known, self._seen = state, began, self._looks
+            self._opened = began
             return
         raise UnavailableError(f"The log could not be read within {self._trust_s:.0f} s", hint="Try again")
 
@@ -418,6 +658,7 @@ class Log(Generic[S]):
                 with freeing(gives_space_back(entry.ops)):
                     outcome = self._create(entry.version, data)
                 if isinstance(outcome, Stored):
+                    self._remember(entry, data)
                     return None
                 sent, why = True, outcome.reason if isinstance(outcome, Unknown) else why
                 holder = self._reader.try_entry(entry.version)
@@ -431,8 +672,16 @@ class Log(Generic[S]):
                     raise
                 raise _not_known(entry.version, str(refusal)) from refusal
             if holder is not None:
-                return None if holder.attempt == entry.attempt else holder
+                if holder.attempt != entry.attempt:
+                    return holder
+                self._remember(entry, data)
+                return None
         raise _not_known(entry.version, why or "the store does not answer")
+
+    def _remember(self, entry: Entry, data: bytes | None = None) -> None:
+        """Tell of an entry that the log goes on with; `data` of one that was appended here."""
+        if self._reader.recent is not None:
+            self._reader.recent.add(entry, data or encode_entry(entry), own=data is not None)
 
     def _create(self, version: int, data: bytes) -> PutOutcome:
         try:
@@ -449,13 +698,24 @@ class Log(Generic[S]):
         """The newest state, since when it was known to be that, and where its log lies."""
         return self._state, self._known, self.backend
 
-    def _write_due(self) -> None:
-        """Write the checkpoint that is due, if one is, while others commit; by one thread at a time."""
+    @property
+    def has_due(self) -> bool:
+        """Whether a checkpoint is due."""
+        return self._due is not None
+
+    def write_due(self) -> None:
+        """Write the checkpoint that is due, if one is, while others commit; by one thread at a time.
+
+        A writer that has met nobody looks into the intake meanwhile.
+        """
         while self._due is not None and self._writing.acquire(blocking=False):
             try:
                 due, self._due = self._due, None
                 if due is not None:
-                    self._write(*due)
+                    work = [partial(self._write, *due)]
+                    if self._turns.alone and due[2].has_intake:
+                        work.append(partial(self._look_for_others, due[0].version - KNOCKS_SINCE))
+                    at_once(lambda each: each(), [partial(copy_context().run, each) for each in work], len(work))
                     self.checkpoint_failure = ""
             except Exception as cause:
                 self.checkpoint_failure = f"no checkpoint of {self.prefix} at version {due[0].version}: {cause!r}"
@@ -463,24 +723,37 @@ class Log(Generic[S]):
             finally:
                 self._writing.release()
 
+    def _look_for_others(self, since: int) -> None:
+        self._turns.knocked = self._intake.knocked(since)
+
     def write_checkpoint(self) -> None:
         """Write the newest state as a checkpoint, and the hint that finds it.
 
         Only where there is none: one that was collected must not come back. One that was written too late is not made
         known, and so never read.
         """
-        self._write(*self._knowledge())
+        with self._writing:
+            self._write(*self._knowledge())
 
     def has_checkpoint(self, version: int) -> bool:
-        """Whether there is a checkpoint of that version, and it can be read: one GET."""
-        return self._reader.checkpoint(version) is not None
+        """Whether there is a checkpoint of that version, and all of it can be read."""
+        return self._reader.sound(version)
 
     def _write(self, state: S, known: Instant, backend: LogBackend) -> None:
         backend.seal(state.version)
-        data = self._machine.encode(state)
+        layout = self._machine.lay_out(state, self._reader.segments, self._ids)
+        if layout is None:
+            return  # another process was faster
+        data = self._machine.encode(state, layout)
+        if layout.members and known.age_s(self._clock) > self._trust_s:
+            # What it names may have been swept since: no checkpoint that stands there named it.
+            raise UnavailableError("The checkpoint was not written in time", hint="The next one will be")
         outcome = self._store.create(self._reader.checkpoint_key(state.version), data)
         if isinstance(outcome, Unknown):
             raise UnavailableError(f"It is not known whether the checkpoint was written: {outcome.reason}")
+        if isinstance(outcome, Stored) and layout.members:  # else another one stands there, which names others
+            with self._lock:
+                self._state = self._machine.adopt(self._state, state.version, layout, self._reader.segments)
         if known.age_s(self._clock) <= self._trust_s:
             self._store.put(self._reader.hint_key, json.dumps({"version": state.version}).encode())
         backend.trim(state.version)

@@ -5,6 +5,10 @@
     {"format": 1, "version": 2, "attempt": "…", "timestamp_ms": 1767225600000, "author": "host:4711",
      "ops": [{"op": "AddParts", "parts": [{…manifest…}], "dedup_token": "batch-7"}], "digest": "…"}
 
+An entry of several writers has format 2, and says beside its operations whose they are, in their order::
+
+    "members": [{"attempt": "…", "author": "host:4711", "ops": 2}, {"attempt": "…", "author": "other:15", "ops": 1}]
+
 Empty fields are left out. The digest is the last field: BLAKE2b-128 of all bytes before its comma, in hex, so that a
 damaged entry is never taken for another one. Entries written before there were digests have none.
 
@@ -25,16 +29,17 @@ from mergelake.core.json_load import loads
 from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import TableSchema
 from mergelake.log import operations as ops
-from mergelake.log.operations import Entry, LogOp
+from mergelake.log.operations import Entry, LogOp, Member
 
 TIME_END_MS = 10_413_792_000_000
 """The year 2300, where DateTime64 ends. Times beyond it are no times."""
-FORMAT = 1
-"""The newest entry format that this version writes and reads."""
+FORMAT, FORMAT_OF_MEMBERS = 1, 2
+"""The formats that this version writes and reads: of one writer's entries, and of those that have members."""
 
 _LEFT_OUT = ("begun", "detached", "mutations")
 """Lists that are left out where they are empty."""
 _FIELDS = {"format", "version", "attempt", "timestamp_ms", "author", "ops"}
+_FIELDS_OF_MEMBERS = {*_FIELDS, "members"}
 _DIGEST, _END, _DIGEST_DIGITS = b',"digest":"', b'"}', 32
 _TAIL = len(_DIGEST) + _DIGEST_DIGITS + len(_END)
 _WAY_OUT = "The table was written by a newer mergelake: upgrade this one"
@@ -43,14 +48,20 @@ _WAY_OUT = "The table was written by a newer mergelake: upgrade this one"
 def encode_entry(entry: Entry) -> bytes:
     """The bytes of the entry's object."""
     raw = {
-        "format": FORMAT,
+        "format": FORMAT_OF_MEMBERS if entry.members else FORMAT,
         "version": entry.version,
         "attempt": entry.attempt,
         "timestamp_ms": entry.timestamp_ms,
         "author": entry.author,
+        **({"members": [_encode_member(member) for member in entry.members]} if entry.members else {}),
         "ops": [encode_op(op) for op in entry.ops],
     }
     return sealed(raw)
+
+
+def _encode_member(member: Member) -> dict[str, Any]:
+    """A member as a JSON object."""
+    return {"attempt": member.attempt, "author": member.author, "ops": member.ops}
 
 
 def sealed(raw: Mapping[str, Any]) -> bytes:
@@ -89,8 +100,9 @@ def decode_entry(data: bytes, key: str = "") -> Entry:
         newest = int(raw["format"])
     except (ValueError, KeyError, TypeError, ArithmeticError) as cause:
         raise CorruptDataError("A log entry is not readable JSON", object_key=key, found=str(cause)) from cause
-    require_format(newest, FORMAT, f"Log entry {key or raw.get('version', '')}")
-    strange = set(raw) - _FIELDS - ({"digest"} if has_digest else set())
+    require_format(newest, FORMAT_OF_MEMBERS, f"Log entry {key or raw.get('version', '')}")
+    known = _FIELDS_OF_MEMBERS if newest == FORMAT_OF_MEMBERS else _FIELDS
+    strange = set(raw) - known - ({"digest"} if has_digest else set())
     if strange:  # a digest that is not the last field cannot be checked, one of another name was damaged
         raise CorruptDataError("A log entry has an unknown field", object_key=key, found=min(strange))
     try:
@@ -100,11 +112,21 @@ def decode_entry(data: bytes, key: str = "") -> Entry:
             _time(raw["timestamp_ms"]),
             str(raw["author"]),
             tuple(decode_op(op) for op in raw["ops"]),
+            _members(raw["members"], len(raw["ops"])) if newest == FORMAT_OF_MEMBERS else (),
         )
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError) as cause:
         if getattr(cause, "name", "") == "UNKNOWN_FORMAT_VERSION":
             raise
         raise CorruptDataError("A log entry lacks or garbles a field", object_key=key, found=str(cause)) from cause
+
+
+def _members(raw: Any, ops_count: int) -> tuple[Member, ...]:
+    found = tuple(Member(str(each["attempt"]), str(each["author"]), int(each["ops"])) for each in raw)
+    if min((member.ops for member in found), default=-1) < 0 or sum(member.ops for member in found) != ops_count:
+        raise ValueError(f"its members do not share its {ops_count} operations")
+    if len({member.attempt for member in found}) < len(found):
+        raise ValueError("an attempt is in it twice")
+    return found
 
 
 def _time(stated: Any) -> int:

@@ -140,8 +140,9 @@ class Draft:
                 self._cancel(ids)
             case AdoptVolatile(id, owner):
                 self._adopt(id, owner)
-            case RenewLease(node, version, until_ms):
-                self._leases = {**self._leases, node: Lease(version, until_ms)}
+            case RenewLease(node):
+                lease = Lease(op.version, op.until_ms, op.address, op.token)
+                self._leases = {**self._leases, node: lease}
             case ReleaseLease(node):
                 self._leases = _lacking(self._leases, node)
             case Mutation():
@@ -185,7 +186,7 @@ class Draft:
     def freeze(self) -> State:
         """The state so far; the draft may be used on."""
         if self._thawed:
-            self._partitions = self._partitions.changed(self._thawed, self._gained, self._lost)
+            self._partitions = self._partitions.changed(self._thawed, self._gained, self._lost, self._version)
             self._thawed, self._gained, self._lost = {}, [], []
         self._owned.clear()
         self._settle_retired()

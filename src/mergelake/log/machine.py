@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol, TypeVar
 
+from mergelake.core.ids import IdSource
 from mergelake.core.settings import TableSettings
 from mergelake.log import checkpoint, conflict
 from mergelake.log.authority import Authority
 from mergelake.log.conflict import Reject
 from mergelake.log.fold import fold
+from mergelake.log.layout import Layout
 from mergelake.log.operations import Entry
+from mergelake.log.segments import Segments
 from mergelake.log.state import State
 
 
@@ -60,12 +63,32 @@ class StateMachine(Protocol[S]):
         """Entries between two checkpoints."""
         ...
 
-    def encode(self, state: S) -> bytes:
+    def lay_out(self, state: S, segments: Segments, ids: IdSource) -> Layout | None:
+        """Where the parts of a state lie in its checkpoint; writes segments that are new. None: it is not needed."""
+        ...
+
+    def adopt(self, state: S, version: int, layout: Layout, segments: Segments) -> S:
+        """The same state, held as the checkpoint of a version that is not after it."""
+        ...
+
+    def complete(self, state: S, segments: Segments) -> bool:
+        """Whether nothing of a state has to be read from the store any more."""
+        ...
+
+    def encode(self, state: S, layout: Layout | None) -> bytes:
         """A checkpoint's bytes."""
         ...
 
-    def decode(self, data: bytes, key: str) -> S:
+    def decode(self, data: bytes, key: str, segments: Segments) -> S:
         """Inverse of `encode`; `key` is the object's, for errors."""
+        ...
+
+    def layout(self, data: bytes, key: str) -> Layout:
+        """Where the parts of a checkpoint lie."""
+        ...
+
+    def verify(self, state: S, key: str) -> None:
+        """Read all of a state that was decoded; CorruptDataError if it is not what its checkpoint says."""
         ...
 
 
@@ -90,10 +113,30 @@ class TableMachine:
             return 1 << 62
         return max(TableSettings(state.schemas[state.schema_version].settings).integer("checkpoint_interval"), 1)
 
-    def encode(self, state: State) -> bytes:
-        """See `checkpoint.encode_checkpoint`."""
-        return checkpoint.encode_checkpoint(state)
+    def lay_out(self, state: State, segments: Segments, ids: IdSource) -> Layout | None:
+        """See `Segments.lay_out`."""
+        return segments.lay_out(state, ids)
 
-    def decode(self, data: bytes, key: str) -> State:
+    def adopt(self, state: State, version: int, layout: Layout, segments: Segments) -> State:
+        """See `Segments.adopt`."""
+        return segments.adopt(state, version, layout)
+
+    def complete(self, state: State, segments: Segments) -> bool:
+        """See `Segments.complete`."""
+        return segments.complete(state)
+
+    def encode(self, state: State, layout: Layout | None = None) -> bytes:
+        """See `checkpoint.encode_checkpoint`."""
+        return checkpoint.encode_checkpoint(state, layout)
+
+    def decode(self, data: bytes, key: str, segments: Segments | None = None) -> State:
         """See `checkpoint.decode_checkpoint`."""
-        return checkpoint.decode_checkpoint(data, key)
+        return checkpoint.decode_checkpoint(data, key, segments)
+
+    def layout(self, data: bytes, key: str) -> Layout:
+        """See `checkpoint.decode_root`."""
+        return checkpoint.decode_root(data, key).layout
+
+    def verify(self, state: State, key: str) -> None:
+        """See `checkpoint.verify_parts`."""
+        checkpoint.verify_parts(state, key)

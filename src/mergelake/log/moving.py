@@ -8,8 +8,8 @@ from mergelake.core.clock import Clock
 from mergelake.core.errors import CorruptDataError, UnavailableError
 from mergelake.core.ids import IdSource
 from mergelake.log.authority import Authority
-from mergelake.log.backend import LogBackend, ObjectBackend, read_only
-from mergelake.log.backends import BUCKET, SEALED, Backends
+from mergelake.log.backend import LogBackend, read_only
+from mergelake.log.backends import BUCKET, SEALED, Backends, bucket_of
 from mergelake.log.commit import Log
 from mergelake.log.keeper import Address, keeper
 from mergelake.log.machine import S, StateMachine
@@ -43,7 +43,7 @@ class _Everything(Backends):
     """Every log is read from the bucket, and appended to there: for who has ended it elsewhere."""
 
     def of(self, authority: Authority, store: Store, prefix: str, *, clock: Clock, threads: int = 16) -> LogBackend:
-        return ObjectBackend(store, prefix, clock=clock, threads=threads)
+        return bucket_of(authority, store, prefix, clock=clock, threads=threads)
 
 
 @dataclass(frozen=True, slots=True)

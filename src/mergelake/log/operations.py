@@ -1,6 +1,7 @@
 """What a log entry may say.
 
-An entry holds one or more operations; they land together or not at all. Operations never carry block
+An entry holds one or more operations; they land together or not at all. It may be made of several members, each the
+operations of one writer. Operations never carry block
 numbers: those are given by the entry's position when it is folded, so a writer needs no reservation and
 a retry costs nothing. Kinds are added over time; what a kind means never changes.
 
@@ -126,6 +127,10 @@ class RenewLease:
     version: int
     """The oldest version that it still reads."""
     until_ms: int
+    address: str = ""
+    """`HOST:PORT` where it listens and takes commits of others as long as the lease lasts; empty: nowhere."""
+    token: str = ""
+    """What it and those who speak to it prove to know: who can read the log may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,15 +361,58 @@ def gives_space_back(ops: Sequence[LogOp]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class Member:
+    """Whose so many operations of an entry are."""
+
+    attempt: str
+    """Drawn by who wants to commit: it is in the log at most once."""
+    author: str
+    """Who that was, for people."""
+    ops: int
+    """How many operations are its own: they follow those of the member before. None: the attempt was given up, and can
+    no longer land elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
-    """One commit: `_log/<version, 20 digits>.json`."""
+    """One commit, or those of several writers in one: `_log/<version, 20 digits>.json`."""
 
     version: int
     """Its position: 1, 2, 3, … without gaps."""
     attempt: str
-    """Drawn by the writer; tells its own entry from another's after a lost reply."""
+    """Drawn by the writer that appends it; tells its own entry from another's after a lost reply."""
     timestamp_ms: int
     """The writer's clock, never less than the entry before."""
     author: str
-    """Who committed, for people."""
+    """Who appended it, for people."""
     ops: tuple[LogOp, ...]
+    members: tuple[Member, ...] = ()
+    """Whose operations these are, in their order; empty: all are those of `attempt`, as in most entries."""
+
+    @property
+    def parties(self) -> tuple[Member, ...]:
+        """The members, also of an entry that has only one."""
+        return self.members or (Member(self.attempt, self.author, len(self.ops)),)
+
+    @property
+    def authors(self) -> str:
+        """Who committed, for people: each once."""
+        return ", ".join(dict.fromkeys(member.author for member in self.parties))
+
+    def holds(self, attempt: str) -> bool:
+        """Whether the operations of an attempt are in it."""
+        return any(member.attempt == attempt for member in self.parties)
+
+    def until(self, attempt: str) -> Entry:
+        """The entry up to the last operation of one of its members: what the state right after those is made of.
+
+        >>> entry = Entry(7, "b", 0, "me", (DropTable(), UndropTable()), (Member("a", "you", 1), Member("b", "me", 1)))
+        >>> entry.holds("b"), entry.until("a").ops
+        (True, (DropTable(),))
+        """
+        end = 0
+        for member in self.parties:
+            end += member.ops
+            if member.attempt == attempt:
+                break
+        return Entry(self.version, self.attempt, self.timestamp_ms, self.author, self.ops[:end])

@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 
 import immutables
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 RUN_MAX = 512
 """Retired parts in one run: what an entry copies at most, and what is passed over by one look."""
+STEPS_MAX, STEP_TOUCHED_MAX = 256, 1024
+"""Changes that a journal goes back, and partitions of one change: with more it begins anew."""
 _MASK = (1 << 128) - 1
 
 
@@ -55,18 +57,90 @@ class Totals:
         return Totals(parts, rows, size, digest & _MASK)
 
 
+class StoredParts(Protocol):
+    """The parts of a partition that lie in a checkpoint, and are made when they are asked for. It never changes."""
+
+    def __len__(self) -> int:
+        """How many they are; known without a request."""
+        ...
+
+    @property
+    def value(self) -> str:
+        """Hex of `partition.dat`, as `PartManifest.partition`; known without a request."""
+        ...
+
+    @property
+    def unread(self) -> Iterable[Any]:
+        """What has to be read first."""
+        ...
+
+    def parts(self) -> tuple[ActivePart, ...]:
+        """In block order. May ask the store."""
+        ...
+
+    def read_all(self, unread: Collection[Any]) -> None:
+        """Read what several such partitions have unread, at once."""
+        ...
+
+
+Held: TypeAlias = "tuple[ActivePart, ...] | StoredParts"
+
+
+class Journal:
+    """Which partitions the last changes touched: the way from older values to this one.
+
+    A value never changes, so each has a journal of its own; the steps are shared. Who was at work elsewhere meanwhile
+    may be further behind than it goes back.
+    """
+
+    __slots__ = ("_mark", "_steps")
+
+    def __init__(self, steps: tuple[tuple[object, frozenset[str]], ...] = ()) -> None:
+        self._mark = object()
+        self._steps = steps
+        """The journal's mark before a change, and what the change touched; the oldest first."""
+
+    def then(self, touched: Collection[str]) -> Journal:
+        """After one more change."""
+        if len(touched) > STEP_TOUCHED_MAX:
+            return Journal()
+        return Journal((*self._steps[1 - STEPS_MAX :], (self._mark, frozenset(touched))))
+
+    def since(self, older: Journal) -> frozenset[str] | None:
+        """What was touched on the way from `older`; None if that is not known."""
+        if older._mark is self._mark:
+            return frozenset()
+        for at in range(len(self._steps) - 1, -1, -1):
+            if self._steps[at][0] is older._mark:
+                return frozenset().union(*(touched for _, touched in self._steps[at:]))
+        return None
+
+
 class Partitions(Mapping[str, "tuple[ActivePart, ...]"]):
-    """Active parts by partition id, in block order; no partition is empty. Iterates in the order of the ids."""
+    """Active parts by partition id, in block order; no partition is empty. Iterates in the order of the ids.
+
+    Those of a large table that came out of a checkpoint are read when they are asked for (`StoredParts`).
+    """
 
     def __init__(
         self,
-        held: immutables.Map[str, tuple[ActivePart, ...]],
+        held: immutables.Map[str, Held],
         totals: Totals,
         sizes: Mapping[int, int],
+        touched: immutables.Map[str, int] | None = None,
+        since: int = 0,
+        segments: frozenset[str] = frozenset(),
+        journal: Journal | None = None,
     ) -> None:
         self._held = held
         self.totals = totals
         self._sizes = sizes
+        self.touched: immutables.Map[str, int] = immutables.Map() if touched is None else touched
+        """Partitions that have changed since version `since`, and a version after which they have not."""
+        self.since = since
+        self.segments = segments
+        """Names of the segments of checkpoints in which some of them may lie."""
+        self._journal = journal or Journal()
         self._memo: dict[object, object] = {}
 
     @staticmethod
@@ -78,26 +152,72 @@ class Partitions(Mapping[str, "tuple[ActivePart, ...]"]):
             partitions, [part for parts in partitions.values() for part in parts], ()
         )
 
+    @staticmethod
+    def stored(held: Mapping[str, Held], totals: Totals, version: int, segments: frozenset[str]) -> Partitions:
+        """Those of a checkpoint, whose sums are known."""
+        sizes = Counter(map(len, held.values()))
+        return Partitions(immutables.Map(held), totals, sizes, since=version, segments=segments)
+
     def changed(
         self,
         partitions: Mapping[str, Sequence[ActivePart]],
         gained: Collection[ActivePart],
         lost: Collection[ActivePart],
+        version: int = 0,
     ) -> Partitions:
-        """With other parts in these partitions. `gained` and `lost` are what makes the difference."""
+        """With other parts in these partitions, at `version`. `gained` and `lost` are what makes the difference."""
         sizes = Counter(self._sizes)
-        with self._held.mutate() as held:
+        with self._held.mutate() as held, self.touched.mutate() as touched:
             for partition_id, parts in partitions.items():
                 before = held.get(partition_id, ())
                 sizes[len(before)] -= 1
                 sizes[len(parts)] += 1
+                touched[partition_id] = version
                 if parts:
                     held[partition_id] = tuple(parts)
                 elif before:
                     del held[partition_id]
-            after = held.finish()
+            after, now = held.finish(), touched.finish()
         sizes.pop(0, None)
-        return Partitions(after, self.totals.after(gained, lost), +sizes)
+        journal = self._journal.then(partitions)
+        return Partitions(after, self.totals.after(gained, lost), +sizes, now, self.since, self.segments, journal)
+
+    def held_as(self, stored: Mapping[str, StoredParts], version: int, segments: frozenset[str]) -> Partitions:
+        """The same parts, those of some partitions in a checkpoint of `version`, after which these have not changed."""
+        touched = immutables.Map((name, at) for name, at in self.touched.items() if at > version)
+        return Partitions(
+            self._held.update(stored), self.totals, self._sizes, touched, version, segments, self._journal
+        )
+
+    def held(self, partition_id: str) -> Held:
+        """The parts of a partition, read or not; none if there is no such partition."""
+        found: Held = self._held.get(partition_id, ())
+        return found
+
+    def partition_value(self, partition_id: str) -> str:
+        """Hex of a partition's `partition.dat`; no request."""
+        held = self._held[partition_id]
+        return held[0].manifest.partition if isinstance(held, tuple) else held.value
+
+    def read(self, partition_ids: Iterable[str]) -> None:
+        """Read what is not read yet of some partitions, at once."""
+        stored = [held for held in map(self.held, partition_ids) if not isinstance(held, tuple)]
+        unread = {each for held in stored for each in held.unread}
+        if unread:
+            stored[0].read_all(unread)
+
+    def all_parts(self) -> Iterator[ActivePart]:
+        """By partition id and block."""
+        self.read(self)
+        for partition_id in self:
+            yield from self[partition_id]
+
+    def touched_since(self, older: Partitions) -> frozenset[str] | None:
+        """Ids that cover all partitions which differ from those of `older`, for what changed since; None: not known.
+
+        Known within one process, of partitions that these came from by not too many changes.
+        """
+        return self._journal.since(older._journal)
 
     def remembered(self, key: object, make: Callable[[], T]) -> T:
         """What `make` derives from these very partitions, made once."""
@@ -106,10 +226,14 @@ class Partitions(Mapping[str, "tuple[ActivePart, ...]"]):
         return cast(T, self._memo[key])
 
     def __getstate__(self) -> tuple[object, ...]:
-        return self._held, self.totals, self._sizes
+        self.read(self)
+        held = immutables.Map((name, self[name]) for name in self)
+        return held, self.totals, self._sizes, self.touched, self.since
 
     def __setstate__(self, held: tuple[Any, ...]) -> None:
-        self._held, self.totals, self._sizes = held
+        self._held, self.totals, self._sizes, self.touched, self.since = held
+        self.segments = frozenset()
+        self._journal = Journal()
         self._memo = {}
 
     @property
@@ -118,7 +242,8 @@ class Partitions(Mapping[str, "tuple[ActivePart, ...]"]):
         return max(self._sizes, default=0)
 
     def __getitem__(self, partition_id: str) -> tuple[ActivePart, ...]:
-        return self._held[partition_id]
+        held = self._held[partition_id]
+        return held if isinstance(held, tuple) else held.parts()
 
     def __contains__(self, partition_id: object) -> bool:
         return partition_id in self._held
@@ -131,8 +256,12 @@ class Partitions(Mapping[str, "tuple[ActivePart, ...]"]):
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Partitions):
-            return self.totals == other.totals and self._held == other._held
-        return isinstance(other, Mapping) and dict(self._held) == dict(other)
+            if self.totals != other.totals or len(self) != len(other):
+                return False
+            self.read(self)
+            other.read(other)
+            return all(name in other and other[name] == self[name] for name in self)
+        return isinstance(other, Mapping) and dict(self) == dict(other)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -210,6 +339,13 @@ class Retired(Collection["RetiredPart"]):
                 digest -= _hash(part)
             after = by_id.finish()
         return Retired(tuple(runs), after, digest & _MASK)
+
+    def since(self, older: Retired) -> tuple[list[RetiredPart], list[RetiredPart]]:
+        """What came to `older`, and what went from it: looks at the runs that they do not share."""
+        ours, theirs = {id(run) for run in self._runs}, {id(run) for run in older._runs}
+        here = [part for run in self._runs if id(run) not in theirs for part in run.parts]
+        there = [part for run in older._runs if id(run) not in ours for part in run.parts]
+        return [p for p in here if p.id not in older._by_id], [p for p in there if p.id not in self._by_id]
 
     @property
     def bytes_on_disk(self) -> int:

@@ -17,8 +17,7 @@ from mergelake.log.state import Lease, State
 
 def refers(manifest: PartManifest) -> tuple[str, ...]:
     """The directories, other than its own, in which files of a part lie; sorted."""
-    own = f"{manifest.id}/"
-    return tuple(sorted({directory_of(key) for key in manifest.object_keys() if not key.startswith(own)}))
+    return tuple(sorted(set(map(directory_of, manifest.keys_outside()))))
 
 
 def directory_of(key: str) -> str:

@@ -1,12 +1,26 @@
 """Entries on their way from ZooKeeper to the bucket: sealed, then trimmed.
 
 The bucket is to be enough to read the log, and to take it over. Whoever commits copies in the background what is not
-there yet; who writes a checkpoint does it before. Two rules make this safe for any number of copiers, of which any may
-stall, die or come back late:
+there yet; who writes a checkpoint does it before. Many entries go into one object (`batches`), so copying takes a
+request for up to 64 of them, and keeps up with commits that take a thirtieth of the time of one. No commit waits for
+it before `BACKLOG_MAX` entries do.
 
-1. entry v is created, if absent, only after v-1 is known to be in the bucket **with the same bytes**: what is there is
-   dense, and an entry that the bucket's own commits put in the way (a forced takeover) ends the copying for good;
+Two rules make this safe for any number of copiers, of which any may stall, die or come back late:
+
+1. an object that begins at v is created, if absent, only after the object before it is known to end at v-1, and all up
+   to there to have **the same bytes** as here;
 2. a node is removed only when its entry is sealed and a checkpoint stands behind it.
+
+Why the first is enough, though an object may hold many. Objects do not change, so where one ends is settled with its
+creation, and so is where the next begins: there is one chain of them, whoever adds to it and wherever he cuts. Of those
+who want to go on at v, copiers with however many entries and a takeover with its `MoveLog`, create-if-absent lets one
+in. A copier that was slower reads what is there. If it begins as its own would, a copier of the same tree was faster,
+and the copier goes on where that object ends. If it does not, the bucket's own commits came in the way (a forced
+takeover): then nothing of this tree may lie behind v, ever, and nothing does, for by rule 1 every copier has to get
+past v first. So the bucket holds a whole beginning of the log at any time, a takeover that finds a free position at the
+end of the chain has all that was sealed, and there is never a hole with something behind it.
+
+`progress` says where an object ends that all this is known of. It never goes back, and may lag.
 """
 
 from __future__ import annotations
@@ -14,20 +28,24 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from mergelake.core.errors import CorruptDataError, FencedError, MergelakeError, UnavailableError
 from mergelake.core.json_load import loads
+from mergelake.log import batches
 from mergelake.log.backend import ObjectBackend
+from mergelake.log.batches import BATCH_MAX
 from mergelake.log.keeper import Create, Delete, Keeper, Node, Refused, SetData
-from mergelake.store.protocol import Lost, Unknown
+from mergelake.store.protocol import Stored, Unknown
 
 FETCH = 64
-"""Entries that are read from ZooKeeper at once."""
-LINGER_S = 0.1
-"""How long a copier waits for more, so that it copies many at once when many come."""
+"""Nodes that are removed at once."""
+LINGER_S, LINGER_MAX_S = 0.1, 0.8
+"""How long a copier waits for more, so that it copies many at once when many come; longer while others copy."""
+ROUND = 16
+"""Where more come in that time, it leaves the last few for the next batch: batches begin at round numbers."""
 TRIES_MAX = 6
 """Times that a copy is sent to a bucket that gives no clear answer."""
 _logger = logging.getLogger("mergelake.log")
@@ -89,6 +107,9 @@ class Sealer:
         self._lock = threading.Lock()
         self._background = threading.Lock()
         self._wanted = False
+        self._linger_s = LINGER_S
+        self.sealed = since
+        """Up to where everything is known here to be in the bucket."""
 
     def nudge(self) -> None:
         """There is something new: copy it in the background. A short thread of its own, which the process waits for."""
@@ -112,7 +133,9 @@ class Sealer:
                     raise
                 return  # the log was sealed, has moved on, and its tree was removed
             while sealed < version:
-                sealed = self._advance("sealed", self._copy(sealed + 1, min(sealed + FETCH, version)))
+                whole = sealed - sealed % BATCH_MAX + BATCH_MAX  # where the longest batch ends
+                sealed = self._advance("sealed", self._copy(sealed + 1, min(whole, version)))
+            self.sealed = sealed
 
     def end(self, last: int | None = None) -> int:
         """End the log here: nobody can append any more, ever. Returns the last version; may be repeated.
@@ -168,7 +191,7 @@ class Sealer:
     def _drain(self) -> None:
         try:
             while self._wanted:
-                self._bucket.clock.sleep_s(LINGER_S)
+                self._bucket.clock.sleep_s(self._linger_s)
                 self._wanted = False
                 self._round()
         except (MergelakeError, Refused) as problem:
@@ -181,47 +204,80 @@ class Sealer:
 
     def _round(self) -> None:
         """Copy what there is, unless another process does: then it looks once more when it is done."""
-        try:
-            self._keeper.commit(Create(self._tree.sealer, ephemeral=True))
-        except Refused:
+        if not self._mine():
+            # Many writers ask seldom: each of them asks as long as it commits.
+            self._linger_s = min(2 * self._linger_s, LINGER_MAX_S)
             return
+        self._linger_s = LINGER_S
         try:
             last = self._last()
-            self.seal(last)
+            whole = last - last % ROUND
+            self.seal(whole if whole > self.sealed else last)
         finally:
             with suppress(Refused):  # it went with a session that expired
                 self._keeper.commit(Delete(self._tree.sealer))
-        self._wanted |= self._last() > last
+        self._wanted |= self._last() > self.sealed
+
+    def _mine(self) -> bool:
+        """Whether this process is the one that copies now."""
+        if self._keeper.get(self._tree.sealer) is not None:
+            return False  # a read is cheaper than a transaction that is refused
+        try:
+            self._keeper.commit(Create(self._tree.sealer, ephemeral=True))
+        except Refused:
+            return False
+        return True
 
     def _last(self) -> int:
         tail = self._keeper.get(self._tree.tail)
         return int(tail.data or self._since) if tail else self._since
 
     def _copy(self, first: int, last: int) -> int:
-        """Create these entries in the bucket, in order; the last one that is there for certain, `first` or later."""
-        versions = range(first, last + 1)
-        nodes = self._keeper.get_many([self._tree.entry(version) for version in versions])
-        for version, node in zip(versions, nodes, strict=True):
+        """Create objects with these entries, in order; where the chain is known to end then, `last` or later."""
+        nodes = self._keeper.get_many([self._tree.entry(version) for version in range(first, last + 1)])
+        entries: list[bytes] = []
+        gone = False
+        for version, node in enumerate(nodes, first):
             data = self._body(version, node)
             if data is None:
-                # Another copier was here, and a checkpoint: what was trimmed was sealed before.
-                sealed = self._progress()[0]
-                if sealed < version:
-                    raise CorruptDataError("An entry that is not sealed is gone", object_key=self._tree.entry(version))
-                return sealed
-            self._put(version, data)
-        return last
+                gone = True
+                break
+            entries.append(data)
+        end = first - 1
+        while end - first + 1 < len(entries):
+            rest = entries[end - first + 1 :]
+            count = batches.longest(end + 1, [len(data) for data in rest])
+            end = self._put(end + 1, rest[:count])
+        if not gone or end >= last:
+            return end
+        # Another copier was here, and a checkpoint: what was trimmed was sealed before.
+        sealed = self._progress()[0]
+        if sealed < first + len(entries):
+            key = self._tree.entry(first + len(entries))
+            raise CorruptDataError("An entry that is not sealed is gone", object_key=key)
+        return sealed
 
-    def _put(self, version: int, data: bytes) -> None:
+    def _put(self, first: int, entries: Sequence[bytes]) -> int:
+        """Create the object at `first`, or see that the one that is there begins like it; the last entry of it."""
+        problem: Exception = UnavailableError(f"It is not known whether entry {first} was copied to the bucket")
         for _ in range(TRIES_MAX):
-            outcome = self._bucket.create(version, data)
+            outcome = self._bucket.create(first, batches.encode(entries))
             if isinstance(outcome, Unknown):
                 continue
-            if isinstance(outcome, Lost) and self._bucket.read(version) != data and self._progress()[0] < version:
-                self.end(version - 1)
-                raise lost_branch(self._bucket.prefix, version)
-            return
-        raise UnavailableError(f"It is not known whether entry {version} was copied to the bucket")
+            try:
+                there = entries if isinstance(outcome, Stored) else self._bucket.object_at(first)
+                if there and all(ours == theirs for ours, theirs in zip(entries, there, strict=False)):
+                    return first + len(there) - 1
+                sealed = self._progress()[0]
+                if sealed >= first:
+                    return sealed  # and collected since
+                # What was cut off on the way ends no log, nor does a bucket that refuses, and has nothing.
+                if there and self._bucket.object_at(first) == there:
+                    self.end(first - 1)
+                    raise lost_branch(self._bucket.prefix, first)
+            except CorruptDataError as damaged:
+                problem = damaged
+        raise problem
 
     def _remove(self, first: int, last: int) -> bool:
         """Remove nodes; whether one of them named an object."""

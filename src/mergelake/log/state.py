@@ -124,6 +124,9 @@ class Lease:
     version: int
     """The oldest version that it still reads."""
     until_ms: int
+    address: str = ""
+    """Where it takes commits of others, `HOST:PORT`; empty: nowhere."""
+    token: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,8 +201,7 @@ class State:
 
     def parts(self) -> Iterator[ActivePart]:
         """Active parts, sorted by partition id and block."""
-        for partition_id in self.partitions:
-            yield from self.partitions[partition_id]
+        return self.partitions.all_parts()
 
     @property
     def part_count(self) -> int:

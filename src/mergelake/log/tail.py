@@ -2,11 +2,14 @@
 
 ::
 
-    <prefix>/00000000000000000042.json               one entry
-    <prefix>/checkpoints/00000000000000000064.arrow  a folded state
+    <prefix>/00000000000000000042.json               one entry, or a batch that begins with it (`batches`)
+    <prefix>/checkpoints/00000000000000000064.arrow  a folded state, or its root,
+    <prefix>/checkpoints/00000000000000000064-<id>.segment  and the segments that hold most of its parts
     <prefix>/_last_checkpoint                        {"version": 64}: only a hint; a stale one is slower, never wrong
+    <prefix>/intake/00000000000000000043-<attempt>.json  what is to stand in entry 43, perhaps (`intake`)
 
-Opening takes the hint, the checkpoint and one probe of the next position: three GETs on a quiet table.
+Opening takes the hint, the checkpoint and one probe of the next position: three GETs on a quiet table, and those of the
+segments of a large one, all at once.
 Without a usable hint, one LIST shows a short log whole, and what it shows is read at once; of a long one the
 checkpoints are listed. Without a checkpoint, the log is read from its start.
 
@@ -19,16 +22,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Generic
 
-from mergelake.core.errors import CorruptDataError, NotFoundError, error
+import cachetools
+
+from mergelake.core.errors import CorruptDataError, MergelakeError, NotFoundError, error
 from mergelake.core.json_load import loads
+from mergelake.core.manifest import FileTable
 from mergelake.log.authority import Authority
 from mergelake.log.backend import CollectedError, LogBackend
+from mergelake.log.batches import reach
 from mergelake.log.encoding import decode_entry
+from mergelake.log.intake import sweep_all
+from mergelake.log.layout import Layout
 from mergelake.log.machine import S, StateMachine
-from mergelake.log.operations import Entry, MoveLog
+from mergelake.log.operations import AddParts, Entry, MoveLog, Publish
+from mergelake.log.recent import Recent
+from mergelake.log.segment import is_segment
+from mergelake.log.segments import Segments
+from mergelake.log.state import State
 from mergelake.store.protocol import ObjectMeta, Store
 
 PREFETCH_MAX = 256
@@ -44,7 +58,12 @@ class LogReader(Generic[S]):
     """What can be learned of one log: entries from its backend, checkpoints and the hint from the bucket."""
 
     def __init__(
-        self, store: Store, prefix: str, machine: StateMachine[S], choose: Callable[[Authority], LogBackend]
+        self,
+        store: Store,
+        prefix: str,
+        machine: StateMachine[S],
+        choose: Callable[[Authority], LogBackend],
+        threads: int = 1,
     ) -> None:
         self._store = store
         self._prefix = prefix
@@ -53,6 +72,19 @@ class LogReader(Generic[S]):
         self._authority = Authority()
         self._bucket = self.backend = choose(self._authority)
         """Where the newest entries lie, and from where older ones are found."""
+        self.segments = Segments(
+            store,
+            prefix,
+            threads=threads,
+            newest=self._newest_layout,
+            elsewhere=self._files_elsewhere,
+            without=self._state_without,
+        )
+        """What checkpoints do not hold themselves."""
+        self.recent: Recent | None = None
+        """What is told of every entry that the log goes on with, of a process that takes commits of others."""
+        self._files: cachetools.LRUCache[int, dict[str, FileTable]] = cachetools.LRUCache(2)
+        self._without: cachetools.LRUCache[tuple[int, frozenset[str]], S] = cachetools.LRUCache(1)
 
     def backend_of(self, state: S) -> LogBackend:
         """Where the entry behind `state` lies, or will; this is `backend` from now on."""
@@ -71,8 +103,8 @@ class LogReader(Generic[S]):
         return f"{self._prefix}/checkpoints/{version:020d}.arrow"
 
     def sealed_key(self, version: int) -> str:
-        """Key of an entry in the bucket."""
-        return self._bucket.key(version)
+        """Key of the object of the bucket that holds an entry."""
+        return self.backend.sealed_key(version)
 
     def try_entry(self, version: int) -> Entry | None:
         """The entry at a position; None if nothing has been committed there, or if it has been collected."""
@@ -96,17 +128,20 @@ class LogReader(Generic[S]):
         except CollectedError:
             return [self.backend.read(version) for version in versions]
 
-    def follow(self, state: S) -> S:
-        """The state after all entries that follow `state`; anew from a checkpoint if those have been collected."""
+    def follow(self, state: S, ahead: int = 1) -> S:
+        """The state after all entries that follow `state`; anew from a checkpoint if those have been collected.
+
+        `ahead`: so many are asked for at once to begin with.
+        """
         try:
-            return self._chase(state)
+            return self._chase(state, ahead)
         except CollectedError:
             return self.newest()
 
-    def _chase(self, state: S) -> S:
+    def _chase(self, state: S, ahead: int = 1) -> S:
         """The state after all that follows, wherever the log has moved to."""
         while True:
-            after = self._follow(state, self.backend_of(state))
+            after = self._follow(state, self.backend_of(state), ahead=ahead)
             if after.authority == state.authority:
                 return after
             state = after
@@ -120,12 +155,14 @@ class LogReader(Generic[S]):
         ahead, more = min(max(ahead, 1), PREFETCH_MAX), True
         while more:
             start = state.version + len(news) + 1
-            for version, data in enumerate(backend.read_many(range(start, start + ahead)), start):
+            for version, data in enumerate(backend.read_on(start, ahead), start):
                 entry = self.decode(version, data)
                 more = entry is not None
-                if entry is None:
+                if entry is None or data is None:
                     break
                 news.append(entry)
+                if self.recent is not None:
+                    self.recent.add(entry, data)
                 if _moves(entry) and not across:
                     more = False
                     break
@@ -137,19 +174,28 @@ class LogReader(Generic[S]):
 
         The bucket is asked first wherever the log lies: it may know that it was taken over.
         """
+        if self.recent is not None:
+            self.recent.clear()
         hinted = self.hint()
         state = self.checkpoint(hinted) if hinted else None
         if state is not None:
-            state = self._follow(state, self._bucket, across=True)
+            state = self._follow(state, self._bucket_behind(state), across=True)
         else:
             # The hint leads nowhere, or there is none: an empty log, a young one, or one that was truncated.
             found, last = self._listed()
             state = self._nearest([version for version, size in found if size])
-            state = self._follow(state, self._bucket, across=True, ahead=last - state.version + 1)
+            state = self._follow(state, self._bucket_behind(state), across=True, ahead=last - state.version + 1)
             if found and state.version < found[-1][0]:
                 key = self.checkpoint_key(found[-1][0])
                 raise CorruptDataError("No checkpoint can be read, and the log has no beginning", object_key=key)
-        return self._chase(state) if state.authority.url else state
+        if state.authority.url:
+            return self._chase(state)
+        self.backend_of(state)  # which knows whether older entries may lie in batches
+        return state
+
+    def _bucket_behind(self, state: S) -> LogBackend:
+        """The bucket, for who goes on from a checkpoint: if the log is elsewhere, what follows may lie in a batch."""
+        return self._choose(Authority(since=state.version + 1)) if state.authority.url else self._bucket
 
     def state_at(self, version: int) -> S:
         """The state right after entry `version`, which exists."""
@@ -166,6 +212,8 @@ class LogReader(Generic[S]):
                     state = self._machine.fold(state, [entry])
                 except CorruptDataError as cause:
                     cause.object_key = cause.object_key or self.backend.key(entry.version)
+                    raise
+                except MergelakeError:  # a partition of the state could not be read
                     raise
                 except Exception as cause:
                     told, key = "A log entry says what cannot be", self.backend.key(entry.version)
@@ -224,7 +272,13 @@ class LogReader(Generic[S]):
 
     def checkpoints(self) -> list[tuple[int, int]]:
         """(version, size in bytes) of all checkpoints, ascending; a collected one has size 0."""
-        return self._checkpoints_among(self._store.list(f"{self._prefix}/checkpoints"))
+        return self.beside_entries()[0]
+
+    def beside_entries(self) -> tuple[list[tuple[int, int]], list[str]]:
+        """The checkpoints, and the names of the segments that there are."""
+        items = list(self._store.list(f"{self._prefix}/checkpoints"))
+        names = (item.key.rpartition("/")[2] for item in items)
+        return self._checkpoints_among(items), [name for name in names if is_segment(name)]
 
     def _checkpoints_among(self, items: Iterable[ObjectMeta]) -> list[tuple[int, int]]:
         found = []
@@ -246,7 +300,15 @@ class LogReader(Generic[S]):
     def last_listed(self) -> int:
         """The last entry that a listing of the bucket shows: where no state can be read."""
         stems = map(_stem, (item.key for item in self._store.list(self._prefix)))
-        return max((int(stem) for stem in stems if stem.isdigit()), default=0)
+        last = max((int(stem) for stem in stems if stem.isdigit()), default=0)
+        try:
+            return reach(last, self._store.get(self._bucket.key(last))) if last else 0
+        except NotFoundError:  # collected since
+            return last
+
+    def sweep_intake(self, before: int) -> None:
+        """Delete what is left in the intake for positions before a version, all of which are taken."""
+        sweep_all(self._store, self._prefix, before)
 
     def _nearest(self, versions: list[int]) -> S:
         """The last of these checkpoints that can be read; the initial state if none can."""
@@ -258,15 +320,88 @@ class LogReader(Generic[S]):
 
     def checkpoint(self, version: int) -> S | None:
         """The state that a checkpoint holds; None if there is none to be read."""
-        if version < 1:
-            return None
+        return self._checkpoint(version, whole=False)
+
+    def layout(self, version: int) -> Layout | None:
+        """Where the parts of a checkpoint lie; None if it is gone. CorruptDataError if it cannot be read."""
         key = self.checkpoint_key(version)
         try:
             data = self._store.get(key)
-            return self._machine.decode(data, key) if data else None
+        except NotFoundError:
+            return None
+        return self._machine.layout(data, key) if data else None
+
+    def sound(self, version: int) -> bool:
+        """Whether a checkpoint can be relied on when the entries before it go: it and its segments are whole."""
+        return self._checkpoint(version, whole=True) is not None
+
+    def _checkpoint(self, version: int, *, whole: bool) -> S | None:
+        if version < 1:
+            return None
+        try:
+            return self.load(version, whole=whole)
         except (NotFoundError, CorruptDataError) as cause:
             _logger.warning("a checkpoint cannot be used, an older one will do: %s", cause)
             return None
+
+    def load(self, version: int, *, whole: bool) -> S | None:
+        """The state that a checkpoint holds; None for an emptied one. With `whole`, its segments are read to the end.
+
+        Raises NotFoundError and CorruptDataError.
+        """
+        key = self.checkpoint_key(version)
+        data = self._store.get(key)
+        if not data:
+            return None
+        state = self._machine.decode(data, key, self.segments)
+        if whole:
+            for ref in self._machine.layout(data, key).refs:
+                self.segments.check(ref)
+            self._machine.verify(state, key)
+        return state
+
+    def _newest_layout(self, known: int) -> tuple[int, Layout | None, frozenset[str]]:
+        """Of the newest checkpoint, not the hint's: that may have been set back. See `Segments`."""
+        checkpoints, segments = self.beside_entries()
+        there = frozenset(segments)
+        for newer in (v for v, size in reversed(checkpoints) if size and v > known):
+            try:
+                if (found := self.layout(newer)) is not None:
+                    return newer, found, there
+            except CorruptDataError as cause:
+                _logger.warning("a checkpoint cannot be used, an older one will do: %s", cause)
+        return known, None, there
+
+    def _state_without(self, version: int, names: frozenset[str]) -> State | None:
+        """The state of a version, from a checkpoint before it that names none of these segments, and the entries."""
+        if (version, names) not in self._without:
+            older = [v for v, size in reversed(self.checkpoints()) if size and v < version]
+            usable = (self.checkpoint(v) for v in older if self._names_none(v, names))
+            state = next(filter(None, usable), self._machine.initial())
+            self._without[version, names] = self._folded(state, list(self.entries(state.version + 1, version)))
+        found = self._without[version, names]
+        return found if isinstance(found, State) else None
+
+    def _names_none(self, version: int, names: frozenset[str]) -> bool:
+        """Whether a checkpoint is there, and has none of these segments."""
+        with suppress(CorruptDataError):
+            layout = self.layout(version)
+            return layout is not None and names.isdisjoint(layout.members)
+        return False
+
+    def _files_elsewhere(self, part_id: str, added: int) -> Iterator[FileTable]:
+        """The file table of a part, from the newest checkpoint, from the first that may have it, and from its entry."""
+        standing = [version for version, size in self.checkpoints() if size and version >= added]
+        for version in dict.fromkeys((*standing[-1:], *standing[:1])):
+            if version not in self._files and isinstance(state := self.checkpoint(version), State):
+                manifests = [part.manifest for part in state.parts()] + [part.manifest for part in state.detached]
+                self._files[version] = {manifest.id: manifest.files for manifest in manifests}
+            if part_id in self._files.get(version, ()):
+                yield self._files[version][part_id]
+        entry = self.try_entry(added)
+        for op in entry.ops if entry is not None else ():
+            brought = op.parts if isinstance(op, AddParts) else (op.part,) if isinstance(op, Publish) else ()
+            yield from (manifest.files for manifest in brought if manifest.id == part_id)
 
 
 def _stem(key: str) -> str:

@@ -23,14 +23,22 @@ harm, though nobody waits for them:
   is again. The log is cut at one that is kept, so at none that a collector with an older state wants to empty.
 - A collector with a newer state knows that history has passed that checkpoint: it empties what lies behind history, and
   what lies before the checkpoint at which it cuts itself.
+
+What is left in the intake for positions that were taken long ago goes with the cut (`intake`).
+
+Segments of checkpoints go with the cut: those written for a checkpoint before it that none behind it names. A
+writer names a segment that it has written itself, or that the newest checkpoint names; and creates no checkpoint once
+its knowledge is older than `trust.TRUST_S`. So none comes to be named again.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from mergelake.core.errors import CorruptDataError, InternalError
+from mergelake.log.segment import written_for
 from mergelake.log.tail import LogReader
 from mergelake.store.protocol import Store
 
@@ -60,7 +68,7 @@ def retire_checkpoints(store: Store, reader: LogReader[Any], before: int, head: 
     """
     found = [(version, size) for version, size in reader.checkpoints() if size]
     standing = [version for version, size in found if version <= before and is_kept(version, size, head)]
-    while standing and reader.checkpoint(standing[-1]) is None:
+    while standing and not reader.sound(standing[-1]):
         standing.pop()  # damaged: the entries behind the one before it are needed
     base = standing[-1] if standing else 0
     thinned = [v for v, size in found if v > max(before, history) and not is_kept(v, size, head)]
@@ -73,20 +81,42 @@ def retire_checkpoints(store: Store, reader: LogReader[Any], before: int, head: 
     return base
 
 
-def truncate(store: Store, reader: LogReader[Any], base: int, history: int) -> int:
+def truncate(reader: LogReader[Any], base: int, history: int, sweep: bool) -> int:
     """Delete the entries before checkpoint `base`, which `retire_checkpoints` gave at least a grace period ago.
 
-    `history` is the oldest version that the newest state keeps, as `Collect` said. Returns how many entries went: none
-    if another collector has cut here, and retired this checkpoint in its turn, or if one before it stands (again): a
-    late writer's, from which somebody may begin. Retire it, and wait once more.
+    Segments too, where `sweep` says that nobody reads a version of before: a state in memory leads to file tables in
+    them. `history` is the oldest version that the newest state keeps, as `Collect` said. Returns how many entries went:
+    none if another collector has cut here, and retired this checkpoint in its turn, or if one before it stands (again):
+    a late writer's, from which somebody may begin. Retire it, and wait once more.
     Raises CorruptDataError if the checkpoint cannot be read.
     """
     if base > history:
         raise InternalError(f"Version {history} is kept: entries up to {base} must stay")
-    whole = reader.checkpoint(base) is not None
-    found = dict(reader.checkpoints())  # listed last: another collector may retire this one too, at any time
+    whole = reader.sound(base)
+    listed, segments = reader.beside_entries()  # listed last: another collector may retire this one too, at any time
+    found = dict(listed)
     if found.get(base) == 0 or any(size and version < base for version, size in found.items()):
         return 0
     if not whole:
         raise CorruptDataError("The log cannot be cut at a damaged checkpoint", object_key=reader.checkpoint_key(base))
-    return reader.backend.truncate(base)
+    gone = reader.backend.truncate(base)
+    reader.sweep_intake(history)
+    if sweep:
+        _swept(reader, [version for version, size in listed if size], segments, base)
+    return gone
+
+
+def _swept(reader: LogReader[Any], standing: Sequence[int], segments: Sequence[str], base: int) -> None:
+    """Delete those of `segments` that were written for a checkpoint before `base`, and that none that stands names.
+
+    A GET for each checkpoint, if there are such. Nothing if one of them cannot be read: what it names is not known,
+    until the log is cut behind it.
+    """
+    old = [name for name in segments if written_for(name) < base]
+    try:
+        layouts = [reader.layout(version) for version in standing] if old else []
+        named = {name for layout in layouts if layout is not None for name in layout.members}
+    except CorruptDataError:
+        return
+    if unnamed := [name for name in old if name not in named]:
+        reader.segments.delete(unnamed)

@@ -1,29 +1,80 @@
-"""Taking turns without a word: how writers of several processes share the positions of one log.
+"""Who appends next: how writers of several processes share the positions of one log without a leader.
 
 Who has just won knows the newest state and needs one request to win again; who has lost needs three. Left alone, one
-writer in a loop would win for seconds while the others lose every race. So
+writer in a loop would win for ever. So writers who have met others do not race: one of them, the **gatherer**, takes
+along what the others leave in the intake (`intake`).
 
-* a loser waits for a random time of up to `LOSER_WAITS` appends, no more the more often it lost;
-* a winner that commits again at once steps aside for a moment after every few commits: after `RUN_FIRST` of them, then
-  ever less often while nobody else is seen, and after each one once it has lost a race.
+1. A writer *alone* appends. It neither waits nor asks: one request a commit. It is alone until it loses a race, or
+   finds something in the intake when it looks, which it does while it writes a checkpoint. From then on its entries
+   have members, if only one: so who loses to it knows that it gathers.
+2. The gatherer is whoever appended the last entry. It waits a little, so that the others have read that entry and have
+   left what comes next (longer if somebody came too late the last time), lists the intake, and appends what is there
+   with its own. After `QUIET` entries without a sign of others it is alone again.
+3. The others leave their member for the next position, and look now and then whether the entry is there: first when one
+   is due, by the pace of the last ones.
+4. If none comes for `PATIENCE` rounds the gatherer has gone, and they do what it does, one after another in the order
+   of their attempts. Where gatherers rarely come back, patience is short from the start; and so it is for who was left
+   out `MISSES_MAX` times while others were not. Since each takes along what all have left, whose turn it is costs
+   requests, and no round.
+5. An entry without members is of a writer who thinks that it is alone. Who loses to it appends again at once, to make
+   itself known, and leaves something in the intake now and then.
 
-A writer alone pays a pause in 8, 16, 32, … and in the end 128 commits, less than a tenth of its time, and no request.
+Each position is taken by a conditional put, whoever is right about whose turn it is: all of this is about speed.
 """
 
 from __future__ import annotations
 
+import enum
+import math
+from collections.abc import Iterator
+
 from mergelake.core.clock import Clock
 from mergelake.core.ids import IdSource
+from mergelake.log.operations import Entry
 
-LOSER_WAITS = 3.0
-RUN_FIRST, RUN_MAX = 8, 128
-ASIDE_MIN, ASIDE_MAX, ASIDE_SHARE = 2.0, 6.0, 0.05
-"""How long a winner steps aside: appends, enough for a loser to look and to append, and a share of the time since it
-did so before, for losers on a busy machine."""
-APPEND_FIRST_S, APPEND_MAX_S = 0.01, 1.0
-"""How long an append is thought to take before the first, and at most."""
-_AT_ONCE = 2.0
-"""A commit that comes within so many appends after the last one comes at once."""
+QUIET = 16
+"""Own entries, one after another, without a sign of others: then a writer is alone."""
+GATHER_FIRST, GATHER_MIN, GATHER_MAX = 1.5, 1.0, 4.0
+"""Appends after its last one at which the gatherer looks what others have left: to begin with, at least, at most."""
+GATHER_MORE, GATHER_LESS = 0.3, 0.05
+"""So much later if somebody came too late the last time, so much earlier if not."""
+ROUND_FIRST, ROUND_MIN, ROUND_MAX = 5.0, 3.0, 16.0
+"""From one gathered entry to the next, in appends: to begin with, at least, at most."""
+PATIENCE_HEIR, PATIENCE = 1.3, 1.5
+"""Rounds that the last gatherer, beaten by a single writer, and others wait for the next entry."""
+PATIENCE_ALONE = 1.0
+"""Appends that a writer waits, about, where nobody is known to gather, or those who do never come back."""
+RANK_WAITS, RANK_MAX = 3.0, 4
+"""Appends that it then waits for each who left a member before it."""
+DUE_FIRST, DUE_LESS, DUE_MORE = 3.0, 0.3, 0.2
+"""Appends from one entry to the first look for the next: to begin with, less if that found it, more if it did not."""
+POLL = 0.3
+"""Appends between two looks for the next entry."""
+HEARD = 2.0
+"""Rounds after which others that were not heard of are taken to be gone."""
+MISSES_MAX = 3
+"""Entries of others without its member, one after another, after which a writer is impatient."""
+KNOCK_EVERY = 8
+"""Losses to writers who are alone, of which one leads to the intake."""
+ASIDE_MIN, ASIDE_MAX, LOSER_WAITS = 2.0, 6.0, 3.0
+"""Appends for which writers wait where there is no intake: a winner that has met others, and at most, a loser."""
+APPEND_FIRST_S, APPEND_MIN_S, APPEND_MAX_S = 0.01, 0.0005, 1.0
+"""How long an append is thought to take before the first, at least, and at most."""
+
+WRITER_DIGITS = 8
+
+
+def writer_of(attempt: str) -> str:
+    """What the attempts of one process begin with. It decides nothing."""
+    return attempt[:WRITER_DIGITS]
+
+
+class Way(enum.Enum):
+    """How to bring the next commit into the log."""
+
+    APPEND = "append"
+    GATHER = "take along what others have left, and append"
+    LEAVE = "leave it to who gathers"
 
 
 class Turns:
@@ -33,33 +84,129 @@ class Turns:
         self._clock = clock
         self._ids = ids
         self._append_s = APPEND_FIRST_S
-        self._known = False
-        self._won_s = self._aside_s = clock.monotonic_s()
-        self._run = 0
-        self._run_max = RUN_FIRST
+        self._measured = False
+        self._round = ROUND_FIRST  # in appends
+        self._gather = GATHER_FIRST
+        self._quiet = QUIET
+        self._leads = self._heir = False
+        self._gathers = False  # whether who appended the last entry is not alone, and says so
+        self._due = DUE_FIRST  # in appends, from one entry to the first look for the next
+        self._looks = 0
+        self._writer = ""  # who appended the last entry
+        self._returns = 1.0  # how often who gathered did so again
+        self._singles = self._misses = 0
+        self._last_s = self._heard_s = clock.monotonic_s()
+        self.knocked = False
+        """Set by whoever saw something in the intake; read at the next commit."""
 
-    def appended(self, began_s: float, won: bool) -> None:
-        """An append that began then has ended, on the monotonic clock."""
-        self._won_s = self._clock.monotonic_s()
-        took_s = min(self._won_s - began_s, APPEND_MAX_S)
-        self._append_s = 0.8 * self._append_s + 0.2 * min(took_s, 4 * self._append_s) if self._known else took_s
-        self._known = True
-        self._run += 1
-        if not won:
-            self._run, self._run_max = 0, 1
+    @property
+    def alone(self) -> bool:
+        """Whether nobody else was met lately."""
+        return self._quiet >= QUIET
+
+    def way(self) -> Way:
+        """How to bring the next commit into the log."""
+        if self.knocked:
+            self.knocked = False
+            self._meet()
+        heard_s = max(self._heard_s, self._last_s) if self._leads else self._heard_s
+        silent_s = self._clock.monotonic_s() - heard_s
+        if self.alone or silent_s > HEARD * self._round * self._append_s:
+            return Way.APPEND
+        if self._leads:
+            return Way.GATHER
+        at_once = not self._gathers and self._singles % KNOCK_EVERY > 0
+        return Way.APPEND if at_once else Way.LEAVE
+
+    def gather(self) -> None:
+        """Wait, as who gathers, until the others have had their time."""
+        due_s = self._last_s + self._gather * self._append_s
+        self._clock.sleep_s(max(due_s - self._clock.monotonic_s(), 0.0))
+
+    def came_late(self, late: bool) -> None:
+        """Whether somebody had left something for the last entry when it was too late."""
+        gather = self._gather + (GATHER_MORE if late else -GATHER_LESS)
+        self._gather = min(max(gather, GATHER_MIN), GATHER_MAX)
+
+    def pauses(self) -> Iterator[float]:
+        """Pauses before each look for the next entry, of who leaves it to others; they end when patience does."""
+        chance = self._ids.jitter()
+        began_s = self._clock.monotonic_s()
+        if self._gathers and self._misses < MISSES_MAX and (self._heir or self._returns >= 0.5):
+            began_s = self._last_s
+            rounds = PATIENCE_HEIR if self._heir else PATIENCE + chance
+            patience_s, first_s = rounds * self._round * self._append_s, self._due * self._append_s
+        else:
+            patience_s = first_s = (0.5 + chance) * PATIENCE_ALONE * self._append_s
+        self._looks = 1
+        yield from self._until(began_s + patience_s, began_s + first_s)
+
+    def pauses_behind(self, rank: int) -> Iterator[float]:
+        """More of them, of one out of patience, for each who has left something before it."""
+        now_s = self._clock.monotonic_s()
+        yield from self._until(now_s + min(rank, RANK_MAX) * RANK_WAITS * self._append_s, now_s + self._append_s)
+
+    def _until(self, end_s: float, first_s: float) -> Iterator[float]:
+        pause_s = POLL * self._append_s
+        yield max(first_s - self._clock.monotonic_s(), 0.0)
+        for _ in range(math.ceil((end_s - first_s) / pause_s)):  # also by a clock that stands still
+            if self._clock.monotonic_s() >= end_s:
+                return
+            self._looks += 1
+            yield pause_s
+
+    def took(self, seconds: float) -> None:
+        """A write of one object took so long."""
+        took_s = min(max(seconds, APPEND_MIN_S), APPEND_MAX_S)
+        if self._measured:
+            self._append_s = 0.8 * self._append_s + 0.2 * min(took_s, 4 * self._append_s)
+        else:
+            self._append_s, self._measured = took_s, True
+
+    def won(self, others: bool) -> None:
+        """The last entry is one that this writer appended; `others` stand in it too."""
+        self._last_s = self._clock.monotonic_s()
+        self._leads, self._heir = True, False
+        self._singles = self._misses = 0
+        if others:
+            self._meet()
+        else:
+            self._quiet += 1
+
+    def lost(self, entry: Entry, mine: bool, paced: bool) -> None:
+        """The last entry is one that another writer appended; `mine`: with what this one left.
+
+        `paced`: this writer waited for it.
+        """
+        now_s = self._clock.monotonic_s()
+        gathered, writer = bool(entry.members), writer_of(entry.attempt)
+        if paced and gathered and self._gathers:
+            took = max((now_s - self._last_s) / self._append_s, ROUND_MIN)
+            came = writer == self._writer and took <= ROUND_MAX
+            self._returns += 0.25 * (came - self._returns)
+            if came:
+                self._round += 0.3 * (took - self._round)
+                self._due += -DUE_LESS if self._looks == 1 else DUE_MORE * (self._looks - 1)
+                self._due = min(max(self._due, 0.0), self._round)
+        self._heir = self._leads and not gathered
+        self._leads, self._gathers, self._writer = False, gathered, writer
+        self._singles = 0 if gathered else self._singles + 1
+        if mine:
+            self._misses = 0
+        elif len(entry.members) > 1:
+            self._misses += 1
+        self._last_s = now_s
+        self._meet()
+
+    def _meet(self) -> None:
+        self._quiet = 0
+        self._heard_s = self._clock.monotonic_s()
 
     def step_aside(self) -> None:
-        """Before a commit: let others go first, if it is time to."""
-        if self._run < self._run_max:
-            return
-        self._run = 0
-        if self._clock.monotonic_s() - self._won_s <= _AT_ONCE * self._append_s:
-            self._run_max = min(2 * self._run_max, RUN_MAX)
-            appends = ASIDE_MIN + (ASIDE_MAX - ASIDE_MIN) * self._ids.jitter()
-            held_s = min(self._won_s - self._aside_s, RUN_MAX * self._append_s)
-            self._clock.sleep_s(appends * self._append_s + ASIDE_SHARE * held_s)
-        self._aside_s = self._clock.monotonic_s()
+        """Before a commit, where there is no intake: let others go first, if there are any."""
+        if self._leads and not self.alone and self._clock.monotonic_s() - self._last_s <= 2 * self._append_s:
+            self._clock.sleep_s((ASIDE_MIN + (ASIDE_MAX - ASIDE_MIN) * self._ids.jitter()) * self._append_s)
 
     def after_loss(self) -> None:
-        """Before the next try."""
+        """Before the next try, where there is no intake."""
         self._clock.sleep_s(LOSER_WAITS * self._append_s * self._ids.jitter())

@@ -64,7 +64,7 @@ def verify_log(
     One GET for each entry and checkpoint, and a LIST a thousand.
     """
     report = LogReport(last=max(reader.last_listed(), newest.version if newest is not None else 0))
-    stored = _Checkpoints(store, reader, machine, report)
+    stored = _Checkpoints(reader, report)
     state = machine.initial()
     if (newest is None or newest.history > 0) and reader.backend.read(1) is None:
         state = stored.beginning(newest.history if newest is not None else 0, state)
@@ -98,8 +98,8 @@ def verify_log(
 class _Checkpoints:
     """The checkpoints of a log, read one at a time; what is wrong with one is reported once."""
 
-    def __init__(self, store: Store, reader: LogReader[Any], machine: StateMachine[Any], report: LogReport) -> None:
-        self._store, self._reader, self._machine, self._report = store, reader, machine, report
+    def __init__(self, reader: LogReader[Any], report: LogReport) -> None:
+        self._reader, self._report = reader, report
         # Neither those that were collected, nor those written since.
         self._versions = {version for version, size in reader.checkpoints() if size and version <= report.last}
         self._unread = set(self._versions)
@@ -111,10 +111,8 @@ class _Checkpoints:
             return None
         self._unread.discard(version)
         if self._kept is None or self._kept.version != version:
-            key = self._reader.checkpoint_key(version)
             try:
-                data = self._store.get(key)
-                self._kept = self._machine.decode(data, key) if data else None  # None: collected since it was listed
+                self._kept = self._reader.load(version, whole=True)  # None: collected since it was listed
             except MergelakeError as problem:
                 if not isinstance(problem, (CorruptDataError, NotFoundError)):
                     raise
@@ -196,7 +194,7 @@ def repair_checkpoints(
     if head in bad:
         store.delete([reader.checkpoint_key(head)])  # the new one has to stand there
     write_newest()
-    if reader.checkpoint(head) is None:
+    if not reader.sound(head):
         return []
     done = [f"wrote a checkpoint of version {head}"]
     for version in bad:

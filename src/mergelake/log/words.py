@@ -43,7 +43,7 @@ def in_words(op: LogOp) -> str:
         case ops.AdoptVolatile(_, owner, previous):
             return f"{owner} takes a merge over from {previous}"
         case ops.RenewLease(node):
-            return f"{node} lives"
+            return f"{node} lives" + (f", and takes commits of others at {op.address}" if op.address else "")
         case ops.ReleaseLease(node):
             return f"{node} leaves"
         case ops.Mutation(name, commands):

@@ -72,7 +72,7 @@ def execute_merge(
     """
     check_engine(task.schema)
     # The text is looked through first: a table of thousands of files takes its time.
-    manifests = [source.manifest for source in task.sources if ".proj/" in source.manifest.files]
+    manifests = [source.manifest for source in task.sources if ".proj/" in source.manifest.files.text]
     dropped = {name for manifest in manifests for name in projection_names(manifest.file_table())}
     if dropped:
         _logger.warning("a merge of %s drops projections %s: they are not built", task.directory, sorted(dropped))

@@ -32,6 +32,7 @@ _ALIGN_MIN_RATIO = 0.9
 _ALIGN_MAX_POWERS_OF_TWO = 0.5
 _ALIGN_MAX_ADJUSTMENT = 0.75
 _TRIM_RATIO = 0.01
+_ROUNDING = 1e-9
 NO_LIMIT = (1 << 62) - 1
 
 
@@ -91,6 +92,17 @@ class Window:
     """Lower is better; comparable between ranges."""
     candidates: int
     """How many windows were allowed; for explaining a decision."""
+    bytes: int
+    """The smallest limit with which it is looked at: more than its bytes, where it was trimmed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """The best window now, and for how long nothing but a change of the parts makes it another."""
+
+    window: Window | None
+    still_s: float
+    """Whole seconds, at least one, by which the parts may not have aged; infinity where age changes nothing."""
 
 
 def width_limit(settings: SelectorSettings, part_count: int) -> int:
@@ -119,16 +131,33 @@ def best_window(
     bytes_max: int,
     taken: NDArray[np.bool_] | None = None,
 ) -> Window | None:
-    """The best merge of one range, or None.
+    """The best merge of one range, or None: `outlook` without the time."""
+    return outlook(
+        sizes, ages, settings,
+        part_count=part_count, partition_min_age=partition_min_age, bytes_max=bytes_max, taken=taken,
+    ).window  # fmt: skip
+
+
+def outlook(
+    sizes: NDArray[np.int64],
+    ages: NDArray[np.int64],
+    settings: SelectorSettings,
+    *,
+    part_count: int,
+    partition_min_age: int,
+    bytes_max: int,
+    taken: NDArray[np.bool_] | None = None,
+) -> Outlook:
+    """The best merge of one range, and how long it stays the best.
 
     `sizes` (bytes) and `ages` (seconds), int64 of shape (parts,), are in order of block number; `part_count` and
     `partition_min_age` are of the whole partition. Windows that touch a `taken` part are passed over, without
     counting as the end of the range.
     """
     if len(sizes) < 2:
-        return None
+        return Outlook(None, float("inf"))
     forced = 0 < settings.force_partition_age_s <= partition_min_age
-    begin, end, score, candidates = _best_window(
+    begin, end, score, candidates, needs, still_s = _best_window(
         sizes,
         ages,
         np.zeros(len(sizes), np.bool_) if taken is None else taken,
@@ -142,7 +171,9 @@ def best_window(
         settings.trim,
         settings.align,
     )
-    return Window(begin, end, score, candidates) if candidates else None
+    if settings.force_partition_age_s and not forced:
+        still_s = min(still_s, float(settings.force_partition_age_s - partition_min_age))
+    return Outlook(Window(begin, end, score, candidates, needs) if candidates else None, still_s)
 
 
 @kernel
@@ -159,6 +190,36 @@ def _lowered_base(total: float, age: float, parts: int, base: float) -> float:
 
 
 @kernel
+def _bar_passes_s(total: float, age: float, parts: int, base: float, ratio: float) -> float:
+    """Seconds, rounded down and at least one, until `_lowered_base` passes `ratio` on its way from `base` to 2.
+
+    The bar never turns: what it has passed it has passed for good.
+    """
+    if base == 2.0:
+        return float(np.inf)
+    size = _unit(np.log1p(total), _LOG_MIN_SIZE, _LOG_MAX_SIZE)
+    age_max = _MAX_AGE_AT_MIN_SIZE + (_MAX_AGE_AT_MAX_SIZE - _MAX_AGE_AT_MIN_SIZE) * size
+    crowding = _unit(parts, _MIN_PARTS_TO_LOWER_BASE, _MAX_PARTS_TO_LOWER_BASE)
+    part_of_way = (base - ratio) / (base - 2.0)
+    if part_of_way > 1.0 + _ROUNDING:
+        return float(np.inf)
+    reached = _MIN_AGE + min(1.0, part_of_way - crowding) * (age_max - _MIN_AGE)
+    return max(1.0, float(int(reached - age)))
+
+
+@kernel
+def _score(begin: int, kept: int, kept_total: int, sizes: NDArray[np.int64], align: bool) -> float:
+    score = (kept_total + _SIZE_FIXED_COST * kept) / (kept - 1.9)
+    left = sizes[begin - 1] if begin > 0 else 0
+    if align and left > _ALIGN_MIN_RATIO * kept_total:
+        apart = abs(np.log2(kept_total / left))
+        if apart < _ALIGN_MAX_POWERS_OF_TWO:
+            closeness = apart / _ALIGN_MAX_POWERS_OF_TWO
+            score *= _ALIGN_MAX_ADJUSTMENT + (1.0 - _ALIGN_MAX_ADJUSTMENT) * closeness
+    return score
+
+
+@kernel
 def _best_window(
     sizes: NDArray[np.int64],
     ages: NDArray[np.int64],
@@ -172,9 +233,9 @@ def _best_window(
     forced: bool,
     trim: bool,
     align: bool,
-) -> tuple[int, int, float, int]:
+) -> tuple[int, int, float, int, int, float]:
     n = len(sizes)
-    best_begin, best_end, best_score, candidates = -1, -1, np.inf, 0
+    best_begin, best_end, best_score, candidates, needs, still_s = -1, -1, np.inf, 0, 0, np.inf
     for begin in range(max(0, n - window), n):
         total, largest, youngest = 0, 0, NO_LIMIT
         for last in range(begin, n):
@@ -188,26 +249,30 @@ def _best_window(
                 break
             if count < 2:
                 continue
+            allowed, passes_s = True, np.inf
             if not (forced or (force_age > 0 and youngest >= force_age)):
-                if count < parts_min:
-                    continue
                 ratio = (total + count * _SIZE_FIXED_COST) / (largest + _SIZE_FIXED_COST)
-                if ratio < _lowered_base(total, youngest, n, base):
-                    continue
-            candidates += 1
+                allowed = count >= parts_min and ratio >= _lowered_base(total, youngest, n, base)
+                if count >= parts_min and allowed == (base < 2.0):
+                    passes_s = _bar_passes_s(total, youngest, n, base, ratio)
+                if force_age > 0 and not allowed:
+                    passes_s = min(passes_s, float(force_age - youngest))
+            if not allowed and (passes_s >= still_s):
+                continue
             kept, kept_total = count, total
             if trim:
                 while kept >= 3 and sizes[begin + kept - 1] < _TRIM_RATIO * total:
                     kept_total -= sizes[begin + kept - 1]
                     kept -= 1
-            score = (kept_total + _SIZE_FIXED_COST * kept) / (kept - 1.9)
-            left = sizes[begin - 1] if begin > 0 else 0
-            if align and left > _ALIGN_MIN_RATIO * kept_total:
-                apart = abs(np.log2(kept_total / left))
-                if apart < _ALIGN_MAX_POWERS_OF_TWO:
-                    closeness = apart / _ALIGN_MAX_POWERS_OF_TWO
-                    score *= _ALIGN_MAX_ADJUSTMENT + (1.0 - _ALIGN_MAX_ADJUSTMENT) * closeness
+            score = _score(begin, kept, kept_total, sizes, align)
+            if not allowed:
+                # What would not be the best is not waited for.
+                if score <= best_score:
+                    still_s = passes_s
+                continue
+            candidates += 1
+            still_s = min(still_s, passes_s)
             # Equal scores: the newer window wins.
             if score < best_score or (score == best_score and begin > best_begin):
-                best_begin, best_end, best_score = begin, begin + kept, score
-    return best_begin, best_end, best_score, candidates
+                best_begin, best_end, best_score, needs = begin, begin + kept, score, total
+    return best_begin, best_end, best_score, candidates, needs, still_s

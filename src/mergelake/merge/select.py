@@ -155,87 +155,6 @@ def select_merges(
     return chosen
 
 
-class MergeSelection(Generic[P]):
-    """`select_merges` for one merge after another, at one moment: what a choice leaves as it was is not scored again.
-
-    The first choice looks at every partition, each further one at those of which something became busy, or whose best
-    merge may have become too large.
-    """
-
-    def __init__(
-        self,
-        partitions: Iterable[Sequence[P]],
-        settings: TableSettings,
-        now_ms: int,
-        *,
-        mutations: Sequence[int] = (),
-        base: float | None = None,
-    ) -> None:
-        """`partitions`: active parts of each, in block order, by ascending partition id. Else as `select_merges`."""
-        selector = SelectorSettings.from_table(settings)
-        selector = selector if base is None else replace(selector, base=base)
-        self._partitions = [
-            _ScoredPartition(members, selector, now_ms, mutations) for members in partitions if len(members) >= 2
-        ]
-
-    def best(self, limit: int, busy: Collection[str]) -> tuple[P, ...] | None:
-        """The first answer of `select_merges` with `bytes_max=[limit]`."""
-        held = frozenset(busy)
-        chosen: tuple[float, tuple[P, ...]] | None = None
-        for partition in self._partitions:
-            found = partition.best(limit, held)
-            # Equal scores: the later range wins, as the later window does inside one.
-            if found is not None and (chosen is None or found[0] <= chosen[0]):
-                chosen = found
-        return chosen[1] if chosen else None
-
-
-class _ScoredPartition(Generic[P]):
-    """A partition with its best merge, as it was asked last."""
-
-    __slots__ = (
-        "_best",
-        "_busy",
-        "_bytes",
-        "_ids",
-        "_limit",
-        "_members",
-        "_mutations",
-        "_now_ms",
-        "_selector",
-        "_shapes",
-    )
-
-    def __init__(self, members: Sequence[P], selector: SelectorSettings, now_ms: int, mutations: Sequence[int]) -> None:
-        self._members, self._selector, self._now_ms, self._mutations = members, selector, now_ms, mutations
-        self._ids = frozenset(part.manifest.id for part in members)
-        self._bytes = sum(part.manifest.bytes_on_disk for part in members)
-        self._busy: frozenset[str] | None = None
-        self._shapes: list[_Range[P]] = []
-        self._limit = -1
-        self._best: tuple[float, tuple[P, ...]] | None = None
-
-    def best(self, limit: int, busy: frozenset[str]) -> tuple[float, tuple[P, ...]] | None:
-        """Score and sources; None if nothing may be merged."""
-        limit = min(limit, self._bytes)  # a larger one allows nothing more
-        here = self._ids & busy
-        if here != self._busy:
-            whole = _Range(self._members, self._now_ms)
-            self._shapes, self._busy = [whole], here
-            if here or self._mutations:
-                statistics = whole.part_count, whole.partition_min_age
-                ranges = part_ranges(self._members, busy=here, mutations=self._mutations)
-                self._shapes = [_Range(found, self._now_ms, statistics) for found in ranges if len(found) >= 2]
-        elif limit == self._limit or (self._best is None and limit < self._limit):
-            return self._best
-        self._limit, self._best = limit, None
-        for shape in self._shapes:
-            window = shape.best_window(self._selector, limit)
-            if window is not None and (self._best is None or window.score <= self._best[0]):
-                self._best = window.score, tuple(shape.parts[window.begin : window.end])
-        return self._best
-
-
 def select_rested_partition(
     parts: Iterable[P],
     settings: TableSettings,
@@ -251,11 +170,8 @@ def select_rested_partition(
 
     Asked only when `select_merges` found nothing. A single part of level 0 does not qualify: nothing to join.
     """
-    slots = slots or Slots()
-    age = settings.integer("min_age_to_force_merge_seconds")
-    if age == 0 or settings.integer("min_age_to_force_merge_on_partition_only") == 0:
-        return None
-    if busy_slots > 1 and slots.total - busy_slots < slots.whole_partition_at_free:
+    age = rest_asked_s(settings, busy_slots, slots)
+    if age == 0:
         return None
     limit = merge_bytes_limit(settings, busy_slots, slots) if bytes_max is None else bytes_max
     best: tuple[int, tuple[P, ...]] | None = None
@@ -264,9 +180,23 @@ def select_rested_partition(
         small = sum(part.manifest.bytes_on_disk for part in members) <= limit
         if len(members) >= 2 and rested >= age and small and (best is None or rested > best[0]):
             best = (rested, tuple(members))
-    if best is None or len(part_ranges(best[1], busy=busy, mutations=mutations)) != 1:
-        return None
-    return best[1] if not any(part.manifest.id in busy for part in best[1]) else None
+    return best[1] if best is not None and is_free(best[1], busy, mutations) else None
+
+
+def rest_asked_s(settings: TableSettings, busy_slots: int, slots: Slots | None = None) -> int:
+    """How long a partition must have rested to be merged whole; 0 if none is to be, or with so few slots left."""
+    slots = slots or Slots()
+    if settings.integer("min_age_to_force_merge_on_partition_only") == 0:
+        return 0
+    if busy_slots > 1 and slots.total - busy_slots < slots.whole_partition_at_free:
+        return 0
+    return settings.integer("min_age_to_force_merge_seconds")
+
+
+def is_free(members: Sequence[P], busy: Collection[str], mutations: Sequence[int]) -> bool:
+    """Whether all parts of a partition can be merged with each other now."""
+    ranges = part_ranges(members, busy=busy, mutations=mutations)
+    return len(ranges) == 1 and not any(part.manifest.id in busy for part in members)
 
 
 def select_optimize(

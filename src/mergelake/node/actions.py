@@ -46,8 +46,8 @@ class TableView:
     state: State
     local: Mapping[str, LocalPart] = field(default_factory=dict)
     """What lies on the node's disk, by id of the volatile part."""
-    merging: Sequence[frozenset[str]] = ()
-    """Ids of the sources of each merge to the store that runs."""
+    merging: Mapping[frozenset[str], str] = field(default_factory=dict)
+    """Of each merge to the store that runs: ids of its sources -> their partition."""
     building: frozenset[str] = frozenset()
     """Volatile parts whose bytes are being made."""
     uploading: frozenset[str] = frozenset()
@@ -61,6 +61,8 @@ class TableView:
     """Nodes that have shown no sign of life for a lease's time."""
     waits: bool = False
     """Work on the table failed a moment ago: it has a pause."""
+    listens: tuple[str, str] | None = None
+    """Address and token by which others should know that the node takes their commits; None: they need not."""
 
     @property
     def settings(self) -> TableSettings:
@@ -79,6 +81,11 @@ class Merge:
     def part_ids(self) -> frozenset[str]:
         """Ids of the sources: busy while the work runs."""
         return frozenset(part.manifest.id for part in self.sources)
+
+    @property
+    def partition_id(self) -> str:
+        """Where they lie."""
+        return self.sources[0].info.partition_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,16 +17,14 @@ entry lands, the other finds its sources gone. Clocks and leases decide who work
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 
-from mergelake.core.manifest import PartManifest
 from mergelake.core.settings import TableSettings
 from mergelake.log.state import ActivePart, State, VolatilePart
-from mergelake.log.volatile import Element, dependents, inside, outermost, top_level
-from mergelake.merge.select import MergeSelection, merge_bytes_limit, select_rested_partition
-from mergelake.merge.volatile import LocalPart, choose_uploads, fits_disk, same_content, volatile_allowed
+from mergelake.log.volatile import dependents, inside, outermost
+from mergelake.merge.select import merge_bytes_limit
+from mergelake.merge.volatile import choose_uploads, fits_disk, same_content, volatile_allowed
 from mergelake.node.actions import (
     Action,
     Adopt,
@@ -42,14 +40,17 @@ from mergelake.node.actions import (
     TableView,
     Upload,
 )
+from mergelake.node.candidates import Candidates, Memory
 from mergelake.node.room import Cached, DiskRoom, build_size
 
 
-def tick(node: NodeView, tables: Sequence[TableView]) -> list[Action]:
+def tick(node: NodeView, tables: Sequence[TableView], memories: dict[str, Memory] | None = None) -> list[Action]:
     """What to start now: short work first, and long work for as many slots as are free.
 
     Tables take turns: each gets its best merge before any gets a second one, those with most active parts first.
+    `memories`, by table, are of the tick before and for the next one: they save work and change no answer.
     """
+    memories = {} if memories is None else memories
     kept = {table.table_id: _kept(table) for table in tables}
     room = DiskRoom(node, tables, [cached for each in kept.values() for cached in each.cached])
     actions: list[Action] = [action for table in tables for action in _keep_house(node, table, kept[table.table_id])]
@@ -69,7 +70,11 @@ def tick(node: NodeView, tables: Sequence[TableView]) -> list[Action]:
                 actions.append(found)
                 used += 1
     if node.merges and not node.draining:
-        actions += _new_merges(node, awake, used, {work.id for work in actions if isinstance(work, Upload)}, room)
+        actions += _new_merges(
+            node, awake, used, {work.id for work in actions if isinstance(work, Upload)}, room, memories
+        )
+    for gone in memories.keys() - {table.table_id for table in tables}:
+        del memories[gone]
     return [*room.discards(), *actions]
 
 
@@ -98,8 +103,15 @@ def _keep_house(node: NodeView, table: TableView, kept: _Kept) -> Iterator[Short
             yield Cancel(table.table_id, hopeless, "its owner leaves")
     for volatile_id in sorted(table.uploaded):
         yield PublishVolatile(table.table_id, volatile_id)
-    if own and lease_left_ms(table.state, node.name, node.now_ms) * 3 <= lease_ms(table.state):
+    listens = None if node.draining else table.listens
+    short = lease_left_ms(table.state, node.name, node.now_ms) * 3 <= lease_ms(table.state)
+    if ((own or listens) and short) or (listens and listens != _announced(table.state, node.name)):
         yield Renew(table.table_id)
+
+
+def _announced(state: State, node: str) -> tuple[str, str] | None:
+    lease = state.leases.get(node)
+    return (lease.address, lease.token) if lease else None
 
 
 def lease_ms(state: State) -> int:
@@ -196,10 +208,20 @@ def _builds(node: NodeView, table: TableView) -> Iterator[Build | Adopt]:
 
 
 def _new_merges(
-    node: NodeView, tables: Sequence[TableView], used: int, uploads: set[str], room: DiskRoom
+    node: NodeView,
+    tables: Sequence[TableView],
+    used: int,
+    uploads: set[str],
+    room: DiskRoom,
+    memories: dict[str, Memory],
 ) -> list[Merge | Propose]:
     started: list[Merge | Propose] = []
-    candidates = {table.table_id: _Candidates(node, table, uploads) for table in tables}
+    if used >= node.slots.total:
+        return started
+    candidates = {
+        table.table_id: Candidates(node, table, uploads, memories.setdefault(table.table_id, Memory()))
+        for table in tables
+    }
     waiting = list(tables)
     while waiting and used + len(started) < node.slots.total:
         again: list[TableView] = []
@@ -209,14 +231,16 @@ def _new_merges(
             work = _next_merge(node, table, used + len(started), candidates[table.table_id], room)
             if work is not None:
                 started.append(work)
-                candidates[table.table_id].busy.update(work.part_ids if isinstance(work, Merge) else work.source_ids)
+                candidates[table.table_id].take(
+                    work.part_ids if isinstance(work, Merge) else work.source_ids, work.partition_id
+                )
                 again.append(table)
         waiting = again
     return started
 
 
 def _next_merge(
-    node: NodeView, table: TableView, used: int, candidates: _Candidates, room: DiskRoom
+    node: NodeView, table: TableView, used: int, candidates: Candidates, room: DiskRoom
 ) -> Merge | Propose | None:
     settings = table.settings
     limit = merge_bytes_limit(settings, used, node.slots)
@@ -224,22 +248,19 @@ def _next_merge(
         return None
     claimed = settings.text("merge_upload_policy") == "volatile" and volatile_allowed(table.state.schema)
 
-    def chosen(busy: set[str], limit: int, base: float | None = None) -> tuple[ActivePart, ...] | None:
-        return candidates.best(busy, used, limit, base)
-
     if claimed and node.disk and node.uploads:
         cap = settings.integer("max_bytes_to_merge_volatile")
-        large = candidates.larger_than_disk(cap)
-        found = _for_disk(lambda most: chosen(candidates.busy | candidates.absent | large, most), min(cap, limit), room)
+        not_here = candidates.busy | candidates.absent
+        found = _for_disk(lambda most: candidates.best(not_here, used, most, disk=cap), min(cap, limit), room)
         if found == ():
             return None  # soon there will be room for it
         if found is None:
             base = settings.number("merge_selector_direct_base")
-            found = chosen(candidates.busy | candidates.volatile, limit, base)
+            found = candidates.best(candidates.busy | candidates.volatile, used, limit, base)
             if found is None or fits_disk(cap, [part.manifest.bytes_on_disk for part in found]):
                 return None
     else:
-        found = chosen(candidates.busy | candidates.volatile, limit)
+        found = candidates.best(candidates.busy | candidates.volatile, used, limit)
         if found is None:
             return None
     if not claimed:
@@ -264,63 +285,3 @@ def _for_disk(
     if found is not None:
         room.take(sum(part.manifest.bytes_on_disk for part in found))
     return found
-
-
-class _Candidates:
-    """The top-level elements of a table as a selector sees them, and which of them may not be touched."""
-
-    def __init__(self, node: NodeView, table: TableView, taken: Collection[str]) -> None:
-        state = table.state
-        self._node, self._settings = node, table.settings
-        self._mutations = [mutation.version for mutation in state.mutations if not mutation.killed]
-        self._selections: dict[float | None, MergeSelection[ActivePart]] = {}
-        self._large: dict[int, set[str]] = {}
-        self._partitions: list[Sequence[ActivePart]] = []
-        self.busy: set[str] = {*taken, *table.uploading, *table.uploaded, *table.building}.union(*table.merging)
-        """Ids of what is at work, or failed a moment ago."""
-        self.volatile: set[str] = set()
-        """Ids of all volatile parts."""
-        self.absent: set[str] = set()
-        """Those whose bytes are not here."""
-        for partition, parts in state.partitions.items():
-            held = state.volatile.get(partition, ())
-            elements = [self._shown(element, table.local) for element in top_level(parts, held)] if held else parts
-            self._partitions.append(elements)
-            if table.avoided:
-                avoided = (p for p in elements if any(area.intersects(p.info) for area in table.avoided))
-                self.busy.update(part.manifest.id for part in avoided)
-
-    def best(self, busy: set[str], used: int, limit: int, base: float | None) -> tuple[ActivePart, ...] | None:
-        """The best merge of up to `limit` bytes now that `used` slots are taken."""
-        if base not in self._selections:
-            self._selections[base] = MergeSelection(
-                self._partitions, self._settings, self._node.now_ms, mutations=self._mutations, base=base
-            )
-        return self._selections[base].best(limit, busy) or select_rested_partition(
-            chain.from_iterable(self._partitions),
-            self._settings,
-            self._node.now_ms,
-            busy_slots=used,
-            slots=self._node.slots,
-            bytes_max=limit,
-            busy=busy,
-            mutations=self._mutations,
-        )
-
-    def larger_than_disk(self, cap: int) -> set[str]:
-        """Ids of what is too large a source for a merge on the disk."""
-        if cap not in self._large:
-            everyone = chain.from_iterable(self._partitions)
-            self._large[cap] = {p.manifest.id for p in everyone if not fits_disk(cap, [p.manifest.bytes_on_disk])}
-        return self._large[cap]
-
-    def _shown(self, element: Element, local: Mapping[str, LocalPart]) -> ActivePart:
-        """A volatile part as if it were active."""
-        if not isinstance(element, VolatilePart):
-            return element
-        self.volatile.add(element.id)
-        if element.id not in local:
-            self.absent.add(element.id)
-        size = local[element.id].manifest.bytes_on_disk if element.id in local else 0
-        shape = PartManifest(element.id, element.info.partition_id, 0, "[[],[]]", bytes_on_disk=size)
-        return ActivePart(element.info, shape, element.added, element.added_ms)

@@ -22,7 +22,9 @@ from mergelake.core.clock import Clock
 from mergelake.core.errors import MergelakeError
 from mergelake.merge.select import Slots
 from mergelake.node.actions import Action, Build, Merge, NodeView, TableView, Upload
+from mergelake.node.candidates import Memory
 from mergelake.node.disk import LocalDisk, sweep
+from mergelake.node.listening import Listening
 from mergelake.node.plan import tick
 from mergelake.node.status import NodeStatus
 from mergelake.node.worker import BuildRunner, MergeRunner, TableWorker
@@ -60,13 +62,14 @@ class Node:
         build: BuildRunner | None = None,
         disk_free: Callable[[], int | None] = lambda: None,
         collect: Callable[[], int] | None = None,
+        listening: Listening | None = None,
     ) -> None:
         """`tables` gives the handles of the tables to look after, by name; it is asked at each tick.
 
         `slots` bounds how many merges run at once (default: 2, the last of them small), `poll_s` how often the
         node looks when there is nothing to do. `disk` is for volatile parts, and this node's alone; `build` makes
         their bytes, and `disk_free` says how many more it can take. `collect` runs a round of collection, and says how
-        many objects it deleted.
+        many objects it deleted. `listening` takes commits of others, until the node has left.
         """
         self.name = name
         self.status = NodeStatus()
@@ -84,12 +87,21 @@ class Node:
         self._swept = disk is None
         self._idle: tuple[bool, list[TableView]] = (False, [])
         self._idle_until_s = 0.0
+        self._memories: dict[str, Memory] = {}
+        self._planning = threading.Lock()
+        """Holds who uses the memories: `idle` may be asked by any thread."""
         self._down_s = 0.0
         self._collect = collect if "gc" in roles else None
         self._collect_at_s = clock.monotonic_s() + GC_PERIOD_S
+        self._listening = listening
         self._workers: dict[str, TableWorker] = {}
         self._woken = threading.Event()
         self._pool = ThreadPoolExecutor(2 * self._slots.total, thread_name_prefix=f"merge-{name}")
+
+    @property
+    def address(self) -> str:
+        """Where it takes commits of others, `HOST:PORT`; empty: nowhere."""
+        return self._listening.address if self._listening else ""
 
     @property
     def retained_bytes(self) -> int:
@@ -137,6 +149,8 @@ class Node:
                 worker.leave()
             except MergelakeError as failure:
                 _logger.warning("left without saying so, the lease will run out: %s", failure)
+        if self._listening is not None:
+            self._listening.close()
 
     def _unfinished(self) -> bool:
         """Whether waiting may help. Volatile parts of a table in trouble are left to others."""
@@ -195,11 +209,12 @@ class Node:
             draining=draining,
         )
         views = [view for view in (worker.view() for worker in workers) if not view.state.dropped]
-        # Planning looks at every part: while nothing changes but the clock, not at every look.
+        # Planning looks at all that lies on the disk: while nothing changes but the clock, not at every look.
         now_s = self._clock.monotonic_s()
         if (node.draining, views) == self._idle and now_s < self._idle_until_s:
             return []
-        actions = tick(node, views)
+        with self._planning:
+            actions = tick(node, views, self._memories)
         if not actions:
             self._idle, self._idle_until_s = (node.draining, views), now_s + IDLE_S
         return actions
@@ -214,6 +229,7 @@ class Node:
                 disk=LocalDisk(self._disk, handle.directory) if self._disk is not None else None,
                 build=self._build,
                 abandon=self.abandon.is_set,
+                listening=self._listening,
             )
         return self._workers[handle.directory]
 

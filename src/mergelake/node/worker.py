@@ -48,6 +48,7 @@ from mergelake.node.actions import (
     Upload,
 )
 from mergelake.node.disk import LocalDisk, copy_part
+from mergelake.node.listening import Listening, Traffic
 from mergelake.node.plan import lease_left_ms, lease_ms
 from mergelake.node.status import NodeStatus
 from mergelake.node.trouble import Trouble
@@ -75,8 +76,11 @@ class TableWorker:
         disk: LocalDisk | None = None,
         build: BuildRunner | None = None,
         abandon: Callable[[], bool] = lambda: False,
+        listening: Listening | None = None,
     ) -> None:
-        """`disk` and `build`: of a node that keeps volatile parts. `abandon`: asked by long work, whether to stop."""
+        """`disk` and `build`: of a node that keeps volatile parts. `abandon`: asked by long work, whether to stop.
+        `listening`: of a node that takes commits of others.
+        """
         self.handle = handle
         self.status = status or NodeStatus()
         self._node = node
@@ -86,12 +90,16 @@ class TableWorker:
         self._disk = disk
         self._lock = threading.Lock()
         self._local: dict[str, LocalPart] = disk.load() if disk else {}
-        self._merging: dict[frozenset[str], int] = {}
+        self._merging: dict[frozenset[str], tuple[int, str]] = {}
+        """Of each merge that runs, by the ids of its sources: the version that it began at, and the partition."""
         self._building: dict[str, int] = {}
         self._uploading: dict[str, int] = {}
         self._uploaded: dict[str, PartManifest] = {}
         self._trouble = Trouble(handle.clock)
         self._signs: dict[str, tuple[Lease, float]] = {}
+        self._listening = listening
+        self._announced_s = float("-inf")
+        self._traffic = Traffic(listening.service.add(handle.log), handle.clock) if listening else None
         self.unreadable = False
         """Whether the last look at the table failed: then the next one waits as long as its work does."""
 
@@ -112,7 +120,7 @@ class TableWorker:
                 self.handle.directory,
                 state,
                 dict(self._local),
-                tuple(self._merging),
+                {ids: partition_id for ids, (_, partition_id) in self._merging.items()},
                 frozenset(self._building),
                 frozenset(self._uploading),
                 frozenset(self._uploaded),
@@ -120,7 +128,20 @@ class TableWorker:
                 self._trouble.avoided(),
                 frozenset(node for node in others if now_s - self._signs[node][1] >= lease_s),
                 self._trouble.waits,
+                self._listens() if self._may_announce(state, now_s) else None,
             )
+
+    def _may_announce(self, state: State, now_s: float) -> bool:
+        """Whether the lease says so already, or has not been set lately: two nodes of one name do not take turns."""
+        lease = state.leases.get(self._node)
+        there = lease is not None and (lease.address, lease.token) == self._listens()
+        return there or now_s - self._announced_s >= lease_ms(state) / 3000
+
+    def _listens(self) -> tuple[str, str] | None:
+        """What others should know, where there are any."""
+        if self._listening is None or self._traffic is None or not self._traffic.busy:
+            return None
+        return self._listening.address, self._listening.token
 
     @property
     def waits(self) -> bool:
@@ -139,7 +160,7 @@ class TableWorker:
         with self._lock:
             match action:
                 case Merge():
-                    self._merging[action.part_ids] = version
+                    self._merging[action.part_ids] = version, action.partition_id
                 case Build(_, volatile_id):
                     self._building[volatile_id] = version
                 case Upload(_, volatile_id):
@@ -191,8 +212,10 @@ class TableWorker:
             self.handle.log.commit(build)
 
     def clear(self) -> None:
-        """Delete all that the disk holds of the table."""
+        """Delete all that the disk holds of the table, and take no commits to it."""
         self._forget(self._held())
+        if self._listening is not None:
+            self._listening.service.remove(self.handle.log)
 
     def _own(self, state: State) -> tuple[str, ...]:
         """The node's volatile parts on which no other node has built."""
@@ -229,7 +252,7 @@ class TableWorker:
 
     def _merge(self, action: Merge) -> None:
         handle, state = self.handle, self.handle.log.state
-        task = plan_merge(handle.directory, state.schema, action.sources, born=self._merging[action.part_ids])
+        task = plan_merge(handle.directory, state.schema, action.sources, born=self._merging[action.part_ids][0])
         merged = commit_merge(handle, task, self._run_merge(handle, task))
         self._merged(task)
         _logger.info("merged %s parts into %s", len(task.sources), merged.name)
@@ -381,13 +404,17 @@ class TableWorker:
             whole_ms = lease_ms(state)
             if ops and lease_left_ms(state, self._node, now_ms) * 3 > whole_ms * 2:
                 return ops
+            listens = ("", "") if self._abandon() else self._listens() or ("", "")
             with self._lock:
-                reading = [*self._merging.values(), *self._building.values(), *self._uploading.values()]
+                merging = (version for version, _ in self._merging.values())
+                reading = [*merging, *self._building.values(), *self._uploading.values()]
             oldest = min(reading, default=state.version)
             version = oldest if state.keeps(oldest) else state.version
-            return [*ops, RenewLease(self._node, version, now_ms + whole_ms)]
+            return [*ops, RenewLease(self._node, version, now_ms + whole_ms, *listens)]
 
         self.handle.log.commit(build)
+        if self._listens() is not None:
+            self._announced_s = self.handle.clock.monotonic_s()
 
     # -- what goes wrong -----------------------------------------------------------------------
 

@@ -388,7 +388,7 @@ class PartReader:
         return front, sum(map(len, front.values())) + 200 * len(front)
 
     def _load_files(self) -> tuple[dict[str, PartFile], int]:
-        return self.manifest.file_table(), 5 * len(self.manifest.files)  # about what its objects take
+        return self.manifest.file_table(), 5 * len(self.manifest.files.text)  # about what its objects take
 
     def _load_layout(self) -> tuple[Layout, int]:
         small = self._small(_HEADER_FILES)

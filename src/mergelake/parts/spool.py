@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -93,6 +93,17 @@ class Spool:
         if file.upload is not None:
             self._stream(file)
             file.upload.finish()
+
+    def take(self, files: Mapping[str, bytes]) -> None:
+        """Small files that are whole, as `claim`, `write` and `close` of each: of names that nobody has."""
+        with self._lock:
+            for name, data in files.items():
+                file = self._files[name] = _File(name, [data], len(data), len(data), closed=True)
+                self._size += len(data)
+                if self._full:
+                    self._put(file)
+            if not self._full and self._size > self._limit:
+                self._spill()
 
     def finish(self, front: Iterable[str] = ()) -> dict[str, tuple[Extent, ...]]:
         """Store what is not stored yet; the place of each file. `front`: files that a packed part begins with."""

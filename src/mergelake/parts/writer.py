@@ -77,6 +77,7 @@ class PartWriter:
         compact: bool = False,
         objects: PartObjects | None = None,
         expected_rows: int | None = None,
+        listed: bytes | None = None,
     ) -> None:
         """`granules`: rows of each granule, or one size for all (the last takes what is left).
 
@@ -84,6 +85,7 @@ class PartWriter:
         partition key's source columns (`format.extremes`), empty for a part without rows. `compact`: all columns in
         one file, held in memory until `finish` (`is_compact` says when). `objects`: where a packed part goes.
         `expected_rows`: of the part, if known: the last, shorter granule is then encoded with those before it.
+        `listed`: `columns.txt`, if it was made for another part.
         """
         self.part_id = part_id or ids.new_id()
         self.rows = 0
@@ -96,6 +98,7 @@ class PartWriter:
         self._created_ms = clock.now_ms()
         self._granules = granules
         self._expected_rows = expected_rows
+        self._listed = listed
         self._key_types = list(key_types)
         self._marks = _MarkRows(granules)
         self._keys: list[list[pa.Array]] = []
@@ -133,13 +136,14 @@ class PartWriter:
             sink.append(batch)
         sink.finish()
 
-    def take_column(self, name: str, rows: int, files: Files) -> None:
-        """Take the files of a column that was encoded with those of other parts; all of this one is one granule."""
-        for file, (data, _) in files.items():
-            self._spool.claim(file)
-            self._spool.write(file, data)
-            self._spool.close(file)
-        self._column_done(self._columns[name], rows, {file: told for file, (_, told) in files.items()})
+    def take_columns(self, columns: Mapping[str, Files], rows: int) -> None:
+        """Take the files of columns that were encoded with those of other parts; all of this one is one granule."""
+        for files in columns.values():
+            self._spool.take({file: data for file, (data, _) in files.items()})
+            self._digests.update({file: told for file, (_, told) in files.items()})
+        self._written.update(dict.fromkeys(columns, rows))
+        if columns:
+            self.rows = rows
 
     def column(self, name: str) -> ColumnSink:
         """A sink for one column, where `write_column` does not fit."""
@@ -257,7 +261,8 @@ class PartWriter:
             for name, (low, high) in self._minmax.items():
                 files[f"minmax_{stream_file_name(escape_for_file_name(name))}.idx"] = low + high
         files["count.txt"] = str(self.rows).encode()
-        files["columns.txt"] = encode_columns({name: column.type for name, column in self._columns.items()})
+        types = {name: column.type for name, column in self._columns.items()}
+        files["columns.txt"] = self._listed or encode_columns(types)
         codec = parse_default_codec(self._settings.text("default_compression_codec"))
         files["default_compression_codec.txt"] = f"CODEC({codec})".encode()
         return files
@@ -269,9 +274,7 @@ class PartWriter:
         self._write_file(name, data, told)
 
     def _write_file(self, name: str, data: bytes, told: FileDigest) -> None:
-        self._spool.claim(name)
-        self._spool.write(name, data)
-        self._spool.close(name)
+        self._spool.take({name: data})
         self._digests[name] = told
 
     def _write_compact(self, granules: NDArray[np.int64]) -> None:
@@ -449,9 +452,9 @@ def write_part(
 
     `block` has every stored column in storage form; `key_columns` are the primary key's values for its rows.
     `partition_sources`: values and type of the columns and subcolumns that the partition key's expressions use; their
-    extremes are kept. `computed`: values of the sorting key's expressions that are no columns; ClickHouse counts them
-    in the bytes of a granule. `encoded` is what was made with that of other parts (`format.many`): it is used if
-    the part turns out to be one granule.
+    extremes are kept (`encoded` has them already). `computed`: values of the sorting key's expressions that are no
+    columns; ClickHouse counts them in the bytes of a granule. `encoded` is what was made with that of other parts
+    (`format.many`): columns of it are used if the part turns out to be one granule.
     """
     columns = {column.name: _whole(block.column(column.name)) for column in schema.stored}
     plain_bytes = block_bytes(columns.values(), (column.type for column in schema.stored))
@@ -462,6 +465,10 @@ def write_part(
         settings.integer("index_granularity_bytes"),
     )
     compact = is_compact(settings, block.num_rows, plain_bytes)
+    if encoded is not None:
+        minmax = encoded.minmax
+    else:
+        minmax = {n: extremes(*source) for n, source in (partition_sources or {}).items()} if block.num_rows else {}
     writer = PartWriter(
         store,
         directory,
@@ -472,7 +479,8 @@ def write_part(
         clock=clock,
         settings=settings,
         partition=partition,
-        minmax={n: extremes(*source) for n, source in (partition_sources or {}).items()} if block.num_rows else {},
+        minmax=minmax if block.num_rows else {},
+        listed=encoded.listed if encoded is not None else None,
         part_id=part_id,
         level=level,
         compact=compact,
@@ -481,9 +489,8 @@ def write_part(
     try:
         if encoded is not None and not compact and block.num_rows <= settled:
             writer.take_keys(*encoded.keys)
-            for name, files in encoded.columns.items():
-                writer.take_column(name, block.num_rows, files)
-                del columns[name]
+            writer.take_columns(encoded.columns, block.num_rows)
+            columns = {name: array for name, array in columns.items() if name not in encoded.columns}
         else:
             writer.append_keys(key_columns)
         if threads > 1:

@@ -114,14 +114,23 @@ def run(
     settings as SQL literals; they hold for this statement alone. An exception that a reader raised is
     raised again as it was; ClickHouse's own come as `MergelakeError` with its code and name. A statement that is
     cancelled (`core.cancel`), or that KeyboardInterrupt leaves, stops computing.
+
+    When the process ends, threads inside are stopped, and end with SystemExit, as do those that come later: it is
+    silent. A traceback would be written while Python takes down stderr, which aborts the process at times.
     """
     cancel = current()
     if cancel is not None:
         cancel.check()
     if threading.current_thread() is threading.main_thread():
+        _door.check()  # its helper is gone by then
         chosen = cancel or Cancel()
         return _heard(lambda: _run(sql, tables or {}, output, settings or {}, chosen), chosen)
-    return _run(sql, tables or {}, output, settings or {}, cancel)
+    try:
+        return _run(sql, tables or {}, output, settings or {}, cancel)
+    except MergelakeError:
+        if _door.closed:
+            raise SystemExit from None
+        raise
 
 
 def _run(
@@ -226,14 +235,18 @@ class _Door:
 
     def __enter__(self) -> None:
         with self._changed:
-            if self.closed:
-                raise UnavailableError("This process is ending, and ClickHouse with it")
+            self.check()
             self._inside += 1
 
     def __exit__(self, *_: object) -> None:
         with self._changed:
             self._inside -= 1
             self._changed.notify_all()
+
+    def check(self) -> None:
+        """Raise once the process ends."""
+        if self.closed:
+            raise UnavailableError("This process is ending, and ClickHouse with it")
 
     def close(self) -> None:
         """Let nobody in any more."""
@@ -264,17 +277,19 @@ class _UnderWay:
 
     def stop(self) -> None:
         """End it, soon; returns at once."""
-        threading.Thread(target=self._kill, name="mergelake-kill", daemon=True).start()
+        threading.Thread(target=self._kill_until_over, name="mergelake-kill", daemon=True).start()
 
-    def _kill(self) -> None:
+    def _kill_until_over(self) -> None:
         # A statement that is only being parsed is not in the list yet, and one that is killed takes its time.
-        while True:
-            with self._lock, _anchor_lock:
-                if self.over.is_set():
-                    return
+        self.kill()
+        while not self.over.wait(_KILL_AGAIN_S):
+            self.kill()
+
+    def kill(self) -> None:
+        """Ask ClickHouse to end it, once."""
+        with self._lock, _anchor_lock:
+            if not self.over.is_set():
                 _anchors[os.getpid()].query(f"KILL QUERY WHERE has(thread_ids, {self._thread}) ASYNC")
-            if self.over.wait(_KILL_AGAIN_S):
-                return
 
 
 class _Helper:
@@ -393,16 +408,12 @@ def _start() -> None:
 
 def _end(pid: int) -> None:
     """Before the process ends: statements that still run are stopped, for ClickHouse aborts under them."""
-    global _helper
     if os.getpid() != pid:
         return
     _door.close()
-    stopped: set[_UnderWay] = set()
     for _ in range(round(_LEFT_WITHIN_S / _KILL_AGAIN_S)):
-        # A thread that was still connecting has its statement in the list a moment later.
-        for statement in set(_statements) - stopped:
-            statement.stop()
-            stopped.add(statement)
+        for statement in set(_statements):  # one that was still connecting is there a moment later
+            statement.kill()
         if _door.empty(_KILL_AGAIN_S):
             break
     if _helper is not None:

@@ -96,9 +96,9 @@ def minmax_columns(parts: Sequence[ActivePart], keys: ScanKeys) -> tuple[list[pa
     return low, high
 
 
-def partition_values(parts: Sequence[ActivePart], keys: ScanKeys) -> tuple[pa.Array, ...]:
-    """Values of each partition expression, one value a part."""
-    kept = decode_keys([part.manifest.partition for part in parts], keys.partition_types)
+def partition_values(partitions: Sequence[str], keys: ScanKeys) -> tuple[pa.Array, ...]:
+    """Values of each partition expression, from `PartManifest.partition` of each part or partition."""
+    kept = decode_keys(partitions, keys.partition_types)
     pairs = zip(kept, keys.partition_types, keys.partition.types, strict=True)
     return tuple(a if own == wanted else a.cast(storage_type(wanted)) for a, own, wanted in pairs)
 

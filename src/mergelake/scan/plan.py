@@ -34,6 +34,7 @@ from mergelake.parts.cache import PartCache
 from mergelake.parts.reader import PartReader
 from mergelake.scan.analyze import Key, analyze
 from mergelake.scan.boxes import Checker, KeyTable
+from mergelake.scan.by_key import parts_by_key
 from mergelake.scan.condition import Condition, is_never, is_useless
 from mergelake.scan.describe import describe
 from mergelake.scan.keys import ScanKeys, key_ends, minmax_columns, partition_values, scan_keys
@@ -155,7 +156,7 @@ def plan_scan(
     if request.final:  # what else it asks may hold for a row that is replaced by one for which it does not
         pieces = split_by_key(pieces, scan_keys(schema, whole=True).primary.nodes)[0]
     predicate = conjunction(pieces)
-    candidates = snapshot.parts if count_steps else _in_partitions(snapshot, predicate, keys)
+    candidates = snapshot.parts if count_steps else _candidates(snapshot, predicate, keys)
     parts = [part for part in candidates if part.manifest.rows > 0]
     parts = _by_virtual_columns(parts, (*first, *rest), schema)
     steps: list[IndexStep] = []
@@ -174,20 +175,33 @@ def plan_scan(
     return ScanPlan(snapshot.version, schema, columns, request, items, counted, sizes)
 
 
-def _in_partitions(snapshot: Snapshot, predicate: BoundNode | None, keys: ScanKeys) -> Iterable[ActivePart]:
-    """The parts of those partitions whose value fits: all parts of one have the same."""
+def _candidates(snapshot: Snapshot, predicate: BoundNode | None, keys: ScanKeys) -> Iterable[ActivePart]:
+    """The parts that partition values, and for many parts their first and last keys, leave."""
+    held, names = snapshot.partitions, _in_partitions(snapshot, predicate, keys)
+    if sum(len(held.held(name)) for name in names) >= _MANY_PARTS and keys.primary.nodes:
+        condition = analyze(predicate, keys.primary)
+        if not is_useless(condition):
+            return parts_by_key(held, names, condition, keys)
+    if len(names) == len(held):
+        every: tuple[ActivePart, ...] = snapshot.parts
+        return every
+    held.read(names)
+    return [part for name in names for part in held[name]]
+
+
+def _in_partitions(snapshot: Snapshot, predicate: BoundNode | None, keys: ScanKeys) -> Sequence[str]:
+    """The partitions whose value fits: all parts of one have the same. In order of their ids."""
     held = snapshot.partitions
     condition = analyze(predicate, keys.partition) if keys.partition.nodes and held else None
     if condition is None or is_useless(condition):
-        parts: tuple[ActivePart, ...] = snapshot.parts
-        return parts
+        return tuple(held)
 
     def values() -> tuple[pa.Array, ...]:
-        return partition_values([parts[0] for parts in held.values()], keys)
+        return partition_values([held.partition_value(name) for name in held], keys)
 
     known = held.remembered((keys.partition_types, keys.partition.types), values)
     fits = parts_by_partition(condition, known, keys.partition.types)
-    return [part for parts, yes in zip(held.values(), fits, strict=True) if yes for part in parts]
+    return [name for name, yes in zip(held, fits, strict=True) if yes]
 
 
 def column_bytes(reader: PartReader, schema: TableSchema) -> dict[str, int]:
@@ -232,7 +246,8 @@ def _partition_steps(
                 low, high = minmax_columns(parts, keys)
                 fits = parts_by_minmax(condition, low, high, key.types)
             else:
-                fits = parts_by_partition(condition, partition_values(parts, keys), key.types)
+                values = partition_values([part.manifest.partition for part in parts], keys)
+                fits = parts_by_partition(condition, values, key.types)
             kept = [part for part, yes in zip(parts, fits, strict=True) if yes]
         steps.append(_step(name, condition, key, kept, parts))
         parts = kept
@@ -301,7 +316,7 @@ def _search(
         return list(index)
 
     wanted = np.flatnonzero(alive)
-    if len(wanted) < 3:
+    if sum(parts[i].manifest.marks > 1 for i in wanted.tolist()) < 3:  # of the others the ends are all there is
         indexes = [load(i) for i in wanted.tolist()]
     else:
         with ThreadPoolExecutor(min(len(wanted), 4 * (os.cpu_count() or 1)), "mergelake-plan") as pool:

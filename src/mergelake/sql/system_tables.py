@@ -15,12 +15,13 @@ from mergelake.core import types as t
 from mergelake.core.arrow import arrow_type
 from mergelake.core.convert import to_storage
 from mergelake.core.errors import error
+from mergelake.lake.inspect import parts_table
 from mergelake.query.source import ArrowScan, ArrowSource, AsOf, Source, Wanted
 from mergelake.sql import system_settings
 from mergelake.sql.show import create_table_text, engine_text, key_text, sorting_text
 from mergelake.sql.system_parts import index_rows, moments, part_columns, part_facts
 from mergelake.table.keys import bind_key, table_keys
-from mergelake.table.shared import shared_space
+from mergelake.table.shared import SharedSpace, shared_space
 
 if TYPE_CHECKING:
     from mergelake.lake.table import Table
@@ -102,12 +103,13 @@ def _databases(db: Database, _: Collection[str]) -> Rows:
         yield name, "Atomic", db.warehouse.url, "", _NO_UUID, "Atomic", "", 0
 
 
-def _tables(db: Database, _: Collection[str]) -> Rows:
+def _tables(db: Database, wanted: Collection[str]) -> Rows:
     for database, name, table in _all_tables(db):
         schema, snapshot = table.schema, table.snapshot()
-        manifests = [part.manifest for part in snapshot.parts]
-        state = table.handle.log.state
-        shared = shared_space(state)
+        # What is not carried along with the state is added up only where it is asked for.
+        manifests = [part.manifest for part in snapshot.parts] if set(wanted) & _OF_ALL_PARTS else []
+        state, totals = table.handle.log.state, snapshot.partitions.totals
+        shared = shared_space(state) if set(wanted) & _OF_SHARED else SharedSpace(0, 0, 0)
         yield (
             database,
             name,
@@ -122,10 +124,10 @@ def _tables(db: Database, _: Collection[str]) -> Rows:
             key_text(schema.primary_key) if schema.primary_key else "",
             schema.sample_by,
             snapshot.rows,
-            sum(m.bytes_on_disk for m in manifests),
+            totals.bytes_on_disk,
             sum(m.bytes_uncompressed for m in manifests),
-            len(manifests),
-            len(manifests),
+            totals.parts,
+            totals.parts,
             sum(m.marks + 1 for m in manifests if m.marks),
             schema.comment,
             "",
@@ -205,7 +207,9 @@ def _parts(db: Database, wanted: Collection[str]) -> Rows:
     for database, name, table in _all_tables(db):
         state = table.handle.log.state
         facts = {part.name: part.manifest for part in state.parts()} if set(wanted) & _OF_MANIFESTS else {}
-        for row in table.parts(active_only=False).to_pylist():
+        types = [key.type for key in table_keys(table.schema).partition]
+        asked = {*wanted, "name", "uuid", "active", *({"bytes_on_disk"} if "bytes" in wanted else ())}
+        for row in parts_table(state.parts(), state.retired, types, asked).to_pylist():
             here = {"database": database, "table": name, "engine": table.schema.engine, "disk_name": "default", **row}
             here["path"] = f"{table.location}/{row['uuid']}/"
             here["bytes"] = row["bytes_on_disk"]
@@ -277,6 +281,8 @@ _OF_FILES = {
 """Columns of `system.parts` for which the file table of each part is looked at."""
 _MOMENTS = {"min_date": "Date", "max_date": "Date", "min_time": "DateTime", "max_time": "DateTime"}
 _OF_MANIFESTS = {*_OF_FILES, *_MOMENTS}
+_OF_ALL_PARTS = {"total_bytes_uncompressed", "total_marks"}
+_OF_SHARED = {"shared_object_bytes", "shared_object_dead_bytes"}
 _PART_COLUMNS = {
     "database": "String",
     "table": "String",

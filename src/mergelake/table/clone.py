@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from mergelake.core.errors import ConflictError, error
 from mergelake.core.ids import IdSource
-from mergelake.core.manifest import Extent, PartFile, PartManifest, encode_files
+from mergelake.core.manifest import Extent, FileTable, PartFile, PartManifest, encode_files
 from mergelake.core.schema import TableSchema
 from mergelake.log.operations import AddParts, AlterMetadata, Hold, TableOp
 from mergelake.log.retention import refers
@@ -69,7 +69,7 @@ def renewed(state: State, ids: IdSource, born: int, table: str = "") -> tuple[Pa
     )
 
 
-def _seen_from_outside(manifest: PartManifest, table: str) -> str:
+def _seen_from_outside(manifest: PartManifest, table: str) -> FileTable:
     def absolute(extent: Extent) -> Extent:
         return extent if extent.key.startswith("/") else replace(extent, key=f"/{table}/{extent.key}")
 

@@ -7,7 +7,8 @@ be the last one before a crash: what is left out is found again. `collect_plan` 
 begin               refresh, one LIST of the notes; a few GETs to find the oldest version to keep;
                     where something may be done, a PUT and a HEAD to learn the time, and a HEAD of that version's entry
 work off            one PUT (the entry), and for each note one GET and a DELETE a thousand objects
-look                a LIST a thousand objects of the table; a PUT for each note and one for the entry
+look                a LIST a thousand objects of the table, but for its log and its names; one or two LISTs a
+                    thousand names; a PUT for each note and one for the entry
 shorten the log     two LISTs; a DELETE a thousand entries
 ==================  ===================================================================================================
 
@@ -16,19 +17,18 @@ Where nothing is to be done nothing is written. While what was noted waits, the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 
 from mergelake.core.errors import MergelakeError
 from mergelake.log.operations import Collect
-from mergelake.log.retention import reachable
 from mergelake.log.state import State
 from mergelake.store.reserve import freeing
 from mergelake.table.collect_holds import Holders, look_at_holders
 from mergelake.table.collect_log import shorten_log
 from mergelake.table.collect_notes import Note, NoteName, Notes, Unused
 from mergelake.table.collect_plan import (
+    Kept,
     Leases,
     Periods,
     RoundPlan,
@@ -43,9 +43,11 @@ from mergelake.table.collect_plan import (
     wants_history,
 )
 from mergelake.table.handle import OpenTable, TableHandle
-from mergelake.table.publish import published_names, tokens_shown
-from mergelake.table.published import floor_part, plan_publish
+from mergelake.table.listing import parts_listed
+from mergelake.table.publish import names_shown
+from mergelake.table.reached import Reached
 from mergelake.table.remove import remove_table
+from mergelake.table.shown import Shown, list_names
 
 NOTE_FILES_MAX = 20_000
 """Objects in one note: what a collector holds in memory."""
@@ -67,6 +69,14 @@ class Gone:
     def of(found: Unused) -> Gone:
         """Without the names of its files."""
         return Gone(found.directory, len(found.files), found.bytes, found.why)
+
+
+class Known:
+    """What a collector knows from its last round."""
+
+    def __init__(self) -> None:
+        self.reached = Reached()
+        self.shown = Shown()
 
 
 @dataclass(slots=True)
@@ -94,11 +104,11 @@ class CollectReport:
 
 def collect_round(handle: TableHandle, *, dry_run: bool = False, open_table: OpenTable | None = None) -> CollectReport:
     """One round over a table, also over one that was dropped. `open_table` opens clones, where that takes more."""
-    with freeing():  # also of a full disk
-        return _round(handle, dry_run, open_table or handle.neighbour)
+    with freeing(), handle.remembering(Known) as known:  # also of a full disk
+        return _round(handle, known, dry_run, open_table or handle.neighbour)
 
 
-def _round(handle: TableHandle, dry_run: bool, open_table: OpenTable) -> CollectReport:
+def _round(handle: TableHandle, known: Known, dry_run: bool, open_table: OpenTable) -> CollectReport:
     notes = Notes(handle.store, handle.directory, handle.ids)
     names = notes.names()
     before = handle.refresh()  # after the notes were listed: their fences are known here
@@ -119,10 +129,11 @@ def _round(handle: TableHandle, dry_run: bool, open_table: OpenTable) -> Collect
     report.history = after.history
     if is_gone(after):
         return _finish_gone(handle, notes, plan, after, report, now_ms, dry_run)
+    known.reached.look(after)
     if plan.due:
-        _work_off(handle, notes, plan, after, report, dry_run)
+        _work_off(handle, known, notes, plan, after, report, dry_run)
     if plan.looks:
-        _look(handle, notes, after, reasons(before, after), holders, report, now_ms, dry_run)
+        _look(handle, known, notes, after, reasons(before, after), holders, report, now_ms, dry_run)
     if not dry_run:
         report.entries = shorten_log(handle, notes, plan, after)
         if wants_history(before, names, now_ms, periods):
@@ -194,17 +205,23 @@ def _version_proven(handle: TableHandle, state: State, timestamp_ms: int) -> int
 
 
 def _work_off(
-    handle: TableHandle, notes: Notes, plan: RoundPlan, state: State, report: CollectReport, dry_run: bool
+    handle: TableHandle,
+    known: Known,
+    notes: Notes,
+    plan: RoundPlan,
+    state: State,
+    report: CollectReport,
+    dry_run: bool,
 ) -> None:
     """Delete what the notes name and the state of our entry does not reach; what concerns the log comes later.
 
     What is known about history is kept until it stands in the log.
     """
-    shown = _shown(handle, state)
+    keep = Kept((known.reached.directories, _shown(handle, known, state)))
     for name in plan.due:
         if name.kind == "log" or (name.kind == "history" and name.fence > state.history + 1):
             continue
-        found = still_unused(notes.read(name).unused, state, shown)
+        found = still_unused(notes.read(name).unused, keep)
         if not dry_run:
             _delete(handle, found)
             notes.remove([name])
@@ -219,6 +236,7 @@ def _delete(handle: TableHandle, found: list[Unused]) -> None:
 
 def _look(
     handle: TableHandle,
+    known: Known,
     notes: Notes,
     state: State,
     why: dict[str, str],
@@ -228,15 +246,13 @@ def _look(
     dry_run: bool,
 ) -> None:
     """List the table and note what is not reached."""
-    cut = len(handle.directory) + 1
-    listing = ((meta.key[cut:], meta.size) for meta in handle.store.list(handle.directory))
     gone_already = {each.directory for each in report.deleted} if dry_run else set()
-    shown = _shown(handle, state)
+    shown = _shown(handle, known, state)
     noted = False
-    for page in _pages(unused(listing, reachable(state) | shown | gone_already, why)):
+    for page in _pages(unused(parts_listed(handle), Kept((known.reached.directories, shown, gone_already)), why)):
         # The fence is read after the page was listed: whoever wrote what stands on it knew an older version.
         newest = state if dry_run else handle.refresh()
-        found = still_unused(page, newest, shown)
+        found = still_unused(page, known.reached.newer(newest))  # all else was asked just now
         report.noted += map(Gone.of, found)
         if found and not dry_run:
             notes.write(newest.version + 1, now_ms, "objects", Note(unused=tuple(found)))
@@ -260,15 +276,14 @@ def _pages(found: Iterator[Unused]) -> Iterator[list[Unused]]:
         yield page
 
 
-def _shown(handle: TableHandle, state: State) -> set[str]:
+def _shown(handle: TableHandle, known: Known, state: State) -> Container[str]:
     """Tokens of names that ClickHouse sees, and of empty parts that a publisher would show now."""
-    names = tokens_shown(handle)
-    if not names or state.dropped:
-        return names
-    newest, shown = published_names(handle)
-    active = {part.manifest.id: part.info for part in newest.parts()}
-    planned = plan_publish(active, partial(floor_part, newest), shown, handle.clock.now_ms(), 0)
-    return names | {cover.token for cover in planned.cover}
+    listed = list_names(handle)
+    if not listed.keys or state.dropped:
+        return {key.split("/__meta/")[1].partition("/")[0] for key in listed.keys}
+    names_shown(handle, known.shown)
+    planned = known.shown.plan(handle.clock.now_ms(), 0)
+    return Kept((known.shown, known.shown.lacks(listed), {cover.token for cover in planned.cover}))
 
 
 def _finish_gone(

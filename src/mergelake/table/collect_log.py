@@ -1,6 +1,7 @@
 """Shortening the log: entries that no kept version needs. In two steps, a grace period apart (`log.truncate`).
 
 A tagged version must stay readable when the entries around it are gone: its state is written down first (`log.tags`).
+Segments of its checkpoints go with the entries, unless somebody with a lease still reads a version of before.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ def shorten_log(handle: TableHandle, notes: Notes, plan: RoundPlan, state: State
     """Take the step that is due; how many entries went. `state` is one that is in the log."""
     _keep_tags(handle, state)
     due = [note for note in plan.due if note.kind == "log"]
-    cut = sum(handle.log.truncate(note.fence) for note in due)
+    sweep = not any(lease.version < state.history for lease in state.leases.values())
+    cut = sum(handle.log.truncate(note.fence, sweep=sweep) for note in due)
     notes.remove(due)
     if not any(note.kind == "log" for note in plan.waiting):
         base = handle.log.retire_checkpoints(state.history)

@@ -14,9 +14,8 @@ A round has two halves, and is the second half of an earlier one:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import groupby
 from typing import TypeAlias
 
 from mergelake.core.settings import TableSettings
@@ -151,35 +150,59 @@ def foreseen(state: State, ops: Iterable[TableOp]) -> State:
 
 def reasons(before: State, after: State) -> dict[str, str]:
     """Why parts that `after` no longer remembers are not needed, by id."""
-    left = {part.id for part in after.retired}
-    return {p.id: f"replaced or dropped at version {p.retired}" for p in before.retired if p.id not in left}
+    _, gone = after.retired.since(before.retired)
+    return {part.id: f"replaced or dropped at version {part.retired}" for part in gone}
 
 
-def unused(listing: Iterable[tuple[str, int]], keep: Collection[str], why: dict[str, str]) -> Iterator[Unused]:
+def unused(listing: Iterable[tuple[str, int]], keep: Container[str], why: dict[str, str]) -> Iterator[Unused]:
     """Directories of parts that are not in `keep`: `listing` gives keys below the table, in order, and sizes.
 
     Holds one directory at a time.
     """
-    for directory, files in groupby(listing, key=lambda item: item[0].partition("/")[0]):
-        if not _is_unused(directory, keep):
-            continue
-        names = {key[len(directory) + 1 :]: size for key, size in files}
-        reason = "an empty part that is not shown" if directory.startswith("drop-") else "not in the log"
-        yield Unused(directory, names, why.get(part_of(directory), reason))
+    last, files = "", dict[str, int]()
+    judged = False
+    for key, size in listing:
+        directory, _, file = key.partition("/")
+        if directory != last:
+            if files:
+                yield _why_unused(last, files, why)
+            last, files, judged = directory, {}, _is_unused(directory, keep)
+        if judged:
+            files[file] = size
+    if files:
+        yield _why_unused(last, files, why)
 
 
-def still_unused(found: Iterable[Unused], state: State, shown: Collection[str]) -> list[Unused]:
-    """Those that a newer state does not reach either, and that ClickHouse is not shown (`shown`: tokens).
+def _why_unused(directory: str, files: dict[str, int], why: dict[str, str]) -> Unused:
+    reason = "an empty part that is not shown" if directory.startswith("drop-") else "not in the log"
+    return Unused(directory, files, why.get(part_of(directory), reason))
+
+
+def still_unused(found: Iterable[Unused], keep: Container[str]) -> list[Unused]:
+    """Those that are not in `keep`: what a newer state reaches, and what ClickHouse is shown.
 
     A note is a file like others, and may hold anything: what is no directory of a part stays.
     """
-    live = reachable(state) | set(shown)
-    return [each for each in found if _is_unused(each.directory, live)]
+    return [each for each in found if _is_unused(each.directory, keep)]
 
 
-def _is_unused(directory: str, keep: Collection[str]) -> bool:
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is in one of several sets."""
+
+    sets: tuple[Container[str], ...]
+
+    def __contains__(self, directory: object) -> bool:
+        """Whether it stays."""
+        for each in self.sets:  # noqa: SIM110  asked for every directory of a table, and any() takes three times as long
+            if directory in each:
+                return True
+        return False
+
+
+def _is_unused(directory: str, keep: Container[str]) -> bool:
     """Whether it is a part's, and neither it nor its part is kept."""
-    return directory not in keep and part_of(directory) not in keep and _COLLECTED.fullmatch(directory) is not None
+    return part_of(directory) not in keep and directory not in keep and _COLLECTED.fullmatch(directory) is not None
 
 
 def is_gone(state: State) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from mergelake.core.clock import Clock
 from mergelake.core.errors import NotFoundError
@@ -42,13 +42,26 @@ def table_directories(store: Store) -> Iterator[str]:
 
 
 def collect_warehouse(
-    store: Store, catalog: Catalog, *, clock: Clock, ids: IdSource, dry_run: bool = False
+    store: Store,
+    catalog: Catalog,
+    *,
+    clock: Clock,
+    ids: IdSource,
+    dry_run: bool = False,
+    opened: Mapping[str, TableHandle] | None = None,
 ) -> Iterator[tuple[str, CollectReport]]:
-    """A round over every table: its directory and what became of it. One that cannot be opened is left alone."""
+    """A round over every table: its directory and what became of it. One that cannot be opened is left alone.
+
+    `opened` are handles, by directory, of tables that have a name: they remember their last round.
+    """
     for directory in table_directories(store):
         try:
             with freeing():
-                report = _round(store, catalog, directory, clock, ids, dry_run)
+                handle = opened.get(directory) if opened else None
+                if handle is not None:
+                    report = collect_round(handle, dry_run=dry_run, open_table=catalog.open_id)
+                else:
+                    report = _round(store, catalog, directory, clock, ids, dry_run)
         except Exception as problem:  # noqa: BLE001  whatever is wrong with one table, the others have their round
             _logger.warning("table %s is left out: %s", directory, problem)
         else:

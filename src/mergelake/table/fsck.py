@@ -10,28 +10,31 @@ names           what ClickHouse is shown is there, has its right name, and is al
 orphans         objects that nothing refers to: no damage, `gc` deletes them in its time
 ==============  ==========================================================================================
 
-Sizes come from listings, so nothing is read but the log: `check` verifies the bytes. `repair` writes checkpoints and
-the hint anew, takes away names of what is not there, and publishes again. It never deletes an object of a part.
+Sizes come from listings, so nothing is read but the log: `check` verifies the bytes. What is held is some hundred bytes
+a part (`object_sizes`) and one checkpoint. `repair` writes checkpoints and the hint anew, takes away names of what is
+not there, and publishes again. It never deletes an object of a part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from mergelake.core.errors import CorruptDataError, NotFoundError
 from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo
 from mergelake.log.catalog import CatalogState
 from mergelake.log.commit import Log
-from mergelake.log.retention import directory_of, foreign, reachable
+from mergelake.log.retention import foreign, reachable
 from mergelake.log.state import State
 from mergelake.log.verify import Progress
 from mergelake.log.volatile import leaves
 from mergelake.table.collect_plan import unused
 from mergelake.table.fsck_numbers import absurd_parts, absurd_state
 from mergelake.table.handle import TableHandle
+from mergelake.table.listing import all_but_log
+from mergelake.table.object_sizes import ObjectSizes
 from mergelake.table.publish import agreed, publish
 from mergelake.table.published import empty_info, part_of
 
@@ -88,7 +91,7 @@ def fsck(handle: TableHandle, *, repair: bool = False, on_progress: Progress | N
     report.findings += [Finding("parts", name, told, _RESTORE) for name, told in absurd_parts(state)]
     report.findings += [Finding("parts", "", told, _BUG) for told in absurd_state(state)]
     sizes = _listing(handle, state)
-    names = {key.split("/")[1] for key in sizes if key.startswith("__meta/")}
+    names = {name.partition("/")[0] for name in sizes.names("__meta")}
     shown = _names(handle, names)
     report.objects = len(sizes)
     # Collected while we looked is not missing, committed while we looked no orphan.
@@ -98,7 +101,8 @@ def fsck(handle: TableHandle, *, repair: bool = False, on_progress: Progress | N
     # name afterwards: what is taken away, or told, was seen twice, and a name was read the same twice.
     wrong = {finding.where for finding in published(newest, shown, sizes) if not finding.harmless}
     for token in wrong:
-        sizes |= _sizes(handle, f"{handle.directory}/{token}")
+        listed = handle.store.list(f"{handle.directory}/{token}")
+        sizes.add((meta.key[len(handle.directory) + 1 :], meta.size) for meta in listed)
     shown = {token: name for token, name in shown.items() if token not in wrong} | _names(handle, wrong, sure=True)
     report.findings += published(newest, shown, sizes)
     report.findings += orphans(sizes, reachable(newest) | names)
@@ -159,14 +163,14 @@ def part_set(state: State) -> Iterator[Finding]:
                     yield Finding("parts", volatile.name, f"its source {info} is gone", _BUG)
 
 
-def missing_objects(state: State, sizes: Mapping[str, int]) -> Iterator[Finding]:
+def missing_objects(state: State, sizes: ObjectSizes) -> Iterator[Finding]:
     """Objects of active and detached parts that are not there, or not as long as they must be.
 
     `sizes` has the keys as extents have them: below the table, or from the warehouse's root with a `/`.
     """
-    held = [(part.name, part.manifest) for part in state.parts()]
-    held += [(str(part.info), part.manifest) for part in state.detached]
-    for name, manifest in held:
+    active = ((part.info, part.manifest) for part in state.parts())
+    for info, manifest in chain(active, ((part.info, part.manifest) for part in state.detached)):
+        name = str(info)
         for key, end in _ends(manifest).items():
             size = sizes.get(key)
             if size is None:
@@ -188,11 +192,12 @@ def _ends(manifest: PartManifest) -> dict[str, int]:
     return ends
 
 
-def published(state: State, shown: Mapping[str, str], sizes: Mapping[str, int]) -> Iterator[Finding]:
+def published(state: State, shown: Mapping[str, str], sizes: ObjectSizes) -> Iterator[Finding]:
     """What ClickHouse sees against what is there: `shown` are the names by token (a directory)."""
-    there = {directory_of(key) for key in sizes if not key.startswith("_")}
-    infos = {part.manifest.id: part.info for part in state.parts()}
-    infos |= {part.id: part.info for part in state.retired}
+    there = sizes.directories
+    named = {part_of(token) for token in shown}
+    infos = {part.manifest.id: part.info for part in state.parts() if part.manifest.id in named}
+    infos |= {part_id: gone.info for part_id in named if (gone := state.retired.get(part_id)) is not None}
     for token, name in sorted(shown.items()):
         wanted = infos.get(part_of(token)) or empty_info(token)
         if token not in there:
@@ -200,34 +205,26 @@ def published(state: State, shown: Mapping[str, str], sizes: Mapping[str, int]) 
         elif PartInfo.try_parse(name) is None or (wanted is not None and name != str(wanted)):
             yield Finding("name", token, f"ClickHouse is shown '{name}' instead of {wanted}", _NAME)
     if shown:
-        named = {part_of(token) for token in shown}
         for part in state.parts():
             if part.manifest.id not in named:
                 told = f"{part.name} is not shown to ClickHouse yet"
                 yield Finding("name", part.manifest.id, told, "mergelake publish shows it", harmless=True)
 
 
-def orphans(sizes: Mapping[str, int], keep: Collection[str]) -> Iterator[Finding]:
+def orphans(sizes: ObjectSizes, keep: Collection[str]) -> Iterator[Finding]:
     """Directories of parts that nothing refers to."""
-    own = sorted((key, size) for key, size in sizes.items() if not key.startswith(("/", "_")))
-    for found in unused(own, keep, {}):
+    for found in unused(sizes.own(), keep, {}):
         told = f"{len(found.files)} objects, {found.bytes} bytes: {found.why}"
         yield Finding("orphan", found.directory, told, _GC, harmless=True)
 
 
-def _listing(handle: TableHandle, state: State) -> dict[str, int]:
+def _listing(handle: TableHandle, state: State) -> ObjectSizes:
     """Objects of the table, but for its log, and of what it has from other tables."""
-    sizes = _sizes(handle, handle.directory)
+    sizes = ObjectSizes()
+    sizes.add(all_but_log(handle))
     for table, directory in foreign(state):
-        sizes |= {f"/{meta.key}": meta.size for meta in handle.store.list(f"{table}/{directory}")}
+        sizes.add((f"/{meta.key}", meta.size) for meta in handle.store.list(f"{table}/{directory}"))
     return sizes
-
-
-def _sizes(handle: TableHandle, prefix: str) -> dict[str, int]:
-    """Objects of the table below a prefix, by their keys below the table."""
-    cut = len(handle.directory) + 1
-    skipped = (f"{handle.directory}/_log/", f"{handle.directory}/_gc/")
-    return {m.key[cut:]: m.size for m in handle.store.list(prefix) if not m.key.startswith(skipped)}
 
 
 def _names(handle: TableHandle, tokens: Collection[str], *, sure: bool = False) -> dict[str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mergelake.core.errors import MergelakeError
+from mergelake.core.errors import CorruptDataError, MergelakeError, NotFoundError
 from mergelake.core.manifest import PartManifest
 from mergelake.log.state import State
 from mergelake.store.keys import check_key
@@ -57,7 +57,7 @@ def _counts(manifest: PartManifest, state: State) -> Iterator[str]:
 def _files(manifest: PartManifest) -> Iterator[str]:
     try:
         files = manifest.file_table().values()
-    except MergelakeError as broken:
+    except (CorruptDataError, NotFoundError) as broken:
         yield str(broken)
         return
     total = 0

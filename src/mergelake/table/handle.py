@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from mergelake.core.clock import Clock
 from mergelake.core.errors import CorruptDataError, InvalidInputError, error
@@ -26,6 +27,7 @@ from mergelake.log.tags import read_tag
 from mergelake.log.volatile import unfinished
 from mergelake.store.protocol import Store
 
+T = TypeVar("T")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -61,7 +63,7 @@ class Snapshot:
     @cached_property
     def parts(self) -> tuple[ActivePart, ...]:
         """Active parts, sorted by partition id and block number."""
-        return tuple(part for parts in self.partitions.values() for part in parts)
+        return tuple(self.partitions.all_parts())
 
     @property
     def settings(self) -> TableSettings:
@@ -88,6 +90,18 @@ class TableHandle:
         self.log = log
         self.clock = clock
         self.ids = ids
+        self._remembered: dict[type, Any] = {}
+
+    @contextmanager
+    def remembering(self, kind: type[T]) -> Iterator[T]:
+        """What a round of this process learned and the next one may use, made by `kind()` at first.
+
+        It is lent: a round beside this one begins anew, and if this one fails what it knew is forgotten.
+        """
+        held = self._remembered.pop(kind, None)
+        held = kind() if held is None else held
+        yield held
+        self._remembered[kind] = held
 
     @classmethod
     def open(

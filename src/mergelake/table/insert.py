@@ -19,7 +19,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from mergelake.core import types as t
 from mergelake.core.cancel import check
 from mergelake.core.clock import Clock
 from mergelake.core.errors import ConflictError, InvalidInputError, MergelakeError, NotFoundError, error
@@ -49,6 +51,8 @@ _logger = logging.getLogger("mergelake.table")
 COMMIT_REFUSED = (InvalidInputError, ConflictError, NotFoundError)
 """What `Log.commit` raises when the entry is not in the log for certain."""
 _ROWS_WORTH_THREADS = 50_000
+_FEW_ROWS = 1024
+"""Rows of a partition that are not worth a sort of their own."""
 _SEPARATOR = "\x1f"
 """Between the names of an insert and of its parts: what no caller's token holds."""
 
@@ -174,22 +178,44 @@ class _BlockWriter:
         return [future.result() for future in futures]
 
     def _pieces(self, block: pa.Table) -> Iterator[_Piece]:
-        for rows, partition in _by_partition(block, self._keys, self.settings):
-            piece = block if rows is None else block.take(pa.array(rows))
-            columns = [key.evaluate(piece) for key in self._keys.sorting]
-            order = sort_order(columns, [key.type for key in self._keys.sorting], self._keys.descending)
-            if order is not None:
-                piece = piece.take(pa.array(order))
+        for piece, partition in self._sorted(block):
             if self._collapses:
                 piece = self._collapse(piece, self._schema)
             if piece.num_rows:  # an insert that collapses to nothing writes no part
                 level = int(self._collapses)
                 yield _Piece(piece, partition, level, self._name_part and self._name_part(partition, level))
 
+    def _sorted(self, block: pa.Table) -> Iterator[tuple[pa.Table, Partition]]:
+        """The rows of each partition in the order of the key, partitions by first appearance."""
+        codes, partitions = _by_partition(block, self._keys, self.settings)
+        if codes is None:
+            yield self._in_order(block), partitions[0]
+            return
+        counts = np.bincount(codes, minlength=len(partitions))
+        ends = np.cumsum(counts)
+        if block.num_rows < _FEW_ROWS * len(partitions):  # one sort for all: the calls would cost more than the rows
+            whole = self._in_order(block, codes)
+            for partition, end, count in zip(partitions, ends.tolist(), counts.tolist(), strict=True):
+                yield whole.slice(end - count, count), partition
+            return
+        by_code = np.argsort(codes, kind="stable")
+        for partition, rows in zip(partitions, np.split(by_code, ends[:-1]), strict=True):
+            yield self._in_order(block.take(pa.array(rows))), partition
+
+    def _in_order(self, rows: pa.Table, codes: NDArray[np.int64] | None = None) -> pa.Table:
+        """Rows in the order of the key; if there are `codes`, first by those."""
+        sorting = self._keys.sorting
+        columns, types = [key.evaluate(rows) for key in sorting], [key.type for key in sorting]
+        descending = self._keys.descending
+        if codes is not None:
+            columns, types = [pa.array(codes), *columns], [t.Int(64, signed=True), *types]
+            descending = (False, *descending)
+        order = sort_order(columns, types, descending)
+        return rows if order is None else rows.take(pa.array(order))
+
     def _write_piece(self, piece: _Piece, threads: int, made: Together | None = None) -> PartManifest:
-        sorting, sources = self._keys.sorting, self._keys.partition_sources
+        sorting, sources = self._keys.sorting, () if made else self._keys.partition_sources
         values = made.sorting if made else [key.evaluate(piece.block) for key in sorting]
-        source_values = made.sources if made else [source.evaluate(piece.block) for source in sources]
         names = piece.block.column_names
         primary = sorting[: self._keys.primary_length]
         manifest = write_part(
@@ -203,7 +229,7 @@ class _BlockWriter:
             clock=self._clock,
             settings=self.settings,
             partition=piece.partition,
-            partition_sources={s.text: (v, s.type) for s, v in zip(sources, source_values, strict=True)},
+            partition_sources={source.text: (source.evaluate(piece.block), source.type) for source in sources},
             computed=[a for a, key in zip(values, sorting, strict=True) if plain_column(key.text, names) is None],
             part_id=piece.part_id,
             level=piece.level,
@@ -216,11 +242,10 @@ class _BlockWriter:
 
 def _by_partition(
     block: pa.Table, keys: TableKeys, settings: TableSettings
-) -> Iterator[tuple[np.ndarray[tuple[int], np.dtype[np.int64]] | None, Partition]]:
-    """Row numbers of each partition, ascending, partitions by first appearance; None is all rows."""
+) -> tuple[NDArray[np.int64] | None, list[Partition]]:
+    """The number of each row's partition, and the partitions by first appearance; None for the number if it is one."""
     if not keys.partition:
-        yield None, WHOLE_TABLE
-        return
+        return None, [WHOLE_TABLE]
     columns = [key.evaluate(block) for key in keys.partition]
     codes, partitions = partition_keys(columns, [key.type for key in keys.partition])
     limit = settings.integer("max_partitions_per_insert_block")
@@ -230,13 +255,7 @@ def _by_partition(
             f"Too many partitions for a single INSERT block ({len(partitions)} partitions, limit is {limit})",
             "Partition by something coarser, or raise max_partitions_per_insert_block",
         )
-    if len(partitions) == 1:
-        yield None, partitions[0]
-        return
-    by_code = np.argsort(codes, kind="stable")
-    ends = np.cumsum(np.bincount(codes, minlength=len(partitions)))
-    for partition, rows in zip(partitions, np.split(by_code, ends[:-1]), strict=True):
-        yield rows, partition
+    return (None if len(partitions) == 1 else codes), partitions
 
 
 def discard_parts(store: Store, directory: str, manifests: Iterable[PartManifest], keep: Collection[str] = ()) -> None:
@@ -297,7 +316,8 @@ def commit_parts(
         return tuple(new)
 
     try:
-        committed = handle.log.commit(build)
+        # What is left out as known depends on the state: where that is, the commit is judged here, at each position.
+        committed = handle.log.commit(build, passes_on=lambda: len(new) == len(additions))
     except COMMIT_REFUSED:
         discard_refused(handle, manifests)
         raise

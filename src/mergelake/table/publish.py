@@ -4,7 +4,8 @@ A part exists for ClickHouse once `__meta/<token>/prefix.path` holds its name; t
 in `full` storage lies there already. So publishing is mostly one tiny PUT a part. Parts that are packed (or made of
 extents) are laid out in plain files first; their own objects stay, they are what mergelake reads.
 
-It is a one-way view of the log: list the tokens, read the log, plan (`published.plan_publish`), then
+It is a one-way view of the log: list the tokens, read the log, plan (`published.plan_publish`, of the partitions for
+which it may be anything: `shown`), then
 
 1. lay out and name new active parts, merged ones before what they cover is taken away;
 2. write and name an empty part over what was dropped;
@@ -25,7 +26,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 
 from mergelake.core.durations import check_seconds
@@ -36,7 +36,7 @@ from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.format.partition import Partition
 from mergelake.log.retention import reachable
-from mergelake.log.state import ActivePart, State
+from mergelake.log.state import ActivePart
 from mergelake.log.trust import TRUST_S, Instant
 from mergelake.parts.fetch import fetch_whole
 from mergelake.parts.listing import CHUNK_BYTES, file_chunks
@@ -45,15 +45,8 @@ from mergelake.store.protocol import Store
 from mergelake.table.collect_notes import Notes
 from mergelake.table.handle import TableHandle
 from mergelake.table.keys import table_keys
-from mergelake.table.published import (
-    Cover,
-    PublishedName,
-    empty_info,
-    floor_part,
-    part_of,
-    plan_publish,
-    shown_token,
-)
+from mergelake.table.published import Cover, empty_info, shown_token
+from mergelake.table.shown import Shown
 
 _LOOKS_MAX = 8
 GRACE_SECONDS = 300.0
@@ -124,42 +117,27 @@ def unpublish(handle: TableHandle) -> int:
     return len(keys)
 
 
-def tokens_shown(handle: TableHandle) -> set[str]:
-    """The directories of all names that ClickHouse sees, by one LIST."""
-    prefix = f"{handle.directory}/__meta/"
-    return {meta.key[len(prefix) :].partition("/")[0] for meta in handle.store.list(prefix)}
-
-
-def published_names(handle: TableHandle) -> tuple[State, list[PublishedName]]:
-    """The names that ClickHouse sees, by one LIST, and a state of the log no older, which knows whose they are."""
-    prefix = f"{handle.directory}/__meta/"
-    metas = list(handle.store.list(prefix))
-    state = handle.refresh()
-    infos = {part.manifest.id: part.info for part in state.parts()}
-    infos |= {part.id: part.info for part in state.retired}
-    names = []
-    for meta in metas:
-        token, _, file = meta.key[len(prefix) :].partition("/")
-        if file != "prefix.path":
-            continue
-        info = infos.get(part_of(token)) or empty_info(token) or _named_in(handle.store, meta.key)
-        if info is not None:
-            names.append(PublishedName(token, info, meta.modified_ms))
-    return state, names
+def names_shown(handle: TableHandle, shown: Shown) -> None:
+    """Learn what ClickHouse sees, by one LIST, and a state of the log no older, which knows whose names these are."""
+    shown.look(handle, _named_in)
 
 
 def _round(handle: TableHandle, grace_seconds: float) -> PublishReport:
+    with handle.remembering(Shown) as shown:
+        return _publish(handle, shown, grace_seconds)
+
+
+def _publish(handle: TableHandle, shown: Shown, grace_seconds: float) -> PublishReport:
     store, directory = handle.store, handle.directory
     began = Instant.now(handle.clock)
-    state, shown = published_names(handle)
-    active = {part.manifest.id: part for part in state.parts()}
-    grace_ms = round(grace_seconds * 1000)
-    infos, floors = {part_id: part.info for part_id, part in active.items()}, partial(floor_part, state)
-    plan = plan_publish(infos, floors, shown, _EVER_MS, 0)
+    names_shown(handle, shown)
+    state, grace_ms = shown.state, round(grace_seconds * 1000)
+    plan = shown.plan(_EVER_MS, 0)
     if plan.remove and grace_ms:
         # How long something waited is told by the clock that dated it, the store's.
-        plan = plan_publish(infos, floors, shown, Notes(store, directory, handle.ids).now_ms(), grace_ms)
-    if not shown:
+        plan = shown.plan(Notes(store, directory, handle.ids).now_ms(), grace_ms)
+    active, named = shown.active(), shown.names()
+    if not len(shown):
         store.put(f"{directory}/__root/format_version.txt", b"1")
     adding = {shown_token(active[part_id].manifest): active[part_id] for part_id in plan.add}
     try:
@@ -177,16 +155,16 @@ def _round(handle: TableHandle, grace_seconds: float) -> PublishReport:
     removed = plan.remove
     if grace_ms == 0 and (plan.add or plan.cover):
         # What was named just now may be all the cover that an old name waits for.
-        _, shown = published_names(handle)
-        removed = plan_publish(infos, floors, shown, _EVER_MS, 0).remove
+        names_shown(handle, shown)
+        removed, named = shown.plan(_EVER_MS, 0).remove, shown.names()
     store.delete([f"{directory}/__meta/{token}/prefix.path" for token in removed])
-    named = {name.token: name.info for name in shown}
-    stale = sum(name.part_id not in active and not name.empty for name in shown)
+    infos = {name.token: name.info for name in named}
+    stale = sum(name.part_id not in active and not name.empty for name in named)
     return PublishReport(
         state.version,
         tuple(str(active[part_id].info) for part_id in plan.add),
         tuple(str(cover.info) for cover in plan.cover),
-        tuple(str(named[token]) for token in removed),
+        tuple(str(infos[token]) for token in removed),
         stale - sum(empty_info(token) is None for token in removed),
     )
 

@@ -19,7 +19,7 @@ with the log, is the whole state; nothing else has to be kept, and it can be reb
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 
 import numpy as np
@@ -81,6 +81,8 @@ class PublishPlan:
     cover: tuple[Cover, ...]
     remove: tuple[str, ...]
     """Tokens of names whose cover has been visible long enough."""
+    open: frozenset[str] = field(default=frozenset(), compare=False)
+    """Partitions in which there is anything to do, now or once a name has been covered for long enough."""
 
 
 def shown_token(manifest: PartManifest) -> str:
@@ -126,6 +128,7 @@ def plan_publish(
     standing = {p: list(infos) for p, infos in groupby(sorted(active.values()), key=lambda info: info.partition_id)}
     cover: list[Cover] = []
     remove: set[str] = set()
+    left = {active[part_id].partition_id for part_id in add}
     for partition, group in groupby(sorted(shown, key=lambda n: n.info), key=lambda name: name.info.partition_id):
         names = list(group)
         parts = standing.get(partition, [])
@@ -139,10 +142,14 @@ def plan_publish(
             above[at] = False
             if not above.any() and not among_active.over(name.info).any():
                 bare.append(name)
+            if above.any():
+                left.add(partition)
             if (above & old).any():
                 remove.add(name.token)
-        cover += _empty_parts(bare, floors(partition))
-    return PublishPlan(add, tuple(cover), tuple(name.token for name in shown if name.token in remove))
+        made = _empty_parts(bare, floors(partition))
+        left.update(each.info.partition_id for each in made)
+        cover += made
+    return PublishPlan(add, tuple(cover), tuple(name.token for name in shown if name.token in remove), frozenset(left))
 
 
 class _Infos:

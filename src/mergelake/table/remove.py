@@ -6,6 +6,7 @@ from itertools import islice
 
 from mergelake.core.errors import CorruptDataError
 from mergelake.log.operations import Collect
+from mergelake.log.segment import is_segment
 from mergelake.table.handle import TableHandle
 from mergelake.table.publish import unpublish
 
@@ -30,8 +31,9 @@ def remove_table(handle: TableHandle) -> tuple[int, int]:
         objects, size = objects + len(page), size + sum(meta.size for meta in page)
         handle.store.delete([meta.key for meta in page if not meta.key.startswith(last)])
         kept += [meta.key for meta in page if meta.key.startswith(last)]
+    kept.sort(key=lambda key: (is_segment(key.rpartition("/")[2]), key))  # segments after what names them
     for start in range(0, len(kept), _DELETE_MAX):
-        handle.store.delete(sorted(kept)[start : start + _DELETE_MAX])
+        handle.store.delete(kept[start : start + _DELETE_MAX])
     handle.log.backend.forget()
     return objects, size
 

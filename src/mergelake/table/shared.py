@@ -25,7 +25,7 @@ def shared_space(state: State) -> SharedSpace:
     """The shared objects of a table in which active or detached parts lie."""
     live: dict[str, int] = {}
     for manifest in _held(state):
-        for key in manifest.object_keys():
+        for key in manifest.keys_outside():
             if shared_size(key) is not None:  # all files of such a part lie in it
                 live[key] = live.get(key, 0) + manifest.bytes_on_disk
     size = sum(shared_size(key) or 0 for key in live)

@@ -11,6 +11,8 @@ import pyarrow as pa
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.format.codec import parse_codec, parse_default_codec
+from mergelake.format.columns_txt import encode_columns
+from mergelake.format.extremes import extremes_each
 from mergelake.format.many import Encoded, encode_keys, encode_parts
 from mergelake.format.profile import Profile
 from mergelake.table.keys import TableKeys
@@ -23,8 +25,6 @@ class Together:
     encoded: Encoded
     sorting: list[pa.Array]
     """Values of the sorting key."""
-    sources: list[pa.Array]
-    """Values of what the partition key is made of."""
 
 
 def encode_together(
@@ -48,12 +48,18 @@ def encode_together(
         if found is not None:
             columns[column.name] = found
     sorting = [key.evaluate(whole) for key in keys.sorting]
-    sources = [source.evaluate(whole) for source in keys.partition_sources]
+    sources = keys.partition_sources
+    minmax = [extremes_each(source.evaluate(whole), source.type, ends) for source in sources]
+    listed = encode_columns({column.name: column.type for column in schema.stored})
     types = [key.type for key in keys.sorting[: keys.primary_length]]
     out = []
     for at, ends_of_key in enumerate(encode_keys(sorting[: len(types)], types, ends)):
         begin, count = int(ends[at] - rows[at]), int(rows[at])
-        encoded = Encoded(ends_of_key, {name: files[at] for name, files in columns.items()})
-        cut = [[array.slice(begin, count) for array in arrays] for arrays in (sorting, sources)]
-        out.append(Together(encoded, *cut))
+        encoded = Encoded(
+            ends_of_key,
+            {name: files[at] for name, files in columns.items()},
+            {source.text: each[at] for source, each in zip(sources, minmax, strict=True)},
+            listed,
+        )
+        out.append(Together(encoded, [array.slice(begin, count) for array in sorting]))
     return out

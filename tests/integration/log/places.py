@@ -8,7 +8,7 @@ import uuid
 
 from mergelake.core.clock import SystemClock
 from mergelake.core.ids import RandomIds
-from mergelake.log.backend import ObjectBackend
+from mergelake.log.backend import EVERY, ObjectBackend
 from mergelake.log.backend_zookeeper import ZooKeeperBackend, make_tree
 from mergelake.log.backends import Backends
 from mergelake.log.commit import Log
@@ -71,7 +71,8 @@ class Ensemble(Bucket):
 
     def backend(self, hosts=""):
         self._keepers.append(self.keeper(hosts))
-        return ZooKeeperBackend(self._keepers[-1], self.path, 0, super().backend(), CLOCK)
+        bucket = ObjectBackend(self.store, PREFIX, clock=CLOCK, threads=4, batched=EVERY)
+        return ZooKeeperBackend(self._keepers[-1], self.path, 0, bucket, CLOCK)
 
     def close(self):
         end_sessions()

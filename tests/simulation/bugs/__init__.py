@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.simulation.bugs import commits, keeping, logs, nodes, parts
+from tests.simulation.bugs import commits, keeping, leader, logs, members, nodes, parts, segments
 from tests.simulation.bugs.registry import BUGS
 
 FIRST_SEEDS = Path(__file__).with_name("first_seeds.json")
@@ -22,4 +22,18 @@ FIRST: dict[str, int] = json.loads(FIRST_SEEDS.read_text()) if FIRST_SEEDS.exist
 COMMON_MAX = 100
 COMMON = [name for name in BUGS if FIRST.get(name, COMMON_MAX) < COMMON_MAX]
 
-__all__ = ["BUGS", "COMMON", "COMMON_MAX", "FIRST", "FIRST_SEEDS", "commits", "keeping", "logs", "nodes", "parts"]
+__all__ = [
+    "BUGS",
+    "COMMON",
+    "COMMON_MAX",
+    "FIRST",
+    "FIRST_SEEDS",
+    "commits",
+    "keeping",
+    "leader",
+    "logs",
+    "members",
+    "nodes",
+    "parts",
+    "segments",
+]

@@ -91,13 +91,13 @@ def a_known_answer_is_given_without_a_look():
         finally:
             self._careless = False
 
-    def stored(self, entry, after):
+    def stored(self, entry, after, **options):
         self._careless = False
-        return real_stored(self, entry, after)
+        return real_stored(self, entry, after, **options)
 
-    def look(self):
+    def look(self, ahead=1):
         if not (getattr(self, "_careless", False) and self._trusted()):
-            real_look(self)
+            real_look(self, ahead)
 
     return both(
         mock.patch.object(commit.Log, "_commit_or_raise", committing),
@@ -164,22 +164,21 @@ def knowledge_is_as_young_as_its_answer():
     """Its age is counted from the reply, which may have taken hours, and not from the question."""
     look = commit.Log._look
 
-    def careless_stored(self, entry, after):
-        winner = self._append(entry)
-        self._state = after if winner is None else self._machine.fold(self._state, [winner])
+    def careless_moved_on(self, entry, after, holder, since, *, left):
+        self._state = after if holder is None else self._machine.fold(self._state, [holder])
         self._known = Instant.now(self._clock)
-        return winner is None
+        return entry if holder is None else holder if holder.holds(entry.attempt) else None
 
-    def careless_look(self):
+    def careless_look(self, ahead=1):
         if self._trusted():
             self._looks += 1
-            self._state = self._reader.follow(self._state)
+            self._state = self._reader.follow(self._state, ahead)
             self._known, self._seen = Instant.now(self._clock), self._looks
         else:
-            look(self)
+            look(self, ahead)
 
     return both(
-        mock.patch.object(commit.Log, "_stored", careless_stored),
+        mock.patch.object(commit.Log, "_moved_on", careless_moved_on),
         mock.patch.object(commit.Log, "_look", careless_look),
     )
 

@@ -11,12 +11,13 @@ from mergelake.core.settings import TableSettings
 from mergelake.log import conflict, fold, retention
 from mergelake.log.conflict import Reject
 from mergelake.log.operations import Hold, RenewLease
-from mergelake.log.part_map import Retired
+from mergelake.log.part_map import Partitions, Retired
 from mergelake.log.retention import pins, reachable
 from mergelake.log.state import State
 from mergelake.table import clone, collect, collect_holds, collect_notes, collect_plan, insert
 from mergelake.table.collect_plan import Periods
 from mergelake.table.insert import discard_parts
+from mergelake.table.reached import Reached
 from tests.simulation import admins
 from tests.simulation.bugs.registry import both, bug
 
@@ -53,10 +54,15 @@ def a_collector_forgets_what_tags_pin():
 
 @bug
 def a_collector_forgets_what_clones_hold():
-    def careless(state):
-        return reachable(dataclasses.replace(state, holds={}))
+    def without(state):
+        return dataclasses.replace(state, holds={})
 
-    return both(*(mock.patch.object(room, "reachable", careless) for room in (collect, collect_plan)))
+    look, newer = Reached.look, Reached.newer
+    return both(
+        mock.patch.object(Reached, "look", lambda self, state: look(self, without(state))),
+        mock.patch.object(Reached, "newer", lambda self, state: newer(self, without(state))),
+        mock.patch.object(collect_plan, "reachable", lambda state: reachable(without(state))),
+    )
 
 
 @bug
@@ -126,6 +132,25 @@ def history_forgets_one_version_too_many():
         return honest(retired, history + 1, pinned)
 
     return mock.patch.object(Retired, "still_shown", careless)
+
+
+@bug
+def a_journal_misses_what_was_touched():
+    """Who looks at what changed since his last round takes new parts for unused ones."""
+    honest = Partitions.touched_since
+
+    def careless(self, older):
+        found = honest(self, older)
+        return found and frozenset(sorted(found)[1:])
+
+    return mock.patch.object(Partitions, "touched_since", careless)
+
+
+@bug
+def what_retired_is_not_reached():
+    """A collector that goes by differences forgets what older versions show."""
+    honest = Retired.since
+    return mock.patch.object(Retired, "since", lambda self, older: ([], honest(self, older)[1]))
 
 
 @bug
@@ -209,11 +234,11 @@ def the_head_is_read_before_the_listing():
     """Who wrote what was listed may have known a newer version."""
     real = collect._look
 
-    def careless(handle, notes, state, *rest):
+    def careless(handle, known, notes, state, *rest):
         old = SimpleNamespace(
             store=handle.store, directory=handle.directory, clock=handle.clock, log=handle.log, refresh=lambda: state
         )
-        real(old, notes, state, *rest)
+        real(old, known, notes, state, *rest)
 
     return mock.patch.object(collect, "_look", careless)
 

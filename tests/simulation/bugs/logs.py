@@ -178,4 +178,4 @@ def a_version_is_not_yet_there_at_its_own_time():
 
 def _checkpoints(change: Callable[[object], object]) -> AbstractContextManager[object]:
     real = checkpoint.encode_checkpoint
-    return mock.patch.object(checkpoint, "encode_checkpoint", lambda state: real(change(state)))
+    return mock.patch.object(checkpoint, "encode_checkpoint", lambda state, layout=None: real(change(state)))

@@ -17,7 +17,7 @@ from mergelake.merge.commit import commit_merge
 from mergelake.merge.volatile import LocalPart
 from mergelake.node import disk, plan, worker
 from mergelake.node.disk import copy_part
-from mergelake.table import fsck, publish, published
+from mergelake.table import fsck, publish, published, shown
 from tests.simulation.bugs.registry import both, bug
 
 
@@ -93,7 +93,7 @@ def covered_names_go_at_once():
     """A reader that still holds the old list cannot finish."""
     real = published.plan_publish
     return mock.patch.object(
-        publish, "plan_publish", lambda active, floors, shown, now_ms, grace_ms: real(active, floors, shown, now_ms, 0)
+        shown, "plan_publish", lambda active, floors, names, now_ms, _: real(active, floors, names, now_ms, 0)
     )
 
 
@@ -113,13 +113,13 @@ def an_empty_part_spans_what_is_active():
 @bug
 def names_are_listed_after_the_log_was_read():
     """What another publisher named in between looks like something dropped."""
-    real = publish.published_names
+    real = publish.names_shown
 
-    def careless(handle):
+    def careless(handle, known):
         state = handle.refresh()
-        return real(SimpleNamespace(store=handle.store, directory=handle.directory, refresh=lambda: state))
+        return real(SimpleNamespace(store=handle.store, directory=handle.directory, refresh=lambda: state), known)
 
-    return mock.patch.object(publish, "published_names", careless)
+    return mock.patch.object(publish, "names_shown", careless)
 
 
 @bug

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mergelake.core.arrow import storage_type
 from mergelake.core.errors import MergelakeError
 from mergelake.core.types import parse_type
-from mergelake.format.extremes import extremes, merge_extremes, order_keys
+from mergelake.format.extremes import extremes, extremes_each, merge_extremes, order_keys
 from mergelake.format.values import encode_values
 
 
@@ -78,3 +81,26 @@ def test_a_tuple_has_the_extremes_of_its_elements_and_parts_together_those_of_wh
     assert first == (_bytes({"a": 1, "b": 3}, text), _bytes({"a": 2, "b": 3}, text))
     second = extremes(pa.array([{"a": 1, "b": 5}], storage_type(kind)), kind)
     assert merge_extremes([first, second], kind) == first
+
+
+DRAWN = {
+    "Int8": st.integers(-128, 127),
+    "UInt64": st.integers(0, 2**64 - 1),
+    "Int64": st.integers(-(2**63), 2**63 - 1),
+    "Date": st.integers(0, 65535),
+    "DateTime": st.integers(0, 2**32 - 1),
+    "Float32": st.floats(width=32),
+    "String": st.binary(max_size=3),
+    "Nullable(Int32)": st.none() | st.integers(-5, 5),
+}
+
+
+@given(st.data())
+def test_the_extremes_of_many_pieces_are_those_of_each(data: st.DataObject) -> None:
+    text = data.draw(st.sampled_from(sorted(DRAWN)))
+    pieces = data.draw(st.lists(st.lists(DRAWN[text], min_size=1, max_size=4), min_size=1, max_size=5))
+    kind = parse_type(text)
+    array = pa.array([value for piece in pieces for value in piece], storage_type(kind))
+    ends = np.cumsum([len(piece) for piece in pieces])
+    alone = [extremes(pa.array(piece, storage_type(kind)), kind) for piece in pieces]
+    assert extremes_each(array, kind, ends) == alone

@@ -122,7 +122,7 @@ def test_what_is_sealed_is_read_and_nothing_else():
     bucket = ObjectBackend(store, "t/_log", clock=clock)
     sealed = SealedBackend(bucket, ZOO)
     bucket.create(1, b"one")
-    assert sealed.read_many([1, 2]) == [b"one", None]
+    assert sealed.read_all([1, 2]) == [b"one", None]
     with pytest.raises(InvalidInputError, match=r"only read.*seal"):
         sealed.create(2, b"two")
     assert sealed.truncate(5) == 0

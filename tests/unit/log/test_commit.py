@@ -370,7 +370,7 @@ def test_eight_threads_commit_every_insert_once(tmp_path, kind, own_logs):  # M-
         thread.join()
     assert not failures
     state = open_log(store).state
-    assert state.version == 97 if own_logs else state.version <= 97  # threads of one log share entries
+    assert state.version <= 97  # writers who meet share entries
     assert len({part.manifest.id for part in state.parts()}) == state.part_count == 96
     assert [part.info.min_block for part in state.parts()] == list(range(1, 97))
 

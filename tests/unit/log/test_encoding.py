@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
 
 from mergelake.core.errors import CorruptDataError, InvalidInputError
 from mergelake.log import operations as ops
-from mergelake.log.encoding import decode_entry, encode_entry
+from mergelake.log.encoding import decode_entry, encode_entry, encode_op
 from mergelake.log.operations import Entry
 from tests.helpers.manifests import SCHEMA, manifest
 
@@ -31,6 +32,7 @@ EVERY_KIND = (
     ops.CancelVolatile(("v",), "gave up"),
     ops.AdoptVolatile("v", "node 2", "node"),
     ops.RenewLease("node", 3, 1_700_000_000_000),
+    ops.RenewLease("node", 3, 1_700_000_000_000, "10.0.0.5:9440", "secret"),
     ops.ReleaseLease("node"),
     ops.Mutation("m", "DELETE WHERE 1"),
     ops.Mutation("m", "DELETE WHERE 1", ("2026",)),
@@ -68,9 +70,50 @@ def test_every_kind_of_operation_is_the_same_after_json():
 
 def test_a_newer_format_is_refused_by_name():
     with pytest.raises(InvalidInputError, match=r"UNKNOWN_FORMAT_VERSION") as caught:
-        decode_entry(raw(format=2), "t/_log/7.json")
+        decode_entry(raw(format=3), "t/_log/7.json")
     assert "t/_log/7.json" in str(caught.value)
     assert "upgrade" in str(caught.value)
+
+
+MEMBERS = (ops.Member("x", "me", 2), ops.Member("y", "you", 1))
+
+
+def test_an_entry_of_several_members_says_whose_its_operations_are():
+    entry = Entry(3, "x", 1_700_000_000_000, "me", EVERY_KIND[:3], MEMBERS)
+    data = encode_entry(entry)
+    assert json.loads(data)["format"] == 2
+    assert decode_entry(data) == entry
+    assert [entry.holds(attempt) for attempt in "xyz"] == [True, True, False]
+    assert entry.until("x").ops == EVERY_KIND[:2]
+    assert entry.until("y").ops == entry.ops
+    given_up = dataclasses.replace(entry, members=(*MEMBERS, ops.Member("z", "me", 0)))
+    assert decode_entry(encode_entry(given_up)).holds("z")
+
+
+def test_an_entry_of_one_writer_is_written_as_ever():
+    entry = Entry(7, "x", 5, "me", EVERY_KIND[:2])
+    assert "members" not in json.loads(encode_entry(entry))
+    assert json.loads(encode_entry(entry))["format"] == 1
+    assert entry.parties == (ops.Member("x", "me", 2),)
+    assert entry.holds("x")
+    assert not entry.holds("y")
+
+
+def said(attempt, count):
+    return {"attempt": attempt, "author": "me", "ops": count}
+
+
+@pytest.mark.parametrize(
+    "members",
+    [[], [said("x", 1)], [said("x", 2), said("y", 1)], [said("x", 3)], [said("x", 1)] * 2, [{}], None, 7],
+)
+def test_members_that_do_not_share_the_operations_are_damage(members):
+    two = [{"op": "Untag", "name": "a"}, {"op": "Untag", "name": "b"}]
+    assert decode_entry(raw(format=2, members=[said("x", 1), said("y", 1)], ops=two)).holds("y")
+    with pytest.raises(CorruptDataError, match="lacks or garbles"):
+        decode_entry(raw(format=2, members=members, ops=two))
+    with pytest.raises(CorruptDataError, match="unknown field"):
+        decode_entry(raw(members=members, ops=two))
 
 
 def test_an_unknown_operation_is_refused_by_name():
@@ -116,3 +159,9 @@ def test_a_digest_cannot_be_taken_along_into_another_entry():
         decode_entry(moved)
     with pytest.raises(CorruptDataError, match="does not hold what was written"):
         decode_entry(data.replace(b'"version":7', b'"version":8'))
+
+
+def test_a_lease_says_where_its_node_listens_only_if_it_does():
+    plain = ops.RenewLease("node", 3, 5)
+    assert encode_op(plain) == {"op": "RenewLease", "node": "node", "version": 3, "until_ms": 5}
+    assert {"address", "token"} <= set(encode_op(ops.RenewLease("node", 3, 5, "a:1", "secret")))

@@ -279,7 +279,7 @@ def test_none_of_32_writers_starves(shared):
     state = open_log(store).state
     assert state.part_count == 32 * 6
     assert max(lost) < 50
-    assert state.version < 60 if shared else state.version == 193
+    assert state.version < 60 if shared else state.version <= 193
 
 
 def test_a_thread_that_is_stopped_while_it_waits_is_not_waited_for(store, log, monkeypatch):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 
 import pytest
 
 from mergelake.core.names import PartInfo
-from mergelake.log.part_map import RUN_MAX, Retired
-from mergelake.log.state import RetiredPart
+from mergelake.log.part_map import RUN_MAX, STEPS_MAX, Journal, Partitions, Retired
+from mergelake.log.state import ActivePart, RetiredPart
+from tests.helpers.manifests import manifest
 from tests.helpers.work import bytecodes
 
 
@@ -72,3 +74,56 @@ def test_one_more_costs_the_same_behind_many_as_behind_few() -> None:
     new = _retired(100 * RUN_MAX + 11, 2)[-1:]
     assert bytecodes(lambda: many.plus(new)) < 1.2 * bytecodes(lambda: few.plus(new))
     assert bytecodes(lambda: many.still_shown(2, ())) < len(many) / 10
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_was_touched_covers_what_differs(seed: int) -> None:
+    draw, number = random.Random(seed), 0
+    states = [Partitions.of({})]
+    for _ in range(60):
+        before = draw.choice(states[-3:])  # also two changes of one value, of which neither knows the other
+        changes: dict[str, list[ActivePart]] = {}
+        gained, lost = [], []
+        for name in draw.sample("abcdef", draw.randint(0, 3)):
+            parts = list(before.get(name, ()))
+            if parts and draw.random() < 0.4:
+                lost.append(parts.pop(draw.randrange(len(parts))))
+            elif draw.random() < 0.7:
+                number += 1
+                gained.append(ActivePart(PartInfo(name, number, number, 0), manifest(number, name), number, 0))
+                parts.append(gained[-1])
+            changes[name] = parts
+        states.append(before.changed(changes, gained, lost))
+    known = 0
+    for older, newer in ((draw.choice(states), draw.choice(states)) for _ in range(300)):
+        told = newer.touched_since(older)
+        differ = {name for name in {*older, *newer} if older.get(name) != newer.get(name)}
+        assert told is None or differ <= told
+        known += told is not None
+    assert known > 30
+    assert states[-1].touched_since(states[-1]) == frozenset()
+    assert pickle.loads(pickle.dumps(states[-1])).touched_since(states[-1]) is None
+
+
+def test_a_journal_goes_back_only_so_far() -> None:
+    first = journal = Journal()
+    for number in range(STEPS_MAX):
+        journal = journal.then([str(number)])
+    assert journal.since(first) == {str(number) for number in range(STEPS_MAX)}
+    assert journal.then(["x"]).since(first) is None
+    assert journal.then([str(number) for number in range(10**4)]).since(journal) is None
+    assert Journal().since(journal) is None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_came_and_went_among_retired_parts_is_found_by_runs(seed: int) -> None:
+    draw = random.Random(seed)
+    parts = _retired(3 * RUN_MAX, seed)
+    older = Retired().plus(parts[: draw.randrange(len(parts))])
+    newer = older
+    for at in range(len(older), len(parts), 300):
+        newer = newer.plus(parts[at : at + 300]).still_shown(draw.randrange(parts[-1].retired), [])
+    came, went = newer.since(older)
+    assert {part.id for part in came} == {part.id for part in newer} - {part.id for part in older}
+    assert {part.id for part in went} == {part.id for part in older} - {part.id for part in newer}
+    assert older.since(older) == ([], [])

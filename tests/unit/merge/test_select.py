@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from mergelake.core.errors import MergelakeError
-from mergelake.core.manifest import PartManifest
+from mergelake.core.manifest import PartManifest, encode_files
 from mergelake.core.names import PartInfo
 from mergelake.core.settings import TableSettings
 from mergelake.merge.select import part_ranges, select_merges, select_optimize, select_rested_partition
@@ -23,7 +23,7 @@ class Part:
 
 def part(name: str, size: int = 1 << 20, age_s: int = 0) -> Part:
     info = PartInfo.parse(name)
-    manifest = PartManifest(name, info.partition_id, 10, "[[],[]]", bytes_on_disk=size)
+    manifest = PartManifest(name, info.partition_id, 10, encode_files(()), bytes_on_disk=size)
     return Part(info, manifest, NOW - age_s * 1000)
 
 

@@ -64,7 +64,7 @@ def test_a_table_with_many_small_parts_gets_a_merge_of_neighbours():
 def test_never_more_work_than_free_slots():
     tables = [table(f"t{n}", 30) for n in range(5)]
     assert len(merges(tables)) == 3
-    tables[0] = replace(tables[0], merging=(frozenset({"x"}), frozenset({"y"})))
+    tables[0] = replace(tables[0], merging={frozenset({"x"}): "all", frozenset({"y"}): "all"})
     assert len(merges(tables)) == 1
     tables[1] = replace(tables[1], building=frozenset({"z"}))
     assert merges(tables) == []
@@ -78,7 +78,7 @@ def test_tables_take_turns_and_the_fullest_comes_first():
 def test_parts_that_are_being_merged_are_not_taken_again():
     busy = table("t1", 40)
     (first,) = merges([busy], Slots(total=1))
-    later = merges([replace(busy, merging=(first.part_ids,))])
+    later = merges([replace(busy, merging={first.part_ids: "all"})])
     assert all(not (work.part_ids & first.part_ids) for work in later)
 
 

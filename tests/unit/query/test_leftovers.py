@@ -68,7 +68,8 @@ def test_a_process_ends_cleanly_while_a_thread_of_it_is_inside_clickhouse(tmp_pa
     endless = "SELECT sum(sipHash64(number)) FROM numbers(1000000000000)"
     thread = f"threading.Thread(target=engine.run, args=('{endless}',), daemon=True).start()"
     code = f"{ENGINE} import threading, time; {thread}; time.sleep(0.5)"
-    assert run(code, tmp_path).returncode == 0
+    done = run(code, tmp_path)
+    assert (done.returncode, done.stdout) == (0, "ready\n")  # a traceback may abort the process that takes down stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -79,8 +80,32 @@ def test_a_process_ends_cleanly_while_a_thread_of_it_is_about_to_enter_clickhous
     endless = "SELECT sum(sipHash64(number)) FROM numbers(1000000000000)"
     threads = "for _ in range(4): " + f"threading.Thread(target=engine.run, args=('{endless}',), daemon=True).start()"
     done = run(f"{ENGINE} import threading, time\n{threads}\ntime.sleep({after_s})", tmp_path)
-    assert done.returncode == 0, done.stdout
+    assert (done.returncode, done.stdout) == (0, "ready\n")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.chdb
+@pytest.mark.slow
+def test_who_asks_while_the_process_ends_is_refused_and_its_thread_ends_without_a_word(tmp_path: Path) -> None:
+    code = f"""
+import atexit, threading
+from mergelake.core.errors import UnavailableError
+from mergelake.query import engine
+
+def late():
+    thread = threading.Thread(target=engine.run, args=("SELECT 1",), daemon=True)
+    thread.start()
+    thread.join()
+    try:
+        engine.run("SELECT 1")
+    except UnavailableError as refused:
+        print(refused, flush=True)
+
+atexit.register(late)
+{ENGINE}
+"""
+    done = run(code, tmp_path)
+    assert (done.returncode, done.stdout) == (0, "ready\nThis process is ending, and ClickHouse with it\n")
 
 
 @pytest.mark.chdb

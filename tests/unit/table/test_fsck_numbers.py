@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from mergelake.core.errors import CorruptDataError
-from mergelake.core.manifest import PartManifest, decode_files
+from mergelake.core.manifest import FileTable, PartManifest, decode_files
 from mergelake.lake.warehouse import Warehouse
 from mergelake.log.operations import AddParts
+from mergelake.log.part_map import Partitions
 from mergelake.sql.database import Database
 from mergelake.store.memory import MemoryStore
 from mergelake.table.fsck_numbers import absurd_parts, absurd_state
@@ -30,13 +31,13 @@ def _state(db: Database, **changes: object):
     state = db.table("t").handle.log.state
     parts = state.partitions["0"]
     changed = replace(parts[0], manifest=replace(parts[0].manifest, **changes))
-    return replace(state, partitions={**state.partitions, "0": (changed, *parts[1:])})
+    return replace(state, partitions=Partitions.of({**state.partitions, "0": (changed, *parts[1:])}))
 
 
-def _files(db: Database, change) -> str:
-    raw = json.loads(db.table("t").handle.log.state.partitions["0"][0].manifest.files)
+def _files(db: Database, change) -> FileTable:
+    raw = json.loads(db.table("t").handle.log.state.partitions["0"][0].manifest.files.text)
     change(raw)
-    return json.dumps(raw)
+    return FileTable(json.dumps(raw))
 
 
 def test_a_whole_table_has_no_absurd_numbers(db: Database) -> None:
@@ -66,7 +67,7 @@ def test_sizes_and_extents_that_cannot_be_are_an_error_for_readers_and_a_finding
 ) -> None:
     files = _files(db, lambda raw: raw[1][0].__setitem__(at, value))
     with pytest.raises(CorruptDataError, match="file table"):
-        decode_files(files)
+        decode_files(files.text)
     ((name, told),) = absurd_parts(_state(db, files=files))
     assert name.startswith("0_")
     assert "file table" in told
@@ -82,9 +83,9 @@ def test_extents_that_do_not_add_up_and_keys_that_lead_away_are_told(db: Databas
 def test_fsck_tells_them_with_the_part_and_reads_on(db: Database) -> None:
     log = db.table("t").handle.log
     part = log.state.partitions["1"][0].manifest
-    raw = json.loads(part.files)
+    raw = json.loads(part.files.text)
     raw[1][0][6] = -5
-    strange = replace(part, id="f" * 32, files=json.dumps(raw), born=log.state.version)
+    strange = replace(part, id="f" * 32, files=FileTable(json.dumps(raw)), born=log.state.version)
     log.commit(lambda _: [AddParts((strange,))])
     report = dict(db.warehouse.fsck("t"))["default.t"]
     assert not report.clean

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from mergelake.core.arrow import storage_type
 from mergelake.core.clock import ManualClock
 from mergelake.core.errors import ConflictError, MergelakeError, UnavailableError
 from mergelake.core.ids import SeededIds
+from mergelake.core.types import parse_type
 from mergelake.lake import Warehouse
 from mergelake.log.conflict import check
 from mergelake.log.operations import AddParts
 from mergelake.log.retention import reachable, refers
 from mergelake.parts.objects import PartObjects, shared_size
 from mergelake.store.memory import MemoryStore
+from mergelake.table import insert
 from mergelake.table.collect import collect_round
 from mergelake.table.define import define
 from mergelake.table.fsck import fsck
@@ -86,6 +90,55 @@ def test_an_insert_into_a_thousand_partitions_is_two_puts(warehouse):
     assert (spent.put, spent.requests) == (2, 2)
     assert numbers(table) == list(range(2000))
     assert len(objects(table)) == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"order_by": "k"},
+        {"order_by": ("name", "k"), "desc": (True, False)},
+        {"order_by": ()},
+        {"order_by": "k % 3", "engine": "ReplacingMergeTree"},
+        {"order_by": ("name", "k"), "primary_key": ("name",), "partition_by": ("p % 7", "toDate(d)")},
+    ],
+)
+def test_parts_of_one_insert_are_what_each_would_be_alone(options, monkeypatch):
+    columns = {"p": "UInt32", "k": "UInt64", "name": "LowCardinality(String)", "d": "DateTime", "x": "Array(Int8)"}
+    keys = {"partition_by": "p", **options}
+    desc = keys.pop("desc", ())
+    schema = replace(define(columns, settings=SETTINGS, **keys), order_desc=desc)
+    draw = np.random.default_rng(7)
+    n = 300
+    data = pa.table(
+        {
+            "p": pa.array(draw.integers(0, 40, n), pa.uint32()),
+            "k": pa.array(draw.integers(0, 20, n), pa.uint64()),
+            "name": pa.array([b"host-%d" % number for number in draw.integers(0, 9, n)]).dictionary_encode(),
+            "d": pa.array(draw.integers(0, 86400 * 3, n), pa.uint32()),
+            "x": pa.array([[1] * number for number in draw.integers(0, 4, n)], storage_type(parse_type("Array(Int8)"))),
+        }
+    )
+
+    def written(rows):
+        store, clock = MemoryStore(), ManualClock()
+        made = write_blocks(store, "t", schema, [rows], ids=SeededIds(3), clock=clock)
+        return {
+            part.partition_id: {
+                name: (file.hash, file.uncompressed_hash, store.get(f"t/{e.key}")[e.offset : e.offset + e.length])
+                for name, file in part.file_table().items()
+                for e in file.extents
+            }
+            | {"facts": (part.rows, part.minmax, part.key_range, part.partition, part.columns, part.level)}
+            for part in made
+        }, [part.partition_id for part in made]
+
+    together, order = written(data)
+    monkeypatch.setattr(insert, "_FEW_ROWS", 0)
+    monkeypatch.setattr(insert, "encode_together", lambda *_: None)
+    alone, same_order = written(data)
+    assert together == alone
+    assert order == same_order
+    assert len(alone) > 6
 
 
 def test_objects_are_no_larger_than_the_setting_says_and_their_keys_tell_their_size(warehouse):

@@ -1,0 +1,182 @@
+"""What the metadata of a table costs against its size: bytes a commit, checkpoints, opening, planning, memory.
+
+    python benchmarks/bench_metadata.py [1000 10000 100000 1000000]
+
+Parts of ten columns in partitions of a hundred; only the log is there, in memory. Each table gets its parts a thousand
+at a time, then `COMMITS` inserts of one part, with a merge of two after every fourth. Then a new process opens it, and
+reads one partition; another one reads all rows of segments. *Plan* is a SELECT of one partition, and a look-up by a key
+that one part may hold, the second time each. All times are of the processor.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import sys
+import time
+import tracemalloc
+from collections.abc import Sequence
+
+import pyarrow as pa
+from rich.console import Console
+from rich.table import Table
+
+from mergelake.core.clock import SystemClock
+from mergelake.core.ids import RandomIds
+from mergelake.core.manifest import Extent, PartFile, PartManifest, encode_files
+from mergelake.core.schema import Column, TableSchema
+from mergelake.core.types import parse_type
+from mergelake.log.commit import Log
+from mergelake.log.machine import TableMachine
+from mergelake.log.operations import AddParts, CreateTable, Publish
+from mergelake.log.state import State
+from mergelake.parts.cache import PartCache
+from mergelake.scan.plan import plan_scan
+from mergelake.scan.request import ScanRequest
+from mergelake.store.memory import MemoryStore
+from mergelake.table.handle import Snapshot, TableHandle
+
+COLUMNS = 10
+PARTITION = 100
+COMMITS = 1024
+IDS = RandomIds()
+NUMBERS = itertools.count()
+SCHEMA = TableSchema(
+    tuple(Column(n, f"column_{n}", parse_type("Int64")) for n in range(COLUMNS)),
+    order_by=("column_0",),
+    primary_key=("column_0",),
+    partition_by=("column_1",),
+)
+
+
+def part(partition: int) -> PartManifest:
+    """A packed part as an insert of some thousand rows makes it: two files a column and five more."""
+    name, at, files = IDS.new_id(), 0, list[PartFile]()
+    names = [f"column_{n}.{kind}" for n in range(COLUMNS) for kind in ("bin", "cmrk2")]
+    for number, file in enumerate((*names, "count.txt", "columns.txt", "primary.cidx", "checksums.txt", "types.json")):
+        size = 1000 + int(name[:3], 16) + number
+        place = Extent(f"{name}/files.packed", at, size)
+        files.append(PartFile(file, size, (place,), IDS.new_id(), 4000, IDS.new_id()))
+        at += size
+    first = next(NUMBERS) * 10
+    value = hex_of(partition)
+    return PartManifest(
+        name,
+        f"{partition}",
+        1000,
+        encode_files(files),
+        partition=value,
+        minmax={"column_1": (value, value)},
+        key_range=(hex_of(first), hex_of(first + 9)),
+        marks=1,
+        bytes_on_disk=at,
+        bytes_uncompressed=80_000,
+        columns=tuple(range(COLUMNS)),
+        storage="packed",
+    )
+
+
+def hex_of(number: int) -> str:
+    """An Int64 as manifests keep it."""
+    return number.to_bytes(8, "little").hex()
+
+
+def new_log(store: MemoryStore) -> Log[State]:
+    """The log of the table, as one more process."""
+    return Log.open(store, "t/_log", TableMachine(), clock=SystemClock(), ids=IDS)
+
+
+def measure(parts: int) -> list[str]:
+    """One line of the result."""
+    store = MemoryStore()
+    log = new_log(store)
+    log.commit(lambda _: [CreateTable(SCHEMA)])
+    for first in range(0, parts, 1000):
+        log.commit(lambda _, first=first: [AddParts(tuple(part((first + n) // PARTITION) for n in range(1000)))])
+    log.write_checkpoint()
+    log = new_log(store)
+    version, before, started = log.state.version, store.counters, time.process_time()
+    fresh: list[PartManifest] = []
+    for n in range(COMMITS):
+        fresh.append(part(n % max(parts // PARTITION, 1)))
+        log.commit(lambda _: [AddParts((fresh[-1],))])
+        if n % 4 == 3:
+            _merge(log, fresh[-1])
+    cpu_s = time.process_time() - started
+    did = store.counters - before
+    commits = log.state.version - version
+    entries = sum(len(store.get(f"t/_log/{v:020d}.json")) for v in range(version + 1, log.state.version + 1))
+    log.write_checkpoint()
+    size = len(store.get(f"t/_log/checkpoints/{log.state.version:020d}.arrow"))
+    del log
+    gc.collect()
+    tracemalloc.start()
+    before, started = store.counters, time.process_time()
+    opened = new_log(store)
+    one = opened.state.partitions["7"]
+    open_s, gets = time.process_time() - started, (store.counters - before).get
+    gc.collect()
+    at_rest = tracemalloc.get_traced_memory()[0] + pa.total_allocated_bytes()
+    tracemalloc.stop()
+    started = time.process_time()
+    opened.state.partitions.read(opened.state.partitions)
+    hot_s, columns = time.process_time() - started, pa.total_allocated_bytes()
+    handle = TableHandle(store, "t", opened, clock=SystemClock(), ids=IDS)
+    snapshot = handle.snapshot()
+    key = int.from_bytes(bytes.fromhex(one[3].manifest.key_range[0]), "little") + 5
+    plans = [_planned(store, snapshot, where) for where in (f"column_1 = 7 AND column_0 > {key}", f"column_0 = {key}")]
+    return [
+        f"{parts:,}",
+        f"{(did.bytes_put - entries) / entries:.2f}",
+        f"{cpu_s / commits * 1000:.2f} ms",
+        f"{size / 1000:,.0f} kB",
+        f"{open_s:.2f} s, {gets}",
+        f"{at_rest / 1e6:,.0f} MB",
+        f"{hot_s:.2f} s, {columns / 1e6:,.0f} MB",
+        *(f"{each * 1000:.1f} ms" for each in plans),
+    ]
+
+
+def _planned(store: MemoryStore, snapshot: Snapshot, where: str) -> float:
+    """Processor seconds of planning, the second time."""
+    request = ScanRequest(columns=("column_0",), where=where)
+    caches = PartCache()
+    for _ in range(2):
+        started = time.process_time()
+        found = plan_scan(store, "t", snapshot, request, caches, count_steps=False)
+        took = time.process_time() - started
+    assert found.items
+    return took
+
+
+def _merge(log: Log[State], manifest: PartManifest) -> None:
+    """Merge the last two parts of its partition."""
+    held = log.state.partitions[manifest.partition_id]
+    sources = tuple(each.manifest.id for each in held[-2:])
+    merged = part(int(manifest.partition_id))
+    log.commit(lambda _: [Publish(merged, sources)])
+
+
+def main(sizes: Sequence[int]) -> None:
+    """Print a table."""
+    title = f"Metadata against size: {COLUMNS} columns, {PARTITION} parts a partition"
+    table = Table(title=title, title_justify="left")
+    for name in (
+        "parts",
+        "checkpoints / entries, bytes",
+        "CPU a commit",
+        "root",
+        "open, one partition: CPU, GETs",
+        "memory",
+        "all columns: CPU, memory",
+        "plan: partition",
+        "key",
+    ):
+        table.add_column(name, justify="right")
+    for parts in sizes:
+        table.add_row(*measure(parts))
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main([int(size) for size in sys.argv[1:]] or [1000, 10_000, 100_000])

@@ -1,0 +1,175 @@
+"""Which parts of a state lie in segments, which in the checkpoint itself, and what is written anew. Pure.
+
+A checkpoint is the newest one before it and what became of the partitions that have changed since (`following`): of a
+part that lies in a segment a bit changes, new parts come into the checkpoint itself, with their file tables. Once these
+take more than `INLINE_MAX` they go into a new segment (`spilled`); a small table is one object. Segments are merged by
+size, `FANOUT` of a tier at a time, those of less than half of `SEGMENT_MAX` bytes of active parts; so a part is written
+once into the checkpoints of a while, and log(`SEGMENT_MAX` / `INLINE_MAX`) times into a segment, however large the
+table is, and at most about half of what lies in segments is of parts that are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mergelake.log.part_map import Partitions
+from mergelake.log.segment import Member, OpenSegment, SegmentRef
+from mergelake.log.state import ActivePart
+
+INLINE_MAX = 256 << 10
+"""Bytes of parts, compressed, that a checkpoint holds itself."""
+SEGMENT_MAX = 16 << 20
+"""Bytes of a segment, about."""
+FANOUT = 8
+"""Segments of a tier that are merged at once."""
+_ZIPPED = 4
+"""About how much smaller compression makes file tables."""
+FACTS_BYTES = 64
+"""About what a part takes without its file table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A partition with parts in segments."""
+
+    value: str
+    """Hex of its `partition.dat`."""
+    parts: int
+    """How many they are."""
+    names: tuple[str, ...]
+    """Of the segments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the active parts of the state of a checkpoint lie."""
+
+    members: Mapping[str, Member] = field(default_factory=dict)
+    """By the name of the segment."""
+    placed: Mapping[str, Placed] = field(default_factory=dict)
+    """By partition id."""
+    inline: Mapping[str, tuple[ActivePart, ...]] = field(default_factory=dict)
+    """By partition id: parts in no segment, by block."""
+
+    @property
+    def refs(self) -> tuple[SegmentRef, ...]:
+        """The segments."""
+        return tuple(member.ref for member in self.members.values())
+
+    @property
+    def inline_bytes(self) -> int:
+        """About what the parts take that are in no segment."""
+        return sum(size_of(part) for parts in self.inline.values() for part in parts)
+
+
+def changed_since(partitions: Partitions, version: int, base: Layout, lost: Collection[str]) -> set[str]:
+    """Partitions that differ, perhaps, from the checkpoint of a version, or lie in segments that are `lost`."""
+    if partitions.since > version:  # what is known of changes begins later
+        return {*partitions, *base.placed, *base.inline}
+    changed = {name for name, at in partitions.touched.items() if at > version}
+    if lost:
+        changed.update(name for name, placed in base.placed.items() if not set(placed.names).isdisjoint(lost))
+    return changed
+
+
+def following(
+    base: Layout, partitions: Partitions, changed: Collection[str], opened: Callable[[str], OpenSegment]
+) -> Layout:
+    """The layout after `base`, where these partitions have changed; `opened` gives the segments that hold them."""
+    live: dict[str, NDArray[np.bool_]] = {}
+    placed, inline = dict(base.placed), dict(base.inline)
+
+    def alive(name: str) -> NDArray[np.bool_]:
+        if name not in live:
+            live[name] = base.members[name].live.copy()
+        return live[name]
+
+    for partition_id in changed:
+        before = placed.pop(partition_id, None)
+        inline.pop(partition_id, None)
+        known: dict[tuple[str, int], tuple[str, int]] = {}
+        for name in before.names if before is not None else ():
+            rows = opened(name).known(partition_id)
+            alive(name)[list(rows.values())] = False
+            known.update((each, (name, row)) for each, row in rows.items())
+        parts = partitions.get(partition_id, ())
+        found = [known.get((part.manifest.id, part.added)) for part in parts]
+        for place in found:
+            if place is not None:
+                alive(place[0])[place[1]] = True
+        names = tuple(sorted({place[0] for place in found if place is not None}))
+        if names:
+            count = sum(place is not None for place in found)
+            placed[partition_id] = Placed(parts[0].manifest.partition, count, names)
+        if rest := tuple(part for part, place in zip(parts, found, strict=True) if place is None):
+            inline[partition_id] = rest
+    members = {
+        name: replace(member, live=live[name]) if name in live else member
+        for name, member in base.members.items()
+        if name not in live or live[name].any()
+    }
+    return Layout(members, placed, inline)
+
+
+def spilled(
+    layout: Layout, partitions: Partitions, merged: Mapping[str, OpenSegment], new: Sequence[OpenSegment]
+) -> Layout:
+    """The layout once all parts outside of segments, and those in `merged` ones, lie in `new` ones."""
+    placed = dict(layout.placed)
+    homes: dict[str, list[str]] = {}
+    for segment in new:
+        for partition_id in segment.ranges:
+            homes.setdefault(partition_id, []).append(segment.ref.name)
+    for partition_id, names in homes.items():
+        before = placed[partition_id].names if partition_id in placed else ()
+        every = (*(name for name in before if name not in merged), *names)
+        value, count = partitions.partition_value(partition_id), len(partitions.held(partition_id))
+        placed[partition_id] = Placed(value, count, tuple(sorted(every)))
+    members = {name: member for name, member in layout.members.items() if name not in merged}
+    members |= {segment.ref.name: Member(segment.ref, np.ones(segment.ref.rows, np.bool_)) for segment in new}
+    return Layout(members, placed)
+
+
+def size_of(part: ActivePart) -> int:
+    """About what a part takes with its file table, compressed."""
+    files = part.manifest.files
+    return FACTS_BYTES + (len(files.text) // _ZIPPED if files.in_memory else 0)
+
+
+def to_merge(members: Collection[Member]) -> list[str]:
+    """Names of the segments that are merged, with what is new, when a segment is written."""
+    tiers: dict[int, list[Member]] = {}
+    for member in sorted(members, key=lambda each: (each.live_bytes, each.ref.name)):
+        if member.live_bytes < SEGMENT_MAX // 2:
+            tiers.setdefault(_tier(member.live_bytes), []).append(member)
+    names: list[str] = []
+    left = SEGMENT_MAX
+    for tier in sorted(tiers):
+        for member in tiers[tier] if len(tiers[tier]) >= FANOUT - 1 else ():
+            left -= member.live_bytes
+            if left >= 0:
+                names.append(member.ref.name)
+    return names
+
+
+def _tier(size: int) -> int:
+    tier = 0
+    while size > INLINE_MAX * FANOUT**tier:
+        tier += 1
+    return tier
+
+
+def cuts(sizes: Sequence[int]) -> list[slice]:
+    """Rows of these sizes cut into segments of `SEGMENT_MAX` bytes at most, about."""
+    ends: list[int] = []
+    size = 0
+    for row, each in enumerate(sizes):
+        size += each
+        if size > SEGMENT_MAX and row > (ends[-1] if ends else 0):
+            ends.append(row)
+            size = each
+    return [slice(start, end) for start, end in zip([0, *ends], [*ends, len(sizes)], strict=True)]

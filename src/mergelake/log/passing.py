@@ -1,0 +1,163 @@
+"""What passes between a sender and a leader, as bytes: members to append, and what became of them.
+
+::
+
+    request   a sealed JSON object: {"log", "made", "members": [{"attempt", "author", "ops": [{…}]}], "digest"}
+    answer    u32 length | a sealed JSON object: {"outcomes": [[kind, version, text]], "first", "sizes", "digest"} |
+              the entries from version `first` on, as they lie in the log, of those sizes
+
+Operations are written as in entries. An operation or a field that is not known here is refused as it is in an entry: a
+leader never appends what it does not understand.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from mergelake.core.errors import CorruptDataError
+from mergelake.core.json_load import loads
+from mergelake.log.encoding import decode_entry, decode_op, encode_op, is_sealed, sealed
+from mergelake.log.operations import AddParts, AddVolatile, AdoptVolatile, Entry, LogOp, Publish, RenewLease
+
+SERVICE = "commit"
+MEMBERS_MAX = 256
+"""Members of one request."""
+PASSED_ON = (AddParts, Publish, AddVolatile, AdoptVolatile, RenewLease)
+"""Operations whose precondition says all that they depend on: wherever they are valid, they mean what their writer
+meant on the state that it knew. Of the others some are made by reading the state (what a drop takes, what a rollback
+brings back, which detached part a name means), and go the direct way, where they are made anew at each position."""
+Kind = Literal["landed", "refused", "not taken", "unknown"]
+"""`landed`: it is in the log at `version`. `refused`: its precondition did not hold on the newest state. `not taken`:
+the leader could not append it. Of these two the attempt is not in the log, and the leader never appends it. `unknown`:
+it cannot say whether it is there."""
+_LENGTH = struct.Struct(">I")
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError, struct.error)
+
+
+@dataclass(frozen=True, slots=True)
+class PassedMember:
+    """One attempt of a sender."""
+
+    attempt: str
+    author: str
+    ops: tuple[LogOp, ...]
+    size: int
+    """Bytes of its operations, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A request."""
+
+    log: str
+    """Prefix of the log."""
+    made: int
+    """The version at which its members were made: the sender has read it, and everything before."""
+    members: tuple[PassedMember, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one member."""
+
+    kind: Kind
+    version: int = 0
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Outcomes in the order of the members, and the entries that the sender lacks."""
+
+    outcomes: tuple[Outcome, ...]
+    first: int = 0
+    entries: tuple[bytes, ...] = ()
+
+
+def encoded_ops(ops: Sequence[LogOp]) -> list[dict[str, Any]] | None:
+    """Operations as they are passed on; None if they are not."""
+    return [encode_op(op) for op in ops] if all(map(_is_passed_on, ops)) else None
+
+
+def _is_passed_on(op: LogOp) -> bool:
+    return isinstance(op, PASSED_ON) and not (isinstance(op, AddParts) and op.detached)
+
+
+def encode_request(log: str, made: int, members: Sequence[Mapping[str, Any]]) -> bytes:
+    """`members` are JSON objects as above."""
+    return sealed({"log": log, "made": made, "members": members})
+
+
+def decode_request(data: bytes) -> Passed:
+    """Inverse of `encode_request`. CorruptDataError for what is none, UNKNOWN_FORMAT_VERSION for unknown operations."""
+    what = "A request to append"
+    try:
+        if not is_sealed(data, what, ""):
+            raise CorruptDataError(f"{what} has no digest")
+        raw = loads(data)
+        if not 1 <= len(raw["members"]) <= MEMBERS_MAX:
+            raise ValueError(f"{len(raw['members'])} members")
+        size = len(data) // len(raw["members"])
+        members = tuple(_member(each, size) for each in raw["members"])
+        if len({member.attempt for member in members}) < len(members):
+            raise ValueError("an attempt stands in it twice")
+        return Passed(str(raw["log"]), int(raw["made"]), members)
+    except _UNREADABLE as cause:
+        if getattr(cause, "name", "") == "UNKNOWN_FORMAT_VERSION":
+            raise
+        raise CorruptDataError(f"{what} lacks or garbles a field", found=str(cause)) from cause
+
+
+def _member(raw: Mapping[str, Any], size: int) -> PassedMember:
+    ops = tuple(map(decode_op, raw["ops"]))
+    if not raw["attempt"] or not ops or not all(map(_is_passed_on, ops)):
+        raise ValueError("a member says nothing, or what is not passed on")
+    return PassedMember(str(raw["attempt"]), str(raw["author"]), ops, size)
+
+
+def encode_answer(answer: Answer) -> bytes:
+    """The bytes of an answer."""
+    outcomes = [[outcome.kind, outcome.version, outcome.text] for outcome in answer.outcomes]
+    header = sealed({"outcomes": outcomes, "first": answer.first, "sizes": [len(data) for data in answer.entries]})
+    return b"".join((_LENGTH.pack(len(header)), header, *answer.entries))
+
+
+def decode_answer(data: bytes, members: int) -> Answer:
+    """Inverse of `encode_answer`, for so many members; CorruptDataError for what is none."""
+    what = "The answer of a leader"
+    try:
+        end = _LENGTH.size + _LENGTH.unpack_from(data)[0]
+        header = data[_LENGTH.size : end]
+        if not is_sealed(header, what, ""):
+            raise CorruptDataError(f"{what} has no digest")
+        raw = loads(header)
+        outcomes = tuple(Outcome(kind, int(version), str(text)) for kind, version, text in raw["outcomes"])
+        if len(outcomes) != members or any(outcome.kind not in get_args(Kind) for outcome in outcomes):
+            raise ValueError(f"{len(outcomes)} outcomes")
+        entries = []
+        for size in map(int, raw["sizes"]):
+            if size < 1 or end + size > len(data):
+                raise ValueError("an entry is cut off")
+            entries.append(data[end : end + size])
+            end += size
+        return Answer(outcomes, int(raw["first"]), tuple(entries))
+    except _UNREADABLE as cause:
+        raise CorruptDataError(f"{what} lacks or garbles a field", found=str(cause)) from cause
+
+
+def decode_entries(answer: Answer, after: int) -> list[Entry]:
+    """The entries that follow version `after`, densely; CorruptDataError for anything else."""
+    entries: list[Entry] = []
+    for version, data in enumerate(answer.entries, answer.first):
+        if version <= after:
+            continue
+        if not is_sealed(data, "A log entry", ""):
+            raise CorruptDataError("An entry that a leader sent has no digest")
+        entry = decode_entry(data)
+        if entry.version != version or version != after + 1 + len(entries):
+            raise CorruptDataError("The entries that a leader sent are not dense", found=str(entry.version))
+        entries.append(entry)
+    return entries

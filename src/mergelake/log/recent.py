@@ -1,0 +1,89 @@
+"""The newest entries of a log as this process read or wrote them: what a leader has to know of them.
+
+*The same attempt is in a log at most once*, because whoever appends for one has read every entry since the version at
+which it was made, and has not seen it. So a leader remembers a stretch of entries, the newest `VERSIONS_MAX` of them
+and `BYTES_MAX` bytes at most: the attempts in them, and their bytes, which it gives to senders that lack them. Of an
+attempt that was made before the stretch it cannot know, and does not append it.
+
+The stretch is dense. What was read from a checkpoint instead of the log begins a new one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+from mergelake.log.operations import Entry, ReleaseLease, RenewLease
+
+VERSIONS_MAX = 1024
+BYTES_MAX = 16 << 20
+
+
+class Recent:
+    """Entries `base + 1` to `last`, all of them. The log adds to it under its lock; any thread may ask."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._entries: deque[tuple[bytes, tuple[str, ...]]] = deque()
+        self._at: dict[str, int] = {}
+        self._bytes = 0
+        self.last = 0
+        """The newest version known; 0 while there is none."""
+        self.of_others = 0
+        """Entries that other processes have appended, since this one listens; those of leases do not count."""
+
+    @property
+    def base(self) -> int:
+        """The version before the oldest entry."""
+        return self.last - len(self._entries)
+
+    def add(self, entry: Entry, data: bytes, *, own: bool = False) -> None:
+        """One more entry of the log, which lies there as `data`; `own`: this process has appended it."""
+        with self._lock:
+            if self._entries and self.base < entry.version <= self.last:
+                return
+            self.of_others += not own and not all(isinstance(op, (RenewLease, ReleaseLease)) for op in entry.ops)
+            if entry.version != self.last + 1:
+                self._clear()
+            self.last = entry.version
+            attempts = tuple({entry.attempt, *(member.attempt for member in entry.parties)})
+            self._entries.append((data, attempts))
+            self._at.update(dict.fromkeys(attempts, entry.version))
+            self._bytes += len(data)
+            while len(self._entries) > VERSIONS_MAX or self._bytes > max(BYTES_MAX, len(data)):
+                self._forget_oldest()
+
+    def clear(self) -> None:
+        """The log is about to be opened anew: what was read may be no part of what follows."""
+        with self._lock:
+            self._clear()
+
+    def find(self, attempt: str) -> int:
+        """The version of the entry that holds an attempt; 0 if none of these does."""
+        return self._at.get(attempt, 0)
+
+    def reaches(self, made: int, version: int) -> bool:
+        """Whether all entries behind `made`, up to `version`, are among these."""
+        with self._lock:
+            return made >= version or (bool(self._entries) and self.base <= made and version <= self.last)
+
+    def since(self, version: int, bytes_max: int) -> list[bytes]:
+        """All entries behind `version`; nothing if some are not known, or they are more than so many bytes."""
+        with self._lock:
+            if not self._entries or not self.base <= version <= self.last:
+                return []
+            found = [data for data, _ in self._entries][version - self.base :]
+        return found if sum(map(len, found)) <= bytes_max else []
+
+    def _forget_oldest(self) -> None:
+        version = self.base + 1
+        data, attempts = self._entries.popleft()
+        self._bytes -= len(data)
+        for attempt in attempts:
+            if self._at.get(attempt) == version:
+                del self._at[attempt]
+
+    def _clear(self) -> None:
+        self._entries.clear()
+        self._at.clear()
+        self._bytes = self.last = 0

@@ -1,0 +1,326 @@
+"""The segments of a log's checkpoints (`segment`): reading them, and writing those of the next checkpoint.
+
+1. Opening a log reads the newest checkpoint. Rows of its segments are read with it, at once, while they are few
+   (`EAGER_BYTES`); else when a partition in them is asked for (`stored`). They stay, as columns.
+2. File tables are read when a part is read, a frame of them at a time, and kept for a while.
+3. Who writes a checkpoint looks at the newest one first: its own, mostly, and then all it takes are the partitions that
+   have changed since (`layout`). What others have put into segments is not put there again.
+4. The state that was written is held in memory as the checkpoint has it from then on: rows in place of objects.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from weakref import WeakValueDictionary
+
+import cachetools
+import numpy as np
+import pyarrow as pa
+
+from mergelake.core.errors import CorruptDataError, NotFoundError, UnavailableError
+from mergelake.core.ids import IdSource
+from mergelake.core.manifest import FileTable
+from mergelake.log import layout
+from mergelake.log.backend import at_once
+from mergelake.log.layout import Layout, changed_since, cuts, following, size_of, spilled, to_merge
+from mergelake.log.part_rows import rows_of
+from mergelake.log.segment import (
+    Member,
+    OpenSegment,
+    SegmentRef,
+    StoredFiles,
+    decode_frame,
+    decode_segment,
+    encode_segment,
+    segment_name,
+)
+from mergelake.log.state import ActivePart, State
+from mergelake.log.stored import Home, StoredPartition, adopted
+from mergelake.store.protocol import Store, Stored
+
+CACHE_BYTES = 32 << 20
+"""Texts of file tables that are kept after they were read."""
+FRAMES_AHEAD = 8
+"""Frames that one request brings where those before them were read already."""
+EAGER_BYTES = 4 << 20
+"""Rows of segments that are read when a log is opened: those of some 50,000 parts."""
+MADE_MAX = 100_000
+"""Parts of which objects are kept that can be made again."""
+
+
+class Segments:
+    """The segments under `<prefix>/checkpoints`, and what is known of them here. Threads may share it."""
+
+    def __init__(
+        self,
+        store: Store,
+        prefix: str,
+        *,
+        threads: int,
+        newest: Callable[[int], tuple[int, Layout | None, frozenset[str]]],
+        elsewhere: Callable[[str, int], Iterator[FileTable]],
+        without: Callable[[int, frozenset[str]], State | None],
+    ) -> None:
+        """`newest` gives the version of the newest checkpoint, its layout unless its version is the one that is known,
+        and the names of the segments that there are; `elsewhere` tells where else the file table of a part stands, by
+        its id and the version of the entry that brought it; `without` gives the state of a version, made without some
+        segments.
+        """
+        self._store = store
+        self.prefix = f"{prefix}/checkpoints"
+        self._threads = threads
+        self._newest = newest
+        self._elsewhere = elsewhere
+        self._without = without
+        self._base: tuple[int, Layout] = (0, Layout())  # of the newest checkpoint that is known here
+        self._checked: set[SegmentRef] = set()
+        self._bad: set[str] = set()
+        self._lock = threading.Lock()
+        self._homes: WeakValueDictionary[str, Home] = WeakValueDictionary()
+        self._kept: dict[str, Home] = {}  # of the newest checkpoint
+        self._fresh: list[Home] = []  # of the one that is being written
+        self._made = _Made(MADE_MAX)
+        self._frames: cachetools.LRUCache[tuple[str, int], list[str]] = cachetools.LRUCache(
+            CACHE_BYTES, lambda texts: sum(map(len, texts)) + 1
+        )
+
+    def key(self, name: str) -> str:
+        """Key of a segment."""
+        return f"{self.prefix}/{name}"
+
+    def remember(self, version: int, found: Layout) -> None:
+        """Note the layout of a checkpoint that was read or written."""
+        kept = {ref.name: self.home(ref) for ref in found.refs}
+        with self._lock:
+            if version > self._base[0]:
+                self._base, self._kept = (version, found), kept
+                self._fresh.clear()
+
+    def open_eagerly(self, refs: Collection[SegmentRef]) -> list[OpenSegment]:
+        """Read the rows of segments, if they are few."""
+        few = sum(ref.hot_bytes for ref in refs) <= EAGER_BYTES
+        return self.open([self.home(ref) for ref in refs]) if few else []
+
+    def home(self, ref: SegmentRef) -> Home:
+        """See `stored.SegmentSource`."""
+        with self._lock:
+            found = self._homes.get(ref.name)
+            if found is None or found.ref != ref:
+                found = self._homes[ref.name] = Home(ref)
+            return found
+
+    def open(self, homes: Collection[Home]) -> list[OpenSegment]:
+        """See `stored.SegmentSource`. A GET each, by several threads."""
+        missing = [home for home in homes if home.segment is None]
+        for home, segment in zip(missing, at_once(self._read, missing, self._threads), strict=True):
+            home.segment = segment
+        return [home.segment for home in homes if home.segment is not None]
+
+    def complete(self, state: State) -> bool:
+        """Whether no part of a state has to be read from the store any more."""
+        homes = map(self._homes.get, state.partitions.segments)
+        return all(home is not None and home.segment is not None for home in homes)
+
+    def instead(self, partition_id: str, version: int) -> tuple[ActivePart, ...]:
+        """See `stored.SegmentSource`."""
+        state = self._without(version, frozenset(self._bad))
+        return state.partitions.get(partition_id, ()) if state is not None else ()
+
+    def made(self, partition: StoredPartition) -> None:
+        """See `stored.SegmentSource`."""
+        with self._lock, suppress(ValueError):  # larger than all that is kept
+            self._made[id(partition)] = partition
+
+    def text(self, place: StoredFiles) -> str:
+        """The file table at a place; the frame around it is kept for a while."""
+        try:
+            return self._text(place)
+        except (NotFoundError, CorruptDataError):  # merged into another since, and swept; or damaged
+            for found in self._elsewhere(place.part_id, place.added):
+                with suppress(NotFoundError, CorruptDataError):
+                    stored = None if found.in_memory else found.place
+                    return self._text(stored) if isinstance(stored, StoredFiles) else found.text
+            raise
+
+    def _text(self, place: StoredFiles) -> str:
+        segment, name = place.segment, place.segment.ref.name
+        number, row = divmod(place.row, segment.frame_rows)
+        with self._lock:
+            texts = self._frames.get((name, number))
+            ahead = FRAMES_AHEAD if (name, number - 1) in self._frames else 1
+        if texts is None:
+            wanted = segment.frames[number : number + ahead]
+            start, end = wanted[0][0], wanted[-1][0] + wanted[-1][1]
+            data = bytes(self._store.get_range(self.key(name), start, end - start))
+            for at, (offset, length, _) in enumerate(wanted, number):
+                frame = decode_frame(segment, at, data[offset - start : offset - start + length], self.key(name))
+                with self._lock, suppress(ValueError):  # larger than all that may be kept
+                    self._frames[name, at] = frame
+                texts = texts or frame
+        assert texts is not None
+        return texts[row]
+
+    def lay_out(self, state: State, ids: IdSource) -> Layout | None:
+        """Where the parts of a state lie in a checkpoint of it; writes the segments that are new.
+
+        None if there is a checkpoint of it, or of a newer state, already. Without a request for a table that has no
+        segments and needs none.
+        """
+        if not self._base[1].members and _is_small(state):
+            return Layout(inline=dict(state.partitions.items()))
+        while True:
+            version, found, there = self._newest(self._base[0])
+            if version >= state.version:
+                return None
+            base = found if found is not None else self._base[1]
+            # Others write checkpoints too, and sweep. What is not there, or damaged, is written again.
+            lost = {name for name in base.members if name not in there or name in self._bad}
+            base = replace(base, members={name: each for name, each in base.members.items() if name not in lost})
+            try:
+                return self._laid_out(state, version, base, lost, ids)
+            except _Unreadable as segment:
+                self._bad.add(segment.name)
+
+    def adopt(self, state: State, version: int, written: Layout) -> State:
+        """The same state, held as a checkpoint of it, or of one before it, has it."""
+        self.remember(version, written)
+        partitions = adopted(state.partitions, version, written, self)
+        return state if partitions is state.partitions else replace(state, partitions=partitions)
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Remove segments that no checkpoint names."""
+        self._store.delete([self.key(name) for name in names])
+
+    def check(self, ref: SegmentRef) -> None:
+        """Read a whole segment, once; CorruptDataError if it does not hold what was written: it is not used again."""
+        if ref in self._checked:
+            return
+        key = self.key(ref.name)
+        try:
+            data = self._store.get(key)
+            segment = decode_segment(ref, data[: ref.hot_bytes], self, key)
+            digests = [FileTable(text).digest for text in segment.texts(data, key)]
+            _require_same(digests, segment.rows["files_digest"].to_pylist(), key)
+        except (NotFoundError, CorruptDataError):
+            self._bad.add(ref.name)
+            raise
+        self._checked.add(ref)
+
+    def _read(self, home: Home) -> OpenSegment:
+        ref, key = home.ref, self.key(home.ref.name)
+        try:
+            with suppress(CorruptDataError):  # it may have been damaged on the way
+                return decode_segment(ref, bytes(self._store.get_range(key, 0, ref.hot_bytes)), self, key)
+            return decode_segment(ref, bytes(self._store.get_range(key, 0, ref.hot_bytes)), self, key)
+        except (NotFoundError, CorruptDataError):
+            self._bad.add(ref.name)
+            raise
+
+    def _laid_out(self, state: State, version: int, base: Layout, lost: Collection[str], ids: IdSource) -> Layout:
+        homes = [self.home(ref) for ref in base.refs]  # what is read of them stays until they are laid out anew
+
+        def opened(name: str) -> OpenSegment:
+            with _unreadable(name):
+                return self.open([home for home in homes if home.ref.name == name])[0]
+
+        changed = changed_since(state.partitions, version, base, lost)
+        placed = {
+            name: replace(each, names=tuple(n for n in each.names if n not in lost))
+            for name, each in base.placed.items()
+            if not lost or name in changed
+        }
+        known = replace(base, placed={**base.placed, **placed})
+        state.partitions.read(changed)
+        after = following(known, state.partitions, changed, opened)
+        if after.inline_bytes <= layout.INLINE_MAX:
+            return after
+        merged = {name: opened(name) for name in to_merge(after.members.values())}
+        self._fresh.clear()
+        new = self._write(state.version, [(merged[name], after.members[name]) for name in merged], after, ids)
+        return spilled(after, state.partitions, merged, new)
+
+    def _write(
+        self, version: int, again: Collection[tuple[OpenSegment, Member]], after: Layout, ids: IdSource
+    ) -> list[OpenSegment]:
+        """Segments of the parts in some that are merged and of new ones, by partition and block."""
+        fresh = [part for parts in after.inline.values() for part in parts]
+        tables, texts = [rows_of(fresh)], [part.manifest.files.text for part in fresh]
+        sizes = [size_of(part) for part in fresh]
+        for segment, member in again:
+            alive = np.flatnonzero(member.live)
+            tables.append(segment.rows.take(pa.array(alive)))
+            every = self._texts(segment)
+            texts += [every[row] for row in alive.tolist()]
+            sizes += [segment.ref.size // segment.ref.rows] * len(alive)
+        rows = pa.concat_tables(tables).unify_dictionaries()
+        order = pa.compute.sort_indices(rows, [("partition_id", "ascending"), ("min_block", "ascending")])
+        rows, by_row = rows.take(order).combine_chunks(), order.to_pylist()
+        written = []
+        for cut in cuts([sizes[row] for row in by_row]):
+            chosen = [texts[row] for row in by_row[cut]]
+            name = segment_name(version, ids.new_id())
+            segment, data = encode_segment(name, rows.slice(cut.start, len(chosen)), chosen, self)
+            outcome = self._store.create(self.key(name), data)
+            if not isinstance(outcome, Stored):
+                raise UnavailableError(f"It is not known whether segment {self.key(name)} was written: {outcome}")
+            written.append(segment)
+            self._fresh.append(self.home(segment.ref))
+            self._fresh[-1].segment = segment
+        return written
+
+    def _texts(self, segment: OpenSegment) -> list[str]:
+        """The file tables of a segment; one GET, or what is known elsewhere where it is damaged or gone."""
+        key = self.key(segment.ref.name)
+        try:
+            return list(segment.texts(self._store.get(key), key))
+        except (NotFoundError, CorruptDataError):
+            with _unreadable(segment.ref.name):
+                parts = segment.parts(np.arange(segment.ref.rows))
+                return [part.manifest.files.text for part in parts]
+
+
+def _require_same(digests: list[bytes], written: list[bytes], key: str) -> None:
+    if digests != written:
+        raise CorruptDataError("A file table in a segment is not the one that was written", object_key=key)
+
+
+def _is_small(state: State) -> bool:
+    """Whether all parts have room in a checkpoint."""
+    few = state.part_count * layout.FACTS_BYTES <= layout.INLINE_MAX
+    return few and sum(map(size_of, state.parts())) <= layout.INLINE_MAX
+
+
+class _Unreadable(Exception):
+    """A segment that has to be written again from what is known elsewhere."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+class _unreadable:  # noqa: N801
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, failure: object, trace: object) -> None:
+        if isinstance(failure, (NotFoundError, CorruptDataError)):
+            raise _Unreadable(self._name) from failure
+
+
+class _Made(cachetools.LRUCache[int, StoredPartition]):
+    """Partitions whose parts are made, the ones asked for last; by identity."""
+
+    def __init__(self, parts_max: int) -> None:
+        super().__init__(parts_max, len)
+
+    def popitem(self) -> tuple[int, StoredPartition]:
+        """Drop the one that nobody has asked for longest."""
+        key, partition = super().popitem()
+        partition.forget()
+        return key, partition

@@ -1,0 +1,226 @@
+"""Active parts that lie in segments of a checkpoint: columns, from which objects are made for the parts in hand.
+
+A partition of a large table is a `StoredPartition`: it knows how many parts it has and in which segments, and reads
+the rows of those, and makes its parts, when somebody asks. Made parts are kept for a while, so many for all tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mergelake.core.errors import CorruptDataError, NotFoundError
+from mergelake.log.layout import Layout
+from mergelake.log.part_map import Partitions, StoredParts
+from mergelake.log.segment import OpenSegment, SegmentRef
+from mergelake.log.state import ActivePart
+
+
+class Home:
+    """A segment, and its rows once they have been read: as long as somebody has this object."""
+
+    __slots__ = ("__weakref__", "ref", "segment")
+
+    def __init__(self, ref: SegmentRef) -> None:
+        self.ref = ref
+        self.segment: OpenSegment | None = None
+
+
+class SegmentSource(Protocol):
+    """Reads the rows of segments."""
+
+    def home(self, ref: SegmentRef) -> Home:
+        """The one object of a segment."""
+        ...
+
+    def open(self, homes: Collection[Home]) -> list[OpenSegment]:
+        """Segments, those whose rows are not here read at once. Raises NotFoundError and CorruptDataError."""
+        ...
+
+    def instead(self, partition_id: str, version: int) -> tuple[ActivePart, ...]:
+        """The parts of a partition at a version, made without the segments that cannot be read; none if they cannot be.
+
+        Raises NotFoundError and CorruptDataError.
+        """
+        ...
+
+    def made(self, partition: StoredPartition) -> None:
+        """It has made its parts: it is told to forget them when others need the room (`StoredPartition.forget`)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """The parts of a partition in one segment."""
+
+    home: Home
+    rows: NDArray[np.int64] | None
+    live: NDArray[np.bool_] | None = None
+    """Where the rows are not known: which ones of the segment are alive."""
+
+    def rows_in(self, segment: OpenSegment, partition_id: str) -> NDArray[np.int64]:
+        """Their rows."""
+        if self.rows is not None:
+            return self.rows
+        assert self.live is not None
+        return segment.rows_in(partition_id, self.live)
+
+
+class StoredPartition:
+    """One partition, as it was in a checkpoint. See `part_map.StoredParts`."""
+
+    __slots__ = ("_beside", "_count", "_inside", "_made", "_source", "partition_id", "value", "version")
+
+    def __init__(
+        self,
+        version: int,
+        partition_id: str,
+        value: str,
+        count: int,
+        inside: tuple[Inside, ...],
+        beside: tuple[ActivePart, ...],
+        source: SegmentSource,
+        made: tuple[ActivePart, ...] | None = None,
+    ) -> None:
+        """`version` is that of the checkpoint, `beside` are parts of it in no segment, `made` all of them, if they are
+        here already.
+        """
+        self.version = version
+        self.partition_id = partition_id
+        self.value = value
+        self._count = count
+        self._inside = inside
+        self._beside = beside
+        self._source = source
+        self._made = made
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def in_memory(self) -> tuple[ActivePart, ...] | None:
+        """Its parts, if they are made."""
+        return self._made
+
+    @property
+    def unread(self) -> Iterator[Home]:
+        """Segments whose rows are not here."""
+        if self._made is None:
+            yield from (inside.home for inside in self._inside if inside.home.segment is None)
+
+    def read_all(self, unread: Collection[Home]) -> None:
+        """See `part_map.StoredParts`. What cannot be read is noticed when it is asked for."""
+        with suppress(NotFoundError, CorruptDataError):
+            self._source.open(unread)
+
+    def rows(self) -> tuple[list[tuple[OpenSegment, NDArray[np.int64]]], tuple[ActivePart, ...]]:
+        """Where its parts lie, without making them: rows of segments, and those that lie in none.
+
+        Raises NotFoundError and CorruptDataError.
+        """
+        segments = self._source.open([inside.home for inside in self._inside])
+        found = [
+            (segment, inside.rows_in(segment, self.partition_id))
+            for inside, segment in zip(self._inside, segments, strict=True)
+        ]
+        return found, self._beside
+
+    def parts(self) -> tuple[ActivePart, ...]:
+        """In block order. A segment that is damaged, or was swept, costs the way over an older checkpoint."""
+        made = self._made
+        if made is None:
+            try:
+                made = self._read()
+            except (NotFoundError, CorruptDataError):
+                made = self._source.instead(self.partition_id, self.version)
+                if len(made) != self._count:
+                    raise
+            self._made = made
+        self._source.made(self)
+        return made
+
+    def _read(self) -> tuple[ActivePart, ...]:
+        places, beside = self.rows()
+        found = list(beside)
+        for segment, rows in places:
+            found += segment.parts(rows)
+        if len(found) != self._count:
+            told = f"Segments of a checkpoint do not hold what it says of partition {self.partition_id}"
+            raise CorruptDataError(told, expected=str(self._count), found=str(len(found)))
+        found.sort(key=lambda part: part.info.min_block)
+        return tuple(found)
+
+    def forget(self) -> None:
+        """Its parts can be made again."""
+        self._made = None
+
+    def __repr__(self) -> str:
+        return f"StoredPartition({self.partition_id!r}, {self._count})"
+
+
+def stored_partitions(
+    version: int, layout: Layout, names: Collection[str], source: SegmentSource, before: Partitions | None = None
+) -> dict[str, StoredParts]:
+    """Partitions of a checkpoint with parts in segments. `before`: those of a state with the same parts in them."""
+    found: dict[str, StoredParts] = {}
+    for name in names:
+        placed, beside = layout.placed[name], layout.inline.get(name, ())
+        held = before.held(name) if before is not None else None
+        made = held.in_memory if isinstance(held, StoredPartition) else held
+        assert made is None or isinstance(made, tuple)
+        inside = tuple(_inside(layout, each, name, source, known=before is not None) for each in placed.names)
+        stored = StoredPartition(version, name, placed.value, placed.parts + len(beside), inside, beside, source, made)
+        found[name] = stored
+        if made is not None:
+            source.made(stored)
+    return found
+
+
+def as_rows(
+    partitions: Partitions, names: Collection[str]
+) -> tuple[list[tuple[OpenSegment, NDArray[np.int64]]], list[ActivePart]]:
+    """The parts of some partitions, those in segments as rows of them; and the others."""
+    partitions.read(names)
+    rows: dict[str, list[NDArray[np.int64]]] = {}
+    segments: dict[str, OpenSegment] = {}
+    others: list[ActivePart] = []
+    for name in names:
+        held = partitions.held(name)
+        try:
+            found, beside = held.rows() if isinstance(held, StoredPartition) else ([], partitions[name])
+        except (NotFoundError, CorruptDataError):
+            found, beside = [], partitions[name]  # by another way
+        others += beside
+        for segment, inside in found:
+            segments[segment.ref.name] = segment
+            rows.setdefault(segment.ref.name, []).append(inside)
+    return [(segments[name], np.concatenate(inside)) for name, inside in rows.items()], others
+
+
+def _inside(layout: Layout, segment: str, partition_id: str, source: SegmentSource, *, known: bool) -> Inside:
+    """With the rows, where they are here: a partition must not keep the bits of a whole segment alive for long."""
+    member = layout.members[segment]
+    home = source.home(member.ref)
+    if home.segment is None or not known:
+        return Inside(home, None, member.live)
+    return Inside(home, home.segment.rows_in(partition_id, member.live))
+
+
+def adopted(partitions: Partitions, version: int, layout: Layout, source: SegmentSource) -> Partitions:
+    """The same partitions, those that have not changed since a checkpoint of a version held as it has them.
+
+    Those that had changed since the checkpoint before; all of them, if it has other segments than that one.
+    """
+    if partitions.since > version:
+        return partitions
+    late = {name for name, at in partitions.touched.items() if at > version}
+    names = set(layout.placed)
+    if partitions.segments <= layout.members.keys():
+        names.intersection_update(partitions.touched)
+    same = stored_partitions(version, layout, names - late, source, partitions)
+    return partitions.held_as(same, version, frozenset(layout.members))

@@ -1,0 +1,157 @@
+"""What of a table may be merged, for one tick: one best merge after another, and what is remembered until the next.
+
+The partitions in which work is under way (a Live volatile part, a running merge, blocks to stay away from) are looked
+at one by one; all others stand in a ranking (`merge.ranking`) that a `Memory` keeps, brought up to date by what changed
+since. So a tick costs what runs and what changed. A memory saves work and decides nothing: with a new one the answers
+are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from mergelake.core.manifest import PartManifest, encode_files
+from mergelake.log.part_map import Partitions
+from mergelake.log.state import ActivePart, VolatilePart
+from mergelake.log.volatile import Element, top_level
+from mergelake.merge.ranking import Found, Ranking, Rest, Rules, best_merge
+from mergelake.merge.scoring import SelectorSettings
+from mergelake.merge.select import is_free, rest_asked_s
+from mergelake.merge.volatile import LocalPart, fits_disk
+from mergelake.node.actions import NodeView, TableView
+
+_RANKINGS_MAX = 4
+"""A tick asks for three at most: for the disk, for the store, and for the store by the other base."""
+
+
+class Memory:
+    """What a node remembers of a table between two ticks. Not for threads."""
+
+    def __init__(self) -> None:
+        self._rankings: dict[Rules, tuple[Partitions, Ranking[ActivePart]]] = {}
+        self._rest: tuple[Partitions, Rest[ActivePart]] | None = None
+
+    @property
+    def looked(self) -> int:
+        """How many times a partition was scored for the rankings that are kept."""
+        return sum(ranking.looked for _, ranking in self._rankings.values())
+
+    def ranking(self, rules: Rules, partitions: Partitions, now_ms: int) -> Ranking[ActivePart]:
+        """The ranking of these partitions now."""
+        known = self._rankings.pop(rules, None)
+        changed = partitions.touched_since(known[0]) if known else None
+        ranking = known[1] if known and changed is not None else Ranking[ActivePart](rules)
+        ranking.update(partitions if changed is None else changed, lambda name: partitions.get(name, ()), now_ms)
+        self._rankings[rules] = partitions, ranking
+        while len(self._rankings) > _RANKINGS_MAX:
+            del self._rankings[next(iter(self._rankings))]
+        return ranking
+
+    def rest(self, partitions: Partitions) -> Rest[ActivePart]:
+        """These partitions by how long they have rested."""
+        changed = partitions.touched_since(self._rest[0]) if self._rest else None
+        rest = self._rest[1] if self._rest and changed is not None else Rest[ActivePart]()
+        rest.update(partitions if changed is None else changed, lambda name: partitions.get(name, ()))
+        self._rest = partitions, rest
+        return rest
+
+
+class Candidates:
+    """The top-level elements of a table as a selector sees them, and which of them may not be touched."""
+
+    def __init__(self, node: NodeView, table: TableView, taken: Collection[str], memory: Memory) -> None:
+        """`taken` are ids of volatile parts that are at work as of now."""
+        self._node, self._settings, self._memory = node, table.settings, memory
+        self._partitions, self._volatile, self._local = table.state.partitions, table.state.volatile, table.local
+        self._selector = SelectorSettings.from_table(table.settings)
+        self._mutations = tuple(mutation.version for mutation in table.state.mutations if not mutation.killed)
+        self._rankings: dict[Rules, Ranking[ActivePart]] = {}
+        self._scored: dict[tuple[Rules, str], tuple[int, frozenset[str], Found | None]] = {}
+        self.busy: set[str] = {*taken, *table.uploading, *table.uploaded, *table.building}.union(*table.merging)
+        """Ids of what is at work, or failed a moment ago."""
+        self.volatile: set[str] = set()
+        """Ids of all volatile parts."""
+        self.absent: set[str] = set()
+        """Those whose bytes are not here."""
+        places = {*self._volatile, *table.merging.values(), *(area.partition_id for area in table.avoided)}
+        self._apart: dict[str, Sequence[ActivePart]] = {name: self._elements(name) for name in places}
+        """The partitions in which something is busy."""
+        for elements in self._apart.values() if table.avoided else ():
+            avoided = (p for p in elements if any(area.intersects(p.info) for area in table.avoided))
+            self.busy.update(part.manifest.id for part in avoided)
+
+    def take(self, sources: Collection[str], partition_id: str) -> None:
+        """These parts are at work from now on."""
+        self.busy.update(sources)
+        self._apart.setdefault(partition_id, self._partitions.get(partition_id, ()))
+
+    def best(
+        self, busy: Collection[str], used: int, limit: int, base: float | None = None, disk: int | None = None
+    ) -> tuple[ActivePart, ...] | None:
+        """The best merge of up to `limit` bytes now that `used` slots are taken.
+
+        `disk`: as in `Rules`. `base`: instead of the one of the settings.
+        """
+        most = max(limit, self._settings.integer("max_bytes_to_merge_at_max_space_in_pool"))
+        selector = self._selector if base is None else replace(self._selector, base=base)
+        rules = Rules(selector, most if disk is None else min(most, disk), self._mutations, disk)
+        if rules not in self._rankings:
+            self._rankings[rules] = self._memory.ranking(rules, self._partitions, self._node.now_ms)
+        chosen = self._rankings[rules].best(limit, self._members, without=self._apart)
+        held = frozenset(busy)
+        for name, elements in self._apart.items():
+            found = self._best_apart(name, elements, rules, limit, held)
+            if found is not None and (chosen is None or (-found.score, name) > (-chosen[1].score, chosen[0])):
+                chosen = name, found
+        if chosen is None:
+            return self._rested(held, used, limit, disk)
+        name, found = chosen
+        return tuple(self._members(name)[found.begin : found.end])
+
+    def _members(self, name: str) -> Sequence[ActivePart]:
+        return self._apart[name] if name in self._apart else self._partitions.get(name, ())
+
+    def _best_apart(
+        self, name: str, elements: Sequence[ActivePart], rules: Rules, limit: int, busy: frozenset[str]
+    ) -> Found | None:
+        here = busy.intersection(part.manifest.id for part in elements)
+        before = self._scored.get((rules, name))
+        if before is None or before[:2] != (limit, here):
+            found, _ = best_merge(elements, rules, self._node.now_ms, limit, here)
+            before = self._scored[rules, name] = limit, here, found
+        return before[2]
+
+    def _rested(self, busy: frozenset[str], used: int, limit: int, disk: int | None) -> tuple[ActivePart, ...] | None:
+        """All parts of the partition that has rested longest, as `select_rested_partition` says."""
+        age_s = rest_asked_s(self._settings, used, self._node.slots)
+        if not age_s:
+            return None
+        now_ms = self._node.now_ms
+        apart = Rest[ActivePart]()
+        apart.update(self._apart, lambda name: self._apart[name])
+        found = [
+            rest.best(age_s, limit, now_ms, without)
+            for rest, without in ((self._memory.rest(self._partitions), self._apart), (apart, ()))
+        ]
+        best = min(((-each[0], each[1]) for each in found if each is not None), default=None)
+        if best is None:
+            return None
+        members = self._members(best[1])
+        large = disk is not None and any(not fits_disk(disk, [part.manifest.bytes_on_disk]) for part in members)
+        return tuple(members) if not large and is_free(members, busy, self._mutations) else None
+
+    def _elements(self, name: str) -> Sequence[ActivePart]:
+        parts, held = self._partitions.get(name, ()), self._volatile.get(name, ())
+        return [self._shown(element, self._local) for element in top_level(parts, held)] if held else parts
+
+    def _shown(self, element: Element, local: Mapping[str, LocalPart]) -> ActivePart:
+        """A volatile part as if it were active."""
+        if not isinstance(element, VolatilePart):
+            return element
+        self.volatile.add(element.id)
+        if element.id not in local:
+            self.absent.add(element.id)
+        size = local[element.id].manifest.bytes_on_disk if element.id in local else 0
+        shape = PartManifest(element.id, element.info.partition_id, 0, encode_files(()), bytes_on_disk=size)
+        return ActivePart(element.info, shape, element.added, element.added_ms)

@@ -1,0 +1,53 @@
+"""How two ends of a connection prove to each other that they know a token, without showing it.
+
+1. The listener sends a greeting: what it speaks, and 16 bytes that it drew.
+2. The client sends 16 bytes that it drew, and an HMAC of both under the token.
+3. The listener compares that in constant time, and only then reads on; it sends an HMAC of its own.
+
+Who listens at an address that a dead process had, and does not know the token, learns nothing of it that helps him
+elsewhere, and cannot answer in its place: a client that spoke to him would take his answers for the truth.
+"""
+
+from __future__ import annotations
+
+import hmac
+
+from mergelake.core.ids import IdSource
+from mergelake.peer.frames import Garbled, Stream
+
+GREETING = b"mergelake peer 1"
+_DRAWN, _PROOF = 16, 32
+
+
+class Stranger(Exception):
+    """The other end does not know the token."""
+
+
+def _proof(token: str, who: bytes, theirs: bytes, ours: bytes) -> bytes:
+    return hmac.digest(token.encode(), who + theirs + ours, "sha256")
+
+
+def _drawn(ids: IdSource) -> bytes:
+    return bytes.fromhex(ids.new_id())
+
+
+def admit(stream: Stream, token: str, ids: IdSource, end_s: float) -> None:
+    """The listener's side. Raises Stranger, TimeoutError, OSError and what `Stream` raises."""
+    drawn = _drawn(ids)
+    stream.send(GREETING + drawn, end_s)
+    answer = stream.receive(_DRAWN + _PROOF, end_s)
+    theirs, proof = answer[:_DRAWN], answer[_DRAWN:]
+    if not hmac.compare_digest(proof, _proof(token, b"client", drawn, theirs)):
+        raise Stranger("a client does not know the token")
+    stream.send(_proof(token, b"server", drawn, theirs), end_s)
+
+
+def introduce(stream: Stream, token: str, ids: IdSource, end_s: float) -> None:
+    """The client's side. Raises Stranger, Garbled, TimeoutError, OSError and what `Stream` raises."""
+    greeting = stream.receive(len(GREETING) + _DRAWN, end_s)
+    if not greeting.startswith(GREETING):
+        raise Garbled("something else listens there")
+    theirs, drawn = greeting[len(GREETING) :], _drawn(ids)
+    stream.send(drawn + _proof(token, b"client", theirs, drawn), end_s)
+    if not hmac.compare_digest(stream.receive(_PROOF, end_s), _proof(token, b"server", theirs, drawn)):
+        raise Stranger("who listens there does not know the token")

@@ -1,0 +1,106 @@
+"""Mistakes about entries of several members, and what was left for them in the intake."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from unittest import mock
+
+from mergelake.core.errors import ConflictError, UnavailableError
+from mergelake.log import commit, group, intake
+from mergelake.log.conflict import Reject
+from mergelake.log.operations import Member
+from mergelake.log.trust import Instant
+from tests.simulation.bugs.registry import bug
+
+
+@bug
+def a_member_is_appended_at_a_later_position():
+    """Whoever lists the intake takes what it finds there, whatever it was meant for."""
+
+    def careless(self, position, own):
+        keys = [key for key, _ in self._list() if not key.endswith(f"-{own}.json")]
+        return [left for left in map(self._read, keys[-intake.TAKEN_MAX :]) if left is not None]
+
+    return mock.patch.object(intake.Intake, "take", careless)
+
+
+@bug
+def who_is_not_in_an_entry_of_several_believes_to_be():
+    """A sender that sees its position taken by an entry of several takes it for the one with its member."""
+    real = commit.Log._moved_on
+
+    def careless(self, entry, after, holder, since, *, left):
+        landed = real(self, entry, after, holder, since, left=left)
+        return holder if landed is None and left and len(holder.members) > 1 else landed
+
+    return mock.patch.object(commit.Log, "_moved_on", careless)
+
+
+def _taken_along(before_it=lambda after, state: after, judge=True):
+    def careless(machine, state, own, after, left):
+        members, ops = list(own.parties), list(own.ops)
+        for each in left:
+            trial = group._without_version(before_it(after, state), state.version)
+            entry = dataclasses.replace(own, ops=each.ops)
+            judged = machine.step(trial, entry) if judge else trial
+            if not isinstance(judged, Reject):
+                after = machine.fold(group._without_version(after, state.version), [entry])
+                ops += each.ops
+                members.append(Member(each.attempt, each.author, len(each.ops)))
+        return dataclasses.replace(own, ops=tuple(ops), members=tuple(members)), after
+
+    return careless
+
+
+@bug
+def a_member_is_not_judged():
+    """It was valid where its sender stood; what stands before it in the entry is not looked at."""
+    return mock.patch.object(commit, "taken_along", _taken_along(judge=False))
+
+
+@bug
+def members_are_judged_on_the_state_before_the_entry():
+    return mock.patch.object(commit, "taken_along", _taken_along(before_it=lambda after, state: state))
+
+
+@bug
+def who_is_out_of_patience_fails():
+    """Nobody has taken the member along for long, so it is given up; it may be taken yet."""
+
+    def careless(self, own, after, data):
+        began = Instant.now(self._clock)
+        with contextlib.suppress(UnavailableError):
+            self._intake.leave(own.version, own.attempt, data)
+        holder = self._awaited(own.version, self._turns.pauses())
+        if holder is None:
+            raise ConflictError("nobody takes it")
+        self._turns.lost(holder, holder.holds(own.attempt), paced=True)
+        return self._moved_on(own, after, holder, began, left=True)
+
+    return mock.patch.object(commit.Log, "_left", careless)
+
+
+@bug
+def all_of_an_entry_get_the_state_after_it():
+    real = group.within
+
+    def careless(machine, state, proposal, entry, attempt):
+        out = real(machine, state, proposal, entry, attempt)
+        after = machine.fold(state, [entry])
+        out.said = [(request, after if count else held, count) for request, held, count in out.said]
+        return out
+
+    return mock.patch.object(commit, "within", careless)
+
+
+@bug
+def only_who_appended_an_entry_finds_itself_in_it():
+    """A sender does not look for its attempt among the members, and commits the same again."""
+    real = commit.Log._moved_on
+
+    def careless(self, entry, after, holder, since, *, left):
+        landed = real(self, entry, after, holder, since, left=left)
+        return landed if holder is None or holder.attempt == entry.attempt else None
+
+    return mock.patch.object(commit.Log, "_moved_on", careless)
