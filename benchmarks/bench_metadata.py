@@ -49,7 +49,7 @@ SCHEMA = TableSchema(
 )
 
 
-def part(partition: int) -> PartManifest:
+def part(partition: int, born: int = 0) -> PartManifest:
     """A packed part as an insert of some thousand rows makes it: two files a column and five more."""
     name, at, files = IDS.new_id(), 0, list[PartFile]()
     names = [f"column_{n}.{kind}" for n in range(COLUMNS) for kind in ("bin", "cmrk2")]
@@ -73,6 +73,7 @@ def part(partition: int) -> PartManifest:
         bytes_uncompressed=80_000,
         columns=tuple(range(COLUMNS)),
         storage="packed",
+        born=born,
     )
 
 
@@ -98,10 +99,10 @@ def measure(parts: int) -> list[str]:
     version, before, started = log.state.version, store.counters, time.process_time()
     fresh: list[PartManifest] = []
     for n in range(COMMITS):
-        fresh.append(part(n % max(parts // PARTITION, 1)))
+        fresh.append(part(n % max(parts // PARTITION, 1), log.state.version))
         log.commit(lambda _: [AddParts((fresh[-1],))])
         if n % 4 == 3:
-            _merge(log, fresh[-1])
+            merge_two(log, fresh[-1])
     cpu_s = time.process_time() - started
     did = store.counters - before
     commits = log.state.version - version
@@ -149,11 +150,11 @@ def _planned(store: MemoryStore, snapshot: Snapshot, where: str) -> float:
     return took
 
 
-def _merge(log: Log[State], manifest: PartManifest) -> None:
+def merge_two(log: Log[State], manifest: PartManifest) -> None:
     """Merge the last two parts of its partition."""
     held = log.state.partitions[manifest.partition_id]
     sources = tuple(each.manifest.id for each in held[-2:])
-    merged = part(int(manifest.partition_id))
+    merged = part(int(manifest.partition_id), log.state.version)
     log.commit(lambda _: [Publish(merged, sources)])
 
 

@@ -13,7 +13,8 @@ from mergelake.log.conflict import Reject, check, step
 from mergelake.log.encoding import decode_entry, encode_entry
 from mergelake.log.fold import fold
 from mergelake.log.operations import AddParts, CreateTable, DropRange, Entry, Publish
-from mergelake.log.part_map import Partitions, Retired
+from mergelake.log.part_map import Partitions
+from mergelake.log.retired import Retired
 from mergelake.log.state import TOKENS_MAX, State
 from tests.helpers.manifests import SCHEMA, manifest
 

@@ -38,7 +38,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from mergelake.log.operations import AddParts, AdoptVolatile, Entry, Publish
-from mergelake.log.part_map import Partitions, Retired
+from mergelake.log.part_map import Partitions
+from mergelake.log.retired import Retired
 from mergelake.log.state import State
 from mergelake.log.volatile import inside, leaves, pending
 

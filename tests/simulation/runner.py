@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from unittest import mock
 
-from mergelake.log import checkpoint, encoding, layout, turns
+from mergelake.log import checkpoint, encoding, layout, stored_runs, turns
 from mergelake.log.segments import EAGER_BYTES, MADE_MAX
 from mergelake.table.handle import TableHandle
 from mergelake.table.published import Cover
@@ -110,7 +110,7 @@ def simulated(seed: int = 0) -> Iterator[None]:
                 checkpoint,
                 "decode_checkpoint",
                 lambda data, key="", segments=None: (
-                    decode(data, key, segments) if root(data).layout.members else whole(data)
+                    decode(data, key, segments) if root(data).layout.names else whole(data)
                 ),
             ),
             _segmented(seed),
@@ -129,6 +129,8 @@ def _segmented(seed: int) -> Iterator[None]:
         mock.patch("mergelake.log.layout.SEGMENT_MAX", 40000 if small else layout.SEGMENT_MAX),
         mock.patch("mergelake.log.layout.FANOUT", 2 + seed % 3 if small else layout.FANOUT),
         mock.patch("mergelake.log.segment.FRAME_ROWS", 2),
+        mock.patch("mergelake.log.stored_runs.INLINE_PARTS_MAX", 5 if small else stored_runs.INLINE_PARTS_MAX),
+        mock.patch("mergelake.log.stored_runs.RUN_PARTS_MAX", 8 if small else stored_runs.RUN_PARTS_MAX),
         mock.patch("mergelake.log.segments.EAGER_BYTES", 0 if small and seed % 3 else EAGER_BYTES),
         mock.patch("mergelake.log.segments.MADE_MAX", 6 if small and seed % 2 else MADE_MAX),
     ):

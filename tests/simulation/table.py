@@ -41,10 +41,18 @@ class _Peek(MemoryStore):
         super().__init__()
         self._bucket = bucket
 
-    def get_range(self, key: str, start: int, length: int) -> bytes:
+    def get(self, key: str) -> bytes:
         if key not in self._bucket.objects:
             raise NotFoundError(key)
-        return self._bucket.objects[key][0][start : start + length]
+        return self._bucket.objects[key][0]
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        return self.get(key)[start : start + length]
+
+
+def _segments_of(data: bytes) -> frozenset[str]:
+    layout = checkpoint.decode_root(data).layout
+    return frozenset((*layout.members, *(run.name for run in layout.run_refs)))
 
 
 class Table:
@@ -60,6 +68,8 @@ class Table:
         self.tables = tables
         """All tables, by directory."""
         self.trace = bucket.kernel.trace
+        self._named: dict[str, tuple[bytes, frozenset[str]]] = {}
+        """Key of a checkpoint -> its bytes, and the segments that it names."""
         self.windows = windows
         self.names: dict[str, str] = {}
         self.published: set[str] = set()
@@ -269,7 +279,7 @@ class Table:
             found = checkpoint.decode_checkpoint(data, what, segments)
             checkpoint.verify_parts(found, what)
         except (CorruptDataError, NotFoundError):
-            keys = [segments.key(ref.name) for ref in checkpoint.decode_root(data).layout.refs]
+            keys = [segments.key(name) for name in _segments_of(data)]
             damaged = not all(map(self.sound, keys))
             late = version < self.state.history  # what it names was swept: nobody begins there
             assert damaged or late, f"{what} names segments that are not there"
@@ -293,7 +303,9 @@ class Table:
         data = self.bucket.objects.get(key, (b"",))[0]
         if not data or not self.sound(key):
             return False
-        keys = [f"{self.directory}/_log/checkpoints/{ref.name}" for ref in checkpoint.decode_root(data).layout.refs]
+        if self._named.get(key, (b"",))[0] is not data:
+            self._named[key] = data, _segments_of(data)
+        keys = [f"{self.directory}/_log/checkpoints/{name}" for name in self._named[key][1]]
         return all(key in self.bucket.objects and self.sound(key) for key in keys)
 
     def compare(self, state: State, least: int) -> None:

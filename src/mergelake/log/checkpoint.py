@@ -1,12 +1,14 @@
 """A folded state, `_log/checkpoints/<20 digits>.arrow`: whole, or a root that names segments with most of its parts.
 
-Four Arrow IPC streams (zstd), read whole by one request:
+Five Arrow IPC streams (zstd), read whole by one request:
 
 1. active parts that are in no segment, then detached ones, with their file tables; the schema's metadata holds the
    header, a JSON object under `mergelake`;
-2. retired parts, one row each;
+2. retired parts that are in no segment, one row each;
 3. the segments (`segment`), one row each: name, sizes, digest, and a bit for each of its parts: whether it is active;
 4. the partitions with parts in segments, one row each: value, how many parts, and in which segments;
+5. the segments with retired parts (`stored_runs`), one row each: name, digest, what is known of the parts, and how many
+   of the retired ones in no segment stand before them;
 
 then 16 bytes, the digest of all before them. (Arrow follows the offsets that it reads: damaged bytes must not reach
 it.)
@@ -18,7 +20,8 @@ tags, holds, leases, and `state_hash`: the digest of the state's content, recomp
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +35,7 @@ from mergelake.log.authority import Authority
 from mergelake.log.encoding import require_format, tuples
 from mergelake.log.layout import Layout, Placed
 from mergelake.log.operations import MergeRecipe
-from mergelake.log.part_map import Held, Partitions, Retired, Totals
+from mergelake.log.part_map import Held, Partitions, Totals
 from mergelake.log.part_rows import (
     DIGEST_BYTES,
     RETIRED,
@@ -48,6 +51,7 @@ from mergelake.log.part_rows import (
     table_of,
     write_stream,
 )
+from mergelake.log.retired import MemoryRun, Retired, Run, RunFacts, memory_runs
 from mergelake.log.segment import Member, SegmentRef
 from mergelake.log.segments import Segments
 from mergelake.log.state import (
@@ -61,10 +65,11 @@ from mergelake.log.state import (
     window_of,
 )
 from mergelake.log.stored import stored_partitions
+from mergelake.log.stored_runs import PlacedRun, RunRef
 
-CHECKPOINT_FORMAT = 3
-_WITHOUT_SEGMENTS = 2
-"""The format before; its hash was made otherwise, and is not compared."""
+CHECKPOINT_FORMAT = 4
+_WITHOUT_SEGMENTS, _WITHOUT_RUNS = 2, 3
+"""Formats before. The hash of the first was made otherwise, and is not compared."""
 _SEGMENTS = pa.schema(
     [
         ("name", pa.string()),
@@ -81,6 +86,16 @@ _PLACED = pa.schema(
         ("value", pa.string()),
         ("parts", pa.int64()),
         ("segments", pa.list_(pa.uint32())),
+    ]
+)
+_FACTS = ("parts", "added", "first", "last", "noted_first", "noted_last", "bytes_on_disk")
+_RUNS = pa.schema(
+    [
+        ("name", pa.string()),
+        ("digest", pa.binary(16)),
+        ("before", pa.int64()),
+        *((name, pa.int64()) for name in _FACTS),
+        ("hash", pa.binary(16)),
     ]
 )
 _UNREADABLE = (pa.ArrowInvalid, OSError, KeyError, TypeError, ValueError)
@@ -101,11 +116,12 @@ def encode_checkpoint(state: State, layout: Layout | None = None) -> bytes:
     sink = pa.BufferOutputStream()
     # Detached ones as if they had been added when they were detached.
     aside = (ActivePart(part.info, part.manifest, part.detached, part.detached_ms) for part in state.detached)
-    layout = Layout(inline=state.partitions) if layout is None else layout
+    if layout is None:
+        layout = Layout(inline=state.partitions, runs=tuple(memory_runs(tuple(state.retired))))
     parts = [*(part for name in sorted(layout.inline) for part in layout.inline[name]), *aside]
     texts = [part.manifest.files.text for part in parts]
     write_stream(sink, table_of(WITH_FILES, {**part_columns(parts), "files": texts}), header)
-    write_stream(sink, table_of(RETIRED, retired_columns(state.retired)))
+    write_stream(sink, table_of(RETIRED, retired_columns([p for run in _in_memory(layout.runs) for p in run.held])))
     names = sorted(layout.members)
     members = [layout.members[name] for name in names]
     columns: dict[str, list[Any]] = {
@@ -123,6 +139,7 @@ def encode_checkpoint(state: State, layout: Layout | None = None) -> bytes:
         "segments": [[number[name] for name in each.names] for each in placed],
     }
     write_stream(sink, table_of(_PLACED, columns))
+    write_stream(sink, table_of(_RUNS, _run_columns(layout.runs)))
     data = bytes(sink.getvalue())
     return data + digest_of(data)
 
@@ -137,6 +154,9 @@ class Root:
     aside: tuple[ActivePart, ...]
     """Detached parts."""
     retired: pa.Table
+    """Retired parts in no segment, as `part_rows.RETIRED`."""
+    before: tuple[int, ...]
+    """How many of these stand before each of the layout's stored runs."""
 
 
 def decode_root(data: bytes, key: str = "") -> Root:
@@ -174,7 +194,9 @@ def decode_root(data: bytes, key: str = "") -> Root:
             layout = replace(
                 layout, members={member.ref.name: member for member in members}, placed=_placed(placed, members)
             )
-        return Root(key, header, layout, tuple(parts[active:]), retired)
+        stored = pa.ipc.open_stream(source).read_all().to_pylist() if header["format"] > _WITHOUT_RUNS else []
+        layout = replace(layout, runs=tuple(map(_run_ref, stored)))
+        return Root(key, header, layout, tuple(parts[active:]), retired, tuple(row["before"] for row in stored))
     except _UNREADABLE as cause:
         raise CorruptDataError("A checkpoint is not readable", object_key=key, found=str(cause)) from cause
 
@@ -200,6 +222,8 @@ def verify_parts(state: State, key: str) -> None:
     found = Totals().after(state.parts(), ())
     told = state.partitions.totals
     _require(f"{found.parts} {found.hash:032x}", f"{told.parts} {told.hash:032x}", key)
+    gone = Retired().plus(tuple(state.retired))
+    _require(f"{len(gone)} {gone.hash:032x}", f"{len(state.retired)} {state.retired.hash:032x}", key)
 
 
 def _require(found: str, expected: str, key: str) -> None:
@@ -222,6 +246,31 @@ def _placed(columns: dict[str, list[Any]], members: list[Member]) -> dict[str, P
     }
 
 
+def _in_memory(runs: Iterable[PlacedRun]) -> Iterator[MemoryRun]:
+    return (run for run in runs if isinstance(run, MemoryRun))
+
+
+def _run_columns(runs: Sequence[PlacedRun]) -> dict[str, list[Any]]:
+    """Columns of `_RUNS`."""
+    columns: dict[str, list[Any]] = {name: [] for name in _RUNS.names}
+    before = 0
+    for run in runs:
+        if isinstance(run, MemoryRun):
+            before += run.facts.parts
+            continue
+        told = {name: getattr(run.facts, name) for name in _FACTS}
+        digest = run.facts.hash.to_bytes(16, "little")
+        for name, value in {"name": run.name, "digest": run.digest, "before": before, **told, "hash": digest}.items():
+            columns[name].append(value)
+    return columns
+
+
+def _run_ref(row: Mapping[str, Any]) -> RunRef:
+    """Inverse of `_run_columns`, for one row."""
+    facts = RunFacts(**{name: row[name] for name in _FACTS}, hash=int.from_bytes(row["hash"], "little"))
+    return RunRef(row["name"], row["digest"], facts)
+
+
 def _header(state: State) -> dict[str, Any]:
     return {
         "version": state.version,
@@ -240,11 +289,16 @@ def _header(state: State) -> dict[str, Any]:
         "hashes": listed(state.hashes),
         "detached": len(state.detached),
         "volatile": [
-            {**asdict(part), "info": part.name, "sources": [[id, str(info)] for id, info in part.sources]}
+            {
+                **_fields(part),
+                "info": part.name,
+                "sources": [[id, str(info)] for id, info in part.sources],
+                "recipe": _fields(part.recipe),
+            }
             for name in sorted(state.volatile)
             for part in state.volatile[name]
         ],
-        "mutations": [asdict(mutation) for mutation in state.mutations],
+        "mutations": [_fields(mutation) for mutation in state.mutations],
         "tags": dict(state.tags),
         "holds": {holder: list(held) for holder, held in state.holds.items()},
         "leases": {node: _lease(lease) for node, lease in state.leases.items()},
@@ -254,6 +308,11 @@ def _header(state: State) -> dict[str, Any]:
     }
 
 
+def _fields(value: VolatilePart | PendingMutation | MergeRecipe) -> dict[str, Any]:
+    """A value's fields by name; `dataclasses.asdict` would copy them all."""
+    return {name: getattr(value, name) for name in value.__slots__}
+
+
 def _lease(lease: Lease) -> list[Any]:
     """Of most nodes, which do not listen, as before they could: so hashes of that time still hold."""
     return [lease.version, lease.until_ms, *([lease.address, lease.token] if lease.address or lease.token else ())]
@@ -261,6 +320,8 @@ def _lease(lease: Lease) -> list[Any]:
 
 def _partitions(root: Root, segments: Segments | None) -> Partitions:
     header, layout = root.header, root.layout
+    if layout.names and segments is not None:
+        segments.remember(header["version"], layout)
     if "totals" not in header:
         return Partitions.of(layout.inline)
     parts, rows, size, digest = header["totals"]
@@ -268,12 +329,24 @@ def _partitions(root: Root, segments: Segments | None) -> Partitions:
     if layout.members:
         if segments is None:
             raise InternalError(f"The checkpoint {root.key} has segments, and nobody said where they are")
-        segments.remember(header["version"], layout)
         segments.open_eagerly(layout.refs)
         held.update(stored_partitions(header["version"], layout, layout.placed, segments))
     return Partitions.stored(
         held, Totals(parts, rows, size, int(digest, 16)), header["version"], frozenset(layout.members)
     )
+
+
+def _retired(root: Root, segments: Segments | None) -> Retired:
+    inline = retired_of(lists_of(root.retired))
+    stored = segments.runs.stored(root.header["version"], root.layout.runs) if segments is not None else []
+    if len(stored) < len(root.layout.runs):
+        raise InternalError(f"The checkpoint {root.key} has segments, and nobody said where they are")
+    runs: list[Run] = []
+    at = 0
+    for run, before in zip(stored, root.before, strict=True):
+        runs += (*memory_runs(inline[at:before]), run)
+        at = before
+    return Retired.of((*runs, *memory_runs(inline[at:])))
 
 
 def _state(root: Root, segments: Segments | None) -> State:
@@ -292,7 +365,7 @@ def _state(root: Root, segments: Segments | None) -> State:
         holes={name: tuple(map(PartInfo.parse, held)) for name, held in header.get("holes", {}).items()},
         tokens=window_of(header["tokens"]),
         hashes=window_of(header["hashes"]),
-        retired=Retired().plus(retired_of(lists_of(root.retired))),
+        retired=_retired(root, segments),
         volatile=_volatile(header["volatile"]),
         mutations=tuple(PendingMutation(**tuples(raw)) for raw in header["mutations"]),
         detached=tuple(DetachedPart(p.info, p.manifest, p.added, p.added_ms) for p in root.aside),

@@ -745,13 +745,13 @@ class Log(Generic[S]):
         if layout is None:
             return  # another process was faster
         data = self._machine.encode(state, layout)
-        if layout.members and known.age_s(self._clock) > self._trust_s:
+        if layout.names and known.age_s(self._clock) > self._trust_s:
             # What it names may have been swept since: no checkpoint that stands there named it.
             raise UnavailableError("The checkpoint was not written in time", hint="The next one will be")
         outcome = self._store.create(self._reader.checkpoint_key(state.version), data)
         if isinstance(outcome, Unknown):
             raise UnavailableError(f"It is not known whether the checkpoint was written: {outcome.reason}")
-        if isinstance(outcome, Stored) and layout.members:  # else another one stands there, which names others
+        if isinstance(outcome, Stored) and layout.names:  # else another one stands there, which names others
             with self._lock:
                 self._state = self._machine.adopt(self._state, state.version, layout, self._reader.segments)
         if known.age_s(self._clock) <= self._trust_s:

@@ -249,7 +249,8 @@ class Draft:
         self._remember(part.manifest, part.info, part.added, self._version, self._timestamp_ms)
 
     def _remember(self, m: PartManifest, info: PartInfo, added: int, retired: int, retired_ms: int) -> None:
-        gone = RetiredPart(m.id, info, m.rows, m.bytes_on_disk, added, retired, retired_ms, refers(m))
+        version = self._version
+        gone = RetiredPart(m.id, info, m.rows, m.bytes_on_disk, added, retired, retired_ms, refers(m), version)
         self._newly_retired.append(gone)
 
     def _take_from_detached(self, ids: tuple[str, ...]) -> None:

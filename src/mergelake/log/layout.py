@@ -1,4 +1,4 @@
-"""Which parts of a state lie in segments, which in the checkpoint itself, and what is written anew. Pure.
+"""Which active parts of a state lie in segments, which in the checkpoint itself, and what is written anew. Pure.
 
 A checkpoint is the newest one before it and what became of the partitions that have changed since (`following`): of a
 part that lies in a segment a bit changes, new parts come into the checkpoint itself, with their file tables. Once these
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from mergelake.log.part_map import Partitions
 from mergelake.log.segment import Member, OpenSegment, SegmentRef
 from mergelake.log.state import ActivePart
+from mergelake.log.stored_runs import PlacedRun, RunRef
 
 INLINE_MAX = 256 << 10
 """Bytes of parts, compressed, that a checkpoint holds itself."""
@@ -54,11 +55,23 @@ class Layout:
     """By partition id."""
     inline: Mapping[str, tuple[ActivePart, ...]] = field(default_factory=dict)
     """By partition id: parts in no segment, by block."""
+    runs: tuple[PlacedRun, ...] = ()
+    """Retired parts; of a checkpoint that was read, those in segments alone."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Of all segments."""
+        return frozenset((*self.members, *(run.name for run in self.run_refs)))
 
     @property
     def refs(self) -> tuple[SegmentRef, ...]:
-        """The segments."""
+        """The segments with active parts."""
         return tuple(member.ref for member in self.members.values())
+
+    @property
+    def run_refs(self) -> tuple[RunRef, ...]:
+        """The segments with retired parts."""
+        return tuple(run for run in self.runs if isinstance(run, RunRef))
 
     @property
     def inline_bytes(self) -> int:

@@ -1,13 +1,12 @@
 """The parts of a state as persistent values: a change copies what it touches, and shares the rest.
 
-`Partitions` holds the active parts, `Retired` those that were active once. Both carry what would otherwise be added up
-on every look: counts, sums, and a hash of their content.
+`Partitions` holds the active parts; `retired` has those that were active once. Both carry what would otherwise be added
+up on every look: counts, sums, and a hash of their content.
 """
 
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,14 +15,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 import immutables
 
 if TYPE_CHECKING:
-    from mergelake.log.state import ActivePart, RetiredPart
+    from mergelake.log.state import ActivePart
 
 T = TypeVar("T")
-RUN_MAX = 512
-"""Retired parts in one run: what an entry copies at most, and what is passed over by one look."""
 STEPS_MAX, STEP_TOUCHED_MAX = 256, 1024
 """Changes that a journal goes back, and partitions of one change: with more it begins anew."""
-_MASK = (1 << 128) - 1
+HASH_MASK = (1 << 128) - 1
+"""Hashes of parts are added up modulo 2^128."""
 
 
 def part_hash(part_id: str, name: str, *versions: int) -> int:
@@ -54,7 +52,7 @@ class Totals:
                 rows += sign * manifest.rows
                 size += sign * manifest.bytes_on_disk
                 digest += sign * part_hash(manifest.id, part.name, part.added)
-        return Totals(parts, rows, size, digest & _MASK)
+        return Totals(parts, rows, size, digest & HASH_MASK)
 
 
 class StoredParts(Protocol):
@@ -267,135 +265,3 @@ class Partitions(Mapping[str, "tuple[ActivePart, ...]"]):
 
     def __repr__(self) -> str:
         return f"Partitions({dict(self.items())})"
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """Parts that retired one after another, and the versions between which they were active and left."""
-
-    parts: tuple[RetiredPart, ...]
-    added: int
-    """The oldest version that shows one of them."""
-    first: int
-    last: int
-    """Versions of the entries that retired them: the oldest and the newest."""
-    bytes_on_disk: int
-
-    @staticmethod
-    def of(parts: tuple[RetiredPart, ...]) -> _Run:
-        retired = [part.retired for part in parts]
-        size = sum(part.bytes_on_disk for part in parts)
-        return _Run(parts, min(part.added for part in parts), min(retired), max(retired), size)
-
-
-class Retired(Collection["RetiredPart"]):
-    """Parts that were active once, in the order of their retirement, and by id."""
-
-    def __init__(
-        self, runs: tuple[_Run, ...] = (), by_id: immutables.Map[str, RetiredPart] | None = None, digest: int = 0
-    ) -> None:
-        self._runs = runs
-        self._by_id = immutables.Map() if by_id is None else by_id
-        self.hash = digest
-
-    def get(self, part_id: str) -> RetiredPart | None:
-        """The one with this id."""
-        return self._by_id.get(part_id)
-
-    def plus(self, parts: Sequence[RetiredPart]) -> Retired:
-        """With more, behind the others."""
-        if not parts:
-            return self
-        runs, digest = list(self._runs), self.hash
-        tail = runs.pop().parts if runs and len(runs[-1].parts) < RUN_MAX else ()
-        tail = (*tail, *parts)
-        runs += [_Run.of(tail[at : at + RUN_MAX]) for at in range(0, len(tail), RUN_MAX)]
-        with self._by_id.mutate() as by_id:
-            for part in parts:
-                by_id[part.id] = part
-                digest += _hash(part)
-            after = by_id.finish()
-        return Retired(tuple(runs), after, digest & _MASK)
-
-    def still_shown(self, history: int, pinned: Sequence[int]) -> Retired:
-        """Without those that no version from `history` on shows, nor one of `pinned` (ascending)."""
-        runs: list[_Run] = []
-        gone: list[RetiredPart] = []
-        for run in self._runs:
-            if run.first > history:
-                runs.append(run)
-            elif run.last <= history and bisect_right(pinned, run.last - 1) == bisect_right(pinned, run.added - 1):
-                gone += run.parts
-            else:
-                kept = tuple(part for part in run.parts if _shown(part, history, pinned))
-                gone += (part for part in run.parts if not _shown(part, history, pinned)) if kept != run.parts else ()
-                runs += [_Run.of(kept)] if kept else []
-        if not gone:
-            return self
-        digest = self.hash
-        with self._by_id.mutate() as by_id:
-            for part in gone:
-                del by_id[part.id]
-                digest -= _hash(part)
-            after = by_id.finish()
-        return Retired(tuple(runs), after, digest & _MASK)
-
-    def since(self, older: Retired) -> tuple[list[RetiredPart], list[RetiredPart]]:
-        """What came to `older`, and what went from it: looks at the runs that they do not share."""
-        ours, theirs = {id(run) for run in self._runs}, {id(run) for run in older._runs}
-        here = [part for run in self._runs if id(run) not in theirs for part in run.parts]
-        there = [part for run in older._runs if id(run) not in ours for part in run.parts]
-        return [p for p in here if p.id not in older._by_id], [p for p in there if p.id not in self._by_id]
-
-    @property
-    def bytes_on_disk(self) -> int:
-        """Of all of them."""
-        return sum(run.bytes_on_disk for run in self._runs)
-
-    def oldest_within(self, limit: int, pinned: Sequence[int]) -> int:
-        """The oldest version that can be kept, with all newer ones, for `limit` bytes of these parts; 0: any.
-
-        What one of the `pinned` versions (ascending) shows is kept anyway and not counted.
-        """
-        left = limit
-        for number, run in reversed([*enumerate(self._runs)]):
-            free = bisect_left(pinned, run.added) == bisect_left(pinned, run.last)
-            if free and run.bytes_on_disk <= left:
-                left -= run.bytes_on_disk
-                continue
-            for at, part in reversed([*enumerate(run.parts, 1)]):
-                if free or bisect_left(pinned, part.added) == bisect_left(pinned, part.retired):
-                    left -= part.bytes_on_disk
-                if left < 0:
-                    # What was detached for long stands behind parts that left later than it did.
-                    older = [each.last for each in self._runs[:number]]
-                    return max([*older, *(each.retired for each in run.parts[:at])])
-        return 0
-
-    def __iter__(self) -> Iterator[RetiredPart]:
-        for run in self._runs:
-            yield from run.parts
-
-    def __len__(self) -> int:
-        return len(self._by_id)
-
-    def __contains__(self, part: object) -> bool:
-        return getattr(part, "id", None) in self._by_id and self._by_id[part.id] == part  # type: ignore[attr-defined]
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, Retired):
-            return self.hash == other.hash and tuple(self) == tuple(other)
-        return isinstance(other, Sequence) and tuple(self) == tuple(other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"Retired({list(self)})"
-
-
-def _hash(part: RetiredPart) -> int:
-    return part_hash(part.id, str(part.info), part.added, part.retired)
-
-
-def _shown(part: RetiredPart, history: int, pinned: Sequence[int]) -> bool:
-    return part.retired > history or any(part.added <= version < part.retired for version in pinned)

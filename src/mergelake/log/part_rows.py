@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
@@ -52,6 +53,7 @@ RETIRED = pa.schema(
         ("id", pa.string()),
         *((name, pa.int64()) for name in ("rows", "bytes_on_disk", "added", "retired", "retired_ms")),
         ("refers", pa.string()),
+        ("noted", pa.int64()),
     ]
 )
 DIGEST_BYTES = 16
@@ -180,10 +182,11 @@ def retired_columns(retired: Collection[RetiredPart]) -> dict[str, Sequence[Any]
 
 
 def retired_of(columns: Mapping[str, Sequence[Any]]) -> tuple[RetiredPart, ...]:
-    """Inverse of `retired_columns`."""
+    """Inverse of `retired_columns`. Where `noted` is missing, it is taken for the newest `retired` so far."""
     rest = (columns[name] for name in ("rows", "bytes_on_disk", "added", "retired", "retired_ms"))
     refers = (tuple(text.split()) for text in columns["refers"])
-    return tuple(map(RetiredPart, columns["id"], _infos(columns), *rest, refers))
+    noted = columns["noted"] if "noted" in columns else accumulate(columns["retired"], max)
+    return tuple(map(RetiredPart, columns["id"], _infos(columns), *rest, refers, noted))
 
 
 def _info_columns(infos: Sequence[PartInfo]) -> dict[str, Sequence[Any]]:

@@ -23,10 +23,11 @@ import pyarrow as pa
 from mergelake.core.errors import CorruptDataError, NotFoundError, UnavailableError
 from mergelake.core.ids import IdSource
 from mergelake.core.manifest import FileTable
-from mergelake.log import layout
+from mergelake.log import layout, stored_runs
 from mergelake.log.backend import at_once
 from mergelake.log.layout import Layout, changed_since, cuts, following, size_of, spilled, to_merge
 from mergelake.log.part_rows import rows_of
+from mergelake.log.retired import memory_runs
 from mergelake.log.segment import (
     Member,
     OpenSegment,
@@ -39,6 +40,7 @@ from mergelake.log.segment import (
 )
 from mergelake.log.state import ActivePart, State
 from mergelake.log.stored import Home, StoredPartition, adopted
+from mergelake.log.stored_runs import RunRef, Runs
 from mergelake.store.protocol import Store, Stored
 
 CACHE_BYTES = 32 << 20
@@ -76,13 +78,15 @@ class Segments:
         self._elsewhere = elsewhere
         self._without = without
         self._base: tuple[int, Layout] = (0, Layout())  # of the newest checkpoint that is known here
-        self._checked: set[SegmentRef] = set()
+        self._checked: set[SegmentRef | RunRef] = set()
         self._bad: set[str] = set()
         self._lock = threading.Lock()
         self._homes: WeakValueDictionary[str, Home] = WeakValueDictionary()
         self._kept: dict[str, Home] = {}  # of the newest checkpoint
         self._fresh: list[Home] = []  # of the one that is being written
         self._made = _Made(MADE_MAX)
+        self.runs = Runs(store, self.key, self._bad, without)
+        """Those with retired parts."""
         self._frames: cachetools.LRUCache[tuple[str, int], list[str]] = cachetools.LRUCache(
             CACHE_BYTES, lambda texts: sum(map(len, texts)) + 1
         )
@@ -121,6 +125,8 @@ class Segments:
 
     def complete(self, state: State) -> bool:
         """Whether no part of a state has to be read from the store any more."""
+        if state.retired.in_memory < len(state.retired):
+            return False  # their rows are not kept for long
         homes = map(self._homes.get, state.partitions.segments)
         return all(home is not None and home.segment is not None for home in homes)
 
@@ -169,18 +175,19 @@ class Segments:
         None if there is a checkpoint of it, or of a newer state, already. Without a request for a table that has no
         segments and needs none.
         """
-        if not self._base[1].members and _is_small(state):
-            return Layout(inline=dict(state.partitions.items()))
+        if not self._base[1].names and _is_small(state):
+            return Layout(inline=dict(state.partitions.items()), runs=tuple(memory_runs(tuple(state.retired))))
         while True:
             version, found, there = self._newest(self._base[0])
             if version >= state.version:
                 return None
             base = found if found is not None else self._base[1]
             # Others write checkpoints too, and sweep. What is not there, or damaged, is written again.
-            lost = {name for name in base.members if name not in there or name in self._bad}
+            lost = {name for name in base.names if name not in there or name in self._bad}
             base = replace(base, members={name: each for name, each in base.members.items() if name not in lost})
             try:
-                return self._laid_out(state, version, base, lost, ids)
+                after = self._laid_out(state, version, base, lost, ids)
+                return replace(after, runs=self.runs.laid_out(state, base.runs, lost, ids))
             except _Unreadable as segment:
                 self._bad.add(segment.name)
 
@@ -188,16 +195,25 @@ class Segments:
         """The same state, held as a checkpoint of it, or of one before it, has it."""
         self.remember(version, written)
         partitions = adopted(state.partitions, version, written, self)
-        return state if partitions is state.partitions else replace(state, partitions=partitions)
+        stored = self.runs.stored(version, written.runs)
+        retired = state.retired.held_as(stored) if stored else state.retired
+        return replace(state, partitions=partitions, retired=retired)
 
     def delete(self, names: Iterable[str]) -> None:
         """Remove segments that no checkpoint names."""
         self._store.delete([self.key(name) for name in names])
 
-    def check(self, ref: SegmentRef) -> None:
+    def check(self, ref: SegmentRef | RunRef) -> None:
         """Read a whole segment, once; CorruptDataError if it does not hold what was written: it is not used again."""
         if ref in self._checked:
             return
+        if isinstance(ref, RunRef):
+            self.runs.check(ref)
+        else:
+            self._check_files(ref)
+        self._checked.add(ref)
+
+    def _check_files(self, ref: SegmentRef) -> None:
         key = self.key(ref.name)
         try:
             data = self._store.get(key)
@@ -207,7 +223,6 @@ class Segments:
         except (NotFoundError, CorruptDataError):
             self._bad.add(ref.name)
             raise
-        self._checked.add(ref)
 
     def _read(self, home: Home) -> OpenSegment:
         ref, key = home.ref, self.key(home.ref.name)
@@ -289,6 +304,8 @@ def _require_same(digests: list[bytes], written: list[bytes], key: str) -> None:
 
 def _is_small(state: State) -> bool:
     """Whether all parts have room in a checkpoint."""
+    if len(state.retired) > stored_runs.INLINE_PARTS_MAX:
+        return False
     few = state.part_count * layout.FACTS_BYTES <= layout.INLINE_MAX
     return few and sum(map(size_of, state.parts())) <= layout.INLINE_MAX
 

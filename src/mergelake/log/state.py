@@ -17,7 +17,7 @@ A state never changes; hold one as long as you like. What an entry does not touc
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from mergelake.core.errors import error
@@ -26,7 +26,8 @@ from mergelake.core.names import PartInfo
 from mergelake.core.schema import TableSchema
 from mergelake.log.authority import BUCKET, Authority
 from mergelake.log.operations import KnownInsert, MergeRecipe
-from mergelake.log.part_map import Partitions, Retired
+from mergelake.log.part_map import Partitions
+from mergelake.log.retired import Retired
 
 TOKENS_MAX = 10_000
 """Inserts with an explicit `dedup_token` that a table remembers."""
@@ -65,6 +66,8 @@ class RetiredPart:
     retired_ms: int
     refers: tuple[str, ...] = ()
     """Directories, other than its own, in which files of it lie."""
+    noted: int = 0
+    """Version of the entry since which it is known as retired: later than `retired` where it was detached meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +261,7 @@ def positions(parts: tuple[ActivePart, ...] | list[ActivePart], ids: tuple[str, 
     return found if len(found) == len(wanted) == len(ids) else None
 
 
-def known_ids(state: State, parts: Iterable[PartManifest]) -> set[str]:
+def known_ids(state: State, parts: Collection[PartManifest]) -> set[str]:
     """The ids of those of `parts` that are active, detached, or were active once: their objects are the table's."""
     wanted = {part.id: part.partition_id for part in parts}
     found = {
@@ -268,4 +271,5 @@ def known_ids(state: State, parts: Iterable[PartManifest]) -> set[str]:
         if part.manifest.id in wanted
     }
     found.update(part.manifest.id for part in state.detached if part.manifest.id in wanted)
-    return found | {part_id for part_id in wanted if state.retired.get(part_id) is not None}
+    born = min((part.born for part in parts), default=0)
+    return found | state.retired.find(wanted.keys() - found, born).keys()

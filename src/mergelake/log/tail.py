@@ -355,8 +355,11 @@ class LogReader(Generic[S]):
             return None
         state = self._machine.decode(data, key, self.segments)
         if whole:
-            for ref in self._machine.layout(data, key).refs:
+            layout = self._machine.layout(data, key)
+            for ref in layout.refs:
                 self.segments.check(ref)
+            for run in layout.run_refs:
+                self.segments.check(run)
             self._machine.verify(state, key)
         return state
 
@@ -386,7 +389,7 @@ class LogReader(Generic[S]):
         """Whether a checkpoint is there, and has none of these segments."""
         with suppress(CorruptDataError):
             layout = self.layout(version)
-            return layout is not None and names.isdisjoint(layout.members)
+            return layout is not None and names.isdisjoint(layout.names)
         return False
 
     def _files_elsewhere(self, part_id: str, added: int) -> Iterator[FileTable]:

@@ -115,7 +115,7 @@ def _swept(reader: LogReader[Any], standing: Sequence[int], segments: Sequence[s
     old = [name for name in segments if written_for(name) < base]
     try:
         layouts = [reader.layout(version) for version in standing] if old else []
-        named = {name for layout in layouts if layout is not None for name in layout.members}
+        named = {name for layout in layouts if layout is not None for name in layout.names}
     except CorruptDataError:
         return
     if unnamed := [name for name in old if name not in named]:

@@ -197,7 +197,7 @@ def published(state: State, shown: Mapping[str, str], sizes: ObjectSizes) -> Ite
     there = sizes.directories
     named = {part_of(token) for token in shown}
     infos = {part.manifest.id: part.info for part in state.parts() if part.manifest.id in named}
-    infos |= {part_id: gone.info for part_id in named if (gone := state.retired.get(part_id)) is not None}
+    infos |= {part_id: gone.info for part_id, gone in state.retired.find(named).items()}
     for token, name in sorted(shown.items()):
         wanted = infos.get(part_of(token)) or empty_info(token)
         if token not in there:

@@ -151,12 +151,14 @@ class Shown:
         """Whose names these are: most often of a part that was to be named, which lies in an open partition."""
         near = {part_id: part.info for part_id, part in self.active().items()} if fresh else {}
         everyone: dict[str, PartInfo] | None = None
+        wanted = {part_of(key[len(self._prefix) :].partition("/")[0]) for key in fresh if key not in same}
+        gone = self.state.retired.find(wanted - near.keys())
         for key in fresh:
             token, _, file = key[len(self._prefix) :].partition("/")
             if file != "prefix.path":
                 continue
             part_id = part_of(token)
-            retired = self.state.retired.get(part_id)
+            retired = gone.get(part_id)
             info = same.get(key) or near.get(part_id) or (retired.info if retired else empty_info(token))
             if info is None:
                 if everyone is None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.simulation.bugs import commits, keeping, leader, logs, members, nodes, parts, segments
+from tests.simulation.bugs import commits, keeping, leader, logs, members, nodes, parts, retired, segments
 from tests.simulation.bugs.registry import BUGS
 
 FIRST_SEEDS = Path(__file__).with_name("first_seeds.json")
@@ -35,5 +35,6 @@ __all__ = [
     "members",
     "nodes",
     "parts",
+    "retired",
     "segments",
 ]

@@ -11,8 +11,9 @@ from mergelake.core.settings import TableSettings
 from mergelake.log import conflict, fold, retention
 from mergelake.log.conflict import Reject
 from mergelake.log.operations import Hold, RenewLease
-from mergelake.log.part_map import Partitions, Retired
+from mergelake.log.part_map import Partitions
 from mergelake.log.retention import pins, reachable
+from mergelake.log.retired import Retired
 from mergelake.log.state import State
 from mergelake.table import clone, collect, collect_holds, collect_notes, collect_plan, insert
 from mergelake.table.collect_plan import Periods

@@ -1,0 +1,319 @@
+"""Retired parts of a state, as a persistent value: those that were active once, in the order in which they went.
+
+They stand in **runs**. Of a run it is known without its rows how many parts it has, between which versions they were
+shown, and what they add up to; so what is counted, hashed or forgotten is passed over run by run. The young runs are in
+memory; older ones may lie in a checkpoint's segments and are read when somebody asks for the parts (`stored`).
+
+Whether a part is among them is asked at every commit: the new parts must not have been in the table before. A part that
+was begun at version b was retired behind b, so the answer lies in the runs that reach further than that (`find`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Protocol
+
+import immutables
+
+from mergelake.log.part_map import HASH_MASK, part_hash
+
+if TYPE_CHECKING:
+    from mergelake.log.state import RetiredPart
+
+RUN_MAX = 512
+"""Parts of a run in memory: what an entry copies at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What is known of a run without its parts."""
+
+    parts: int
+    added: int
+    """The oldest version that shows one of them."""
+    first: int
+    last: int
+    """Versions up to which they were shown: of the one that left first, and last."""
+    noted_first: int
+    noted_last: int
+    """Versions of the entries that brought the first and the last part of it into the list."""
+    bytes_on_disk: int
+    hash: int
+    """The sum of their hashes."""
+
+    @staticmethod
+    def of(parts: Sequence[RetiredPart]) -> RunFacts:
+        """Of these."""
+        retired = [part.retired for part in parts]
+        return RunFacts(
+            len(parts),
+            min(part.added for part in parts),
+            min(retired),
+            max(retired),
+            parts[0].noted,
+            parts[-1].noted,
+            sum(part.bytes_on_disk for part in parts),
+            sum(map(_hash, parts)) & HASH_MASK,
+        )
+
+
+class Run(Protocol):
+    """Parts that retired one after another."""
+
+    @property
+    def name(self) -> str:
+        """Of the segment in which it lies; empty: it is in memory."""
+        ...
+
+    @property
+    def facts(self) -> RunFacts:
+        """What is known without them."""
+        ...
+
+    def parts(self) -> tuple[RetiredPart, ...]:
+        """The parts. May ask the store."""
+        ...
+
+    def find(self, part_ids: Collection[str]) -> Iterable[RetiredPart]:
+        """Those with these ids. May ask the store."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRun:
+    """A run in memory."""
+
+    facts: RunFacts
+    held: tuple[RetiredPart, ...]
+
+    @staticmethod
+    def of(parts: Iterable[RetiredPart]) -> MemoryRun:
+        """Of these parts."""
+        held = tuple(parts)
+        return MemoryRun(RunFacts.of(held), held)
+
+    @property
+    def name(self) -> str:
+        """See `Run`."""
+        return ""
+
+    def parts(self) -> tuple[RetiredPart, ...]:
+        """See `Run`."""
+        return self.held
+
+    def find(self, part_ids: Collection[str]) -> Iterable[RetiredPart]:
+        """See `Run`."""
+        return [part for part in self.held if part.id in part_ids]
+
+
+class Retired(Collection["RetiredPart"]):
+    """Parts that were active once, in the order in which they retired. It pickles, with all of them."""
+
+    def __init__(
+        self, runs: tuple[Run, ...] = (), young: immutables.Map[str, RetiredPart] | None = None, digest: int = 0
+    ) -> None:
+        """`young` are the parts of runs in memory, by id; `digest` is the sum of all hashes."""
+        self.runs = runs
+        self._young = immutables.Map() if young is None else young
+        self.hash = digest
+
+    @staticmethod
+    def of(runs: Iterable[Run]) -> Retired:
+        """From its runs."""
+        held = tuple(runs)
+        young = immutables.Map((p.id, p) for run in held if isinstance(run, MemoryRun) for p in run.held)
+        return Retired(held, young, sum(run.facts.hash for run in held) & HASH_MASK)
+
+    def get(self, part_id: str) -> RetiredPart | None:
+        """The one with this id; may read all that is stored."""
+        return self.find((part_id,)).get(part_id)
+
+    def find(self, part_ids: Collection[str], born: int = 0) -> dict[str, RetiredPart]:
+        """Those of these ids that are among them, of parts that were begun (`PartManifest.born`) at `born` or later."""
+        found = {part_id: self._young[part_id] for part_id in part_ids if part_id in self._young}
+        if len(found) < len(part_ids):
+            for run in self.runs:
+                if run.name and run.facts.last > born:
+                    found.update((part.id, part) for part in run.find(part_ids))
+        return found
+
+    def plus(self, parts: Sequence[RetiredPart]) -> Retired:
+        """With more, behind the others."""
+        if not parts:
+            return self
+        runs, tail = list(self.runs), tuple(parts)
+        if runs and not runs[-1].name and runs[-1].facts.parts < RUN_MAX:
+            tail = (*runs.pop().parts(), *tail)
+        runs += memory_runs(tail)
+        added = sum(map(_hash, parts))
+        return Retired(tuple(runs), self._young.update({p.id: p for p in parts}), (self.hash + added) & HASH_MASK)
+
+    def still_shown(self, history: int, pinned: Sequence[int]) -> Retired:
+        """Without those that no version from `history` on shows, nor one of `pinned` (ascending)."""
+        runs: list[Run] = []
+        for run in self.runs:
+            facts = run.facts
+            if facts.first > history:
+                runs.append(run)
+            elif facts.last > history or bisect_right(pinned, facts.last - 1) != bisect_right(pinned, facts.added - 1):
+                kept = tuple(part for part in run.parts() if _shown(part, history, pinned))
+                runs += [run] if len(kept) == facts.parts else [MemoryRun.of(kept)] if kept else []
+        same = len(runs) == len(self.runs) and all(map(_is, runs, self.runs))
+        return self if same else self._with(runs)
+
+    def held_as(self, stored: Sequence[Run]) -> Retired:
+        """The same parts, those that are just the ones of one of these runs (in the order of the list) held by it."""
+        runs: list[Run] = []
+        rest = list(reversed(self.runs))
+
+        def until(noted: int) -> list[Run]:
+            """What comes next and was noted before a version."""
+            taken: list[Run] = []
+            while rest and rest[-1].facts.noted_first < noted:
+                run = rest.pop()
+                if run.facts.noted_last >= noted:
+                    if run.name:  # it begins within one of `stored`, and ends elsewhere
+                        taken.append(run)
+                        continue
+                    parts = run.parts()
+                    cut = bisect_left(parts, noted, key=lambda part: part.noted)
+                    rest.append(MemoryRun.of(parts[cut:]))
+                    run = MemoryRun.of(parts[:cut])
+                taken.append(run)
+            return taken
+
+        for each in stored:
+            runs += until(each.facts.noted_first)
+            inside = until(each.facts.noted_last + 1)
+            parts, digest = sum(run.facts.parts for run in inside), sum(run.facts.hash for run in inside)
+            same = parts == each.facts.parts and digest & HASH_MASK == each.facts.hash
+            runs += [each] if same else inside
+        runs += reversed(rest)
+        return self._with(runs)
+
+    def since(self, older: Retired) -> tuple[list[RetiredPart], list[RetiredPart]]:
+        """What came to `older`, and what went from it: looks at the runs that they do not share."""
+        ours, theirs = set(map(_name, self.runs)), set(map(_name, older.runs))
+        here = {part.id: part for run in self.runs if _name(run) not in theirs for part in run.parts()}
+        there = {part.id: part for run in older.runs if _name(run) not in ours for part in run.parts()}
+        return [p for p in here.values() if p.id not in there], [p for p in there.values() if p.id not in here]
+
+    @property
+    def bytes_on_disk(self) -> int:
+        """Of all of them."""
+        return sum(run.facts.bytes_on_disk for run in self.runs)
+
+    @property
+    def in_memory(self) -> int:
+        """How many of them lie in no segment."""
+        return len(self._young)
+
+    def oldest_within(self, limit: int, pinned: Sequence[int]) -> int:
+        """The oldest version that can be kept, with all newer ones, for `limit` bytes of these parts; 0: any.
+
+        What one of the `pinned` versions (ascending) shows is kept anyway and not counted.
+        """
+        left = limit
+        for number, run in reversed([*enumerate(self.runs)]):
+            facts = run.facts
+            free = bisect_left(pinned, facts.added) == bisect_left(pinned, facts.last)
+            if free and facts.bytes_on_disk <= left:
+                left -= facts.bytes_on_disk
+                continue
+            parts = run.parts()
+            for at, part in reversed([*enumerate(parts, 1)]):
+                if free or bisect_left(pinned, part.added) == bisect_left(pinned, part.retired):
+                    left -= part.bytes_on_disk
+                if left < 0:
+                    # What was detached for long stands behind parts that left later than it did.
+                    older = [each.facts.last for each in self.runs[:number]]
+                    return max([*older, *(each.retired for each in parts[:at])])
+        return 0
+
+    def _with(self, runs: Sequence[Run]) -> Retired:
+        """Other runs: what is in memory of these and was not is added, what is no longer is taken out."""
+        ours, theirs = set(map(id, self.runs)), set(map(id, runs))
+        with self._young.mutate() as young:
+            for run in self.runs:
+                if not run.name and id(run) not in theirs:
+                    for part in run.parts():
+                        del young[part.id]
+            for run in runs:
+                if not run.name and id(run) not in ours:
+                    young.update((part.id, part) for part in run.parts())
+            after = young.finish()
+        return Retired(tuple(runs), after, sum(run.facts.hash for run in runs) & HASH_MASK)
+
+    def __iter__(self) -> Iterator[RetiredPart]:
+        for run in self.runs:
+            yield from run.parts()
+
+    def __len__(self) -> int:
+        return sum(run.facts.parts for run in self.runs)
+
+    def __contains__(self, part: object) -> bool:
+        part_id = getattr(part, "id", None)
+        return isinstance(part_id, str) and self.get(part_id) == part
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Retired):
+            return self.hash == other.hash and tuple(self) == tuple(other)
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __getstate__(self) -> tuple[tuple[RetiredPart, ...]]:
+        return (tuple(self),)
+
+    def __setstate__(self, held: tuple[tuple[RetiredPart, ...]]) -> None:
+        made = Retired().plus(held[0])
+        self.runs, self._young, self.hash = made.runs, made._young, made.hash
+
+    def __repr__(self) -> str:
+        return f"Retired({list(self)})"
+
+
+def memory_runs(parts: Sequence[RetiredPart]) -> list[MemoryRun]:
+    """Parts as runs in memory."""
+    return [MemoryRun.of(parts[at : at + RUN_MAX]) for at in range(0, len(parts), RUN_MAX)]
+
+
+def spilled(runs: Sequence[Run], parts_max: int) -> list[Run | list[RetiredPart]]:
+    """Runs of a checkpoint in which nothing is left in memory: lists are what is to be written as one run each.
+
+    A list has what stands side by side in memory and in small stored runs (less than half of `parts_max`), cut into
+    runs of about `parts_max` parts where one entry's parts end.
+    """
+    found: list[Run | list[RetiredPart]] = []
+    for small, group in groupby(runs, lambda run: not run.name or run.facts.parts < parts_max // 2):
+        stretch = list(group)
+        if not small or all(run.name for run in stretch):
+            found += stretch
+            continue
+        parts = [part for run in stretch for part in run.parts()]
+        start = 0
+        for at in range(1, len(parts)):
+            if at - start >= parts_max and parts[at].noted != parts[at - 1].noted:
+                found.append(parts[start:at])
+                start = at
+        found.append(parts[start:])
+    return found
+
+
+def _name(run: Run) -> object:
+    return run.name or id(run)
+
+
+def _is(one: object, other: object) -> bool:
+    return one is other
+
+
+def _hash(part: RetiredPart) -> int:
+    return part_hash(part.id, str(part.info), part.added, part.retired)
+
+
+def _shown(part: RetiredPart, history: int, pinned: Sequence[int]) -> bool:
+    return part.retired > history or any(part.added <= version < part.retired for version in pinned)

@@ -1,0 +1,208 @@
+"""Runs of retired parts that lie in segments of checkpoints: immutable objects, read when somebody asks for the parts.
+
+::
+
+    <prefix>/checkpoints/<20 digits>-<id>.retired.segment   the parts of one run, an Arrow IPC stream (zstd)
+
+A checkpoint names them with what is known of each without its rows (`retired.RunFacts`) and a digest. A state holds the
+parts of a run either in memory or stored; which it is changes nothing of what it says. Who writes a checkpoint takes
+the runs of the newest one as far as they are what its own state has (`Retired.held_as`); once too many parts are in no
+run, these go into new ones, together with small runs beside them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import cachetools
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mergelake.core.errors import CorruptDataError, NotFoundError, UnavailableError
+from mergelake.core.ids import IdSource
+from mergelake.log.part_rows import RETIRED, digest_of, lists_of, retired_columns, retired_of, table_of, write_stream
+from mergelake.log.retired import MemoryRun, Run, RunFacts, spilled
+from mergelake.log.state import RetiredPart, State
+from mergelake.store.protocol import Store, Stored
+
+INLINE_PARTS_MAX = 2048
+"""Retired parts that a checkpoint holds itself."""
+RUN_PARTS_MAX = 16384
+"""Parts of a stored run, about; runs of less than half are written together with what comes behind them."""
+CACHE_BYTES = 32 << 20
+"""Rows of runs that are kept after they were read."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRef:
+    """What a checkpoint says of a stored run."""
+
+    name: str
+    """Of the object, below `_log/checkpoints`."""
+    digest: bytes
+    """16 bytes, of the object."""
+    facts: RunFacts
+
+
+PlacedRun: TypeAlias = RunRef | MemoryRun
+"""A run of a checkpoint: in a segment, or in the checkpoint itself."""
+
+
+class StoredRun:
+    """A run in a segment, of a state that has it as the checkpoint of a version does. See `retired.Run`."""
+
+    __slots__ = ("_runs", "ref", "version")
+
+    def __init__(self, ref: RunRef, version: int, runs: Runs) -> None:
+        self.ref = ref
+        self.version = version
+        self._runs = runs
+
+    @property
+    def name(self) -> str:
+        """See `retired.Run`."""
+        return self.ref.name
+
+    @property
+    def facts(self) -> RunFacts:
+        """See `retired.Run`."""
+        return self.ref.facts
+
+    def parts(self) -> tuple[RetiredPart, ...]:
+        """See `retired.Run`. A run that is damaged, or was swept, costs the way over an older checkpoint."""
+        try:
+            return retired_of(lists_of(self._runs.rows(self.ref)))
+        except (NotFoundError, CorruptDataError):
+            found = self._runs.instead(self.ref, self.version)
+            if not found:
+                raise
+            return found
+
+    def find(self, part_ids: Collection[str]) -> Iterable[RetiredPart]:
+        """See `retired.Run`."""
+        try:
+            rows = self._runs.rows(self.ref)
+        except (NotFoundError, CorruptDataError):
+            return [part for part in self.parts() if part.id in part_ids]
+        wanted = pa.array(list(part_ids), pa.string())
+        return retired_of(lists_of(rows.filter(pc.is_in(rows["id"], value_set=wanted))))
+
+    def __repr__(self) -> str:
+        return f"StoredRun({self.ref.name!r}, {self.ref.facts.parts})"
+
+
+class Runs:
+    """The stored runs of a log. Threads may share it."""
+
+    def __init__(
+        self,
+        store: Store,
+        key: Callable[[str], str],
+        bad: set[str],
+        without: Callable[[int, frozenset[str]], State | None],
+    ) -> None:
+        """`key` gives the key of a segment, `bad` are the names of those that cannot be read; `without` gives the state
+        of a version, made without some segments.
+        """
+        self._store = store
+        self._key = key
+        self._bad = bad
+        self._without = without
+        self._lock = threading.Lock()
+        self._tables: cachetools.LRUCache[str, pa.Table] = cachetools.LRUCache(CACHE_BYTES, lambda table: table.nbytes)
+
+    def stored(self, version: int, runs: Iterable[PlacedRun]) -> list[Run]:
+        """Those of the runs of a checkpoint that lie in segments."""
+        return [StoredRun(run, version, self) for run in runs if isinstance(run, RunRef)]
+
+    def rows(self, ref: RunRef) -> pa.Table:
+        """The parts of a run as `part_rows.RETIRED`, kept for a while. Raises NotFoundError and CorruptDataError."""
+        with self._lock:
+            table = self._tables.get(ref.name)
+        if table is None:
+            table = self._read(ref)
+            self._keep(ref.name, table)
+        return table
+
+    def check(self, ref: RunRef) -> None:
+        """Read a run anew; NotFoundError or CorruptDataError if it is not what was written."""
+        self._read(ref)
+
+    def instead(self, ref: RunRef, version: int) -> tuple[RetiredPart, ...]:
+        """The parts of a run that a state of a version has, made without what cannot be read; none if it cannot be."""
+        state = self._without(version, frozenset(self._bad))
+        facts = ref.facts
+        parts = tuple(
+            part
+            for part in (state.retired if state is not None else ())
+            if facts.noted_first <= part.noted <= facts.noted_last
+        )
+        return parts if parts and RunFacts.of(parts) == facts else ()
+
+    def laid_out(
+        self, state: State, base: Iterable[PlacedRun], lost: Collection[str], ids: IdSource
+    ) -> tuple[PlacedRun, ...]:
+        """The runs of a checkpoint of a state: those of `base` that it still has and that are not `lost`, and new ones.
+
+        Writes the new ones.
+        """
+        usable = [run for run in self.stored(state.version, base) if run.name not in lost]
+        names = {run.name for run in usable}
+        retired = state.retired.held_as(usable)
+        runs = [run if not run.name or run.name in names else MemoryRun.of(run.parts()) for run in retired.runs]
+        pieces: Sequence[Run | list[RetiredPart]] = runs
+        if sum(run.facts.parts for run in runs if not run.name) > INLINE_PARTS_MAX:
+            pieces = spilled(runs, RUN_PARTS_MAX)
+        return tuple(
+            self._write(each, state.version, ids) if isinstance(each, list) else _placed(each) for each in pieces
+        )
+
+    def _write(self, parts: Sequence[RetiredPart], version: int, ids: IdSource) -> RunRef:
+        name = run_name(version, ids.new_id())
+        sink = pa.BufferOutputStream()
+        table = table_of(RETIRED, retired_columns(parts))
+        write_stream(sink, table)
+        data = bytes(sink.getvalue())
+        outcome = self._store.create(self._key(name), data)
+        if not isinstance(outcome, Stored):
+            raise UnavailableError(f"It is not known whether segment {self._key(name)} was written: {outcome}")
+        self._keep(name, table)
+        return RunRef(name, digest_of(data), RunFacts.of(parts))
+
+    def _read(self, ref: RunRef) -> pa.Table:
+        key = self._key(ref.name)
+        try:
+            with suppress(CorruptDataError):  # it may have been damaged on the way
+                return _decoded(ref, self._store.get(key), key)
+            return _decoded(ref, self._store.get(key), key)
+        except (NotFoundError, CorruptDataError):
+            self._bad.add(ref.name)
+            raise
+
+    def _keep(self, name: str, table: pa.Table) -> None:
+        with self._lock, suppress(ValueError):  # larger than all that may be kept
+            self._tables[name] = table
+
+
+def run_name(version: int, drawn: str) -> str:
+    """The name of a new run's segment for the checkpoint of a version."""
+    return f"{version:020d}-{drawn}.retired.segment"
+
+
+def _placed(run: Run) -> PlacedRun:
+    if isinstance(run, StoredRun):
+        return run.ref
+    assert isinstance(run, MemoryRun)
+    return run
+
+
+def _decoded(ref: RunRef, data: bytes, key: str) -> pa.Table:
+    found = digest_of(data)
+    if found != ref.digest:
+        told = "A segment of a checkpoint does not hold what was written"
+        raise CorruptDataError(told, object_key=key, expected=ref.digest.hex(), found=found.hex())
+    return pa.ipc.open_stream(pa.BufferReader(data)).read_all()
