@@ -6,8 +6,8 @@ from unittest import mock
 
 from mergelake.log import stored_runs
 from mergelake.log.layout import Layout
-from mergelake.log.retired import MemoryRun, Retired
-from mergelake.log.stored_runs import RunRef, Runs, StoredRun
+from mergelake.log.retired import Retired
+from mergelake.log.stored_runs import StoredRun
 from tests.simulation.bugs.registry import bug
 
 
@@ -40,7 +40,7 @@ def a_stored_run_is_taken_though_parts_of_it_are_forgotten():
 @bug
 def parts_in_stored_runs_are_not_known_any_more():
     """A retry of what had landed and was merged away comes in twice."""
-    return mock.patch.object(StoredRun, "find", lambda self, wanted: [])
+    return mock.patch.object(StoredRun, "find", return_value=[])
 
 
 @bug
@@ -67,17 +67,3 @@ def a_new_run_lacks_what_stood_in_the_small_ones_beside_it():
 
     real = stored_runs.spilled
     return mock.patch.object(stored_runs, "spilled", careless)
-
-
-@bug
-def a_run_of_one_that_writes_a_checkpoint_too_is_named_by_its_own_state():
-    """What its own state has in a segment, and the newest checkpoint does not, may have been swept."""
-
-    def careless(self, state, base, lost, ids):
-        held = [run.ref for run in state.retired.runs if isinstance(run, StoredRun)]
-        if len(held) < len([run for run in base if isinstance(run, RunRef)]):
-            return real(self, state, base, lost, ids)
-        return tuple(run.ref if isinstance(run, StoredRun) else MemoryRun.of(run.parts()) for run in state.retired.runs)
-
-    real = Runs.laid_out
-    return mock.patch.object(Runs, "laid_out", careless)
