@@ -1,6 +1,6 @@
 """`python -m tests.simulation --seeds 300` runs fresh seeds; `--seed N` replays one and prints its trace.
 
-`--bugs` plants each deliberate bug and tells the first of the seeds from 0 on that finds it.
+`--bugs` plants each deliberate bug and tells a seed that finds it: the last one that did, or the first from 0 on.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from mergelake.log import checkpoint, encoding, layout, stored_runs, turns
 from mergelake.log.segments import EAGER_BYTES, MADE_MAX
 from mergelake.table.handle import TableHandle
 from mergelake.table.published import Cover
-from tests.simulation.bugs import BUGS
+from tests.simulation.bugs import BUGS, FIRST
 from tests.simulation.stages import CROWD_AT, CROWD_EVERY, RARE_EVERY, SEGMENTS_AT
 from tests.simulation.threads import simulated_threads
 from tests.simulation.world import Turn, World
@@ -259,10 +259,15 @@ def run_seeds(seeds: Iterable[int], steps: int = STEPS) -> tuple[Result, list[st
     return total, failures
 
 
+def seeds_for(name: str, seeds: int) -> list[int]:
+    """The seed that found a deliberate bug last time, then those from 0 on."""
+    return [*([FIRST[name]] if name in FIRST else ()), *range(seeds)]
+
+
 def hunt_all(seeds: int, workers: int = WORKERS) -> Iterator[tuple[str, int | None]]:
-    """Each deliberate bug, and the first seed that finds it; as they are found."""
+    """Each deliberate bug, and a seed that finds it: the one that did last time, or the first; as they are found."""
     with ProcessPoolExecutor(min(workers, os.cpu_count() or 1), mp_context=get_context("spawn")) as pool:
-        under_way = {pool.submit(hunt, name, range(seeds)): name for name in BUGS}
+        under_way = {pool.submit(hunt, name, seeds_for(name, seeds)): name for name in BUGS}
         for done in as_completed(under_way):
             yield under_way[done], done.result()
 

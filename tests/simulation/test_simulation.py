@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tests.simulation.bugs import BUGS, COMMON, COMMON_MAX, FIRST
-from tests.simulation.runner import Violation, explain, hunt, run, run_parallel, shorten
+from tests.simulation.runner import Violation, explain, hunt, run, run_parallel, seeds_for, shorten
 from tests.simulation.stages import CROWD_AT, CROWD_EVERY, LEADERS_AT
 
 SEEDS = int(os.environ.get("SEEDS", "300"))
@@ -59,7 +59,7 @@ def test_the_same_seed_gives_the_same_trace():
 @pytest.mark.parametrize("name", COMMON)
 def test_the_simulation_finds(name):
     """Each deliberate bug breaks an invariant; the rarer ones are looked for by `make simulate BUGS=1`."""
-    if hunt(name, [FIRST[name], *range(4 * COMMON_MAX)] if name in FIRST else range(4 * COMMON_MAX)) is None:
+    if hunt(name, seeds_for(name, 4 * COMMON_MAX)) is None:
         pytest.fail("no seed found it")
 
 

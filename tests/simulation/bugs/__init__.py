@@ -3,8 +3,8 @@
 Each is one line that somebody might write: a comparison that is wrong, a precondition that is missing, two steps in the
 wrong order, a number that is off by one.
 
-`first_seeds.json` says which seed finds each; `make simulate BUGS=1` looks for the first of 0, 1, 2, … anew, which
-takes an hour, and writes it down. The tests go straight to that seed, and search where it no longer finds anything:
+`first_seeds.json` says which seed finds each; `make simulate BUGS=1` tries that one, then 0, 1, 2, …, and writes down
+which one did, which takes an hour where many have to be found anew. The tests go straight to that seed, and search where it no longer finds anything:
 those that take few seeds in every run (`COMMON`), the others only there. Those that are not in it are so rare that the
 last look did not see them.
 """
