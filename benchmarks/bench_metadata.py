@@ -1,6 +1,6 @@
 """What the metadata of a table costs against its size: bytes a commit, checkpoints, opening, planning, memory.
 
-    python benchmarks/bench_metadata.py [1000 10000 100000 1000000]
+    python -m benchmarks.bench_metadata [--picture docs/scale.svg] [1000 10000 100000 1000000]
 
 Parts of ten columns in partitions of a hundred; only the log is there, in memory. Each table gets its parts a thousand
 at a time, then `COMMITS` inserts of one part, with a merge of two after every fourth. Then a new process opens it, and
@@ -10,17 +10,20 @@ that one part may hold, the second time each. All times are of the processor.
 
 from __future__ import annotations
 
+import argparse
 import gc
 import itertools
-import sys
 import time
 import tracemalloc
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.curves import svg
 from mergelake.core.clock import SystemClock
 from mergelake.core.ids import RandomIds
 from mergelake.core.manifest import Extent, PartFile, PartManifest, encode_files
@@ -87,7 +90,25 @@ def new_log(store: MemoryStore) -> Log[State]:
     return Log.open(store, "t/_log", TableMachine(), clock=SystemClock(), ids=IDS)
 
 
-def measure(parts: int) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One line of the result; times in seconds."""
+
+    parts: int
+    ratio: float
+    """Bytes of checkpoints, for a byte of log entries."""
+    commit_s: float
+    root: int
+    open_s: float
+    gets: int
+    at_rest: int
+    hot_s: float
+    columns: int
+    plan_partition_s: float
+    plan_key_s: float
+
+
+def measure(parts: int) -> Figures:
     """One line of the result."""
     store = MemoryStore()
     log = new_log(store)
@@ -126,16 +147,36 @@ def measure(parts: int) -> list[str]:
     snapshot = handle.snapshot()
     key = int.from_bytes(bytes.fromhex(one[3].manifest.key_range[0]), "little") + 5
     plans = [_planned(store, snapshot, where) for where in (f"column_1 = 7 AND column_0 > {key}", f"column_0 = {key}")]
+    ratio = (did.bytes_put - entries) / entries
+    return Figures(parts, ratio, cpu_s / commits, size, open_s, gets, at_rest, hot_s, columns, *plans)
+
+
+def told(found: Figures) -> list[str]:
+    """A row of the table."""
     return [
-        f"{parts:,}",
-        f"{(did.bytes_put - entries) / entries:.2f}",
-        f"{cpu_s / commits * 1000:.2f} ms",
-        f"{size / 1000:,.0f} kB",
-        f"{open_s:.2f} s, {gets}",
-        f"{at_rest / 1e6:,.0f} MB",
-        f"{hot_s:.2f} s, {columns / 1e6:,.0f} MB",
-        *(f"{each * 1000:.1f} ms" for each in plans),
+        f"{found.parts:,}",
+        f"{found.ratio:.2f}",
+        f"{found.commit_s * 1000:.2f} ms",
+        f"{found.root / 1000:,.0f} kB",
+        f"{found.open_s:.2f} s, {found.gets}",
+        f"{found.at_rest / 1e6:,.0f} MB",
+        f"{found.hot_s:.2f} s, {found.columns / 1e6:,.0f} MB",
+        f"{found.plan_partition_s * 1000:.1f} ms",
+        f"{found.plan_key_s * 1000:.1f} ms",
     ]
+
+
+def picture(found: Sequence[Figures]) -> str:
+    """The curves."""
+    series = {
+        "metadata bytes / entry bytes": [1 + each.ratio for each in found],
+        "a commit, ms of CPU": [each.commit_s * 1000 for each in found],
+        "open + one partition, GETs": [float(each.gets) for each in found],
+        "open + one partition, MB": [each.at_rest / 1e6 for each in found],
+        "plan of one partition, ms": [each.plan_partition_s * 1000 for each in found],
+        "plan of a key look-up, ms": [each.plan_key_s * 1000 for each in found],
+    }
+    return svg("What metadata costs against the number of parts", "parts", [each.parts for each in found], series)
 
 
 def _planned(store: MemoryStore, snapshot: Snapshot, where: str) -> float:
@@ -158,8 +199,12 @@ def merge_two(log: Log[State], manifest: PartManifest) -> None:
     log.commit(lambda _: [Publish(merged, sources)])
 
 
-def main(sizes: Sequence[int]) -> None:
+def main() -> None:
     """Print a table."""
+    parser = argparse.ArgumentParser(description="What the metadata of a table costs against its size")
+    parser.add_argument("parts", type=int, nargs="*", default=[1000, 10_000, 100_000])
+    parser.add_argument("--picture", type=Path, help="where to draw the curves, as SVG")
+    options = parser.parse_args()
     title = f"Metadata against size: {COLUMNS} columns, {PARTITION} parts a partition"
     table = Table(title=title, title_justify="left")
     for name in (
@@ -174,10 +219,13 @@ def main(sizes: Sequence[int]) -> None:
         "key",
     ):
         table.add_column(name, justify="right")
-    for parts in sizes:
-        table.add_row(*measure(parts))
+    found = [measure(parts) for parts in options.parts]
+    for each in found:
+        table.add_row(*told(each))
     Console(width=120).print(table)
+    if options.picture is not None:
+        options.picture.write_text(picture(found))
 
 
 if __name__ == "__main__":
-    main([int(size) for size in sys.argv[1:]] or [1000, 10_000, 100_000])
+    main()

@@ -4,7 +4,8 @@ Each is one line that somebody might write: a comparison that is wrong, a precon
 wrong order, a number that is off by one.
 
 `first_seeds.json` says which seed finds each; `make simulate BUGS=1` tries that one, then 0, 1, 2, …, and writes down
-which one did, which takes an hour where many have to be found anew. The tests go straight to that seed, and search where it no longer finds anything:
+which one did, which takes an hour where many have to be found anew. The tests go straight to that seed, and search
+where it no longer finds anything:
 those that take few seeds in every run (`COMMON`), the others only there. Those that are not in it are so rare that the
 last look did not see them.
 """
