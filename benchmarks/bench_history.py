@@ -3,7 +3,7 @@
     python -m benchmarks.bench_history [0 10000 100000 600000]
 
 A table of a thousand parts, of which as many were replaced before as the argument says and all versions are kept. Then
-`COMMITS` inserts of one part, with a merge of two after every fourth; then a new process opens the table and commits
+a thousand inserts of one part, with a merge of two after every fourth; then a new process opens the table and commits
 once more; then history up to the middle of what was replaced is given up. All times are of the processor.
 """
 
@@ -19,7 +19,7 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.bench_metadata import COMMITS, SCHEMA, merge_two, new_log, part
+from benchmarks.bench_metadata import SCHEMA, inserted, new_log, part
 from mergelake.log.operations import AddParts, Collect, CreateTable, DropRange
 from mergelake.store.memory import MemoryStore
 
@@ -38,16 +38,7 @@ def measure(retired: int) -> list[str]:
     log.commit(lambda _: [AddParts(tuple(part(n % 10) for n in range(PARTS)))])
     log.write_checkpoint()
     log = new_log(store)
-    version, before, started = log.state.version, store.counters, time.process_time()
-    for n in range(COMMITS):
-        new = part(n % 10, log.state.version)
-        log.commit(lambda _, new=new: [AddParts((new,))])
-        if n % 4 == 3:
-            merge_two(log, new)
-    cpu_s = time.process_time() - started
-    did = store.counters - before
-    commits = log.state.version - version
-    entries = sum(len(store.get(f"t/_log/{v:020d}.json")) for v in range(version + 1, log.state.version + 1))
+    ratio, commit_s = inserted(store, log, 10)
     log.write_checkpoint()
     root = len(store.get(f"t/_log/checkpoints/{log.state.version:020d}.arrow"))
     del log
@@ -65,8 +56,8 @@ def measure(retired: int) -> list[str]:
     forget_s = time.process_time() - started
     return [
         f"{kept:,}",
-        f"{(did.bytes_put - entries) / entries:.2f}",
-        f"{cpu_s / commits * 1000:.2f} ms",
+        f"{ratio:.2f}",
+        f"{commit_s * 1000:.2f} ms",
         f"{root / 1000:,.0f} kB",
         f"{open_s:.2f} s, {gets}",
         f"{memory / 1e6:,.0f} MB",

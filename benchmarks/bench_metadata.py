@@ -117,17 +117,7 @@ def measure(parts: int) -> Figures:
         log.commit(lambda _, first=first: [AddParts(tuple(part((first + n) // PARTITION) for n in range(1000)))])
     log.write_checkpoint()
     log = new_log(store)
-    version, before, started = log.state.version, store.counters, time.process_time()
-    fresh: list[PartManifest] = []
-    for n in range(COMMITS):
-        fresh.append(part(n % max(parts // PARTITION, 1), log.state.version))
-        log.commit(lambda _: [AddParts((fresh[-1],))])
-        if n % 4 == 3:
-            merge_two(log, fresh[-1])
-    cpu_s = time.process_time() - started
-    did = store.counters - before
-    commits = log.state.version - version
-    entries = sum(len(store.get(f"t/_log/{v:020d}.json")) for v in range(version + 1, log.state.version + 1))
+    ratio, commit_s = inserted(store, log, max(parts // PARTITION, 1))
     log.write_checkpoint()
     size = len(store.get(f"t/_log/checkpoints/{log.state.version:020d}.arrow"))
     del log
@@ -147,8 +137,21 @@ def measure(parts: int) -> Figures:
     snapshot = handle.snapshot()
     key = int.from_bytes(bytes.fromhex(one[3].manifest.key_range[0]), "little") + 5
     plans = [_planned(store, snapshot, where) for where in (f"column_1 = 7 AND column_0 > {key}", f"column_0 = {key}")]
-    ratio = (did.bytes_put - entries) / entries
-    return Figures(parts, ratio, cpu_s / commits, size, open_s, gets, at_rest, hot_s, columns, *plans)
+    return Figures(parts, ratio, commit_s, size, open_s, gets, at_rest, hot_s, columns, *plans)
+
+
+def inserted(store: MemoryStore, log: Log[State], partitions: int) -> tuple[float, float]:
+    """Insert and merge; bytes of checkpoints for a byte of entries, and CPU seconds a commit."""
+    version, before, started = log.state.version, store.counters, time.process_time()
+    for n in range(COMMITS):
+        new = part(n % partitions, log.state.version)
+        log.commit(lambda _, new=new: [AddParts((new,))])
+        if n % 4 == 3:
+            _merge_two(log, new)
+    cpu_s, written = time.process_time() - started, (store.counters - before).bytes_put
+    last = log.state.version
+    entries = sum(len(store.get(f"t/_log/{each:020d}.json")) for each in range(version + 1, last + 1))
+    return (written - entries) / entries, cpu_s / (last - version)
 
 
 def told(found: Figures) -> list[str]:
@@ -191,7 +194,7 @@ def _planned(store: MemoryStore, snapshot: Snapshot, where: str) -> float:
     return took
 
 
-def merge_two(log: Log[State], manifest: PartManifest) -> None:
+def _merge_two(log: Log[State], manifest: PartManifest) -> None:
     """Merge the last two parts of its partition."""
     held = log.state.partitions[manifest.partition_id]
     sources = tuple(each.manifest.id for each in held[-2:])

@@ -32,6 +32,8 @@ class FakeEnsemble:
                 case Delete(path, version):
                     if there is None or version not in (-1, there.version):
                         raise Refused(path)
+                    if any(name.startswith(f"{path}/") for name in nodes):
+                        raise Refused(f"{path} is not empty")
                     del nodes[path]
         self.nodes = nodes
 

@@ -111,7 +111,7 @@ Step = Create | SetData | Delete
 
 
 class Refused(Exception):
-    """The server looked and did nothing: a node exists, is missing, or has another version."""
+    """The server looked and did nothing: a node exists, is missing, has children, or another version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +282,13 @@ class Keeper:
 
     def _translated(self, cause: Exception, what: str) -> Exception:
         exceptions = _kazoo().exceptions
-        if isinstance(cause, exceptions.BadVersionError | exceptions.NodeExistsError | exceptions.NoNodeError):
+        refusals = (
+            exceptions.BadVersionError,
+            exceptions.NodeExistsError,
+            exceptions.NoNodeError,
+            exceptions.NotEmptyError,
+        )
+        if isinstance(cause, refusals):
             return Refused(f"{what}: {type(cause).__name__}")
         if isinstance(cause, exceptions.NoAuthError | exceptions.AuthFailedError | exceptions.InvalidACLError):
             return InvalidInputError(

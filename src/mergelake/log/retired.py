@@ -59,6 +59,19 @@ class RunFacts:
             sum(map(_hash, parts)) & HASH_MASK,
         )
 
+    def followed_by(self, other: RunFacts) -> RunFacts:
+        """Of both, one behind the other."""
+        return RunFacts(
+            self.parts + other.parts,
+            min(self.added, other.added),
+            min(self.first, other.first),
+            max(self.last, other.last),
+            self.noted_first,
+            other.noted_last,
+            self.bytes_on_disk + other.bytes_on_disk,
+            (self.hash + other.hash) & HASH_MASK,
+        )
+
 
 class Run(Protocol):
     """Parts that retired one after another."""
@@ -144,12 +157,16 @@ class Retired(Collection["RetiredPart"]):
         """With more, behind the others."""
         if not parts:
             return self
-        runs, tail = list(self.runs), tuple(parts)
-        if runs and not runs[-1].name and runs[-1].facts.parts < RUN_MAX:
-            tail = (*runs.pop().parts(), *tail)
-        runs += memory_runs(tail)
-        added = sum(map(_hash, parts))
-        return Retired(tuple(runs), self._young.update({p.id: p for p in parts}), (self.hash + added) & HASH_MASK)
+        runs, facts = list(self.runs), RunFacts.of(parts)
+        if not runs or runs[-1].name or runs[-1].facts.parts >= RUN_MAX:
+            runs += memory_runs(tuple(parts))
+        elif runs[-1].facts.parts + facts.parts > RUN_MAX:
+            runs += memory_runs((*runs.pop().parts(), *parts))
+        else:
+            last = runs.pop()
+            runs.append(MemoryRun(last.facts.followed_by(facts), (*last.parts(), *parts)))
+        young = self._young.update({part.id: part for part in parts})
+        return Retired(tuple(runs), young, (self.hash + facts.hash) & HASH_MASK)
 
     def still_shown(self, history: int, pinned: Sequence[int]) -> Retired:
         """Without those that no version from `history` on shows, nor one of `pinned` (ascending)."""

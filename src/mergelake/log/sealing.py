@@ -42,6 +42,8 @@ from mergelake.store.protocol import Stored, Unknown
 
 FETCH = 64
 """Nodes that are removed at once."""
+FORGET_TRIES = 5
+"""Times that a tree is removed: copiers that have just begun put a node into it."""
 LINGER_S, LINGER_MAX_S = 0.1, 0.8
 """How long a copier waits for more, so that it copies many at once when many come; longer while others copy."""
 ROUND = 16
@@ -162,15 +164,24 @@ class Sealer:
         """
         try:
             self.end()
-            paths = [f"{self._tree.log}/{name}" for name in sorted(self._keeper.children(self._tree.log))]
-            for start in range(0, len(paths), FETCH):
-                self._keeper.commit(*map(Delete, paths[start : start + FETCH]))
-            with suppress(Refused):
-                self._keeper.commit(Delete(self._tree.sealer))
-            rest = (self._tree.log, self._tree.progress, self._tree.end, self._tree.path)
-            self._keeper.commit(*map(Delete, rest))
+            for left in reversed(range(FORGET_TRIES)):
+                try:
+                    self._remove_tree()
+                    break
+                except Refused:  # a copier announced itself in between, as it does once
+                    if not left or self._keeper.get(self._tree.path) is None:
+                        raise
         except (MergelakeError, Refused) as problem:
             _logger.warning("%s is left in ZooKeeper, and nobody needs it: %s", self._tree.path, problem)
+
+    def _remove_tree(self) -> None:
+        paths = [f"{self._tree.log}/{name}" for name in sorted(self._keeper.children(self._tree.log))]
+        for start in range(0, len(paths), FETCH):
+            self._keeper.commit(*map(Delete, paths[start : start + FETCH]))
+        with suppress(Refused):
+            self._keeper.commit(Delete(self._tree.sealer))
+        rest = (self._tree.log, self._tree.progress, self._tree.end, self._tree.path)
+        self._keeper.commit(*map(Delete, rest))
 
     def trim(self, version: int) -> None:
         """Remove the nodes of sealed entries up to `version`, and the big objects that they name."""

@@ -9,7 +9,7 @@ from mergelake.core.errors import CorruptDataError, FencedError, UnavailableErro
 from mergelake.log import backend_zookeeper, sealing
 from mergelake.log.backend import EVERY, ObjectBackend
 from mergelake.log.backend_zookeeper import ZooKeeperBackend, make_tree
-from mergelake.log.keeper import Delete
+from mergelake.log.keeper import Create, Delete
 from mergelake.store.memory import MemoryStore
 from mergelake.store.protocol import Lost, Stored, Unknown
 from tests.helpers.fake_keeper import FakeEnsemble, FakeKeeper
@@ -226,3 +226,21 @@ def test_a_cut_that_needs_the_nodes_no_more_leaves_a_dense_log():
     assert backend.truncate(97) == 32
     fresh = place.backend()
     assert fresh.read_many(range(97, 102)) == [b"97", b"98", b"99", b"100", None]
+
+
+def test_a_tree_is_removed_though_a_copier_announces_itself_meanwhile():
+    place = Place()
+    backend = place.filled(3)
+    backend.seal(3)
+    sealer = f"{backend._tree.path}/sealer"
+    asked = []
+
+    def meanwhile(kind):
+        asked.append(kind)
+        if kind == "commit" and asked.count(kind) == 4:  # the end, entries, the copier that was there, the rest
+            place.ensemble.commit([Create(sealer, ephemeral=True)])
+        return ""
+
+    backend._sealer._keeper = FakeKeeper(place.ensemble, meanwhile)
+    backend.forget()
+    assert not [name for name in place.ensemble.nodes if name.startswith(backend._tree.path)]
