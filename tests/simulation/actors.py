@@ -182,8 +182,13 @@ class Actor:
         if data != there or key in self.world.rotten:
             self.process.doubt()
             raise CorruptDataError(f"{key} is damaged")
-        rows = decode(data[offset : offset + length])
-        assert rows == self.world.bodies.get((key, offset), rows), f"{key} does not hold what was written"
+        try:
+            rows = decode(data[offset : offset + length])
+            assert rows == self.world.bodies.get((key, offset), rows), f"{key} does not hold what was written"
+        except (ValueError, AssertionError):
+            if key in self.world.bucket.objects:
+                raise
+            raise NotFoundError(f"{key} was collected, and damaged on the way before") from None
         return rows
 
 

@@ -61,10 +61,8 @@ class Publisher(Actor):
         before = self.given(shown)
         try:
             report = publish(self.handle, grace_seconds=SHOWN_GRACE_S)
-        except NotFoundError as failure:  # a part of a version that is not the newest any more, and was collected
-            needed = any(directory in str(failure) for directory in reachable(self.table.state))
-            if needed and not self.process.doubtful:
-                raise
+        except NotFoundError as failure:
+            require_collected(self, failure)
             report = None
         for token in self.given(shown) - before:
             there = shown.files_of(token) or self.table.state.dropped
@@ -79,6 +77,13 @@ class Publisher(Actor):
         return {token for token in shown.names if shown.given_by[token] == self.process.name}
 
 
+def require_collected(actor: Actor, failure: NotFoundError) -> None:
+    """Raise it, unless it is about a part of a version that is not the newest any more, and was collected."""
+    needed = any(directory in str(failure) for directory in reachable(actor.table.state))
+    if needed and not actor.process.doubtful:
+        raise failure
+
+
 class Inspector(Actor):
     """Looks whether all is well, and mends what is not; where nothing was damaged, all is well."""
 
@@ -91,7 +96,11 @@ class Inspector(Actor):
         self.judge(fsck(self.handle))
 
     def repair(self) -> None:
-        report = fsck(self.handle, repair=True)
+        try:
+            report = fsck(self.handle, repair=True)
+        except NotFoundError as failure:  # while it showed parts to ClickHouse
+            require_collected(self, failure)
+            return
         self.judge(report)
         self.world.did["repairs"] += len(report.repaired)
 
