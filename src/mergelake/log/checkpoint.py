@@ -20,7 +20,7 @@ tags, holds, leases, and `state_hash`: the digest of the state's content, recomp
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -121,7 +121,8 @@ def encode_checkpoint(state: State, layout: Layout | None = None) -> bytes:
     parts = [*(part for name in sorted(layout.inline) for part in layout.inline[name]), *aside]
     texts = [part.manifest.files.text for part in parts]
     write_stream(sink, table_of(WITH_FILES, {**part_columns(parts), "files": texts}), header)
-    write_stream(sink, table_of(RETIRED, retired_columns([p for run in _in_memory(layout.runs) for p in run.held])))
+    retired = [part for run in layout.runs if isinstance(run, MemoryRun) for part in run.held]
+    write_stream(sink, table_of(RETIRED, retired_columns(retired)))
     names = sorted(layout.members)
     members = [layout.members[name] for name in names]
     columns: dict[str, list[Any]] = {
@@ -244,10 +245,6 @@ def _placed(columns: dict[str, list[Any]], members: list[Member]) -> dict[str, P
         partition_id: Placed(value, parts, tuple(names[at] for at in segments))
         for partition_id, value, parts, segments in rows
     }
-
-
-def _in_memory(runs: Iterable[PlacedRun]) -> Iterator[MemoryRun]:
-    return (run for run in runs if isinstance(run, MemoryRun))
 
 
 def _run_columns(runs: Sequence[PlacedRun]) -> dict[str, list[Any]]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from mergelake.core.errors import CorruptDataError
 from mergelake.core.json_load import loads
 from mergelake.core.manifest import FileTable, PartManifest
 from mergelake.core.names import PartInfo
@@ -63,6 +64,13 @@ _OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
 def digest_of(data: bytes) -> bytes:
     """What guards rows: `DIGEST_BYTES` bytes."""
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
+
+
+def require_digest(data: bytes, digest: bytes, told: str, key: str, offset: int = -1) -> None:
+    """Raise CorruptDataError, with the object's key and an offset in it, if bytes are not those that were written."""
+    found = digest_of(data)
+    if found != digest:
+        raise CorruptDataError(told, object_key=key, offset=offset, expected=digest.hex(), found=found.hex())
 
 
 def dumps(value: Any) -> str:

@@ -14,9 +14,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import is_
 from typing import TYPE_CHECKING, Protocol
-
-import immutables
 
 from mergelake.log.part_map import HASH_MASK, part_hash
 
@@ -125,20 +124,16 @@ class MemoryRun:
 class Retired(Collection["RetiredPart"]):
     """Parts that were active once, in the order in which they retired. It pickles, with all of them."""
 
-    def __init__(
-        self, runs: tuple[Run, ...] = (), young: immutables.Map[str, RetiredPart] | None = None, digest: int = 0
-    ) -> None:
-        """`young` are the parts of runs in memory, by id; `digest` is the sum of all hashes."""
+    def __init__(self, runs: tuple[Run, ...] = (), digest: int = 0) -> None:
+        """`digest` is the sum of all hashes."""
         self.runs = runs
-        self._young = immutables.Map() if young is None else young
         self.hash = digest
 
     @staticmethod
     def of(runs: Iterable[Run]) -> Retired:
         """From its runs."""
         held = tuple(runs)
-        young = immutables.Map((p.id, p) for run in held if isinstance(run, MemoryRun) for p in run.held)
-        return Retired(held, young, sum(run.facts.hash for run in held) & HASH_MASK)
+        return Retired(held, sum(run.facts.hash for run in held) & HASH_MASK)
 
     def get(self, part_id: str) -> RetiredPart | None:
         """The one with this id; may read all that is stored."""
@@ -146,12 +141,8 @@ class Retired(Collection["RetiredPart"]):
 
     def find(self, part_ids: Collection[str], born: int = 0) -> dict[str, RetiredPart]:
         """Those of these ids that are among them, of parts that were begun (`PartManifest.born`) at `born` or later."""
-        found = {part_id: self._young[part_id] for part_id in part_ids if part_id in self._young}
-        if len(found) < len(part_ids):
-            for run in self.runs:
-                if run.name and run.facts.last > born:
-                    found.update((part.id, part) for part in run.find(part_ids))
-        return found
+        runs = [run for run in self.runs if run.facts.last > born]
+        return {part.id: part for run in runs for part in run.find(part_ids)}
 
     def plus(self, parts: Sequence[RetiredPart]) -> Retired:
         """With more, behind the others."""
@@ -165,8 +156,7 @@ class Retired(Collection["RetiredPart"]):
         else:
             last = runs.pop()
             runs.append(MemoryRun(last.facts.followed_by(facts), (*last.parts(), *parts)))
-        young = self._young.update({part.id: part for part in parts})
-        return Retired(tuple(runs), young, (self.hash + facts.hash) & HASH_MASK)
+        return Retired(tuple(runs), (self.hash + facts.hash) & HASH_MASK)
 
     def still_shown(self, history: int, pinned: Sequence[int]) -> Retired:
         """Without those that no version from `history` on shows, nor one of `pinned` (ascending)."""
@@ -178,8 +168,8 @@ class Retired(Collection["RetiredPart"]):
             elif facts.last > history or bisect_right(pinned, facts.last - 1) != bisect_right(pinned, facts.added - 1):
                 kept = tuple(part for part in run.parts() if _shown(part, history, pinned))
                 runs += [run] if len(kept) == facts.parts else [MemoryRun.of(kept)] if kept else []
-        same = len(runs) == len(self.runs) and all(map(_is, runs, self.runs))
-        return self if same else self._with(runs)
+        same = len(runs) == len(self.runs) and all(map(is_, runs, self.runs))
+        return self if same else Retired.of(runs)
 
     def held_as(self, stored: Sequence[Run]) -> Retired:
         """The same parts, those that are just the ones of one of these runs (in the order of the list) held by it."""
@@ -209,7 +199,7 @@ class Retired(Collection["RetiredPart"]):
             same = parts == each.facts.parts and digest & HASH_MASK == each.facts.hash
             runs += [each] if same else inside
         runs += reversed(rest)
-        return self._with(runs)
+        return Retired.of(runs)
 
     def since(self, older: Retired) -> tuple[list[RetiredPart], list[RetiredPart]]:
         """What came to `older`, and what went from it: looks at the runs that they do not share."""
@@ -226,7 +216,7 @@ class Retired(Collection["RetiredPart"]):
     @property
     def in_memory(self) -> int:
         """How many of them lie in no segment."""
-        return len(self._young)
+        return sum(run.facts.parts for run in self.runs if not run.name)
 
     def oldest_within(self, limit: int, pinned: Sequence[int]) -> int:
         """The oldest version that can be kept, with all newer ones, for `limit` bytes of these parts; 0: any.
@@ -249,20 +239,6 @@ class Retired(Collection["RetiredPart"]):
                     older = [each.facts.last for each in self.runs[:number]]
                     return max([*older, *(each.retired for each in parts[:at])])
         return 0
-
-    def _with(self, runs: Sequence[Run]) -> Retired:
-        """Other runs: what is in memory of these and was not is added, what is no longer is taken out."""
-        ours, theirs = set(map(id, self.runs)), set(map(id, runs))
-        with self._young.mutate() as young:
-            for run in self.runs:
-                if not run.name and id(run) not in theirs:
-                    for part in run.parts():
-                        del young[part.id]
-            for run in runs:
-                if not run.name and id(run) not in ours:
-                    young.update((part.id, part) for part in run.parts())
-            after = young.finish()
-        return Retired(tuple(runs), after, sum(run.facts.hash for run in runs) & HASH_MASK)
 
     def __iter__(self) -> Iterator[RetiredPart]:
         for run in self.runs:
@@ -287,7 +263,7 @@ class Retired(Collection["RetiredPart"]):
 
     def __setstate__(self, held: tuple[tuple[RetiredPart, ...]]) -> None:
         made = Retired().plus(held[0])
-        self.runs, self._young, self.hash = made.runs, made._young, made.hash
+        self.runs, self.hash = made.runs, made.hash
 
     def __repr__(self) -> str:
         return f"Retired({list(self)})"
@@ -322,10 +298,6 @@ def spilled(runs: Sequence[Run], parts_max: int) -> list[Run | list[RetiredPart]
 
 def _name(run: Run) -> object:
     return run.name or id(run)
-
-
-def _is(one: object, other: object) -> bool:
-    return one is other
 
 
 def _hash(part: RetiredPart) -> int:

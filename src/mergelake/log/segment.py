@@ -24,17 +24,17 @@ import pyarrow.compute as pc
 import zstandard
 from numpy.typing import NDArray
 
-from mergelake.core.errors import CorruptDataError
 from mergelake.core.json_load import loads
 from mergelake.core.manifest import FileTable
 from mergelake.log.encoding import require_format
-from mergelake.log.part_rows import digest_of, header_of, lists_of, parts_of, write_stream
+from mergelake.log.part_rows import digest_of, header_of, lists_of, parts_of, require_digest, write_stream
 from mergelake.log.state import ActivePart
 
 SEGMENT_FORMAT = 1
 FRAME_ROWS = 64
 FRAME_BYTES = 1 << 20
 """File tables that one request brings, at most; and their texts, about."""
+NOT_WHAT_WAS_WRITTEN = "A segment of a checkpoint does not hold what was written"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +176,7 @@ def encode_segment(name: str, rows: pa.Table, texts: Sequence[str], source: Fram
 
 def decode_segment(ref: SegmentRef, hot: bytes, source: FrameSource, key: str) -> OpenSegment:
     """A segment from its first `hot_bytes` bytes; CorruptDataError with `key` if they are not what is named."""
-    if digest_of(hot) != ref.digest:
-        told = "A segment of a checkpoint does not hold what was written"
-        raise CorruptDataError(told, object_key=key, expected=ref.digest.hex(), found=digest_of(hot).hex())
+    require_digest(hot, ref.digest, NOT_WHAT_WAS_WRITTEN, key)
     reader = pa.ipc.open_stream(pa.BufferReader(hot))
     header: dict[str, Any] = header_of(reader.schema)
     require_format(int(header["format"]), SEGMENT_FORMAT, f"Segment {key}")
@@ -189,9 +187,8 @@ def decode_segment(ref: SegmentRef, hot: bytes, source: FrameSource, key: str) -
 def decode_frame(segment: OpenSegment, number: int, data: bytes, key: str) -> list[str]:
     """The texts of one frame; CorruptDataError if its bytes are not those that were written."""
     offset, _, digest = segment.frames[number]
-    if digest_of(data) != digest:
-        told = "The file tables in a segment of a checkpoint are not what was written"
-        raise CorruptDataError(told, object_key=key, offset=offset, expected=digest.hex(), found=digest_of(data).hex())
+    told = "The file tables in a segment of a checkpoint are not what was written"
+    require_digest(data, digest, told, key, offset)
     texts: list[str] = loads(zstandard.ZstdDecompressor().decompress(data))
     return texts
 

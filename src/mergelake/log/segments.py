@@ -20,7 +20,7 @@ import cachetools
 import numpy as np
 import pyarrow as pa
 
-from mergelake.core.errors import CorruptDataError, NotFoundError, UnavailableError
+from mergelake.core.errors import CorruptDataError, NotFoundError
 from mergelake.core.ids import IdSource
 from mergelake.core.manifest import FileTable
 from mergelake.log import layout, stored_runs
@@ -38,10 +38,11 @@ from mergelake.log.segment import (
     encode_segment,
     segment_name,
 )
+from mergelake.log.segment_objects import SegmentObjects
 from mergelake.log.state import ActivePart, State
 from mergelake.log.stored import Home, StoredPartition, adopted
 from mergelake.log.stored_runs import RunRef, Runs
-from mergelake.store.protocol import Store, Stored
+from mergelake.store.protocol import Store
 
 CACHE_BYTES = 32 << 20
 """Texts of file tables that are kept after they were read."""
@@ -71,21 +72,19 @@ class Segments:
         its id and the version of the entry that brought it; `without` gives the state of a version, made without some
         segments.
         """
-        self._store = store
-        self.prefix = f"{prefix}/checkpoints"
+        self._objects = SegmentObjects(store, prefix)
         self._threads = threads
         self._newest = newest
         self._elsewhere = elsewhere
         self._without = without
         self._base: tuple[int, Layout] = (0, Layout())  # of the newest checkpoint that is known here
         self._checked: set[SegmentRef | RunRef] = set()
-        self._bad: set[str] = set()
         self._lock = threading.Lock()
         self._homes: WeakValueDictionary[str, Home] = WeakValueDictionary()
         self._kept: dict[str, Home] = {}  # of the newest checkpoint
         self._fresh: list[Home] = []  # of the one that is being written
         self._made = _Made(MADE_MAX)
-        self.runs = Runs(store, self.key, self._bad, without)
+        self.runs = Runs(self._objects, without)
         """Those with retired parts."""
         self._frames: cachetools.LRUCache[tuple[str, int], list[str]] = cachetools.LRUCache(
             CACHE_BYTES, lambda texts: sum(map(len, texts)) + 1
@@ -93,7 +92,7 @@ class Segments:
 
     def key(self, name: str) -> str:
         """Key of a segment."""
-        return f"{self.prefix}/{name}"
+        return self._objects.key(name)
 
     def remember(self, version: int, found: Layout) -> None:
         """Note the layout of a checkpoint that was read or written."""
@@ -132,7 +131,7 @@ class Segments:
 
     def instead(self, partition_id: str, version: int) -> tuple[ActivePart, ...]:
         """See `stored.SegmentSource`."""
-        state = self._without(version, frozenset(self._bad))
+        state = self._without(version, frozenset(self._objects.bad))
         return state.partitions.get(partition_id, ()) if state is not None else ()
 
     def made(self, partition: StoredPartition) -> None:
@@ -160,7 +159,7 @@ class Segments:
         if texts is None:
             wanted = segment.frames[number : number + ahead]
             start, end = wanted[0][0], wanted[-1][0] + wanted[-1][1]
-            data = bytes(self._store.get_range(self.key(name), start, end - start))
+            data = bytes(self._objects.store.get_range(self.key(name), start, end - start))
             for at, (offset, length, _) in enumerate(wanted, number):
                 frame = decode_frame(segment, at, data[offset - start : offset - start + length], self.key(name))
                 with self._lock, suppress(ValueError):  # larger than all that may be kept
@@ -183,13 +182,13 @@ class Segments:
                 return None
             base = found if found is not None else self._base[1]
             # Others write checkpoints too, and sweep. What is not there, or damaged, is written again.
-            lost = {name for name in base.names if name not in there or name in self._bad}
+            lost = {name for name in base.names if name not in there or name in self._objects.bad}
             base = replace(base, members={name: each for name, each in base.members.items() if name not in lost})
             try:
                 after = self._laid_out(state, version, base, lost, ids)
                 return replace(after, runs=self.runs.laid_out(state, base.runs, lost, ids))
             except _Unreadable as segment:
-                self._bad.add(segment.name)
+                self._objects.bad.add(segment.name)
 
     def adopt(self, state: State, version: int, written: Layout) -> State:
         """The same state, held as a checkpoint of it, or of one before it, has it."""
@@ -201,7 +200,7 @@ class Segments:
 
     def delete(self, names: Iterable[str]) -> None:
         """Remove segments that no checkpoint names."""
-        self._store.delete([self.key(name) for name in names])
+        self._objects.store.delete([self.key(name) for name in names])
 
     def check(self, ref: SegmentRef | RunRef) -> None:
         """Read a whole segment, once; CorruptDataError if it does not hold what was written: it is not used again."""
@@ -215,24 +214,19 @@ class Segments:
 
     def _check_files(self, ref: SegmentRef) -> None:
         key = self.key(ref.name)
-        try:
-            data = self._store.get(key)
+        with self._objects.noted(ref.name):
+            data = self._objects.store.get(key)
             segment = decode_segment(ref, data[: ref.hot_bytes], self, key)
             digests = [FileTable(text).digest for text in segment.texts(data, key)]
             _require_same(digests, segment.rows["files_digest"].to_pylist(), key)
-        except (NotFoundError, CorruptDataError):
-            self._bad.add(ref.name)
-            raise
 
     def _read(self, home: Home) -> OpenSegment:
-        ref, key = home.ref, self.key(home.ref.name)
-        try:
-            with suppress(CorruptDataError):  # it may have been damaged on the way
-                return decode_segment(ref, bytes(self._store.get_range(key, 0, ref.hot_bytes)), self, key)
-            return decode_segment(ref, bytes(self._store.get_range(key, 0, ref.hot_bytes)), self, key)
-        except (NotFoundError, CorruptDataError):
-            self._bad.add(ref.name)
-            raise
+        ref = home.ref
+
+        def load(key: str) -> OpenSegment:
+            return decode_segment(ref, bytes(self._objects.store.get_range(key, 0, ref.hot_bytes)), self, key)
+
+        return self._objects.read(ref.name, load)
 
     def _laid_out(self, state: State, version: int, base: Layout, lost: Collection[str], ids: IdSource) -> Layout:
         homes = [self.home(ref) for ref in base.refs]  # what is read of them stays until they are laid out anew
@@ -278,9 +272,7 @@ class Segments:
             chosen = [texts[row] for row in by_row[cut]]
             name = segment_name(version, ids.new_id())
             segment, data = encode_segment(name, rows.slice(cut.start, len(chosen)), chosen, self)
-            outcome = self._store.create(self.key(name), data)
-            if not isinstance(outcome, Stored):
-                raise UnavailableError(f"It is not known whether segment {self.key(name)} was written: {outcome}")
+            self._objects.create(name, data)
             written.append(segment)
             self._fresh.append(self.home(segment.ref))
             self._fresh[-1].segment = segment
@@ -290,7 +282,7 @@ class Segments:
         """The file tables of a segment; one GET, or what is known elsewhere where it is damaged or gone."""
         key = self.key(segment.ref.name)
         try:
-            return list(segment.texts(self._store.get(key), key))
+            return list(segment.texts(self._objects.store.get(key), key))
         except (NotFoundError, CorruptDataError):
             with _unreadable(segment.ref.name):
                 parts = segment.parts(np.arange(segment.ref.rows))

@@ -22,12 +22,22 @@ import cachetools
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mergelake.core.errors import CorruptDataError, NotFoundError, UnavailableError
+from mergelake.core.errors import CorruptDataError, NotFoundError
 from mergelake.core.ids import IdSource
-from mergelake.log.part_rows import RETIRED, digest_of, lists_of, retired_columns, retired_of, table_of, write_stream
+from mergelake.log.part_rows import (
+    RETIRED,
+    digest_of,
+    lists_of,
+    require_digest,
+    retired_columns,
+    retired_of,
+    table_of,
+    write_stream,
+)
 from mergelake.log.retired import MemoryRun, Run, RunFacts, spilled
+from mergelake.log.segment import NOT_WHAT_WAS_WRITTEN, segment_name
+from mergelake.log.segment_objects import SegmentObjects
 from mergelake.log.state import RetiredPart, State
-from mergelake.store.protocol import Store, Stored
 
 INLINE_PARTS_MAX = 2048
 """Retired parts that a checkpoint holds itself."""
@@ -98,19 +108,9 @@ class StoredRun:
 class Runs:
     """The stored runs of a log. Threads may share it."""
 
-    def __init__(
-        self,
-        store: Store,
-        key: Callable[[str], str],
-        bad: set[str],
-        without: Callable[[int, frozenset[str]], State | None],
-    ) -> None:
-        """`key` gives the key of a segment, `bad` are the names of those that cannot be read; `without` gives the state
-        of a version, made without some segments.
-        """
-        self._store = store
-        self._key = key
-        self._bad = bad
+    def __init__(self, objects: SegmentObjects, without: Callable[[int, frozenset[str]], State | None]) -> None:
+        """`without` gives the state of a version, made without some segments."""
+        self._objects = objects
         self._without = without
         self._lock = threading.Lock()
         self._tables: cachetools.LRUCache[str, pa.Table] = cachetools.LRUCache(CACHE_BYTES, lambda table: table.nbytes)
@@ -134,7 +134,7 @@ class Runs:
 
     def instead(self, ref: RunRef, version: int) -> tuple[RetiredPart, ...]:
         """The parts of a run that a state of a version has, made without what cannot be read; none if it cannot be."""
-        state = self._without(version, frozenset(self._bad))
+        state = self._without(version, frozenset(self._objects.bad))
         facts = ref.facts
         parts = tuple(
             part
@@ -162,35 +162,26 @@ class Runs:
         )
 
     def _write(self, parts: Sequence[RetiredPart], version: int, ids: IdSource) -> RunRef:
-        name = run_name(version, ids.new_id())
+        name = segment_name(version, f"{ids.new_id()}.retired")
         sink = pa.BufferOutputStream()
         table = table_of(RETIRED, retired_columns(parts))
         write_stream(sink, table)
         data = bytes(sink.getvalue())
-        outcome = self._store.create(self._key(name), data)
-        if not isinstance(outcome, Stored):
-            raise UnavailableError(f"It is not known whether segment {self._key(name)} was written: {outcome}")
+        self._objects.create(name, data)
         self._keep(name, table)
         return RunRef(name, digest_of(data), RunFacts.of(parts))
 
     def _read(self, ref: RunRef) -> pa.Table:
-        key = self._key(ref.name)
-        try:
-            with suppress(CorruptDataError):  # it may have been damaged on the way
-                return _decoded(ref, self._store.get(key), key)
-            return _decoded(ref, self._store.get(key), key)
-        except (NotFoundError, CorruptDataError):
-            self._bad.add(ref.name)
-            raise
+        def load(key: str) -> pa.Table:
+            data = self._objects.store.get(key)
+            require_digest(data, ref.digest, NOT_WHAT_WAS_WRITTEN, key)
+            return pa.ipc.open_stream(pa.BufferReader(data)).read_all()
+
+        return self._objects.read(ref.name, load)
 
     def _keep(self, name: str, table: pa.Table) -> None:
         with self._lock, suppress(ValueError):  # larger than all that may be kept
             self._tables[name] = table
-
-
-def run_name(version: int, drawn: str) -> str:
-    """The name of a new run's segment for the checkpoint of a version."""
-    return f"{version:020d}-{drawn}.retired.segment"
 
 
 def _placed(run: Run) -> PlacedRun:
@@ -198,11 +189,3 @@ def _placed(run: Run) -> PlacedRun:
         return run.ref
     assert isinstance(run, MemoryRun)
     return run
-
-
-def _decoded(ref: RunRef, data: bytes, key: str) -> pa.Table:
-    found = digest_of(data)
-    if found != ref.digest:
-        told = "A segment of a checkpoint does not hold what was written"
-        raise CorruptDataError(told, object_key=key, expected=ref.digest.hex(), found=found.hex())
-    return pa.ipc.open_stream(pa.BufferReader(data)).read_all()

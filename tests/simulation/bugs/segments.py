@@ -10,8 +10,8 @@ import numpy as np
 from mergelake.log import layout, segments, stored, truncate
 from mergelake.log.commit import Log
 from mergelake.log.segment import Member
+from mergelake.log.segment_objects import SegmentObjects
 from mergelake.log.tail import LogReader
-from mergelake.store.protocol import Stored
 from tests.simulation.bugs.registry import bug
 
 
@@ -31,24 +31,10 @@ def a_sweep_of_segments_takes_those_of_a_checkpoint_that_is_being_written():
 
 @bug
 def a_segment_is_named_though_nobody_knows_that_it_is_there():
-    def careless(self, version, again, after, ids):
-        real_store = self._store
+    def careless(self, name, data):
+        self.store.create(self.key(name), data)
 
-        class Hopeful:
-            get, get_range = real_store.get, real_store.get_range
-
-            def create(self, key, data):
-                real_store.create(key, data)
-                return Stored()
-
-        self._store = Hopeful()
-        try:
-            return real(self, version, again, after, ids)
-        finally:
-            self._store = real_store
-
-    real = segments.Segments._write
-    return mock.patch.object(segments.Segments, "_write", careless)
+    return mock.patch.object(SegmentObjects, "create", careless)
 
 
 @bug

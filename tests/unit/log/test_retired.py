@@ -13,6 +13,7 @@ from mergelake.core.ids import SeededIds
 from mergelake.core.names import PartInfo
 from mergelake.log import stored_runs
 from mergelake.log.retired import RUN_MAX, Retired
+from mergelake.log.segment_objects import SegmentObjects
 from mergelake.log.state import RetiredPart, State
 from mergelake.log.stored_runs import PlacedRun, RunRef, Runs
 from mergelake.store.memory import MemoryStore
@@ -96,7 +97,7 @@ def test_what_came_and_went_among_retired_parts_is_found_by_runs(seed: int) -> N
 
 
 def _runs(store: MemoryStore, state: State | None = None) -> Runs:
-    return Runs(store, lambda name: f"t/{name}", set(), lambda *_: state)
+    return Runs(SegmentObjects(store, "t"), lambda *_: state)
 
 
 @pytest.fixture
@@ -189,7 +190,7 @@ def test_a_run_that_is_damaged_or_gone_is_made_from_an_older_checkpoint(small: N
     state = State(version=1000, retired=Retired().plus(parts))
     laid = _runs(store).laid_out(state, (), (), SeededIds(1))
     keys = [meta.key for meta in store.list("t")]
-    store.put(f"t/{laid[0].name}", b"x")
+    store.put(f"t/checkpoints/{laid[0].name}", b"x")
     for without in (None, state):
         (run,) = _runs(store, without).stored(1000, laid[:1])
         if without is None:
