@@ -98,6 +98,7 @@ class Draft:
         self._block_counter = state.block_counter
         self._partitions = state.partitions
         self._thawed: dict[str, list[ActivePart]] = {}
+        self._appended: dict[str, list[ActivePart]] = {}  # to partitions that are not thawed: they need not be read
         self._gained: list[ActivePart] = []
         self._lost: list[ActivePart] = []
         self._floors = state.floors
@@ -185,9 +186,11 @@ class Draft:
 
     def freeze(self) -> State:
         """The state so far; the draft may be used on."""
-        if self._thawed:
-            self._partitions = self._partitions.changed(self._thawed, self._gained, self._lost, self._version)
-            self._thawed, self._gained, self._lost = {}, [], []
+        if self._thawed or self._appended:
+            self._partitions = self._partitions.changed(
+                self._thawed, self._gained, self._lost, self._version, self._appended
+            )
+            self._thawed, self._appended, self._gained, self._lost = {}, {}, [], []
         self._owned.clear()
         self._settle_retired()
         return State(
@@ -231,8 +234,24 @@ class Draft:
     def _parts(self, partition_id: str) -> list[ActivePart]:
         parts = self._thawed.get(partition_id)
         if parts is None:
-            parts = self._thawed[partition_id] = list(self._partitions.get(partition_id, ()))
+            parts = self._thawed[partition_id] = self._look(partition_id)
+            self._appended.pop(partition_id, None)
         return parts
+
+    def _look(self, partition_id: str) -> list[ActivePart]:
+        """Its parts, not to be changed."""
+        if partition_id in self._thawed:
+            return self._thawed[partition_id]
+        return [*self._partitions.get(partition_id, ()), *self._appended.get(partition_id, ())]
+
+    def _every_partition(self) -> list[str]:
+        """Sorted: the order of retirement is part of the state, and must not depend on how it was folded."""
+        return sorted({*self._partitions, *self._thawed, *self._appended})
+
+    def _append(self, partition_id: str, part: ActivePart) -> None:
+        """Behind all of its partition."""
+        parts = self._thawed.get(partition_id)
+        (self._appended.setdefault(partition_id, []) if parts is None else parts).append(part)
 
     def _activate(self, info: PartInfo, manifest: PartManifest) -> ActivePart:
         part = ActivePart(info, manifest, self._version, self._timestamp_ms)
@@ -265,7 +284,7 @@ class Draft:
             self._block_counter += 1
             number = self._block_counter
             info = PartInfo(manifest.partition_id, number, number, manifest.level)
-            self._parts(manifest.partition_id).append(self._activate(info, manifest))
+            self._append(manifest.partition_id, self._activate(info, manifest))
         if op.detached:
             self._take_from_detached(op.detached)
         insert = Insert(self._version, tuple(dict.fromkeys(part.partition_id for part in op.parts)))
@@ -350,7 +369,7 @@ class Draft:
         )
         forgotten = set[int]()
         if len(self._mutations) > FINISHED_MUTATIONS_TO_KEEP:  # else none is, and nobody has to look through all parts
-            infos = [p.info for held in ({**self._partitions, **self._thawed}).values() for p in held]
+            infos = [part.info for name in self._every_partition() for part in self._look(name)]
             lacking = {version for info in infos for version in pending(self._mutations, info)}
             done = [m.version for m in self._mutations if m.version not in lacking]
             forgotten = set(done[:-FINISHED_MUTATIONS_TO_KEEP])
@@ -366,8 +385,7 @@ class Draft:
 
     def _drop_range(self, op: DropRange) -> None:
         bound = self._block_counter if op.max_block is None else op.max_block
-        # Sorted: the order of retirement is part of the state, and must not depend on how it was folded.
-        touched = [op.partition_id] if op.partition_id is not None else sorted({**self._partitions, **self._thawed})
+        touched = [op.partition_id] if op.partition_id is not None else self._every_partition()
         for partition_id in touched:
             parts = self._parts(partition_id)
             end = bisect_right(parts, bound, key=lambda part: part.info.max_block)

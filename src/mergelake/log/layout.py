@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from mergelake.core.errors import CorruptDataError, NotFoundError
 from mergelake.log.part_map import Partitions
 from mergelake.log.segment import Member, OpenSegment, SegmentRef
 from mergelake.log.state import ActivePart
@@ -109,16 +110,13 @@ def following(
             rows = opened(name).known(partition_id)
             alive(name)[list(rows.values())] = False
             known.update((each, (name, row)) for each, row in rows.items())
-        parts = partitions.get(partition_id, ())
-        found = [known.get((part.manifest.id, part.added)) for part in parts]
-        for place in found:
-            if place is not None:
-                alive(place[0])[place[1]] = True
-        names = tuple(sorted({place[0] for place in found if place is not None}))
-        if names:
-            count = sum(place is not None for place in found)
-            placed[partition_id] = Placed(parts[0].manifest.partition, count, names)
-        if rest := tuple(part for part, place in zip(parts, found, strict=True) if place is None):
+        found, rest = _known(partitions, partition_id, known)
+        for name, row in found:
+            alive(name)[row] = True
+        if found:
+            names = tuple(sorted({name for name, _ in found}))
+            placed[partition_id] = Placed(partitions.partition_value(partition_id), len(found), names)
+        if rest:
             inline[partition_id] = rest
     members = {
         name: replace(member, live=live[name]) if name in live else member
@@ -126,6 +124,26 @@ def following(
         if name not in live or live[name].any()
     }
     return Layout(members, placed, inline)
+
+
+def _known(
+    partitions: Partitions, partition_id: str, known: Mapping[tuple[str, int], tuple[str, int]]
+) -> tuple[list[tuple[str, int]], tuple[ActivePart, ...]]:
+    """Where the parts of a partition lie in segments, and those that lie in none of the `known` places.
+
+    Parts that nobody has asked for are not made for it.
+    """
+    parts = partitions.held(partition_id)
+    found: list[tuple[str, int]] = []
+    if not isinstance(parts, tuple):
+        stored = parts
+        try:
+            found, parts = [known[key] for key in stored.stored_keys()], stored.beside
+        except (KeyError, NotFoundError, CorruptDataError):  # they lie elsewhere, or have to be read by another way
+            parts = stored.parts()
+    keys = [(part.manifest.id, part.added) for part in parts]
+    found += [known[key] for key in keys if key in known]
+    return found, tuple(part for part, key in zip(parts, keys, strict=True) if key not in known)
 
 
 def spilled(

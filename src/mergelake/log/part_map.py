@@ -10,6 +10,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 
 import immutables
@@ -72,8 +73,25 @@ class StoredParts(Protocol):
         """What has to be read first."""
         ...
 
+    @property
+    def beside(self) -> tuple[ActivePart, ...]:
+        """Those in no segment, in block order."""
+        ...
+
+    def stored_keys(self) -> list[tuple[str, int]]:
+        """Id and `added` of those in segments. May ask the store; raises NotFoundError and CorruptDataError."""
+        ...
+
     def parts(self) -> tuple[ActivePart, ...]:
         """In block order. May ask the store."""
+        ...
+
+    def find(self, ids: Collection[str], born: int) -> list[ActivePart]:
+        """Those with one of these ids, of parts that were begun at version `born` or later. May ask the store."""
+        ...
+
+    def plus(self, parts: Sequence[ActivePart]) -> StoredParts:
+        """With more behind them."""
         ...
 
     def read_all(self, unread: Collection[Any]) -> None:
@@ -162,22 +180,32 @@ class Partitions(Mapping[str, "tuple[ActivePart, ...]"]):
         gained: Collection[ActivePart],
         lost: Collection[ActivePart],
         version: int = 0,
+        appended: Mapping[str, Sequence[ActivePart]] = MappingProxyType({}),
     ) -> Partitions:
-        """With other parts in these partitions, at `version`. `gained` and `lost` are what makes the difference."""
+        """With other parts in these partitions, and more behind those of others (`appended`), at `version`.
+
+        `gained` and `lost` are what makes the difference.
+        """
         sizes = Counter(self._sizes)
         with self._held.mutate() as held, self.touched.mutate() as touched:
-            for partition_id, parts in partitions.items():
+            for partition_id in (*partitions, *appended):
                 before = held.get(partition_id, ())
+                if partition_id in partitions:
+                    parts: Held = tuple(partitions[partition_id])
+                elif isinstance(before, tuple):
+                    parts = (*before, *appended[partition_id])
+                else:
+                    parts = before.plus(appended[partition_id])
                 sizes[len(before)] -= 1
                 sizes[len(parts)] += 1
                 touched[partition_id] = version
-                if parts:
-                    held[partition_id] = tuple(parts)
-                elif before:
+                if len(parts):
+                    held[partition_id] = parts
+                elif len(before):
                     del held[partition_id]
             after, now = held.finish(), touched.finish()
         sizes.pop(0, None)
-        journal = self._journal.then(partitions)
+        journal = self._journal.then((*partitions, *appended))
         return Partitions(after, self.totals.after(gained, lost), +sizes, now, self.since, self.segments, journal)
 
     def held_as(self, stored: Mapping[str, StoredParts], version: int, segments: frozenset[str]) -> Partitions:
@@ -191,6 +219,16 @@ class Partitions(Mapping[str, "tuple[ActivePart, ...]"]):
         """The parts of a partition, read or not; none if there is no such partition."""
         found: Held = self._held.get(partition_id, ())
         return found
+
+    def find(self, partition_id: str, ids: Collection[str], born: int) -> list[ActivePart]:
+        """The parts of a partition with one of these ids, which were begun at version `born` or later.
+
+        No request where they must be younger than what is not read yet.
+        """
+        held = self.held(partition_id)
+        if isinstance(held, tuple):
+            return [part for part in held if part.manifest.id in ids]
+        return held.find(ids, born)
 
     def partition_value(self, partition_id: str) -> str:
         """Hex of a partition's `partition.dat`; no request."""

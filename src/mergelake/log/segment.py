@@ -104,14 +104,16 @@ class OpenSegment:
     def known(self, partition_id: str) -> dict[tuple[str, int], int]:
         """Id and `added` of each part of a partition in it, alive or not, with its row."""
         start, end = self.ranges.get(partition_id, (0, 0))
-        columns = lists_of(self.rows.select(["id", "added"]).slice(start, end - start))
-        ids, added = columns["id"], columns["added"]
-        return {each: row for row, each in enumerate(zip(ids, added, strict=True), start)}
+        return {key: row for row, key in enumerate(self.keys(np.arange(start, end)), start)}
+
+    def keys(self, rows: NDArray[np.int64]) -> list[tuple[str, int]]:
+        """Id and `added` of the parts in some rows."""
+        columns = lists_of(_taken(self.rows.select(["id", "added"]), rows))
+        return list(zip(columns["id"], columns["added"], strict=True))
 
     def parts(self, rows: NDArray[np.int64]) -> list[ActivePart]:
         """The parts in some rows, their file tables left where they are."""
-        dense = len(rows) > 0 and rows[-1] - rows[0] == len(rows) - 1
-        columns = lists_of(self.rows.slice(rows[0], len(rows)) if dense else self.rows.take(pa.array(rows)))
+        columns = lists_of(_taken(self.rows, rows))
         told = (columns[name] for name in ("id", "files_digest", "outside", "added"))
         files = [
             FileTable(None, StoredFiles(self, row, part_id, digest, tuple(outside), added))
@@ -191,6 +193,12 @@ def decode_frame(segment: OpenSegment, number: int, data: bytes, key: str) -> li
     require_digest(data, digest, told, key, offset)
     texts: list[str] = loads(zstandard.ZstdDecompressor().decompress(data))
     return texts
+
+
+def _taken(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
+    """Some rows, ascending; nothing is copied where they are neighbours."""
+    dense = len(rows) > 0 and rows[-1] - rows[0] == len(rows) - 1
+    return table.slice(rows[0], len(rows)) if dense else table.take(pa.array(rows))
 
 
 def _places(at: int, frames: Sequence[Sequence[Any]]) -> tuple[tuple[int, int, bytes], ...]:

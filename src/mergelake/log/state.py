@@ -264,12 +264,11 @@ def positions(parts: tuple[ActivePart, ...] | list[ActivePart], ids: tuple[str, 
 def known_ids(state: State, parts: Collection[PartManifest]) -> set[str]:
     """The ids of those of `parts` that are active, detached, or were active once: their objects are the table's."""
     wanted = {part.id: part.partition_id for part in parts}
+    born = min((part.born for part in parts), default=0)
     found = {
         part.manifest.id
         for partition_id in set(wanted.values())
-        for part in state.partitions.get(partition_id, ())
-        if part.manifest.id in wanted
+        for part in state.partitions.find(partition_id, wanted.keys(), born)
     }
     found.update(part.manifest.id for part in state.detached if part.manifest.id in wanted)
-    born = min((part.born for part in parts), default=0)
     return found | state.retired.find(wanted.keys() - found, born).keys()

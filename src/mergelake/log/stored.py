@@ -6,7 +6,7 @@ the rows of those, and makes its parts, when somebody asks. Made parts are kept 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
@@ -72,9 +72,9 @@ class Inside:
 
 
 class StoredPartition:
-    """One partition, as it was in a checkpoint. See `part_map.StoredParts`."""
+    """One partition, as it was in a checkpoint, and what came behind its parts since. See `part_map.StoredParts`."""
 
-    __slots__ = ("_beside", "_count", "_inside", "_made", "_source", "partition_id", "value", "version")
+    __slots__ = ("_count", "_grown", "_inside", "_made", "_source", "beside", "partition_id", "value", "version")
 
     def __init__(
         self,
@@ -86,18 +86,20 @@ class StoredPartition:
         beside: tuple[ActivePart, ...],
         source: SegmentSource,
         made: tuple[ActivePart, ...] | None = None,
+        grown: int = 0,
     ) -> None:
-        """`version` is that of the checkpoint, `beside` are parts of it in no segment, `made` all of them, if they are
-        here already.
+        """`version` is that of the checkpoint, `beside` are parts of it in no segment, of which the last `grown` came
+        since; `made` all of them, if they are here already.
         """
         self.version = version
         self.partition_id = partition_id
         self.value = value
         self._count = count
         self._inside = inside
-        self._beside = beside
+        self.beside = beside
         self._source = source
         self._made = made
+        self._grown = grown
 
     def __len__(self) -> int:
         return self._count
@@ -128,7 +130,30 @@ class StoredPartition:
             (segment, inside.rows_in(segment, self.partition_id))
             for inside, segment in zip(self._inside, segments, strict=True)
         ]
-        return found, self._beside
+        return found, self.beside
+
+    def stored_keys(self) -> list[tuple[str, int]]:
+        """See `part_map.StoredParts`."""
+        return [key for segment, rows in self.rows()[0] for key in segment.keys(rows)]
+
+    def _since(self) -> tuple[ActivePart, ...]:
+        """Those that came since the checkpoint."""
+        return self.beside[len(self.beside) - self._grown :]
+
+    def find(self, ids: Collection[str], born: int) -> list[ActivePart]:
+        """See `part_map.StoredParts`. A part that a checkpoint holds was begun at a version before it."""
+        parts = self._since() if born >= self.version else self.parts()
+        return [part for part in parts if part.manifest.id in ids]
+
+    def plus(self, parts: Sequence[ActivePart]) -> StoredPartition:
+        """See `part_map.StoredParts`."""
+        made = None if self._made is None else (*self._made, *parts)
+        count, beside, grown = self._count + len(parts), (*self.beside, *parts), self._grown + len(parts)
+        told = (self.version, self.partition_id, self.value, count, self._inside, beside, self._source)
+        larger = StoredPartition(*told, made, grown)
+        if made is not None:
+            self._source.made(larger)
+        return larger
 
     def parts(self) -> tuple[ActivePart, ...]:
         """In block order. A segment that is damaged, or was swept, costs the way over an older checkpoint."""
@@ -137,7 +162,7 @@ class StoredPartition:
             try:
                 made = self._read()
             except (NotFoundError, CorruptDataError):
-                made = self._source.instead(self.partition_id, self.version)
+                made = (*self._source.instead(self.partition_id, self.version), *self._since())
                 if len(made) != self._count:
                     raise
             self._made = made

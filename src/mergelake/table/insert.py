@@ -327,9 +327,9 @@ def commit_parts(
         discard_refused(handle, [part for part in manifests if part.id not in ids])
     if committed.entry is None:
         return duplicate_of(committed.state, additions[0].dedup_token, additions[0].dedup_hash)
-    partitions = dict.fromkeys(part.partition_id for part in added)
-    tails = [part for p in partitions for part in committed.state.partitions[p][-len(added) :]]
-    infos = sorted((part.info for part in tails if part.manifest.id in ids), key=lambda info: info.min_block)
+    partitions, born = dict.fromkeys(part.partition_id for part in added), min(part.born for part in added)
+    new_parts = [part for p in partitions for part in committed.state.partitions.find(p, ids, born)]
+    infos = sorted((part.info for part in new_parts), key=lambda info: info.min_block)
     return Commit(
         committed.version,
         sum(part.rows for part in added),

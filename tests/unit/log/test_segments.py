@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from mergelake.core.clock import ManualClock
-from mergelake.core.errors import CorruptDataError
+from mergelake.core.errors import ConflictError, CorruptDataError
 from mergelake.core.manifest import FileTable
 from mergelake.log import layout
+from mergelake.log import segments as segments_module
 from mergelake.log.fold import fold
 from mergelake.log.layout import FANOUT, SEGMENT_MAX, to_merge
 from mergelake.log.operations import AddParts, Collect, DropParts, Publish
-from mergelake.log.segment import Member, SegmentRef, StoredFiles
+from mergelake.log.segment import Member, OpenSegment, SegmentRef, StoredFiles
 from mergelake.log.state import State
 from mergelake.log.trust import TRUST_S
 from mergelake.store.memory import MemoryStore
@@ -99,6 +101,25 @@ def test_what_checkpoints_write_does_not_grow_with_the_table():
     assert max(written) < 4
     assert max(written[1:]) < 1.4 * min(written[1:])
     assert open_log(store).state == log.state
+
+
+def test_inserts_and_their_checkpoints_make_no_part_of_a_partition_that_lies_in_segments(monkeypatch):
+    store = MemoryStore()
+    log = new_log(store, schema_with(checkpoint_interval=1000))
+    insert(log, range(1, 200))
+    log.write_checkpoint()
+    monkeypatch.setattr(segments_module, "EAGER_BYTES", 0)
+    other = open_log(store)
+    with mock.patch.object(OpenSegment, "parts", autospec=True, side_effect=OpenSegment.parts) as made:
+        for first in (200, 260, 320):
+            insert(other, range(first, first + 60))
+            other.write_checkpoint()
+        assert made.call_count == 0
+        with pytest.raises(ConflictError, match="in the table already"):  # sent again, as it was
+            other.commit(lambda _: [AddParts((manifest(200, "p2", born=199),))])
+    assert made.call_count > 0  # it was begun before the checkpoint that holds it: its partition is looked through
+    log.refresh()
+    assert open_log(store).state == other.state == log.state
 
 
 def test_other_writers_use_the_segments_that_one_has_written():
