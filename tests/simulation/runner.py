@@ -23,7 +23,7 @@ from mergelake.log.segments import EAGER_BYTES, MADE_MAX
 from mergelake.table.handle import TableHandle
 from mergelake.table.published import Cover
 from tests.simulation.bugs import BUGS, FIRST
-from tests.simulation.stages import CROWD_AT, CROWD_EVERY, RARE_EVERY, SEGMENTS_AT
+from tests.simulation.stages import OF_A_STAGE, has_slow_appends, has_small_segments, seeds_of
 from tests.simulation.threads import simulated_threads
 from tests.simulation.world import Turn, World
 
@@ -34,8 +34,6 @@ PREFETCH_MAX = 4
 COLLECT_EVERY = 10
 THINNED = 5
 """In one world of so many, checkpoints far behind the head are thinned out."""
-SEGMENTED = 7
-"""In one world of so many, checkpoints have segments, small ones."""
 CROWDED_S = 5.0
 """What writers take an append for in a crowd: they look for each other so long."""
 SETTLES = (0, 4, 7, 8, 12)
@@ -123,7 +121,7 @@ def simulated(seed: int = 0) -> Iterator[None]:
 @contextlib.contextmanager
 def _segmented(seed: int) -> Iterator[None]:
     """Segments of checkpoints that are small, and read late, in some seeds; in the others none are needed."""
-    small = seed % SEGMENTED == 3 or seed % RARE_EVERY == SEGMENTS_AT
+    small = has_small_segments(seed)
     with (
         mock.patch("mergelake.log.layout.INLINE_MAX", 600 if small else layout.INLINE_MAX),
         mock.patch("mergelake.log.layout.SEGMENT_MAX", 40000 if small else layout.SEGMENT_MAX),
@@ -140,7 +138,7 @@ def _segmented(seed: int) -> Iterator[None]:
 @contextlib.contextmanager
 def _crowded(seed: int) -> Iterator[None]:
     """Few members in an entry, leaders that remember little, and in a crowd appends that take long."""
-    crowd = seed % CROWD_EVERY == CROWD_AT
+    crowd = has_slow_appends(seed)
     with (
         mock.patch("mergelake.log.intake.TAKEN_MAX", 3),
         mock.patch("mergelake.log.recent.VERSIONS_MAX", 4 + seed % 13),
@@ -248,20 +246,22 @@ def hunt(name: str, seeds: Iterable[int]) -> int | None:
 
 def run_seeds(seeds: Iterable[int], steps: int = STEPS) -> tuple[Result, list[str]]:
     """The sum of many histories, and the explanations of those that failed (three at most)."""
-    total, failures = Result(), list[str]()
+    total, failed = Result(), list[Violation]()
     for seed in tidily(seeds):
         try:
             total += run(seed, steps)
         except Violation as violation:
-            failures.append(explain(violation))
-            if len(failures) == 3:
+            failed.append(violation)
+            if len(failed) == 3:
                 break
-    return total, failures
+    return total, [explain(violation) for violation in failed]
 
 
 def seeds_for(name: str, seeds: int) -> list[int]:
-    """The seed that found a deliberate bug last time, then those from 0 on."""
-    return [*([FIRST[name]] if name in FIRST else ()), *range(seeds)]
+    """The seed that found a deliberate bug last time, then others of its stage, or those from 0 on."""
+    known = FIRST.get(name, 0)
+    near = seeds_of(known // OF_A_STAGE - 1, seeds) if known >= OF_A_STAGE else range(seeds)
+    return [*([known] if name in FIRST else ()), *near]
 
 
 def hunt_all(seeds: int, workers: int = WORKERS) -> Iterator[tuple[str, int | None]]:

@@ -2,7 +2,7 @@
 
 Chance alone rarely brings together what some mistakes need: a process that stops for hours between two requests while
 all others go on, two who take the same part, local bytes beside mutations. So the cast of a stage is small, and what
-matters there happens all the time.
+matters there happens all the time. `seeds_of` gives the seeds of one stage, which no general seed is.
 """
 
 from __future__ import annotations
@@ -205,6 +205,8 @@ LEADERS: tuple[Stage, ...] = (
 )
 SEGMENTS_AT = 46
 """The seeds, of `RARE_EVERY`, that are about segments of checkpoints."""
+SMALL_EVERY, SMALL_AT = 7, 3
+"""The seeds whose checkpoints have segments, small ones, whatever they are about."""
 SEGMENTS: tuple[Stage, ...] = (
     Stage(
         (*_CHECKPOINTERS[:2], _INSERT, _role("node", Merger), _role("admin", Surgeon), *_SWEEPERS),
@@ -243,8 +245,67 @@ CROWDS: tuple[Stage, ...] = (
 )
 
 
+_CUTS = {"put t/_log/checkpoints/": 0.5, "the reply to list t/_log": 0.1, "delete t/_log/checkpoints/": 0.7}
+_COLLECTORS = tuple(_role(f"gc {n}", Collector) for n in (1, 2, 3))
+_INSERTERS = tuple(_role(f"insert {n}", Inserter) for n in (1, 2, 3))
+ALONE: tuple[Stage, ...] = (
+    # What a leader refuses is possible soon after, and messages arrive twice.
+    Stage((*_LEADER, *_RIVALS), leaps=0.0, fault_rate=0.0, crash_rate=0.0, preempt=0.2),
+    # Collectors that stand still before they empty a checkpoint, in a log that is long for its checkpoints.
+    Stage((*_COLLECTORS, *_INSERTERS), ("gc 1",), _CUTS, _SWEPT, naps=0.3, leaps=0.3, fault_rate=0.0, preempt=0.02),
+)
+"""No general seed is about these: they came later."""
+ALONE_SEGMENTS: tuple[Stage, ...] = (
+    # Checkpoints under way while others sweep.
+    Stage(
+        (*_CHECKPOINTERS[:2], _INSERT, *_COLLECTORS),
+        ("checkpoint 1", "checkpoint 2"),
+        {"create t/_log/checkpoints/": 0.9, "the reply to create t/_log/checkpoints/": 0.5},
+        _SWEPT,
+        naps=0.0,
+        leaps=0.15,
+        preempt=0.05,
+    ),
+    # Sweeps under way while others write checkpoints.
+    Stage(
+        (*_CHECKPOINTERS[:3], _INSERT, *_COLLECTORS),
+        ("gc 1", "gc 2"),
+        _CUTS,
+        _SWEPT,
+        naps=0.3,
+        leaps=0.2,
+        fault_rate=0.0,
+        preempt=0.1,
+    ),
+    # Who stands still for long finds segments gone that it had not read.
+    Stage(
+        (*(_role(f"reader {n}", Reader) for n in (1, 2, 3)), *_INSERTERS, *_COLLECTORS[:2]),
+        ("reader 1", "reader 2", "insert 1"),
+        {"get t/_log/0": 0.3, "the reply to get t/_log/0": 0.3},
+        _SWEPT,
+        naps=0.5,
+        leaps=0.2,
+        fault_rate=0.0,
+        preempt=0.1,
+    ),
+)
+
+EVERY_STAGE = (*STAGES, *RARE, *LEADERS, *SEGMENTS, *CROWDS, *ALONE, *ALONE_SEGMENTS)
+OF_A_STAGE = 10**12
+"""Seeds from here on are about one stage each, by `seed // OF_A_STAGE`; beyond that they are like small ones."""
+
+
+def seeds_of(number: int, count: int) -> range:
+    """Seeds that are all about one stage of `EVERY_STAGE`."""
+    first = (number + 1) * OF_A_STAGE
+    return range(first, first + count)
+
+
 def stages_of(seed: int) -> tuple[Stage, ...]:
     """What a seed may be about; nothing for most."""
+    if seed >= OF_A_STAGE:
+        number = seed // OF_A_STAGE - 1
+        return EVERY_STAGE[number : number + 1]
     if seed % RARE_EVERY == RARE_AT:
         return RARE
     if seed % RARE_EVERY in LEADERS_AT:
@@ -254,3 +315,16 @@ def stages_of(seed: int) -> tuple[Stage, ...]:
     if seed % CROWD_EVERY == CROWD_AT:
         return CROWDS
     return STAGES if seed % EVERY == EVERY - 1 else ()
+
+
+def has_slow_appends(seed: int) -> bool:
+    return _is_about(seed, CROWDS)
+
+
+def has_small_segments(seed: int) -> bool:
+    return seed % SMALL_EVERY == SMALL_AT or _is_about(seed, (*SEGMENTS, *ALONE_SEGMENTS))
+
+
+def _is_about(seed: int, group: tuple[Stage, ...]) -> bool:
+    stages = stages_of(seed)
+    return bool(stages) and stages[0] in group
