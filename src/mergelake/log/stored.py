@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from mergelake.core.errors import CorruptDataError, NotFoundError
@@ -74,7 +75,7 @@ class Inside:
 class StoredPartition:
     """One partition, as it was in a checkpoint, and what came behind its parts since. See `part_map.StoredParts`."""
 
-    __slots__ = ("_count", "_grown", "_inside", "_made", "_source", "beside", "partition_id", "value", "version")
+    __slots__ = ("_count", "_grown", "_inside", "_made", "beside", "partition_id", "source", "value", "version")
 
     def __init__(
         self,
@@ -97,7 +98,7 @@ class StoredPartition:
         self._count = count
         self._inside = inside
         self.beside = beside
-        self._source = source
+        self.source = source
         self._made = made
         self._grown = grown
 
@@ -110,6 +111,16 @@ class StoredPartition:
         return self._made
 
     @property
+    def homes(self) -> tuple[Home, ...]:
+        """Of the segments in which parts of it lie."""
+        return tuple([inside.home for inside in self._inside])
+
+    def rows_in(self, segment: OpenSegment) -> NDArray[np.int64]:
+        """Where its parts lie in one of these."""
+        found = [inside for inside in self._inside if inside.home.ref.name == segment.ref.name]
+        return found[0].rows_in(segment, self.partition_id) if found else np.zeros(0, np.int64)
+
+    @property
     def unread(self) -> Iterator[Home]:
         """Segments whose rows are not here."""
         if self._made is None:
@@ -118,14 +129,14 @@ class StoredPartition:
     def read_all(self, unread: Collection[Home]) -> None:
         """See `part_map.StoredParts`. What cannot be read is noticed when it is asked for."""
         with suppress(NotFoundError, CorruptDataError):
-            self._source.open(unread)
+            self.source.open(unread)
 
     def rows(self) -> tuple[list[tuple[OpenSegment, NDArray[np.int64]]], tuple[ActivePart, ...]]:
         """Where its parts lie, without making them: rows of segments, and those that lie in none.
 
         Raises NotFoundError and CorruptDataError.
         """
-        segments = self._source.open([inside.home for inside in self._inside])
+        segments = self.source.open([inside.home for inside in self._inside])
         found = [
             (segment, inside.rows_in(segment, self.partition_id))
             for inside, segment in zip(self._inside, segments, strict=True)
@@ -149,10 +160,10 @@ class StoredPartition:
         """See `part_map.StoredParts`."""
         made = None if self._made is None else (*self._made, *parts)
         count, beside, grown = self._count + len(parts), (*self.beside, *parts), self._grown + len(parts)
-        told = (self.version, self.partition_id, self.value, count, self._inside, beside, self._source)
+        told = (self.version, self.partition_id, self.value, count, self._inside, beside, self.source)
         larger = StoredPartition(*told, made, grown)
         if made is not None:
-            self._source.made(larger)
+            self.source.made(larger)
         return larger
 
     def parts(self) -> tuple[ActivePart, ...]:
@@ -162,11 +173,11 @@ class StoredPartition:
             try:
                 made = self._read()
             except (NotFoundError, CorruptDataError):
-                made = (*self._source.instead(self.partition_id, self.version), *self._since())
+                made = (*self.source.instead(self.partition_id, self.version), *self._since())
                 if len(made) != self._count:
                     raise
             self._made = made
-        self._source.made(self)
+        self.source.made(self)
         return made
 
     def _read(self) -> tuple[ActivePart, ...]:
@@ -225,6 +236,54 @@ def as_rows(
             segments[segment.ref.name] = segment
             rows.setdefault(segment.ref.name, []).append(inside)
     return [(segments[name], np.concatenate(inside)) for name, inside in rows.items()], others
+
+
+@dataclass(frozen=True, slots=True)
+class Everything:
+    """Where all parts of a state lie; no row and no part was looked at for it."""
+
+    segments: tuple[OpenSegment, ...]
+    beside: tuple[str, ...]
+    """Partitions that have parts in none of these, too,"""
+    whole: frozenset[str]
+    """and those of which all parts are to be taken so: in no segment, or in one that cannot be read."""
+
+    def others(self, partitions: Partitions) -> list[ActivePart]:
+        """The parts that lie in none of the segments."""
+        found = [part for name in self.whole for part in partitions[name]]
+        held = [partitions.held(name) for name in self.beside]
+        return [*found, *(part for each in held if not isinstance(each, tuple) for part in each.beside)]
+
+    def active(self, partitions: Partitions, segment: OpenSegment, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Those of some rows, ascending, that are of active parts."""
+        names = set(segment.rows["partition_id"].take(pa.array(rows)).to_pylist())
+        held = [partitions.held(name) for name in names - self.whole]
+        active = [each.rows_in(segment) for each in held if isinstance(each, StoredPartition)]
+        return np.intersect1d(np.concatenate([*active, rows[:0]]), rows, assume_unique=True)
+
+
+def everything(partitions: Partitions) -> Everything:
+    """The segments in which active parts lie, read at once, and what lies beside them."""
+    homes: dict[str, Home] = {}
+    beside: list[str] = []
+    whole: set[str] = set()
+    source: SegmentSource | None = None
+    for name in partitions:
+        held = partitions.held(name)
+        if not isinstance(held, StoredPartition):
+            whole.add(name)
+            continue
+        source = held.source
+        for home in held.homes:
+            homes[home.ref.name] = home
+        if held.beside:
+            beside.append(name)
+    if source is None:
+        return Everything((), (), frozenset(whole))
+    try:
+        return Everything(tuple(source.open(list(homes.values()))), tuple(beside), frozenset(whole))
+    except (NotFoundError, CorruptDataError):  # by another way
+        return Everything((), (), frozenset(partitions))
 
 
 def _inside(layout: Layout, segment: str, partition_id: str, source: SegmentSource, *, known: bool) -> Inside:

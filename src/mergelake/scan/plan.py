@@ -178,7 +178,8 @@ def plan_scan(
 def _candidates(snapshot: Snapshot, predicate: BoundNode | None, keys: ScanKeys) -> Iterable[ActivePart]:
     """The parts that partition values, and for many parts their first and last keys, leave."""
     held, names = snapshot.partitions, _in_partitions(snapshot, predicate, keys)
-    if sum(len(held.held(name)) for name in names) >= _MANY_PARTS and keys.primary.nodes:
+    count = held.totals.parts if len(names) == len(held) else sum(len(held.held(name)) for name in names)
+    if count >= _MANY_PARTS and keys.primary.nodes:
         condition = analyze(predicate, keys.primary)
         if not is_useless(condition):
             return parts_by_key(held, names, condition, keys)

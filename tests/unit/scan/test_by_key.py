@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from unittest import mock
 
 import pytest
 
 import mergelake as ml
+from mergelake.core.clock import ManualClock
+from mergelake.core.ids import SeededIds
 from mergelake.log import layout
+from mergelake.log.operations import DropParts
 from mergelake.scan import by_key, plan
+from mergelake.scan.request import ScanRequest
+from mergelake.table.handle import TableHandle
+from tests.helpers.predicates import TABLES, random_predicate, random_rows
+from tests.helpers.scans import ScanTable, make_schema
 
 CONDITIONS = (
     "k = 77",
@@ -29,6 +37,7 @@ CONDITIONS = (
 def db(request: pytest.FixtureRequest, tmp_path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ml.Database]:
     monkeypatch.setattr(layout, "INLINE_MAX", 4_000)
     monkeypatch.setattr(layout, "SEGMENT_MAX", 60_000)
+    monkeypatch.setattr(by_key, "GROUP_ROWS", 4)
     with ml.connect(str(tmp_path)) as db:
         db.sql(
             "CREATE TABLE t (p UInt8, d Date, k Int64, s String) ENGINE = MergeTree PARTITION BY (p, d) "
@@ -82,3 +91,54 @@ def test_parts_that_are_not_read_are_not_made(db: ml.Database, monkeypatch: pyte
     inside = sum(len(snapshot.partitions.held(name)) for name in snapshot.partitions)
     assert inside == 60
     assert len(made) < 60
+
+
+@pytest.mark.parametrize("name", sorted(TABLES))
+def test_groups_and_rows_of_segments_leave_what_every_part_by_itself_leaves(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys of all types, and parts that came, went and were merged since the checkpoint."""
+    schema, columns = TABLES[name]
+    draw = random.Random(name)
+    for number in range(3):
+        monkeypatch.setattr(layout, "INLINE_MAX", 3_000)
+        monkeypatch.setattr(layout, "SEGMENT_MAX", draw.choice([15_000, 60_000]))
+        monkeypatch.setattr(by_key, "GROUP_ROWS", draw.choice([1, 3, 8]))
+        table = ScanTable(schema)
+        for _ in range(40):
+            table.insert(random_rows(draw, columns, draw.randint(1, 3)))
+        log = table.handle.log
+        log.write_checkpoint()
+        if number:  # some of them change
+            for _ in range(3):
+                table.insert(random_rows(draw, columns, 2))
+            partition = draw.choice(sorted(log.state.partitions))
+            gone = (log.state.partitions[partition][0].manifest.id,)
+            log.commit(lambda _, partition=partition, gone=gone: [DropParts(partition, gone, "drop")])
+        snapshot = TableHandle.open(table.store, "t", clock=ManualClock(), ids=SeededIds(2)).snapshot()
+        assert snapshot.partitions.segments
+        for _ in range(60):
+            request = ScanRequest(where=random_predicate(draw, columns))
+            found = []
+            for least in (1, 1 << 30):
+                monkeypatch.setattr(plan, "_MANY_PARTS", least)
+                planned = plan.plan_scan(table.store, "t", snapshot, request, table.caches, count_steps=False)
+                found.append([(str(item.info), item.ranges) for item in planned.items])
+            assert found[0] == found[1], request.where
+
+
+def test_a_look_up_costs_what_it_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that are judged, where keys rise with the partition; and the same after one more commit."""
+    monkeypatch.setattr(layout, "INLINE_MAX", 3_000)
+    monkeypatch.setattr(by_key, "GROUP_ROWS", 16)
+    table = ScanTable(make_schema({"p": "UInt16", "k": "UInt32"}, order_by=("k",), partition_by=("p",)))
+    for first in range(0, 640, 64):
+        table.insert([{"p": 100 + n, "k": 10 * n} for n in range(first, first + 64)])
+    table.handle.log.write_checkpoint()
+    real, request = by_key._judged, ScanRequest(where="k = 3330")
+    for _ in range(2):
+        with mock.patch.object(by_key, "_judged", side_effect=real) as judged:
+            found = plan.plan_scan(table.store, "t", table.handle.snapshot(), request, count_steps=False)
+        assert [item.info.partition_id for item in found.items] == ["433"]
+        assert sum(len(call.args[1]) for call in judged.call_args_list) <= 32
+        table.insert([{"p": 3, "k": 5}])
