@@ -1,5 +1,7 @@
 """`python -m tests.simulation --seeds 300` runs fresh seeds; `--seed N` replays one and prints its trace.
 
+`--stages` runs so many fresh seeds of each stage.
+
 `--bugs` plants each deliberate bug and tells a seed that finds it: the last one that did, or the first from 0 on.
 """
 
@@ -13,6 +15,7 @@ import time
 
 from tests.simulation.bugs import BUGS, FIRST_SEEDS
 from tests.simulation.runner import STEPS, WORKERS, Violation, explain, hunt_all, run, run_parallel
+from tests.simulation.stages import EVERY_STAGE, seeds_of
 
 HUNT_SEEDS = 4000
 """Seeds within which each deliberate bug has to be found."""
@@ -23,6 +26,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=300, help="how many fresh seeds")
     parser.add_argument("--first", type=int, help="the first of them (default: by chance)")
     parser.add_argument("--seed", type=int, help="replay this one")
+    parser.add_argument("--stages", action="store_true", help="of each stage")
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--workers", type=int, default=WORKERS)
     parser.add_argument("--bugs", action="store_true", help="look for the first seed that finds each deliberate bug")
@@ -41,11 +45,15 @@ def main() -> int:
         return 0
     first = options.first if options.first is not None else random.SystemRandom().randrange(10**9)
     start = time.monotonic()
-    total, failures = run_parallel(range(first, first + options.seeds), options.steps, options.workers)
+    seeds = [*range(first, first + options.seeds)]
+    if options.stages:
+        stages = range(len(EVERY_STAGE))
+        seeds = [seed for number in stages for seed in seeds_of(number, options.seeds, first)]
+    total, failures = run_parallel(seeds, options.steps, options.workers)
     print(*failures, sep="\n\n")
     seconds = time.monotonic() - start
     print(
-        f"{options.seeds} seeds from {first}, {total.steps} steps, {total.entries} log entries, "
+        f"{total.seeds} seeds from {first}, {total.steps} steps, {total.entries} log entries, "
         f"{total.requests} requests, {sum(total.faults.values())} faults in {seconds:.0f} s: {len(failures)} failed"
     )
     print("entries:", ", ".join(f"{name} {count}" for name, count in total.landed.most_common()))

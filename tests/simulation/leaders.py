@@ -95,6 +95,10 @@ class Hasty(Inserter):
         name = self.random.choice(PARTITIONS)
         self.commit(lambda _: [DropRange(name, "drop")])
 
+    def drop_all(self) -> None:
+        """Every token is free again."""
+        self.commit(lambda _: [DropRange(None, "drop")])
+
     def change_its_mind(self) -> None:
         """An insert that is given up as soon as it has to be said anew: then it is not in the log, and never will
         be."""
@@ -113,3 +117,10 @@ class Hasty(Inserter):
             assert not held & {part.id for part in parts}, "what was given up is in the log"
             discard_refused(self.handle, parts)
             raise
+
+
+class Contender(Hasty):
+    """Inserts under few tokens, which it frees again: much is refused that is possible soon after."""
+
+    def actions(self):
+        return {self.compete: 6, self.drop_all: 2}

@@ -54,10 +54,7 @@ def _log(table: Table, objects: list[str]) -> list[str]:
     good = [
         (int(name[12:32]), len(table.bucket.objects[prefix + name][0]))
         for name in names
-        if name.startswith("checkpoints/")
-        and name.endswith(".arrow")
-        and table.bucket.objects[prefix + name][0]
-        and table.sound(prefix + name)
+        if name.startswith("checkpoints/") and name.endswith(".arrow") and table.stands(prefix + name)
     ]
     base = max((v for v, size in good if v <= state.history and is_kept(v, size, state.version)), default=0)
     entries = [int(name[:20]) for name in names if name.endswith(".json") and name[:20].isdigit()]

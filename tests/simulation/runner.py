@@ -149,13 +149,25 @@ def _crowded(seed: int) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """No garbage is collected: what is kept by weak references would depend on when it is."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def _write_empty(handle: TableHandle, schema: object, cover: Cover) -> None:
     handle.store.put(f"{handle.directory}/{cover.token}/data.bin", b"[]")
 
 
 def run(seed: int, steps: int = STEPS, turns: Sequence[Turn] | None = None, lines: list[str] | None = None) -> Result:
     """One history, by the seed's own choice of turns or by `turns`; raises Violation."""
-    with simulated(seed):
+    with simulated(seed), uncollected():
         world = World(seed, lines)
         try:
             for turn in [None] * steps if turns is None else turns:
@@ -220,17 +232,12 @@ def explain(violation: Violation) -> str:
 
 
 def tidily(seeds: Iterable[int]) -> Iterator[int]:
-    """The same seeds; garbage is collected between them alone, which takes a third off their time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
+    """The same seeds; garbage is collected between some of them alone."""
+    with uncollected():
         for number, seed in enumerate(seeds, 1):
             yield seed
             if number % COLLECT_EVERY == 0:
                 gc.collect()
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def hunt(name: str, seeds: Iterable[int]) -> int | None:

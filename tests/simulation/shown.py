@@ -66,14 +66,13 @@ class Shown:
         self.needed.discard(token)
         if info is None or not needed or not self.files_of(token):
             return
+        if part_of(token) not in reachable(self.table.state):
+            return  # who named it stood still meanwhile, and takes the name back
         now_s = self.table.bucket.kernel.now_s
         covers = [other for other, above in self.names.items() if above != info and above.covers(info)]
-        if covers:
-            for_s = max(now_s - self.since_s[other] for other in covers)
-            assert for_s >= SHOWN_GRACE_S - 1, f"{info} was covered for {for_s:.0f} s when its name went"
-        else:
-            gone = part_of(token) not in reachable(self.table.state)
-            assert gone, f"ClickHouse was shown {info} for {now_s - since_s:.0f} s, and nothing covers it"
+        assert covers, f"ClickHouse was shown {info} for {now_s - since_s:.0f} s, and nothing covers it"
+        for_s = max(now_s - self.since_s[other] for other in covers)
+        assert for_s >= SHOWN_GRACE_S - 1, f"{info} was covered for {for_s:.0f} s when its name went"
 
     def files_of(self, token: str) -> bool:
         return f"{self.table.directory}/{token}/data.bin" in self.table.bucket.objects

@@ -15,7 +15,7 @@ from tests.simulation.actors import Actor, Reader
 from tests.simulation.admins import Attacher, Borrower, Mutator, Surgeon
 from tests.simulation.inserters import Caller, Inserter, Repeater, Rival, Streamer
 from tests.simulation.keepers import Checkpointer, Collector, Inspector, Publisher
-from tests.simulation.leaders import Desk, Hasty, Leader
+from tests.simulation.leaders import Contender, Desk, Hasty, Leader
 from tests.simulation.nodes import Merger, Rewriter
 from tests.simulation.planned import NodeThread, PlannedNode
 
@@ -247,12 +247,32 @@ CROWDS: tuple[Stage, ...] = (
 
 _CUTS = {"put t/_log/checkpoints/": 0.5, "the reply to list t/_log": 0.1, "delete t/_log/checkpoints/": 0.7}
 _COLLECTORS = tuple(_role(f"gc {n}", Collector) for n in (1, 2, 3))
+_CONTENDERS = tuple(_role(f"insert {n}", Contender) for n in (1, 2, 3, 4))
 _INSERTERS = tuple(_role(f"insert {n}", Inserter) for n in (1, 2, 3))
 ALONE: tuple[Stage, ...] = (
     # What a leader refuses is possible soon after, and messages arrive twice.
-    Stage((*_LEADER, *_RIVALS), leaps=0.0, fault_rate=0.0, crash_rate=0.0, preempt=0.2),
+    Stage(
+        (*_LEADER, *_CONTENDERS),
+        tuple(name for name, *_ in _CONTENDERS),
+        {"a message to": 0.9},
+        naps=0.0,
+        leaps=0.0,
+        fault_rate=0.0,
+        crash_rate=0.0,
+        preempt=0.1,
+        outages=0.0,
+    ),
     # Collectors that stand still before they empty a checkpoint, in a log that is long for its checkpoints.
-    Stage((*_COLLECTORS, *_INSERTERS), ("gc 1",), _CUTS, _SWEPT, naps=0.3, leaps=0.3, fault_rate=0.0, preempt=0.02),
+    Stage(
+        (*_COLLECTORS, *_INSERTERS, _role("reader", Reader)),
+        ("gc 1",),
+        _CUTS,
+        _SWEPT,
+        naps=0.5,
+        leaps=0.05,
+        fault_rate=0.0,
+        preempt=0.02,
+    ),
 )
 """No general seed is about these: they came later."""
 ALONE_SEGMENTS: tuple[Stage, ...] = (
@@ -266,14 +286,14 @@ ALONE_SEGMENTS: tuple[Stage, ...] = (
         leaps=0.15,
         preempt=0.05,
     ),
-    # Sweeps under way while others write checkpoints.
+    # The same of those who seldom write one: in between others did, and merged segments.
     Stage(
-        (*_CHECKPOINTERS[:3], _INSERT, *_COLLECTORS),
-        ("gc 1", "gc 2"),
-        _CUTS,
-        _SWEPT,
-        naps=0.3,
-        leaps=0.2,
+        (*_CHECKPOINTERS[:1], *_INSERTERS, *_COLLECTORS),
+        tuple(name for name, *_ in _INSERTERS),
+        {"create t/_log/checkpoints/": 0.9, "the reply to list t/_log": 0.5},
+        {**_SWEPT, "checkpoint_interval": "8"},
+        naps=0.0,
+        leaps=0.1,
         fault_rate=0.0,
         preempt=0.1,
     ),
@@ -295,9 +315,9 @@ OF_A_STAGE = 10**12
 """Seeds from here on are about one stage each, by `seed // OF_A_STAGE`; beyond that they are like small ones."""
 
 
-def seeds_of(number: int, count: int) -> range:
-    """Seeds that are all about one stage of `EVERY_STAGE`."""
-    first = (number + 1) * OF_A_STAGE
+def seeds_of(number: int, count: int, first: int = 0) -> range:
+    """Seeds that are all about one stage of `EVERY_STAGE`; `first` as of general ones."""
+    first += (number + 1) * OF_A_STAGE
     return range(first, first + count)
 
 

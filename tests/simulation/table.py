@@ -293,13 +293,14 @@ class Table:
             at = version
             if self.bucket.objects.get(f"{prefix}/tags/{version:020d}.arrow"):
                 continue
-            while at > 0 and not self._stands(f"{prefix}/checkpoints/{at:020d}.arrow"):
+            while at > 0 and not self.stands(f"{prefix}/checkpoints/{at:020d}.arrow"):
                 assert f"{prefix}/{at:020d}.json" in self.bucket.objects, (
                     f"{why}: version {version} is kept, {at} is gone"
                 )
                 at -= 1
 
-    def _stands(self, key: str) -> bool:
+    def stands(self, key: str) -> bool:
+        """Whether a checkpoint is there, and what it names, and nothing of it is damaged."""
         data = self.bucket.objects.get(key, (b"",))[0]
         if not data or not self.sound(key):
             return False

@@ -365,15 +365,20 @@ class LogReader(Generic[S]):
 
     def _newest_layout(self, known: int) -> tuple[int, Layout | None, frozenset[str]]:
         """Of the newest checkpoint, not the hint's: that may have been set back. See `Segments`."""
-        checkpoints, segments = self.beside_entries()
-        there = frozenset(segments)
-        for newer in (v for v, size in reversed(checkpoints) if size and v > known):
-            try:
-                if (found := self.layout(newer)) is not None:
-                    return newer, found, there
-            except CorruptDataError as cause:
-                _logger.warning("a checkpoint cannot be used, an older one will do: %s", cause)
-        return known, None, there
+        while True:
+            checkpoints, segments = self.beside_entries()
+            there = frozenset(segments)
+            for newer in (v for v, size in reversed(checkpoints) if size and v > known):
+                try:
+                    found = self.layout(newer)
+                except CorruptDataError as cause:
+                    _logger.warning("a checkpoint cannot be used, an older one will do: %s", cause)
+                    continue
+                if found is None:  # emptied since the listing: there are newer ones
+                    break
+                return newer, found, there
+            else:
+                return known, None, there
 
     def _state_without(self, version: int, names: frozenset[str]) -> State | None:
         """The state of a version, from a checkpoint before it that names none of these segments, and the entries."""

@@ -110,13 +110,18 @@ def _swept(reader: LogReader[Any], standing: Sequence[int], segments: Sequence[s
     """Delete those of `segments` that were written for a checkpoint before `base`, and that none that stands names.
 
     A GET for each checkpoint, if there are such. Nothing if one of them cannot be read: what it names is not known,
-    until the log is cut behind it.
+    until the log is cut behind it. The same if one of them was emptied since they were listed: others may have been
+    written since, which name what it named.
     """
     old = [name for name in segments if written_for(name) < base]
-    try:
-        layouts = [reader.layout(version) for version in standing] if old else []
-        named = {name for layout in layouts if layout is not None for name in layout.names}
-    except CorruptDataError:
-        return
+    named: set[str] = set()
+    for version in standing if old else ():
+        try:
+            layout = reader.layout(version)
+        except CorruptDataError:
+            return
+        if layout is None:
+            return
+        named.update(layout.names)
     if unnamed := [name for name in old if name not in named]:
         reader.segments.delete(unnamed)

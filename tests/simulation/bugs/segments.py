@@ -30,6 +30,20 @@ def a_sweep_of_segments_takes_those_of_a_checkpoint_that_is_being_written():
 
 
 @bug
+def a_sweep_of_segments_takes_those_of_checkpoints_that_follow_an_emptied_one():
+    """A collector that stood still since it listed them finds no names in checkpoints that were emptied meanwhile."""
+    real = LogReader.layout
+    nothing = layout.Layout()
+
+    def careless(reader, standing, *rest):
+        with mock.patch.object(LogReader, "layout", lambda self, version: real(self, version) or nothing):
+            swept(reader, standing, *rest)
+
+    swept = truncate._swept
+    return mock.patch.object(truncate, "_swept", careless)
+
+
+@bug
 def a_segment_is_named_though_nobody_knows_that_it_is_there():
     def careless(self, name, data):
         self.store.create(self.key(name), data)
