@@ -201,6 +201,30 @@ def test_segments_are_swept_once_the_log_is_cut_and_who_still_knows_one_finds_th
     assert log.verify().problems == []
 
 
+def test_a_sweep_that_stood_still_takes_nothing_of_checkpoints_that_came_meanwhile(monkeypatch):
+    store = MemoryStore()
+    log = new_log(store, schema_with(checkpoint_interval=16))
+    insert(log, range(1, 300))
+    log.write_checkpoint()
+    log.commit(lambda state: [Collect(state.version, state.version)])
+    base, slow = log.retire_checkpoints(log.state.history), open_log(store)
+    listed = slow._reader.beside_entries()
+    old = {f"t/_log/checkpoints/{name}" for name in listed[1]}
+
+    def others_go_on():
+        """The checkpoint that it has listed is emptied, and the one behind it names the same segments."""
+        insert(log, range(300, 320))
+        log.write_checkpoint()
+        log.commit(lambda state: [Collect(state.version, state.version)])
+        assert log.retire_checkpoints(log.state.history) > base
+        return listed
+
+    monkeypatch.setattr(slow._reader, "beside_entries", others_go_on)
+    slow.truncate(base)
+    assert old <= set(segments(store))
+    assert files(open_log(store).state) == files(log.state)
+
+
 def test_a_writer_that_followed_the_log_for_long_names_no_segment_that_is_gone():
     store = MemoryStore()
     log = new_log(store, schema_with(checkpoint_interval=16))
