@@ -308,6 +308,17 @@ ALONE_SEGMENTS: tuple[Stage, ...] = (
         fault_rate=0.0,
         preempt=0.1,
     ),
+    # Sweeps that stand still between the listing and what was listed.
+    Stage(
+        (*_INSERTERS, *_COLLECTORS),
+        ("gc 1", "gc 2"),
+        {"the reply to list t/_log/intake": 0.8},
+        _SWEPT,
+        naps=0.8,
+        leaps=0.2,
+        fault_rate=0.0,
+        preempt=0.05,
+    ),
 )
 
 EVERY_STAGE = (*STAGES, *RARE, *LEADERS, *SEGMENTS, *CROWDS, *ALONE, *ALONE_SEGMENTS)

@@ -6,7 +6,7 @@ the rows of those, and makes its parts, when somebody asks. Made parts are kept 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
@@ -264,26 +264,25 @@ class Everything:
 
 def everything(partitions: Partitions) -> Everything:
     """The segments in which active parts lie, read at once, and what lies beside them."""
-    homes: dict[str, Home] = {}
-    beside: list[str] = []
-    whole: set[str] = set()
-    source: SegmentSource | None = None
-    for name in partitions:
-        held = partitions.held(name)
-        if not isinstance(held, StoredPartition):
-            whole.add(name)
-            continue
-        source = held.source
-        for home in held.homes:
-            homes[home.ref.name] = home
-        if held.beside:
-            beside.append(name)
-    if source is None:
-        return Everything((), (), frozenset(whole))
+    stored = {name: held for name in partitions if isinstance(held := partitions.held(name), StoredPartition)}
+    homes = {home.ref.name: home for held in stored.values() for home in held.homes}
+    segments = _opened(next(iter(stored.values())).source, homes) if stored else {}
+    if lost := homes.keys() - segments.keys():
+        stored = {n: held for n, held in stored.items() if lost.isdisjoint(home.ref.name for home in held.homes)}
+    beside = tuple(name for name, held in stored.items() if held.beside)
+    return Everything(tuple(segments.values()), beside, frozenset(partitions).difference(stored))
+
+
+def _opened(source: SegmentSource, homes: Mapping[str, Home]) -> dict[str, OpenSegment]:
+    """Those of some segments that can be read."""
     try:
-        return Everything(tuple(source.open(list(homes.values()))), tuple(beside), frozenset(whole))
-    except (NotFoundError, CorruptDataError):  # by another way
-        return Everything((), (), frozenset(partitions))
+        return dict(zip(homes, source.open(list(homes.values())), strict=True))
+    except (NotFoundError, CorruptDataError):
+        found: dict[str, OpenSegment] = {}
+        for name, home in homes.items():
+            with suppress(NotFoundError, CorruptDataError):
+                found[name] = source.open([home])[0]
+        return found
 
 
 def _inside(layout: Layout, segment: str, partition_id: str, source: SegmentSource, *, known: bool) -> Inside:

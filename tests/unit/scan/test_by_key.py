@@ -11,7 +11,7 @@ import pytest
 import mergelake as ml
 from mergelake.core.clock import ManualClock
 from mergelake.core.ids import SeededIds
-from mergelake.log import layout
+from mergelake.log import layout, segments
 from mergelake.log.operations import DropParts
 from mergelake.scan import by_key, plan
 from mergelake.scan.request import ScanRequest
@@ -100,12 +100,12 @@ def test_groups_and_rows_of_segments_leave_what_every_part_by_itself_leaves(
     """Keys of all types, and parts that came, went and were merged since the checkpoint."""
     schema, columns = TABLES[name]
     draw = random.Random(name)
-    for number in range(3):
+    for number in range(2):
         monkeypatch.setattr(layout, "INLINE_MAX", 3_000)
         monkeypatch.setattr(layout, "SEGMENT_MAX", draw.choice([15_000, 60_000]))
         monkeypatch.setattr(by_key, "GROUP_ROWS", draw.choice([1, 3, 8]))
         table = ScanTable(schema)
-        for _ in range(40):
+        for _ in range(30):
             table.insert(random_rows(draw, columns, draw.randint(1, 3)))
         log = table.handle.log
         log.write_checkpoint()
@@ -117,7 +117,7 @@ def test_groups_and_rows_of_segments_leave_what_every_part_by_itself_leaves(
             log.commit(lambda _, partition=partition, gone=gone: [DropParts(partition, gone, "drop")])
         snapshot = TableHandle.open(table.store, "t", clock=ManualClock(), ids=SeededIds(2)).snapshot()
         assert snapshot.partitions.segments
-        for _ in range(60):
+        for _ in range(40):
             request = ScanRequest(where=random_predicate(draw, columns))
             found = []
             for least in (1, 1 << 30):
@@ -125,6 +125,25 @@ def test_groups_and_rows_of_segments_leave_what_every_part_by_itself_leaves(
                 planned = plan.plan_scan(table.store, "t", snapshot, request, table.caches, count_steps=False)
                 found.append([(str(item.info), item.ranges) for item in planned.items])
             assert found[0] == found[1], request.where
+
+
+def test_a_segment_that_cannot_be_read_costs_its_partitions_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout, "INLINE_MAX", 3_000)
+    monkeypatch.setattr(layout, "SEGMENT_MAX", 30_000)
+    monkeypatch.setattr(segments, "EAGER_BYTES", 0)
+    table = ScanTable(make_schema({"p": "UInt16", "k": "UInt32"}, order_by=("k",), partition_by=("p",)))
+    for first in range(0, 320, 64):
+        table.insert([{"p": 100 + n, "k": 10 * n} for n in range(first, first + 64)])
+    table.handle.log.write_checkpoint()
+    keys = [meta.key for meta in table.store.list("t/_log/checkpoints") if meta.key.endswith(".segment")]
+    assert len(keys) > 2
+    table.store.put(keys[1], b"x" * len(table.store.get(keys[1])))
+    for k in (50, 1500, 3100):
+        snapshot = TableHandle.open(table.store, "t", clock=ManualClock(), ids=SeededIds(2)).snapshot()
+        found = plan.plan_scan(table.store, "t", snapshot, ScanRequest(where=f"k = {k}"), count_steps=False)
+        assert [item.info.partition_id for item in found.items] == [str(100 + k // 10)]
+        made = sum(snapshot.partitions.held(name).in_memory is not None for name in snapshot.partitions)
+        assert 0 < made < 200
 
 
 def test_a_look_up_costs_what_it_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
