@@ -398,12 +398,16 @@ class LogReader(Generic[S]):
         return False
 
     def _files_elsewhere(self, part_id: str, added: int) -> Iterator[FileTable]:
-        """The file table of a part, from the newest checkpoint, from the first that may have it, and from its entry."""
+        """The file table of a part, from the newest checkpoint, from all others that may have it, and from its entry.
+
+        The older ones first: they name other segments. Some may be damaged, or emptied by now.
+        """
         standing = [version for version, size in self.checkpoints() if size and version >= added]
-        for version in dict.fromkeys((*standing[-1:], *standing[:1])):
-            if version not in self._files and isinstance(state := self.checkpoint(version), State):
-                manifests = [part.manifest for part in state.parts()] + [part.manifest for part in state.detached]
-                self._files[version] = {manifest.id: manifest.files for manifest in manifests}
+        for version in dict.fromkeys((*standing[-1:], *standing)):
+            with suppress(NotFoundError, CorruptDataError):
+                if version not in self._files and isinstance(state := self.checkpoint(version), State):
+                    manifests = [part.manifest for part in state.parts()] + [part.manifest for part in state.detached]
+                    self._files[version] = {manifest.id: manifest.files for manifest in manifests}
             if part_id in self._files.get(version, ()):
                 yield self._files[version][part_id]
         entry = self.try_entry(added)

@@ -201,6 +201,32 @@ def test_segments_are_swept_once_the_log_is_cut_and_who_still_knows_one_finds_th
     assert log.verify().problems == []
 
 
+def test_a_file_table_is_found_in_any_checkpoint_that_stands(monkeypatch):
+    """Its segment is damaged, its entry gone, and the first checkpoint that had it is emptied while one looks."""
+    store = MemoryStore()
+    log = new_log(store, schema_with(checkpoint_interval=16))
+    insert(log, range(1, 200))
+    log.write_checkpoint()
+    whole = files(open_log(store).state)
+    insert(log, range(200, 500))
+    log.commit(lambda state: [Collect(240, 240)])
+    log.write_checkpoint()
+    log.truncate(log.retire_checkpoints(log.state.history), sweep=False)
+    standing = [version for version, size in log._reader.checkpoints() if size]
+    newest = set(log._reader.layout(standing[-1]).members)
+    for name in newest - set(log._reader.layout(standing[0]).members):
+        key = f"t/_log/checkpoints/{name}"
+        data = bytearray(store.get(key))
+        data[-5] ^= 1
+        data[-400] ^= 1
+        store.put(key, bytes(data))
+    reader = open_log(store)
+    listed = [(version, size or 1) for version, size in reader._reader.checkpoints()]
+    monkeypatch.setattr(reader._reader, "checkpoints", lambda: listed)
+    found = files(reader.state)
+    assert {part_id: found[part_id] for part_id in whole} == whole
+
+
 def test_a_sweep_that_stood_still_takes_nothing_of_checkpoints_that_came_meanwhile(monkeypatch):
     store = MemoryStore()
     log = new_log(store, schema_with(checkpoint_interval=16))
