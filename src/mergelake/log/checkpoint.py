@@ -44,6 +44,7 @@ from mergelake.log.part_rows import (
     dumps,
     header_of,
     lists_of,
+    open_stream,
     part_columns,
     parts_of,
     retired_columns,
@@ -175,7 +176,7 @@ def decode_root(data: bytes, key: str = "") -> Root:
         )
     try:
         source = pa.BufferReader(body)
-        parts_reader = pa.ipc.open_stream(source)
+        parts_reader = open_stream(source)
         header = header_of(parts_reader.schema)
     except _UNREADABLE as cause:
         raise CorruptDataError("A checkpoint is not readable", object_key=key, found=str(cause)) from cause
@@ -183,19 +184,19 @@ def decode_root(data: bytes, key: str = "") -> Root:
     try:
         columns = lists_of(parts_reader.read_all())
         parts = parts_of(columns, map(FileTable, columns["files"]))
-        retired = pa.ipc.open_stream(source).read_all()
+        retired = open_stream(source).read_all()
         active = len(parts) - header["detached"]
         inline: dict[str, list[ActivePart]] = {}
         for part in parts[:active]:
             inline.setdefault(part.info.partition_id, []).append(part)
         layout = Layout(inline={name: tuple(held) for name, held in inline.items()})
         if header["format"] > _WITHOUT_SEGMENTS:
-            members = [_member(row) for row in pa.ipc.open_stream(source).read_all().to_pylist()]
-            placed = pa.ipc.open_stream(source).read_all().to_pydict()
+            members = [_member(row) for row in open_stream(source).read_all().to_pylist()]
+            placed = open_stream(source).read_all().to_pydict()
             layout = replace(
                 layout, members={member.ref.name: member for member in members}, placed=_placed(placed, members)
             )
-        stored = pa.ipc.open_stream(source).read_all().to_pylist() if header["format"] > _WITHOUT_RUNS else []
+        stored = open_stream(source).read_all().to_pylist() if header["format"] > _WITHOUT_RUNS else []
         layout = replace(layout, runs=tuple(map(_run_ref, stored)))
         return Root(key, header, layout, tuple(parts[active:]), retired, tuple(row["before"] for row in stored))
     except _UNREADABLE as cause:

@@ -58,7 +58,9 @@ RETIRED = pa.schema(
     ]
 )
 DIGEST_BYTES = 16
-_OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
+# Tables of some kB: to hand them to other threads takes longer than to do the work.
+_WRITE = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
+_READ = pa.ipc.IpcReadOptions(use_threads=False)
 
 
 def digest_of(data: bytes) -> bytes:
@@ -87,8 +89,13 @@ def write_stream(sink: pa.BufferOutputStream, table: pa.Table, header: Any = Non
     """One Arrow IPC stream of one batch; `header` is kept as JSON in the schema's metadata."""
     if header is not None:
         table = table.replace_schema_metadata({"mergelake": dumps(header)})
-    with pa.ipc.new_stream(sink, table.schema, options=_OPTIONS) as writer:
+    with pa.ipc.new_stream(sink, table.schema, options=_WRITE) as writer:
         writer.write_table(table.combine_chunks().unify_dictionaries(), max(table.num_rows, 1))
+
+
+def open_stream(source: pa.BufferReader) -> pa.RecordBatchStreamReader:
+    """The stream that begins where `source` stands."""
+    return pa.ipc.open_stream(source, options=_READ)
 
 
 def header_of(schema: pa.Schema) -> Any:

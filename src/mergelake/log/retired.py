@@ -305,4 +305,4 @@ def _hash(part: RetiredPart) -> int:
 
 
 def _shown(part: RetiredPart, history: int, pinned: Sequence[int]) -> bool:
-    return part.retired > history or any(part.added <= version < part.retired for version in pinned)
+    return part.retired > history or bisect_left(pinned, part.added) != bisect_left(pinned, part.retired)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from mergelake.core.json_load import loads
 from mergelake.core.manifest import FileTable
 from mergelake.log.encoding import require_format
-from mergelake.log.part_rows import digest_of, header_of, lists_of, parts_of, require_digest, write_stream
+from mergelake.log.part_rows import digest_of, header_of, lists_of, open_stream, parts_of, require_digest, write_stream
 from mergelake.log.state import ActivePart
 
 SEGMENT_FORMAT = 1
@@ -179,7 +179,7 @@ def encode_segment(name: str, rows: pa.Table, texts: Sequence[str], source: Fram
 def decode_segment(ref: SegmentRef, hot: bytes, source: FrameSource, key: str) -> OpenSegment:
     """A segment from its first `hot_bytes` bytes; CorruptDataError with `key` if they are not what is named."""
     require_digest(hot, ref.digest, NOT_WHAT_WAS_WRITTEN, key)
-    reader = pa.ipc.open_stream(pa.BufferReader(hot))
+    reader = open_stream(pa.BufferReader(hot))
     header: dict[str, Any] = header_of(reader.schema)
     require_format(int(header["format"]), SEGMENT_FORMAT, f"Segment {key}")
     rows = reader.read_all().replace_schema_metadata(None)

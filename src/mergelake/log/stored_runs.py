@@ -28,6 +28,7 @@ from mergelake.log.part_rows import (
     RETIRED,
     digest_of,
     lists_of,
+    open_stream,
     require_digest,
     retired_columns,
     retired_of,
@@ -175,7 +176,7 @@ class Runs:
         def load(key: str) -> pa.Table:
             data = self._objects.store.get(key)
             require_digest(data, ref.digest, NOT_WHAT_WAS_WRITTEN, key)
-            return pa.ipc.open_stream(pa.BufferReader(data)).read_all()
+            return open_stream(pa.BufferReader(data)).read_all()
 
         return self._objects.read(ref.name, load)
 
