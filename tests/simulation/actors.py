@@ -132,7 +132,8 @@ class Actor:
     def look(self) -> None:
         """By the scheduler, whenever this process stopped: what it believes must be true."""
         if self.handle is not None and self.state is not self.compared:
-            self.table.compare(self.state, self.least)
+            stage = self.world.stage
+            self.table.compare(self.state, self.least, by_hash=stage is not None and stage.by_hash)
             self.compared, self.least = self.state, self.state.version
 
     def follow(self) -> None:
@@ -264,3 +265,13 @@ class Reader(Actor):
         for name in {*rows, *expected}:
             found, there = rows.get(name, ()), expected.get(name, ())
             assert found == there, f"version {state.version}: partition {name} reads as {found}, not {there}"
+
+
+class Follower(Reader):
+    """Looks at the log all the time, and reads seldom."""
+
+    roams = 0.0
+    attentive = 1.0
+
+    def actions(self):
+        return {self.follow: 6, self.newest: 0.3}

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from greenlet import getcurrent, greenlet
@@ -146,6 +146,7 @@ class Machine:
     """What it is called in the log, if not by its name."""
     group: str = ""
     """Those of one group are threads of one process: they share what is open, and die together."""
+    _: KW_ONLY
     disk: dict[str, Any] = field(default_factory=dict)
     stops: Mapping[str, float] = field(default_factory=dict)
     """Where it stops more (or less) often than others: the beginning of what `Kernel.point` is told -> how often."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from tests.simulation.actors import Actor, Reader
+from tests.simulation.actors import Actor, Follower, Reader
 from tests.simulation.admins import Attacher, Borrower, Mutator, Surgeon
 from tests.simulation.inserters import Caller, Inserter, Repeater, Rival, Streamer
 from tests.simulation.keepers import Checkpointer, Collector, Inspector, Publisher
@@ -44,6 +44,8 @@ class Stage:
     fault_rate: float | None = None
     outages: float | None = None
     wrong_digits: bool = False
+    by_hash: bool = False
+    """Whether states of processes are compared by their hashes: what they have not read stays unread."""
     pace_s: float | None = None
     """How long they rest between two acts, at most."""
 
@@ -247,6 +249,7 @@ CROWDS: tuple[Stage, ...] = (
 
 _CUTS = {"put t/_log/checkpoints/": 0.5, "the reply to list t/_log": 0.1, "delete t/_log/checkpoints/": 0.7}
 _COLLECTORS = tuple(_role(f"gc {n}", Collector) for n in (1, 2, 3))
+_FOLLOWERS = tuple(_role(f"reader {n}", Follower) for n in (1, 2))
 _CONTENDERS = tuple(_role(f"insert {n}", Contender) for n in (1, 2, 3, 4))
 _INSERTERS = tuple(_role(f"insert {n}", Inserter) for n in (1, 2, 3))
 ALONE: tuple[Stage, ...] = (
@@ -318,6 +321,17 @@ ALONE_SEGMENTS: tuple[Stage, ...] = (
         leaps=0.2,
         fault_rate=0.0,
         preempt=0.05,
+    ),
+    # Who follows the log for long, and reads seldom, finds what it has yet to read.
+    Stage(
+        (*_FOLLOWERS, *_INSERTERS, *_COLLECTORS[:2]),
+        settings=_SWEPT,
+        by_hash=True,
+        leaps=0.0,
+        fault_rate=0.0,
+        crash_rate=0.0,
+        preempt=0.05,
+        pace_s=200.0,
     ),
 )
 

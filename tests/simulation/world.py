@@ -142,7 +142,7 @@ class World:
         for name, role, alias, group in stage.cast:
             skew_s = skews.setdefault(group or name, self.kernel.random.uniform(-SKEW_MAX_S, SKEW_MAX_S))
             stops = stage.stops if name in stage.sleepers else {}
-            self.start(Machine(name, skew_s, alias, group, stops), role)
+            self.start(Machine(name, skew_s, alias, group, stops=stops), role)
         self.weather = Weather(self, self.kernel.random)
         if stage.wrong_digits:
             self.weather.tears, self.weather.digits = 1.0, True
