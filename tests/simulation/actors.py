@@ -274,4 +274,4 @@ class Follower(Reader):
     attentive = 1.0
 
     def actions(self):
-        return {self.follow: 6, self.newest: 0.3}
+        return {self.newest: 0.008}

@@ -294,11 +294,13 @@ ALONE_SEGMENTS: tuple[Stage, ...] = (
         (*_CHECKPOINTERS[:1], *_INSERTERS, *_COLLECTORS),
         tuple(name for name, *_ in _INSERTERS),
         {"create t/_log/checkpoints/": 0.9, "the reply to list t/_log": 0.5},
-        {**_SWEPT, "checkpoint_interval": "8"},
+        {**_SWEPT, "checkpoint_interval": "20"},
         naps=0.0,
-        leaps=0.1,
+        leaps=0.0,
         fault_rate=0.0,
+        crash_rate=0.0,
         preempt=0.1,
+        pace_s=200.0,
     ),
     # Who stands still for long finds segments gone that it had not read.
     Stage(
@@ -313,12 +315,12 @@ ALONE_SEGMENTS: tuple[Stage, ...] = (
     ),
     # Sweeps that stand still between the listing and what was listed.
     Stage(
-        (*_INSERTERS, *_COLLECTORS),
+        (*_INSERTERS[:2], *_COLLECTORS),
         ("gc 1", "gc 2"),
         {"the reply to list t/_log/intake": 0.8},
         _SWEPT,
-        naps=0.8,
-        leaps=0.2,
+        naps=0.4,
+        leaps=0.3,
         fault_rate=0.0,
         preempt=0.05,
     ),
