@@ -79,7 +79,9 @@ def test_completion_knows_keywords_tables_and_the_columns_of_named_tables(db: Da
     assert "service" not in complete("SELECT ser")
 
 
-def test_a_watched_statement_shows_progress_and_raises_its_error(db: Database) -> None:
+def test_a_watched_statement_shows_progress_and_raises_its_error(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")  # a dumb one shows none
+
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
