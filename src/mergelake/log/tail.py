@@ -182,16 +182,24 @@ class LogReader(Generic[S]):
             state = self._follow(state, self._bucket_behind(state), across=True)
         else:
             # The hint leads nowhere, or there is none: an empty log, a young one, or one that was truncated.
-            found, last = self._listed()
-            state = self._nearest([version for version, size in found if size])
-            state = self._follow(state, self._bucket_behind(state), across=True, ahead=last - state.version + 1)
-            if found and state.version < found[-1][0]:
-                key = self.checkpoint_key(found[-1][0])
-                raise CorruptDataError("No checkpoint can be read, and the log has no beginning", object_key=key)
+            state = self._first(*self._listed())
         if state.authority.url:
             return self._chase(state)
         self.backend_of(state)  # which knows whether older entries may lie in batches
         return state
+
+    def _first(self, found: list[tuple[int, int]], last: int) -> S:
+        """The newest state, from the best of the checkpoints that were found, or from the beginning of the log."""
+        while True:
+            state = self._nearest([version for version, size in found if size])
+            state = self._follow(state, self._bucket_behind(state), across=True, ahead=last - state.version + 1)
+            if not found or state.version >= found[-1][0]:
+                return state
+            before = found
+            found, last = self._listed()
+            if found == before:  # else some were emptied meanwhile, for there is a newer one
+                key = self.checkpoint_key(found[-1][0])
+                raise CorruptDataError("No checkpoint can be read, and the log has no beginning", object_key=key)
 
     def _bucket_behind(self, state: S) -> LogBackend:
         """The bucket, for who goes on from a checkpoint: if the log is elsewhere, what follows may lie in a batch."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 
 from mergelake.log import truncate
 from mergelake.log.operations import AddParts, Collect
+from mergelake.log.tail import LogReader
 from mergelake.store.memory import MemoryStore
 from tests.helpers.manifests import manifest, new_log, open_log, schema_with
 
@@ -92,3 +94,28 @@ def test_a_collector_that_slept_never_empties_where_the_log_is_cut(history, monk
     fresh = open_log(store)
     assert fresh.state == log.state
     assert {version: fresh.state_at(version) for version in states} == states
+
+
+def test_who_opens_while_all_that_it_listed_is_emptied_looks_again():
+    store = MemoryStore()
+    log = new_log(store, schema_with(checkpoint_interval=16))
+
+    def insert(numbers):
+        for n in numbers:
+            log.commit(lambda state, n=n: [AddParts((manifest(n, born=state.version),))])
+
+    insert(range(1, 60))
+    store.delete(["t/_log/_last_checkpoint"])
+    real, asked = LogReader.checkpoint, []
+
+    def slow(self, version):
+        asked.append(version)
+        if len(asked) == 1:
+            insert(range(60, 120))
+            log.commit(lambda state: [Collect(state.version, state.version)])
+            log.write_checkpoint()
+            log.truncate(log.retire_checkpoints(log.state.history))
+        return real(self, version)
+
+    with mock.patch.object(LogReader, "checkpoint", slow):
+        assert open_log(store).state == log.state
