@@ -54,6 +54,15 @@ def _role(name: str, role: type[Actor], alias: str = "", group: str = "") -> Rol
     return name, role, alias, group
 
 
+def _several(name: str, role: type[Actor], count: int, alias: str = "", group: str = "") -> tuple[Role, ...]:
+    """Machines `name 1`, `name 2`, … that do the same."""
+    return tuple(_role(f"{name} {number}", role, alias, group) for number in range(1, count + 1))
+
+
+def _names(cast: tuple[Role, ...]) -> tuple[str, ...]:
+    return tuple(name for name, *_ in cast)
+
+
 _INSERT = _role("insert", Inserter)
 _SWEEPERS = (_role("gc 1", Collector), _role("gc 2", Collector))
 _SWEPT = {"history_retention_seconds": "0", "checkpoint_interval": "3"}
@@ -83,7 +92,7 @@ STAGES: tuple[Stage, ...] = (
     _while_others_collect(_WRITES, *_THREADS, settings={**_SWEPT, "merge_upload_policy": "direct"}),
     _while_others_collect(_WRITES, *_THREADS, settings={**_SWEPT, **_VOLATILE}),
     _while_others_collect(_WRITES, _role("node", Merger), _role("admin", Surgeon)),
-    _while_others_collect(_WRITES, *(_role(f"caller {n}", Caller, "server", "server") for n in (1, 2, 3))),
+    _while_others_collect(_WRITES, *_several("caller", Caller, 3, "server", "server")),
     _while_others_collect(
         {**_WRITES, "the reply to delete": 0.5, "the reply to list": 0.03},
         *(_role("gc 3", Collector), _role("publisher", Publisher), _role("node", Merger), _role("admin", Borrower)),
@@ -99,7 +108,7 @@ STAGES: tuple[Stage, ...] = (
         (_INSERT, _role("publisher", Publisher), _role("admin", Surgeon), _role("node", Merger), *_SWEEPERS),
         leaps=0.3,
     ),
-    Stage((_INSERT, *(_role(f"admin {n}", Attacher) for n in (1, 2, 3)), _role("reader", Reader)), preempt=0.4),
+    Stage((_INSERT, *_several("admin", Attacher, 3), _role("reader", Reader)), preempt=0.4),
     Stage((_INSERT, _role("node 1", Merger), _role("node 2", Merger), _role("admin", Mutator))),
     Stage(
         (_INSERT, _role("real node", PlannedNode), _role("node", Rewriter), _role("admin", Mutator)),
@@ -116,7 +125,7 @@ STAGES: tuple[Stage, ...] = (
 )
 RARE_EVERY, RARE_AT = 64, 47
 """The seeds that are about one of these; no others, so that what other seeds find stays as it was."""
-_CHECKPOINTERS = tuple(_role(f"checkpoint {n}", Checkpointer) for n in (1, 2, 3, 4))
+_CHECKPOINTERS = _several("checkpoint", Checkpointer, 4)
 RARE: tuple[Stage, ...] = (
     # Who was not told of a commit sends the same parts again, when history has just forgotten what became of them.
     Stage(
@@ -139,7 +148,7 @@ RARE: tuple[Stage, ...] = (
     # Several write a checkpoint of the same version, or the hint that leads there, one of them long after it was cut.
     Stage(
         (*_CHECKPOINTERS, _INSERT, _role("gc", Collector), _role("reader", Reader)),
-        tuple(name for name, *_ in _CHECKPOINTERS),
+        _names(_CHECKPOINTERS),
         {"put t/_log/": 0.3, "create t/_log/checkpoints/": 0.3},
         {**_SWEPT, "checkpoint_interval": "8"},
         naps=0.5,
@@ -151,9 +160,9 @@ LEADERS_AT = (6, 26, 54)
 """The seeds, of `RARE_EVERY`, that are about commits which pass through a leader."""
 _LEADER = (
     _role("leader", Leader, "", "leader"),
-    *(_role(f"leader desk {n}", Desk, "leader", "leader") for n in (1, 2)),
+    *_several("leader desk", Desk, 2, "leader", "leader"),
 )
-_SENDERS = tuple(_role(f"insert {n}", Hasty) for n in (1, 2, 3))
+_SENDERS = _several("insert", Hasty, 3)
 _SLEEPY = ("leader", "leader desk 1", "leader desk 2")
 LEADERS: tuple[Stage, ...] = (
     Stage((*_LEADER, *_SENDERS, _role("reader", Reader)), leaps=0.01, fault_rate=0.01, preempt=0.1),
@@ -180,7 +189,7 @@ LEADERS: tuple[Stage, ...] = (
     Stage(
         (
             *_LEADER,
-            *(_role(f"caller {n}", Caller, "server", "server") for n in (1, 2, 3)),
+            *_several("caller", Caller, 3, "server", "server"),
             _role("insert b", Hasty),
             _role("admin", Surgeon),
         ),
@@ -229,8 +238,8 @@ SEGMENTS: tuple[Stage, ...] = (
 
 CROWD_EVERY, CROWD_AT = 16, 13
 """The seeds in which appends take so long that writers meet all the time, and go by the intake."""
-_CALLERS = tuple(_role(f"caller {n}", Caller, "server", "server") for n in (1, 2, 3))
-_RIVALS = tuple(_role(f"insert {n}", Rival) for n in (1, 2, 3, 4))
+_CALLERS = _several("caller", Caller, 3, "server", "server")
+_RIVALS = _several("insert", Rival, 4)
 _SLEEPY = {"the reply to list t/_log/intake": 0.5, "the reply to put t/_log/intake": 0.3, "create t/_log": 0.3}
 CROWDS: tuple[Stage, ...] = (
     Stage((*_RIVALS, *_CALLERS, _role("node", Merger)), preempt=0.2, leaps=0.0, pace_s=4.0),
@@ -248,15 +257,15 @@ CROWDS: tuple[Stage, ...] = (
 
 
 _CUTS = {"put t/_log/checkpoints/": 0.5, "the reply to list t/_log": 0.1, "delete t/_log/checkpoints/": 0.7}
-_COLLECTORS = tuple(_role(f"gc {n}", Collector) for n in (1, 2, 3))
-_FOLLOWERS = tuple(_role(f"reader {n}", Follower) for n in (1, 2))
-_CONTENDERS = tuple(_role(f"insert {n}", Contender) for n in (1, 2, 3, 4))
-_INSERTERS = tuple(_role(f"insert {n}", Inserter) for n in (1, 2, 3))
+_COLLECTORS = _several("gc", Collector, 3)
+_FOLLOWERS = _several("reader", Follower, 2)
+_CONTENDERS = _several("insert", Contender, 4)
+_INSERTERS = _several("insert", Inserter, 3)
 ALONE: tuple[Stage, ...] = (
     # What a leader refuses is possible soon after, and messages arrive twice.
     Stage(
         (*_LEADER, *_CONTENDERS),
-        tuple(name for name, *_ in _CONTENDERS),
+        _names(_CONTENDERS),
         {"a message to": 0.9},
         naps=0.0,
         leaps=0.0,
@@ -292,7 +301,7 @@ ALONE_SEGMENTS: tuple[Stage, ...] = (
     # The same of those who seldom write one: in between others did, and merged segments.
     Stage(
         (*_CHECKPOINTERS[:1], *_INSERTERS, *_COLLECTORS),
-        tuple(name for name, *_ in _INSERTERS),
+        _names(_INSERTERS),
         {"create t/_log/checkpoints/": 0.9, "the reply to list t/_log": 0.5},
         {**_SWEPT, "checkpoint_interval": "20"},
         naps=0.0,
@@ -304,7 +313,7 @@ ALONE_SEGMENTS: tuple[Stage, ...] = (
     ),
     # Who stands still for long finds segments gone that it had not read.
     Stage(
-        (*(_role(f"reader {n}", Reader) for n in (1, 2, 3)), *_INSERTERS, *_COLLECTORS[:2]),
+        (*_several("reader", Reader, 3), *_INSERTERS, *_COLLECTORS[:2]),
         ("reader 1", "reader 2", "insert 1"),
         {"get t/_log/0": 0.3, "the reply to get t/_log/0": 0.3},
         _SWEPT,

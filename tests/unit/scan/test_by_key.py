@@ -127,14 +127,20 @@ def test_groups_and_rows_of_segments_leave_what_every_part_by_itself_leaves(
             assert found[0] == found[1], request.where
 
 
+def rising(partitions: int) -> ScanTable:
+    """A row in each partition, whose key rises with it; all in a checkpoint."""
+    table = ScanTable(make_schema({"p": "UInt16", "k": "UInt32"}, order_by=("k",), partition_by=("p",)))
+    for first in range(0, partitions, 64):
+        table.insert([{"p": 100 + n, "k": 10 * n} for n in range(first, first + 64)])
+    table.handle.log.write_checkpoint()
+    return table
+
+
 def test_a_segment_that_cannot_be_read_costs_its_partitions_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layout, "INLINE_MAX", 3_000)
     monkeypatch.setattr(layout, "SEGMENT_MAX", 30_000)
     monkeypatch.setattr(segments, "EAGER_BYTES", 0)
-    table = ScanTable(make_schema({"p": "UInt16", "k": "UInt32"}, order_by=("k",), partition_by=("p",)))
-    for first in range(0, 320, 64):
-        table.insert([{"p": 100 + n, "k": 10 * n} for n in range(first, first + 64)])
-    table.handle.log.write_checkpoint()
+    table = rising(320)
     keys = [meta.key for meta in table.store.list("t/_log/checkpoints") if meta.key.endswith(".segment")]
     assert len(keys) > 2
     table.store.put(keys[1], b"x" * len(table.store.get(keys[1])))
@@ -150,10 +156,7 @@ def test_a_look_up_costs_what_it_leaves(monkeypatch: pytest.MonkeyPatch) -> None
     """Rows that are judged, where keys rise with the partition; and the same after one more commit."""
     monkeypatch.setattr(layout, "INLINE_MAX", 3_000)
     monkeypatch.setattr(by_key, "GROUP_ROWS", 16)
-    table = ScanTable(make_schema({"p": "UInt16", "k": "UInt32"}, order_by=("k",), partition_by=("p",)))
-    for first in range(0, 640, 64):
-        table.insert([{"p": 100 + n, "k": 10 * n} for n in range(first, first + 64)])
-    table.handle.log.write_checkpoint()
+    table = rising(640)
     real, request = by_key._judged, ScanRequest(where="k = 3330")
     for _ in range(2):
         with mock.patch.object(by_key, "_judged", side_effect=real) as judged:
