@@ -23,7 +23,7 @@ from benchmarks.bench_commit import Place, Processes, warm
 from mergelake.log.keeper import close_all
 from mergelake.store import StoreSpec
 
-CASTS = ((1, 1), (1, 64), (4, 1), (4, 16), (8, 1), (8, 8))
+CASTS = ((1, 1), (1, 64), (4, 1), (8, 1), (8, 8), (16, 1), (64, 1))
 """Processes, and threads of each."""
 
 

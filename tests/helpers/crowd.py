@@ -58,8 +58,11 @@ class Crowd:
 
     @contextlib.contextmanager
     def pools(self) -> Iterator[None]:
-        """The log's pools of threads are greenlets of this crowd."""
-        with mock.patch("mergelake.log.backend.ThreadPoolExecutor", lambda threads: _Pool(self, threads)):
+        """The log's threads are greenlets of this crowd."""
+        with (
+            mock.patch("mergelake.log.at_once.ThreadPoolExecutor", lambda threads: _Pool(self, threads)),
+            mock.patch("mergelake.log.commit.apart", lambda work, name: self.start(work)),
+        ):
             yield
 
 
@@ -163,7 +166,7 @@ def commit_all(
     seconds: float,
     *,
     request_s: float = 0.03,
-    commits: int = 1 << 60,
+    commits: int | Callable[[int], int] = 1 << 60,
     rest_s: float = 0.0,
     schema: Any = SCHEMA,
     seed: int = 0,
@@ -179,7 +182,7 @@ def commit_all(
     def work(writer: int) -> None:
         log = open_log(store, seed=1 + writer + 1000 * seed, clock=crowd)
         chance = random.Random(writer)
-        for number in range(commits):
+        for number in range(commits(writer) if callable(commits) else commits):
             if crowd.now_s >= start_s + seconds:
                 return
             crowd.sleep_s(0.002 * chance.random() + (chance.expovariate(1 / rest_s) if rest_s else 0))

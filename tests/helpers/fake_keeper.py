@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mergelake.core.errors import UnavailableError
-from mergelake.log.keeper import Create, Delete, Node, Refused, SetData
+from mergelake.log.keeper import Check, Create, Delete, Node, Refused, SetData
 
 
 class FakeEnsemble:
@@ -29,6 +29,9 @@ class FakeEnsemble:
                     if there is None or there.version != version:
                         raise Refused(path)
                     nodes[path] = Node(data, version + 1)
+                case Check(path):
+                    if there is None:
+                        raise Refused(path)
                 case Delete(path, version):
                     if there is None or version not in (-1, there.version):
                         raise Refused(path)

@@ -114,8 +114,8 @@ def simulated_threads() -> Iterator[None]:
         mock.patch("mergelake.log.group.threading", fake),
         mock.patch("mergelake.log.leader.threading", fake),
         mock.patch("mergelake.log.recent.threading", fake),
-        mock.patch("mergelake.log.leader.apart", lambda work: work()),
-        mock.patch("mergelake.log.backend.ThreadPoolExecutor", SimPool),
+        mock.patch("mergelake.log.commit.apart", lambda work, name: work()),
+        mock.patch("mergelake.log.at_once.ThreadPoolExecutor", SimPool),
         mock.patch("mergelake.table.publish.ThreadPoolExecutor", SimPool),
     ):
         yield

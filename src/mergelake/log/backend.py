@@ -15,23 +15,20 @@ What a backend owes (`tests/…/test_log_contract.py` asks it of both):
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from mergelake.core.clock import Clock
 from mergelake.core.errors import CorruptDataError, MergelakeError, NotFoundError, error
 from mergelake.log import batches
+from mergelake.log.at_once import at_once
+from mergelake.log.intake import Intake
 from mergelake.store.protocol import PutOutcome, Store
 
 POLL_FIRST_S, POLL_MAX_S = 0.05, 1.0
 """A waiting reader looks after the first, then less and less often."""
 DELETE_BATCH = 1000
 """Entries that one delete request of a truncation names."""
-
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 class CollectedError(NotFoundError):
@@ -42,8 +39,13 @@ class LogBackend(Protocol):
     """The place that gives out the positions of one log. Safe for many threads."""
 
     @property
-    def has_intake(self) -> bool:
-        """Whether writers of several processes share entries by way of the bucket (`intake`)."""
+    def intake(self) -> Intake | None:
+        """Where writers of several processes leave what they want to say; None where nothing can be appended."""
+        ...
+
+    @property
+    def tells(self) -> bool:
+        """Whether who waits is woken by what is new, and need not look again and again."""
         ...
 
     def key(self, version: int) -> str:
@@ -103,6 +105,10 @@ class LogBackend(Protocol):
         """
         ...
 
+    def pause(self, version: int, seconds: float) -> None:
+        """Sleep so long; where the backend `tells`, until there may be an entry at `version`."""
+        ...
+
     def when_changed(self, wake: Callable[[], None]) -> None:
         """Call `wake` once, from some thread, when there is something new; never, where the backend has to poll."""
         ...
@@ -138,7 +144,8 @@ class ObjectBackend:
     where it can be: not in a log that was always here, nor right behind an object that was read.
     """
 
-    has_intake = True
+    intake: Intake | None
+    tells = False
 
     def __init__(self, store: Store, prefix: str, *, clock: Clock, threads: int = 16, batched: int = 0) -> None:
         """`batched`: entries up to this version may lie in batches: those of a log that is or was elsewhere."""
@@ -148,6 +155,7 @@ class ObjectBackend:
         self.threads = threads
         self._batched = batched
         self._ahead = _Ahead()
+        self.intake = Intake.of_bucket(store, prefix, threads)
 
     def key(self, version: int) -> str:
         """Key of an entry that is alone, or the first of a batch."""
@@ -283,6 +291,10 @@ class ObjectBackend:
                 return False
             pause_s = poll_s or min(pause_s * 2, POLL_MAX_S)
 
+    def pause(self, version: int, seconds: float) -> None:
+        """All of it."""
+        self.clock.sleep_s(seconds)
+
     def when_changed(self, wake: Callable[[], None]) -> None:
         """An object store tells nobody."""
 
@@ -308,11 +320,10 @@ class ObjectBackend:
 class SealedBackend(ObjectBackend):
     """What has reached the bucket of a log whose authority is elsewhere: to be read, never to be appended to."""
 
-    has_intake = False
-
     def __init__(self, bucket: ObjectBackend, authority: str) -> None:
         super().__init__(bucket.store, bucket.prefix, clock=bucket.clock, threads=bucket.threads, batched=EVERY)
         self._authority = authority
+        self.intake = None
 
     def create(self, version: int, data: bytes) -> PutOutcome:
         """READONLY."""
@@ -326,14 +337,6 @@ class SealedBackend(ObjectBackend):
 def _version_of(key: str) -> int | None:
     stem = key.rpartition("/")[2].partition(".")[0]
     return int(stem) if stem.isdigit() else None
-
-
-def at_once(call: Callable[[T], R], items: Sequence[T], threads: int) -> list[R]:
-    """What a call that waits for the store gives for each item, by several threads."""
-    if len(items) <= 1 or threads <= 1:
-        return [call(item) for item in items]
-    with ThreadPoolExecutor(min(threads, len(items))) as pool:
-        return list(pool.map(call, items))
 
 
 def read_only(authority: str) -> MergelakeError:

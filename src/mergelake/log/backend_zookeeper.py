@@ -5,6 +5,7 @@
     <tree>                   {"log": "s3://…/<prefix>"}: whose it is, for people
     <tree>/tail              the newest version; this node has changed once for each entry
     <tree>/log/<20 digits>   an entry, or "@" and the key of an object that holds it (more than `INLINE_MAX` bytes)
+    <tree>/intake/<name>     ephemeral: a member that its writer leaves for whoever appends the next entry (`intake`)
     <tree>/progress          {"sealed": …, "trimmed": …}: how far the bucket has everything, how far nodes are gone
     <tree>/sealer            ephemeral: somebody copies entries to the bucket just now
     <tree>/end               instead of the tail: the last version, behind which the log goes on elsewhere
@@ -28,13 +29,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from itertools import takewhile
 
 from mergelake.core.clock import Clock
-from mergelake.core.errors import CorruptDataError, FencedError, NotFoundError, UnavailableError
+from mergelake.core.errors import CorruptDataError, FencedError, MergelakeError, NotFoundError, UnavailableError
 from mergelake.log.backend import CollectedError, ObjectBackend
-from mergelake.log.keeper import RECHECK_S, Create, Keeper, Node, Refused, SetData
+from mergelake.log.intake import PAGE, Intake
+from mergelake.log.keeper import RECHECK_S, Check, Create, Delete, Keeper, Node, Refused, SetData
 from mergelake.log.sealing import Sealer, Tree, lost_branch, missing_tree
 from mergelake.store.protocol import Lost, PutOutcome, Stored, Unknown
 
@@ -47,11 +52,14 @@ BACKLOG_MAX = 4096
 TAKEOVER_S = 5.0
 """How long a writer waits for a log to arrive where it is being moved."""
 
+_logger = logging.getLogger("mergelake.log")
+
 
 class ZooKeeperBackend:
     """Entries as nodes, created by a transaction that also counts them."""
 
-    has_intake = False
+    intake: Intake | None
+    tells = True
 
     def __init__(self, keeper: Keeper, path: str, since: int, bucket: ObjectBackend, clock: Clock) -> None:
         """`path` is the tree's, `since` the version of the `MoveLog` that made it the authority."""
@@ -61,6 +69,7 @@ class ZooKeeperBackend:
         self._bucket = bucket
         self._clock = clock
         self._sealer = Sealer(keeper, self._tree, since, bucket, self._entry)
+        self.intake = Intake(_Nodes(keeper, self._tree), self._tree.intake)
         self._taken = 0, b""  # what a race was lost to: it is asked for next
 
     def key(self, version: int) -> str:
@@ -168,6 +177,13 @@ class ZooKeeperBackend:
             if left_s <= 0:
                 return False
 
+    def pause(self, version: int, seconds: float) -> None:
+        """A watch on the entry's node wakes. One request; if it fails, all of the time."""
+        try:
+            self._keeper.wait_change(self.key(version), None, seconds)
+        except UnavailableError:
+            self._clock.sleep_s(seconds)
+
     def when_changed(self, wake: Callable[[], None]) -> None:
         """Call `wake` when the tail moves, or the connection is lost."""
         self._keeper.watch(self._tree.tail, wake)
@@ -242,6 +258,40 @@ class ZooKeeperBackend:
         return b"@" + key.encode()
 
 
+@dataclass(frozen=True, slots=True)
+class _Nodes:
+    """The intake as nodes. They go with the session of who left them; none comes behind the end of the log."""
+
+    keeper: Keeper
+    tree: Tree
+
+    def put(self, key: str, data: bytes) -> None:
+        """One transaction. Refused: it is there, or the log has ended, which who asks for the position learns."""
+        with suppress(Refused):
+            self.keeper.commit(Check(self.tree.tail), Create(key, data, ephemeral=True))
+
+    def page(self, folder: str) -> list[tuple[str, int]]:
+        """One round trip; the names alone."""
+        return [(f"{folder}/{name}", 0) for name in sorted(self.keeper.children(folder))[:PAGE]]
+
+    def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        """One round trip."""
+        try:
+            return [None if node is None else node.data for node in self.keeper.get_many(keys)]
+        except MergelakeError as cause:
+            _logger.warning("members are left out: %s", cause)
+            return [None] * len(keys)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """One transaction, or, where some have gone, one each."""
+        try:
+            self.keeper.commit(*map(Delete, keys))
+        except Refused:
+            for key in keys:
+                with suppress(Refused):
+                    self.keeper.commit(Delete(key))
+
+
 def make_tree(keeper: Keeper, path: str, about: str) -> None:
     """A new, empty tree under a name that nobody has used; UnavailableError if it may or may not be there."""
     tree = Tree(path)
@@ -249,6 +299,7 @@ def make_tree(keeper: Keeper, path: str, about: str) -> None:
     keeper.commit(
         Create(tree.path, json.dumps({"log": about}).encode()),
         Create(tree.log),
+        Create(tree.intake),
         Create(tree.progress, b"{}"),
         Create(tree.tail),
     )

@@ -45,7 +45,6 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextvars import copy_context
 from functools import partial
 from typing import Any, Generic
 
@@ -61,7 +60,8 @@ from mergelake.core.errors import (
 )
 from mergelake.core.ids import IdSource
 from mergelake.log import truncate
-from mergelake.log.backend import LogBackend, at_once
+from mergelake.log.at_once import apart
+from mergelake.log.backend import LogBackend
 from mergelake.log.backends import Backends
 from mergelake.log.encoding import TIME_END_MS, encode_entry
 from mergelake.log.group import Committed, Request, WaitingLine, propose, states_within, taken_along, within
@@ -132,8 +132,7 @@ class Log(Generic[S]):
         self.checkpoint_failure = ""
         """Why the last checkpoint that was due could not be written; empty if it was."""
         self._writer = writer_of(ids.new_id())
-        self._turns = Turns(clock, ids)
-        self._intake = Intake(store, prefix, threads)
+        self._turns = Turns(clock, ids, self._writer)
         self._lagging = True  # whether a lost race may be one of many
         self._looks = self._seen = 0  # how many were begun, and the last one that saw the head
         self._state = machine.initial()
@@ -323,10 +322,10 @@ class Log(Generic[S]):
         self.commit_all([request])
         return request.answer()
 
-    def commit_all(self, requests: Sequence[Request[S]], *, writes: bool = True) -> None:
+    def commit_all(self, requests: Sequence[Request[S]]) -> None:
         """Give each of these an answer: they may share an entry with each other, and with others.
 
-        Not `writes`: a checkpoint that is due then is left to who calls `write_due`.
+        A checkpoint that is due then is written by a thread of its own: nobody waits for it.
         """
         while left := [request for request in requests if not request.done]:
             if not self._line.join(*left):
@@ -338,8 +337,10 @@ class Log(Generic[S]):
                 self._line.leave(*left)
                 raise
             self._line.leave()
-            if writes:
-                self.write_due()
+            if self._due is not None:
+                apart(self._write_due, "mergelake-checkpoint")
+            if self._turns.looks():
+                apart(self._look_for_others, "mergelake-intake")
 
     def serve(self, recent: Recent | None) -> None:
         """From now on this process takes commits of others, and tells `recent` of each entry; None: no more.
@@ -362,8 +363,6 @@ class Log(Generic[S]):
             raise
 
     def _commit_or_raise(self, group: list[Request[S]]) -> None:
-        if not self.backend.has_intake:
-            self._turns.step_aside()
         looked = not self._usable()
         if looked:
             self._look()
@@ -376,8 +375,6 @@ class Log(Generic[S]):
             return
         for races_lost in range(RETRIES_MAX):
             if races_lost and (self._lagging or races_lost % LOOK_EVERY == 0):
-                if not self.backend.has_intake:
-                    self._turns.after_loss()
                 self._look(AHEAD if races_lost > 1 else 1)
                 looked = True
             self._resolve(group)
@@ -475,28 +472,36 @@ class Log(Generic[S]):
 
         `own` is an entry of these alone, `after` the state after it.
         """
-        way = self._turns.way() if self.backend.has_intake else Way.APPEND
+        intake = self.backend.intake
+        way = self._turns.way() if intake is not None else Way.APPEND
         if way is Way.LEAVE and own.members:  # what other processes know by their attempts lands under these only
             way = Way.APPEND
-        if self.backend.has_intake and not self._turns.alone:
+        if intake is not None and not self._turns.alone:
             own = dataclasses.replace(own, members=own.parties)  # tells who loses to it that its writer gathers
-        if way is Way.LEAVE and (left := self._to_leave(own)) is not None:
-            return self._left(own, after, left)
-        if way is Way.GATHER:
-            self._intake.sweep(own.version)
+        if intake is not None and way is Way.LEAVE and (left := self._to_leave(own)) is not None:
+            return self._left(intake, own, after, left)
+        if way is Way.WAIT:
+            asked = Instant.now(self._clock)
+            holder = self._awaited(own.version, self._turns.pauses_for_other(self.backend.tells))
+            if holder is not None:
+                self._turns.lost(holder, mine=False, paced=False)
+                self._lagging = False
+                return self._moved_on(own, after, holder, asked, left=False)
+        if intake is not None and way is Way.GATHER:
+            intake.sweep(own.version)
             self._turns.gather()
-            bundle = self._gathered(own, after)
-            self._turns.came_late(self._intake.late)
-            return self._stored(*bundle, own=len(own.parties))
+            bundle = self._gathered(intake, own, after)
+            self._turns.came_late(intake.late)
+            return self._stored(*bundle, own=own)
         self._lagging = True  # how far the log has gone on since the state is not known
-        return self._stored(own, after, own=len(own.parties))
+        return self._stored(own, after, own=own)
 
     def _to_leave(self, own: Entry) -> bytes | None:
         """The object of the intake; None for too long a member."""
         data = encode_left(Left(own.version, own.attempt, own.author, own.ops))
         return data if len(data) <= TAKEN_BYTES_MAX else None
 
-    def _left(self, own: Entry, after: S, data: bytes) -> Entry | None:
+    def _left(self, intake: Intake, own: Entry, after: S, data: bytes) -> Entry | None:
         """Leave a member in the intake, and see what becomes of its position: `_brought`.
 
         From here on the position alone says whether it is in the log; without its word no failure is one.
@@ -505,15 +510,15 @@ class Log(Generic[S]):
         try:
             try:
                 with freeing(gives_space_back(own.ops)):
-                    self._intake.leave(own.version, own.attempt, data)
+                    intake.leave(own.version, own.attempt, data)
                 self._turns.took(began.age_s(self._clock))
             except MergelakeError as problem:  # it may be there, or come late
                 _logger.warning("a member may not have reached the intake: %s", problem)
-            holder = self._awaited(own.version, self._turns.pauses())
-            if holder is None and (rank := self._intake.rank(own.version, own.attempt)):
-                holder = self._awaited(own.version, self._turns.pauses_behind(rank))
+            holder = self._awaited(own.version, self._turns.pauses(self.backend.tells))
+            if holder is None and (rank := intake.rank(own.version, own.attempt)):
+                holder = self._awaited(own.version, self._turns.pauses_behind(rank, self.backend.tells))
             if holder is None:
-                return self._stored(*self._gathered(own, after), left=True)
+                return self._stored(*self._gathered(intake, own, after), own=own, left=True)
             self._turns.lost(holder, holder.holds(own.attempt), paced=True)
             self._lagging = not holder.members
             return self._moved_on(own, after, holder, began, left=True)
@@ -525,7 +530,7 @@ class Log(Generic[S]):
     def _awaited(self, version: int, pauses: Iterable[float]) -> Entry | None:
         """The entry at a position, as soon as there is one; None if there is none after the last of `pauses`."""
         for pause_s in pauses:
-            self._clock.sleep_s(pause_s)
+            self.backend.pause(version, pause_s)
             asked = Instant.now(self._clock)
             try:
                 holder = self._reader.try_entry(version)
@@ -537,7 +542,7 @@ class Log(Generic[S]):
                 self._known = asked
         return None
 
-    def _gathered(self, own: Entry, after: S) -> tuple[Entry, S]:
+    def _gathered(self, intake: Intake, own: Entry, after: S) -> tuple[Entry, S]:
         """The entry with what others have left for its position, and the state after it.
 
         What gives space back has to be possible on a full disk, where nothing else is: it is appended alone.
@@ -545,20 +550,20 @@ class Log(Generic[S]):
         self._lagging = False
         if gives_space_back(own.ops):
             return own, after
-        left = self._intake.take(own.version, own.attempt)
+        left = intake.take(own.version, own.attempt)
         return taken_along(self._machine, self._state, own, after, left)
 
-    def _stored(self, entry: Entry, after: S, *, left: bool = False, own: int = 1) -> Entry | None:
+    def _stored(self, entry: Entry, after: S, *, own: Entry, left: bool = False) -> Entry | None:
         """Append the entry and move on: to `after` if the position is ours, else to what the winner made.
 
-        What is at the position, if it holds what the attempt says; else None. `left`: that is in the intake too. `own`:
-        how many of its members come from this process.
+        What is at the position, if it holds what the attempt says; else None. `own` is the entry without what others
+        left in the intake; `left`: it is there too.
         """
         sent = Instant.now(self._clock)
         holder = self._append(entry)
+        self._turns.took(sent.age_s(self._clock) / (1 if holder is None else 2))  # who has lost has read one, too
         if holder is None:
-            self._turns.took(sent.age_s(self._clock))
-            self._turns.won(others=len(entry.parties) > own)
+            self._turns.won(entry, [writer_of(member.attempt) for member in own.parties])
         else:
             self._turns.lost(holder, holder.holds(entry.attempt), paced=False)
         return self._moved_on(entry, after, holder, sent, left=left)
@@ -698,24 +703,13 @@ class Log(Generic[S]):
         """The newest state, since when it was known to be that, and where its log lies."""
         return self._state, self._known, self.backend
 
-    @property
-    def has_due(self) -> bool:
-        """Whether a checkpoint is due."""
-        return self._due is not None
-
-    def write_due(self) -> None:
-        """Write the checkpoint that is due, if one is, while others commit; by one thread at a time.
-
-        A writer that has met nobody looks into the intake meanwhile.
-        """
+    def _write_due(self) -> None:
+        """Write the checkpoint that is due, if one is, while others commit; by one thread at a time."""
         while self._due is not None and self._writing.acquire(blocking=False):
             try:
                 due, self._due = self._due, None
                 if due is not None:
-                    work = [partial(self._write, *due)]
-                    if self._turns.alone and due[2].has_intake:
-                        work.append(partial(self._look_for_others, due[0].version - KNOCKS_SINCE))
-                    at_once(lambda each: each(), [partial(copy_context().run, each) for each in work], len(work))
+                    self._write(*due)
                     self.checkpoint_failure = ""
             except Exception as cause:
                 self.checkpoint_failure = f"no checkpoint of {self.prefix} at version {due[0].version}: {cause!r}"
@@ -723,8 +717,9 @@ class Log(Generic[S]):
             finally:
                 self._writing.release()
 
-    def _look_for_others(self, since: int) -> None:
-        self._turns.knocked = self._intake.knocked(since)
+    def _look_for_others(self) -> None:
+        if (intake := self.backend.intake) is not None:
+            self._turns.knocked = list(map(writer_of, intake.knocked(self._state.version - KNOCKS_SINCE)))
 
     def write_checkpoint(self) -> None:
         """Write the newest state as a checkpoint, and the hint that finds it.

@@ -107,7 +107,14 @@ class Delete:
     version: int = -1
 
 
-Step = Create | SetData | Delete
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Do nothing where a node does not exist."""
+
+    path: str
+
+
+Step = Create | SetData | Delete | Check
 
 
 class Refused(Exception):
@@ -154,6 +161,8 @@ class Keeper:
                     transaction.set_data(path, data, version)
                 case Delete(path, version):
                     transaction.delete(path, version)
+                case Check(path):
+                    transaction.check(path, -1)
         # A failed transaction is a list with an exception for each step: the culprit's, and markers for the others.
         for result in self._result(transaction.commit_async(), "a commit"):
             if isinstance(result, Exception) and type(result).__name__ not in _MARKERS:

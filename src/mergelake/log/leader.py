@@ -23,7 +23,7 @@ Why nothing is lost, doubled or misreported:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from mergelake.core.errors import ConflictError, InvalidInputError
@@ -37,11 +37,6 @@ ANSWER_MAX = 8 << 20
 """Bytes of entries that an answer holds; who lacks more reads them from the log."""
 CLOSED_MAX = 1 << 16
 """Refused attempts that are remembered; above that nothing is judged until the log has gone on."""
-
-
-def apart(work: Callable[[], None]) -> None:
-    """Do it in a thread of its own."""
-    threading.Thread(target=work, name="mergelake-checkpoint", daemon=True).start()
 
 
 class _Landed(Exception):
@@ -98,7 +93,7 @@ class ServedLog:
                 works.append(work)
         try:
             if new:
-                self.log.commit_all([work.request for work in new], writes=False)
+                self.log.commit_all([work.request for work in new])
         finally:
             self._settle(new)
         outcomes = []
@@ -107,8 +102,6 @@ class ServedLog:
                 work.done.wait()
                 work = work.outcome
             outcomes.append(work)
-        if new and self.log.has_due:
-            apart(self.log.write_due)  # a sender does not wait for a checkpoint
         return Answer(tuple(outcomes), passed.made + 1, tuple(self.recent.since(passed.made, ANSWER_MAX)))
 
     def _work(self, member: PassedMember, made: int) -> _Work:

@@ -84,6 +84,11 @@ class Tree:
         return f"{self.path}/progress"
 
     @property
+    def intake(self) -> str:
+        """Parent of what writers leave for whoever appends the next entry."""
+        return f"{self.path}/intake"
+
+    @property
     def sealer(self) -> str:
         """Who copies now."""
         return f"{self.path}/sealer"
@@ -175,12 +180,13 @@ class Sealer:
             _logger.warning("%s is left in ZooKeeper, and nobody needs it: %s", self._tree.path, problem)
 
     def _remove_tree(self) -> None:
-        paths = [f"{self._tree.log}/{name}" for name in sorted(self._keeper.children(self._tree.log))]
-        for start in range(0, len(paths), FETCH):
-            self._keeper.commit(*map(Delete, paths[start : start + FETCH]))
+        for folder in (self._tree.log, self._tree.intake):
+            paths = [f"{folder}/{name}" for name in sorted(self._keeper.children(folder))]
+            for start in range(0, len(paths), FETCH):
+                self._keeper.commit(*map(Delete, paths[start : start + FETCH]))
         with suppress(Refused):
             self._keeper.commit(Delete(self._tree.sealer))
-        rest = (self._tree.log, self._tree.progress, self._tree.end, self._tree.path)
+        rest = (self._tree.log, self._tree.intake, self._tree.progress, self._tree.end, self._tree.path)
         self._keeper.commit(*map(Delete, rest))
 
     def trim(self, version: int) -> None:

@@ -24,7 +24,7 @@ from mergelake.core.errors import CorruptDataError, NotFoundError
 from mergelake.core.ids import IdSource
 from mergelake.core.manifest import FileTable
 from mergelake.log import layout, stored_runs
-from mergelake.log.backend import at_once
+from mergelake.log.at_once import at_once
 from mergelake.log.layout import Layout, changed_since, cuts, following, size_of, spilled, to_merge
 from mergelake.log.part_rows import rows_of
 from mergelake.log.retired import memory_runs

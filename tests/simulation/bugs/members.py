@@ -68,10 +68,10 @@ def members_are_judged_on_the_state_before_the_entry():
 def who_is_out_of_patience_fails():
     """Nobody has taken the member along for long, so it is given up; it may be taken yet."""
 
-    def careless(self, own, after, data):
+    def careless(self, intake, own, after, data):
         began = Instant.now(self._clock)
         with contextlib.suppress(UnavailableError):
-            self._intake.leave(own.version, own.attempt, data)
+            intake.leave(own.version, own.attempt, data)
         holder = self._awaited(own.version, self._turns.pauses())
         if holder is None:
             raise ConflictError("nobody takes it")

@@ -106,8 +106,8 @@ def test_nobody_takes_a_member_to_another_position():
     store = MemoryStore()
     first = new_log(store)
     stale = Left(2, "b" * 32, "a dead one", tuple(adding(7)(None)))
-    store.put(Intake(store, "t/_log").key(2, stale.attempt), encode_left(stale))
-    store.put(Intake(store, "t/_log").key(3, stale.attempt), encode_left(stale))
+    store.put(Intake.of_bucket(store, "t/_log").key(2, stale.attempt), encode_left(stale))
+    store.put(Intake.of_bucket(store, "t/_log").key(3, stale.attempt), encode_left(stale))
     first.commit(adding(1))
     going(first, Way.GATHER).commit(adding(2))
     assert first.state.part_count == 2
@@ -205,12 +205,12 @@ def test_no_more_is_taken_along_than_fits(monkeypatch):
     log = going(new_log(store), Way.GATHER)
     for number in range(5):
         left = Left(2, f"{number:032x}", "other", tuple(adding(10 + number)(None)))
-        store.put(Intake(store, "t/_log").key(2, left.attempt), encode_left(left))
+        store.put(Intake.of_bucket(store, "t/_log").key(2, left.attempt), encode_left(left))
     monkeypatch.setattr(intake, "TAKEN_MAX", 3)
     log.commit(adding(1))
     assert log.state.part_count == 4
     monkeypatch.setattr(intake, "TAKEN_BYTES_MAX", 10)
-    assert Intake(store, "t/_log").take(2, "") == []
+    assert Intake.of_bucket(store, "t/_log").take(2, "") == []
 
 
 def test_what_is_left_for_old_positions_goes_when_the_log_is_cut():
@@ -219,7 +219,7 @@ def test_what_is_left_for_old_positions_goes_when_the_log_is_cut():
     for number in range(1, 10):
         log.commit(adding(number))
     for position in (2, 5, 11, 99):
-        store.put(Intake(store, "t/_log").key(position, "c" * 32), b"")
+        store.put(Intake.of_bucket(store, "t/_log").key(position, "c" * 32), b"")
     assert shorten(log) == 8
     assert [int(item.key[-58:-38]) for item in store.list("t/_log/intake")] == [11, 99]
 

@@ -69,15 +69,15 @@ def test_a_checkpoint_that_cannot_be_written_does_not_undo_its_commit(problem, m
     part = manifest(1)
     store.put(f"t/{part.id}/files.packed", b"rows")
 
-    def refuse(_):
+    def refuse(*_):
         raise problem
 
-    monkeypatch.setattr(checkpoint, "encode_checkpoint", refuse)
-    assert commit_parts(handle_of(store, log), [part]).version == 2
+    with monkeypatch.context() as refusing:
+        refusing.setattr(checkpoint, "encode_checkpoint", refuse)
+        assert commit_parts(handle_of(store, log), [part]).version == 2
     assert store.get(f"t/{part.id}/files.packed") == b"rows"
     assert "no checkpoint of t/_log at version 2" in caplog.text
     assert "at version 2" in log.checkpoint_failure
-    monkeypatch.undo()
     commit_parts(handle_of(store, log), [manifest(2)])
     assert not log.checkpoint_failure
 
