@@ -20,6 +20,7 @@ from mergelake.lake.seal import CATALOG, seal_logs
 from mergelake.log.keeper import Address, close_all, keeper
 from mergelake.spark.locate import TablePath, TablePlace
 from mergelake.store import open_store
+from tests.helpers.background import settle
 from tests.helpers.manifests import SCHEMA
 from tests.helpers.tcp_proxy import TcpProxy
 from tests.integration.log.places import end_sessions
@@ -81,6 +82,7 @@ def test_opening_costs_what_it_costs_in_a_bucket(url, log):
     table = db.table("t")
     for number in range(63):  # version 64 has a checkpoint
         table.append({"k": [number], "v": [""]})
+    settle()
     store = open_store(url)
     before = store.counters
     place = TablePlace(store.spec, table.handle.directory)
