@@ -76,7 +76,8 @@ class PlannedNode(Actor):
             self.handle = None
             return
         node = NodeView(self.node, self.process.clock.now_ms(), Slots(total=4), disk=True, cache_bytes=300)
-        for action in tick(node, [self.worker.view()], self.memories):
+        views = [view for view in [self.worker.view()] if not view.state.dropped]
+        for action in tick(node, views, self.memories):
             self.worker.start(action)
             if isinstance(action, (Merge, Build, Upload)):
                 self.started.append(action)
