@@ -89,7 +89,9 @@ class World:
     def step(self):
         actor = self.random.choice([actor for actor in self.actors if actor not in self.busy])
         acts = (
-            [self.append] * 8 + [self.seal] * 3 + [self.trim, self.truncate, self.read, self.follow, self.read_bucket]
+            [self.append] * 8
+            + [self.seal] * 3
+            + [self.trim, self.truncate, self.read, self.follow, self.read_bucket]
             + [self.leave, self.take]
         )
         if self.random.random() < 0.05:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from mergelake.store.spec import StoreSpec
 
@@ -32,9 +32,8 @@ class Unknown:
 PutOutcome: TypeAlias = Stored | Lost | Unknown
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectMeta:
-    """One listed object."""
+class ObjectMeta(NamedTuple):
+    """One listed object: a tuple, for many of which fields are taken at once."""
 
     key: str
     size: int

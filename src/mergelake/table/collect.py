@@ -283,7 +283,7 @@ def _shown(handle: TableHandle, known: Known, state: State) -> Container[str]:
         return {key.split("/__meta/")[1].partition("/")[0] for key in listed.keys}
     names_shown(handle, known.shown)
     planned = known.shown.plan(handle.clock.now_ms(), 0)
-    return Kept((known.shown, known.shown.lacks(listed), {cover.token for cover in planned.cover}))
+    return Kept((*known.shown.tokens, known.shown.lacks(listed), {cover.token for cover in planned.cover}))
 
 
 def _finish_gone(

@@ -25,6 +25,7 @@ from mergelake.log.retention import pins, reachable
 from mergelake.log.state import State
 from mergelake.log.trust import GRACE_MIN_S
 from mergelake.table.collect_notes import NoteName, Unused
+from mergelake.table.listing import Page
 from mergelake.table.published import PART_DIRECTORY, part_of
 
 Holds: TypeAlias = Mapping[str, tuple[str, ...]]
@@ -154,21 +155,24 @@ def reasons(before: State, after: State) -> dict[str, str]:
     return {part.id: f"replaced or dropped at version {part.retired}" for part in gone}
 
 
-def unused(listing: Iterable[tuple[str, int]], keep: Container[str], why: dict[str, str]) -> Iterator[Unused]:
+def unused(listing: Iterable[Page], keep: Container[str], why: dict[str, str]) -> Iterator[Unused]:
     """Directories of parts that are not in `keep`: `listing` gives keys below the table, in order, and sizes.
 
-    Holds one directory at a time.
+    Holds a page and one directory at a time.
     """
     last, files = "", dict[str, int]()
-    judged = False
-    for key, size in listing:
-        directory, _, file = key.partition("/")
-        if directory != last:
-            if files:
-                yield _why_unused(last, files, why)
-            last, files, judged = directory, {}, _is_unused(directory, keep)
-        if judged:
-            files[file] = size
+    for page in listing:
+        directories = [key.partition("/")[0] for key, _ in page]
+        judged = set(_unused_of(dict.fromkeys(directories), keep))
+        if not judged and not files:
+            continue
+        for directory, (key, size) in zip(directories, page, strict=True):
+            if directory != last:
+                if files:
+                    yield _why_unused(last, files, why)
+                last, files = directory, {}
+            if directory in judged:
+                files[key[len(directory) + 1 :]] = size
     if files:
         yield _why_unused(last, files, why)
 
@@ -183,7 +187,9 @@ def still_unused(found: Iterable[Unused], keep: Container[str]) -> list[Unused]:
 
     A note is a file like others, and may hold anything: what is no directory of a part stays.
     """
-    return [each for each in found if _is_unused(each.directory, keep)]
+    found = list(found)
+    left = set(_unused_of((each.directory for each in found), keep))
+    return [each for each in found if each.directory in left]
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,15 +200,22 @@ class Kept:
 
     def __contains__(self, directory: object) -> bool:
         """Whether it stays."""
-        for each in self.sets:  # noqa: SIM110  asked for every directory of a table, and any() takes three times as long
-            if directory in each:
-                return True
-        return False
+        return any(directory in each for each in self.sets)
 
 
-def _is_unused(directory: str, keep: Container[str]) -> bool:
-    """Whether it is a part's, and neither it nor its part is kept."""
-    return part_of(directory) not in keep and directory not in keep and _COLLECTED.fullmatch(directory) is not None
+def _unused_of(directories: Iterable[str], keep: Container[str]) -> list[str]:
+    """Those of parts, where neither they nor their parts are kept. Asked for every directory of a table."""
+    left = _without(directories, keep)
+    parts = list(map(part_of, left))
+    bare = set(_without(parts, keep))
+    return [name for name, part in zip(left, parts, strict=True) if part in bare and _COLLECTED.fullmatch(name)]
+
+
+def _without(names: Iterable[str], keep: Container[str]) -> list[str]:
+    left = list(names)
+    for each in keep.sets if isinstance(keep, Kept) else (keep,):
+        left = [name for name in left if name not in each]
+    return left
 
 
 def is_gone(state: State) -> bool:

@@ -33,7 +33,7 @@ from mergelake.log.volatile import leaves
 from mergelake.table.collect_plan import unused
 from mergelake.table.fsck_numbers import absurd_parts, absurd_state
 from mergelake.table.handle import TableHandle
-from mergelake.table.listing import all_but_log
+from mergelake.table.listing import all_but_log, pages
 from mergelake.table.object_sizes import ObjectSizes
 from mergelake.table.publish import agreed, publish
 from mergelake.table.published import empty_info, part_of
@@ -213,7 +213,7 @@ def published(state: State, shown: Mapping[str, str], sizes: ObjectSizes) -> Ite
 
 def orphans(sizes: ObjectSizes, keep: Collection[str]) -> Iterator[Finding]:
     """Directories of parts that nothing refers to."""
-    for found in unused(sizes.own(), keep, {}):
+    for found in unused(pages(sizes.own()), keep, {}):
         told = f"{len(found.files)} objects, {found.bytes} bytes: {found.why}"
         yield Finding("orphan", found.directory, told, _GC, harmless=True)
 
@@ -221,7 +221,8 @@ def orphans(sizes: ObjectSizes, keep: Collection[str]) -> Iterator[Finding]:
 def _listing(handle: TableHandle, state: State) -> ObjectSizes:
     """Objects of the table, but for its log, and of what it has from other tables."""
     sizes = ObjectSizes()
-    sizes.add(all_but_log(handle))
+    for page in all_but_log(handle):
+        sizes.add(page)
     for table, directory in foreign(state):
         sizes.add((f"/{meta.key}", meta.size) for meta in handle.store.list(f"{table}/{directory}"))
     return sizes

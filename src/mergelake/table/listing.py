@@ -6,32 +6,40 @@ digits and before the letters: a listing stops there and goes on behind it, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice, takewhile
+from typing import TypeAlias, TypeVar
 
+from mergelake.store.keys import LIST_PAGE
 from mergelake.table.collect_notes import FOLDER
 from mergelake.table.handle import TableHandle
 
+T = TypeVar("T")
+Page: TypeAlias = list[tuple[str, int]]
+"""Keys below the table, in order, and sizes."""
 _BEHIND = chr(ord("_") + 1)
 
 
-def parts_listed(handle: TableHandle) -> Iterator[tuple[str, int]]:
-    """All objects of the table but those in folders that begin with an underscore: keys below the table, and sizes."""
+def parts_listed(handle: TableHandle) -> Iterator[Page]:
+    """All objects of the table but those in folders that begin with an underscore."""
     return _without(handle, f"{handle.directory}/_")
 
 
-def all_but_log(handle: TableHandle) -> Iterator[tuple[str, int]]:
+def all_but_log(handle: TableHandle) -> Iterator[Page]:
     """The same of all but those of its log and the notes of collectors."""
     return _without(handle, f"{handle.directory}/{FOLDER}/")
 
 
-def _without(handle: TableHandle, first: str) -> Iterator[tuple[str, int]]:
+def _without(handle: TableHandle, first: str) -> Iterator[Page]:
     """In order of key; from the first that is not before `first`, nothing that begins with an underscore."""
     behind, cut = f"{handle.directory}/{_BEHIND}", len(handle.directory) + 1
-    for meta in handle.store.list(handle.directory):
-        if first <= meta.key < behind:
-            break
-        yield meta.key[cut:], meta.size
-    else:
-        return
-    for meta in handle.store.list(handle.directory, after=behind):
-        yield meta.key[cut:], meta.size
+    before = takewhile(lambda meta: meta.key < first, handle.store.list(handle.directory))
+    for metas in chain(pages(before), pages(handle.store.list(handle.directory, after=behind))):
+        yield [(key[cut:], size) for key, size, *_ in metas]
+
+
+def pages(listing: Iterable[T]) -> Iterator[list[T]]:
+    """A listing by as many at a time as a request brings."""
+    listing = iter(listing)
+    while page := list(islice(listing, LIST_PAGE)):
+        yield page

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import islice
-
 from mergelake.core.errors import CorruptDataError
 from mergelake.log.operations import Collect
 from mergelake.log.segment import is_segment
 from mergelake.table.handle import TableHandle
+from mergelake.table.listing import pages
 from mergelake.table.publish import unpublish
 
-_DELETE_MAX = 1000
 _CHECKPOINTS_MAX = 3
 
 
@@ -18,24 +16,42 @@ def remove_table(handle: TableHandle) -> tuple[int, int]:
     """Delete everything below a dropped table that nobody needs; objects and bytes.
 
     What ClickHouse is still shown goes first by name, then by file: so it sees an empty table, and no missing files.
-    A checkpoint that says that it was dropped is made, read back, and goes last: whoever opens the table in between, or
-    goes on after a crash, finds it. CorruptDataError where none can be read: nothing has been deleted then.
+
+    A checkpoint that says that the table was dropped is made and read back: whoever opens the table in between, or goes
+    on after a crash, finds it, and nothing else. So before any other entry everything goes from which an older state
+    could be made: the hint, older checkpoints, and the first entry. For a DELETE of many may be carried out in part, and
+    the newest checkpoint may be read with a wrong bit. It goes last, and what it names behind it.
+    CorruptDataError where it cannot be read: nothing has been deleted then.
     """
     _leave_word(handle)
     unpublish(handle)
-    last = (f"{handle.directory}/_log/checkpoints/", f"{handle.directory}/_log/_last_checkpoint")
-    objects = size = 0
-    kept: list[str] = []
-    listing = iter(handle.store.list(handle.directory))
-    while page := list(islice(listing, _DELETE_MAX)):
+    store, log, objects, size = handle.store, f"{handle.directory}/_log", 0, 0
+    beginnings = [meta for meta in store.list(log) if _is_beginning(meta.key)]
+    newest = max((meta.key for meta in beginnings if _is_checkpoint(meta.key)), default="")
+    for page in pages(meta for meta in beginnings if meta.key != newest):
         objects, size = objects + len(page), size + sum(meta.size for meta in page)
-        handle.store.delete([meta.key for meta in page if not meta.key.startswith(last)])
-        kept += [meta.key for meta in page if meta.key.startswith(last)]
-    kept.sort(key=lambda key: (is_segment(key.rpartition("/")[2]), key))  # segments after what names them
-    for start in range(0, len(kept), _DELETE_MAX):
-        handle.store.delete(kept[start : start + _DELETE_MAX])
+        store.delete([meta.key for meta in page])
+    kept: list[str] = []
+    for page in pages(store.list(handle.directory)):
+        objects, size = objects + len(page), size + sum(meta.size for meta in page)
+        kept += (meta.key for meta in page if meta.key.startswith(f"{log}/checkpoints/"))
+        store.delete([meta.key for meta in page if not meta.key.startswith(f"{log}/checkpoints/")])
+    checkpoints = sorted(filter(_is_checkpoint, kept))
+    segments = sorted(set(kept).difference(checkpoints))
+    for keys in (checkpoints[:-1], checkpoints[-1:], segments):
+        for some in pages(keys):
+            store.delete(some)
     handle.log.backend.forget()
     return objects, size
+
+
+def _is_checkpoint(key: str) -> bool:
+    return "/checkpoints/" in key and not is_segment(key.rpartition("/")[2])
+
+
+def _is_beginning(key: str) -> bool:
+    """Whether a state can be read from an object of the log, or from those behind it."""
+    return _is_checkpoint(key) or key.endswith(("/_last_checkpoint", f"/{1:020d}.json"))
 
 
 def _leave_word(handle: TableHandle) -> None:

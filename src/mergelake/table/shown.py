@@ -14,9 +14,10 @@ before the log is read, as ever.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from operator import itemgetter
 
 from mergelake.core.names import PartInfo
 from mergelake.log.part_map import Partitions
@@ -28,19 +29,21 @@ from mergelake.table.published import PublishedName, PublishPlan, empty_info, fl
 ReadName = Callable[[Store, str], PartInfo | None]
 """What an object says that the log knows nothing of; None if it is gone."""
 
+_KEY, _MODIFIED_MS = itemgetter(0), itemgetter(2)
+
 
 @dataclass(frozen=True, slots=True)
 class Listed:
     """A listing of a table's names: keys, in order, and when each was put. Equal ones are told without hashing."""
 
-    keys: list[str]
-    put_ms: list[int]
+    keys: list[str] = field(default_factory=list)
+    put_ms: list[int] = field(default_factory=list)
 
 
 def list_names(handle: TableHandle) -> Listed:
     """The names of a table, by one LIST."""
     metas = list(handle.store.list(_prefix(handle)))
-    return Listed([meta.key for meta in metas], [meta.modified_ms for meta in metas])
+    return Listed(list(map(_KEY, metas)), list(map(_MODIFIED_MS, metas)))
 
 
 def _prefix(handle: TableHandle) -> str:
@@ -56,9 +59,11 @@ class Shown:
         self.planned = 0
         """How many partitions were planned so far."""
         self._prefix = ""
-        self._last = Listed([], [])
+        self._last = Listed()
         self._listed: dict[str, int] = {}
         """The same, by key."""
+        self._tokens: set[str] = set()
+        """Those of the names."""
         self._infos: dict[str, PartInfo] = {}
         self._by_partition: dict[str, set[str]] = {}
         self._open: set[str] = set()
@@ -72,9 +77,10 @@ class Shown:
         """How many names there are."""
         return len(self._infos)
 
-    def __contains__(self, token: object) -> bool:
-        """Whether something of this token was listed."""
-        return f"{self._prefix}{token}/prefix.path" in self._listed or token in self._odd
+    @property
+    def tokens(self) -> tuple[Container[str], ...]:
+        """Sets that have every token of which something was listed."""
+        return self._tokens, self._odd
 
     def look(self, handle: TableHandle, read_name: ReadName) -> None:
         """Learn the names by one LIST, then the log. `read_name` is asked for names that the log has forgotten."""
@@ -91,7 +97,10 @@ class Shown:
         self._listed, self._doubtful = dict(zip(listed.keys, listed.put_ms, strict=True)), set()
         fresh = [key for key, put_ms in self._listed.items() if before.get(key) != put_ms or key in again]
         same = {key: info for key in fresh if key not in again and (info := self._infos.get(key)) is not None}
-        for key in (*(before.keys() - self._listed.keys()), *fresh):
+        gone = before.keys() - self._listed.keys()
+        self._tokens.difference_update(map(self._token, gone))
+        self._tokens.update(self._token(key) for key in fresh if key.endswith("/prefix.path"))
+        for key in (*gone, *fresh):
             self._forget(key)
         if self._odd or any(not key.endswith("/prefix.path") for key in fresh):
             self._odd = {self._token(key) for key in self._listed if not key.endswith("/prefix.path")}
@@ -135,6 +144,7 @@ class Shown:
         changed = state.partitions.touched_since(self._partitions) if self._partitions is not None else None
         if changed is None:
             self._listed, self._infos, self._by_partition, self._doubtful = {}, {}, {}, set()
+            self._tokens = set()
             self._open = set(state.partitions)
         else:
             self._open |= changed

@@ -23,6 +23,7 @@ from mergelake.log.retention import directory_of, reachable, refers
 from mergelake.log.state import State
 from mergelake.table.collect_notes import NoteName
 from mergelake.table.collect_plan import Periods, is_gone, plan_round, unused
+from mergelake.table.listing import pages
 from tests.helpers.manifests import SCHEMA, manifest
 
 PERIODS = Periods(retention_ms=1000, grace_ms=100, step=10)
@@ -89,7 +90,7 @@ def test_a_listing_is_read_directory_by_directory_and_only_parts_are_judged():
         (f"{old}/a.bin", 3), (f"{old}/sub/b.bin", 4), ("__meta/x/prefix.path", 1), ("_gc/note", 1),
         ("_log/1.json", 1), ("drop-all_1_1_1/count.txt", 1), (f"{live}/files.packed", 9), ("readme", 1),
     ]  # fmt: skip
-    found = list(unused(iter(listing), {live}, {old: "because"}))
+    found = list(unused(pages(listing), {live}, {old: "because"}))
     assert [(each.directory, each.bytes, each.why) for each in found] == [
         (old, 7, "because"),
         ("drop-all_1_1_1", 1, "an empty part that is not shown"),
