@@ -18,8 +18,8 @@ def remove_table(handle: TableHandle) -> tuple[int, int]:
     What ClickHouse is still shown goes first by name, then by file: so it sees an empty table, and no missing files.
 
     A checkpoint that says that the table was dropped is made and read back: whoever opens the table in between, or goes
-    on after a crash, finds it, and nothing else. So before any other entry everything goes from which an older state
-    could be made: the hint, older checkpoints, and the first entry. For a DELETE of many may be carried out in part, and
+    on after a crash, finds it, and nothing else. So everything from which an older state could be made goes before any
+    other entry: the hint, older checkpoints, and the first entry. For a DELETE of many may be carried out in part, and
     the newest checkpoint may be read with a wrong bit. It goes last, and what it names behind it.
     CorruptDataError where it cannot be read: nothing has been deleted then.
     """
