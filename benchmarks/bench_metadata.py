@@ -1,11 +1,12 @@
 """What the metadata of a table costs against its size: bytes a commit, checkpoints, opening, planning, memory.
 
-    python -m benchmarks.bench_metadata [--picture docs/scale.svg] [1000 10000 100000 1000000]
+    python -m benchmarks.bench_metadata [--columns 10] [--picture docs/scale.svg] [1000 10000 100000 1000000]
 
-Parts of ten columns in partitions of a hundred; only the log is there, in memory. Each table gets its parts a thousand
-at a time, then `COMMITS` inserts of one part, with a merge of two after every fourth. Then a new process opens it, and
-reads one partition; another one reads all rows of segments. *Plan* is a SELECT of one partition, and a look-up by a key
-that one part may hold, the second time each. All times are of the processor.
+Parts of ten columns (or as many as are said) in partitions of a hundred; only the log is there, in memory. Each table
+gets its parts a thousand at a time (fewer of many columns), then `COMMITS` inserts of one part, with a merge of two
+after every fourth. Then a new process opens it, and reads one partition; another one reads all rows of segments. *Plan*
+is a SELECT of one partition, and a look-up by a key that one part may hold, the second time each. All times are of the
+processor.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import gc
 import itertools
+import os
 import time
 import tracemalloc
 from collections.abc import Sequence
@@ -38,28 +40,40 @@ from mergelake.scan.plan import plan_scan
 from mergelake.scan.request import ScanRequest
 from mergelake.store.memory import MemoryStore
 from mergelake.table.handle import Snapshot, TableHandle
+from tests.helpers.background import settle
 
 COLUMNS = 10
 PARTITION = 100
 COMMITS = 1024
+COLUMNS_MAX = 10_000
+"""Those of one entry have at most so many columns together."""
 IDS = RandomIds()
 NUMBERS = itertools.count()
-SCHEMA = TableSchema(
-    tuple(Column(n, f"column_{n}", parse_type("Int64")) for n in range(COLUMNS)),
-    order_by=("column_0",),
-    primary_key=("column_0",),
-    partition_by=("column_1",),
-)
 
 
-def part(partition: int, born: int = 0) -> PartManifest:
+def schema(columns: int = COLUMNS) -> TableSchema:
+    """The table's, of so many columns."""
+    return TableSchema(
+        tuple(Column(n, f"column_{n}", parse_type("Int64")) for n in range(columns)),
+        order_by=("column_0",),
+        primary_key=("column_0",),
+        partition_by=("column_1",),
+    )
+
+
+SCHEMA = schema()
+
+
+def part(partition: int, born: int = 0, columns: int = COLUMNS) -> PartManifest:
     """A packed part as an insert of some thousand rows makes it: two files a column and five more."""
     name, at, files = IDS.new_id(), 0, list[PartFile]()
-    names = [f"column_{n}.{kind}" for n in range(COLUMNS) for kind in ("bin", "cmrk2")]
-    for number, file in enumerate((*names, "count.txt", "columns.txt", "primary.cidx", "checksums.txt", "types.json")):
-        size = 1000 + int(name[:3], 16) + number
+    names = [f"column_{n}.{kind}" for n in range(columns) for kind in ("bin", "cmrk2")]
+    names += ["count.txt", "columns.txt", "primary.cidx", "checksums.txt", "types.json"]
+    digests = os.urandom(32 * len(names)).hex()
+    for number, file in enumerate(names):
+        size, digest = 1000 + int(name[:3], 16) + number, digests[64 * number : 64 * number + 64]
         place = Extent(f"{name}/files.packed", at, size)
-        files.append(PartFile(file, size, (place,), IDS.new_id(), 4000, IDS.new_id()))
+        files.append(PartFile(file, size, (place,), digest[:32], 4000, digest[32:]))
         at += size
     first = next(NUMBERS) * 10
     value = hex_of(partition)
@@ -74,7 +88,7 @@ def part(partition: int, born: int = 0) -> PartManifest:
         marks=1,
         bytes_on_disk=at,
         bytes_uncompressed=80_000,
-        columns=tuple(range(COLUMNS)),
+        columns=tuple(range(columns)),
         storage="packed",
         born=born,
     )
@@ -108,16 +122,19 @@ class Figures:
     plan_key_s: float
 
 
-def measure(parts: int) -> Figures:
+def measure(parts: int, columns: int) -> Figures:
     """One line of the result."""
     store = MemoryStore()
     log = new_log(store)
-    log.commit(lambda _: [CreateTable(SCHEMA)])
-    for first in range(0, parts, 1000):
-        log.commit(lambda _, first=first: [AddParts(tuple(part((first + n) // PARTITION) for n in range(1000)))])
+    log.commit(lambda _: [CreateTable(schema(columns))])
+    many = min(1000, COLUMNS_MAX // columns)
+    for first in range(0, parts, many):
+        new = tuple(part((first + n) // PARTITION, 0, columns) for n in range(many))
+        log.commit(lambda _, new=new: [AddParts(new)])
     log.write_checkpoint()
     log = new_log(store)
-    ratio, commit_s = inserted(store, log, max(parts // PARTITION, 1))
+    ratio, commit_s = inserted(store, log, max(parts // PARTITION, 1), columns)
+    settle()
     log.write_checkpoint()
     size = len(store.get(f"t/_log/checkpoints/{log.state.version:020d}.arrow"))
     del log
@@ -137,17 +154,18 @@ def measure(parts: int) -> Figures:
     snapshot = handle.snapshot()
     key = int.from_bytes(bytes.fromhex(one[3].manifest.key_range[0]), "little") + 5
     plans = [_planned(store, snapshot, where) for where in (f"column_1 = 7 AND column_0 > {key}", f"column_0 = {key}")]
+    gc.collect()
     return Figures(parts, ratio, commit_s, size, open_s, gets, at_rest, hot_s, columns, *plans)
 
 
-def inserted(store: MemoryStore, log: Log[State], partitions: int) -> tuple[float, float]:
+def inserted(store: MemoryStore, log: Log[State], partitions: int, columns: int = COLUMNS) -> tuple[float, float]:
     """Insert and merge; bytes of checkpoints for a byte of entries, and CPU seconds a commit."""
     version, before, started = log.state.version, store.counters, time.process_time()
     for n in range(COMMITS):
-        new = part(n % partitions, log.state.version)
+        new = part(n % partitions, log.state.version, columns)
         log.commit(lambda _, new=new: [AddParts((new,))])
         if n % 4 == 3:
-            _merge_two(log, new)
+            _merge_two(log, new, columns)
     cpu_s, written = time.process_time() - started, (store.counters - before).bytes_put
     last = log.state.version
     entries = sum(len(store.get(f"t/_log/{each:020d}.json")) for each in range(version + 1, last + 1))
@@ -194,11 +212,11 @@ def _planned(store: MemoryStore, snapshot: Snapshot, where: str) -> float:
     return took
 
 
-def _merge_two(log: Log[State], manifest: PartManifest) -> None:
+def _merge_two(log: Log[State], manifest: PartManifest, columns: int) -> None:
     """Merge the last two parts of its partition."""
     held = log.state.partitions[manifest.partition_id]
     sources = tuple(each.manifest.id for each in held[-2:])
-    merged = part(int(manifest.partition_id), log.state.version)
+    merged = part(int(manifest.partition_id), log.state.version, columns)
     log.commit(lambda _: [Publish(merged, sources)])
 
 
@@ -207,8 +225,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="What the metadata of a table costs against its size")
     parser.add_argument("parts", type=int, nargs="*", default=[1000, 10_000, 100_000])
     parser.add_argument("--picture", type=Path, help="where to draw the curves, as SVG")
+    parser.add_argument("--columns", type=int, default=COLUMNS)
     options = parser.parse_args()
-    title = f"Metadata against size: {COLUMNS} columns, {PARTITION} parts a partition"
+    title = f"Metadata against size: {options.columns:,} columns, {PARTITION} parts a partition"
     table = Table(title=title, title_justify="left")
     for name in (
         "parts",
@@ -222,7 +241,7 @@ def main() -> None:
         "key",
     ):
         table.add_column(name, justify="right")
-    found = [measure(parts) for parts in options.parts]
+    found = [measure(parts, options.columns) for parts in options.parts]
     for each in found:
         table.add_row(*told(each))
     Console(width=120).print(table)

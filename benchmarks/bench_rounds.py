@@ -1,6 +1,6 @@
 """What a node, a publisher and a collector do again and again, against the size of the table: CPU time.
 
-    python benchmarks/bench_rounds.py [1000 10000 100000]
+    python -m benchmarks.bench_rounds [1000 10000 100000]
 
 Parts of ten columns in partitions of a hundred; their objects and names are listed by a store that makes listings up,
 and what these cost alone is told apart. `first` is a round of a process that knows nothing yet.
@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from bench_metadata import IDS, PARTITION, SCHEMA, part
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.bench_metadata import IDS, PARTITION, SCHEMA, part
 from mergelake.core.clock import SystemClock
 from mergelake.lake.inspect import parts_table
 from mergelake.log.commit import Log

@@ -217,7 +217,7 @@ def _work_off(
 
     What is known about history is kept until it stands in the log.
     """
-    keep = Kept((known.reached.directories, _shown(handle, known, state)))
+    keep = Kept.of(known.reached.directories, _shown(handle, known, state))
     for name in plan.due:
         if name.kind == "log" or (name.kind == "history" and name.fence > state.history + 1):
             continue
@@ -249,7 +249,8 @@ def _look(
     gone_already = {each.directory for each in report.deleted} if dry_run else set()
     shown = _shown(handle, known, state)
     noted = False
-    for page in _pages(unused(parts_listed(handle), Kept((known.reached.directories, shown, gone_already)), why)):
+    keep = Kept.of(known.reached.directories, shown, gone_already)
+    for page in _pages(unused(parts_listed(handle), keep, why, f"{handle.directory}/")):
         # The fence is read after the page was listed: whoever wrote what stands on it knew an older version.
         newest = state if dry_run else handle.refresh()
         found = still_unused(page, known.reached.newer(newest))  # all else was asked just now
@@ -283,7 +284,7 @@ def _shown(handle: TableHandle, known: Known, state: State) -> Container[str]:
         return {key.split("/__meta/")[1].partition("/")[0] for key in listed.keys}
     names_shown(handle, known.shown)
     planned = known.shown.plan(handle.clock.now_ms(), 0)
-    return Kept((*known.shown.tokens, known.shown.lacks(listed), {cover.token for cover in planned.cover}))
+    return Kept.of(*known.shown.tokens, known.shown.lacks(listed), {cover.token for cover in planned.cover})
 
 
 def _finish_gone(

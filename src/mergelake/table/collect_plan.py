@@ -14,8 +14,9 @@ A round has two halves, and is the second half of an earlier one:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TypeAlias
 
 from mergelake.core.settings import TableSettings
@@ -24,8 +25,8 @@ from mergelake.log.operations import Collect, Entry, Release, ReleaseLease, Tabl
 from mergelake.log.retention import pins, reachable
 from mergelake.log.state import State
 from mergelake.log.trust import GRACE_MIN_S
+from mergelake.store.protocol import ObjectMeta
 from mergelake.table.collect_notes import NoteName, Unused
-from mergelake.table.listing import Page
 from mergelake.table.published import PART_DIRECTORY, part_of
 
 Holds: TypeAlias = Mapping[str, tuple[str, ...]]
@@ -33,6 +34,7 @@ Holds: TypeAlias = Mapping[str, tuple[str, ...]]
 Leases: TypeAlias = Mapping[str, tuple[int, int]]
 """Node -> the version and the end of its lease."""
 _UNBOUNDED = 1 << 63
+_KEY = itemgetter(0)
 AHEAD_MS = 60_000
 """A clock that is ahead by less does no harm: history is late by as much."""
 _COLLECTED = re.compile(rf"{PART_DIRECTORY}|drop-.+")
@@ -155,24 +157,26 @@ def reasons(before: State, after: State) -> dict[str, str]:
     return {part.id: f"replaced or dropped at version {part.retired}" for part in gone}
 
 
-def unused(listing: Iterable[Page], keep: Container[str], why: dict[str, str]) -> Iterator[Unused]:
-    """Directories of parts that are not in `keep`: `listing` gives keys below the table, in order, and sizes.
+def unused(
+    listing: Iterable[Sequence[ObjectMeta]], keep: Container[str], why: dict[str, str], below: str = ""
+) -> Iterator[Unused]:
+    """Directories of parts that are not in `keep`: `listing` gives objects in order of their keys, by pages.
 
-    Holds a page and one directory at a time.
+    `below` is what keys begin with before the directory. Holds a page and one directory at a time.
     """
-    last, files = "", dict[str, int]()
+    last, files, cut = "", dict[str, int](), len(below)
     for page in listing:
-        directories = [key.partition("/")[0] for key, _ in page]
+        directories = [key[cut:].partition("/")[0] for key in map(_KEY, page)]
         judged = set(_unused_of(dict.fromkeys(directories), keep))
         if not judged and not files:
             continue
-        for directory, (key, size) in zip(directories, page, strict=True):
+        for directory, meta in zip(directories, page, strict=True):
             if directory != last:
                 if files:
                     yield _why_unused(last, files, why)
                 last, files = directory, {}
             if directory in judged:
-                files[key[len(directory) + 1 :]] = size
+                files[meta.key[cut + len(directory) + 1 :]] = meta.size
     if files:
         yield _why_unused(last, files, why)
 
@@ -198,6 +202,11 @@ class Kept:
 
     sets: tuple[Container[str], ...]
 
+    @staticmethod
+    def of(*sets: Container[str]) -> Kept:
+        """What is in one of these, of which some may be of this kind."""
+        return Kept(tuple(one for each in sets for one in (each.sets if isinstance(each, Kept) else (each,))))
+
     def __contains__(self, directory: object) -> bool:
         """Whether it stays."""
         return any(directory in each for each in self.sets)
@@ -213,7 +222,7 @@ def _unused_of(directories: Iterable[str], keep: Container[str]) -> list[str]:
 
 def _without(names: Iterable[str], keep: Container[str]) -> list[str]:
     left = list(names)
-    for each in keep.sets if isinstance(keep, Kept) else (keep,):
+    for each in Kept.of(keep).sets:
         left = [name for name in left if name not in each]
     return left
 

@@ -221,8 +221,9 @@ def orphans(sizes: ObjectSizes, keep: Collection[str]) -> Iterator[Finding]:
 def _listing(handle: TableHandle, state: State) -> ObjectSizes:
     """Objects of the table, but for its log, and of what it has from other tables."""
     sizes = ObjectSizes()
+    cut = len(handle.directory) + 1
     for page in all_but_log(handle):
-        sizes.add(page)
+        sizes.add((meta.key[cut:], meta.size) for meta in page)
     for table, directory in foreign(state):
         sizes.add((f"/{meta.key}", meta.size) for meta in handle.store.list(f"{table}/{directory}"))
     return sizes

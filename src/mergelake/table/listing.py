@@ -8,34 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice, takewhile
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 from mergelake.store.keys import LIST_PAGE
+from mergelake.store.protocol import ObjectMeta
 from mergelake.table.collect_notes import FOLDER
 from mergelake.table.handle import TableHandle
 
 T = TypeVar("T")
-Page: TypeAlias = list[tuple[str, int]]
-"""Keys below the table, in order, and sizes."""
 _BEHIND = chr(ord("_") + 1)
 
 
-def parts_listed(handle: TableHandle) -> Iterator[Page]:
+def parts_listed(handle: TableHandle) -> Iterator[list[ObjectMeta]]:
     """All objects of the table but those in folders that begin with an underscore."""
     return _without(handle, f"{handle.directory}/_")
 
 
-def all_but_log(handle: TableHandle) -> Iterator[Page]:
+def all_but_log(handle: TableHandle) -> Iterator[list[ObjectMeta]]:
     """The same of all but those of its log and the notes of collectors."""
     return _without(handle, f"{handle.directory}/{FOLDER}/")
 
 
-def _without(handle: TableHandle, first: str) -> Iterator[Page]:
+def _without(handle: TableHandle, first: str) -> Iterator[list[ObjectMeta]]:
     """In order of key; from the first that is not before `first`, nothing that begins with an underscore."""
-    behind, cut = f"{handle.directory}/{_BEHIND}", len(handle.directory) + 1
     before = takewhile(lambda meta: meta.key < first, handle.store.list(handle.directory))
-    for metas in chain(pages(before), pages(handle.store.list(handle.directory, after=behind))):
-        yield [(key[cut:], size) for key, size, *_ in metas]
+    return chain(pages(before), pages(handle.store.list(handle.directory, after=f"{handle.directory}/{_BEHIND}")))
 
 
 def pages(listing: Iterable[T]) -> Iterator[list[T]]:
