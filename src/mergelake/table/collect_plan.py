@@ -25,7 +25,6 @@ from mergelake.log.operations import Collect, Entry, Release, ReleaseLease, Tabl
 from mergelake.log.retention import pins, reachable
 from mergelake.log.state import State
 from mergelake.log.trust import GRACE_MIN_S
-from mergelake.store.protocol import ObjectMeta
 from mergelake.table.collect_notes import NoteName, Unused
 from mergelake.table.published import PART_DIRECTORY, part_of
 
@@ -33,6 +32,8 @@ Holds: TypeAlias = Mapping[str, tuple[str, ...]]
 """Directory of another table -> directories that it holds here."""
 Leases: TypeAlias = Mapping[str, tuple[int, int]]
 """Node -> the version and the end of its lease."""
+Listed: TypeAlias = tuple[str, int, *tuple[object, ...]]
+"""Key and size of an object, and whatever else a listing says."""
 _UNBOUNDED = 1 << 63
 _KEY = itemgetter(0)
 AHEAD_MS = 60_000
@@ -158,7 +159,7 @@ def reasons(before: State, after: State) -> dict[str, str]:
 
 
 def unused(
-    listing: Iterable[Sequence[ObjectMeta]], keep: Container[str], why: dict[str, str], below: str = ""
+    listing: Iterable[Sequence[Listed]], keep: Container[str], why: dict[str, str], below: str = ""
 ) -> Iterator[Unused]:
     """Directories of parts that are not in `keep`: `listing` gives objects in order of their keys, by pages.
 
@@ -170,13 +171,13 @@ def unused(
         judged = set(_unused_of(dict.fromkeys(directories), keep))
         if not judged and not files:
             continue
-        for directory, meta in zip(directories, page, strict=True):
+        for directory, (key, size, *_) in zip(directories, page, strict=True):
             if directory != last:
                 if files:
                     yield _why_unused(last, files, why)
                 last, files = directory, {}
             if directory in judged:
-                files[meta.key[cut + len(directory) + 1 :]] = meta.size
+                files[key[cut + len(directory) + 1 :]] = size
     if files:
         yield _why_unused(last, files, why)
 

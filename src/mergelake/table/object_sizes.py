@@ -13,7 +13,6 @@ from itertools import groupby
 from typing import TypeAlias
 
 from mergelake.log.retention import directory_of
-from mergelake.store.protocol import ObjectMeta
 
 _Names: TypeAlias = tuple[str, ...]
 
@@ -57,8 +56,8 @@ class ObjectSizes:
         """The objects of a directory: keys below it, in order."""
         return self._held.get(directory, ((), array("q")))[0]
 
-    def own(self) -> Iterator[ObjectMeta]:
-        """The table's own objects, in order of directory, but for folders with an underscore; without times."""
+    def own(self) -> Iterator[tuple[str, int]]:
+        """Keys and sizes of the table's own objects, in order of directory, but for folders with an underscore."""
         for directory in sorted(name for name in self._held if not name.startswith(("/", "_"))):
             for name, size in zip(*self._held[directory], strict=True):
-                yield ObjectMeta(f"{directory}/{name}", size, 0)
+                yield f"{directory}/{name}", size

@@ -21,7 +21,6 @@ from mergelake.log.operations import (
 )
 from mergelake.log.retention import directory_of, reachable, refers
 from mergelake.log.state import State
-from mergelake.store.protocol import ObjectMeta
 from mergelake.table.collect_notes import NoteName
 from mergelake.table.collect_plan import Periods, is_gone, plan_round, unused
 from mergelake.table.listing import pages
@@ -91,8 +90,8 @@ def test_a_listing_is_read_directory_by_directory_and_only_parts_are_judged():
         (f"{old}/a.bin", 3), (f"{old}/sub/b.bin", 4), ("__meta/x/prefix.path", 1), ("_gc/note", 1),
         ("_log/1.json", 1), ("drop-all_1_1_1/count.txt", 1), (f"{live}/files.packed", 9), ("readme", 1),
     ]  # fmt: skip
-    metas = [ObjectMeta(f"a/table/{key}", size, 0) for key, size in listing]
-    found = list(unused(pages(metas), {live}, {old: "because"}, "a/table/"))
+    below = [(f"a/table/{key}", size, "another field") for key, size in listing]
+    found = list(unused(pages(below), {live}, {old: "because"}, "a/table/"))
     assert [(each.directory, each.bytes, each.why) for each in found] == [
         (old, 7, "because"),
         ("drop-all_1_1_1", 1, "an empty part that is not shown"),
