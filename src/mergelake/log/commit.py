@@ -128,6 +128,7 @@ class Log(Generic[S]):
         self._lock = threading.RLock()
         self._line: WaitingLine[S] = WaitingLine()
         self._writing = threading.Lock()
+        self._look_due = False  # whether others may have left something in the intake
         self._due: tuple[S, Instant, LogBackend] | None = None  # what is to be written as a checkpoint
         self.checkpoint_failure = ""
         """Why the last checkpoint that was due could not be written; empty if it was."""
@@ -339,7 +340,8 @@ class Log(Generic[S]):
             self._line.leave()
             if self._due is not None:
                 apart(self._write_due, "mergelake-checkpoint")
-            if self._turns.looks():
+            if self._look_due:
+                self._look_due = False
                 apart(self._look_for_others, "mergelake-intake")
 
     def serve(self, recent: Recent | None) -> None:
@@ -409,6 +411,7 @@ class Log(Generic[S]):
                 proposal.settle(entry, races_lost)
                 if self._state.version % self._machine.checkpoint_interval(self._state) == 0:
                     self._due = self._knowledge()
+                self._look_due |= self._turns.looks()
                 return
         raise ConflictError(
             f"Lost {RETRIES_MAX} races for the next position of the log",

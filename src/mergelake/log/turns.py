@@ -111,7 +111,7 @@ class Turns:
         self._entries = 0  # how many were seen
         self._others = dict[str, int]()  # of other writers, how many had been seen when they were heard of last
         self._burst = BURST
-        self._wins = 0
+        self._unlooked = 0  # own entries since the last look into the intake
         self._returns = 1.0  # how often who gathered did so again
         self._singles = self._misses = 0
         self._last_s = self._heard_s = clock.monotonic_s()
@@ -147,12 +147,16 @@ class Turns:
         return sum(self._entries - seen < NEAR for seen in self._others.values()) == 1
 
     def looks(self) -> bool:
-        """Whether it is time to look into the intake, of who does not gather; asked after each commit."""
+        """Whether it is time to look into the intake, of who does not gather; then it is taken for done."""
         every = LOOK_EVERY if self.alone else LOOK_EVERY_OF_TWO
-        return self._leads and (self.alone or self._one_other) and self._wins % every == 0
+        if self._unlooked < every or not (self.alone or self._one_other):
+            return False
+        self._unlooked = 0
+        return True
 
     def gather(self) -> None:
         """Wait, as who gathers, until the others have had their time."""
+        self._unlooked = 0  # it looks itself
         due_s = self._last_s + self._gather * self._append_s
         self._clock.sleep_s(max(due_s - self._clock.monotonic_s(), 0.0))
 
@@ -212,7 +216,7 @@ class Turns:
         """The last entry is one that this writer appended; `passed` are writers that had it pass on what they say."""
         if self._leads and not self.alone and self._run % self._burst == 0:  # nobody came when it waited, if it did
             self._burst = min(2 * self._burst, QUIET)
-        self._wins += 1
+        self._unlooked += 1
         others = self._heard(entry, {self._own, *passed})
         self._last_s = self._clock.monotonic_s()
         self._leads, self._heir = True, False
