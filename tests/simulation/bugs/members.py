@@ -11,6 +11,7 @@ from mergelake.log import commit, group, intake
 from mergelake.log.conflict import Reject
 from mergelake.log.operations import Member
 from mergelake.log.trust import Instant
+from mergelake.log.turns import Turns
 from tests.simulation.bugs.registry import bug
 
 
@@ -20,7 +21,9 @@ def a_member_is_appended_at_a_later_position():
 
     def careless(self, position, own):
         keys = [key for key, _ in self._list() if not key.endswith(f"-{own}.json")]
-        return [left for left in map(self._read, keys[-intake.TAKEN_MAX :]) if left is not None]
+        keys = keys[-intake.TAKEN_MAX :]
+        found = [self._decoded(key, data) for key, data in zip(keys, self._place.get_many(keys), strict=True) if data]
+        return [left for left in found if left is not None]
 
     return mock.patch.object(intake.Intake, "take", careless)
 
@@ -79,6 +82,28 @@ def who_is_out_of_patience_fails():
         return self._moved_on(own, after, holder, began, left=True)
 
     return mock.patch.object(commit.Log, "_left", careless)
+
+
+@contextlib.contextmanager
+def _reads_along():
+    """What one of two reads while it waits is taken for what it wanted to say."""
+    pauses, moved_on = Turns.pauses_for_other, commit.Log._moved_on
+
+    def waits(self, told=False):
+        self.waited = True
+        return pauses(self, told)
+
+    def careless(self, entry, after, holder, since, *, left):
+        landed = moved_on(self, entry, after, holder, since, left=left)
+        return entry if self._turns.__dict__.pop("waited", False) and holder is not None else landed
+
+    with mock.patch.object(Turns, "pauses_for_other", waits), mock.patch.object(commit.Log, "_moved_on", careless):
+        yield
+
+
+@bug
+def who_waits_for_another_takes_its_entry_for_its_own():
+    return _reads_along()
 
 
 @bug
