@@ -21,6 +21,7 @@ from mergelake.core.manifest import PartManifest
 from mergelake.log.backends import Backends
 from mergelake.log.operations import LogOp
 from mergelake.log.state import State
+from mergelake.log.trust import TRUST_S
 from mergelake.table.handle import TableHandle
 from tests.simulation.bucket import ProcessStore
 from tests.simulation.kernel import EPOCH_MS, Process
@@ -73,7 +74,7 @@ class Actor:
         choices[self.follow] = 0.5
         while True:
             process.doubtful = False
-            table, since = self.table, self.table.state.version
+            table, since, began_s = self.table, self.table.state.version, self.world.kernel.now_s
             try:
                 if self.handle is None:
                     self.open()
@@ -89,6 +90,8 @@ class Actor:
                 # Damaged bytes may look like a version that was collected; of a table that was dropped all may be gone.
                 if table.was_dropped(since) or self.table.state.dropped:
                     self.reopen()
+                elif self.world.kernel.now_s - began_s > TRUST_S and self.world.bucket.damaged_ever:
+                    self.reopen()  # what stood for a damaged segment may be gone by now
                 elif not process.doubtful:
                     raise
             if self.table.state.dropped and not self.buries:
