@@ -236,10 +236,9 @@ class Segments:
                 return self.open([home for home in homes if home.ref.name == name])[0]
 
         changed = changed_since(state.partitions, version, base, lost)
+        without = {name: base.placed[name] for name in changed & base.placed.keys()} if lost else {}
         placed = {
-            name: replace(each, names=tuple(n for n in each.names if n not in lost))
-            for name, each in base.placed.items()
-            if not lost or name in changed
+            name: replace(each, names=tuple(n for n in each.names if n not in lost)) for name, each in without.items()
         }
         known = replace(base, placed={**base.placed, **placed})
         state.partitions.read(changed)

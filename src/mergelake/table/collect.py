@@ -280,8 +280,8 @@ def _pages(found: Iterator[Unused]) -> Iterator[list[Unused]]:
 def _shown(handle: TableHandle, known: Known, state: State) -> Container[str]:
     """Tokens of names that ClickHouse sees, and of empty parts that a publisher would show now."""
     listed = list_names(handle)
-    if not listed.keys or state.dropped:
-        return {key.split("/__meta/")[1].partition("/")[0] for key in listed.keys}
+    if not listed or state.dropped:
+        return {meta.key.split("/__meta/")[1].partition("/")[0] for meta in listed}
     names_shown(handle, known.shown)
     planned = known.shown.plan(handle.clock.now_ms(), 0)
     return Kept.of(*known.shown.tokens, known.shown.lacks(listed), {cover.token for cover in planned.cover})

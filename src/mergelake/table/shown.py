@@ -15,35 +15,26 @@ before the log is read, as ever.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
-from operator import itemgetter
+from typing import TypeAlias
 
 from mergelake.core.names import PartInfo
 from mergelake.log.part_map import Partitions
 from mergelake.log.state import ActivePart, State
-from mergelake.store.protocol import Store
+from mergelake.store.protocol import ObjectMeta, Store
 from mergelake.table.handle import TableHandle
 from mergelake.table.published import PublishedName, PublishPlan, empty_info, floor_part, part_of, plan_publish
 
 ReadName = Callable[[Store, str], PartInfo | None]
 """What an object says that the log knows nothing of; None if it is gone."""
 
-_KEY, _MODIFIED_MS = itemgetter(0), itemgetter(2)
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """A listing of a table's names: keys, in order, and when each was put. Equal ones are told without hashing."""
-
-    keys: list[str] = field(default_factory=list)
-    put_ms: list[int] = field(default_factory=list)
+Listed: TypeAlias = list[ObjectMeta]
+"""A listing of a table's names, in order. Equal ones are told without hashing."""
 
 
 def list_names(handle: TableHandle) -> Listed:
     """The names of a table, by one LIST."""
-    metas = list(handle.store.list(_prefix(handle)))
-    return Listed(list(map(_KEY, metas)), list(map(_MODIFIED_MS, metas)))
+    return list(handle.store.list(_prefix(handle)))
 
 
 def _prefix(handle: TableHandle) -> str:
@@ -59,7 +50,7 @@ class Shown:
         self.planned = 0
         """How many partitions were planned so far."""
         self._prefix = ""
-        self._last = Listed()
+        self._last: Listed = []
         self._listed: dict[str, int] = {}
         """The same, by key."""
         self._tokens: set[str] = set()
@@ -87,14 +78,14 @@ class Shown:
         self._prefix = _prefix(handle)
         listed = list_names(handle)
         self._learn_state(handle.refresh())
-        if listed != self._last or len(listed.keys) != len(self._listed) or self._doubtful:
+        if listed != self._last or len(listed) != len(self._listed) or self._doubtful:
             self._learn(handle.store, listed, read_name)
         self._last = listed
 
     def _learn(self, store: Store, listed: Listed, read_name: ReadName) -> None:
         """What came, went, was put again, or is doubtful."""
         before, again = self._listed, self._doubtful
-        self._listed, self._doubtful = dict(zip(listed.keys, listed.put_ms, strict=True)), set()
+        self._listed, self._doubtful = {meta.key: meta.modified_ms for meta in listed}, set()
         fresh = [key for key, put_ms in self._listed.items() if before.get(key) != put_ms or key in again]
         same = {key: info for key in fresh if key not in again and (info := self._infos.get(key)) is not None}
         gone = before.keys() - self._listed.keys()
@@ -108,7 +99,9 @@ class Shown:
 
     def lacks(self, listed: Listed) -> set[str]:
         """Tokens of what an earlier listing has and the last one has not."""
-        return set() if listed == self._last else {self._token(k) for k in listed.keys if k not in self._listed}
+        if listed == self._last:
+            return set()
+        return {self._token(meta.key) for meta in listed if meta.key not in self._listed}
 
     def plan(self, now_ms: int, grace_ms: int) -> PublishPlan:
         """What is to be done: `plan_publish`, of the partitions for which that may be anything."""
