@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 WIDTH, HEIGHT, LEFT, TOP, LABELS = 760, 380, 64, 40, 230
-COLOURS = ("#0b6e99", "#d9730d", "#448361", "#9065b0", "#c4314b", "#787774")
+COLOURS = ("#0b6e99", "#d9730d", "#448361", "#9065b0", "#c4314b", "#787774", "#64473a")
 TEXT = 'font-family="system-ui, sans-serif" font-size="12" fill="currentColor"'
 
 
