@@ -7,7 +7,9 @@ digits and before the letters: a listing stops there and goes on behind it, and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import chain, islice, takewhile
+from operator import gt
 from typing import TypeVar
 
 from mergelake.store.keys import LIST_PAGE
@@ -31,7 +33,7 @@ def all_but_log(handle: TableHandle) -> Iterator[list[ObjectMeta]]:
 
 def _without(handle: TableHandle, first: str) -> Iterator[list[ObjectMeta]]:
     """In order of key; from the first that is not before `first`, nothing that begins with an underscore."""
-    before = takewhile(lambda meta: meta.key < first, handle.store.list(handle.directory))
+    before = takewhile(partial(gt, (first,)), handle.store.list(handle.directory))  # tuples, compared by their keys
     return chain(pages(before), pages(handle.store.list(handle.directory, after=f"{handle.directory}/{_BEHIND}")))
 
 
