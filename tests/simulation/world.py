@@ -327,7 +327,9 @@ class World:
         for at in range(ANSWER_STEPS):
             self.step(Turn(1.0, threads[at % len(threads)].machine.name, 0.0))
             # Each goes on with something new, so it may wait at any time: but not for the same all the while.
-            busy = {process: turns for process, turns in busy.items() if process.waits and process.turns == turns}
+            # Who died meanwhile waits for nothing.
+            left = [process for process in busy if process.waits and not process.dead]
+            busy = {process: busy[process] for process in left if process.turns == busy[process]}
             if not busy:
                 return
         raise AssertionError(f"{', '.join(process.name for process in busy)} waits for ever")
