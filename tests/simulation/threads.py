@@ -38,6 +38,9 @@ class SimLock:
         if not self._depth:
             self._owner = None
 
+    def locked(self) -> bool:
+        return self._owner is not None
+
     def __enter__(self) -> SimLock:
         self.acquire()
         return self

@@ -338,7 +338,7 @@ class Log(Generic[S]):
                 self._line.leave(*left)
                 raise
             self._line.leave()
-            if self._due is not None:
+            if self._due is not None and not self._writing.locked():  # else it is seen by who writes one just now
                 apart(self._write_due, "mergelake-checkpoint")
             if self._look_due:
                 self._look_due = False

@@ -236,11 +236,14 @@ class Segments:
                 return self.open([home for home in homes if home.ref.name == name])[0]
 
         changed = changed_since(state.partitions, version, base, lost)
-        without = {name: base.placed[name] for name in changed & base.placed.keys()} if lost else {}
-        placed = {
-            name: replace(each, names=tuple(n for n in each.names if n not in lost)) for name, each in without.items()
-        }
-        known = replace(base, placed={**base.placed, **placed})
+        known = base
+        if lost:
+            fewer = {
+                name: replace(each, names=tuple(n for n in each.names if n not in lost))
+                for name, each in base.placed.items()
+                if name in changed
+            }
+            known = replace(base, placed={**base.placed, **fewer})
         state.partitions.read(changed)
         after = following(known, state.partitions, changed, opened)
         if after.inline_bytes <= layout.INLINE_MAX:

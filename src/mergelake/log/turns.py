@@ -20,7 +20,7 @@ along what the others leave in the intake (`intake`).
    other one reads them, and then waits until that one has begun. Who waits in vain goes on, and waits less often.
 6. An entry without members is of a writer who thinks that it is alone. Who loses to it appends again at once, to make
    itself known, and leaves something in the intake now and then. Who is alone looks there beside its
-   commits, after every `LOOK_EVERY` of them.
+   commits, after every `INTAKE_EVERY` of them.
 
 Each position is taken by a conditional put, whoever is right about whose turn it is: all of this is about speed.
 """
@@ -59,7 +59,7 @@ MISSES_MAX = 3
 """Entries of others without its member, one after another, after which a writer is impatient."""
 KNOCK_EVERY, KNOCK_FIRST = 8, 2
 """Losses to writers who are alone, of which one leads to the intake, and which one of them."""
-LOOK_EVERY, LOOK_EVERY_OF_TWO = 16, 6
+INTAKE_EVERY, INTAKE_EVERY_OF_TWO = 16, 6
 """Own entries after which who is alone, or one of two, looks into the intake."""
 NEAR = 16
 """Entries for which a writer that was heard of counts as there."""
@@ -148,7 +148,7 @@ class Turns:
 
     def looks(self) -> bool:
         """Whether it is time to look into the intake, of who does not gather; then it is taken for done."""
-        every = LOOK_EVERY if self.alone else LOOK_EVERY_OF_TWO
+        every = INTAKE_EVERY if self.alone else INTAKE_EVERY_OF_TWO
         if self._unlooked < every or not (self.alone or self._one_other):
             return False
         self._unlooked = 0

@@ -17,7 +17,7 @@ Where nothing is to be done nothing is written. While what was noted waits, the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from mergelake.core.errors import MergelakeError
@@ -28,7 +28,7 @@ from mergelake.table.collect_holds import Holders, look_at_holders
 from mergelake.table.collect_log import shorten_log
 from mergelake.table.collect_notes import Note, NoteName, Notes, Unused
 from mergelake.table.collect_plan import (
-    Kept,
+    Keep,
     Leases,
     Periods,
     RoundPlan,
@@ -51,7 +51,6 @@ from mergelake.table.shown import Shown, list_names
 
 NOTE_FILES_MAX = 20_000
 """Objects in one note: what a collector holds in memory."""
-_DELETE_MAX = 1000
 _DROPPED = "the table was dropped"
 
 
@@ -217,7 +216,7 @@ def _work_off(
 
     What is known about history is kept until it stands in the log.
     """
-    keep = Kept.of(known.reached.directories, _shown(handle, known, state))
+    keep = (known.reached.directories, *_shown(handle, known, state))
     for name in plan.due:
         if name.kind == "log" or (name.kind == "history" and name.fence > state.history + 1):
             continue
@@ -230,8 +229,8 @@ def _work_off(
 
 def _delete(handle: TableHandle, found: list[Unused]) -> None:
     keys = [f"{handle.directory}/{each.directory}/{file}" for each in found for file in each.files]
-    for start in range(0, len(keys), _DELETE_MAX):
-        handle.store.delete(keys[start : start + _DELETE_MAX])
+    if keys:
+        handle.store.delete(keys)
 
 
 def _look(
@@ -247,13 +246,12 @@ def _look(
 ) -> None:
     """List the table and note what is not reached."""
     gone_already = {each.directory for each in report.deleted} if dry_run else set()
-    shown = _shown(handle, known, state)
     noted = False
-    keep = Kept.of(known.reached.directories, shown, gone_already)
+    keep = (known.reached.directories, *_shown(handle, known, state), gone_already)
     for page in _pages(unused(parts_listed(handle), keep, why, f"{handle.directory}/")):
         # The fence is read after the page was listed: whoever wrote what stands on it knew an older version.
         newest = state if dry_run else handle.refresh()
-        found = still_unused(page, known.reached.newer(newest))  # all else was asked just now
+        found = still_unused(page, [known.reached.newer(newest)])  # all else was asked just now
         report.noted += map(Gone.of, found)
         if found and not dry_run:
             notes.write(newest.version + 1, now_ms, "objects", Note(unused=tuple(found)))
@@ -277,14 +275,14 @@ def _pages(found: Iterator[Unused]) -> Iterator[list[Unused]]:
         yield page
 
 
-def _shown(handle: TableHandle, known: Known, state: State) -> Container[str]:
+def _shown(handle: TableHandle, known: Known, state: State) -> Keep:
     """Tokens of names that ClickHouse sees, and of empty parts that a publisher would show now."""
     listed = list_names(handle)
     if not listed or state.dropped:
-        return {meta.key.split("/__meta/")[1].partition("/")[0] for meta in listed}
+        return [{meta.key.split("/__meta/")[1].partition("/")[0] for meta in listed}]
     names_shown(handle, known.shown)
     planned = known.shown.plan(handle.clock.now_ms(), 0)
-    return Kept.of(*known.shown.tokens, known.shown.lacks(listed), {cover.token for cover in planned.cover})
+    return *known.shown.tokens, known.shown.lacks(listed), {cover.token for cover in planned.cover}
 
 
 def _finish_gone(

@@ -34,6 +34,8 @@ Leases: TypeAlias = Mapping[str, tuple[int, int]]
 """Node -> the version and the end of its lease."""
 Listed: TypeAlias = tuple[str, int, *tuple[object, ...]]
 """Key and size of an object, and whatever else a listing says."""
+Keep: TypeAlias = Sequence[Container[str]]
+"""Sets of directories: what is in any of them stays. One is asked after the other, of many names at once."""
 _UNBOUNDED = 1 << 63
 _KEY = itemgetter(0)
 AHEAD_MS = 60_000
@@ -158,9 +160,7 @@ def reasons(before: State, after: State) -> dict[str, str]:
     return {part.id: f"replaced or dropped at version {part.retired}" for part in gone}
 
 
-def unused(
-    listing: Iterable[Sequence[Listed]], keep: Container[str], why: dict[str, str], below: str = ""
-) -> Iterator[Unused]:
+def unused(listing: Iterable[Sequence[Listed]], keep: Keep, why: dict[str, str], below: str = "") -> Iterator[Unused]:
     """Directories of parts that are not in `keep`: `listing` gives objects in order of their keys, by pages.
 
     `below` is what keys begin with before the directory. Holds a page and one directory at a time.
@@ -187,7 +187,7 @@ def _why_unused(directory: str, files: dict[str, int], why: dict[str, str]) -> U
     return Unused(directory, files, why.get(part_of(directory), reason))
 
 
-def still_unused(found: Iterable[Unused], keep: Container[str]) -> list[Unused]:
+def still_unused(found: Iterable[Unused], keep: Keep) -> list[Unused]:
     """Those that are not in `keep`: what a newer state reaches, and what ClickHouse is shown.
 
     A note is a file like others, and may hold anything: what is no directory of a part stays.
@@ -197,23 +197,7 @@ def still_unused(found: Iterable[Unused], keep: Container[str]) -> list[Unused]:
     return [each for each in found if each.directory in left]
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """What is in one of several sets."""
-
-    sets: tuple[Container[str], ...]
-
-    @staticmethod
-    def of(*sets: Container[str]) -> Kept:
-        """What is in one of these, of which some may be of this kind."""
-        return Kept(tuple(one for each in sets for one in (each.sets if isinstance(each, Kept) else (each,))))
-
-    def __contains__(self, directory: object) -> bool:
-        """Whether it stays."""
-        return any(directory in each for each in self.sets)
-
-
-def _unused_of(directories: Iterable[str], keep: Container[str]) -> list[str]:
+def _unused_of(directories: Iterable[str], keep: Keep) -> list[str]:
     """Those of parts, where neither they nor their parts are kept. Asked for every directory of a table."""
     left = _without(directories, keep)
     parts = list(map(part_of, left))
@@ -221,9 +205,9 @@ def _unused_of(directories: Iterable[str], keep: Container[str]) -> list[str]:
     return [name for name, part in zip(left, parts, strict=True) if part in bare and _COLLECTED.fullmatch(name)]
 
 
-def _without(names: Iterable[str], keep: Container[str]) -> list[str]:
+def _without(names: Iterable[str], keep: Keep) -> list[str]:
     left = list(names)
-    for each in Kept.of(keep).sets:
+    for each in keep:
         left = [name for name in left if name not in each]
     return left
 

@@ -213,7 +213,7 @@ def published(state: State, shown: Mapping[str, str], sizes: ObjectSizes) -> Ite
 
 def orphans(sizes: ObjectSizes, keep: Collection[str]) -> Iterator[Finding]:
     """Directories of parts that nothing refers to."""
-    for found in unused(pages(sizes.own()), keep, {}):
+    for found in unused(pages(sizes.own()), [keep], {}):
         told = f"{len(found.files)} objects, {found.bytes} bytes: {found.why}"
         yield Finding("orphan", found.directory, told, _GC, harmless=True)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial
-from itertools import chain, islice, takewhile
+from itertools import islice, takewhile
 from operator import gt
 from typing import TypeVar
 
@@ -34,7 +34,8 @@ def all_but_log(handle: TableHandle) -> Iterator[list[ObjectMeta]]:
 def _without(handle: TableHandle, first: str) -> Iterator[list[ObjectMeta]]:
     """In order of key; from the first that is not before `first`, nothing that begins with an underscore."""
     before = takewhile(partial(gt, (first,)), handle.store.list(handle.directory))  # tuples, compared by their keys
-    return chain(pages(before), pages(handle.store.list(handle.directory, after=f"{handle.directory}/{_BEHIND}")))
+    yield from pages(before)
+    yield from pages(handle.store.list(handle.directory, after=f"{handle.directory}/{_BEHIND}"))
 
 
 def pages(listing: Iterable[T]) -> Iterator[list[T]]:

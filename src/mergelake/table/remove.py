@@ -25,12 +25,13 @@ def remove_table(handle: TableHandle) -> tuple[int, int]:
     """
     _leave_word(handle)
     unpublish(handle)
-    store, log, objects, size = handle.store, f"{handle.directory}/_log", 0, 0
+    store, log = handle.store, f"{handle.directory}/_log"
     beginnings = [meta for meta in store.list(log) if _is_beginning(meta.key)]
     newest = max((meta.key for meta in beginnings if _is_checkpoint(meta.key)), default="")
-    for page in pages(meta for meta in beginnings if meta.key != newest):
-        objects, size = objects + len(page), size + sum(meta.size for meta in page)
-        store.delete([meta.key for meta in page])
+    older = [meta for meta in beginnings if meta.key != newest]
+    objects, size = len(older), sum(meta.size for meta in older)
+    if older:
+        store.delete([meta.key for meta in older])
     kept: list[str] = []
     for page in pages(store.list(handle.directory)):
         objects, size = objects + len(page), size + sum(meta.size for meta in page)
@@ -38,9 +39,8 @@ def remove_table(handle: TableHandle) -> tuple[int, int]:
         store.delete([meta.key for meta in page if not meta.key.startswith(f"{log}/checkpoints/")])
     checkpoints = sorted(filter(_is_checkpoint, kept))
     segments = sorted(set(kept).difference(checkpoints))
-    for keys in (checkpoints[:-1], checkpoints[-1:], segments):
-        for some in pages(keys):
-            store.delete(some)
+    for keys in filter(None, (checkpoints[:-1], checkpoints[-1:], segments)):
+        store.delete(keys)
     handle.log.backend.forget()
     return objects, size
 

@@ -91,7 +91,7 @@ def test_a_listing_is_read_directory_by_directory_and_only_parts_are_judged():
         ("_log/1.json", 1), ("drop-all_1_1_1/count.txt", 1), (f"{live}/files.packed", 9), ("readme", 1),
     ]  # fmt: skip
     below = [(f"a/table/{key}", size, "another field") for key, size in listing]
-    found = list(unused(pages(below), {live}, {old: "because"}, "a/table/"))
+    found = list(unused(pages(below), [{live}], {old: "because"}, "a/table/"))
     assert [(each.directory, each.bytes, each.why) for each in found] == [
         (old, 7, "because"),
         ("drop-all_1_1_1", 1, "an empty part that is not shown"),
