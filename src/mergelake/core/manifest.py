@@ -22,7 +22,6 @@ from mergelake.core.json_load import loads
 
 _DECODER = json.JSONDecoder()
 _END = 1 << 63
-_COUNTS = ("rows", "marks", "bytes_on_disk", "bytes_uncompressed", "schema_version", "level", "born")
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,50 +217,6 @@ class PartManifest:
     def keys_outside(self) -> tuple[str, ...]:
         """Those that are not in the directory of the part."""
         return self.files.keys_outside(self.id)
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-able form."""
-        out: dict[str, Any] = {
-            "id": self.id,
-            "partition_id": self.partition_id,
-            "rows": self.rows,
-            "marks": self.marks,
-            "bytes_on_disk": self.bytes_on_disk,
-            "bytes_uncompressed": self.bytes_uncompressed,
-            "columns": list(self.columns),
-            "schema_version": self.schema_version,
-            "part_type": self.part_type,
-            "storage": self.storage,
-            "level": self.level,
-            "created_ms": self.created_ms,
-            "key_range": list(self.key_range),
-        }
-        if self.born:
-            out["born"] = self.born
-        if self.partition:
-            out["partition"] = self.partition
-        if self.minmax:
-            out["minmax"] = {name: list(pair) for name, pair in self.minmax.items()}
-        if self.volume != "default":
-            out["volume"] = self.volume
-        if self.ttl:
-            out["ttl"] = {name: list(pair) for name, pair in self.ttl.items()}
-        return {**out, "files": loads(self.files.text)}
-
-    @staticmethod
-    def from_json(raw: Mapping[str, Any]) -> PartManifest:
-        """Inverse of `to_json`. ValueError for counts that cannot be any."""
-        fields = dict(raw)
-        for name in _COUNTS:
-            value = fields.get(name, 0)
-            if not isinstance(value, int) or not 0 <= value < _END:
-                raise ValueError(f"a part has {name} = {value}")
-        fields["columns"] = tuple(raw["columns"])
-        fields["key_range"] = tuple(raw["key_range"])
-        fields["minmax"] = {name: (low, high) for name, (low, high) in raw.get("minmax", {}).items()}
-        fields["ttl"] = {name: (low, high) for name, (low, high) in raw.get("ttl", {}).items()}
-        fields["files"] = FileTable(json.dumps(raw["files"], separators=(",", ":")))
-        return PartManifest(**fields)
 
 
 def _object_keys(files: str) -> tuple[list[str], int]:

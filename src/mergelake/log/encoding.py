@@ -19,14 +19,17 @@ UNKNOWN_FORMAT_VERSION: skipping it would show a state that never was.
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+import msgspec
+from msgspec import Raw
+
 from mergelake.core.errors import CorruptDataError, error
-from mergelake.core.json_load import loads
+from mergelake.core.json_load import fields, items, typed, value
 from mergelake.core.manifest import PartManifest
+from mergelake.core.manifest_json import ManifestJson
 from mergelake.core.schema import TableSchema
 from mergelake.log import operations as ops
 from mergelake.log.operations import Entry, LogOp, Member
@@ -66,7 +69,7 @@ def _encode_member(member: Member) -> dict[str, Any]:
 
 def sealed(raw: Mapping[str, Any]) -> bytes:
     """A JSON object with a digest of all its bytes as the last field."""
-    body = json.dumps(raw, separators=(",", ":"), ensure_ascii=False).encode()[:-1]
+    body = msgspec.json.encode(raw)[:-1]
     return body + _DIGEST + _digest(body) + _END
 
 
@@ -96,23 +99,24 @@ def decode_entry(data: bytes, key: str = "") -> Entry:
     """
     has_digest = is_sealed(data, "A log entry", key)
     try:
-        raw = loads(data)
-        newest = int(raw["format"])
+        raw = fields(data)
+        newest = int(value(raw["format"]))
     except (ValueError, KeyError, TypeError, ArithmeticError) as cause:
         raise CorruptDataError("A log entry is not readable JSON", object_key=key, found=str(cause)) from cause
-    require_format(newest, FORMAT_OF_MEMBERS, f"Log entry {key or raw.get('version', '')}")
+    require_format(newest, FORMAT_OF_MEMBERS, f"Log entry {key}".rstrip())
     known = _FIELDS_OF_MEMBERS if newest == FORMAT_OF_MEMBERS else _FIELDS
     strange = set(raw) - known - ({"digest"} if has_digest else set())
     if strange:  # a digest that is not the last field cannot be checked, one of another name was damaged
         raise CorruptDataError("A log entry has an unknown field", object_key=key, found=min(strange))
     try:
+        found = decode_ops(raw["ops"])
         return Entry(
-            int(raw["version"]),
-            str(raw["attempt"]),
-            _time(raw["timestamp_ms"]),
-            str(raw["author"]),
-            tuple(decode_op(op) for op in raw["ops"]),
-            _members(raw["members"], len(raw["ops"])) if newest == FORMAT_OF_MEMBERS else (),
+            int(value(raw["version"])),
+            str(value(raw["attempt"])),
+            _time(value(raw["timestamp_ms"])),
+            str(value(raw["author"])),
+            found,
+            _members(value(raw["members"]), len(found)) if newest == FORMAT_OF_MEMBERS else (),
         )
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError) as cause:
         if getattr(cause, "name", "") == "UNKNOWN_FORMAT_VERSION":
@@ -142,62 +146,113 @@ def require_format(found: int, newest_known: int, what: str) -> None:
 
 
 def encode_op(op: LogOp) -> dict[str, Any]:
-    """One operation as a JSON object with its kind under `op`."""
+    """One operation as a JSON object with its kind under `op`, for `sealed`."""
     out: dict[str, Any] = {"op": type(op).__name__}
     for name in type(op).__dataclass_fields__:
-        value = getattr(op, name)
-        if isinstance(value, (TableSchema, PartManifest)):
-            value = value.to_json()
-        elif isinstance(value, ops.MergeRecipe):
-            value = asdict(value)
-        elif isinstance(value, tuple):
-            value = [item.to_json() if isinstance(item, PartManifest) else item for item in value]
-        if value not in ("", None) and not (value == [] and name in _LEFT_OUT):
-            out[name] = value
+        held = getattr(op, name)
+        if isinstance(held, PartManifest):
+            held = ManifestJson.of(held)
+        elif isinstance(held, TableSchema):
+            held = held.to_json()
+        elif isinstance(held, ops.MergeRecipe):
+            held = asdict(held)
+        elif isinstance(held, tuple):
+            held = [ManifestJson.of(item) if isinstance(item, PartManifest) else item for item in held]
+        if held not in ("", None) and not (held == [] and name in _LEFT_OUT):
+            out[name] = held
     return out
 
 
-def decode_op(raw: Mapping[str, Any]) -> LogOp:
-    """Inverse of `encode_op`."""
-    fields = dict(raw)
-    kind = fields.pop("op")
+def encode_ops(operations: Iterable[LogOp]) -> Raw:
+    """A JSON array of what `encode_op` gives, for `sealed`; its length is that of the text."""
+    return Raw(msgspec.json.encode([encode_op(op) for op in operations]))
+
+
+def decode_ops(raw: Raw) -> tuple[LogOp, ...]:
+    """Inverse of `encode_ops`."""
+    return tuple(map(_decode_op, items(raw)))
+
+
+class _Kind(msgspec.Struct):
+    op: str
+
+
+_KIND = msgspec.json.Decoder(_Kind)
+
+
+def _decode_op(raw: Raw) -> LogOp:
+    kind = typed(_KIND, raw).op
     decode = _DECODERS.get(kind)
     if decode is None:
         raise error("UNKNOWN_FORMAT_VERSION", f"The log holds an operation '{kind}' that is not known here", _WAY_OUT)
-    return decode(fields)
+    return decode(raw)
 
 
-def _create_table(raw: dict[str, Any]) -> LogOp:
-    return ops.CreateTable(TableSchema.from_json(raw["schema"]))
+def _plain_fields(raw: Raw) -> dict[str, Any]:
+    held: dict[str, Any] = value(raw)
+    del held["op"]
+    return held
 
 
-def _alter_metadata(raw: dict[str, Any]) -> LogOp:
-    return ops.AlterMetadata(TableSchema.from_json(raw["schema"]))
+def _create_table(raw: Raw) -> LogOp:
+    return ops.CreateTable(TableSchema.from_json(value(raw)["schema"]))
 
 
-def _add_parts(raw: dict[str, Any]) -> LogOp:
-    return ops.AddParts(**{**tuples(raw), "parts": tuple(map(PartManifest.from_json, raw["parts"]))})
+def _alter_metadata(raw: Raw) -> LogOp:
+    return ops.AlterMetadata(TableSchema.from_json(value(raw)["schema"]))
 
 
-def _publish(raw: dict[str, Any]) -> LogOp:
-    return ops.Publish(**{**tuples(raw), "part": PartManifest.from_json(raw["part"])})
+class _AddParts(msgspec.Struct, tag="AddParts", tag_field="op", forbid_unknown_fields=True):
+    parts: tuple[ManifestJson, ...]
+    dedup_token: str = ""
+    dedup_hash: str = ""
+    detached: tuple[str, ...] = ()
+    begun: tuple[str, ...] = ()
 
 
-def _add_volatile(raw: dict[str, Any]) -> LogOp:
-    return ops.AddVolatile(**{**tuples(raw), "recipe": ops.MergeRecipe(**raw["recipe"])})
+_ADD_PARTS = msgspec.json.Decoder(_AddParts)
 
 
-def _renew_lease(raw: dict[str, Any]) -> LogOp:
-    return ops.RenewLease(**{**raw, "until_ms": min(max(raw["until_ms"], 0), TIME_END_MS)})
+def _add_parts(raw: Raw) -> LogOp:
+    held = typed(_ADD_PARTS, raw)
+    parts = tuple(part.manifest() for part in held.parts)
+    return ops.AddParts(parts, held.dedup_token, held.dedup_hash, held.detached, held.begun)
 
 
-def _drop_range(raw: dict[str, Any]) -> LogOp:
+class _Publish(msgspec.Struct, tag="Publish", tag_field="op", forbid_unknown_fields=True):
+    part: ManifestJson
+    replaced: tuple[str, ...]
+    kind: str = "direct"
+    volatile: str = ""
+    mutations: tuple[int, ...] = ()
+
+
+_PUBLISH = msgspec.json.Decoder(_Publish)
+
+
+def _publish(raw: Raw) -> LogOp:
+    held = typed(_PUBLISH, raw)
+    return ops.Publish(held.part.manifest(), held.replaced, held.kind, held.volatile, held.mutations)
+
+
+def _add_volatile(raw: Raw) -> LogOp:
+    held = _plain_fields(raw)
+    return ops.AddVolatile(**{**tuples(held), "recipe": ops.MergeRecipe(**held["recipe"])})
+
+
+def _renew_lease(raw: Raw) -> LogOp:
+    held = _plain_fields(raw)
+    return ops.RenewLease(**{**held, "until_ms": min(max(held["until_ms"], 0), TIME_END_MS)})
+
+
+def _drop_range(raw: Raw) -> LogOp:
+    held = _plain_fields(raw)
     windows: dict[str, Any] = {
-        name: tuple((known, version, tuple(partition_ids)) for known, version, partition_ids in raw[name])
+        name: tuple((known, version, tuple(partition_ids)) for known, version, partition_ids in held[name])
         for name in ("tokens", "hashes")
-        if name in raw
+        if name in held
     }
-    return ops.DropRange(**{**raw, **windows})
+    return ops.DropRange(**{**held, **windows})
 
 
 def tuples(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -231,11 +286,11 @@ _PLAIN: tuple[Callable[..., LogOp], ...] = (
 )
 
 
-def _plain(kind: Callable[..., LogOp]) -> Callable[[dict[str, Any]], LogOp]:
-    return lambda raw: kind(**tuples(raw))
+def _plain(kind: Callable[..., LogOp]) -> Callable[[Raw], LogOp]:
+    return lambda raw: kind(**tuples(_plain_fields(raw)))
 
 
-_DECODERS: dict[str, Callable[[dict[str, Any]], LogOp]] = {
+_DECODERS: dict[str, Callable[[Raw], LogOp]] = {
     "CreateTable": _create_table,
     "AlterMetadata": _alter_metadata,
     "AddParts": _add_parts,

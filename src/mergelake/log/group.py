@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, cast
 
 from mergelake.log.conflict import Reject
-from mergelake.log.encoding import encode_op
+from mergelake.log.encoding import encode_ops
 from mergelake.log.intake import Left
 from mergelake.log.machine import S, StateMachine
 from mergelake.log.operations import Entry, LogOp, Member
@@ -238,7 +238,7 @@ def propose(machine: StateMachine[S], state: S, requests: Sequence[Request[S]], 
             out.said.append((request, out.state, 0))
             continue
         if len(requests) > 1:
-            size += request.size or sum(len(repr(encode_op(op))) for op in ops)
+            size += request.size or len(encode_ops(ops))
             if out.ops and size > BYTES_MAX:
                 out.waiting = list(requests[at:])
                 break

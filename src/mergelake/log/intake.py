@@ -26,9 +26,9 @@ from itertools import islice
 from typing import Protocol
 
 from mergelake.core.errors import CorruptDataError, MergelakeError, NotFoundError
-from mergelake.core.json_load import loads
+from mergelake.core.json_load import fields, value
 from mergelake.log.at_once import at_once
-from mergelake.log.encoding import decode_op, encode_op, is_sealed, require_format, sealed
+from mergelake.log.encoding import decode_ops, encode_ops, is_sealed, require_format, sealed
 from mergelake.log.operations import LogOp
 from mergelake.store.protocol import Store
 
@@ -61,7 +61,7 @@ def encode_left(left: Left) -> bytes:
             "position": left.position,
             "attempt": left.attempt,
             "author": left.author,
-            "ops": [encode_op(op) for op in left.ops],
+            "ops": encode_ops(left.ops),
         }
     )
 
@@ -71,10 +71,10 @@ def decode_left(data: bytes, key: str = "") -> Left:
     if not is_sealed(data, "A member in the intake", key):
         raise CorruptDataError("A member in the intake has no digest", object_key=key)
     try:
-        raw = loads(data)
-        require_format(int(raw["format"]), INTAKE_FORMAT, f"Member {key}")
-        ops = tuple(decode_op(op) for op in raw["ops"])
-        return Left(int(raw["position"]), str(raw["attempt"]), str(raw["author"]), ops)
+        raw = fields(data)
+        require_format(int(value(raw["format"])), INTAKE_FORMAT, f"Member {key}")
+        position, attempt, author = (value(raw[name]) for name in ("position", "attempt", "author"))
+        return Left(int(position), str(attempt), str(author), decode_ops(raw["ops"]))
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError) as cause:
         if getattr(cause, "name", "") == "UNKNOWN_FORMAT_VERSION":
             raise

@@ -17,9 +17,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from msgspec import Raw
+
 from mergelake.core.errors import CorruptDataError
-from mergelake.core.json_load import loads
-from mergelake.log.encoding import decode_entry, decode_op, encode_op, is_sealed, sealed
+from mergelake.core.json_load import fields, items, loads, value
+from mergelake.log.encoding import decode_entry, decode_ops, encode_ops, is_sealed, sealed
 from mergelake.log.operations import AddParts, AddVolatile, AdoptVolatile, Entry, LogOp, Publish, RenewLease
 
 SERVICE = "commit"
@@ -77,9 +79,9 @@ class Answer:
     entries: tuple[bytes, ...] = ()
 
 
-def encoded_ops(ops: Sequence[LogOp]) -> list[dict[str, Any]] | None:
-    """Operations as they are passed on; None if they are not."""
-    return [encode_op(op) for op in ops] if all(map(_is_passed_on, ops)) else None
+def encoded_ops(ops: Sequence[LogOp]) -> Raw | None:
+    """Operations as they are passed on; None if they are not, or none are there."""
+    return encode_ops(ops) if ops and all(map(_is_passed_on, ops)) else None
 
 
 def _is_passed_on(op: LogOp) -> bool:
@@ -97,25 +99,25 @@ def decode_request(data: bytes) -> Passed:
     try:
         if not is_sealed(data, what, ""):
             raise CorruptDataError(f"{what} has no digest")
-        raw = loads(data)
-        if not 1 <= len(raw["members"]) <= MEMBERS_MAX:
-            raise ValueError(f"{len(raw['members'])} members")
-        size = len(data) // len(raw["members"])
-        members = tuple(_member(each, size) for each in raw["members"])
+        raw = fields(data)
+        found = items(raw["members"])
+        if not 1 <= len(found) <= MEMBERS_MAX:
+            raise ValueError(f"{len(found)} members")
+        members = tuple(_member(fields(each), len(data) // len(found)) for each in found)
         if len({member.attempt for member in members}) < len(members):
             raise ValueError("an attempt stands in it twice")
-        return Passed(str(raw["log"]), int(raw["made"]), members)
+        return Passed(str(value(raw["log"])), int(value(raw["made"])), members)
     except _UNREADABLE as cause:
         if getattr(cause, "name", "") == "UNKNOWN_FORMAT_VERSION":
             raise
         raise CorruptDataError(f"{what} lacks or garbles a field", found=str(cause)) from cause
 
 
-def _member(raw: Mapping[str, Any], size: int) -> PassedMember:
-    ops = tuple(map(decode_op, raw["ops"]))
-    if not raw["attempt"] or not ops or not all(map(_is_passed_on, ops)):
+def _member(raw: Mapping[str, Raw], size: int) -> PassedMember:
+    ops, attempt = decode_ops(raw["ops"]), value(raw["attempt"])
+    if not attempt or not ops or not all(map(_is_passed_on, ops)):
         raise ValueError("a member says nothing, or what is not passed on")
-    return PassedMember(str(raw["attempt"]), str(raw["author"]), ops, size)
+    return PassedMember(str(attempt), str(value(raw["author"])), ops, size)
 
 
 def encode_answer(answer: Answer) -> bytes:

@@ -122,9 +122,9 @@ class Sending(Generic[S]):
                 ops = encoded_ops(tuple(request.build(out.state)))
             except Exception:  # noqa: BLE001  it is built anew, and its failure told, on the direct way
                 continue
-            if not ops or not request.passes_on():
+            if ops is None or not request.passes_on():
                 continue
-            size += (length := len(repr(ops)))
+            size += (length := len(ops))
             if length > BYTES_MAX:
                 continue
             members.append((request, {"attempt": self._draw(), "author": self._author, "ops": ops}))

@@ -6,9 +6,8 @@ builds it and however often: no clock, no state of the table. It pickles, and ha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from mergelake.core.errors import InternalError, error
 from mergelake.core.manifest import PartManifest
@@ -66,34 +65,6 @@ class MergeTask:
     def source_ids(self) -> tuple[str, ...]:
         """Ids of the sources: what Publish replaces."""
         return tuple(source.manifest.id for source in self.sources)
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-able form."""
-        return {
-            "directory": self.directory,
-            "schema": self.schema.to_json(),
-            "sources": [[str(s.info), s.manifest.to_json(), s.local] for s in self.sources],
-            "result": str(self.result),
-            "kind": self.kind,
-            "born": self.born,
-            "local": self.local,
-        }
-
-    @staticmethod
-    def from_json(raw: Mapping[str, Any]) -> MergeTask:
-        """Inverse of `to_json`."""
-        return MergeTask(
-            raw["directory"],
-            TableSchema.from_json(raw["schema"]),
-            tuple(
-                MergeSource(PartInfo.parse(name), PartManifest.from_json(part), local)
-                for name, part, local in raw["sources"]
-            ),
-            PartInfo.parse(raw["result"]),
-            raw["kind"],
-            raw["born"],
-            raw["local"],
-        )
 
 
 def plan_merge(

@@ -21,9 +21,12 @@ from dataclasses import replace
 from pathlib import Path
 from shutil import disk_usage
 
+import msgspec
+
 from mergelake.core.errors import CorruptDataError, MergelakeError, error
-from mergelake.core.json_load import loads
+from mergelake.core.json_load import fields, loads, value
 from mergelake.core.manifest import PartFile, PartManifest, encode_files
+from mergelake.core.manifest_json import ManifestJson, decode_manifest
 from mergelake.core.names import PartInfo
 from mergelake.format.hashes import file_hash
 from mergelake.log.state import VolatilePart
@@ -59,7 +62,8 @@ class LocalDisk:
 
     def add(self, part: VolatilePart, manifest: PartManifest) -> LocalPart:
         """The bytes of a volatile part, which the manifest describes, are whole."""
-        record = json.dumps({"id": part.id, "name": part.name, "manifest": manifest.to_json()})
+        said = {"id": part.id, "name": part.name, "manifest": ManifestJson.of(manifest)}
+        record = msgspec.json.encode(said).decode()
         sealed = json.dumps({"record": record, "digest": file_hash(record.encode())})
         self.store.put(f"{self._records}/{part.id}.json", sealed.encode())
         return LocalPart(part.id, part.info, manifest)
@@ -156,8 +160,8 @@ def _decode(data: bytes) -> LocalPart | None:
         sealed = loads(data)
         if file_hash(sealed["record"].encode()) != sealed["digest"]:
             return None
-        raw = loads(sealed["record"])
-        return LocalPart(raw["id"], PartInfo.parse(raw["name"]), PartManifest.from_json(raw["manifest"]))
+        raw = fields(sealed["record"].encode())
+        return LocalPart(value(raw["id"]), PartInfo.parse(value(raw["name"])), decode_manifest(raw["manifest"]))
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 

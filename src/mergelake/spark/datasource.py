@@ -22,7 +22,6 @@ and `Table.scan(where=…).spark()` prune as well and are always right.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -30,7 +29,6 @@ from typing import TYPE_CHECKING
 from pyspark.sql import datasource as ds
 
 from mergelake.core.errors import error
-from mergelake.core.json_load import loads
 from mergelake.core.manifest import PartManifest
 from mergelake.scan.predicate import all_types, requested_columns
 from mergelake.spark.filters import filter_text
@@ -174,9 +172,9 @@ class PushingReader(MergelakeReader):
 
 @dataclass(frozen=True, slots=True)
 class _Written(ds.WriterCommitMessage):
-    """What one task wrote: manifests as JSON text."""
+    """What one task wrote."""
 
-    manifests: tuple[str, ...]
+    manifests: tuple[PartManifest, ...]
 
 
 class MergelakeWriter(ds.DataSourceArrowWriter):
@@ -189,15 +187,14 @@ class MergelakeWriter(ds.DataSourceArrowWriter):
         """Parts of one task's rows."""
         from mergelake.spark.write import write_parts
 
-        parts = write_parts(self._place.store, self._place.directory, self._schema, iterator, self._born)
-        return _Written(tuple(json.dumps(part.to_json()) for part in parts))
+        place = self._place
+        return _Written(tuple(write_parts(place.store, place.directory, self._schema, iterator, self._born)))
 
     def commit(self, messages: list[ds.WriterCommitMessage | None]) -> None:
         """All parts of all tasks, together or not at all."""
         from mergelake.table.insert import commit_parts
 
-        written = [text for m in messages if isinstance(m, _Written) for text in m.manifests]
-        parts = [PartManifest.from_json(loads(text)) for text in written]
+        parts = [part for m in messages if isinstance(m, _Written) for part in m.manifests]
         commit_parts(self._place.open(), parts, self._token)
 
     def abort(self, messages: list[ds.WriterCommitMessage | None]) -> None:

@@ -8,7 +8,6 @@ lost attempt wrote is swept by age.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,6 @@ from mergelake.core.clock import SystemClock
 from mergelake.core.convert import to_storage
 from mergelake.core.errors import error
 from mergelake.core.ids import RandomIds
-from mergelake.core.json_load import loads
 from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import TableSchema
 from mergelake.spark.tasks import attempt, collect_results, result_batch, unwrap_all
@@ -69,19 +67,18 @@ def write_frame(
     names = list(frame.schema.names)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        def run() -> list[str]:
-            parts = write_parts(store, directory, schema, (b.rename_columns(names) for b in batches), born)
-            return [json.dumps(part.to_json()) for part in parts]
+        def run() -> list[PartManifest]:
+            return write_parts(store, directory, schema, (b.rename_columns(names) for b in batches), born)
 
         yield result_batch(0, attempt(run))
 
     # Spark takes the columns of `mapInArrow` by name: a dot would mean a field, and case might not count.
     results = collect_results(frame.toDF(*(f"c{at}" for at in range(len(names)))), task)
 
-    def manifests(written: list[list[str]]) -> list[PartManifest]:
-        return [PartManifest.from_json(loads(text)) for texts in written for text in texts]
+    def manifests(written: list[list[PartManifest]]) -> list[PartManifest]:
+        return [part for parts in written for part in parts]
 
-    def discard(written: list[list[str]]) -> None:
+    def discard(written: list[list[PartManifest]]) -> None:
         discard_parts(store.open(), directory, manifests(written))
 
     return manifests(unwrap_all(results, discard))

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from unittest import mock
 
 from mergelake.core.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
-from mergelake.core.manifest import PartManifest
+from mergelake.core.manifest_json import decode_manifest
 from mergelake.core.names import PartInfo, merged_name
 from mergelake.log import verify
 from mergelake.log.verify import LogProblem
@@ -151,7 +151,8 @@ def a_record_of_local_bytes_is_believed():
     def careless(data):
         try:
             raw = json.loads(json.loads(data)["record"])
-            return LocalPart(raw["id"], PartInfo.parse(raw["name"]), PartManifest.from_json(raw["manifest"]))
+            manifest = decode_manifest(json.dumps(raw["manifest"]))
+            return LocalPart(raw["id"], PartInfo.parse(raw["name"]), manifest)
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
 

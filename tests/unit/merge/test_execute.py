@@ -1,6 +1,5 @@
 """Merges end to end, in memory: what they write, what they clean up, how they are committed."""
 
-import json
 import pickle
 from dataclasses import replace
 from typing import Any
@@ -161,12 +160,11 @@ def test_progress_goes_up_to_all_rows() -> None:
     assert len(seen) >= 4
 
 
-def test_a_task_survives_json_and_pickle() -> None:
+def test_a_task_survives_pickle() -> None:
     table = small_table(partition_by=["k % 2"], settings={"index_granularity": 64})
     table.insert(block([1, 5]))
     table.insert(block([3, 11]))
     task = task_of(table)
-    assert MergeTask.from_json(json.loads(json.dumps(task.to_json()))) == task
     assert pickle.loads(pickle.dumps(task)) == task
 
 

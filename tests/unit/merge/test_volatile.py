@@ -61,14 +61,6 @@ def test_the_schema_of_a_result_is_that_of_its_recipe():
     assert build_task("t", state, part, {}).schema.version == 1
 
 
-def test_a_task_survives_its_json_form():
-    shared = Shared()
-    shared.insert(3)
-    inner = shared.intend(0, 2)
-    task = build_task("t", shared.state, shared.intend(0, 2), here(inner))
-    assert MergeTask.from_json(task.to_json()) == task
-
-
 def test_results_are_the_same_if_their_plain_bytes_are():
     one = manifest(1)
     files = [replace(file, hash="ff" * 16, size=7) for file in one.file_table().values()]

@@ -1,0 +1,113 @@
+"""Manifests as JSON: as they stand in log entries, and as tasks and nodes send and keep them.
+
+::
+
+    {"id": "…", "partition_id": "202601", "rows": 8192, "columns": [0, 1], "key_range": ["…", "…"],
+     "files": [[keys…], [rows…]], "marks": 1, …}
+
+Fields that have their default are left out; it is the same for every version of this program. The file table is taken
+as text, without a look into it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Raw
+
+from mergelake.core.json_load import loads, typed
+from mergelake.core.manifest import FileTable, PartManifest
+
+Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+"""A number of things, or a version."""
+
+
+class ManifestJson(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The fields of a `PartManifest` as JSON has them."""
+
+    id: str
+    partition_id: str
+    rows: Count
+    columns: tuple[int, ...]
+    key_range: tuple[str, str]
+    files: Raw
+    marks: Count = 0
+    bytes_on_disk: Count = 0
+    bytes_uncompressed: Count = 0
+    schema_version: Count = 1
+    part_type: str = "Wide"
+    storage: str = "full"
+    level: Count = 0
+    created_ms: int = 0
+    born: Count = 0
+    partition: str = ""
+    minmax: dict[str, tuple[str, str]] = {}
+    volume: str = "default"
+    ttl: dict[str, tuple[int, int]] = {}
+
+    @staticmethod
+    def of(manifest: PartManifest) -> ManifestJson:
+        """A manifest, to be encoded as a JSON object of its own or in another one."""
+        return ManifestJson(
+            manifest.id,
+            manifest.partition_id,
+            manifest.rows,
+            manifest.columns,
+            manifest.key_range,
+            Raw(manifest.files.text.encode()),
+            manifest.marks,
+            manifest.bytes_on_disk,
+            manifest.bytes_uncompressed,
+            manifest.schema_version,
+            manifest.part_type,
+            manifest.storage,
+            manifest.level,
+            manifest.created_ms,
+            manifest.born,
+            manifest.partition,
+            dict(manifest.minmax),
+            manifest.volume,
+            dict(manifest.ttl),
+        )
+
+    def manifest(self) -> PartManifest:
+        """What was decoded."""
+        return PartManifest(
+            self.id,
+            self.partition_id,
+            self.rows,
+            _file_table(self.files),
+            self.partition,
+            self.minmax,
+            self.key_range,
+            self.marks,
+            self.bytes_on_disk,
+            self.bytes_uncompressed,
+            self.columns,
+            self.schema_version,
+            self.part_type,
+            self.storage,
+            self.level,
+            self.created_ms,
+            self.born,
+            self.volume,
+            self.ttl,
+        )
+
+
+_DECODER = msgspec.json.Decoder(ManifestJson)
+
+
+def decode_manifest(data: bytes | str | Raw) -> PartManifest:
+    """Inverse of the encoded `ManifestJson.of`. ValueError for what is none, or has counts that cannot be any."""
+    return typed(_DECODER, data).manifest()
+
+
+def _file_table(raw: Raw) -> FileTable:
+    """The text as `encode_files` gives it, whoever wrote it: digests and comparisons are of the text."""
+    text = str(raw, "utf-8")
+    if " " in text or not text.isascii():
+        text = json.dumps(loads(text), separators=(",", ":"))
+    return FileTable(text)
