@@ -17,15 +17,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+import msgspec
+
 from mergelake.core.errors import CorruptDataError
-from mergelake.core.json_load import loads
+from mergelake.core.json_load import typed
 
 _DECODER = json.JSONDecoder()
+_FILES = msgspec.json.Decoder(tuple[list[str], list[list[Any]]])
 _END = 1 << 63
 
 
-@dataclass(frozen=True, slots=True)
-class Extent:
+class Extent(msgspec.Struct, frozen=True):
     """A range of bytes of one object."""
 
     key: str
@@ -33,8 +35,7 @@ class Extent:
     length: int
 
 
-@dataclass(frozen=True, slots=True)
-class PartFile:
+class PartFile(msgspec.Struct, frozen=True):
     """One file of a part, as `checksums.txt` describes it, and where it lies."""
 
     name: str
@@ -144,22 +145,33 @@ def encode_files(files: Iterable[PartFile]) -> FileTable:
     return FileTable(json.dumps([list(keys), rows], separators=(",", ":")))
 
 
-def _possible(name: str, *numbers: int) -> None:
-    if min(numbers) < 0 or max(numbers) >= _END:
-        raise ValueError(f"{name} has sizes or places that cannot be: {numbers}")
+def file_rows(text: str) -> tuple[list[str], list[list[Any]]]:
+    """What `encode_files` wrote: keys, and rows of (name, size, hash, plain size, plain hash, (key, offset, length)…).
+
+    CorruptDataError for what is no file table, or has negative numbers.
+    """
+    try:
+        keys, rows = typed(_FILES, text)
+        for name, size, _, plain_size, _, *places in rows:
+            lowest, highest = min(size, plain_size + 1, *places), max(size, plain_size, *places)
+            if lowest < 0 or highest >= _END or len(places) % 3 or max(places[::3], default=-1) >= len(keys):
+                _refuse(f"{name} has sizes or places that cannot be: {(size, plain_size, *places)}")
+    except (ValueError, TypeError) as cause:
+        raise CorruptDataError("The file table of a part is not readable", found=str(cause)) from cause
+    return keys, rows
+
+
+def _refuse(told: str) -> None:
+    raise ValueError(told)
 
 
 def decode_files(text: str) -> dict[str, PartFile]:
-    """Inverse of `encode_files`, by file name. CorruptDataError for what is no file table, or has negative numbers."""
-    try:
-        keys, rows = loads(text)
-        out: dict[str, PartFile] = {}
-        for name, size, digest, plain_size, plain_hash, *places in rows:
-            _possible(name, size, plain_size + 1, *places)
-            extents = tuple(Extent(keys[places[i]], places[i + 1], places[i + 2]) for i in range(0, len(places), 3))
-            out[name] = PartFile(name, size, extents, digest, plain_size, plain_hash)
-    except (ValueError, TypeError, KeyError, IndexError) as cause:
-        raise CorruptDataError("The file table of a part is not readable", found=str(cause)) from cause
+    """Inverse of `encode_files`, by file name. Errors: those of `file_rows`."""
+    keys, rows = file_rows(text)
+    out: dict[str, PartFile] = {}
+    for name, size, digest, plain_size, plain_hash, *places in rows:
+        extents = tuple(Extent(keys[places[i]], places[i + 1], places[i + 2]) for i in range(0, len(places), 3))
+        out[name] = PartFile(name, size, extents, digest, plain_size, plain_hash)
     return out
 
 

@@ -25,7 +25,7 @@ import msgspec
 
 from mergelake.core.errors import CorruptDataError, MergelakeError, error
 from mergelake.core.json_load import fields, loads, value
-from mergelake.core.manifest import PartFile, PartManifest, encode_files
+from mergelake.core.manifest import PartFile, PartManifest, with_keys
 from mergelake.core.manifest_json import ManifestJson, decode_manifest
 from mergelake.core.names import PartInfo
 from mergelake.format.hashes import file_hash
@@ -142,11 +142,8 @@ def copy_part(
         with suppress(MergelakeError):
             target.delete(done)
         raise
-    files = [
-        replace(f, extents=tuple(replace(e, key=_renamed(e.key, manifest.id, new_id)) for e in f.extents))
-        for f in manifest.file_table().values()
-    ]
-    return replace(manifest, id=new_id, files=encode_files(files), born=born)
+    keys = {key: _renamed(key, manifest.id, new_id) for key in manifest.object_keys()}
+    return replace(with_keys(manifest, keys), id=new_id, born=born)
 
 
 def _pieces(data: Buffer, go_on: Callable[[], None]) -> Iterator[Buffer]:

@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from mergelake.core.errors import ConflictError, error
 from mergelake.core.ids import IdSource
 from mergelake.core.manifest import Extent, FileTable, PartFile, PartManifest, encode_files
@@ -71,10 +73,10 @@ def renewed(state: State, ids: IdSource, born: int, table: str = "") -> tuple[Pa
 
 def _seen_from_outside(manifest: PartManifest, table: str) -> FileTable:
     def absolute(extent: Extent) -> Extent:
-        return extent if extent.key.startswith("/") else replace(extent, key=f"/{table}/{extent.key}")
+        return extent if extent.key.startswith("/") else structs.replace(extent, key=f"/{table}/{extent.key}")
 
     def moved(file: PartFile) -> PartFile:
-        return replace(file, extents=tuple(map(absolute, file.extents)))
+        return structs.replace(file, extents=tuple(map(absolute, file.extents)))
 
     return encode_files(map(moved, manifest.file_table().values()))
 

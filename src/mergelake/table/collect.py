@@ -28,6 +28,7 @@ from mergelake.table.collect_holds import Holders, look_at_holders
 from mergelake.table.collect_log import shorten_log
 from mergelake.table.collect_notes import Note, NoteName, Notes, Unused
 from mergelake.table.collect_plan import (
+    CleanPages,
     Keep,
     Leases,
     Periods,
@@ -76,6 +77,7 @@ class Known:
     def __init__(self) -> None:
         self.reached = Reached()
         self.shown = Shown()
+        self.clean = CleanPages()
 
 
 @dataclass(slots=True)
@@ -216,7 +218,8 @@ def _work_off(
 
     What is known about history is kept until it stands in the log.
     """
-    keep = (known.reached.directories, *_shown(handle, known, state))
+    shown, passing = _shown(handle, known, state)
+    keep = (known.reached.directories, *shown, *passing)
     for name in plan.due:
         if name.kind == "log" or (name.kind == "history" and name.fence > state.history + 1):
             continue
@@ -247,8 +250,11 @@ def _look(
     """List the table and note what is not reached."""
     gone_already = {each.directory for each in report.deleted} if dry_run else set()
     noted = False
-    keep = (known.reached.directories, *_shown(handle, known, state), gone_already)
-    for page in _pages(unused(parts_listed(handle), keep, why, f"{handle.directory}/")):
+    shown, passing = _shown(handle, known, state)
+    lasting = not any((*passing, gone_already))
+    known.clean.begin((known.reached.shrunk, known.shown.shrunk) if lasting else None)
+    keep = (known.reached.directories, *shown, *passing, gone_already)
+    for page in _pages(unused(parts_listed(handle), keep, why, f"{handle.directory}/", known.clean)):
         # The fence is read after the page was listed: whoever wrote what stands on it knew an older version.
         newest = state if dry_run else handle.refresh()
         found = still_unused(page, [known.reached.newer(newest)])  # all else was asked just now
@@ -275,14 +281,18 @@ def _pages(found: Iterator[Unused]) -> Iterator[list[Unused]]:
         yield page
 
 
-def _shown(handle: TableHandle, known: Known, state: State) -> Keep:
-    """Tokens of names that ClickHouse sees, and of empty parts that a publisher would show now."""
+def _shown(handle: TableHandle, known: Known, state: State) -> tuple[Keep, list[set[str]]]:
+    """Tokens of names that ClickHouse sees, from which nothing goes but when `Shown.shrunk` says so.
+
+    And others, which count for this round: of names that came or went just now, and of empty parts that a publisher
+    would show.
+    """
     listed = list_names(handle)
     if not listed or state.dropped:
-        return [{meta.key.split("/__meta/")[1].partition("/")[0] for meta in listed}]
+        return (), [{meta.key.split("/__meta/")[1].partition("/")[0] for meta in listed}]
     names_shown(handle, known.shown)
     planned = known.shown.plan(handle.clock.now_ms(), 0)
-    return *known.shown.tokens, known.shown.lacks(listed), {cover.token for cover in planned.cover}
+    return known.shown.tokens, [known.shown.lacks(listed), {cover.token for cover in planned.cover}]
 
 
 def _finish_gone(

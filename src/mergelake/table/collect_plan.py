@@ -160,16 +160,60 @@ def reasons(before: State, after: State) -> dict[str, str]:
     return {part.id: f"replaced or dropped at version {part.retired}" for part in gone}
 
 
-def unused(listing: Iterable[Sequence[Listed]], keep: Keep, why: dict[str, str], below: str = "") -> Iterator[Unused]:
+class CleanPages:
+    """Pages of a listing on which nothing was unused: the same ones need no second look while nothing leaves `keep`."""
+
+    def __init__(self) -> None:
+        self.judged = 0
+        """How many pages were looked at so far."""
+        self._kept: object = None
+        self._before: dict[str, int] = {}
+        self._now: dict[str, int] = {}
+
+    def begin(self, kept: object) -> None:
+        """A new listing. `kept` is what it was the last time only if nothing has left `keep`; None if something may."""
+        self._before = self._now if kept is not None and kept == self._kept else {}
+        self._kept, self._now = kept, {}
+
+    def passes(self, page: Sequence[Listed]) -> bool:
+        """Whether it was seen as it is, and clean."""
+        first, digest = page[0][0], _digest(page)
+        if self._before.get(first) != digest:
+            self.judged += 1
+            return False
+        self._now[first] = digest
+        return True
+
+    def add(self, page: Sequence[Listed]) -> None:
+        """Nothing on it is unused."""
+        self._now[page[0][0]] = _digest(page)
+
+
+def _digest(page: Sequence[Listed]) -> int:
+    return hash(tuple(map(_KEY, page)))
+
+
+def unused(
+    listing: Iterable[Sequence[Listed]],
+    keep: Keep,
+    why: dict[str, str],
+    below: str = "",
+    clean: CleanPages | None = None,
+) -> Iterator[Unused]:
     """Directories of parts that are not in `keep`: `listing` gives objects in order of their keys, by pages.
 
-    `below` is what keys begin with before the directory. Holds a page and one directory at a time.
+    `below` is what keys begin with before the directory. Holds a page and one directory at a time. What is `clean` has
+    begun with this listing, and is passed over.
     """
     last, files, cut = "", dict[str, int](), len(below)
+    clean = clean or CleanPages()
     for page in listing:
+        if not files and clean.passes(page):
+            continue
         directories = [key[cut:].partition("/")[0] for key in map(_KEY, page)]
         judged = set(_unused_of(dict.fromkeys(directories), keep))
         if not judged and not files:
+            clean.add(page)
             continue
         for directory, (key, size, *_) in zip(directories, page, strict=True):
             if directory != last:

@@ -21,8 +21,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 
-from mergelake.core.errors import CorruptDataError, NotFoundError
-from mergelake.core.manifest import PartManifest
+from mergelake.core.errors import NotFoundError
 from mergelake.core.names import PartInfo
 from mergelake.log.catalog import CatalogState
 from mergelake.log.commit import Log
@@ -31,7 +30,7 @@ from mergelake.log.state import State
 from mergelake.log.verify import Progress
 from mergelake.log.volatile import leaves
 from mergelake.table.collect_plan import unused
-from mergelake.table.fsck_numbers import absurd_parts, absurd_state
+from mergelake.table.fsck_numbers import absurd_part, absurd_state, look_at_files
 from mergelake.table.handle import TableHandle
 from mergelake.table.listing import all_but_log, pages
 from mergelake.table.object_sizes import ObjectSizes
@@ -88,7 +87,6 @@ def fsck(handle: TableHandle, *, repair: bool = False, on_progress: Progress | N
         Finding("log", p.place, p.what, p.way_out, harmless=p.kind == "hint") for p in verified.problems
     ]
     report.findings += part_set(state)
-    report.findings += [Finding("parts", name, told, _RESTORE) for name, told in absurd_parts(state)]
     report.findings += [Finding("parts", "", told, _BUG) for told in absurd_state(state)]
     sizes = _listing(handle, state)
     names = {name.partition("/")[0] for name in sizes.names("__meta")}
@@ -96,7 +94,7 @@ def fsck(handle: TableHandle, *, repair: bool = False, on_progress: Progress | N
     report.objects = len(sizes)
     # Collected while we looked is not missing, committed while we looked no orphan.
     newest = handle.refresh()
-    report.findings += [f for f in missing_objects(state, sizes) if _part(f.where, newest)]
+    report.findings += [f for f in parts_at_rest(state, sizes) if f.kind == "parts" or _part(f.where, newest)]
     # One look may have been at a reply that was cut, or at a directory before a publisher laid its files out and at its
     # name afterwards: what is taken away, or told, was seen twice, and a name was read the same twice.
     wrong = {finding.where for finding in published(newest, shown, sizes) if not finding.harmless}
@@ -163,33 +161,23 @@ def part_set(state: State) -> Iterator[Finding]:
                     yield Finding("parts", volatile.name, f"its source {info} is gone", _BUG)
 
 
-def missing_objects(state: State, sizes: ObjectSizes) -> Iterator[Finding]:
-    """Objects of active and detached parts that are not there, or not as long as they must be.
+def parts_at_rest(state: State, sizes: ObjectSizes) -> Iterator[Finding]:
+    """What the log says of active and detached parts and cannot be, and objects that are missing or too short.
 
     `sizes` has the keys as extents have them: below the table, or from the warehouse's root with a `/`.
     """
     active = ((part.info, part.manifest) for part in state.parts())
     for info, manifest in chain(active, ((part.info, part.manifest) for part in state.detached)):
         name = str(info)
-        for key, end in _ends(manifest).items():
+        wrong, ends = look_at_files(manifest)
+        for told in (*absurd_part(manifest, state), *wrong):
+            yield Finding("parts", name, told, _RESTORE)
+        for key, end in ends.items():
             size = sizes.get(key)
             if size is None:
                 yield Finding("object", name, f"{key} is missing", _RESTORE)
             elif size < end or (size > end and key.startswith(f"{manifest.id}/") and manifest.storage == "full"):
                 yield Finding("object", name, f"{key} has {size} bytes instead of {end}", _RESTORE)
-
-
-def _ends(manifest: PartManifest) -> dict[str, int]:
-    """Bytes that each object must have."""
-    ends: dict[str, int] = {}
-    try:
-        files = manifest.file_table()
-    except CorruptDataError:
-        return {}  # told by `fsck_numbers`
-    for file in files.values():
-        for extent in file.extents:
-            ends[extent.key] = max(ends.get(extent.key, 0), extent.offset + extent.length)
-    return ends
 
 
 def published(state: State, shown: Mapping[str, str], sizes: ObjectSizes) -> Iterator[Finding]:

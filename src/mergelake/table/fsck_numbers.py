@@ -9,34 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mergelake.core.errors import CorruptDataError, MergelakeError, NotFoundError
-from mergelake.core.manifest import PartManifest
+from mergelake.core.manifest import PartManifest, file_rows
 from mergelake.log.state import State
 from mergelake.store.keys import check_key
 
 
-def absurd_parts(state: State) -> Iterator[tuple[str, str]]:
-    """(part, what is wrong with what the log says of it) of active and detached parts."""
-    held = [(part.name, part.manifest) for part in state.parts()]
-    held += [(str(part.info), part.manifest) for part in state.detached]
-    for name, manifest in held:
-        for problem in (*_counts(manifest, state), *_files(manifest)):
-            yield name, problem
-
-
-def absurd_state(state: State) -> Iterator[str]:
-    """What is wrong with the table's own numbers."""
-    highest = max((part.info.max_block for part in state.parts()), default=0)
-    if highest > state.block_counter:
-        yield f"block {highest} is used, and only {state.block_counter} have been given"
-    if max(state.history, state.fence - 1) > state.version:
-        yield f"history begins at version {state.history} and the fence is {state.fence}, of {state.version} versions"
-    ahead = [name for name, version in state.tags.items() if not 1 <= version <= state.version]
-    ahead += [node for node, lease in state.leases.items() if not 0 <= lease.version <= state.version]
-    if ahead:
-        yield f"tags or leases of versions that do not exist: {', '.join(ahead)}"
-
-
-def _counts(manifest: PartManifest, state: State) -> Iterator[str]:
+def absurd_part(manifest: PartManifest, state: State) -> Iterator[str]:
+    """What is wrong with what the log says of a part, but for its files."""
     if manifest.marks > max(manifest.rows, 1):
         yield f"{manifest.rows} rows in {manifest.marks} granules"
     schema = state.schemas.get(manifest.schema_version)
@@ -54,22 +33,38 @@ def _counts(manifest: PartManifest, state: State) -> Iterator[str]:
         yield "a key, minimum or partition value is not hexadecimal"
 
 
-def _files(manifest: PartManifest) -> Iterator[str]:
+def look_at_files(manifest: PartManifest) -> tuple[list[str], dict[str, int]]:
+    """What is wrong with the file table of a part, and the bytes that each of its objects must have, by key."""
     try:
-        files = manifest.file_table().values()
+        keys, rows = file_rows(manifest.files.text)
     except (CorruptDataError, NotFoundError) as broken:
-        yield str(broken)
-        return
-    total = 0
-    for file in files:
-        total += file.size
-        held = sum(extent.length for extent in file.extents)
-        if held != file.size:
-            yield f"{file.name} has {file.size} bytes in extents of {held}"
-        for extent in file.extents:
-            try:
-                check_key(extent.key.removeprefix("/"))
-            except MergelakeError:
-                yield f"{file.name} lies in '{extent.key}', which is no key"
+        return [str(broken)], {}
+    told = []
+    total, ends = 0, [0] * len(keys)
+    for name, size, _, _, _, *places in rows:
+        total += size
+        if (held := sum(places[2::3])) != size:
+            told.append(f"{name} has {size} bytes in extents of {held}")
+        for key, offset, length in zip(places[::3], places[1::3], places[2::3], strict=True):
+            ends[key] = max(ends[key], offset + length)
+    for key in keys:
+        try:
+            check_key(key.removeprefix("/"))
+        except MergelakeError:
+            told.append(f"files lie in '{key}', which is no key")
     if total != manifest.bytes_on_disk:
-        yield f"its files have {total} bytes, and it should have {manifest.bytes_on_disk}"
+        told.append(f"its files have {total} bytes, and it should have {manifest.bytes_on_disk}")
+    return told, dict(zip(keys, ends, strict=True))
+
+
+def absurd_state(state: State) -> Iterator[str]:
+    """What is wrong with the table's own numbers."""
+    highest = max((part.info.max_block for part in state.parts()), default=0)
+    if highest > state.block_counter:
+        yield f"block {highest} is used, and only {state.block_counter} have been given"
+    if max(state.history, state.fence - 1) > state.version:
+        yield f"history begins at version {state.history} and the fence is {state.fence}, of {state.version} versions"
+    ahead = [name for name, version in state.tags.items() if not 1 <= version <= state.version]
+    ahead += [node for node, lease in state.leases.items() if not 0 <= lease.version <= state.version]
+    if ahead:
+        yield f"tags or leases of versions that do not exist: {', '.join(ahead)}"

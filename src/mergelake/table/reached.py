@@ -21,6 +21,8 @@ class Reached:
     def __init__(self) -> None:
         self.looked = 0
         """How many parts were looked at so far."""
+        self.shrunk = 0
+        """How many looks found something that is no longer reached."""
         self._state = State()
         self._counts: Counter[str] = Counter()
 
@@ -33,12 +35,14 @@ class Reached:
         """Make it that of this state."""
         found = self._difference(state)
         if found is None:
+            self.shrunk += 1
             self._counts, self._state = Counter(), State(partitions=state.partitions)
             self._counts.update(self._led(part.manifest for part in state.parts()))
             found = self._difference(state)
             assert found is not None, "these partitions are the same"
         gained, lost = found
         self._counts.update(gained)
+        self.shrunk += bool(lost)
         for directory in lost:
             self._counts[directory] -= 1
             if not self._counts[directory]:

@@ -49,6 +49,8 @@ class Shown:
         """The one that was read after the listing."""
         self.planned = 0
         """How many partitions were planned so far."""
+        self.shrunk = 0
+        """How many looks found that a name had gone."""
         self._prefix = ""
         self._last: Listed = []
         self._listed: dict[str, int] = {}
@@ -89,6 +91,7 @@ class Shown:
         fresh = [key for key, put_ms in self._listed.items() if before.get(key) != put_ms or key in again]
         same = {key: info for key in fresh if key not in again and (info := self._infos.get(key)) is not None}
         gone = before.keys() - self._listed.keys()
+        self.shrunk += bool(gone)
         self._tokens.difference_update(map(self._token, gone))
         self._tokens.update(self._token(key) for key in fresh if key.endswith("/prefix.path"))
         for key in (*gone, *fresh):
@@ -138,6 +141,7 @@ class Shown:
         if changed is None:
             self._listed, self._infos, self._by_partition, self._doubtful = {}, {}, {}, set()
             self._tokens = set()
+            self.shrunk += 1
             self._open = set(state.partitions)
         else:
             self._open |= changed

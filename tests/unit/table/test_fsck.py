@@ -14,7 +14,7 @@ from mergelake.log.operations import MergeRecipe
 from mergelake.log.state import ActivePart, State, VolatilePart
 from mergelake.sql.database import Database, connect
 from mergelake.store.memory import MemoryStore
-from mergelake.table.fsck import missing_objects, part_set
+from mergelake.table.fsck import part_set, parts_at_rest
 from mergelake.table.published import shown_token
 from tests.helpers.manifests import manifest
 
@@ -221,7 +221,7 @@ def test_broken_rules_of_the_part_set_are_found():
     state = State(version=3, partitions={"all": (active(1, 3, 1), active(3, 4, 2), active(5, 5, 2))})
     assert [(f.where, f.what.partition(" ")[0]) for f in part_set(state)] == [("all_5_5_0", "the"), ("all_3_4_0", "it")]
     assert next(f.what for f in part_set(replace(state, floor=1))) == "blocks up to 1 have been dropped"
-    assert not list(missing_objects(State(), {}))
+    assert not list(parts_at_rest(State(), {}))
 
 
 def test_the_command_says_what_is_wrong_and_ends_with_1(tmp_path, capsys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import pytest
 
@@ -12,6 +13,7 @@ from mergelake.log.operations import AddParts, Collect, DropParts, DropRange, Pu
 from mergelake.log.retention import reachable
 from mergelake.log.state import State
 from mergelake.store.memory import MemoryStore
+from mergelake.table import listing
 from mergelake.table.collect import Known, collect_round
 from mergelake.table.handle import TableHandle
 from mergelake.table.publish import names_shown, publish
@@ -149,6 +151,46 @@ def test_a_round_with_nothing_new_plans_nothing_and_looks_at_no_part() -> None:
     with table.handle.remembering(Shown) as shown, table.handle.remembering(Known) as known:
         assert shown.planned <= planned + 50 + 3
         assert known.reached.looked <= looked + 2 * 4
+
+
+def _judged(table: Table) -> int:
+    """Pages at which the last round of collection looked."""
+    with table.handle.remembering(Known) as known:
+        before = known.clean.judged
+    collect_round(table.handle)
+    with table.handle.remembering(Known) as known:
+        return known.clean.judged - before
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_collecting_again_and_again_notes_what_a_first_round_would(seed: int, monkeypatch) -> None:
+    monkeypatch.setattr(listing, "LIST_PAGE", 4)
+    table, draw, judged = Table(seed), random.Random(seed), 0
+    fresh = partial(TableHandle.open, table.store, "t", clock=table.clock, ids=table.ids)
+    for _ in range(30):
+        for _ in range(draw.choice([0, 0, 1, 3])):
+            _move(table, draw)
+        if draw.random() < 0.2:
+            table.store.put(f"t/{table.ids.new_id()}/files.packed", b"nobody's")
+        table.clock.advance_s(draw.choice([0, 1, 100_000]))
+        again = collect_round(table.handle, dry_run=True)
+        assert again == collect_round(fresh(), dry_run=True)
+        judged += _judged(table)
+    whole = sum(1 for _ in listing.parts_listed(table.handle))
+    assert judged < 30 * whole
+
+
+def test_a_round_with_nothing_new_judges_no_page(monkeypatch) -> None:
+    monkeypatch.setattr(listing, "LIST_PAGE", 5)
+    table = Table()
+    for _ in range(20):
+        table.insert("a", "b", "c")
+    assert _judged(table) > 10
+    assert _judged(table) == 0
+    last = max(meta.key for meta in table.store.list("t") if "/_" not in meta.key)
+    table.store.put(last.replace("/files", "x/files"), b"nobody's")
+    assert _judged(table) <= 2
+    assert _judged(table) == 0
 
 
 def test_planning_a_round_is_no_more_work_with_ten_times_the_parts() -> None:
