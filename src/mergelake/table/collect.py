@@ -252,7 +252,7 @@ def _look(
     noted = False
     shown, passing = _shown(handle, known, state)
     lasting = not any((*passing, gone_already))
-    known.clean.begin((known.reached.shrunk, known.shown.shrunk) if lasting else None)
+    known.clean.begin((known.reached.shrunk, known.shown.shrunk, bool(shown)) if lasting else None)
     keep = (known.reached.directories, *shown, *passing, gone_already)
     for page in _pages(unused(parts_listed(handle), keep, why, f"{handle.directory}/", known.clean)):
         # The fence is read after the page was listed: whoever wrote what stands on it knew an older version.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from msgspec import structs
+
 from mergelake.core.manifest import PartFile, encode_files
 from mergelake.merge.plan import MergeTask
 from mergelake.merge.volatile import build_task, same_content, volatile_allowed
@@ -63,10 +65,10 @@ def test_the_schema_of_a_result_is_that_of_its_recipe():
 
 def test_results_are_the_same_if_their_plain_bytes_are():
     one = manifest(1)
-    files = [replace(file, hash="ff" * 16, size=7) for file in one.file_table().values()]
+    files = [structs.replace(file, hash="ff" * 16, size=7) for file in one.file_table().values()]
     packed_otherwise = replace(one, id="2" * 32, files=encode_files(files), bytes_on_disk=14)
     assert same_content(one, packed_otherwise)
-    wrong = [replace(file, uncompressed_hash="0" * 32) for file in files]
+    wrong = [structs.replace(file, uncompressed_hash="0" * 32) for file in files]
     assert not same_content(one, replace(one, files=encode_files(wrong)))
     assert not same_content(one, replace(one, rows=one.rows + 1))
     marks = [*files, PartFile("c0.mrk2", 10, (), "ee" * 16)]

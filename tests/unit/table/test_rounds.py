@@ -28,7 +28,8 @@ class Table:
     """A table whose parts have one object each, in partitions of its own making."""
 
     def __init__(self, seed: int = 1) -> None:
-        self.store, self.clock = MemoryStore(), ManualClock(1_700_000_000_000)
+        self.clock = ManualClock(1_700_000_000_000)
+        self.store = MemoryStore(clock=self.clock)
         self.ids = SeededIds(seed)
         options = {"clock": self.clock, "ids": self.ids}
         self.handle = TableHandle.create(self.store, "t", SCHEMA, **options)
@@ -191,6 +192,22 @@ def test_a_round_with_nothing_new_judges_no_page(monkeypatch) -> None:
     table.store.put(last.replace("/files", "x/files"), b"nobody's")
     assert _judged(table) <= 2
     assert _judged(table) == 0
+
+
+@pytest.mark.parametrize("everything", [False, True])
+def test_what_was_kept_by_its_name_alone_is_noted_once_that_goes(everything: bool) -> None:
+    table = Table()
+    table.insert("a", "b")
+    gone = table.state.partitions["a"][0].manifest.id
+    publish(table.handle)
+    table.handle.log.commit(lambda _: [DropRange("a")])
+    publish(table.handle)
+    for _ in range(3):  # history ends
+        table.clock.advance_s(10**6)
+        assert collect_round(table.handle).noted == []
+    assert (table.state.retired.find([gone]), _judged(table)) == ({}, 0)
+    table.store.delete([key for key in table.names() if everything or gone in key])
+    assert gone in {noted.directory for noted in collect_round(table.handle).noted}
 
 
 def test_planning_a_round_is_no_more_work_with_ten_times_the_parts() -> None:
