@@ -26,6 +26,7 @@ from mergelake.store.memory import MemoryStore
 from mergelake.store.protocol import ObjectMeta, PutOutcome
 from mergelake.table.collect import collect_round
 from mergelake.table.handle import TableHandle
+from tests.helpers.background import settle
 
 DAY_S, ROUND_S = 86400, 3600
 BESIDE = "t/_log/checkpoints"
@@ -63,6 +64,7 @@ def main(days: int, parts: int) -> None:
     log.commit(lambda _: [CreateTable(SCHEMA)])
     for first in range(0, parts, 1000):
         log.commit(lambda _, first=first: [AddParts(tuple(part((first + n) // PARTITION) for n in range(1000)))])
+        settle()
     handle = TableHandle(store, "t", log, clock=clock, ids=IDS)
     table = Table(title=f"One insert a second into {parts:,} parts", title_justify="left")
     for name in (
@@ -94,6 +96,7 @@ def _day(handle: TableHandle, store: LogStore, clock: ManualClock, partitions: i
             sources = tuple(each.manifest.id for each in log.state.partitions[new.partition_id][-5:])
             merged = part(second // 4 % partitions, log.state.version)
             log.commit(lambda _, merged=merged, sources=sources: [Publish(merged, sources)])
+        settle()  # a checkpoint, before the clock moves
         cpu_s += time.process_time() - started
         if second % ROUND_S == 0:
             collect_round(handle)

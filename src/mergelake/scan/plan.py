@@ -316,8 +316,11 @@ def _search(
             return [pa.concat_arrays([a, b.slice(i, 1)]) for a, b in zip(index, last, strict=True)]
         return list(index)
 
-    wanted = np.flatnonzero(alive)
-    if sum(parts[i].manifest.marks > 1 for i in wanted.tolist()) < 3:  # of the others the ends are all there is
+    marks = np.array([part.manifest.marks for part in parts])
+    # Of a part of one granule the ends are all there is, and have been asked, unless more is known of its keys.
+    told = np.flatnonzero(alive & (marks == 1)) if not bounded else rows[:0]
+    wanted = np.setdiff1d(np.flatnonzero(alive), told, assume_unique=True)
+    if np.count_nonzero(marks[wanted] > 1) < 3:
         indexes = [load(i) for i in wanted.tolist()]
     else:
         with ThreadPoolExecutor(min(len(wanted), 4 * (os.cpu_count() or 1)), "mergelake-plan") as pool:
@@ -329,7 +332,8 @@ def _search(
             found.append(mark_ranges(keys_of, condition))
     else:
         found = mark_ranges_of_parts(indexes, condition, types, keys.descending, _bounds(limits, bounded, wanted))
-    judged = [ScanItem(parts[i].info, parts[i].manifest, r) for i, r in zip(wanted, found, strict=True) if r]
+    ranges = [*zip(told, [((0, 1),)] * len(told), strict=True), *zip(wanted, found, strict=True)]
+    judged = [ScanItem(parts[i].info, parts[i].manifest, r) for i, r in ranges if r]
     return sorted(unjudged + judged, key=lambda item: item.info)
 
 

@@ -94,8 +94,8 @@ def join(granules: NDArray[np.int64]) -> tuple[MarkRange, ...]:
     >>> join(np.array([0, 1, 4]))
     ((0, 2), (4, 5))
     """
-    if len(granules) == 0:
-        return ()
+    if len(granules) <= 1:
+        return tuple((first, first + 1) for first in granules.tolist())
     breaks = np.flatnonzero(np.diff(granules) != 1)
     begins = granules[np.concatenate(([0], breaks + 1))]
     ends = granules[np.concatenate((breaks, [len(granules) - 1]))] + 1
