@@ -197,12 +197,13 @@ def _in_partitions(snapshot: Snapshot, predicate: BoundNode | None, keys: ScanKe
     if condition is None or is_useless(condition):
         return tuple(held)
 
-    def values() -> tuple[pa.Array, ...]:
-        return partition_values([held.partition_value(name) for name in held], keys)
+    def values() -> tuple[list[str], tuple[pa.Array, ...]]:
+        names = list(held)
+        return names, partition_values([held.partition_value(name) for name in names], keys)
 
-    known = held.remembered((keys.partition_types, keys.partition.types), values)
+    names, known = held.remembered((keys.partition_types, keys.partition.types), values)
     fits = parts_by_partition(condition, known, keys.partition.types)
-    return [name for name, yes in zip(held, fits, strict=True) if yes]
+    return [names[at] for at in np.flatnonzero(fits).tolist()]
 
 
 def column_bytes(reader: PartReader, schema: TableSchema) -> dict[str, int]:
