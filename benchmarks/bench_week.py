@@ -29,11 +29,11 @@ from mergelake.table.handle import TableHandle
 from tests.helpers.background import settle
 
 DAY_S, ROUND_S = 86400, 3600
-BESIDE = "t/_log/checkpoints"
+BESIDE, INTAKE = "t/_log/checkpoints", "t/_log/intake"
 
 
 class LogStore(MemoryStore):
-    """A store in memory that lists checkpoints without looking at each entry."""
+    """A store in memory that lists checkpoints, and the empty intake, without looking at each entry."""
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(clock=clock)
@@ -47,6 +47,8 @@ class LogStore(MemoryStore):
 
     def list(self, prefix: str, after: str = "") -> Iterator[ObjectMeta]:
         """As ever."""
+        if prefix.startswith(INTAKE):
+            return
         if prefix != BESIDE or after:
             yield from super().list(prefix, after)
             return
