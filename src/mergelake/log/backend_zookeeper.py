@@ -38,7 +38,7 @@ from itertools import takewhile
 from mergelake.core.clock import Clock
 from mergelake.core.errors import CorruptDataError, FencedError, MergelakeError, NotFoundError, UnavailableError
 from mergelake.log.backend import CollectedError, ObjectBackend
-from mergelake.log.intake import PAGE, Intake
+from mergelake.log.intake import PAGE, Intake, Page
 from mergelake.log.keeper import RECHECK_S, Check, Create, Delete, Keeper, Node, Refused, SetData
 from mergelake.log.sealing import Sealer, Tree, lost_branch, missing_tree
 from mergelake.store.protocol import Lost, PutOutcome, Stored, Unknown
@@ -270,9 +270,10 @@ class _Nodes:
         with suppress(Refused):
             self.keeper.commit(Check(self.tree.tail), Create(key, data, ephemeral=True))
 
-    def page(self, folder: str) -> list[tuple[str, int]]:
-        """One round trip; the names alone."""
-        return [(f"{folder}/{name}", 0) for name in sorted(self.keeper.children(folder))[:PAGE]]
+    def look(self, folder: str, keys: Sequence[str]) -> tuple[Page, list[bytes | None]]:
+        """A round trip for the names, and one for the others."""
+        page = [(f"{folder}/{name}", 0) for name in sorted(self.keeper.children(folder))[:PAGE]]
+        return page, self.get_many(keys) if keys else []
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         """One round trip."""

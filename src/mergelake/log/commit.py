@@ -67,12 +67,12 @@ from mergelake.log.encoding import TIME_END_MS, encode_entry
 from mergelake.log.group import Committed, Request, WaitingLine, propose, states_within, taken_along, within
 from mergelake.log.intake import TAKEN_BYTES_MAX, Intake, Left, encode_left
 from mergelake.log.machine import S, StateMachine
-from mergelake.log.operations import Entry, LogOp, gives_space_back
+from mergelake.log.operations import WRITER_DIGITS, Entry, LogOp, gives_space_back, writer_of
 from mergelake.log.recent import Recent
 from mergelake.log.sending import Sending
 from mergelake.log.tail import LogReader
 from mergelake.log.trust import TRUST_S, Instant
-from mergelake.log.turns import WRITER_DIGITS, Turns, Way, writer_of
+from mergelake.log.turns import Turns, Way
 from mergelake.log.verify import LogReport, Progress, repair_checkpoints, verify_log
 from mergelake.store.protocol import PutOutcome, Store, Stored, Unknown
 from mergelake.store.reserve import freeing
@@ -553,7 +553,7 @@ class Log(Generic[S]):
         self._lagging = False
         if gives_space_back(own.ops):
             return own, after
-        left = intake.take(own.version, own.attempt)
+        left = intake.take(own.version, own.attempt, self._turns.near)
         return taken_along(self._machine, self._state, own, after, left)
 
     def _stored(self, entry: Entry, after: S, *, own: Entry, left: bool = False) -> Entry | None:
@@ -722,7 +722,7 @@ class Log(Generic[S]):
 
     def _look_for_others(self) -> None:
         if (intake := self.backend.intake) is not None:
-            self._turns.knocked = list(map(writer_of, intake.knocked(self._state.version - KNOCKS_SINCE)))
+            self._turns.knocked = intake.knocked(self._state.version - KNOCKS_SINCE)
 
     def write_checkpoint(self) -> None:
         """Write the newest state as a checkpoint, and the hint that finds it.

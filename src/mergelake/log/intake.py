@@ -2,10 +2,11 @@
 
 ::
 
-    <prefix>/intake/<position, 20 digits>-<attempt>.json
+    <prefix>/intake/<position, 20 digits>-<writer>.json
         {"format": 1, "position": 7, "attempt": "…", "author": "host:4711", "ops": […], "digest": "…"}
 
-in the bucket; of a log in ZooKeeper, nodes of the same names (`backend_zookeeper`).
+in the bucket; of a log in ZooKeeper, nodes of the same names (`backend_zookeeper`). *Writer* is what the attempts of
+one process begin with: who knows which others there are asks for what they left without waiting for a listing.
 
 A member in the intake is meant for one position only. Whoever appends the entry of that position may take it along,
 judged by its preconditions at its own place; nobody appends it anywhere else, ever. So the entry at the position tells
@@ -20,16 +21,17 @@ ZooKeeper.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 from mergelake.core.errors import CorruptDataError, MergelakeError, NotFoundError
 from mergelake.core.json_load import fields, value
 from mergelake.log.at_once import at_once
 from mergelake.log.encoding import decode_ops, encode_ops, is_sealed, require_format, sealed
-from mergelake.log.operations import LogOp
+from mergelake.log.operations import LogOp, writer_of
 from mergelake.store.protocol import Store
 
 INTAKE_FORMAT = 1
@@ -39,6 +41,10 @@ TAKEN_BYTES_MAX = 256 << 10
 """Bytes of the members that one entry takes along; a longer one does not go through the intake."""
 PAGE = 1000
 """Members that one look shows."""
+KNOWN_MAX = 15
+"""Writers up to which each is asked for what it left beside the listing: as many requests as are made at once."""
+Page: TypeAlias = list[tuple[str, int]]
+"""Keys, and sizes, 0 where that is not known."""
 
 _logger = logging.getLogger("mergelake.log")
 
@@ -88,8 +94,8 @@ class Place(Protocol):
         """Leave one."""
         ...
 
-    def page(self, folder: str) -> list[tuple[str, int]]:
-        """Keys below a folder, in order, and sizes, 0 where that is not known: at most `PAGE` of them."""
+    def look(self, folder: str, keys: Sequence[str]) -> tuple[Page, list[bytes | None]]:
+        """At most `PAGE` keys of a folder, in order, and what lies under `keys`; at once, where requests are slow."""
         ...
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
@@ -112,9 +118,11 @@ class Objects:
         """One PUT."""
         self.store.put(key, data)
 
-    def page(self, folder: str) -> list[tuple[str, int]]:
-        """One LIST."""
-        return [(item.key, item.size) for item in islice(self.store.list(folder), PAGE)]
+    def look(self, folder: str, keys: Sequence[str]) -> tuple[Page, list[bytes | None]]:
+        """One LIST, and a GET each."""
+        asked: list[Callable[[], Any]] = [partial(self._page, folder), *(partial(self._get, key) for key in keys)]
+        page, *found = at_once(lambda ask: ask(), asked, self.threads)
+        return page, found
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         """A GET each."""
@@ -123,6 +131,9 @@ class Objects:
     def delete(self, keys: Sequence[str]) -> None:
         """One DELETE."""
         self.store.delete(keys)
+
+    def _page(self, folder: str) -> Page:
+        return [(item.key, item.size) for item in islice(self.store.list(folder), PAGE)]
 
     def _get(self, key: str) -> bytes | None:
         try:
@@ -151,43 +162,46 @@ class Intake:
         return Intake(Objects(store, threads), f"{prefix}/intake")
 
     def key(self, position: int, attempt: str) -> str:
-        """Where a member lies."""
-        return f"{self._folder}/{position:020d}-{attempt}.json"
+        """Where a member lies: one of each writer. What it leaves again takes the place of what it left before."""
+        return f"{self._folder}/{position:020d}-{writer_of(attempt)}.json"
 
     def leave(self, position: int, attempt: str, data: bytes) -> None:
         """One request. That it fails says nothing: the member may be there, or come later."""
         self._place.put(self.key(position, attempt), data)
 
-    def take(self, position: int, own: str) -> list[Left]:
+    def take(self, position: int, own: str, known: Collection[str] = ()) -> list[Left]:
         """What others than `own` have left for a position: one LIST, and what is there, at once.
 
-        At most `TAKEN_MAX`, and `TAKEN_BYTES_MAX` of members. What cannot be read, or is not for the position, is left
-        out.
+        What `known` writers have left is asked for beside the LIST, if they are few. At most `TAKEN_MAX` members, of
+        `TAKEN_BYTES_MAX`. What cannot be read, or is not for the position, is left out.
         """
-        chosen: list[str] = []
-        start, room = f"{self._folder}/{position:020d}-", TAKEN_BYTES_MAX
-        for key, size in self._list():
-            if key.startswith(start) and key != self.key(position, own) and len(chosen) < TAKEN_MAX and size <= room:
-                chosen.append(key)
+        page, left = self._look([self.key(position, writer) for writer in known] if len(known) <= KNOWN_MAX else ())
+        start, room = f"{self._folder}/{position:020d}-", TAKEN_BYTES_MAX - sum(map(len, left.values()))
+        more: list[str] = []
+        for key, size in page:
+            new = key.startswith(start) and key not in left and key != self.key(position, own)
+            if new and len(left) + len(more) < TAKEN_MAX and size <= room:
+                more.append(key)
                 room -= size
         self.late = any(_position(key) == position - 1 and key not in self._taken for key in self._seen)
-        self._taken = set(chosen)
+        left |= _there(more, self._place.get_many(more)) if more else {}
+        self._taken = {*left, *more}
         found, room = list[Left](), TAKEN_BYTES_MAX
-        for key, data in zip(chosen, self._place.get_many(chosen) if chosen else (), strict=True):
-            room -= len(data or b"")
-            left = self._decoded(key, data) if data is not None and room >= 0 else None
-            if left is not None and left.position == position and left.attempt != own:
-                found.append(left)
+        for key, data in left.items():
+            room -= len(data)
+            member = self._decoded(key, data) if room >= 0 else None
+            if member is not None and member.position == position and member.attempt != own:
+                found.append(member)
         return found
 
     def rank(self, position: int, attempt: str) -> int:
         """How many have left something for a position whose attempt comes before this one: one LIST."""
         start, own = f"{self._folder}/{position:020d}-", self.key(position, attempt)
-        return sum(key.startswith(start) and key < own for key, _ in self._list())
+        return sum(key.startswith(start) and key < own for key, _ in self._look()[0])
 
     def knocked(self, since: int) -> list[str]:
-        """The attempts for which something was left, for positions behind `since`: one LIST."""
-        return [key.rpartition("-")[2].partition(".")[0] for key, _ in self._list() if _position(key) > since]
+        """The writers that have left something for positions behind `since`: one LIST."""
+        return [key.rpartition("-")[2].partition(".")[0] for key, _ in self._look()[0] if _position(key) > since]
 
     def sweep(self, position: int) -> None:
         """Delete what listings showed of positions before this one, which is not taken yet: at most one DELETE."""
@@ -195,15 +209,15 @@ class Intake:
         self._seen = [key for key in self._seen if _position(key) >= position]
         self._delete(old)
 
-    def _list(self) -> list[tuple[str, int]]:
-        """Keys and sizes of one page."""
+    def _look(self, keys: Sequence[str] = ()) -> tuple[Page, dict[str, bytes]]:
+        """One page, and what lies under `keys`."""
         try:
-            page = self._place.page(self._folder)
-        except MergelakeError as cause:
-            _logger.warning("the intake cannot be listed, going on without it: %s", cause)
-            return []
+            page, found = self._place.look(self._folder, keys)
+        except MergelakeError as problem:
+            _logger.warning("the intake cannot be listed, going on without it: %s", problem)
+            return [], {}
         self._seen = [key for key, _ in page if _position(key) >= 0]
-        return page
+        return page, _there(keys, found)
 
     def _decoded(self, key: str, data: bytes) -> Left | None:
         try:
@@ -230,6 +244,10 @@ def sweep_all(store: Store, prefix: str, before: int) -> int:
         store.delete(keys)
         gone += len(keys)
     return gone
+
+
+def _there(keys: Sequence[str], found: Sequence[bytes | None]) -> dict[str, bytes]:
+    return {key: data for key, data in zip(keys, found, strict=True) if data is not None}
 
 
 def _position(key: str) -> int:

@@ -360,6 +360,14 @@ def gives_space_back(ops: Sequence[LogOp]) -> bool:
     return all(isinstance(op, (*_DROPS, *_LETS_GO)) for op in ops)
 
 
+WRITER_DIGITS = 8
+
+
+def writer_of(attempt: str) -> str:
+    """What the attempts of one process begin with. It decides nothing."""
+    return attempt[:WRITER_DIGITS]
+
+
 @dataclass(frozen=True, slots=True)
 class Member:
     """Whose so many operations of an entry are."""

@@ -33,13 +33,13 @@ from collections.abc import Collection, Iterator
 
 from mergelake.core.clock import Clock
 from mergelake.core.ids import IdSource
-from mergelake.log.operations import Entry
+from mergelake.log.operations import Entry, writer_of
 
 QUIET = 16
 """Own entries, one after another, without a sign of others: then a writer is alone."""
-GATHER_FIRST, GATHER_MIN, GATHER_MAX = 1.5, 1.0, 4.0
+GATHER_FIRST, GATHER_MIN, GATHER_MAX = 1.0, 0.5, 4.0
 """Appends after its last one at which the gatherer looks what others have left: to begin with, at least, at most."""
-GATHER_MORE, GATHER_LESS = 0.3, 0.05
+GATHER_MORE, GATHER_LESS = 0.2, 0.07
 """So much later if somebody came too late the last time, so much earlier if not."""
 ROUND_FIRST, ROUND_MIN, ROUND_MAX = 5.0, 3.0, 16.0
 """From one gathered entry to the next, in appends: to begin with, at least, at most."""
@@ -71,13 +71,6 @@ PATIENCE_OTHER = 1.6
 """Appends that who waits for the end of a burst gives each entry."""
 APPEND_FIRST_S, APPEND_MIN_S, APPEND_MAX_S = 0.01, 0.0005, 1.0
 """How long an append is thought to take before the first, at least, and at most."""
-
-WRITER_DIGITS = 8
-
-
-def writer_of(attempt: str) -> str:
-    """What the attempts of one process begin with. It decides nothing."""
-    return attempt[:WRITER_DIGITS]
 
 
 class Way(enum.Enum):
@@ -133,7 +126,7 @@ class Turns:
         silent_s = self._clock.monotonic_s() - heard_s
         if self.alone or silent_s > HEARD * self._round * self._append_s:
             return Way.APPEND
-        if self._one_other and (self._leads or self._gathers):
+        if len(self.near) == 1 and (self._leads or self._gathers):
             last = self._run % self._burst == 0 if self._leads else self._run >= BURST
             return Way.WAIT if last is self._leads else Way.APPEND
         if self._leads:
@@ -142,14 +135,14 @@ class Turns:
         return Way.APPEND if at_once else Way.LEAVE
 
     @property
-    def _one_other(self) -> bool:
-        """Whether one other writer was heard of lately."""
-        return sum(self._entries - seen < NEAR for seen in self._others.values()) == 1
+    def near(self) -> list[str]:
+        """The other writers that were heard of lately."""
+        return [name for name, seen in self._others.items() if self._entries - seen < NEAR]
 
     def looks(self) -> bool:
         """Whether it is time to look into the intake, of who does not gather; then it is taken for done."""
         every = INTAKE_EVERY if self.alone else INTAKE_EVERY_OF_TWO
-        if self._unlooked < every or not (self.alone or self._one_other):
+        if self._unlooked < every or not (self.alone or len(self.near) == 1):
             return False
         self._unlooked = 0
         return True

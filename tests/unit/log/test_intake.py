@@ -204,13 +204,43 @@ def test_no_more_is_taken_along_than_fits(monkeypatch):
     store = MemoryStore()
     log = going(new_log(store), Way.GATHER)
     for number in range(5):
-        left = Left(2, f"{number:032x}", "other", tuple(adding(10 + number)(None)))
+        left = Left(2, f"{number:08x}".ljust(32, "0"), "other", tuple(adding(10 + number)(None)))
         store.put(Intake.of_bucket(store, "t/_log").key(2, left.attempt), encode_left(left))
     monkeypatch.setattr(intake, "TAKEN_MAX", 3)
     log.commit(adding(1))
     assert log.state.part_count == 4
     monkeypatch.setattr(intake, "TAKEN_BYTES_MAX", 10)
     assert Intake.of_bucket(store, "t/_log").take(2, "") == []
+
+
+def _leave(store, position, writer, number=1):
+    left = Left(position, f"{writer:08x}{number:024x}", "other", tuple(adding(number)(None)))
+    Intake.of_bucket(store, "t/_log").leave(position, left.attempt, encode_left(left))
+    return left
+
+
+def test_what_known_writers_have_left_is_asked_for_beside_the_listing():
+    store = MemoryStore()
+    known = [_leave(store, 2, writer) for writer in range(5)]
+    strange = _leave(store, 2, 77)
+    writers = [f"{writer:08x}" for writer in range(7)]  # two have left nothing
+    before, taking = store.counters, Intake.of_bucket(store, "t/_log")
+    assert sorted(each.attempt for each in taking.take(2, "f" * 32, writers)) == [
+        each.attempt for each in (*known, strange)
+    ]
+    asked = store.counters - before
+    assert (asked.list, asked.get) == (1, 7 + 1)
+    store.list = lambda *_: iter(())  # a listing that lags
+    assert len(taking.take(2, "f" * 32, writers)) == 5
+    assert taking.take(2, "f" * 32, [f"{writer:08x}" for writer in range(intake.KNOWN_MAX + 1)]) == []
+
+
+def test_what_a_writer_leaves_again_takes_the_place_of_what_it_left():
+    store = MemoryStore()
+    _leave(store, 2, 7, 1)
+    second = _leave(store, 2, 7, 2)
+    assert Intake.of_bucket(store, "t/_log").take(2, "f" * 32) == [second]
+    assert Intake.of_bucket(store, "t/_log").take(2, second.attempt, [second.attempt[:8]]) == []
 
 
 def test_what_is_left_for_old_positions_goes_when_the_log_is_cut():
@@ -221,7 +251,7 @@ def test_what_is_left_for_old_positions_goes_when_the_log_is_cut():
     for position in (2, 5, 11, 99):
         store.put(Intake.of_bucket(store, "t/_log").key(position, "c" * 32), b"")
     assert shorten(log) == 8
-    assert [int(item.key[-58:-38]) for item in store.list("t/_log/intake")] == [11, 99]
+    assert [int(item.key.split("/")[-1][:20]) for item in store.list("t/_log/intake")] == [11, 99]
 
 
 def test_a_conflict_of_a_member_is_told_as_one():
