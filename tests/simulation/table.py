@@ -23,6 +23,7 @@ from mergelake.log.retention import reachable
 from mergelake.log.segments import Segments
 from mergelake.log.state import State
 from mergelake.store.memory import MemoryStore
+from mergelake.table.collect_plan import is_gone
 from tests.simulation.bucket import Bucket
 from tests.simulation.invariants import after_entry
 from tests.simulation.kernel import EPOCH_MS
@@ -363,8 +364,8 @@ class Table:
     def acknowledge(self, committed: Committed[State], said: tuple[LogOp, ...]) -> None:
         """7: what a writer was told to be stored is, with its operations, and these led to the state that it got."""
         entry = committed.entry
-        if self.former or entry is None:
-            return  # all of the table was removed since
+        if self.former or entry is None or is_gone(self.state):
+            return  # all of the table was removed since, or is being removed: two who do so may both take a position
         there = self.entries.get(entry.version)
         assert there is not None, f"entry {entry.version} was acknowledged, and is not in the log"
         assert there.attempt == entry.attempt, f"entry {entry.version} was acknowledged, and is another's"
