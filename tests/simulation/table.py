@@ -285,7 +285,8 @@ class Table:
             late = version < self.state.history  # what it names was swept: nobody begins there
             assert damaged or late, f"{what} names segments that are not there"
             return
-        assert any(life.get(version) == found for life in lives), f"{what} holds another state"
+        same = any(life.get(version) == found for life in lives)
+        assert same or self._being_removed(), f"{what} holds another state"
 
     def _still_readable(self, why: str) -> None:
         """Each kept version can be made from a checkpoint and the entries after it, or was written down as tagged."""
@@ -349,6 +350,10 @@ class Table:
 
         log.commit = commit  # type: ignore[method-assign]
 
+    def _being_removed(self) -> bool:
+        """Whether all of the table may go: two who remove it may both take a position, which says the same."""
+        return is_gone(self.state)
+
     def landings(self, log: Log[State], since: int, op: LogOp) -> int:
         """How often an operation of a process stands in the log behind a version."""
         if self.former:
@@ -364,8 +369,8 @@ class Table:
     def acknowledge(self, committed: Committed[State], said: tuple[LogOp, ...]) -> None:
         """7: what a writer was told to be stored is, with its operations, and these led to the state that it got."""
         entry = committed.entry
-        if self.former or entry is None or is_gone(self.state):
-            return  # all of the table was removed since, or is being removed: two who do so may both take a position
+        if self.former or entry is None or self._being_removed():
+            return  # all of the table was removed since
         there = self.entries.get(entry.version)
         assert there is not None, f"entry {entry.version} was acknowledged, and is not in the log"
         assert there.attempt == entry.attempt, f"entry {entry.version} was acknowledged, and is another's"
