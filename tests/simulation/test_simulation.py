@@ -39,8 +39,9 @@ KINDS = (
 
 def test_writers_of_several_processes_share_entries():
     """In a crowd; what each was told is checked by `Table.watch`."""
-    crowds = [run(CROWD_AT + CROWD_EVERY * n) for n in range(3)]
-    assert min(result.landed["Member"] for result in crowds) > 0
+    shared = [run(CROWD_AT + CROWD_EVERY * n).landed["Member"] for n in range(4)]
+    assert sum(shared) > 10
+    assert sum(map(bool, shared)) >= 2
 
 
 def test_commits_pass_through_leaders_and_some_are_given_up():
