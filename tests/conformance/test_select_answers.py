@@ -47,14 +47,26 @@ def visits(seed: int) -> pa.Table:
     )
 
 
-@pytest.fixture(scope="module")
-def both(oracle: Any) -> Iterator[tuple[Database, Any]]:
-    db = connect("memory://select-answers")
+@pytest.fixture(scope="module", params=["scanned", "attached"])
+def both(oracle: Any, request: Any, tmp_path_factory: Any) -> Iterator[tuple[Database, Any]]:
+    """The tables in memory, and in a directory in plain files, which ClickHouse reads itself."""
+    if request.param == "attached":
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("mergelake.query.attached.ROWS_MIN", 0)
+            patch.setattr("mergelake.query.attached.SCANNED_FIRST", 0)
+            yield from _tables(oracle, str(tmp_path_factory.mktemp("warehouse")), plain=True)
+    else:
+        yield from _tables(oracle, "memory://select-answers", plain=False)
+
+
+def _tables(oracle: Any, url: str, plain: bool) -> Iterator[tuple[Database, Any]]:
+    db = connect(url)
     db.sql("CREATE DATABASE web; USE web")
     oracle.query("DROP DATABASE IF EXISTS web; CREATE DATABASE web")
     for create in (CREATE_TABLE + SETTINGS, REGIONS, VISITS):
         name = {CREATE_TABLE + SETTINGS: "hits", REGIONS: "regions", VISITS: "visits"}[create]
-        db.sql(create.format(name=name))
+        settings = (", " if "SETTINGS" in create else " SETTINGS ") + "min_bytes_for_full_part_storage = 0"
+        db.sql(create.format(name=name) + settings * plain)
         oracle.query(create.format(name=f"web.{name}"))
     rows = generate(ROWS, seed=7)
     step = ROWS // INSERTS

@@ -25,9 +25,20 @@ def _queries() -> list[str]:
     return [text[start:end] for start, end in split_statements(text)]
 
 
-@pytest.fixture(scope="module")
-def both(oracle: Any) -> Iterator[tuple[Database, Any]]:
-    db = connect("memory://select-corners")
+@pytest.fixture(scope="module", params=["scanned", "attached"])
+def both(oracle: Any, request: Any, tmp_path_factory: Any) -> Iterator[tuple[Database, Any]]:
+    """The tables in memory, and in a directory in plain files, which ClickHouse reads itself."""
+    if request.param == "attached":
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("mergelake.query.attached.ROWS_MIN", 0)
+            patch.setattr("mergelake.query.attached.SCANNED_FIRST", 0)
+            yield from _tables(oracle, str(tmp_path_factory.mktemp("warehouse")), plain=True)
+    else:
+        yield from _tables(oracle, "memory://select-corners", plain=False)
+
+
+def _tables(oracle: Any, url: str, plain: bool) -> Iterator[tuple[Database, Any]]:
+    db = connect(url)
     oracle.query("DROP DATABASE IF EXISTS corners; CREATE DATABASE corners; USE corners")
     for statement in (
         f"CREATE TABLE `my t` {TABLE}",
@@ -35,7 +46,7 @@ def both(oracle: Any) -> Iterator[tuple[Database, Any]]:
         "CREATE TABLE u (k UInt8, arr UInt8) ENGINE = MergeTree ORDER BY k",
         "INSERT INTO u VALUES (1, 5), (2, 6)",
     ):
-        db.sql(statement)
+        db.sql(statement + " SETTINGS min_bytes_for_full_part_storage = 0" * (plain and "CREATE" in statement))
         oracle.query(statement)
     yield db, oracle
     oracle.query("USE default; DROP DATABASE corners")

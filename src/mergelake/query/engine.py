@@ -62,6 +62,8 @@ _SCOPE = re.compile(r"[.:]? (?:In scope|while executing) .*", re.DOTALL)
 _local = threading.local()
 _anchors: dict[int, Any] = {}
 """Process id -> a connection that keeps the engine up while threads, and theirs, come and go, and that kills."""
+_folders: dict[int, Path] = {}
+"""Process id -> where its engine keeps what it keeps."""
 _anchor_lock = threading.Lock()
 _helper: _Helper | None = None
 _statements: set[_UnderWay] = set()
@@ -203,6 +205,18 @@ def plain_values(settings: Mapping[str, str]) -> dict[str, str]:
     given = ", ".join(f"{alike} = {settings[name]}" for alike, name in read_as.items())
     found = run(f"SELECT name, value FROM system.settings WHERE name IN ({names}) SETTINGS {given}").table()
     return {read_as[row["name"]]: row["value"] for row in found.to_pylist()}
+
+
+def folder() -> Path | None:
+    """Where the engine keeps its files, where that is a temporary folder of its own; None if somebody chose it."""
+    _connection()
+    found = _folders[os.getpid()]
+    return found if leftovers.is_temporary(found) else None
+
+
+def forget_table(name: str) -> None:
+    """Leave a table that is attached, and what it is made of as it is."""
+    run(f"DETACH TABLE {name} PERMANENTLY SYNC")
 
 
 def setting_names() -> list[str]:
@@ -401,8 +415,10 @@ def _start() -> None:
             )
         leftovers.sweep()
         anchor = _anchors[os.getpid()] = _connected()
-        path = str(anchor.query("SELECT path FROM system.disks WHERE name = 'default'", "TSVRaw")).strip()
-        leftovers.mark(Path(path))
+        _folders[os.getpid()] = Path(
+            str(anchor.query("SELECT path FROM system.disks WHERE name = 'default'", "TSVRaw")).strip()
+        )
+        leftovers.mark(_folders[os.getpid()])
         atexit.register(_end, os.getpid())
 
 

@@ -17,9 +17,14 @@ _PREFIX = "clickhouse-embedded-"
 _MARK, _STATUS = "mergelake", "status"
 
 
+def is_temporary(folder: Path) -> bool:
+    """Whether it is one that ClickHouse made for itself."""
+    return folder.name.startswith(_PREFIX)
+
+
 def mark(folder: Path) -> None:
     """Say that an engine's folder is ours, if it is a temporary one."""
-    if folder.name.startswith(_PREFIX):
+    if is_temporary(folder):
         (folder / _MARK).touch(mode=0o600)
 
 

@@ -25,6 +25,11 @@ class ReadLimits:
     partitions: int | None = None
     """Of each table; None for what the table's own setting says."""
 
+    @property
+    def any(self) -> bool:
+        """Whether the statement sets one."""
+        return bool(self.rows or self.bytes or self.partitions is not None)
+
     def check(self, scans: Iterable[Scan]) -> None:
         """TOO_MANY_ROWS or TOO_MANY_PARTITIONS for a planned scan of more; nothing has been read yet."""
         for scan in scans:

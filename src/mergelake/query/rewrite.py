@@ -28,6 +28,17 @@ class Slot:
     wanted: Wanted
     counted: bool
     """Nothing but the number of rows is needed, and it is known: no scan at all."""
+    given: tuple[str, ...] = ()
+    """The columns that the statement sees."""
+    scanned: str = ""
+    """What stands in its place where it is scanned: these, of their exact types."""
+
+    def attached(self, name: str) -> str:
+        """The same where ClickHouse reads a table of its own."""
+        final = " FINAL" if self.wanted.final else ""
+        sample = f" SAMPLE {self.wanted.sample}" if self.wanted.sample else ""
+        offset = f" OFFSET {self.wanted.sample_offset}" if self.wanted.sample_offset else ""
+        return f"(SELECT {', '.join(map(back_quote, self.given))} FROM {name}{final}{sample}{offset})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +53,29 @@ class Rewritten:
     format: str
     """The statement's own FORMAT, or empty."""
 
-    def text(self, numbers: Mapping[int, int]) -> str:
-        """The statement, with the number of rows of each counted slot and the second at `NOW` filled in."""
+    def text(self, numbers: Mapping[int, int], attached: Mapping[str, str] | None = None) -> str:
+        """The statement, with the number of rows of each counted slot and the second at `NOW` filled in.
+
+        `attached` are names of ClickHouse's own tables, by the object names of the slots that they stand for.
+        """
         out = [self.pieces[0]]
         for gap, piece in zip(self.gaps, self.pieces[1:], strict=True):
             out += [str(numbers[gap]), piece]
-        return "".join(out)
+        names, text = attached or {}, "".join(out)
+        for slot in self.slots:
+            name = names.get(slot.object_name)
+            text = text.replace(_place(slot.object_name), slot.scanned if name is None else slot.attached(name))
+        return text
 
 
 _CURRENT_DATABASE = ("CURRENTDATABASE", "CURRENT_DATABASE", "DATABASE", "SCHEMA")
 _AFTER_COLUMN = ("", "FROM", "WHERE", "FORMAT", "SETTINGS", "LIMIT", "ORDER", "UNION", ",", ")", ";")
 NOW = -1
 _GAP = "\ue000rows\ue000"  # private-use characters: no statement holds them
+
+
+def _place(object_name: str) -> str:
+    return f"\ue001{object_name}\ue001"
 
 
 def rewrite(plan: Outline, sources: Mapping[int, Source], database: str = "default") -> Rewritten:
@@ -73,7 +95,10 @@ def rewrite(plan: Outline, sources: Mapping[int, Source], database: str = "defau
         count_only = count_only and source.exact_rows() is not None
         if not need.columns:
             need = _with_columns(need, (_narrowest(source),))
-        slot = Slot(f"ml_{len(slots)}", found.table, need, count_only)
+        name = f"ml_{len(slots)}"
+        given = tuple(each for each in need.columns if not (found.in_operator and each in source.hidden))
+        scanned = f"(SELECT {_list(source, given)} FROM Python({name}))"
+        slot = Slot(name, found.table, need, count_only, given, scanned)
         slots.append(slot)
         if count_only:
             gaps.append((found.start, len(slots) - 1))
@@ -126,10 +151,7 @@ def _table_edits(plan: Outline, found: Occurrence, source: Source, slot: Slot) -
     if slot.counted:
         inner = f"(SELECT 1 FROM numbers({_GAP}))"
     else:
-        columns = slot.wanted.columns
-        if found.in_operator:
-            columns = tuple(name for name in columns if name not in source.hidden)
-        inner = f"(SELECT {_list(source, columns)} FROM Python({slot.object_name}))"
+        inner = _place(slot.object_name)
         computed = computed_names(plan, found, source)
         if computed:
             extra = ", ".join(

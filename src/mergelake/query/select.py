@@ -17,6 +17,7 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -33,6 +34,7 @@ from mergelake.core.types import STRING
 from mergelake.query import engine, splitting, totals
 from mergelake.query.access import check_access, check_expression, check_fixed, set_names
 from mergelake.query.arrow_bridge import needs_types, parse_types, to_public, without_nothing
+from mergelake.query.attached import DAMAGE, NotAttachedError
 from mergelake.query.direct import direct_scan, first_rows
 from mergelake.query.limits import ReadLimits, check_size, read_limits
 from mergelake.query.meaning import check_explain, check_meaning, statement_settings
@@ -51,6 +53,7 @@ SPARK_ROWS_MIN = 50_000_000
 """`executor = 'auto'` goes to Spark from this many rows to read."""
 SMALL_ROWS = 100_000
 """A scan of at most so many rows is read whole even for a LIMIT."""
+READS_ITSELF = "ClickHouse reads the parts itself"
 HELD_BYTES = 64 << 20
 """Most bytes of one scan that are read before ClickHouse starts."""
 _KEPT = 512
@@ -114,13 +117,13 @@ class Prepared:
     sources: tuple[Source, ...]
     """For each slot its table."""
 
-    def text(self, now_ms: int) -> str:
-        """The statement for ClickHouse, as of now."""
+    def text(self, now_ms: int, attached: Mapping[str, str] | None = None) -> str:
+        """The statement for ClickHouse, as of now; `attached` as in `Rewritten.text`."""
         numbers = {NOW: now_ms // 1000}
         for index, slot in enumerate(self.rewritten.slots):
             if slot.counted:
                 numbers[index] = self.sources[index].exact_rows() or 0
-        return self.rewritten.text(numbers)
+        return self.rewritten.text(numbers, attached)
 
     def shape(self) -> str:
         """The statement with zeros for the numbers of the moment: its columns and types are the same."""
@@ -229,6 +232,9 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
     if looked_up is not None:
         return looked_up
     prepared = _prepared(plan, tables, context.database)
+    if _reads_itself(prepared, context, limits, count=True):
+        with suppress(NotAttachedError):
+            return _run_attached(prepared, context, started)
     scans = plan_scans(prepared, context.settings)
     limits.check(scans.values())
     executor, reason, split = choose_executor(prepared, scans, context)
@@ -242,6 +248,49 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
         raise _explained(failure, prepared) from None
     stats = Stats(context.clock.monotonic_s() - started, meter.rows, meter.bytes, executor, reason)
     return QueryResult(answer.table, answer.types, stats, answer.totals, answer.formatted, prepared.rewritten.format)
+
+
+def _reads_itself(prepared: Prepared, context: Context, limits: ReadLimits, *, count: bool = False) -> bool:
+    """Whether ClickHouse reads all tables of a statement by itself. `count`: it is about to run."""
+    if context.run_tasks is not None and context.executor != "local":
+        return False  # Spark may be better
+    read = [s for slot, s in zip(prepared.rewritten.slots, prepared.sources, strict=True) if not slot.counted]
+    reasons = [source.why_scanned(count=count) for source in read]  # of each: all are counted
+    return bool(read) and not limits.any and not any(reasons)
+
+
+def _run_attached(prepared: Prepared, context: Context, started_s: float) -> QueryResult:
+    """The answer of a statement whose tables ClickHouse reads by itself."""
+    with _attached(prepared) as names:
+        try:
+            answer = _answer(prepared, prepared.text(context.now_ms, names), {}, context)
+        except MergelakeError as failure:
+            if failure.name.lower() in DAMAGE:
+                raise NotAttachedError(str(failure)) from failure
+            raise _explained(_named(failure, prepared, names), prepared) from None
+    if context.on_progress is not None:
+        context.on_progress(answer.rows_read, answer.rows_read)
+    stats = Stats(context.clock.monotonic_s() - started_s, answer.rows_read, answer.bytes_read, "local", READS_ITSELF)
+    return QueryResult(answer.table, answer.types, stats, answer.totals, answer.formatted, prepared.rewritten.format)
+
+
+@contextmanager
+def _attached(prepared: Prepared) -> Iterator[dict[str, str]]:
+    """The names of ClickHouse's own tables, by object names."""
+    with ExitStack() as stack:
+        yield {
+            slot.object_name: stack.enter_context(source.attached())
+            for slot, source in zip(prepared.rewritten.slots, prepared.sources, strict=True)
+            if not slot.counted
+        }
+
+
+def _named(failure: MergelakeError, prepared: Prepared, names: Mapping[str, str]) -> MergelakeError:
+    """An error in which tables have the names that the user knows."""
+    for slot in prepared.rewritten.slots:
+        if slot.object_name in names:
+            failure.message = failure.message.replace(names[slot.object_name], ".".join(filter(None, slot.table[:2])))
+    return failure
 
 
 def _look_up(
@@ -312,6 +361,9 @@ class _Rows:
     types: tuple[str, ...]
     totals: pa.Table | None = None
     formatted: bytes | None = None
+    rows_read: int = 0
+    """As ClickHouse counts them."""
+    bytes_read: int = 0
 
 
 def _run_local(prepared: Prepared, scans: Mapping[str, Scan], context: Context, meter: _Meter) -> _Rows:
@@ -321,9 +373,14 @@ def _run_local(prepared: Prepared, scans: Mapping[str, Scan], context: Context, 
     tables = {
         name: _given(meter.counted(scan.read()), schemas[name].schema, whole=whole) for name, scan in scans.items()
     }
+    return _answer(prepared, text, tables, context)
+
+
+def _answer(prepared: Prepared, text: str, tables: Mapping[str, object], context: Context) -> _Rows:
+    """What ClickHouse says to the statement in the form that it asks for."""
     if prepared.rewritten.format:
         data = engine.run(text, tables, output=prepared.rewritten.format, settings=context.settings)
-        return _Rows(pa.table({}), (), formatted=data.data.to_pybytes())
+        return _Rows(pa.table({}), (), None, data.data.to_pybytes(), data.rows_read, data.bytes_read)
     if totals.has_totals(prepared.plan):
         names, kinds = prepared.columns(context.settings)
         found = totals.run(text, tables, totals.carried(context.settings, prepared.plan), names, kinds)
@@ -331,7 +388,7 @@ def _run_local(prepared: Prepared, scans: Mapping[str, Scan], context: Context, 
     names, kinds = prepared.columns(context.settings)
     text = without_nothing(text, names, kinds)
     answer = engine.run(text, tables, settings=context.settings)
-    return finish(answer.table(), kinds)
+    return replace(finish(answer.table(), kinds), rows_read=answer.rows_read, bytes_read=answer.bytes_read)
 
 
 def _given(batches: Iterator[pa.RecordBatch], schema: pa.Schema, *, whole: bool) -> pa.Table | pa.RecordBatchReader:
@@ -518,7 +575,7 @@ def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: st
     context = context or Context()
     plan = _outline(sql)
     tables = _tables(plan, resolve, context, kind)
-    _check(plan, tables, context)
+    limits = _check(plan, tables, context)
     form = check_explain(kind)
     if form in ("AST", "SYNTAX"):  # of the text alone: ClickHouse reads no table for it
         try:
@@ -526,15 +583,18 @@ def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: st
         except MergelakeError as failure:
             raise _in_own_words(plan) if failure.name == "SYNTAX_ERROR" else failure from None
     prepared = _prepared(plan, tables, context.database)
+    if _reads_itself(prepared, context, limits):
+        with suppress(NotAttachedError):
+            return _explained_attached(prepared, context, kind)
     scans = plan_scans(prepared, context.settings)
     executor, why, _ = choose_executor(prepared, scans, context)
     lines = [f"Executor: {executor} ({why})"]
-    for slot in prepared.rewritten.slots:
+    for slot, source in zip(prepared.rewritten.slots, prepared.sources, strict=True):
         name = ".".join(part for part in slot.table[:2] if part)
         if slot.counted:
             lines.append(f"Count of {name}: from the parts' row counts, nothing is read")
             continue
-        lines.append(f"Scan of {name}")
+        lines.append(f"Scan of {name}" + (f" ({why})" if (why := source.why_scanned()) else ""))
         lines.append(f"  Columns: {', '.join(slot.wanted.columns)}")
         for label, text in (("Prewhere", slot.wanted.prewhere), ("Filter", slot.wanted.where)):
             if text:
@@ -543,6 +603,19 @@ def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: st
     text = prepared.text(context.now_ms)
     lines.append("ClickHouse")
     lines += [f"  {line}" for line in _explained_lines(f"EXPLAIN {kind} {text}", empty_tables(prepared), context)]
+    return lines
+
+
+def _explained_attached(prepared: Prepared, context: Context, kind: str) -> list[str]:
+    """The plan of a statement whose tables ClickHouse reads by itself."""
+    with _attached(prepared) as names:
+        text = prepared.text(context.now_ms, names)
+        found = _explained_lines(f"EXPLAIN {kind or 'indexes = 1'} {text}", {}, context)
+    lines = [f"Executor: local ({READS_ITSELF})", "ClickHouse"]
+    for line in found:
+        for slot in prepared.rewritten.slots:
+            line = line.replace(names.get(slot.object_name, "\0"), ".".join(filter(None, slot.table[:2])))
+        lines.append(f"  {line}")
     return lines
 
 

@@ -7,13 +7,14 @@ is the same table. `plan` decides which parts and marks to read, `Scan.read` rea
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from mergelake.core.arrow import storage_schema
-from mergelake.core.errors import error
+from mergelake.core.errors import InternalError, error
 from mergelake.core.types import DataType
 
 
@@ -124,6 +125,14 @@ class Source(Protocol):
         """Decide what to read."""
         ...
 
+    def why_scanned(self, *, count: bool = False) -> str:
+        """Why ClickHouse does not read it by itself; empty if it does. `count`: a statement is about to read it."""
+        ...
+
+    def attached(self) -> AbstractContextManager[str]:
+        """The name of its table in the embedded ClickHouse, while it is needed. Only where `why_scanned` is empty."""
+        ...
+
 
 Resolve = Callable[[str, str], "Source | None"]
 """(database or empty, table) -> the table, or None for one that is not ours (`system.functions`)."""
@@ -170,6 +179,14 @@ class ArrowSource:
             raise error("NOT_IMPLEMENTED", "Rows in memory are filtered by ClickHouse")
         schema = storage_schema({name: self.columns[name] for name in wanted.columns})
         return ArrowScan(self.table.select(wanted.columns).cast(schema))
+
+    def why_scanned(self, *, count: bool = False) -> str:
+        """Always."""
+        return "rows in memory"
+
+    def attached(self) -> AbstractContextManager[str]:
+        """There is none."""
+        raise InternalError("Rows in memory are not attached")
 
 
 @dataclass(frozen=True, slots=True)

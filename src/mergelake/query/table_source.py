@@ -7,6 +7,7 @@ filters again anyway, and faster, so it pays only where a cheap condition spares
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
@@ -22,6 +23,7 @@ from mergelake.core.types import Array, DataType, Tuple
 from mergelake.expr.bound import BoundCall, BoundColumn
 from mergelake.expr.compiled import compile_expression
 from mergelake.parts.cache import PartCache
+from mergelake.query import attached
 from mergelake.query.source import AsOf, Wanted
 from mergelake.scan.explain import explain_text
 from mergelake.scan.plan import ScanItem, ScanPlan, plan_scan
@@ -127,6 +129,14 @@ class TableSource:
         return TableScan(
             self.name, self._store, self._directory, plan, planned, self._caches, self._threads, self._spec
         )
+
+    def why_scanned(self, *, count: bool = False) -> str:
+        """See `attached`."""
+        return attached.SETS.why_not(self._store, self._directory, self.snapshot, count=count)
+
+    def attached(self) -> AbstractContextManager[str]:
+        """See `attached`."""
+        return attached.SETS.using(self._store, self._directory, self.snapshot)
 
     def _filters_rows(self, plan: ScanPlan, wanted: Wanted) -> bool:
         """Whether the conditions cost less than reading the columns that they do not need."""

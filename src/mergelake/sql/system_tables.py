@@ -6,6 +6,7 @@ They are made anew for each statement that names them, the columns that it wants
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ import pyarrow as pa
 from mergelake.core import types as t
 from mergelake.core.arrow import arrow_type
 from mergelake.core.convert import to_storage
-from mergelake.core.errors import error
+from mergelake.core.errors import InternalError, error
 from mergelake.lake.inspect import parts_table
 from mergelake.query.source import ArrowScan, ArrowSource, AsOf, Source, Wanted
 from mergelake.sql import system_settings
@@ -75,6 +76,14 @@ class SystemSource:
             if column in wanted.columns
         }
         return ArrowSource(pa.table(arrays), self.columns).plan(wanted)
+
+    def why_scanned(self, *, count: bool = False) -> str:
+        """Always."""
+        return "a system table"
+
+    def attached(self) -> AbstractContextManager[str]:
+        """There is none."""
+        raise InternalError("A system table is not attached")
 
 
 def system_table(db: Database, name: str) -> Source | None:

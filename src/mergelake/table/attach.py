@@ -6,6 +6,7 @@ New parts appear, and merged ones replace their sources, within `refresh_seconds
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from mergelake.core.durations import check_seconds
@@ -77,6 +78,12 @@ def disk_text(
 
 def attach_text(schema: TableSchema, name: str, disk: str, refresh_seconds: int) -> str:
     """CREATE TABLE over a published directory; `name` is quoted, `disk` is the text of its disk."""
+    settings = [f"refresh_parts_interval = {refresh_seconds}", "table_disk = 1", f"disk = {disk}"]
+    return definition(f"CREATE TABLE {name}", schema, settings)
+
+
+def definition(head: str, schema: TableSchema, settings: Sequence[str]) -> str:
+    """A table as ClickHouse defines it: `head` begins the statement, `settings` come beside those of its data."""
     arguments = f"({', '.join(schema.engine_args)})" if schema.engine_args else ""
     clauses = [f"ENGINE = {schema.engine}{arguments}"]
     if schema.partition_by:
@@ -88,16 +95,15 @@ def attach_text(schema: TableSchema, name: str, disk: str, refresh_seconds: int)
     clauses.append(f"ORDER BY {_key(ordered)}")
     if schema.sample_by:
         clauses.append(f"SAMPLE BY {schema.sample_by}")
-    settings = [f"{key} = {schema.settings[key]}" for key in _TABLE_SETTINGS if key in schema.settings]
+    of_data = [f"{key} = {schema.settings[key]}" for key in _TABLE_SETTINGS if key in schema.settings]
     if any(flags):
-        settings.append("allow_experimental_reverse_key = 1")
-    settings += [f"refresh_parts_interval = {refresh_seconds}", "table_disk = 1", f"disk = {disk}"]
+        of_data.append("allow_experimental_reverse_key = 1")
     inside = [_column(column) for column in schema.columns]
     inside += [
         f"INDEX {back_quote(i.name)} {i.expression} TYPE {i.type} GRANULARITY {i.granularity}" for i in schema.indices
     ]
     columns = ",\n".join(f"    {line}" for line in inside)
-    return f"CREATE TABLE {name}\n(\n{columns}\n)\n" + "\n".join(clauses) + f"\nSETTINGS {', '.join(settings)}"
+    return f"{head}\n(\n{columns}\n)\n" + "\n".join(clauses) + f"\nSETTINGS {', '.join([*of_data, *settings])}"
 
 
 def _column(column: Column) -> str:

@@ -1,0 +1,259 @@
+"""Snapshots that ClickHouse reads itself: which are, that nothing is ever written, and that versions stay apart."""
+
+from __future__ import annotations
+
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mergelake.core.errors import MergelakeError
+from mergelake.core.schema import Column
+from mergelake.core.types import parse_type
+from mergelake.query import attached, engine, select
+from mergelake.query.attached import DATABASE, AttachedSets, why_not
+from mergelake.sql.database import Database, connect
+
+PLAIN = "SETTINGS min_bytes_for_full_part_storage = 0"
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch) -> None:
+    """Small tables too, and for the first statement."""
+    monkeypatch.setattr(attached, "ROWS_MIN", 0)
+    monkeypatch.setattr(attached, "SCANNED_FIRST", 0)
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Database:
+    db = connect(str(tmp_path / "warehouse"))
+    columns = "k UInt64, s String DEFAULT 'x', v UInt8 MATERIALIZED k % 7"
+    db.sql(f"CREATE TABLE t ({columns}) ENGINE = MergeTree ORDER BY k {PLAIN}")
+    for number in range(3):
+        db.sql(f"INSERT INTO t (k, s) SELECT number * 3 + {number}, toString(number) FROM numbers(100)")
+    return db
+
+
+def _reason(db: Database, name: str = "t") -> str:
+    table = db.table(name)
+    return why_not(table.handle.store, table.handle.directory, table.snapshot())
+
+
+def _how(db: Database, sql: str) -> str:
+    return select.run_select(sql, db.resolver(), db.context()).stats.reason
+
+
+def _objects(db: Database) -> dict[str, str]:
+    root = Path(db.warehouse.url)
+    return {str(p.relative_to(root)): hashlib.md5(p.read_bytes()).hexdigest() for p in root.rglob("*") if p.is_file()}
+
+
+def test_a_table_in_plain_files_is_read_by_clickhouse_itself(db: Database) -> None:
+    assert _reason(db) == ""
+    assert _how(db, "SELECT sum(k) FROM t") == select.READS_ITSELF
+    assert (
+        db.sql("SELECT sum(k), max(v), uniq(_part) FROM t WHERE s < '5'").rows()
+        == db.sql("SELECT sum(k), max(v), uniq(_part) FROM (SELECT *, v, _part FROM t) WHERE s < '5'").rows()
+    )
+    told = "\n".join(row[0] for row in db.sql("EXPLAIN indexes = 1 SELECT sum(k) FROM t WHERE k = 5").rows())
+    assert "ReadFromMergeTree (t)" in told
+    assert "PrimaryKey" in told
+    assert DATABASE not in told
+
+
+def test_of_packed_parts_the_files_are_copied_once(db: Database, monkeypatch) -> None:
+    db.sql("CREATE TABLE p (k UInt64, s String) ENGINE = MergeTree ORDER BY k")
+    for number in range(3):
+        db.sql(f"INSERT INTO p SELECT number + {number}, 'a' FROM numbers(10)")
+    table, sets = db.table("p"), AttachedSets(sets_max=1)
+    where = table.handle.store, table.handle.directory
+    for version, rows in ((3, 20), (4, 30), (3, 20)):
+        with sets.using(*where, table.snapshot(version)) as name:
+            assert engine.run(f"SELECT count() FROM {name} WHERE s = 'a'").table()[0].to_pylist() == [rows]
+        copies = [path.name for path in attached._root().glob("copies/*")]
+        assert {part.manifest.id for part in table.snapshot(version).parts} <= set(copies)
+    assert table.snapshot(4).parts[2].manifest.id not in copies
+    monkeypatch.setattr(attached, "COPIED_MAX", 10)
+    db.sql("INSERT INTO p VALUES (1, 'b')")
+    assert "packed parts" in _reason(db, "p")
+    told = "\n".join(row[0] for row in db.sql("EXPLAIN SELECT sum(k) FROM p").rows())
+    assert "Scan of p (its packed parts " in told
+    assert _how(db, "SELECT sum(k) FROM p") != select.READS_ITSELF
+
+
+@pytest.mark.parametrize("name", ["with space", "q'uote", "ünï", "per%20cent"])
+def test_a_warehouse_may_lie_anywhere(tmp_path: Path, name: str) -> None:
+    db = connect(str(tmp_path / name))
+    db.sql(f"CREATE TABLE t (k UInt64) ENGINE = MergeTree ORDER BY k {PLAIN}")
+    db.sql("INSERT INTO t VALUES (1), (2)")
+    assert (_how(db, "SELECT sum(k) FROM t"), db.sql("SELECT sum(k) FROM t").scalar()) == (select.READS_ITSELF, 3)
+
+
+def test_of_a_path_with_a_backslash_the_table_is_scanned(tmp_path: Path) -> None:
+    db = connect(str(tmp_path / "back\\slash"))
+    db.sql(f"CREATE TABLE t (k UInt64) ENGINE = MergeTree ORDER BY k {PLAIN}")
+    db.sql("INSERT INTO t VALUES (1), (2)")
+    assert "characters" in _reason(db)
+    assert db.sql("SELECT sum(k) FROM t").scalar() == 3
+
+
+def test_stores_that_are_no_directory_are_scanned() -> None:
+    db = connect("memory://attached")
+    db.sql(f"CREATE TABLE t (k UInt64) ENGINE = MergeTree ORDER BY k {PLAIN}")
+    assert _reason(db) == "the store is no directory"
+
+
+def test_a_version_is_attached_for_the_second_statement_on_it(db: Database, monkeypatch) -> None:
+    monkeypatch.setattr(attached, "SCANNED_FIRST", 1)
+    for _ in range(2):
+        told = "\n".join(row[0] for row in db.sql("EXPLAIN SELECT sum(k) FROM t").rows())
+        assert "Scan of t (the first statement on this version)" in told
+    hows = [_how(db, "SELECT sum(k) FROM t") == select.READS_ITSELF for _ in range(3)]
+    db.sql("INSERT INTO t (k) VALUES (1)")
+    hows += [_how(db, "SELECT sum(k) FROM t") == select.READS_ITSELF for _ in range(2)]
+    assert hows == [False, True, True, False, True]
+    monkeypatch.setattr(attached, "PARTS_MAX", 3)
+    assert "it has 4 parts" in _reason(db)
+    monkeypatch.setattr(attached, "ROWS_MIN", 302)
+    assert "fewer than 302 rows" in _reason(db)
+
+
+def test_nothing_is_written_whatever_is_asked_of_an_attached_table(db: Database) -> None:
+    before = _objects(db)
+    table = db.table("t")
+    sets = AttachedSets()
+    with sets.using(table.handle.store, table.handle.directory, table.snapshot()) as name:
+        rows = engine.run(f"SELECT * FROM {name} ORDER BY ALL").table()
+        for statement in (
+            f"INSERT INTO {name} (k) VALUES (1)",
+            f"OPTIMIZE TABLE {name} FINAL",
+            f"ALTER TABLE {name} DELETE WHERE 1 SETTINGS mutations_sync = 2",
+            f"ALTER TABLE {name} UPDATE s = 'y' WHERE 1 SETTINGS mutations_sync = 2",
+            f"DELETE FROM {name} WHERE 1",
+            f"ALTER TABLE {name} DROP PARTITION tuple()",
+            f"ALTER TABLE {name} DETACH PARTITION tuple()",
+            f"ALTER TABLE {name} FREEZE",
+            f"ALTER TABLE {name} DROP COLUMN s",
+            f"TRUNCATE TABLE {name}",
+        ):
+            with pytest.raises(MergelakeError):
+                engine.run(statement)
+            assert _objects(db) == before, statement
+        assert engine.run(f"SELECT * FROM {name} ORDER BY ALL").table() == rows
+        engine.run(f"RENAME TABLE {name} TO {name}_moved")
+        engine.run(f"DROP TABLE {name}_moved SYNC")
+        assert _objects(db) == before
+
+
+def test_sets_go_when_others_were_asked_for_and_those_in_use_stay(db: Database) -> None:
+    table, sets = db.table("t"), AttachedSets(sets_max=2)
+    where = table.handle.store, table.handle.directory
+    versions = [table.snapshot(version) for version in (2, 3, 4)]
+    used = []
+    with sets.using(*where, versions[0]) as first:
+        for snapshot in versions:
+            with sets.using(*where, snapshot) as name:
+                used.append(name)
+                assert engine.run(f"SELECT count() FROM {name}").table().column(0).to_pylist() == [snapshot.rows]
+        assert len(sets) == 2
+        assert engine.run(f"SELECT count() FROM {first}").table().column(0).to_pylist() == [100]
+    folder = engine.folder()
+    assert folder is not None
+    there = engine.run(f"SELECT name FROM system.tables WHERE database = '{DATABASE}'").table().column(0).to_pylist()
+    laid_out = {path.name.replace("-", "") for path in (folder / "mergelake-attached" / "store").glob("*/*")}
+    for each, stays in zip(used, (True, False, True), strict=True):
+        name = each.removeprefix(f"{DATABASE}.")
+        assert (name in there, name[1:] in laid_out) == (stays, stays)
+
+
+def test_each_statement_sees_its_own_version(db: Database) -> None:
+    def counted(version: int) -> int:
+        return int(db.sql(f"SELECT uniqExact(k) FROM t AS OF VERSION {version}").rows()[0][0])
+
+    expected = [counted(version) for version in (2, 3, 4)]
+    assert expected == sorted(set(expected))
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(counted, [2, 3, 4] * 6))
+    assert found == expected * 6
+
+
+def _renamed(column: Column) -> Column:
+    return replace(column, name="r")
+
+
+def _again(column: Column) -> Column:
+    return replace(column, id=99)
+
+
+def _retyped(column: Column) -> Column:
+    return replace(column, type=parse_type("LowCardinality(String)"))
+
+
+@pytest.mark.parametrize("change", [_renamed, _again, _retyped, None])
+def test_a_name_that_means_another_column_than_in_the_parts_is_scanned(db: Database, change) -> None:
+    table = db.table("t")
+    snapshot = table.snapshot()
+    k, s, *others = snapshot.schema.columns
+    newest = replace(snapshot.schema, version=2, columns=(k, *([change(s)] if change else ()), *others))
+    later = replace(snapshot, schema=newest, schemas={**snapshot.schemas, 2: newest})
+    told = why_not(table.handle.store, table.handle.directory, later)
+    assert told == ("column s was another one when parts were written" if change else "")
+
+
+def test_what_clickhouse_does_not_take_is_scanned_and_not_tried_again(db: Database, monkeypatch, caplog) -> None:
+    monkeypatch.setattr(attached, "definition", lambda *_: "ATTACH TABLE nonsense")
+    expected = (sum(row[0] for row in ROWS),)
+    assert db.sql("SELECT sum(k) FROM t").rows() == [expected]
+    assert db.sql("SELECT sum(k) FROM t").rows() == [expected]
+    assert len(caplog.records) == 1
+    told = "\n".join(row[0] for row in db.sql("EXPLAIN SELECT sum(k) FROM t").rows())
+    assert "Scan of t (ClickHouse does not attach it" in told
+
+
+def test_errors_name_the_table_as_the_statement_does(db: Database) -> None:
+    with pytest.raises(MergelakeError, match="FINAL") as told:
+        db.sql("SELECT k FROM t FINAL WHERE s = 'a'").rows()
+    assert DATABASE not in str(told.value)
+    with pytest.raises(MergelakeError, match="nope") as told:
+        db.sql("SELECT nope FROM t")
+    assert told.value.name == "UNKNOWN_IDENTIFIER"
+
+
+ROWS = sorted((number * 3 + insert, str(number)) for number in range(100) for insert in range(3))
+
+
+def _answer(url: str, table: str) -> list[tuple[int, str]] | None:
+    """What a new connection says; None for an error."""
+    try:
+        return [tuple(row) for row in connect(url).sql(f"SELECT k, s FROM {table} WHERE k >= 7 ORDER BY k").rows()]
+    except MergelakeError:
+        return None
+
+
+@pytest.mark.parametrize("file", ["columns.txt", "count.txt", "primary.idx", "k.mrk2", "k.bin", "checksums.txt"])
+@pytest.mark.parametrize("how", ["cut", "gone", "flipped"])
+def test_a_damaged_part_is_never_left_out(db: Database, file: str, how: str) -> None:
+    path = next(Path(db.warehouse.url).rglob(f"{db.table('t').snapshot().parts[1].manifest.id}/{file}"))
+    data = bytearray(path.read_bytes())
+    if how == "gone":
+        path.unlink()
+    elif how == "cut":
+        path.write_bytes(data[: len(data) // 2])
+    else:
+        data[len(data) // 2] ^= 64
+        path.write_bytes(data)
+    assert _answer(db.warehouse.url, "t") in (None, [row for row in ROWS if row[0] >= 7])
+
+
+@pytest.mark.parametrize("eighth", range(9))
+def test_a_damaged_packed_part_is_never_left_out(db: Database, eighth: int) -> None:
+    db.sql("CREATE TABLE p (k UInt64, s String) ENGINE = MergeTree ORDER BY k")
+    for insert in range(3):
+        db.sql(f"INSERT INTO p SELECT number * 3 + {insert}, toString(number) FROM numbers(100)")
+    path = next(Path(db.warehouse.url).rglob(f"{db.table('p').snapshot().parts[1].manifest.id}/files.packed"))
+    data = bytearray(path.read_bytes())
+    data[min(len(data) * eighth // 8, len(data) - 1)] ^= 64
+    path.write_bytes(data)
+    assert _answer(db.warehouse.url, "p") in (None, [row for row in ROWS if row[0] >= 7])
