@@ -127,10 +127,10 @@ class AttachedSets:
             if held is None:
                 try:
                     held = self._held[key] = _attach(store, directory, snapshot)
-                except NotAttachedError as why:
+                except (NotAttachedError, OSError) as why:  # without room for the texts, too
                     _logger.warning("a snapshot of %s is scanned: %s", directory, why)
                     _keep(self._refused, key, str(why))
-                    raise
+                    raise NotAttachedError(str(why)) from why
                 self._copies.update(held.copied)
             self._held.move_to_end(key)
             self._users[held.name] += 1
@@ -232,8 +232,8 @@ def _attach(store: Store, directory: str, snapshot: Snapshot) -> Attached:
     """Lay the texts out, and attach the table. No object is read but packed parts."""
     root, uuid = _root(), str(uuid4())
     folder = root / "store" / uuid[:3] / uuid
-    folder.mkdir(parents=True)
     try:
+        folder.mkdir(parents=True)
         (folder / "format_version.txt").write_text(_text([(str(root / _FORMAT_VERSION), 1)]))
         copied = []
         for part in snapshot.parts:
@@ -312,7 +312,7 @@ def _root() -> Path:
     assert folder is not None
     root = folder / "mergelake-attached"
     if not (root / _FORMAT_VERSION).exists():
-        root.mkdir(exist_ok=True)
+        root.mkdir(mode=0o700, exist_ok=True)
         (root / _FORMAT_VERSION).write_text("1")
     return root
 

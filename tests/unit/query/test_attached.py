@@ -212,6 +212,18 @@ def test_what_clickhouse_does_not_take_is_scanned_and_not_tried_again(db: Databa
     assert "Scan of t (ClickHouse does not attach it" in told
 
 
+def test_without_room_for_the_texts_a_table_is_scanned(db: Database, monkeypatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    monkeypatch.setattr(Path, "write_text", full)
+    assert db.sql("SELECT sum(k) FROM t").scalar() == sum(row[0] for row in ROWS)
+    assert "No space left" in attached.SETS.why_not(
+        db.table("t").handle.store, db.table("t").handle.directory, db.table("t").snapshot()
+    )
+
+
 def test_errors_name_the_table_as_the_statement_does(db: Database) -> None:
     with pytest.raises(MergelakeError, match="FINAL") as told:
         db.sql("SELECT k FROM t FINAL WHERE s = 'a'").rows()
