@@ -213,7 +213,7 @@ def test_what_clickhouse_does_not_take_is_scanned_and_not_tried_again(db: Databa
 
 
 def test_without_room_for_the_texts_a_table_is_scanned(db: Database, monkeypatch) -> None:
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "mkdir", full)
