@@ -15,6 +15,7 @@ from mergelake.query.select import Context, run_select
 from mergelake.query.tokens import split_statements
 from mergelake.sql.database import Database, connect
 from mergelake.testing.webanalytics import CREATE_TABLE, generate
+from tests.helpers.attached import Reading
 
 ROWS, INSERTS = 12_000, 3
 SETTINGS = "SETTINGS index_granularity = 512"
@@ -47,26 +48,15 @@ def visits(seed: int) -> pa.Table:
     )
 
 
-@pytest.fixture(scope="module", params=["scanned", "attached"])
-def both(oracle: Any, request: Any, tmp_path_factory: Any) -> Iterator[tuple[Database, Any]]:
-    """The tables in memory, and in a directory in plain files, which ClickHouse reads itself."""
-    if request.param == "attached":
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("mergelake.query.attached.ROWS_MIN", 0)
-            patch.setattr("mergelake.query.attached.SCANNED_FIRST", 0)
-            yield from _tables(oracle, str(tmp_path_factory.mktemp("warehouse")), plain=True)
-    else:
-        yield from _tables(oracle, "memory://select-answers", plain=False)
-
-
-def _tables(oracle: Any, url: str, plain: bool) -> Iterator[tuple[Database, Any]]:
-    db = connect(url)
+@pytest.fixture(scope="module")
+def both(oracle: Any, read: Reading) -> Iterator[tuple[Database, Any]]:
+    db = connect(read.url)
     db.sql("CREATE DATABASE web; USE web")
     oracle.query("DROP DATABASE IF EXISTS web; CREATE DATABASE web")
     for create in (CREATE_TABLE + SETTINGS, REGIONS, VISITS):
         name = {CREATE_TABLE + SETTINGS: "hits", REGIONS: "regions", VISITS: "visits"}[create]
         settings = (", " if "SETTINGS" in create else " SETTINGS ") + "min_bytes_for_full_part_storage = 0"
-        db.sql(create.format(name=name) + settings * plain)
+        db.sql(create.format(name=name) + settings * read.plain)
         oracle.query(create.format(name=f"web.{name}"))
     rows = generate(ROWS, seed=7)
     step = ROWS // INSERTS

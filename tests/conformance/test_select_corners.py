@@ -11,6 +11,7 @@ import pytest
 from mergelake.query.select import Context, run_select
 from mergelake.query.tokens import split_statements
 from mergelake.sql.database import Database, connect
+from tests.helpers.attached import Reading
 
 TABLE = """(`date` Date, `final` UInt8, `format` String, `a b` Int32, `n.x` Array(UInt8), `n.y` Array(UInt8),
     arr Array(UInt8), tup Tuple(p UInt8, q String), m Map(String, UInt8), ts DateTime64(3, 'UTC'), nn Nullable(UInt8))
@@ -25,20 +26,9 @@ def _queries() -> list[str]:
     return [text[start:end] for start, end in split_statements(text)]
 
 
-@pytest.fixture(scope="module", params=["scanned", "attached"])
-def both(oracle: Any, request: Any, tmp_path_factory: Any) -> Iterator[tuple[Database, Any]]:
-    """The tables in memory, and in a directory in plain files, which ClickHouse reads itself."""
-    if request.param == "attached":
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("mergelake.query.attached.ROWS_MIN", 0)
-            patch.setattr("mergelake.query.attached.SCANNED_FIRST", 0)
-            yield from _tables(oracle, str(tmp_path_factory.mktemp("warehouse")), plain=True)
-    else:
-        yield from _tables(oracle, "memory://select-corners", plain=False)
-
-
-def _tables(oracle: Any, url: str, plain: bool) -> Iterator[tuple[Database, Any]]:
-    db = connect(url)
+@pytest.fixture(scope="module")
+def both(oracle: Any, read: Reading) -> Iterator[tuple[Database, Any]]:
+    db = connect(read.url)
     oracle.query("DROP DATABASE IF EXISTS corners; CREATE DATABASE corners; USE corners")
     for statement in (
         f"CREATE TABLE `my t` {TABLE}",
@@ -46,7 +36,7 @@ def _tables(oracle: Any, url: str, plain: bool) -> Iterator[tuple[Database, Any]
         "CREATE TABLE u (k UInt8, arr UInt8) ENGINE = MergeTree ORDER BY k",
         "INSERT INTO u VALUES (1, 5), (2, 6)",
     ):
-        db.sql(statement + " SETTINGS min_bytes_for_full_part_storage = 0" * (plain and "CREATE" in statement))
+        db.sql(statement + " SETTINGS min_bytes_for_full_part_storage = 0" * (read.plain and "CREATE" in statement))
         oracle.query(statement)
     yield db, oracle
     oracle.query("USE default; DROP DATABASE corners")

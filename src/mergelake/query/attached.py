@@ -27,21 +27,21 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 from uuid import uuid4  # noqa: TID251  a name within this process
+
+from cachetools import LRUCache
 
 from mergelake.core.cancel import current
 from mergelake.core.errors import CorruptDataError, MergelakeError, NotFoundError
 from mergelake.core.manifest import PartFile, PartManifest
 from mergelake.core.text import quote_string
-from mergelake.parts.fetch import fetch_whole, verified
+from mergelake.parts.fetch import fetch_whole, object_key, verified
 from mergelake.query import engine
 from mergelake.query.access import check_expression, words
 from mergelake.store.protocol import Store
 from mergelake.table.attach import definition
 from mergelake.table.handle import Snapshot
 
-T = TypeVar("T")
 DATABASE = "_mergelake"
 """Where attached tables stand, in the embedded ClickHouse."""
 SETS_MAX = 16
@@ -93,8 +93,8 @@ class AttachedSets:
         self._held: OrderedDict[Hashable, Attached] = OrderedDict()
         self._users: Counter[str] = Counter()
         self._copies: Counter[str] = Counter()  # id of a part -> sets that use the copies of its files
-        self._asked: OrderedDict[Hashable, int] = OrderedDict()  # how many statements have read it
-        self._refused: OrderedDict[Hashable, str] = OrderedDict()  # why ClickHouse did not take it
+        self._asked: LRUCache[Hashable, int] = LRUCache(_KEPT_MAX)  # how many statements have read it
+        self._refused: LRUCache[Hashable, str] = LRUCache(_KEPT_MAX)  # why ClickHouse did not take it
         self._pid = 0
 
     def __len__(self) -> int:
@@ -114,7 +114,7 @@ class AttachedSets:
             before = self._asked.get(key, 0)
             if key in self._refused or key in self._held or before >= SCANNED_FIRST:
                 return self._refused.get(key, "")
-            _keep(self._asked, key, before + count)
+            self._asked[key] = before + count
         return "the first statement on this version"
 
     @contextmanager
@@ -129,7 +129,7 @@ class AttachedSets:
                     held = self._held[key] = _attach(store, directory, snapshot)
                 except (NotAttachedError, OSError) as why:  # without room for the texts, too
                     _logger.warning("a snapshot of %s is scanned: %s", directory, why)
-                    _keep(self._refused, key, str(why))
+                    self._refused[key] = str(why)
                     raise NotAttachedError(str(why)) from why
                 self._copies.update(held.copied)
             self._held.move_to_end(key)
@@ -160,12 +160,6 @@ class AttachedSets:
                     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _keep(values: OrderedDict[Hashable, T], key: Hashable, value: T) -> None:
-    values[key] = value
-    if len(values) > _KEPT_MAX:
-        values.popitem(last=False)
-
-
 SETS = AttachedSets()
 """Those of this process."""
 
@@ -186,28 +180,27 @@ def why_not(store: Store, directory: str, snapshot: Snapshot) -> str:
         return "the store is no directory"
     if not store.url.isprintable() or "\\" in store.url:
         return "its path has characters that the texts of a disk escape"
-    if engine.folder() is None:
-        return "ClickHouse was started with a path by somebody else"
     if snapshot.settings.integer("max_partitions_to_read") > 0:
         return "max_partitions_to_read is set"
     if snapshot.rows < ROWS_MIN:
         return f"it has fewer than {ROWS_MIN} rows"
     if snapshot.partitions.totals.parts > PARTS_MAX:
         return f"it has {snapshot.partitions.totals.parts} parts, more than {PARTS_MAX}"
+    if engine.folder() is None:
+        return "ClickHouse was started with a path by somebody else"
 
     def judged() -> str:
-        copied = sum(part.manifest.bytes_on_disk for part in snapshot.parts if not lies_apart(part.manifest))
+        manifests = (part.manifest for part in snapshot.parts)
+        copied = sum(each.bytes_on_disk for each in manifests if not _lies_apart(each, each.file_table()))
         too_much = f"its packed parts have {copied >> 20} MiB, more than {COPIED_MAX >> 20}"
         return _of_schemas(snapshot) or (too_much if copied > COPIED_MAX else "")
 
     return snapshot.partitions.remembered((directory, snapshot.schema.version, "attached"), judged)
 
 
-def lies_apart(manifest: PartManifest) -> bool:
+def _lies_apart(manifest: PartManifest, files: Mapping[str, PartFile]) -> bool:
     """Whether each file of a part is whole objects: a file that begins within one cannot be named."""
-    if manifest.storage != "full":
-        return False
-    return not any(extent.offset for file in manifest.file_table().values() for extent in file.extents)
+    return manifest.storage == "full" and not any(e.offset for file in files.values() for e in file.extents)
 
 
 def _of_schemas(snapshot: Snapshot) -> str:
@@ -239,14 +232,16 @@ def _attach(store: Store, directory: str, snapshot: Snapshot) -> Attached:
         for part in snapshot.parts:
             inside, files = folder / part.name, part.manifest.file_table()
             inside.mkdir()
-            apart = lies_apart(part.manifest)
-            if not apart:
-                _copy(store, directory, part.manifest.id, files)
+            copies = None
+            if not _lies_apart(part.manifest, files):
+                copies = _copy(store, directory, part.manifest.id, files)
                 copied.append(part.manifest.id)
             for name, file in files.items():
-                objects = [(_path(store, directory, extent.key), extent.length) for extent in file.extents]
-                copy = [(str(_copies(part.manifest.id) / name), file.size)]
-                (inside / name).write_text(_text(objects if apart else copy))
+                if copies is None:
+                    objects = [(f"{store.url}/{object_key(directory, e)}", e.length) for e in file.extents]
+                else:
+                    objects = [(str(copies / name), file.size)]
+                (inside / name).write_text(_text(objects))
         name = f"{DATABASE}.t{uuid.replace('-', '')}"
         disk = (
             "disk(type = object_storage, object_storage_type = local, metadata_type = local, readonly = 1, path = '/', "
@@ -270,11 +265,11 @@ def _ask(statement: str) -> None:
         raise NotAttachedError(f"ClickHouse does not attach it: {refused}") from refused
 
 
-def _copy(store: Store, directory: str, part_id: str, files: Mapping[str, PartFile]) -> None:
-    """Lay the files of a packed part out, unless another set has done so: one request."""
+def _copy(store: Store, directory: str, part_id: str, files: Mapping[str, PartFile]) -> Path:
+    """Where the files of a packed part are laid out; now, unless another set has done so: one request."""
     folder = _copies(part_id)
     if folder.exists():
-        return
+        return folder
     making = folder.with_name(f"{part_id}.making")
     shutil.rmtree(making, ignore_errors=True)
     making.mkdir(parents=True)
@@ -287,7 +282,7 @@ def _copy(store: Store, directory: str, part_id: str, files: Mapping[str, PartFi
             )
     except (CorruptDataError, NotFoundError) as damage:
         raise NotAttachedError(str(damage)) from damage
-    making.rename(folder)
+    return making.rename(folder)
 
 
 def _copies(part_id: str) -> Path:
@@ -315,12 +310,6 @@ def _root() -> Path:
         root.mkdir(mode=0o700, exist_ok=True)
         (root / _FORMAT_VERSION).write_text("1")
     return root
-
-
-def _path(store: Store, directory: str, key: str) -> str:
-    """Where an object of a table lies, as manifests name it."""
-    below = key[1:] if key.startswith("/") else f"{directory}/{key}"
-    return f"{store.url}/{below}"
 
 
 def _text(objects: Sequence[tuple[str, int]]) -> str:

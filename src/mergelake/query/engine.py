@@ -209,7 +209,7 @@ def plain_values(settings: Mapping[str, str]) -> dict[str, str]:
 
 def folder() -> Path | None:
     """Where the engine keeps its files, where that is a temporary folder of its own; None if somebody chose it."""
-    _connection()
+    _start()
     found = _folders[os.getpid()]
     return found if leftovers.is_temporary(found) else None
 

@@ -15,15 +15,14 @@ from mergelake.core.types import parse_type
 from mergelake.query import attached, engine, select
 from mergelake.query.attached import DATABASE, AttachedSets, why_not
 from mergelake.sql.database import Database, connect
+from tests.helpers.attached import attach_at_once
 
 PLAIN = "SETTINGS min_bytes_for_full_part_storage = 0"
 
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch) -> None:
-    """Small tables too, and for the first statement."""
-    monkeypatch.setattr(attached, "ROWS_MIN", 0)
-    monkeypatch.setattr(attached, "SCANNED_FIRST", 0)
+    attach_at_once(monkeypatch)
 
 
 @pytest.fixture

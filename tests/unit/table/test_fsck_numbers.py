@@ -17,7 +17,9 @@ from mergelake.log.part_map import Partitions
 from mergelake.log.state import State
 from mergelake.sql.database import Database
 from mergelake.store.memory import MemoryStore
-from mergelake.table.fsck_numbers import absurd_part, absurd_state, look_at_files
+from mergelake.table.fsck import parts_at_rest
+from mergelake.table.fsck_numbers import absurd_state
+from mergelake.table.object_sizes import ObjectSizes
 
 
 @pytest.fixture
@@ -37,9 +39,10 @@ def _state(db: Database, **changes: object):
     return replace(state, partitions=Partitions.of({**state.partitions, "0": (changed, *parts[1:])}))
 
 
-def _told(state: State) -> list[str]:
-    manifests = [part.manifest for part in state.parts()]
-    return [told for each in manifests for told in (*absurd_part(each, state), *look_at_files(each)[0])]
+def _told(state: State) -> list[tuple[str, str]]:
+    """(part, what is wrong with it)."""
+    found = parts_at_rest(state, ObjectSizes())
+    return [(finding.where, finding.what) for finding in found if finding.kind == "parts"]
 
 
 def _files(db: Database, change) -> FileTable:
@@ -76,7 +79,8 @@ def test_sizes_and_extents_that_cannot_be_are_an_error_for_readers_and_a_finding
     files = _files(db, lambda raw: raw[1][0].__setitem__(at, value))
     with pytest.raises(CorruptDataError, match="file table"):
         decode_files(files.text)
-    (told,) = _told(_state(db, files=files))
+    ((name, told),) = _told(_state(db, files=files))
+    assert name.startswith("0_")
     assert "file table" in told
 
 
