@@ -14,7 +14,7 @@ from mergelake.core.text import back_quote, quote_string
 from mergelake.query.arrow_bridge import exact_expression
 from mergelake.query.needs import computed_names, mentioned, star_tokens, wanted
 from mergelake.query.outline import Occurrence, Outline
-from mergelake.query.source import AsOf, Source, Wanted
+from mergelake.query.source import AsOf, Layers, Source, Wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,29 @@ class Slot:
     scanned: str = ""
     """What stands in its place where it is scanned: these, of their exact types."""
 
-    def attached(self, name: str) -> str:
-        """The same where ClickHouse reads a table of its own."""
+    def attached(self, layers: Layers) -> str:
+        """The same where ClickHouse reads tables of its own."""
         final = " FINAL" if self.wanted.final else ""
         sample = f" SAMPLE {self.wanted.sample}" if self.wanted.sample else ""
         offset = f" OFFSET {self.wanted.sample_offset}" if self.wanted.sample_offset else ""
-        return f"(SELECT {', '.join(map(back_quote, self.given))} FROM {name}{final}{sample}{offset})"
+        columns, selects = ", ".join(map(back_quote, self.given)), []
+        for name, without in layers.tables:
+            where = f" WHERE _part NOT IN ({', '.join(map(quote_string, without))})" if without else ""
+            selects.append(f"SELECT {columns} FROM {name}{final}{sample}{offset}{where}")
+        if layers.rest is not None:
+            selects.append(self.scanned.removeprefix("(").removesuffix(")"))
+        return f"({' UNION ALL '.join(selects)})"
+
+    def told(self, layers: Layers) -> list[str]:
+        """Lines of EXPLAIN: what of it ClickHouse does not read itself, or reads by several tables."""
+        name, out = ".".join(filter(None, self.table[:2])), []
+        if layers.rest is not None:
+            out.append(f"Scan of {name}: parts that are newer than what is attached")
+            out += [f"  {line}" for line in layers.rest.explain()]
+        without = sum(len(gone) for _, gone in layers.tables)
+        if without or len(layers.tables) > 1:
+            out.append(f"{name} is read by {len(layers.tables)} attached tables, without {without} of their parts")
+        return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +70,18 @@ class Rewritten:
     format: str
     """The statement's own FORMAT, or empty."""
 
-    def text(self, numbers: Mapping[int, int], attached: Mapping[str, str] | None = None) -> str:
+    def text(self, numbers: Mapping[int, int], attached: Mapping[str, Layers] | None = None) -> str:
         """The statement, with the number of rows of each counted slot and the second at `NOW` filled in.
 
-        `attached` are names of ClickHouse's own tables, by the object names of the slots that they stand for.
+        `attached` are ClickHouse's own tables, by the object names of the slots that they stand for.
         """
         out = [self.pieces[0]]
         for gap, piece in zip(self.gaps, self.pieces[1:], strict=True):
             out += [str(numbers[gap]), piece]
-        names, text = attached or {}, "".join(out)
+        layered, text = attached or {}, "".join(out)
         for slot in self.slots:
-            name = names.get(slot.object_name)
-            text = text.replace(_place(slot.object_name), slot.scanned if name is None else slot.attached(name))
+            layers = layered.get(slot.object_name)
+            text = text.replace(_place(slot.object_name), slot.scanned if layers is None else slot.attached(layers))
         return text
 
 

@@ -34,7 +34,8 @@ from mergelake.core.types import STRING
 from mergelake.query import engine, splitting, totals
 from mergelake.query.access import check_access, check_expression, check_fixed, set_names
 from mergelake.query.arrow_bridge import needs_types, parse_types, to_public, without_nothing
-from mergelake.query.attached import DAMAGE, NotAttachedError
+from mergelake.query.attached import DAMAGE
+from mergelake.query.attaching import NotAttachedError
 from mergelake.query.direct import direct_scan, first_rows
 from mergelake.query.limits import ReadLimits, check_size, read_limits
 from mergelake.query.meaning import check_explain, check_meaning, statement_settings
@@ -42,7 +43,7 @@ from mergelake.query.outline import Outline, outline
 from mergelake.query.result import QueryResult, Stats
 from mergelake.query.rewrite import NOW, Rewritten, rewrite
 from mergelake.query.settings import describes, honoured, keeps_conditions, keeps_partial_answers
-from mergelake.query.source import ArrowSource, AsOf, Resolve, Scan, Source
+from mergelake.query.source import ArrowSource, AsOf, Layers, Resolve, Scan, Source
 from mergelake.query.tokens import syntax_error
 from mergelake.scan.request import NOT_GIVEN, VIRTUAL_COLUMNS
 
@@ -117,7 +118,7 @@ class Prepared:
     sources: tuple[Source, ...]
     """For each slot its table."""
 
-    def text(self, now_ms: int, attached: Mapping[str, str] | None = None) -> str:
+    def text(self, now_ms: int, attached: Mapping[str, Layers] | None = None) -> str:
         """The statement for ClickHouse, as of now; `attached` as in `Rewritten.text`."""
         numbers = {NOW: now_ms // 1000}
         for index, slot in enumerate(self.rewritten.slots):
@@ -254,20 +255,21 @@ def _reads_itself(prepared: Prepared, context: Context, limits: ReadLimits, *, c
     """Whether ClickHouse reads all tables of a statement by itself. `count`: it is about to run."""
     if context.run_tasks is not None and context.executor != "local":
         return False  # Spark may be better
-    read = [s for slot, s in zip(prepared.rewritten.slots, prepared.sources, strict=True) if not slot.counted]
-    reasons = [source.why_scanned(count=count) for source in read]  # of each: all are counted
-    return bool(read) and not limits.any and not any(reasons)
+    pairs = zip(prepared.rewritten.slots, prepared.sources, strict=True)
+    reasons = [source.why_scanned(slot.wanted, count=count) for slot, source in pairs if not slot.counted]  # of each
+    return bool(reasons) and not limits.any and not any(reasons)
 
 
 def _run_attached(prepared: Prepared, context: Context, started_s: float) -> QueryResult:
     """The answer of a statement whose tables ClickHouse reads by itself."""
-    with _attached(prepared) as names:
+    with _attached(prepared) as layers:
+        tables = _rest(prepared, layers)
         try:
-            answer = _answer(prepared, prepared.text(context.now_ms, names), {}, context)
+            answer = _answer(prepared, prepared.text(context.now_ms, layers), tables, context)
         except MergelakeError as failure:
             if failure.name.lower() in DAMAGE:
                 raise NotAttachedError(str(failure)) from failure
-            raise _explained(_named(failure, prepared, names), prepared) from None
+            raise _explained(_named(failure, prepared, layers), prepared) from None
     if context.on_progress is not None:
         context.on_progress(answer.rows_read, answer.rows_read)
     stats = Stats(context.clock.monotonic_s() - started_s, answer.rows_read, answer.bytes_read, "local", READS_ITSELF)
@@ -275,22 +277,34 @@ def _run_attached(prepared: Prepared, context: Context, started_s: float) -> Que
 
 
 @contextmanager
-def _attached(prepared: Prepared) -> Iterator[dict[str, str]]:
-    """The names of ClickHouse's own tables, by object names."""
+def _attached(prepared: Prepared) -> Iterator[dict[str, Layers]]:
+    """ClickHouse's own tables, by object names."""
     with ExitStack() as stack:
         yield {
-            slot.object_name: stack.enter_context(source.attached())
+            slot.object_name: stack.enter_context(source.attached(slot.wanted))
             for slot, source in zip(prepared.rewritten.slots, prepared.sources, strict=True)
             if not slot.counted
         }
 
 
-def _named(failure: MergelakeError, prepared: Prepared, names: Mapping[str, str]) -> MergelakeError:
+def _rest(prepared: Prepared, layers: Mapping[str, Layers]) -> dict[str, pa.Table | pa.RecordBatchReader]:
+    """Scans of what ClickHouse's own tables do not have, by object names."""
+    rests = {name: each.rest for name, each in layers.items() if each.rest is not None}
+    schemas = empty_tables(prepared) if rests else {}
+    return {name: _given(rest.read(), schemas[name].schema, whole=True) for name, rest in rests.items()}
+
+
+def _named(failure: MergelakeError, prepared: Prepared, layers: Mapping[str, Layers]) -> MergelakeError:
     """An error in which tables have the names that the user knows."""
-    for slot in prepared.rewritten.slots:
-        if slot.object_name in names:
-            failure.message = failure.message.replace(names[slot.object_name], ".".join(filter(None, slot.table[:2])))
+    failure.message = _with_names(failure.message, prepared, layers)
     return failure
+
+
+def _with_names(text: str, prepared: Prepared, layers: Mapping[str, Layers]) -> str:
+    for slot in prepared.rewritten.slots:
+        for name, _ in layers[slot.object_name].tables if slot.object_name in layers else ():
+            text = text.replace(name, ".".join(filter(None, slot.table[:2])))
+    return text
 
 
 def _look_up(
@@ -594,7 +608,7 @@ def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: st
         if slot.counted:
             lines.append(f"Count of {name}: from the parts' row counts, nothing is read")
             continue
-        lines.append(f"Scan of {name}" + (f" ({why})" if (why := source.why_scanned()) else ""))
+        lines.append(f"Scan of {name}" + (f" ({why})" if (why := source.why_scanned(slot.wanted)) else ""))
         lines.append(f"  Columns: {', '.join(slot.wanted.columns)}")
         for label, text in (("Prewhere", slot.wanted.prewhere), ("Filter", slot.wanted.where)):
             if text:
@@ -608,15 +622,13 @@ def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: st
 
 def _explained_attached(prepared: Prepared, context: Context, kind: str) -> list[str]:
     """The plan of a statement whose tables ClickHouse reads by itself."""
-    with _attached(prepared) as names:
-        text = prepared.text(context.now_ms, names)
-        found = _explained_lines(f"EXPLAIN {kind or 'indexes = 1'} {text}", {}, context)
-    lines = [f"Executor: local ({READS_ITSELF})", "ClickHouse"]
-    for line in found:
+    lines = [f"Executor: local ({READS_ITSELF})"]
+    with _attached(prepared) as layers:
+        text = prepared.text(context.now_ms, layers)
+        found = _explained_lines(f"EXPLAIN {kind or 'indexes = 1'} {text}", empty_tables(prepared), context)
         for slot in prepared.rewritten.slots:
-            line = line.replace(names.get(slot.object_name, "\0"), ".".join(filter(None, slot.table[:2])))
-        lines.append(f"  {line}")
-    return lines
+            lines += slot.told(layers[slot.object_name]) if slot.object_name in layers else ()
+        return [*lines, "ClickHouse", *(f"  {_with_names(line, prepared, layers)}" for line in found)]
 
 
 def _explained_lines(text: str, tables: Mapping[str, pa.Table], context: Context) -> list[str]:

@@ -125,13 +125,22 @@ class Source(Protocol):
         """Decide what to read."""
         ...
 
-    def why_scanned(self, *, count: bool = False) -> str:
+    def why_scanned(self, wanted: Wanted, *, count: bool = False) -> str:
         """Why ClickHouse does not read it by itself; empty if it does. `count`: a statement is about to read it."""
         ...
 
-    def attached(self) -> AbstractContextManager[str]:
-        """The name of its table in the embedded ClickHouse, while it is needed. Only where `why_scanned` is empty."""
+    def attached(self, wanted: Wanted) -> AbstractContextManager[Layers]:
+        """Its tables in the embedded ClickHouse, while they are needed. Only where `why_scanned` is empty."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """A table as ClickHouse reads it by itself: tables of its own, beside a scan of what they do not have."""
+
+    tables: tuple[tuple[str, tuple[str, ...]], ...]
+    """Their names, and those of the parts in each that are not to be read."""
+    rest: Scan | None = None
 
 
 Resolve = Callable[[str, str], "Source | None"]
@@ -180,11 +189,11 @@ class ArrowSource:
         schema = storage_schema({name: self.columns[name] for name in wanted.columns})
         return ArrowScan(self.table.select(wanted.columns).cast(schema))
 
-    def why_scanned(self, *, count: bool = False) -> str:
+    def why_scanned(self, wanted: Wanted, *, count: bool = False) -> str:
         """Always."""
         return "rows in memory"
 
-    def attached(self) -> AbstractContextManager[str]:
+    def attached(self, wanted: Wanted) -> AbstractContextManager[Layers]:
         """There is none."""
         raise InternalError("Rows in memory are not attached")
 
