@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mergelake.query import attached
+from mergelake.query import attached, attaching
 from tests.helpers.attached import Mixed, Reading, attach_at_once
 
 
@@ -24,6 +24,7 @@ def read(request: Any, tmp_path_factory: Any) -> Iterator[Reading]:
     with pytest.MonkeyPatch.context() as patch:
         attach_at_once(patch)
         if request.param == "served":
+            patch.setattr(attaching, "COPIED_MAX", -1)
             yield in_memory
             return
         if request.param == "layered":

@@ -23,7 +23,7 @@ from cachetools import LRUCache
 from mergelake.query import attaching, engine
 from mergelake.query.access import words
 from mergelake.query.attaching import DATABASE, Attached, NotAttachedError
-from mergelake.query.layers import Cover, cover
+from mergelake.query.layers import Cover, Layer, cover
 from mergelake.query.part_set import PartSet
 
 SETS_MAX = 16
@@ -83,12 +83,12 @@ class AttachedSets:
         """How many there are."""
         return len(self._held)
 
-    def why_not(self, wanted: PartSet, *, exact: bool = False, count: bool = False) -> str:
+    def why_not(self, wanted: PartSet, *, exact: bool = False, count: bool = False, must: bool = False) -> str:
         """Why ClickHouse does not read a set by itself, for now or at all; empty if it does.
 
-        `exact`: one table must have all of it. `count`: a statement is about to read it.
+        `exact`: one table must have all of it. `count`: a statement is about to read it. `must`: it cannot be scanned.
         """
-        if wanted.rows < ROWS_MIN:
+        if wanted.rows < ROWS_MIN and not must:
             return f"it has fewer than {ROWS_MIN} rows to read"
         if len(wanted.parts) > PARTS_MAX:
             return f"it has {len(wanted.parts)} parts to read, more than {PARTS_MAX}"
@@ -98,7 +98,7 @@ class AttachedSets:
             self._asked[key] = before + count
             if key in self._refused:
                 return self._refused[key]
-            if key in self._held or (not exact and self._layers(wanted) is not None):
+            if must or key in self._held or (not exact and self._layers(wanted) is not None):
                 return ""
             if before < SCANNED_FIRST:
                 return "the first statement on this version"
@@ -116,7 +116,12 @@ class AttachedSets:
             found = self._held.get(wanted.key)
             layered = None if found is not None or exact else self._layers(wanted)
         if found is None and layered is None:
-            self._make(wanted)
+            sets = [wanted] if exact else attaching.sets(wanted)
+            for each in sets:
+                self._make(each)
+            if len(sets) > 1:
+                with self._lock:
+                    layered = self._layers(wanted)
         elif layered is not None:
             self._keep_up(wanted, layered[1])
         with self._lock:
@@ -133,7 +138,7 @@ class AttachedSets:
         """How the set is read, by tables that are counted as in use from now on; and their names."""
         found = self._held.get(wanted.key)
         if found is not None:
-            layered = [found], cover(wanted.ids, [wanted.ids])
+            layered = [found], Cover((Layer(0, frozenset()),), frozenset())
         if layered is None or any(self._held.get(each.parts.key) is not each for each in layered[0]):
             raise NotAttachedError("what was attached is gone again")
         held, chosen = layered

@@ -8,7 +8,8 @@ bytes. So a set of parts becomes a directory of such texts, and a table over exa
     <folder of the engine>/mergelake-attached/<disk>/store/<uuid[:3]>/<uuid>/<part name>/<file>
 
 There are two disks (ClickHouse never forgets one). `files` names the objects of a store that is a directory: a text
-names whole objects, so of a packed part, whose files lie within one, they are copied into `copies/<part id>/`. `served`
+names whole objects, so of a packed part, whose files lie within one, they are copied into `copies/<part id>/`, and so
+are those of small parts in a bucket: a request to the endpoint costs more than a file. `served`
 names what our `endpoint` gives, whatever the store and wherever in its objects the bytes lie. Both are read-only:
 nothing in the bucket is written, renamed or removed from here.
 """
@@ -18,7 +19,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -26,9 +27,8 @@ from uuid import uuid4  # noqa: TID251  a name within this process
 
 from mergelake.core.cancel import current
 from mergelake.core.errors import CorruptDataError, MergelakeError, NotFoundError
-from mergelake.core.manifest import PartFile
 from mergelake.core.text import quote_string
-from mergelake.parts.fetch import fetch_whole, object_key, verified
+from mergelake.parts.fetch import is_remote, object_key
 from mergelake.query import engine
 from mergelake.query.endpoint import Endpoint
 from mergelake.query.part_files import PartFiles
@@ -40,6 +40,8 @@ DATABASE = "_mergelake"
 """Where attached tables stand, in the embedded ClickHouse."""
 COPIED_MAX = 64 << 20
 """Bytes of packed parts of a set in a directory, whose files are copied; with more it is served."""
+SMALL_MIN = 8
+"""Small parts of a set in a bucket from which on they are attached apart."""
 _METADATA_VERSION = 3
 _FORMAT_VERSION = "format_version.txt"
 _FILES, _SERVED = "files", "served"
@@ -114,11 +116,10 @@ def forget_copies(part_ids: Iterable[str]) -> None:
 
 
 def is_served(parts: PartSet) -> bool:
-    """Whether ClickHouse reads the set through the endpoint: it cannot name all that holds its files."""
-    url = parts.store.url
-    if "://" in url or not url.isprintable() or "\\" in url:
+    """Whether ClickHouse reads the set through the endpoint: what it cannot name is too much to be copied."""
+    if is_remote(parts.store) and any(each.id not in parts.small for each in parts.unnamed):
         return True
-    return sum(each.bytes_on_disk for each in parts.packed) > COPIED_MAX
+    return sum(each.bytes_on_disk for each in parts.unnamed) > COPIED_MAX
 
 
 def endpoint() -> Endpoint:
@@ -149,17 +150,28 @@ def _lay_out_served(parts: PartSet, folder: Path, uuid: str) -> None:
             _place(folder / part.name / name).write_text(_text([(f"{uuid}/{part.name}/{name}", file.size)]))
 
 
+def sets(parts: PartSet) -> list[PartSet]:
+    """Sets to attach in place of one that would be served: its small parts apart, where they are many."""
+    if not is_served(parts) or len(parts.small) < SMALL_MIN or len(parts.small) == len(parts.parts):
+        return [parts]
+    small = parts.only(parts.small)
+    return [parts] if is_served(small) else [parts.only(parts.ids - parts.small), small]
+
+
 def copied(parts: PartSet) -> tuple[str, ...]:
     """Ids of the parts whose files are copied to attach a set."""
-    return () if is_served(parts) else tuple(each.id for each in parts.packed)
+    return () if is_served(parts) else tuple(each.id for each in parts.unnamed)
 
 
 def _lay_out_files(parts: PartSet, folder: Path) -> None:
-    root, url, copies_of = _root(), parts.store.url, set(copied(parts))
+    root, url, copies_of = _root(), parts.store.url, frozenset(copied(parts))
+    bodies = PartFiles(parts.store, parts.directory, parts.only(copies_of).parts, parts.caches)
+    if is_remote(parts.store):
+        bodies.prefetch()
     (folder / _FORMAT_VERSION).write_text(_text([(str(root / _FORMAT_VERSION)[1:], 1)]))
     for part in parts.parts:
         files, part_id = part.manifest.file_table(), part.manifest.id
-        copies = _copy(parts, part_id, files) if part_id in copies_of else None
+        copies = _copy(bodies, part.name, part_id) if part_id in copies_of else None
         for name, file in files.items():
             if copies is None:
                 objects = [(f"{url}/{object_key(parts.directory, e)}"[1:], e.length) for e in file.extents]
@@ -174,20 +186,16 @@ def _place(path: Path) -> Path:
     return path
 
 
-def _copy(parts: PartSet, part_id: str, files: Mapping[str, PartFile]) -> Path:
-    """Where the files of a packed part are laid out; now, unless another set has done so: one request."""
+def _copy(bodies: PartFiles, part_name: str, part_id: str) -> Path:
+    """Where the files of a part are copied; now, unless another set has done so: one request if it is packed."""
     folder = _copies(part_id)
     making = folder.with_name(f"{part_id}.{uuid4().hex}")
     if folder.exists():
         return folder
     making.mkdir(parents=True)
     try:
-        bodies = fetch_whole(parts.store, parts.directory, files, list(files))
-        for file, body in zip(files.values(), bodies, strict=True):
-            # ClickHouse looks at the checksums of frames, and trusts indexes and marks.
-            (making / quote(file.name, safe="")).write_bytes(
-                body if file.name.endswith(".bin") else verified(parts.directory, file, bytes(body))
-            )
+        for name, body in bodies.whole(part_name).items():
+            (making / quote(name, safe="")).write_bytes(body)
         return making.rename(folder)
     except (CorruptDataError, NotFoundError) as damage:
         raise NotAttachedError(str(damage)) from damage

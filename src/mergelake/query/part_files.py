@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import cast
 
 from cachetools import LRUCache, cachedmethod
 
@@ -71,6 +72,14 @@ class PartFiles:
             return fetch(self._store, self._directory, {name: file}, [FileRange(name, start, end)])[0]
         (body,) = self._fetch_whole(part_name, [name])
         return body[start:end]
+
+    def whole(self, part_name: str) -> dict[str, bytes]:
+        """All files of a part, by name. Errors as of `read`."""
+        names = list(self.files(part_name))
+        kept = {name: self._caches.get(self._key(part_name, name)) for name in names}
+        if any(body is None for body in kept.values()):
+            return dict(zip(names, self._fetch_whole(part_name, names), strict=True))
+        return cast(dict[str, bytes], kept)
 
     def prefetch(self) -> None:
         """Fetch what attaching the parts reads, of those of which it is not kept. Errors are left to who reads it."""

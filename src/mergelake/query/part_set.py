@@ -12,6 +12,7 @@ from mergelake.core.schema import TableSchema
 from mergelake.log.state import ActivePart
 from mergelake.parts.cache import PartCache
 from mergelake.query.access import check_expression
+from mergelake.query.part_files import SMALL_PART
 from mergelake.store.protocol import Store
 
 
@@ -53,10 +54,17 @@ class PartSet:
         return PartSet(self.store, self.directory, self.schema, chosen, self.caches)
 
     @cached_property
-    def packed(self) -> tuple[PartManifest, ...]:
-        """Those of the parts whose files cannot be named one by one."""
-        manifests = (part.manifest for part in self.parts)
+    def unnamed(self) -> tuple[PartManifest, ...]:
+        """Those of the parts whose files ClickHouse cannot name one by one in a directory."""
+        manifests, url = (part.manifest for part in self.parts), self.store.url
+        if "://" in url or not url.isprintable() or "\\" in url:
+            return tuple(manifests)
         return tuple(each for each in manifests if not lies_apart(each, each.file_table()))
+
+    @cached_property
+    def small(self) -> frozenset[str]:
+        """Ids of the parts that are fetched whole where they lie in a bucket."""
+        return frozenset(part.manifest.id for part in self.parts if part.manifest.bytes_on_disk <= SMALL_PART)
 
 
 def lies_apart(manifest: PartManifest, files: Mapping[str, PartFile]) -> bool:

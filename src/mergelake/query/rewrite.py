@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mergelake.core import types as t
+from mergelake.core.errors import MergelakeError, UnsupportedError
 from mergelake.core.text import back_quote, quote_string
 from mergelake.query.arrow_bridge import exact_expression
 from mergelake.query.needs import computed_names, mentioned, star_tokens, wanted
@@ -30,8 +31,17 @@ class Slot:
     """Nothing but the number of rows is needed, and it is known: no scan at all."""
     given: tuple[str, ...] = ()
     """The columns that the statement sees."""
+    structure: str = ""
+    """The wanted columns and their types."""
     scanned: str = ""
     """What stands in its place where it is scanned: these, of their exact types."""
+    refused: MergelakeError | None = None
+    """Why they cannot be scanned, so ClickHouse has to read them itself: types that do not reach it unchanged."""
+
+    @property
+    def shape(self) -> str:
+        """A table without rows in its place, of the same columns and types."""
+        return f"(SELECT {', '.join(map(back_quote, self.given))} FROM null({quote_string(self.structure)}))"
 
     def attached(self, layers: Layers) -> str:
         """The same where ClickHouse reads tables of its own."""
@@ -46,11 +56,11 @@ class Slot:
             selects.append(self.scanned.removeprefix("(").removesuffix(")"))
         return f"({' UNION ALL '.join(selects)})"
 
-    def told(self, layers: Layers) -> list[str]:
-        """Lines of EXPLAIN: what of it ClickHouse does not read itself, or reads by several tables."""
+    def told(self, layers: Layers, why: str) -> list[str]:
+        """Lines of EXPLAIN: what of it ClickHouse does not read itself, and `why`, or reads by several tables."""
         name, out = ".".join(filter(None, self.table[:2])), []
         if layers.rest is not None:
-            out.append(f"Scan of {name}: parts that are newer than what is attached")
+            out.append(f"Scan of {name} ({why or 'parts that are newer than what is attached'})")
             out += [f"  {line}" for line in layers.rest.explain()]
         without = sum(len(gone) for _, gone in layers.tables)
         if without or len(layers.tables) > 1:
@@ -84,6 +94,13 @@ class Rewritten:
             text = text.replace(_place(slot.object_name), slot.scanned if layers is None else slot.attached(layers))
         return text
 
+    def shape(self) -> str:
+        """The statement over tables without rows: its columns and their types are the same."""
+        text = "0".join(self.pieces)
+        for slot in self.slots:
+            text = text.replace(_place(slot.object_name), slot.shape)
+        return text
+
 
 _CURRENT_DATABASE = ("CURRENTDATABASE", "CURRENT_DATABASE", "DATABASE", "SCHEMA")
 _AFTER_COLUMN = ("", "FROM", "WHERE", "FORMAT", "SETTINGS", "LIMIT", "ORDER", "UNION", ",", ")", ";")
@@ -114,8 +131,8 @@ def rewrite(plan: Outline, sources: Mapping[int, Source], database: str = "defau
             need = _with_columns(need, (_narrowest(source),))
         name = f"ml_{len(slots)}"
         given = tuple(each for each in need.columns if not (found.in_operator and each in source.hidden))
-        scanned = f"(SELECT {_list(source, given)} FROM Python({name}))"
-        slot = Slot(name, found.table, need, count_only, given, scanned)
+        structure = ", ".join(f"{back_quote(column)} {source.columns[column]}" for column in need.columns)
+        slot = Slot(name, found.table, need, count_only, given, structure, *_scanned(source, given, name))
         slots.append(slot)
         if count_only:
             gaps.append((found.start, len(slots) - 1))
@@ -136,6 +153,14 @@ def rewrite(plan: Outline, sources: Mapping[int, Source], database: str = "defau
     text = _apply(plan.text[:end].rstrip().rstrip(";"), edits)
     order = tuple(gap for _, gap in sorted(gaps))
     return Rewritten(tuple(text.split(_GAP)), order, tuple(slots), plan.format)
+
+
+def _scanned(source: Source, columns: Sequence[str], object_name: str) -> tuple[str, MergelakeError | None]:
+    """`Slot.scanned` and `Slot.refused`."""
+    try:
+        return f"(SELECT {_list(source, columns)} FROM Python({object_name}))", None
+    except UnsupportedError as refused:
+        return "", refused
 
 
 def _with_columns(need: Wanted, columns: Sequence[str]) -> Wanted:

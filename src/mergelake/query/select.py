@@ -16,8 +16,8 @@ import difflib
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -126,10 +126,6 @@ class Prepared:
                 numbers[index] = self.sources[index].exact_rows() or 0
         return self.rewritten.text(numbers, attached)
 
-    def shape(self) -> str:
-        """The statement with zeros for the numbers of the moment: its columns and types are the same."""
-        return self.rewritten.text(dict.fromkeys((NOW, *range(len(self.rewritten.slots))), 0))
-
     def columns(self, settings: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Names and types of the columns that the statement gives.
 
@@ -138,7 +134,7 @@ class Prepared:
         """
         versions = tuple(source.version for source in self.sources)
         try:
-            return described(self.shape(), empty_tables(self), settings, (_without_filters(self.plan), versions))
+            return described(self.rewritten.shape(), {}, settings, (_without_filters(self.plan), versions))
         except MergelakeError as failure:
             raise _explained(failure, self) from None
 
@@ -233,9 +229,12 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
     if looked_up is not None:
         return looked_up
     prepared = _prepared(plan, tables, context.database)
-    if _reads_itself(prepared, context, limits, count=True):
-        with suppress(NotAttachedError):
-            return _run_attached(prepared, context, started)
+    scanned = _scanned(prepared, context, count=True)
+    if scanned is not None:
+        try:
+            return _run_attached(prepared, scanned, context, limits, started)
+        except NotAttachedError as why:
+            _check_scannable(prepared, str(why))
     scans = plan_scans(prepared, context.settings)
     limits.check(scans.values())
     executor, reason, split = choose_executor(prepared, scans, context)
@@ -251,19 +250,42 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
     return QueryResult(answer.table, answer.types, stats, answer.totals, answer.formatted, prepared.rewritten.format)
 
 
-def _reads_itself(prepared: Prepared, context: Context, limits: ReadLimits, *, count: bool = False) -> bool:
-    """Whether ClickHouse reads all tables of a statement by itself. `count`: it is about to run."""
-    if context.run_tasks is not None and context.executor != "local":
-        return False  # Spark may be better
-    pairs = zip(prepared.rewritten.slots, prepared.sources, strict=True)
-    reasons = [source.why_scanned(slot.wanted, count=count) for slot, source in pairs if not slot.counted]  # of each
-    return bool(reasons) and not limits.any and not any(reasons)
+def _scanned(prepared: Prepared, context: Context, *, count: bool = False) -> dict[str, str] | None:
+    """For each object name why its table is scanned; empty where ClickHouse reads it by itself. None if all are.
+
+    `count`: the statement is about to run. Raises what is wrong with types that only ClickHouse could read, where it
+    cannot.
+    """
+    pairs = [pair for pair in zip(prepared.rewritten.slots, prepared.sources, strict=True) if not pair[0].counted]
+    must = any(slot.refused is not None for slot, _ in pairs)
+    if not must and context.run_tasks is not None and context.executor != "local":
+        return None  # Spark may be better
+    reasons = {}
+    for slot, source in pairs:
+        why = source.why_scanned(slot.wanted, count=count, must=slot.refused is not None)
+        if why and slot.refused is not None:
+            _check_scannable(prepared, why)
+        reasons[slot.object_name] = why
+    return None if all(reasons.values()) else reasons
 
 
-def _run_attached(prepared: Prepared, context: Context, started_s: float) -> QueryResult:
-    """The answer of a statement whose tables ClickHouse reads by itself."""
-    with _attached(prepared) as layers:
+def _check_scannable(prepared: Prepared, why: str) -> None:
+    """NOT_IMPLEMENTED for a table that cannot be scanned, and that ClickHouse does not read by itself for a reason."""
+    for slot in prepared.rewritten.slots:
+        if slot.refused is not None:
+            raise error(
+                "NOT_IMPLEMENTED", f"{slot.refused.message}, and it does not read the parts: {why}", slot.refused.hint
+            )
+
+
+def _run_attached(
+    prepared: Prepared, scanned: Mapping[str, str], context: Context, limits: ReadLimits, started_s: float
+) -> QueryResult:
+    """The answer of a statement of whose tables ClickHouse reads some by itself; it keeps the limits of these."""
+    with _attached(prepared, scanned, context) as layers:
+        limits.check(each.rest for each in layers.values() if each.rest is not None)
         tables = _rest(prepared, layers)
+        context = replace(context, settings={**context.settings, **limits.settings})
         try:
             answer = _answer(prepared, prepared.text(context.now_ms, layers), tables, context)
         except MergelakeError as failure:
@@ -277,11 +299,14 @@ def _run_attached(prepared: Prepared, context: Context, started_s: float) -> Que
 
 
 @contextmanager
-def _attached(prepared: Prepared) -> Iterator[dict[str, Layers]]:
-    """ClickHouse's own tables, by object names."""
+def _attached(prepared: Prepared, scanned: Mapping[str, str], context: Context) -> Iterator[dict[str, Layers]]:
+    """ClickHouse's own tables by object names, and the scans of those that are `scanned`."""
+    scans = plan_scans(prepared, context.settings, [name for name, why in scanned.items() if why])
     with ExitStack() as stack:
         yield {
-            slot.object_name: stack.enter_context(source.attached(slot.wanted))
+            slot.object_name: Layers((), scans[slot.object_name])
+            if scanned[slot.object_name]
+            else stack.enter_context(source.attached(slot.wanted, must=slot.refused is not None))
             for slot, source in zip(prepared.rewritten.slots, prepared.sources, strict=True)
             if not slot.counted
         }
@@ -334,13 +359,13 @@ def _check(plan: Outline, tables: _Tables, context: Context) -> ReadLimits:
     return read_limits(chosen)
 
 
-def plan_scans(prepared: Prepared, settings: Mapping[str, str]) -> dict[str, Scan]:
-    """A scan for each slot that reads; it judges no condition whose meaning `settings` may change."""
+def plan_scans(prepared: Prepared, settings: Mapping[str, str], only: Collection[str] | None = None) -> dict[str, Scan]:
+    """A scan for each slot that reads (`only` those); it judges no condition whose meaning `settings` may change."""
     judges = keeps_conditions(settings)
     return {
         slot.object_name: source.plan(slot.wanted if judges else replace(slot.wanted, where="", prewhere=""))
         for slot, source in zip(prepared.rewritten.slots, prepared.sources, strict=True)
-        if not slot.counted
+        if not slot.counted and (only is None or slot.object_name in only)
     }
 
 
@@ -589,7 +614,7 @@ def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: st
     context = context or Context()
     plan = _outline(sql)
     tables = _tables(plan, resolve, context, kind)
-    limits = _check(plan, tables, context)
+    _check(plan, tables, context)
     form = check_explain(kind)
     if form in ("AST", "SYNTAX"):  # of the text alone: ClickHouse reads no table for it
         try:
@@ -597,9 +622,12 @@ def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: st
         except MergelakeError as failure:
             raise _in_own_words(plan) if failure.name == "SYNTAX_ERROR" else failure from None
     prepared = _prepared(plan, tables, context.database)
-    if _reads_itself(prepared, context, limits):
-        with suppress(NotAttachedError):
-            return _explained_attached(prepared, context, kind)
+    scanned = _scanned(prepared, context)
+    if scanned is not None:
+        try:
+            return _explained_attached(prepared, scanned, context, kind)
+        except NotAttachedError as told:
+            _check_scannable(prepared, str(told))
     scans = plan_scans(prepared, context.settings)
     executor, why, _ = choose_executor(prepared, scans, context)
     lines = [f"Executor: {executor} ({why})"]
@@ -620,14 +648,15 @@ def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: st
     return lines
 
 
-def _explained_attached(prepared: Prepared, context: Context, kind: str) -> list[str]:
+def _explained_attached(prepared: Prepared, scanned: Mapping[str, str], context: Context, kind: str) -> list[str]:
     """The plan of a statement whose tables ClickHouse reads by itself."""
     lines = [f"Executor: local ({READS_ITSELF})"]
-    with _attached(prepared) as layers:
+    with _attached(prepared, scanned, context) as layers:
         text = prepared.text(context.now_ms, layers)
         found = _explained_lines(f"EXPLAIN {kind or 'indexes = 1'} {text}", empty_tables(prepared), context)
         for slot in prepared.rewritten.slots:
-            lines += slot.told(layers[slot.object_name]) if slot.object_name in layers else ()
+            name = slot.object_name
+            lines += slot.told(layers[name], scanned[name]) if name in layers else ()
         return [*lines, "ClickHouse", *(f"  {_with_names(line, prepared, layers)}" for line in found)]
 
 

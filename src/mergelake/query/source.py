@@ -125,11 +125,14 @@ class Source(Protocol):
         """Decide what to read."""
         ...
 
-    def why_scanned(self, wanted: Wanted, *, count: bool = False) -> str:
-        """Why ClickHouse does not read it by itself; empty if it does. `count`: a statement is about to read it."""
+    def why_scanned(self, wanted: Wanted, *, count: bool = False, must: bool = False) -> str:
+        """Why ClickHouse does not read it by itself; empty if it does.
+
+        `count`: a statement is about to read it. `must`: it cannot be scanned.
+        """
         ...
 
-    def attached(self, wanted: Wanted) -> AbstractContextManager[Layers]:
+    def attached(self, wanted: Wanted, *, must: bool = False) -> AbstractContextManager[Layers]:
         """Its tables in the embedded ClickHouse, while they are needed. Only where `why_scanned` is empty."""
         ...
 
@@ -189,11 +192,11 @@ class ArrowSource:
         schema = storage_schema({name: self.columns[name] for name in wanted.columns})
         return ArrowScan(self.table.select(wanted.columns).cast(schema))
 
-    def why_scanned(self, wanted: Wanted, *, count: bool = False) -> str:
+    def why_scanned(self, wanted: Wanted, *, count: bool = False, must: bool = False) -> str:
         """Always."""
         return "rows in memory"
 
-    def attached(self, wanted: Wanted) -> AbstractContextManager[Layers]:
+    def attached(self, wanted: Wanted, *, must: bool = False) -> AbstractContextManager[Layers]:
         """There is none."""
         raise InternalError("Rows in memory are not attached")
 

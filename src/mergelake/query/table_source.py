@@ -134,7 +134,7 @@ class TableSource:
             self.name, self._store, self._directory, plan, planned, self._caches, self._threads, self._spec
         )
 
-    def why_scanned(self, wanted: Wanted, *, count: bool = False) -> str:
+    def why_scanned(self, wanted: Wanted, *, count: bool = False, must: bool = False) -> str:
         """See `attached`; also for columns that are not what they were, and settings that only a scan goes by."""
         snapshot = self.snapshot
         if snapshot.settings.integer("max_partitions_to_read") > 0:
@@ -147,12 +147,12 @@ class TableSource:
             ("differs", snapshot.schema.version, versions),
             lambda: differs(snapshot.schema, snapshot.schemas, versions),
         )
-        return told or attached.SETS.why_not(parts, exact=_exact(wanted), count=count)
+        return told or attached.SETS.why_not(parts, exact=must or _exact(wanted), count=count, must=must)
 
     @contextmanager
-    def attached(self, wanted: Wanted) -> Iterator[Layers]:
+    def attached(self, wanted: Wanted, *, must: bool = False) -> Iterator[Layers]:
         """See `attached`."""
-        with attached.SETS.using(self._part_set(wanted), exact=_exact(wanted)) as reading:
+        with attached.SETS.using(self._part_set(wanted), exact=must or _exact(wanted)) as reading:
             yield Layers(reading.tables, self._scan_of(reading.rest, wanted) if reading.rest is not None else None)
 
     def _part_set(self, wanted: Wanted) -> PartSet:

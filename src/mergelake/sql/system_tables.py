@@ -77,11 +77,11 @@ class SystemSource:
         }
         return ArrowSource(pa.table(arrays), self.columns).plan(wanted)
 
-    def why_scanned(self, wanted: Wanted, *, count: bool = False) -> str:
+    def why_scanned(self, wanted: Wanted, *, count: bool = False, must: bool = False) -> str:
         """Always."""
         return "a system table"
 
-    def attached(self, wanted: Wanted) -> AbstractContextManager[Layers]:
+    def attached(self, wanted: Wanted, *, must: bool = False) -> AbstractContextManager[Layers]:
         """There is none."""
         raise InternalError("A system table is not attached")
 
