@@ -1,6 +1,7 @@
 """Which sets of parts the embedded ClickHouse has attached, and how a statement reads a version by them.
 
-A set is attached for the second statement on it: the first may be the only one, where a table changes often. A version
+A set is attached for the second statement on it: the first may be the only one, where a table changes often. Where it
+costs no request (a directory), a thread of our own begins with the first, which does not wait. A version
 that differs by a few parts from one that is attached is read by that table without the parts that are gone, beside a
 scan of those that are new (`layers`); where it is asked for again, or the difference has grown, it is attached anew by
 a thread of our own, while no statement waits.
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 
 from cachetools import LRUCache
 
+from mergelake.parts.fetch import is_remote
 from mergelake.query import attaching, engine
 from mergelake.query.access import words
 from mergelake.query.attaching import DATABASE, Attached, NotAttachedError
@@ -63,6 +65,8 @@ class Reading:
     """Names of its own tables, and of the parts in each that are not to be read."""
     rest: PartSet | None = None
     """What is scanned beside them."""
+    served: bool = False
+    """Whether the endpoint serves any of them."""
 
 
 class AttachedSets:
@@ -100,10 +104,13 @@ class AttachedSets:
                 return self._refused[key]
             if must or key in self._held or (not exact and self._layers(wanted) is not None):
                 return ""
-            if before < SCANNED_FIRST:
-                return "the first statement on this version"
-            if len(wanted.parts) <= PARTS_AT_ONCE:
+            few = len(wanted.parts) <= PARTS_AT_ONCE
+            if few and before >= SCANNED_FIRST:
                 return ""
+        if before < SCANNED_FIRST:
+            if count and few and not is_remote(wanted.store):  # it costs no request
+                self._attach_beside(wanted)
+            return "the first statement on this version"
         if count:
             self._attach_beside(wanted)
         return f"its {len(wanted.parts)} parts are being attached"
@@ -142,15 +149,16 @@ class AttachedSets:
         if layered is None or any(self._held.get(each.parts.key) is not each for each in layered[0]):
             raise NotAttachedError("what was attached is gone again")
         held, chosen = layered
-        tables, used = [], []
+        tables, used, served = [], [], False
         for layer in chosen.layers:
             table = held[layer.index]
             self._held.move_to_end(table.parts.key)
             self._users[table.name] += 1
             used.append(table.name)
+            served = served or bool(table.served)
             names = (part.name for part in table.parts.parts if part.manifest.id in layer.without)
             tables.append((table.name, tuple(names)))
-        return Reading(tuple(tables), wanted.only(chosen.rest) if chosen.rest else None), used
+        return Reading(tuple(tables), wanted.only(chosen.rest) if chosen.rest else None, served), used
 
     def _layers(self, wanted: PartSet) -> tuple[list[Attached], Cover] | None:
         """Tables that have most of a set; None if what they lack is better read with the rest, by a scan of all."""

@@ -55,6 +55,11 @@ SPARK_ROWS_MIN = 50_000_000
 SMALL_ROWS = 100_000
 """A scan of at most so many rows is read whole even for a LIMIT."""
 READS_ITSELF = "ClickHouse reads the parts itself"
+READS_FILES = {
+    "remote_filesystem_read_method": "'read'",
+    "merge_tree_min_bytes_per_task_for_remote_reading": "16777216",
+}
+"""Settings for tables over files: to ClickHouse any disk of objects is remote, and is read ahead by other threads."""
 HELD_BYTES = 64 << 20
 """Most bytes of one scan that are read before ClickHouse starts."""
 _KEPT = 512
@@ -285,7 +290,8 @@ def _run_attached(
     with _attached(prepared, scanned, context) as layers:
         limits.check(each.rest for each in layers.values() if each.rest is not None)
         tables = _rest(prepared, layers)
-        context = replace(context, settings={**context.settings, **limits.settings})
+        how = {} if any(each.remote for each in layers.values()) else READS_FILES
+        context = replace(context, settings={**how, **context.settings, **limits.settings})
         try:
             answer = _answer(prepared, prepared.text(context.now_ms, layers), tables, context)
         except MergelakeError as failure:

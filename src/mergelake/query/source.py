@@ -144,6 +144,8 @@ class Layers:
     tables: tuple[tuple[str, tuple[str, ...]], ...]
     """Their names, and those of the parts in each that are not to be read."""
     rest: Scan | None = None
+    remote: bool = False
+    """Whether reading the tables waits for a store."""
 
 
 Resolve = Callable[[str, str], "Source | None"]

@@ -153,7 +153,8 @@ class TableSource:
     def attached(self, wanted: Wanted, *, must: bool = False) -> Iterator[Layers]:
         """See `attached`."""
         with attached.SETS.using(self._part_set(wanted), exact=must or _exact(wanted)) as reading:
-            yield Layers(reading.tables, self._scan_of(reading.rest, wanted) if reading.rest is not None else None)
+            rest = None if reading.rest is None else self._scan_of(reading.rest, wanted)
+            yield Layers(reading.tables, rest, reading.served)
 
     def _part_set(self, wanted: Wanted) -> PartSet:
         """The parts to attach for a statement: all, or those of the partitions that it reads if they are many."""
