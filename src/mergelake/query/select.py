@@ -43,7 +43,7 @@ from mergelake.query.outline import Outline, outline
 from mergelake.query.result import QueryResult, Stats
 from mergelake.query.rewrite import NOW, Rewritten, rewrite
 from mergelake.query.settings import describes, honoured, keeps_conditions, keeps_partial_answers
-from mergelake.query.source import ArrowSource, AsOf, Layers, Resolve, Scan, Source
+from mergelake.query.source import ArrowSource, AsOf, Layers, Resolve, Scan, Source, Wanted
 from mergelake.query.tokens import syntax_error
 from mergelake.scan.request import NOT_GIVEN, VIRTUAL_COLUMNS
 
@@ -54,6 +54,8 @@ SPARK_ROWS_MIN = 50_000_000
 """`executor = 'auto'` goes to Spark from this many rows to read."""
 SMALL_ROWS = 100_000
 """A scan of at most so many rows is read whole even for a LIMIT."""
+SHORT_ROWS = 40_000
+"""Rows of a look-up from which on ClickHouse is faster, where it reads the parts itself."""
 READS_ITSELF = "ClickHouse reads the parts itself"
 READS_FILES = {
     "remote_filesystem_read_method": "'read'",
@@ -349,6 +351,12 @@ def _look_up(
     if found is None:
         return None
     scan, limit = found
+    if (
+        scan.rows > SHORT_ROWS
+        and context.run_tasks is None
+        and not source.why_scanned(Wanted(scan.columns), count=True)
+    ):
+        return None
     limits.check((scan,))
     types = {name: source.columns[name] for name in scan.columns}
     meter = _Meter(scan.rows, context, limits)
