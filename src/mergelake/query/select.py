@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -31,7 +31,7 @@ from mergelake.core.convert import to_public_table
 from mergelake.core.errors import MergelakeError, NotFoundError, error, there_are
 from mergelake.core.text import quote_string
 from mergelake.core.types import STRING
-from mergelake.query import engine, splitting, totals
+from mergelake.query import engine, splitting, task, totals
 from mergelake.query.access import check_access, check_expression, check_fixed, set_names
 from mergelake.query.arrow_bridge import needs_types, parse_types, to_public, without_nothing
 from mergelake.query.attached import DAMAGE
@@ -47,8 +47,18 @@ from mergelake.query.source import ArrowSource, AsOf, Layers, Resolve, Scan, Sou
 from mergelake.query.tokens import syntax_error
 from mergelake.scan.request import NOT_GIVEN, VIRTUAL_COLUMNS
 
-RunTasks = Callable[[Callable[[Any], Any], list[Any]], list[Any]]
-"""Runs a picklable function on each item, somewhere; results in order."""
+
+class RunTasks(Protocol):
+    """Tasks in other processes."""
+
+    def __call__(self, fn: Callable[[Any], Any], items: list[Any]) -> list[Any]:
+        """Run a picklable function on each item; results in order."""
+        ...
+
+    def at_once(self) -> int:
+        """How many run at a time."""
+        ...
+
 
 SPARK_ROWS_MIN = 50_000_000
 """`executor = 'auto'` goes to Spark from this many rows to read."""
@@ -236,15 +246,16 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
     if looked_up is not None:
         return looked_up
     prepared = _prepared(plan, tables, context.database)
-    scanned = _scanned(prepared, context, count=True)
+    scans = plan_scans(prepared, context.settings) if _may_be_spread(prepared, context) else {}
+    executor, reason, split = choose_executor(prepared, scans, context)
+    scanned = _scanned(prepared, count=True) if split is None else None
     if scanned is not None:
         try:
             return _run_attached(prepared, scanned, context, limits, started)
         except NotAttachedError as why:
             _check_scannable(prepared, str(why))
-    scans = plan_scans(prepared, context.settings)
+    scans = scans or plan_scans(prepared, context.settings)
     limits.check(scans.values())
-    executor, reason, split = choose_executor(prepared, scans, context)
     meter = _Meter(sum(scan.rows for scan in scans.values()), context, limits)
     try:
         if split is not None and context.run_tasks is not None:
@@ -257,16 +268,19 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
     return QueryResult(answer.table, answer.types, stats, answer.totals, answer.formatted, prepared.rewritten.format)
 
 
-def _scanned(prepared: Prepared, context: Context, *, count: bool = False) -> dict[str, str] | None:
+def _may_be_spread(prepared: Prepared, context: Context) -> bool:
+    """Whether the statement may go to Spark: it is there, and the columns can be scanned where they must be."""
+    must = any(slot.refused is not None for slot in prepared.rewritten.slots)
+    return context.run_tasks is not None and context.executor != "local" and not must
+
+
+def _scanned(prepared: Prepared, *, count: bool = False) -> dict[str, str] | None:
     """For each object name why its table is scanned; empty where ClickHouse reads it by itself. None if all are.
 
     `count`: the statement is about to run. Raises what is wrong with types that only ClickHouse could read, where it
     cannot.
     """
     pairs = [pair for pair in zip(prepared.rewritten.slots, prepared.sources, strict=True) if not pair[0].counted]
-    must = any(slot.refused is not None for slot, _ in pairs)
-    if not must and context.run_tasks is not None and context.executor != "local":
-        return None  # Spark may be better
     reasons = {}
     for slot, source in pairs:
         why = source.why_scanned(slot.wanted, count=count, must=slot.refused is not None)
@@ -351,11 +365,7 @@ def _look_up(
     if found is None:
         return None
     scan, limit = found
-    if (
-        scan.rows > SHORT_ROWS
-        and context.run_tasks is None
-        and not source.why_scanned(Wanted(scan.columns), count=True)
-    ):
+    if scan.rows > SHORT_ROWS and not source.why_scanned(Wanted(scan.columns), count=True):
         return None
     limits.check((scan,))
     types = {name: source.columns[name] for name in scan.columns}
@@ -395,6 +405,8 @@ def choose_executor(
         return "local", "asked for by the setting executor", None
     if context.run_tasks is None:
         return "local", "no Spark session", None
+    if not _may_be_spread(prepared, context):
+        return "local", "types that do not reach ClickHouse unchanged in tasks", None
     if not keeps_partial_answers((*context.settings, *statement_settings(prepared.plan))):
         return "local", "a setting changes what partial answers mean", None
     rows = sum(scan.rows for scan in scans.values())
@@ -480,14 +492,18 @@ def _run_split(
 ) -> _Rows:
     schemas = empty_tables(prepared)
     ((name, scan),) = scans.items()
-    task = splitting.PartialTask(
-        scan.reader(), schemas[name].schema, split.partial, {**context.settings, "max_threads": "1"}
-    )
-    found = run_tasks(task, list(scan.items))
+    settings = {**context.settings, "max_threads": "1"}
+    scanned = splitting.PartialTask(scan.reader(), schemas[name].schema, split.partial, settings)
+    shared = _shared(prepared, scan, context, scanned, run_tasks.at_once())
+    if shared is not None:
+        found = run_tasks(*shared)
+        answers = [answer for some, _, _ in found for answer in some]
+    else:
+        found = run_tasks(scanned, list(scan.items))
+        answers = [answer for answer, _, _ in found]
     for _, rows, size in found:
         meter.add(rows, size)
     output = prepared.rewritten.format or "ArrowStream"
-    answers = [answer for answer, _, _ in found]
     partial = dict(zip(*described(split.partial, schemas, context.settings), strict=True))
     result = splitting.gather(
         split, answers, partial, lambda sql: engine.run(sql, output=output, settings=context.settings)
@@ -496,6 +512,21 @@ def _run_split(
         return _Rows(pa.table({}), (), formatted=result.data.to_pybytes())
     names, kinds = prepared.columns(context.settings)
     return finish(result.table().rename_columns(list(names)), kinds)
+
+
+def _shared(
+    prepared: Prepared, scan: Scan, context: Context, scanned: splitting.PartialTask, at_once: int
+) -> tuple[Callable[[Any], Any], list[Any]] | None:
+    """A task that has ClickHouse read the parts itself, and its shares of them; None where it cannot."""
+    (slot,), (source,) = prepared.rewritten.slots, prepared.sources
+    layers = {slot.object_name: Layers(((task.TABLE, ()),))}
+    found, _ = splitting.split(prepared, context.now_ms, layers)
+    given = source.shared(slot.wanted)
+    if found is None or given is None or not scan.items:
+        return None
+    spec, parts = given
+    work = task.AttachedTask(spec, parts.directory, parts.schema, found.partial, scanned.settings, scanned)
+    return work, task.shares(parts.parts, scan.items, task.TASKS_A_CORE * at_once)
 
 
 def _explained(failure: MergelakeError, prepared: Prepared) -> MergelakeError:
@@ -636,14 +667,15 @@ def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: st
         except MergelakeError as failure:
             raise _in_own_words(plan) if failure.name == "SYNTAX_ERROR" else failure from None
     prepared = _prepared(plan, tables, context.database)
-    scanned = _scanned(prepared, context)
+    scans = plan_scans(prepared, context.settings) if _may_be_spread(prepared, context) else {}
+    executor, why, split = choose_executor(prepared, scans, context)
+    scanned = _scanned(prepared) if split is None else None
     if scanned is not None:
         try:
             return _explained_attached(prepared, scanned, context, kind)
         except NotAttachedError as told:
             _check_scannable(prepared, str(told))
-    scans = plan_scans(prepared, context.settings)
-    executor, why, _ = choose_executor(prepared, scans, context)
+    scans = scans or plan_scans(prepared, context.settings)
     lines = [f"Executor: {executor} ({why})"]
     for slot, source in zip(prepared.rewritten.slots, prepared.sources, strict=True):
         name = ".".join(part for part in slot.table[:2] if part)

@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
 from mergelake.core.arrow import storage_schema
 from mergelake.core.errors import InternalError, error
 from mergelake.core.types import DataType
+from mergelake.store.spec import StoreSpec
+
+if TYPE_CHECKING:
+    from mergelake.query.part_set import PartSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +136,10 @@ class Source(Protocol):
         """
         ...
 
+    def shared(self, wanted: Wanted) -> tuple[StoreSpec, PartSet] | None:
+        """The parts that the ClickHouse of another process could read by itself, and how it opens the store."""
+        ...
+
     def attached(self, wanted: Wanted, *, must: bool = False) -> AbstractContextManager[Layers]:
         """Its tables in the embedded ClickHouse, while they are needed. Only where `why_scanned` is empty."""
         ...
@@ -197,6 +205,9 @@ class ArrowSource:
     def why_scanned(self, wanted: Wanted, *, count: bool = False, must: bool = False) -> str:
         """Always."""
         return "rows in memory"
+
+    def shared(self, wanted: Wanted) -> None:
+        """There are none."""
 
     def attached(self, wanted: Wanted, *, must: bool = False) -> AbstractContextManager[Layers]:
         """There is none."""

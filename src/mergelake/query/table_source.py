@@ -136,18 +136,28 @@ class TableSource:
 
     def why_scanned(self, wanted: Wanted, *, count: bool = False, must: bool = False) -> str:
         """See `attached`; also for columns that are not what they were, and settings that only a scan goes by."""
-        snapshot = self.snapshot
-        if snapshot.settings.integer("max_partitions_to_read") > 0:
-            return "max_partitions_to_read is set"
         if engine.folder() is None:
             return "ClickHouse was started with a path by somebody else"
         parts = self._part_set(wanted)
+        told = self._never_attached(parts)
+        return told or attached.SETS.why_not(parts, exact=must or _exact(wanted), count=count, must=must)
+
+    def _never_attached(self, parts: PartSet) -> str:
+        snapshot = self.snapshot
+        if snapshot.settings.integer("max_partitions_to_read") > 0:
+            return "max_partitions_to_read is set"
         versions = frozenset(part.manifest.schema_version for part in parts.parts)
-        told = snapshot.partitions.remembered(
+        return snapshot.partitions.remembered(
             ("differs", snapshot.schema.version, versions),
             lambda: differs(snapshot.schema, snapshot.schemas, versions),
         )
-        return told or attached.SETS.why_not(parts, exact=must or _exact(wanted), count=count, must=must)
+
+    def shared(self, wanted: Wanted) -> tuple[StoreSpec, PartSet] | None:
+        """See `attached`."""
+        parts = self._part_set(wanted)
+        if self._spec is None or parts.rows < attached.ROWS_MIN or _exact(wanted) or self._never_attached(parts):
+            return None
+        return self._spec, parts
 
     @contextmanager
     def attached(self, wanted: Wanted, *, must: bool = False) -> Iterator[Layers]:

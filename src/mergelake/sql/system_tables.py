@@ -81,6 +81,9 @@ class SystemSource:
         """Always."""
         return "a system table"
 
+    def shared(self, wanted: Wanted) -> None:
+        """There are none."""
+
     def attached(self, wanted: Wanted, *, must: bool = False) -> AbstractContextManager[Layers]:
         """There is none."""
         raise InternalError("A system table is not attached")
