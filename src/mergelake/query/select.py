@@ -31,7 +31,7 @@ from mergelake.core.convert import to_public_table
 from mergelake.core.errors import MergelakeError, NotFoundError, error, there_are
 from mergelake.core.text import quote_string
 from mergelake.core.types import STRING
-from mergelake.query import engine, splitting, task, totals
+from mergelake.query import engine, progress, splitting, task, totals
 from mergelake.query.access import check_access, check_expression, check_fixed, set_names
 from mergelake.query.arrow_bridge import needs_types, parse_types, to_public, without_nothing
 from mergelake.query.attached import DAMAGE
@@ -307,9 +307,11 @@ def _run_attached(
         limits.check(each.rest for each in layers.values() if each.rest is not None)
         tables = _rest(prepared, layers)
         how = {} if any(each.remote for each in layers.values()) else READS_FILES
-        context = replace(context, settings={**how, **context.settings, **limits.settings})
+        settings = {**how, **context.settings, **limits.settings}
         try:
-            answer = _answer(prepared, prepared.text(context.now_ms, layers), tables, context)
+            with progress.told(context.on_progress, settings) as marked:
+                text = prepared.text(context.now_ms, layers)
+                answer = _answer(prepared, text, tables, replace(context, settings=marked))
         except MergelakeError as failure:
             if failure.name.lower() in DAMAGE:
                 raise NotAttachedError(str(failure)) from failure

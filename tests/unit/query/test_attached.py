@@ -12,7 +12,7 @@ import pytest
 from mergelake.core.errors import MergelakeError
 from mergelake.core.schema import Column
 from mergelake.core.types import parse_type
-from mergelake.query import attached, attaching, engine, select
+from mergelake.query import attached, attaching, engine, progress, select
 from mergelake.query.attached import DATABASE, AttachedSets
 from mergelake.query.part_set import PartSet, differs
 from mergelake.sql.database import Database, connect
@@ -279,3 +279,16 @@ def test_a_damaged_packed_part_is_never_left_out(db: Database, eighth: int) -> N
     data[min(len(data) * eighth // 8, len(data) - 1)] ^= 64
     path.write_bytes(data)
     assert _answer(db.warehouse.url, "p") in (None, [row for row in ROWS if row[0] >= 7])
+
+
+def test_what_clickhouse_read_is_counted_and_told_while_it_reads(db: Database, monkeypatch) -> None:
+    monkeypatch.setattr(progress, "EVERY_S", 0.01)
+    found = select.run_select("SELECT max(s) FROM t", db.resolver(), db.context())
+    assert found.stats.rows_read == 300
+    assert found.stats.bytes_read > 300
+    seen: list[tuple[int, int]] = []
+    db.on_progress = lambda rows, total: seen.append((rows, total))
+    db.sql("SELECT sum(sleepEachRow(0.001)), sum(k) FROM t SETTINGS max_threads = 1, max_block_size = 50")
+    assert seen[-1] == (300, 300)
+    assert len(seen) > 2
+    assert all(rows <= total for rows, total in seen)
