@@ -167,7 +167,9 @@ def _run_inside(
             if isinstance(guard, _Guard) and guard.raised is not None:
                 raise guard.raised from None
         raise translate(str(failure)) from None
-    return Answer(_buffer(result), int(result.storage_rows_read()), int(result.storage_bytes_read()), float(result.elapsed()))
+    return Answer(
+        _buffer(result), int(result.storage_rows_read()), int(result.storage_bytes_read()), float(result.elapsed())
+    )
 
 
 def translate(text: str) -> MergelakeError:

@@ -292,3 +292,31 @@ def test_what_clickhouse_read_is_counted_and_told_while_it_reads(db: Database, m
     assert seen[-1] == (300, 300)
     assert len(seen) > 2
     assert all(rows <= total for rows, total in seen)
+
+
+def test_of_many_parts_those_of_the_partitions_are_attached_that_a_statement_reads(db: Database, monkeypatch) -> None:
+    monkeypatch.setattr(attached, "PARTS_AT_ONCE", 5)
+    monkeypatch.setattr(attached, "SETS", sets := AttachedSets())
+    db.sql(f"CREATE TABLE m (p Int8, k UInt64) ENGINE = ReplacingMergeTree PARTITION BY p % 5 ORDER BY (p, k) {PLAIN}")
+    for _ in range(3):
+        db.sql("INSERT INTO m SELECT number % 9 - 4, number FROM numbers(90)")
+    assert db.sql("SELECT count() FROM system.parts WHERE table = 'm'").scalar() == 27
+    for where, parts in (("p = -3", 3), ("p IN (2, -3)", 6), ("p = 4 AND k > 3", 3)):
+        for final in ("", "FINAL"):
+            query = f"SELECT count(), sum(k) FROM m {final} WHERE {where}"
+            expected = _scanned(db, query)
+            _how(db, query)
+            sets.settle()
+            assert _how(db, query) == select.READS_ITSELF
+            assert db.sql(query).rows() == expected
+        assert max(len(held.parts.parts) for held in list(sets._held.values())[-1:]) == parts
+    assert "27 parts are being attached" in _reason(db, "m")
+    assert db.sql("SELECT count(), max(k) FROM m WHERE k < 1000").rows() == [(270, 89)]
+    sets.settle()
+    assert _how(db, "SELECT count(), max(k) FROM m WHERE k < 1000") == select.READS_ITSELF
+
+
+def _scanned(db: Database, query: str) -> list[tuple[object, ...]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(AttachedSets, "why_not", lambda *_, **__: "asked for")
+        return [tuple(row) for row in db.sql(query).rows()]
