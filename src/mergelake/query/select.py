@@ -42,7 +42,7 @@ from mergelake.query.meaning import check_explain, check_meaning, statement_sett
 from mergelake.query.outline import Outline, outline
 from mergelake.query.result import QueryResult, Stats
 from mergelake.query.rewrite import NOW, Rewritten, rewrite
-from mergelake.query.settings import describes, honoured, keeps_conditions, keeps_partial_answers
+from mergelake.query.settings import describes, honoured, keeps_partial_answers
 from mergelake.query.source import ArrowSource, AsOf, Layers, Resolve, Scan, Source, Wanted
 from mergelake.query.tokens import syntax_error
 from mergelake.scan.request import NOT_GIVEN, VIRTUAL_COLUMNS
@@ -248,7 +248,7 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
     prepared = _prepared(plan, tables, context.database)
     scans = plan_scans(prepared, context.settings) if _may_be_spread(prepared, context) else {}
     executor, reason, split = choose_executor(prepared, scans, context)
-    scanned = _scanned(prepared, count=True) if split is None else None
+    scanned = _scanned(prepared, context, count=True) if split is None else None
     if scanned is not None:
         try:
             return _run_attached(prepared, scanned, context, limits, started)
@@ -274,7 +274,7 @@ def _may_be_spread(prepared: Prepared, context: Context) -> bool:
     return context.run_tasks is not None and context.executor != "local" and not must
 
 
-def _scanned(prepared: Prepared, *, count: bool = False) -> dict[str, str] | None:
+def _scanned(prepared: Prepared, context: Context, *, count: bool = False) -> dict[str, str] | None:
     """For each object name why its table is scanned; empty where ClickHouse reads it by itself. None if all are.
 
     `count`: the statement is about to run. Raises what is wrong with types that only ClickHouse could read, where it
@@ -283,7 +283,7 @@ def _scanned(prepared: Prepared, *, count: bool = False) -> dict[str, str] | Non
     pairs = [pair for pair in zip(prepared.rewritten.slots, prepared.sources, strict=True) if not pair[0].counted]
     reasons = {}
     for slot, source in pairs:
-        why = source.why_scanned(slot.wanted, count=count, must=slot.refused is not None)
+        why = source.why_scanned(slot.judged(context.settings), count=count, must=slot.refused is not None)
         if why and slot.refused is not None:
             _check_scannable(prepared, why)
         reasons[slot.object_name] = why
@@ -330,7 +330,7 @@ def _attached(prepared: Prepared, scanned: Mapping[str, str], context: Context) 
         yield {
             slot.object_name: Layers((), scans[slot.object_name])
             if scanned[slot.object_name]
-            else stack.enter_context(source.attached(slot.wanted, must=slot.refused is not None))
+            else stack.enter_context(source.attached(slot.judged(context.settings), must=slot.refused is not None))
             for slot, source in zip(prepared.rewritten.slots, prepared.sources, strict=True)
             if not slot.counted
         }
@@ -387,9 +387,8 @@ def _check(plan: Outline, tables: _Tables, context: Context) -> ReadLimits:
 
 def plan_scans(prepared: Prepared, settings: Mapping[str, str], only: Collection[str] | None = None) -> dict[str, Scan]:
     """A scan for each slot that reads (`only` those); it judges no condition whose meaning `settings` may change."""
-    judges = keeps_conditions(settings)
     return {
-        slot.object_name: source.plan(slot.wanted if judges else replace(slot.wanted, where="", prewhere=""))
+        slot.object_name: source.plan(slot.judged(settings))
         for slot, source in zip(prepared.rewritten.slots, prepared.sources, strict=True)
         if not slot.counted and (only is None or slot.object_name in only)
     }
@@ -523,7 +522,7 @@ def _shared(
     (slot,), (source,) = prepared.rewritten.slots, prepared.sources
     layers = {slot.object_name: Layers(((task.TABLE, ()),))}
     found, _ = splitting.split(prepared, context.now_ms, layers)
-    given = source.shared(slot.wanted)
+    given = source.shared(slot.judged(context.settings))
     if found is None or given is None or not scan.items:
         return None
     spec, parts = given
@@ -671,7 +670,7 @@ def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: st
     prepared = _prepared(plan, tables, context.database)
     scans = plan_scans(prepared, context.settings) if _may_be_spread(prepared, context) else {}
     executor, why, split = choose_executor(prepared, scans, context)
-    scanned = _scanned(prepared) if split is None else None
+    scanned = _scanned(prepared, context) if split is None else None
     if scanned is not None:
         try:
             return _explained_attached(prepared, scanned, context, kind)
