@@ -64,3 +64,24 @@ def test_random_selects_answer_as_clickhouse_does(both: tuple[Database, Any], bl
             differ[query] = (expected[:300], found[:300])
     assert not differ, "\n".join(f"{query}\n  {e!r}\n  {f!r}" for query, (e, f) in list(differ.items())[:5])
     assert failed < STATEMENTS // 5 // 3
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT count(), sum(x) FROM r FINAL SETTINGS do_not_merge_across_partitions_select_final = 1",
+        "SELECT sum(x) FROM r WHERE x > 3 SETTINGS force_primary_key = 1",
+        "SELECT sum(x) FROM r WHERE k > 3 SETTINGS force_primary_key = 1",
+        "SELECT count() FROM r SETTINGS force_primary_key = 1",
+        "SELECT k FROM r WHERE k = 31 AND x = 4 ORDER BY ALL SETTINGS force_index_by_date = 1",
+        "SELECT count(s) FROM e WHERE s = 'bee' SETTINGS force_data_skipping_indices = 'si'",
+        "SELECT count(k) FROM e WHERE k = 3 SETTINGS force_data_skipping_indices = 'si'",
+        "SELECT count(), sum(k) FROM e SETTINGS max_rows_to_read = 10",
+        "SELECT count() > 0 FROM (SELECT s FROM e) SETTINGS max_rows_to_read = 100, read_overflow_mode = 'break'",
+        "SELECT count() FROM e SETTINGS max_rows_to_read_leaf = 10",
+        "SELECT count(s) FROM e SETTINGS max_rows_to_read_leaf = 10",
+    ],
+)
+def test_settings_of_reading_mean_what_they_do_in_clickhouse(both: tuple[Database, Any], query: str) -> None:
+    db, oracle = both
+    assert _ours(db, query) == _theirs(oracle, query)

@@ -117,8 +117,13 @@ def _place(object_name: str) -> str:
     return f"\ue001{object_name}\ue001"
 
 
-def rewrite(plan: Outline, sources: Mapping[int, Source], database: str = "default") -> Rewritten:
-    """Replace every occurrence that has a source; others stay for ClickHouse to resolve, in `database`."""
+def rewrite(
+    plan: Outline, sources: Mapping[int, Source], database: str = "default", *, counts: bool = True
+) -> Rewritten:
+    """Replace every occurrence that has a source; others stay for ClickHouse to resolve, in `database`.
+
+    `counts`: where only the number of rows is needed, nothing is read.
+    """
     edits: list[tuple[int, int, str]] = []
     slots: list[Slot] = []
     gaps: list[tuple[int, int]] = []
@@ -130,7 +135,7 @@ def rewrite(plan: Outline, sources: Mapping[int, Source], database: str = "defau
             continue
         need = wanted(plan, found, source, sources)
         simple = not (need.final or need.sample or need.where or need.prewhere)
-        count_only = not need.columns and simple and not computed_names(plan, found, source)
+        count_only = counts and not need.columns and simple and not computed_names(plan, found, source)
         count_only = count_only and source.exact_rows() is not None
         if not need.columns:
             need = _with_columns(need, (_narrowest(source),))

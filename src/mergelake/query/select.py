@@ -41,8 +41,8 @@ from mergelake.query.limits import ReadLimits, check_size, read_limits
 from mergelake.query.meaning import check_explain, check_meaning, statement_settings
 from mergelake.query.outline import Outline, outline
 from mergelake.query.result import QueryResult, Stats
-from mergelake.query.rewrite import NOW, Rewritten, rewrite
-from mergelake.query.settings import describes, honoured, keeps_partial_answers
+from mergelake.query.rewrite import NOW, Rewritten, Slot, rewrite
+from mergelake.query.settings import describes, honoured, keeps_partial_answers, reading
 from mergelake.query.source import ArrowSource, AsOf, Layers, Resolve, Scan, Source, Wanted
 from mergelake.query.tokens import syntax_error
 from mergelake.scan.request import NOT_GIVEN, VIRTUAL_COLUMNS
@@ -134,6 +134,12 @@ class Prepared:
     rewritten: Rewritten
     sources: tuple[Source, ...]
     """For each slot its table."""
+    setting: str = ""
+    """A setting under which ClickHouse has to read the parts itself; empty if there is none."""
+
+    def must(self, slot: Slot) -> bool:
+        """Whether ClickHouse has to read the table itself."""
+        return bool(self.setting) or slot.refused is not None
 
     def text(self, now_ms: int, attached: Mapping[str, Layers] | None = None) -> str:
         """The statement for ClickHouse, as of now; `attached` as in `Rewritten.text`."""
@@ -162,7 +168,7 @@ def prepare(sql: str, resolve: Resolve, context: Context | None = None) -> Prepa
     plan = _outline(sql)
     tables = _tables(plan, resolve, context)
     _check(plan, tables, context)
-    return _prepared(plan, tables, context.database)
+    return _prepared(plan, tables, context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,14 +216,20 @@ def _tables(plan: Outline, resolve: Resolve, context: Context, before: str = "")
     return _Tables(seen, sources)
 
 
-def _prepared(plan: Outline, tables: _Tables, database: str) -> Prepared:
-    key = (plan.text, database, tuple(_key(tables.by_occurrence.get(id(found))) for found in plan.occurrences))
+def _prepared(plan: Outline, tables: _Tables, context: Context) -> Prepared:
+    database, setting = context.database, reading({**context.settings, **statement_settings(plan)})
+    key = (
+        plan.text,
+        database,
+        bool(setting),
+        tuple(_key(tables.by_occurrence.get(id(found))) for found in plan.occurrences),
+    )
     rewritten = _plans.get(key)
     if not isinstance(rewritten, Rewritten):
-        rewritten = rewrite(plan, tables.by_occurrence, database)
+        rewritten = rewrite(plan, tables.by_occurrence, database, counts=not setting)
         _plans.put(key, rewritten)
     sources = [tables.by_name[slot.table] for slot in rewritten.slots]
-    return Prepared(plan, rewritten, tuple(source for source in sources if source is not None))
+    return Prepared(plan, rewritten, tuple(source for source in sources if source is not None), setting)
 
 
 def _key(source: Source | None) -> Hashable:
@@ -245,7 +257,7 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
     looked_up = _look_up(plan, tables, context, limits, started)
     if looked_up is not None:
         return looked_up
-    prepared = _prepared(plan, tables, context.database)
+    prepared = _prepared(plan, tables, context)
     scans = plan_scans(prepared, context.settings) if _may_be_spread(prepared, context) else {}
     executor, reason, split = choose_executor(prepared, scans, context)
     scanned = _scanned(prepared, context, count=True) if split is None else None
@@ -270,7 +282,7 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
 
 def _may_be_spread(prepared: Prepared, context: Context) -> bool:
     """Whether the statement may go to Spark: it is there, and the columns can be scanned where they must be."""
-    must = any(slot.refused is not None for slot in prepared.rewritten.slots)
+    must = any(prepared.must(slot) for slot in prepared.rewritten.slots)
     return context.run_tasks is not None and context.executor != "local" and not must
 
 
@@ -283,8 +295,8 @@ def _scanned(prepared: Prepared, context: Context, *, count: bool = False) -> di
     pairs = [pair for pair in zip(prepared.rewritten.slots, prepared.sources, strict=True) if not pair[0].counted]
     reasons = {}
     for slot, source in pairs:
-        why = source.why_scanned(slot.judged(context.settings), count=count, must=slot.refused is not None)
-        if why and slot.refused is not None:
+        why = source.why_scanned(slot.judged(context.settings), count=count, must=prepared.must(slot))
+        if why and prepared.must(slot):
             _check_scannable(prepared, why)
         reasons[slot.object_name] = why
     return None if all(reasons.values()) else reasons
@@ -292,6 +304,9 @@ def _scanned(prepared: Prepared, context: Context, *, count: bool = False) -> di
 
 def _check_scannable(prepared: Prepared, why: str) -> None:
     """NOT_IMPLEMENTED for a table that cannot be scanned, and that ClickHouse does not read by itself for a reason."""
+    if prepared.setting:
+        what = f"The setting {prepared.setting} is for ClickHouse's own reading, and it does not read the parts: {why}"
+        raise error("NOT_IMPLEMENTED", what, "Leave it at its default")
     for slot in prepared.rewritten.slots:
         if slot.refused is not None:
             raise error(
@@ -330,7 +345,7 @@ def _attached(prepared: Prepared, scanned: Mapping[str, str], context: Context) 
         yield {
             slot.object_name: Layers((), scans[slot.object_name])
             if scanned[slot.object_name]
-            else stack.enter_context(source.attached(slot.judged(context.settings), must=slot.refused is not None))
+            else stack.enter_context(source.attached(slot.judged(context.settings), must=prepared.must(slot)))
             for slot, source in zip(prepared.rewritten.slots, prepared.sources, strict=True)
             if not slot.counted
         }
@@ -360,7 +375,7 @@ def _look_up(
     plan: Outline, tables: _Tables, context: Context, limits: ReadLimits, started_s: float
 ) -> QueryResult | None:
     """The answer of a statement that is a short scan and nothing else; None for every other."""
-    if context.executor == "spark" or len(tables.by_occurrence) != 1:
+    if context.executor == "spark" or len(tables.by_occurrence) != 1 or reading(context.settings):
         return None
     (source,) = tables.by_occurrence.values()
     found = direct_scan(plan, source, context.settings)
@@ -407,7 +422,7 @@ def choose_executor(
     if context.run_tasks is None:
         return "local", "no Spark session", None
     if not _may_be_spread(prepared, context):
-        return "local", "types that do not reach ClickHouse unchanged in tasks", None
+        return "local", "types, or a setting, for ClickHouse's own reading", None
     if not keeps_partial_answers((*context.settings, *statement_settings(prepared.plan))):
         return "local", "a setting changes what partial answers mean", None
     rows = sum(scan.rows for scan in scans.values())
@@ -667,7 +682,7 @@ def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: st
             return _explained_lines(f"EXPLAIN {kind} {_without_moments(plan)}", {}, context)
         except MergelakeError as failure:
             raise _in_own_words(plan) if failure.name == "SYNTAX_ERROR" else failure from None
-    prepared = _prepared(plan, tables, context.database)
+    prepared = _prepared(plan, tables, context)
     scans = plan_scans(prepared, context.settings) if _may_be_spread(prepared, context) else {}
     executor, why, split = choose_executor(prepared, scans, context)
     scanned = _scanned(prepared, context) if split is None else None
