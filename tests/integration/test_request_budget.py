@@ -1,4 +1,4 @@
-"""docs/costs.md, line by line: what each operation asks of a store, in memory and on a real S3 server."""
+"""docs/costs.md, line by line: what each operation asks of a bucket, one in memory and one on a real S3 server."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import mergelake as ml
 from mergelake.log.operations import AddParts
 from mergelake.store import Store, open_store
 from mergelake.store.memory import MemoryStore
+from tests.helpers.far_store import FarStore
 from tests.helpers.manifests import manifest
 
 PAGE = Path(__file__).parents[2] / "docs" / "costs.md"
@@ -273,7 +274,7 @@ def test_every_operation_has_its_line() -> None:
 @pytest.mark.parametrize(("line", "numbers"), list(lines()), ids=lambda value: value if isinstance(value, str) else "")
 def test_an_operation_costs_what_the_page_says(line: str, numbers: list[int]) -> None:
     # M-002 M-068 M-072
-    store = MemoryStore()
+    store = FarStore()
     call = prepared(line, Place(store))
     assert spent(store, call) == dict(zip(KINDS, numbers, strict=True))
 

@@ -1,4 +1,5 @@
-"""What readers keep in memory: marks, primary indexes and part headers, least recently used out first.
+"""What readers keep in memory: marks, primary indexes and part headers, least recently used out first; apart from them
+the data of small parts and dictionaries of far stores.
 
 Parts never change, so an entry is right for as long as it is kept, and one cache may serve all tables and
 threads of a process.
@@ -14,6 +15,8 @@ from typing import TypeVar
 T = TypeVar("T")
 
 DEFAULT_BYTES = 256 << 20
+DATA_BYTES = 128 << 20
+"""Of the whole files that a far store gave."""
 
 
 class PartCache:
@@ -26,6 +29,7 @@ class PartCache:
         self._bytes = 0
         self._hits = 0
         self._misses = 0
+        self._data: PartCache | None = None
 
     def get(self, key: Hashable) -> object | None:
         """The entry, which becomes the most recently used one; None if there is none."""
@@ -59,6 +63,19 @@ class PartCache:
             found, size = make()
             self.put(key, found, size)
         return found  # type: ignore[return-value]
+
+    @property
+    def data(self) -> PartCache:
+        """Whole files with data, as they are stored: apart, so that they never push out marks and indexes."""
+        with self._lock:
+            if self._data is None:
+                self._data = PartCache(min(DATA_BYTES, self._max_bytes))
+            return self._data
+
+    @property
+    def max_bytes(self) -> int:
+        """Bytes that may be held."""
+        return self._max_bytes
 
     @property
     def hits(self) -> int:

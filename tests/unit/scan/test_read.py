@@ -13,8 +13,9 @@ from mergelake.core.schema import Column
 from mergelake.core.types import parse_type
 from mergelake.scan.explain import explain_text
 from mergelake.scan.filter import Survivors
+from mergelake.scan.pieces import cut_pieces
 from mergelake.scan.plan import ScanItem
-from mergelake.scan.read import cut_pieces, read_items
+from mergelake.scan.read import read_items
 from mergelake.scan.request import ScanRequest
 from mergelake.scan.stats import ScanStats
 from tests.helpers.scans import ScanTable, make_schema
@@ -165,7 +166,7 @@ def test_columns_that_nobody_asks_for_are_not_fetched() -> None:
 
 
 def test_ordered_reading_keeps_the_order_of_the_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mergelake.scan.read.PIECE_BYTES", 20_000)
+    monkeypatch.setattr("mergelake.scan.pieces.PIECE_BYTES", 20_000)
     table = many()
     batches = list(table.batches(ScanRequest(("k",)), threads=2, ordered=True))
     assert len(batches) > 3
