@@ -24,7 +24,7 @@ from mergelake.parts.ahead import SMALL_BYTES, open_parts
 from mergelake.parts.cache import PartCache
 from mergelake.parts.flight import Limits, Slots
 from mergelake.parts.reader import PartReader
-from mergelake.scan.filter import Survivors, fetch_ahead
+from mergelake.scan.filter import TOGETHER_BYTES, Survivors, fetch_ahead
 from mergelake.scan.pieces import batch_schema, cut_pieces, read_piece
 from mergelake.scan.plan import ScanItem, ScanPlan, column_bytes
 from mergelake.scan.prewhere import FilterStep
@@ -34,10 +34,10 @@ from mergelake.scan.stats import ScanStats
 from mergelake.scan.steps import plan_steps
 from mergelake.store.protocol import Store
 
-JOB_BYTES = 8 << 20
-"""Decoded bytes of the columns of one job, about; parts that are smaller share a job."""
-TOGETHER_BYTES = 1 << 20
-"""Bytes of one job that are fetched at once, whatever its conditions may leave."""
+COLUMN_BYTES = 4 << 20
+"""Decoded bytes of a column in one job, about: a request is for a column of a job."""
+JOB_BYTES = (8 << 20, 32 << 20)
+"""Decoded bytes of a job, at least and at most; parts that are smaller share one."""
 OPEN_PARTS = 512
 """Most parts that are opened at once."""
 FIRST_PARTS = 4
@@ -75,6 +75,7 @@ class _Ahead:
         self._slots = Slots(workers)
         early = [name for step in self._steps for name in step.columns]
         self._names = tuple(dict.fromkeys([*early, *plan.columns]))
+        self._job_bytes = min(max(COLUMN_BYTES * len(self._names), JOB_BYTES[0]), JOB_BYTES[1])
         self.limits = Limits.of(store)
 
     def open(self, items: Sequence[ScanItem]) -> list[Job]:
@@ -90,7 +91,7 @@ class _Ahead:
             granule = self._granule_bytes(source)
             for piece in cut_pieces(item, self._granules(item, granule)):
                 size = granule * sum(end - begin for begin, end in piece.ranges)
-                if pending and held + size > JOB_BYTES:
+                if pending and held + size > self._job_bytes:
                     jobs.append(Job(tuple(pending), held))
                     pending, held = [], 0
                 pending.append((item, source, piece.ranges))
@@ -121,7 +122,7 @@ class _Ahead:
 
     def _granules(self, item: ScanItem, granule_bytes: int) -> int:
         """How many granules of an item are read at a time."""
-        found = max(1, JOB_BYTES // granule_bytes)
+        found = max(1, self._job_bytes // granule_bytes)
         limit, manifest = self._plan.request.limit, item.manifest
         if limit is None or self._steps:
             return found

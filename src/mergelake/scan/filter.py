@@ -26,6 +26,9 @@ from mergelake.scan.prune import MarkRange, join
 from mergelake.scan.source import Arrays, PartSource, block_of
 from mergelake.scan.stats import ScanStats
 
+TOGETHER_BYTES = 1 << 20
+"""Bytes of a far store that are fetched at once, whatever the conditions may leave: a round trip takes as long."""
+
 
 class Survivors:
     """The rows of some mark ranges that have passed so far, with the columns read so far."""
