@@ -50,13 +50,13 @@ class FarStore(MemoryStore):
         return super().get_ranges(key, ranges)
 
     def repeated(self) -> list[tuple[str, int, int]]:
-        """Requests for bytes of data that were asked for before."""
+        """Requests for nothing but bytes of parts that were asked for before."""
         seen: list[tuple[str, int, int]] = []
         again = []
         for key, start, end in self.asked:
             if "/_log/" in key or key.startswith("_catalog"):
                 continue
-            if any(key == other and start < stop and first < end for other, first, stop in seen):
+            if any(key == other and first <= start and end <= stop for other, first, stop in seen):
                 again.append((key, start, end))
             seen.append((key, start, end))
         return again

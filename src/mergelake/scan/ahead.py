@@ -78,6 +78,11 @@ class _Ahead:
         self._job_bytes = min(max(COLUMN_BYTES * len(self._names), JOB_BYTES[0]), JOB_BYTES[1])
         self.limits = Limits.of(store)
 
+    @property
+    def first_jobs(self) -> int:
+        """Jobs that are begun at first where a limit may end the read: without conditions one has enough rows."""
+        return 2 if self._steps else 1
+
     def open(self, items: Sequence[ScanItem]) -> list[Job]:
         """The jobs of some items, which are opened together."""
         sources = [PartSource(self._reader(item), item.info, self._plan.schema) for item in items]
@@ -91,7 +96,7 @@ class _Ahead:
             granule = self._granule_bytes(source)
             for piece in cut_pieces(item, self._granules(item, granule)):
                 size = granule * sum(end - begin for begin, end in piece.ranges)
-                if pending and held + size > self._job_bytes:
+                if pending and (held + size > self._job_bytes or self._plan.request.limit is not None):
                     jobs.append(Job(tuple(pending), held))
                     pending, held = [], 0
                 pending.append((item, source, piece.ranges))
@@ -157,7 +162,7 @@ def read_ahead(
     if following is None and len(queue) == 1:
         yield from read.run(queue[0])
         return
-    most = read.limits.requests if plan.request.limit is None else 2 * workers
+    most = read.limits.requests if plan.request.limit is None else read.first_jobs
     waiting: dict[Future[list[pa.RecordBatch]], int] = {}
     opening: Future[list[Job]] | None = None
     with ThreadPoolExecutor(read.limits.requests, "mergelake-scan") as pool:
