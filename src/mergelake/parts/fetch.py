@@ -7,13 +7,13 @@ same time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mergelake.core.errors import CorruptDataError
 from mergelake.core.manifest import Extent, PartFile
 from mergelake.format.hashes import file_hash
-from mergelake.parts.flight import in_flight
+from mergelake.parts.flight import begin
 from mergelake.store.protocol import Buffer, Store
 
 _GAP_BYTES = 1 << 20
@@ -62,6 +62,11 @@ def fetch(store: Store, directory: str, files: Mapping[str, PartFile], ranges: S
 
 def fetch_parts(store: Store, parts: Sequence[PartRanges]) -> list[list[Buffer]]:
     """The bytes of the ranges of each part, asked for in one round. Errors: those of `fetch`."""
+    return begin_parts(store, parts)()
+
+
+def begin_parts(store: Store, parts: Sequence[PartRanges]) -> Callable[[], list[list[Buffer]]]:
+    """The same, asked for now where the store is far; what is returned waits for the bytes."""
     wanted: dict[str, list[tuple[int, int]]] = {}
     pieces: list[list[list[tuple[str, int]]]] = []  # for each range: (object, index among its requests)
     for part in parts:
@@ -74,14 +79,19 @@ def fetch_parts(store: Store, parts: Sequence[PartRanges]) -> list[list[Buffer]]
                 requests.append((start, length))
             places.append(found)
         pieces.append(places)
-    bodies = _get(store, wanted)
-    return [
-        [
-            bodies[found[0][0]][found[0][1]] if len(found) == 1 else b"".join(bodies[key][i] for key, i in found)
-            for found in places
+    coming = _begin(store, wanted)
+
+    def bodies() -> list[list[Buffer]]:
+        came = coming()
+        return [
+            [
+                came[found[0][0]][found[0][1]] if len(found) == 1 else b"".join(came[key][i] for key, i in found)
+                for found in places
+            ]
+            for places in pieces
         ]
-        for places in pieces
-    ]
+
+    return bodies
 
 
 def fetch_whole(store: Store, directory: str, files: Mapping[str, PartFile], names: Sequence[str]) -> list[Buffer]:
@@ -124,10 +134,9 @@ def _pieces(directory: str, file: PartFile, part: FileRange) -> list[tuple[str, 
     return out
 
 
-def _get(store: Store, wanted: Mapping[str, list[tuple[int, int]]]) -> dict[str, list[Buffer]]:
+def _begin(store: Store, wanted: Mapping[str, list[tuple[int, int]]]) -> Callable[[], dict[str, list[Buffer]]]:
     if not is_remote(store):
-        return {key: store.get_ranges(key, requests) for key, requests in wanted.items()}
-    bodies: dict[str, list[Buffer]] = {key: [b""] * len(requests) for key, requests in wanted.items()}
+        return lambda: {key: store.get_ranges(key, requests) for key, requests in wanted.items()}
     gap = int(dict(store.spec.options).get("coalesce_gap", _GAP_BYTES))
     questions = [(key, near) for key, requests in wanted.items() for near in _near(requests, gap)]
 
@@ -135,9 +144,15 @@ def _get(store: Store, wanted: Mapping[str, list[tuple[int, int]]]) -> dict[str,
         key, near = question
         return store.get_ranges(key, [wanted[key][i] for i in near])
 
-    for (key, near), found in zip(questions, in_flight(store, ask, questions), strict=True):
-        for i, body in zip(near, found, strict=True):
-            bodies[key][i] = body
+    coming = begin(store, ask, questions)
+
+    def bodies() -> dict[str, list[Buffer]]:
+        came: dict[str, list[Buffer]] = {key: [b""] * len(requests) for key, requests in wanted.items()}
+        for (key, near), found in zip(questions, coming(), strict=True):
+            for i, body in zip(near, found, strict=True):
+                came[key][i] = body
+        return came
+
     return bodies
 
 

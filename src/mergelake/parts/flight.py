@@ -1,7 +1,7 @@
 """Requests to a far store: how many wait for their replies at once, and who computes meanwhile.
 
 Waiting takes no core, so it is bounded by requests and bytes (`Limits`, options of the store), not by cores. The
-requests of a process go through one pool of threads (`in_flight`). Work that computes does so under `Slots`, as many as
+requests of a process go through one pool of threads (`begin`). Work that computes does so under `Slots`, as many as
 there are cores for it; while it waits for a reply somebody else has its slot.
 """
 
@@ -73,14 +73,28 @@ class Slots:
 _own = threading.local()
 
 
-def in_flight(store: Store, ask: Callable[[A], T], questions: Sequence[A]) -> list[T]:
-    """The answers to some questions, which are asked at once; each is about one request."""
-    slots: Slots | None = getattr(_own, "slots", None)
+def begin(store: Store, ask: Callable[[A], T], questions: Sequence[A]) -> Callable[[], list[T]]:
+    """Ask some questions at once, each of them about one request; what is returned waits for the answers."""
     pool = _pool(os.getpid(), Limits.of(store).requests)
-    if slots is None:
-        return list(pool.map(ask, questions))
-    with slots.lent():
-        return list(pool.map(ask, questions))
+    asked = [pool.submit(ask, question) for question in questions]
+
+    def answers() -> list[T]:
+        slots: Slots | None = getattr(_own, "slots", None)
+        try:
+            if slots is None or all(each.done() for each in asked):
+                return [each.result() for each in asked]
+            with slots.lent():
+                return [each.result() for each in asked]
+        finally:
+            for each in asked:
+                each.cancel()
+
+    return answers
+
+
+def in_flight(store: Store, ask: Callable[[A], T], questions: Sequence[A]) -> list[T]:
+    """The answers to some questions, which are asked at once."""
+    return begin(store, ask, questions)()
 
 
 @cache

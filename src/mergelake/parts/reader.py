@@ -10,7 +10,7 @@ not have reads as its type's default.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ from mergelake.format.streams import shared_sizes_stream
 from mergelake.format.values import decode_values
 from mergelake.parts.cache import PartCache
 from mergelake.parts.evolve import evolve
-from mergelake.parts.fetch import FileRange, PartRanges, fetch_whole, is_remote, locate, verified
+from mergelake.parts.fetch import FileRange, PartRanges, begin_parts, fetch_whole, is_remote, locate, verified
 from mergelake.parts.steps import MarkRange, Step, join_ranges, plan_steps, plan_windows
 from mergelake.parts.window import Window, fetch_window, merge_ranges, plain_bytes
 from mergelake.store.protocol import Buffer, Store
@@ -185,6 +185,13 @@ class PartReader:
     def part_ranges(self, ranges: Sequence[FileRange]) -> PartRanges:
         """What `fetch_parts` takes."""
         return PartRanges(self.directory, self.files, ranges)
+
+    def begin(self, ranges: Sequence[FileRange]) -> Callable[[], Window | None]:
+        """Ask for ranges of data files (`needs`) that `read` is to find in its window `ahead`."""
+        if not ranges:
+            return lambda: self._held
+        bodies = begin_parts(self.store, [self.part_ranges(ranges)])
+        return lambda: Window(ranges, bodies()[0], self._held)
 
     def bytes_of(self, ranges: Sequence[FileRange]) -> list[memoryview]:
         """Ranges of data files, those that are not here fetched."""
