@@ -44,7 +44,7 @@ def open_parts(
     """
     if not readers or not is_remote(readers[0].store):
         return
-    small = [reader for reader in readers if is_small(reader) and reader.held is None]
+    small = [reader for reader in readers if is_small(reader) and not reader.complete]
     room = readers[0].caches.data.max_bytes // 2
     whole = sum(reader.manifest.bytes_on_disk for reader in small) <= room  # else they would push out each other
     wanted = [(reader, names) for reader in readers if (names := _unopened(reader, columns, key, whole))]
@@ -54,12 +54,8 @@ def open_parts(
     except (CorruptDataError, NotFoundError):
         return
     for (reader, names), bodies in zip(wanted, found, strict=True):
-        files = dict(zip(names, bodies, strict=True))
-        keep = whole and is_small(reader)
         first = next((name for name in columns if name in reader.columns), "")
-        reader.take({n: b for n, b in files.items() if keep or not n.endswith(".bin")}, keep=keep, first=first)
-        if not keep and (dictionaries := {n: b for n, b in files.items() if n.endswith(".bin")}):
-            reader.take(dictionaries, keep=True, first=first)
+        reader.take(dict(zip(names, bodies, strict=True)), complete=whole and is_small(reader), first=first)
         try:
             reader.warm([name for name in columns if name in reader.columns])
         except (CorruptDataError, NotFoundError):
@@ -85,7 +81,7 @@ def _unopened(reader: PartReader, columns: Sequence[str], key: Sequence[t.DataTy
     """The files that have to be fetched; all of a small part if `whole`."""
     files, caches, own = reader.files, reader.caches, reader.cache_key
     if whole and is_small(reader):
-        return [] if reader.held is not None else list(files)
+        return [] if reader.complete else list(files)
     names: dict[str, None] = {}
     if reader.manifest.storage == "packed":
         if caches.get((*own, "front")) is None:

@@ -30,12 +30,12 @@ from mergelake.format.frames import decode_frames
 from mergelake.format.layout import Layout, detect_layout
 from mergelake.format.marks import Marks, start_marks
 from mergelake.format.reader import ColumnReader, concatenate
-from mergelake.format.skip_files import is_index_file
 from mergelake.format.streams import shared_sizes_stream
 from mergelake.format.values import decode_values
 from mergelake.parts.cache import PartCache
 from mergelake.parts.evolve import evolve
 from mergelake.parts.fetch import FileRange, PartRanges, begin_parts, fetch_whole, is_remote, locate, verified
+from mergelake.parts.held import Held, is_data
 from mergelake.parts.steps import MarkRange, Step, join_ranges, plan_steps, plan_windows
 from mergelake.parts.window import Window, fetch_window, merge_ranges, plain_bytes
 from mergelake.store.protocol import Buffer, Store
@@ -101,9 +101,8 @@ class PartReader:
         self._written = written if written and len(written) == len(manifest.columns) else None
         self._brought: dict[str, Buffer] = {}  # small files that were fetched ahead and not looked at yet
         self._first = ""  # the column whose marks tell the granules; the part's first if empty
-        self._held: Window | None = None
-        if is_remote(store):
-            self._hold(self.caches.data.get((*self._key, "files")))
+        kept = self.caches.data.get((*self._key, "files")) if is_remote(store) else None
+        self._held = kept if isinstance(kept, Held) else None
 
     # -- what the part is ----------------------------------------------------------------------
 
@@ -160,13 +159,16 @@ class PartReader:
 
     def needs(self, columns: Iterable[str], ranges: Sequence[MarkRange]) -> list[FileRange]:
         """The bytes of data files that `read` will ask for: of columns that the part has, in order, each byte once."""
+        if self.complete:
+            return []
         wanted = [name for name in columns if self.has_column(name)]
         if self.masked:
             wanted = list(dict.fromkeys([*wanted, ROW_EXISTS]))
         readers = {n: s.reader for n, s in self._sources(wanted).items() if s.reader is not None}
         step = Step(join_ranges(ranges), 0)
         found = merge_ranges([FileRange(*need) for reader in readers.values() for need in _needs(reader, step)])
-        return [part for part in found if self._held is None or not self._held.covers(part)]
+        held = self.held
+        return [part for part in found if held is None or not held.covers(part)]
 
     @property
     def told(self) -> bool:
@@ -175,12 +177,17 @@ class PartReader:
 
     def front_files(self) -> list[str]:
         """The files that come together of a packed part."""
-        return [name for name in self.files if not _is_data(name)]
+        return [name for name in self.files if not is_data(name)]
 
     @property
     def held(self) -> Window | None:
         """Whole files with data that are here already."""
-        return self._held
+        return self._held.data if self._held is not None else None
+
+    @property
+    def complete(self) -> bool:
+        """Whether all files of the part are here."""
+        return self._held is not None and self._held.complete
 
     def part_ranges(self, ranges: Sequence[FileRange]) -> PartRanges:
         """What `fetch_parts` takes."""
@@ -189,33 +196,28 @@ class PartReader:
     def begin(self, ranges: Sequence[FileRange]) -> Callable[[], Window | None]:
         """Ask for ranges of data files (`needs`) that `read` is to find in its window `ahead`."""
         if not ranges:
-            return lambda: self._held
+            return lambda: self.held
         bodies = begin_parts(self.store, [self.part_ranges(ranges)])
-        return lambda: Window(ranges, bodies()[0], self._held)
+        return lambda: Window(ranges, bodies()[0], self.held)
 
     def bytes_of(self, ranges: Sequence[FileRange]) -> list[memoryview]:
         """Ranges of data files, those that are not here fetched."""
-        window = fetch_window(self.store, self.directory, self.files, ranges, self._held)
+        window = fetch_window(self.store, self.directory, self.files, ranges, self.held)
         return [window.get(part.name, part.start, part.end) for part in ranges]
 
-    def take(self, files: Mapping[str, Buffer], *, keep: bool, first: str = "") -> None:
-        """Files that were fetched ahead, whole: small ones, and with `keep` those with data, for good.
+    def take(self, files: Mapping[str, Buffer], *, complete: bool, first: str = "") -> None:
+        """Files that were fetched ahead, whole. Those with data are kept; so are all, if they are `complete`.
 
         `first` is a column that is wanted: its marks will tell the granules.
         """
         self._first = first
-        self._brought |= {name: body for name, body in files.items() if not _is_data(name)}
-        if keep:
-            kept = self.caches.data.get((*self._key, "files"))
-            every: dict[str, Buffer] = {**(kept if isinstance(kept, dict) else {}), **files}
-            self.caches.data.put((*self._key, "files"), every, sum(map(len, every.values())) + 200 * len(every))
-            self._hold(every)
-
-    def _hold(self, files: object) -> None:
-        if isinstance(files, dict):
-            self._brought |= {name: body for name, body in files.items() if not _is_data(name)}
-            data = {name: body for name, body in files.items() if _is_data(name)}
-            self._held = Window([FileRange(name, 0, len(body)) for name, body in data.items()], list(data.values()))
+        kept = dict(files) if complete else {name: body for name, body in files.items() if is_data(name)}
+        if not complete:
+            self._brought |= {name: body for name, body in files.items() if not is_data(name)}
+        if kept:
+            before = self._held.files if self._held is not None else {}
+            self._held = Held({**before, **kept}, complete=complete)
+            self.caches.data.put((*self._key, "files"), self._held, self._held.bytes)
 
     def small_files(self, names: Sequence[str]) -> dict[str, bytes]:
         """Those of the small files that exist. Of a packed part all come together and are kept."""
@@ -254,7 +256,7 @@ class PartReader:
         if len(steps) != 1:
             sizes = [sum(end - start for r in readers.values() for _, start, end in _needs(r, step)) for step in steps]
             windows = plan_windows(sizes, WINDOW_BYTES)
-        under = ahead if ahead is not None else self._held
+        under = ahead if ahead is not None else self.held
         with ExitStack() as stack:
             behind = stack.enter_context(ThreadPoolExecutor(1)) if len(windows) > 1 else None
             workers = threads if threads is not None else self._threads
@@ -272,6 +274,8 @@ class PartReader:
                         yield _alive(batch, asked) if masked else batch
 
     def _fetch(self, readers: Mapping[str, ColumnReader], steps: Sequence[Step], under: Window | None) -> Window:
+        if under is not None and self.complete:
+            return under
         wanted = [FileRange(*need) for step in steps for reader in readers.values() for need in _needs(reader, step)]
         return fetch_window(self.store, self.directory, self.files, wanted, under)
 
@@ -445,7 +449,8 @@ class PartReader:
         return self._whole(there)
 
     def _whole(self, names: Sequence[str]) -> dict[str, bytes]:
-        bodies = {name: self._brought[name] for name in names if name in self._brought}
+        here = self._brought if self._held is None else {**self._held.small, **self._brought}
+        bodies = {name: here[name] for name in names if name in here}
         missing = [name for name in names if name not in bodies]
         bodies |= zip(missing, fetch_whole(self.store, self.directory, self.files, missing), strict=True)
         return {name: verified(self.directory, self.files[name], bytes(bodies[name])) for name in names}
@@ -556,11 +561,6 @@ class _Naming:
             else:
                 problem.object_key = locate(self._reader.directory, file, 0)[0]
             problem.message = f"{problem.message.rstrip('.')} (file {self._name})"
-
-
-def _is_data(name: str) -> bool:
-    """Whether a file is read by ranges."""
-    return name.endswith(".bin") or is_index_file(name)
 
 
 def _alive(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:

@@ -113,9 +113,10 @@ class _Ahead:
         for item, _, ranges in job.pieces:
             self._stats.add(parts=int(ranges[0][0] == item.ranges[0][0]))
         first = self._steps[0].columns if self._steps else self._names
-        if self._steps and sum(p.end - p.start for each in rows for p in each.needs(self._names)) <= TOGETHER_BYTES:
+        lacking = [each for each in rows if not each.source.reader.complete]
+        if self._steps and sum(p.end - p.start for each in lacking for p in each.needs(self._names)) <= TOGETHER_BYTES:
             first = self._names
-        fetch_ahead(rows, first)
+        fetch_ahead(lacking, first)
         if self._cancel is not None:
             self._cancel.check()
         with self._slots.computing():
