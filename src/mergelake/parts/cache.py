@@ -7,14 +7,18 @@ threads of a process.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from functools import cache
 from typing import TypeVar
 
 T = TypeVar("T")
 
 DEFAULT_BYTES = 256 << 20
+TASK_BYTES = 32 << 20
+"""Of the cache that the tasks of a process share."""
 DATA_BYTES = 128 << 20
 """Of the whole files that a far store gave."""
 
@@ -94,3 +98,13 @@ class PartCache:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+
+def of_tasks() -> PartCache:
+    """The cache of a process that runs one task after another, each of them from a plan that was sent to it."""
+    return _of_process(os.getpid())
+
+
+@cache
+def _of_process(_: int) -> PartCache:
+    return PartCache(TASK_BYTES)

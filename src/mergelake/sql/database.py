@@ -188,27 +188,34 @@ class Database:
         return found
 
     def _look(self, names: Iterable[tuple[str, str]], staleness_s: float = 0.0) -> set[str]:
-        """Ask for news of the catalog and of the open tables that had these names, at once; the ids of those tables.
+        """Ask for news of the catalog and of the tables that had these names, at once; the ids of those tables.
 
-        What was asked for less than `staleness_s` ago is not asked again.
+        What was asked for less than `staleness_s` ago is not asked again. In a far store tables that are not open yet
+        are opened meanwhile.
         """
-        catalog = self.warehouse.catalog
-        ids = {catalog.state.databases.get(database, {}).get(name, "") for database, name in names}
+        catalog, far = self.warehouse.catalog, is_remote(self.warehouse.store)
+        ids = {where: catalog.state.databases.get(where[0], {}).get(where[1], "") for where in names}
         with self._lock:
-            kept = {table_id: self._tables[table_id] for table_id in ids if table_id in self._tables}
+            kept = {table_id: self._tables[table_id] for table_id in ids.values() if table_id in self._tables}
+        unopened = {table_id: where for where, table_id in ids.items() if far and table_id and table_id not in kept}
 
-        def ask(log: Log[Any]) -> MergelakeError | None:
+        def ask(call: Callable[[], object]) -> MergelakeError | None:
             try:
-                log.fresh(staleness_s) if staleness_s else log.refresh()
+                call()
             except MergelakeError as problem:  # of a table that is not called so any more it is nobody's
                 return problem
             return None
 
         logs: list[Log[Any]] = [catalog.log, *(table.handle.log for table in kept.values())]
-        problem, *of_tables = at_once(ask, logs, len(logs) if is_remote(self.warehouse.store) else 1)
+        calls: list[Callable[[], object]] = [
+            partial(log.fresh, staleness_s) if staleness_s else log.refresh for log in logs
+        ]
+        calls += [partial(self._kept, table_id, ".".join(where)) for table_id, where in unopened.items()]
+        problem, *of_tables = at_once(ask, calls, len(calls) if far else 1)
         if problem is not None:
             raise problem
-        return {table_id for table_id, failed in zip(kept, of_tables, strict=True) if failed is None}
+        asked = (*kept, *unopened)
+        return {table_id for table_id, failed in zip(asked, of_tables, strict=True) if failed is None}
 
     def table_names(self, database: str) -> list[str]:
         """Names of the tables of a database; UNKNOWN_DATABASE if there is none."""
