@@ -5,7 +5,7 @@
 3. Jobs are under way, up to a number of requests and of bytes (`parts.flight.Limits`). Each fetches, in one round, then
    decodes and filters in one of as many slots as there are workers; a later round of its own lends the slot.
 4. With conditions the columns of the first come first, and the others for the granules with survivors; all of them at
-   once where they are so few bytes that a round trip takes longer.
+   once where those others are so few bytes that a round trip takes longer.
 
 A read that ends after some rows begins with few jobs, and doubles them as they bring less than was hoped for.
 """
@@ -112,16 +112,21 @@ class _Ahead:
         rows = [Survivors(source, ranges, self._stats) for _, source, ranges in job.pieces]
         for item, _, ranges in job.pieces:
             self._stats.add(parts=int(ranges[0][0] == item.ranges[0][0]))
-        first = self._steps[0].columns if self._steps else self._names
         lacking = [each for each in rows if not each.source.reader.complete]
-        if self._steps and sum(p.end - p.start for each in lacking for p in each.needs(self._names)) <= TOGETHER_BYTES:
-            first = self._names
-        fetch_ahead(lacking, first)
+        fetch_ahead(lacking, self._first(lacking))
         if self._cancel is not None:
             self._cancel.check()
         with self._slots.computing():
             found = [read_piece(each, self._plan, self._steps, self._schema) for each in rows]
         return [batch for batch in found if batch is not None]
+
+    def _first(self, rows: Sequence[Survivors]) -> Sequence[str]:
+        """The columns that are fetched before any condition is judged."""
+        if len(self._steps) == 0:
+            return self._names
+        early = self._steps[0].columns
+        every, first = (sum(p.end - p.start for each in rows for p in each.needs(n)) for n in (self._names, early))
+        return self._names if every - first <= max(TOGETHER_BYTES, first // 4) else early
 
     def _reader(self, item: ScanItem) -> PartReader:
         return open_part(self._store, self._directory, item.manifest, self._plan.schema, self._caches)
