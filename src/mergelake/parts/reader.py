@@ -443,7 +443,7 @@ class PartReader:
         Of a packed part all small files come by one request and are kept.
         """
         there = [name for name in names if name in self.files]
-        if self.manifest.storage == "packed" and there:
+        if self.manifest.storage == "packed" and there and not self.complete:
             front = self.caches.get_or((*self._key, "front"), self._load_front)
             return {name: front[name] for name in there}
         return self._whole(there)

@@ -73,6 +73,7 @@ class _Ahead:
         self._steps: tuple[FilterStep, ...] = plan_steps(plan)
         self._schema = batch_schema(plan)
         self._slots = Slots(workers)
+        self._ended = False
         early = [name for step in self._steps for name in step.columns]
         self._names = tuple(dict.fromkeys([*early, *plan.columns]))
         self._job_bytes = min(max(COLUMN_BYTES * len(self._names), JOB_BYTES[0]), JOB_BYTES[1])
@@ -105,6 +106,10 @@ class _Ahead:
             jobs.append(Job(tuple(pending), held))
         return jobs
 
+    def end(self) -> None:
+        """Nobody waits for more: jobs under way do not decode any more."""
+        self._ended = True
+
     def run(self, job: Job) -> list[pa.RecordBatch]:
         """The rows of a job that pass."""
         if self._cancel is not None:
@@ -117,7 +122,8 @@ class _Ahead:
         if self._cancel is not None:
             self._cancel.check()
         with self._slots.computing():
-            found = [read_piece(each, self._plan, self._steps, self._schema) for each in rows]
+            todo = [] if self._ended else rows
+            found = [read_piece(each, self._plan, self._steps, self._schema) for each in todo]
         return [batch for batch in found if batch is not None]
 
     def _first(self, rows: Sequence[Survivors]) -> Sequence[str]:
@@ -195,6 +201,7 @@ def read_ahead(
                 most = min(2 * most, read.limits.requests)
                 yield from batches
         finally:
+            read.end()
             pool.shutdown(wait=True, cancel_futures=True)
 
 

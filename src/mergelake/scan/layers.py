@@ -108,6 +108,7 @@ class _Layers:
         self._sources: dict[str, PartSource] = {}
         self._lock = threading.Lock()
         self._slots = Slots(workers)
+        self._ended = False
         self._limit = plan.request.limit if plan.request.ordered else None
         steps = [name for step in (*self._early, *self._late) for name in step.columns]
         self._first = tuple(dict.fromkeys([*self._key_columns, *self._judged, *steps]))
@@ -222,6 +223,10 @@ class _Layers:
 
     # --- one layer
 
+    def end(self) -> None:
+        """Nobody waits for more: layers under way are not decoded any more."""
+        self._ended = True
+
     def read(self, layer: Layer) -> list[pa.RecordBatch]:
         """The rows of the layer that stay and pass the conditions."""
         if self._cancel is not None:
@@ -232,7 +237,7 @@ class _Layers:
         if is_remote(self._store):
             fetch_ahead(every, self._names if self._at_once(every) else self._first)
         with self._slots.computing():
-            return self._read(layer, every)
+            return [] if self._ended else self._read(layer, every)
 
     def _at_once(self, every: Sequence[Survivors]) -> bool:
         """Whether all columns are fetched together: most rows are expected to stay, or a round trip takes longer."""
@@ -373,6 +378,7 @@ def read_layers(
                 most = min(2 * most, limits.requests)
                 begin()
         finally:
+            reader.end()
             pool.shutdown(wait=True, cancel_futures=True)
 
 
