@@ -80,9 +80,9 @@ class _Layers:
         directory: str,
         plan: ScanPlan,
         caches: PartCache,
-        workers: int,
         stats: ScanStats,
         cancel: Cancel | None,
+        workers: int = 1,
     ) -> None:
         self._cancel = cancel
         self._store = store
@@ -346,7 +346,7 @@ def read_layers(
     cancel: Cancel | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of the plan's items as FINAL shows them, in order, or both; in storage form."""
-    reader = _Layers(store, directory, plan, caches, workers, stats, cancel)
+    reader = _Layers(store, directory, plan, caches, stats, cancel, workers)
     layers = reader.layers()
     if workers == 1 and not is_remote(store):
         for layer in layers:
