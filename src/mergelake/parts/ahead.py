@@ -44,6 +44,8 @@ def open_parts(
     """
     if not readers or not is_remote(readers[0].store):
         return
+    for reader in readers:
+        reader.regain()
     small = [reader for reader in readers if is_small(reader) and not reader.complete]
     room = readers[0].caches.data.max_bytes // 2
     whole = sum(reader.manifest.bytes_on_disk for reader in small) <= room  # else they would push out each other
@@ -54,10 +56,14 @@ def open_parts(
     except (CorruptDataError, NotFoundError):
         return
     for (reader, names), bodies in zip(wanted, found, strict=True):
-        first = next((name for name in columns if name in reader.columns), "")
+        held = frozenset(reader.manifest.columns)
+        first = next((name for name in columns if name in reader.columns and reader.columns[name].id in held), "")
         reader.take(dict(zip(names, bodies, strict=True)), complete=whole and is_small(reader), first=first)
         try:
             reader.warm([name for name in columns if name in reader.columns])
+            if key is not None:
+                reader.primary_index(key)
+            reader.forget_small()
         except (CorruptDataError, NotFoundError):
             continue
 

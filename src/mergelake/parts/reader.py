@@ -101,8 +101,9 @@ class PartReader:
         self._written = written if written and len(written) == len(manifest.columns) else None
         self._brought: dict[str, Buffer] = {}  # small files that were fetched ahead and not looked at yet
         self._first = ""  # the column whose marks tell the granules; the part's first if empty
-        kept = self.caches.data.get((*self._key, "files")) if is_remote(store) else None
-        self._held = kept if isinstance(kept, Held) else None
+        self._held: Held | None = None
+        if is_remote(store):
+            self.regain()
 
     # -- what the part is ----------------------------------------------------------------------
 
@@ -218,6 +219,20 @@ class PartReader:
             before = self._held.files if self._held is not None else {}
             self._held = Held({**before, **kept}, complete=complete)
             self.caches.data.put((*self._key, "files"), self._held, self._held.bytes)
+
+    def regain(self) -> None:
+        """Whole files that the caches have kept are here again."""
+        if self._held is None:
+            kept = self.caches.data.get((*self._key, "files"))
+            self._held = kept if isinstance(kept, Held) else None
+
+    def let_go(self) -> None:
+        """Hold no file any more; what the caches keep can be regained."""
+        self._brought, self._held = {}, None
+
+    def forget_small(self) -> None:
+        """Small files that were fetched ahead have been looked at."""
+        self._brought = {}
 
     def small_files(self, names: Sequence[str]) -> dict[str, bytes]:
         """Those of the small files that exist. Of a packed part all come together and are kept."""

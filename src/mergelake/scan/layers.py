@@ -237,7 +237,10 @@ class _Layers:
         if is_remote(self._store):
             fetch_ahead(every, self._names if self._at_once(every) else self._first)
         with self._slots.computing():
-            return [] if self._ended else self._read(layer, every)
+            found = [] if self._ended else self._read(layer, every)
+        for rows in every:
+            rows.source.reader.let_go()  # another layer regains it, if it could be kept
+        return found
 
     def _at_once(self, every: Sequence[Survivors]) -> bool:
         """Whether all columns are fetched together: most rows are expected to stay, or a round trip takes longer."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from mergelake.core.cancel import Cancel
 from mergelake.core.errors import error
-from mergelake.parts.cache import PartCache
+from mergelake.parts.cache import PartCache, of_tasks
 from mergelake.parts.fetch import is_remote
 from mergelake.scan.ahead import read_ahead
 from mergelake.scan.filter import Survivors
@@ -53,7 +53,8 @@ def read_items(
     stats = stats if stats is not None else ScanStats()
     chosen = plan.items if items is None else tuple(items)
     workers = threads or os.cpu_count() or 1
-    caches = caches if caches is not None else PartCache()
+    if caches is None:
+        caches = of_tasks() if is_remote(store) else PartCache()
     ordered = ordered or plan.request.ordered
     if plan.request.final or (plan.request.ordered and plan.schema.order_by):
         batches = read_layers(store, directory, plan.with_items(chosen), caches, workers, stats, cancel)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from mergelake.core.types import DataType
-from mergelake.parts.cache import of_tasks
 from mergelake.scan.pieces import cut_pieces
 from mergelake.scan.plan import ScanItem, ScanPlan
 from mergelake.scan.predicate import all_types
@@ -55,7 +54,7 @@ def read_for_spark(
     `shown`: the schema that the batches have, where it is not that of the table (`types.shown_as`).
     """
     types = plan_types(plan)
-    for block in read_items(store.open(), directory, plan, caches=of_tasks(), threads=1):
+    for block in read_items(store.open(), directory, plan, threads=1):
         for start in range(0, block.num_rows, BATCH_ROWS):
             yield to_spark(block.slice(start, BATCH_ROWS), types, shown)
 
