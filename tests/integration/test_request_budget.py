@@ -345,3 +345,33 @@ def test_a_part_that_cannot_match_is_not_touched() -> None:
     assert place.reopened().scan(["a"], f"k = {3 * ROWS + 5}").arrow().num_rows == 1
     assert len({name for name, _, _ in store.asked}) == 1
     assert store.counters.details["get data"] == 3
+
+
+ROUNDS = {
+    "SELECT count() FROM t": (1, 1),
+    "SELECT a, c FROM t WHERE k = 4321": (3, 2),
+    "SELECT a, count(), sum(c) FROM t GROUP BY a": (3, 2),
+    "SELECT count() FROM t WHERE b LIKE '%77%'": (3, 2),
+    "SELECT count(), sum(c) FROM t FINAL": (3, 2),
+    "SELECT k, a FROM t WHERE c > 100 AND b != '' ORDER BY k": (3, 2),
+}
+"""Rounds of a statement: news, what has to be known of parts, data; and again, when the parts are known."""
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
+@pytest.mark.parametrize("statement", ROUNDS)
+def test_a_statement_asks_for_nothing_twice_and_takes_few_rounds(statement: str, large: bool) -> None:
+    store = FarStore()
+    text = CREATE.format("t", "", LARGE if large else "").replace("= MergeTree", "= ReplacingMergeTree")
+    Place(store).db.sql(text)
+    for first in range(0, 4 * 2000, 2000):
+        Place(store).db.table("t").append(rows(first, 2500))
+    db = Place(store).db
+    db.table("t")
+    for most in ROUNDS[statement]:
+        store.start()
+        store.gated = True
+        db.sql(statement)
+        store.gated = False
+        assert store.rounds <= most
+        assert store.repeated() == []
