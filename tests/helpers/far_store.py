@@ -13,20 +13,20 @@ from mergelake.store.spec import StoreSpec
 
 GAP_BYTES = 1 << 20
 """As a bucket joins ranges."""
+TICK_S = 0.02
+TICKS = 6
 
 
 class FarStore(MemoryStore):
-    """Remembers what was read. While `gated`, no read is answered before no other one has come for `quiet_s`: all that
-    are answered together are a round.
+    """Remembers what was read. While `gated`, no read is answered before it has been quiet for `TICKS` looks: all that
+    are answered together are a round. A look that comes late, on a busy machine, does not count as quiet.
     """
 
-    def __init__(self, *, quiet_s: float = 0.1, **options: str) -> None:
+    def __init__(self, **options: str) -> None:
         super().__init__(gap=GAP_BYTES)
         self.url = f"far://{self.url.partition('://')[2]}"
         self.spec = StoreSpec.of(self.url, options)
-        self._quiet_s = quiet_s
         self._turn = threading.Condition()
-        self._came_s = 0.0
         self._waiting = self._bytes_waiting = 0
         self.gated = False
         self.start()
@@ -71,10 +71,12 @@ class FarStore(MemoryStore):
             self._bytes_waiting += size
             self.at_once = max(self.at_once, self._waiting)
             self.bytes_at_once = max(self.bytes_at_once, self._bytes_waiting)
-            mine, self._came_s = self.rounds, time.monotonic()
+            mine, ticks = self.rounds, 0
             while self.gated and self.rounds == mine:
-                self._turn.wait(self._quiet_s)
-                if self.rounds == mine and time.monotonic() - self._came_s >= self._quiet_s:
+                came, began = len(self.asked), time.monotonic()
+                self._turn.wait(TICK_S)
+                ticks = ticks + 1 if came == len(self.asked) and time.monotonic() - began < 2 * TICK_S else 0
+                if self.rounds == mine and ticks == TICKS:
                     self.rounds += 1
                     self._turn.notify_all()
             self._waiting -= len(requests)

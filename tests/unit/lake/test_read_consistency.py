@@ -71,6 +71,17 @@ def test_what_was_asked_a_moment_ago_is_not_asked_again(store: MemoryStore) -> N
     assert reader.sql(count).scalar() == 6
 
 
+def test_a_scan_may_be_as_stale_as_it_says(store: MemoryStore) -> None:
+    clock, writer = ManualClock(), opened(store)
+    table = ml.Warehouse(store, clock=clock, threads=1).table("t")
+    writer.sql("INSERT INTO t VALUES (3)")
+    assert table.scan(max_staleness_ms=500).arrow().num_rows == 2
+    clock.sleep_s(0.6)
+    assert table.scan(max_staleness_ms=500).arrow().num_rows == 3
+    with pytest.raises(InvalidInputError, match="max_staleness_ms"):
+        table.scan(max_staleness_ms=-1)
+
+
 @pytest.mark.parametrize("value", [-1, "soon", 1.5])
 def test_a_staleness_is_a_whole_number(store: MemoryStore, value: object) -> None:
     with pytest.raises(InvalidInputError, match="max_staleness_ms"):
