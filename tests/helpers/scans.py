@@ -6,7 +6,7 @@ sides, with the same granules.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,12 +38,16 @@ def make_schema(columns: Mapping[str, str], **kwargs: Any) -> TableSchema:
     return TableSchema(made, **{"primary_key": order, **kwargs})
 
 
+new_store: Callable[[], Store] = MemoryStore
+"""Makes the store of a table; tests that read near and far set it."""
+
+
 @dataclass
 class ScanTable:
     """A table in a memory store."""
 
     schema: TableSchema
-    store: Store = field(default_factory=MemoryStore)
+    store: Store = field(default_factory=lambda: new_store())
     caches: PartCache = field(default_factory=PartCache)
 
     def __post_init__(self) -> None:

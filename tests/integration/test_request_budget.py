@@ -1,4 +1,4 @@
-"""docs/costs.md, line by line: what each operation asks of a store, in memory and on a real S3 server."""
+"""docs/costs.md, line by line: what each operation asks of a bucket, one in memory and one on a real S3 server."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import mergelake as ml
 from mergelake.log.operations import AddParts
 from mergelake.store import Store, open_store
 from mergelake.store.memory import MemoryStore
+from tests.helpers.far_store import FarStore
 from tests.helpers.manifests import manifest
 
 PAGE = Path(__file__).parents[2] / "docs" / "costs.md"
@@ -273,7 +274,7 @@ def test_every_operation_has_its_line() -> None:
 @pytest.mark.parametrize(("line", "numbers"), list(lines()), ids=lambda value: value if isinstance(value, str) else "")
 def test_an_operation_costs_what_the_page_says(line: str, numbers: list[int]) -> None:
     # M-002 M-068 M-072
-    store = MemoryStore()
+    store = FarStore()
     call = prepared(line, Place(store))
     assert spent(store, call) == dict(zip(KINDS, numbers, strict=True))
 
@@ -344,3 +345,33 @@ def test_a_part_that_cannot_match_is_not_touched() -> None:
     assert place.reopened().scan(["a"], f"k = {3 * ROWS + 5}").arrow().num_rows == 1
     assert len({name for name, _, _ in store.asked}) == 1
     assert store.counters.details["get data"] == 3
+
+
+ROUNDS = {
+    "SELECT count() FROM t": (1, 1),
+    "SELECT a, c FROM t WHERE k = 4321": (3, 2),
+    "SELECT a, count(), sum(c) FROM t GROUP BY a": (3, 2),
+    "SELECT count() FROM t WHERE b LIKE '%77%'": (3, 2),
+    "SELECT count(), sum(c) FROM t FINAL": (3, 2),
+    "SELECT k, a FROM t WHERE c > 100 AND b != '' ORDER BY k": (3, 2),
+}
+"""Rounds of a statement: news, what has to be known of parts, data; and again, when the parts are known."""
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
+@pytest.mark.parametrize("statement", ROUNDS)
+def test_a_statement_asks_for_nothing_twice_and_takes_few_rounds(statement: str, large: bool) -> None:
+    store = FarStore()
+    text = CREATE.format("t", "", LARGE if large else "").replace("= MergeTree", "= ReplacingMergeTree")
+    Place(store).db.sql(text)
+    for first in range(0, 4 * 2000, 2000):
+        Place(store).db.table("t").append(rows(first, 2500))
+    db = Place(store).db
+    db.table("t")
+    for most in ROUNDS[statement]:
+        store.start()
+        store.gated = True
+        db.sql(statement)
+        store.gated = False
+        assert store.rounds <= most
+        assert store.repeated() == []

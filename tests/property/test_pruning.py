@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -13,15 +14,23 @@ from hypothesis import strategies as st
 
 from mergelake.expr.compiled import compile_expression
 from mergelake.scan.request import ScanRequest
+from mergelake.store.memory import MemoryStore
+from tests.helpers.far_store import FarStore
 from tests.helpers.predicates import TABLES, random_predicate, random_rows
 from tests.helpers.scans import ScanTable, block_of, make_schema
 
 Table = tuple[ScanTable, pa.Table]
 
 
-@pytest.fixture(scope="module")
-def tables() -> dict[str, Table]:
+@pytest.fixture(scope="module", params=[MemoryStore, FarStore], ids=["near", "far"])
+def tables(request: pytest.FixtureRequest) -> Iterator[dict[str, Table]]:
     """Each random table, in its store and as one block."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.helpers.scans.new_store", request.param)
+        yield _tables()
+
+
+def _tables() -> dict[str, Table]:
     rng = random.Random(7)
     made = {}
     for name, (schema, columns) in TABLES.items():

@@ -151,13 +151,15 @@ class Table:
         version: int | str | None = None,
         timestamp: datetime | str | int | None = None,
         read_consistency: str | None = None,
+        max_staleness_ms: int = 0,
         skip_broken_parts: bool = False,
     ) -> Scan:
         """Plan a read: `columns` (None: all) of the rows for which `where`, a ClickHouse expression, is true.
 
         `final` gives rows as if everything were merged; `version` (or a tag) or `timestamp` an older state. Without
         either it sees all that was committed before, by one request; with `read_consistency="cached"` what is known
-        here, for none (default: as the warehouse was opened).
+        here, for none (default: as the warehouse was opened). What was asked for at most `max_staleness_ms` ago is not
+        asked again.
 
         The order of rows is not defined, and need not be the same when the scan is read again: parts are read side by
         side. With `ordered` they come in the order of the sorting key over all parts, those of one key in the order of
@@ -169,8 +171,11 @@ class Table:
         """
         if isinstance(columns, str):
             raise error("TYPE_MISMATCH", f"columns is the text '{columns}'", f"Give a list of names: ['{columns}']")
+        if isinstance(max_staleness_ms, bool) or not isinstance(max_staleness_ms, int) or max_staleness_ms < 0:
+            raise error("BAD_ARGUMENTS", f"max_staleness_ms is {max_staleness_ms!r}", "Give a whole number, 0 or more")
         if asks_for_news(read_consistency or self.env.read_consistency) and version is None and timestamp is None:
-            self.refresh()
+            log = self.handle.log
+            log.fresh(max_staleness_ms / 1000) if max_staleness_ms else log.refresh()
         request = ScanRequest(
             None if columns is None else tuple(columns), where, prewhere, final=final, sample=sample, limit=limit,
             ordered=ordered, now_ms=self.handle.clock.now_ms(),

@@ -140,6 +140,10 @@ class Warehouse:
         full = split_name(name)
         return Table(".".join(full), self.catalog.open_table(full), self.env)
 
+    def opened(self, table_id: str, name: str) -> Table:
+        """The table with this id, which was found under `name`, at its newest version."""
+        return Table(name, self.catalog.open_id(table_id), self.env)
+
     def handles(self) -> dict[str, TableHandle]:
         """Every table by name, open; opened once and kept, whatever it is called later.
 

@@ -34,6 +34,7 @@ from mergelake.merge.gather import gather_column
 from mergelake.merge.order import RowOrder, record_order
 from mergelake.merge.plan import MergeTask, check_engine
 from mergelake.merge.source import SourceReader
+from mergelake.parts.ahead import open_parts
 from mergelake.parts.fetch import is_remote
 from mergelake.parts.indexing import BoundIndex
 from mergelake.parts.listing import projection_names
@@ -98,6 +99,8 @@ class _Merge:
         self._sources = [
             SourceReader(disk if s.local else store, task.directory, task.schema, s.manifest) for s in task.sources
         ]
+        far = [source.reader for source in self._sources if is_remote(source.reader.store)]
+        open_parts(far, [column.name for column in task.schema.stored])
         self._sizes = {
             column.name: sum(source.column_bytes(column.name) for source in self._sources)
             for column in task.schema.stored
@@ -242,7 +245,8 @@ class _Merge:
             self._write_column(writer, names[0], self._gather(order, names[0], names), alone[names[0]])
             return
         rows = self._batch_rows(names, self._threads * len(self._sources))
-        read = [list(self._batches(source, names, rows)) for source in self._sources]
+        begun = [self._batches(source, names, rows) for source in self._sources]
+        read = [list(batches) for batches in begun]
         for at, name in enumerate(names):
             sources = [iter([batch.column(at) for batch in batches]) for batches in read]
             arrays = gather_column(self._task.schema.column(name).type, sources, order)
@@ -274,21 +278,27 @@ class _Merge:
         """One column in order, cut into spans that suit all columns that are gathered `together`."""
         span = self._batch_rows(together, self._threads)
         rows = self._batch_rows(together, self._threads * len(self._sources))
-        sources = [(batch.column(0) for batch in self._batches(source, [name], rows)) for source in self._sources]
+        begun = [self._batches(source, [name], rows) for source in self._sources]
+        sources = [(batch.column(0) for batch in batches) for batches in begun]
         return gather_column(self._task.schema.column(name).type, sources, order, span)
 
     def _batches(self, source: SourceReader, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         weight = sum(source.column_bytes(name) for name in names) / max(source.rows, 1)
-        for batch in source.read(names, rows, self._window_bytes):
+
+        def counted(batch: pa.RecordBatch) -> pa.RecordBatch:
             self._progress.add(weight * batch.num_rows)
-            yield batch
+            return batch
+
+        return map(counted, source.read(names, rows, self._window_bytes))  # which begins now
 
     def _key_batches(
         self, source: SourceReader, names: Sequence[str], version: str | None, rows: int
     ) -> Iterator[list[pa.Array]]:
-        for batch in self._batches(source, names, rows):
+        def keys(batch: pa.RecordBatch) -> list[pa.Array]:
             arrays = [key.evaluate(batch) for key in self._keys.sorting]
-            yield [*arrays, batch.column(version)] if version is not None else arrays
+            return [*arrays, batch.column(version)] if version is not None else arrays
+
+        return map(keys, self._batches(source, names, rows))
 
     def _order_columns(self) -> list[str]:
         """The columns that decide the order and who stays."""

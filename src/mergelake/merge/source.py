@@ -16,10 +16,14 @@ from mergelake.core.schema import Column, TableSchema
 from mergelake.core.text import quote_string
 from mergelake.expr import compile_expression
 from mergelake.format.names import streams_by_column
+from mergelake.parts.fetch import is_remote
 from mergelake.parts.reader import PartReader
+from mergelake.parts.window import Window
 from mergelake.store.protocol import Store
 
 Evaluate = Callable[[pa.RecordBatch], pa.Array]
+_Coming = tuple[tuple[int, int], Callable[[], Window | None]]
+"""A run of granules, and its bytes as soon as they are here."""
 
 
 class SourceReader:
@@ -32,7 +36,11 @@ class SourceReader:
         # All columns of a Compact part lie in one file.
         self._share = manifest.bytes_uncompressed // max(1, len(self._held)) if manifest.part_type == "Compact" else 0
         columns = {column.name: column for column in schema.stored}
-        self._reader = PartReader(store, directory, manifest, columns)
+        written = None
+        if manifest.schema_version == schema.version:
+            by_id = {column.id: column for column in schema.stored}
+            written = {by_id[i].name: by_id[i].type for i in manifest.columns if i in by_id}
+        self._reader = PartReader(store, directory, manifest, columns, written=written)
         files = self._reader.files
         self._data_files: dict[str, list[PartFile]] = {
             name: [files[f"{stream}.bin"] for stream in streams]
@@ -45,11 +53,16 @@ class SourceReader:
             return self._share
         return sum(max(file.size, file.uncompressed_size) for file in self._data_files[name])
 
+    @property
+    def reader(self) -> PartReader:
+        """The reader of the part."""
+        return self._reader
+
     def read(self, names: Sequence[str], batch_rows: int, window_bytes: int) -> Iterator[pa.RecordBatch]:
         """All rows of these columns in storage form, about `batch_rows` at a time.
 
         About `window_bytes` of data are fetched together (what a batch needs at least): many sources are open at
-        once, and none may fetch far ahead.
+        once, and none may fetch far ahead. Of a far store the first of them are on their way when this returns.
         """
         computed: dict[str, Evaluate] = {}
         needed = dict.fromkeys(names)
@@ -63,23 +76,56 @@ class SourceReader:
         wanted = list(needed) or [next(c.name for c in self._schema.stored if c.id in self._held)]
         stored = sum(file.size for name in wanted for file in self._data_files[name])
         row_bytes = (stored or self._share * len(wanted)) / max(1, self.rows)
+        if is_remote(self._reader.store):
+            window_bytes //= 2  # another one is on its way meanwhile
         window_rows = max(batch_rows, int(window_bytes / max(row_bytes, 1e-3)))
-        for batch in self._batches(wanted, batch_rows, window_rows):
-            if computed:
-                arrays = [computed[name](batch) if name in computed else batch.column(name) for name in names]
-                yield pa.RecordBatch.from_arrays(arrays, list(names))
-            else:
-                yield batch
+        batches = self._batches(wanted, batch_rows, window_rows)
+        if not computed:
+            return batches
+
+        def arrays(batch: pa.RecordBatch) -> list[pa.Array]:
+            return [computed[name](batch) if name in computed else batch.column(name) for name in names]
+
+        return (pa.RecordBatch.from_arrays(arrays(batch), list(names)) for batch in batches)
 
     def _batches(self, names: Sequence[str], batch_rows: int, window_rows: int) -> Iterator[pa.RecordBatch]:
+        windows = self._windows(window_rows)
+        if not is_remote(self._reader.store):
+            return self._near(names, windows, batch_rows)
+        # The first window is asked for now: a merge reads its sources in turns, and begins with all of them.
+        return self._far(names, windows, batch_rows, self._begin(names, next(windows, None)))
+
+    def _windows(self, window_rows: int) -> Iterator[tuple[int, int]]:
+        """Runs of granules of about so many rows."""
         granules = self._reader.granule_rows.tolist() if self.rows else []
         first, rows = 0, 0
         for end, granule in enumerate(granules, 1):
             rows += granule
             if rows >= window_rows or end == len(granules):
-                ranges = None if end - first == len(granules) else [(first, end)]
-                yield from self._reader.read(names, ranges, batch_rows=batch_rows)
+                yield first, end
                 first, rows = end, 0
+
+    def _near(
+        self, names: Sequence[str], windows: Iterator[tuple[int, int]], batch_rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        granules = len(self._reader.granule_rows) if self.rows else 0
+        for first, end in windows:
+            ranges = None if end - first == granules else [(first, end)]
+            yield from self._reader.read(names, ranges, batch_rows=batch_rows)
+
+    def _far(
+        self, names: Sequence[str], windows: Iterator[tuple[int, int]], batch_rows: int, coming: _Coming | None
+    ) -> Iterator[pa.RecordBatch]:
+        while coming is not None:
+            window, bodies = coming
+            ahead = bodies()
+            coming = self._begin(names, next(windows, None))
+            yield from self._reader.read(names, [window], batch_rows=batch_rows, ahead=ahead)
+
+    def _begin(self, names: Sequence[str], window: tuple[int, int] | None) -> _Coming | None:
+        if window is None:
+            return None
+        return window, self._reader.begin(self._reader.needs(names, [window]))
 
     def _computed(self, column: Column) -> tuple[Evaluate, tuple[str, ...]] | None:
         """How a missing column with a default is computed, and from which columns; None where the reader knows."""

@@ -1,4 +1,5 @@
-"""What readers keep in memory: marks, primary indexes and part headers, least recently used out first.
+"""What readers keep in memory: marks, primary indexes and part headers, least recently used out first; apart from them
+the data of small parts and dictionaries of far stores.
 
 Parts never change, so an entry is right for as long as it is kept, and one cache may serve all tables and
 threads of a process.
@@ -6,14 +7,20 @@ threads of a process.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from functools import cache
 from typing import TypeVar
 
 T = TypeVar("T")
 
 DEFAULT_BYTES = 256 << 20
+TASK_BYTES = 32 << 20
+"""Of the cache that the tasks of a process share."""
+DATA_BYTES = 128 << 20
+"""Of the whole files that a far store gave."""
 
 
 class PartCache:
@@ -26,6 +33,7 @@ class PartCache:
         self._bytes = 0
         self._hits = 0
         self._misses = 0
+        self._data: PartCache | None = None
 
     def get(self, key: Hashable) -> object | None:
         """The entry, which becomes the most recently used one; None if there is none."""
@@ -61,6 +69,19 @@ class PartCache:
         return found  # type: ignore[return-value]
 
     @property
+    def data(self) -> PartCache:
+        """Whole files with data, as they are stored: apart, so that they never push out marks and indexes."""
+        with self._lock:
+            if self._data is None:
+                self._data = PartCache(min(DATA_BYTES, self._max_bytes))
+            return self._data
+
+    @property
+    def max_bytes(self) -> int:
+        """Bytes that may be held."""
+        return self._max_bytes
+
+    @property
     def hits(self) -> int:
         """Look-ups that found something."""
         return self._hits
@@ -77,3 +98,13 @@ class PartCache:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+
+def of_tasks() -> PartCache:
+    """The cache of a process that runs one task after another, each of them from a plan that was sent to it."""
+    return _of_process(os.getpid())
+
+
+@cache
+def _of_process(_: int) -> PartCache:
+    return PartCache(TASK_BYTES)

@@ -1,24 +1,23 @@
-"""From ranges of a part's files to requests to the store.
+"""From ranges of parts' files to requests to the store.
 
-A file is a list of extents, ranges of objects; several files may lie in one object. All ranges that are wanted
-at once are sorted by object, so that the store can join near ones, and different objects are asked at the same
-time.
+A file is a list of extents, ranges of objects; several files, and parts, may lie in one object. All ranges that are
+wanted at once are sorted by object, so that the store can join near ones, and what it cannot join is asked for at the
+same time.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 from mergelake.core.errors import CorruptDataError
 from mergelake.core.manifest import Extent, PartFile
 from mergelake.format.hashes import file_hash
+from mergelake.parts.flight import begin
 from mergelake.store.protocol import Buffer, Store
 
-_REQUESTS_AT_ONCE = 16
+_GAP_BYTES = 1 << 20
+"""Ranges of an object that are further apart than its store joins (`coalesce_gap`) are questions of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +46,52 @@ def locate(directory: str, file: PartFile, offset: int) -> tuple[str, int]:
     return directory, offset
 
 
+@dataclass(frozen=True, slots=True)
+class PartRanges:
+    """Byte ranges of the files of one part."""
+
+    directory: str
+    files: Mapping[str, PartFile]
+    ranges: Sequence[FileRange]
+
+
 def fetch(store: Store, directory: str, files: Mapping[str, PartFile], ranges: Sequence[FileRange]) -> list[Buffer]:
     """The bytes of each range. Raises `CorruptDataError` if an object is shorter than the manifest says."""
+    return fetch_parts(store, [PartRanges(directory, files, ranges)])[0]
+
+
+def fetch_parts(store: Store, parts: Sequence[PartRanges]) -> list[list[Buffer]]:
+    """The bytes of the ranges of each part, asked for in one round. Errors: those of `fetch`."""
+    return begin_parts(store, parts)()
+
+
+def begin_parts(store: Store, parts: Sequence[PartRanges]) -> Callable[[], list[list[Buffer]]]:
+    """The same, asked for now where the store is far; what is returned waits for the bytes."""
     wanted: dict[str, list[tuple[int, int]]] = {}
-    pieces: list[list[tuple[str, int]]] = []  # for each range: (object, index among its requests)
-    for part in ranges:
-        found: list[tuple[str, int]] = []
-        for key, start, length in _pieces(directory, files[part.name], part):
-            requests = wanted.setdefault(key, [])
-            found.append((key, len(requests)))
-            requests.append((start, length))
-        pieces.append(found)
-    bodies = _get(store, wanted)
-    return [
-        bodies[found[0][0]][found[0][1]] if len(found) == 1 else b"".join(bodies[key][i] for key, i in found)
-        for found in pieces
-    ]
+    pieces: list[list[list[tuple[str, int]]]] = []  # for each range: (object, index among its requests)
+    for part in parts:
+        places: list[list[tuple[str, int]]] = []
+        for each in part.ranges:
+            found: list[tuple[str, int]] = []
+            for key, start, length in _pieces(part.directory, part.files[each.name], each):
+                requests = wanted.setdefault(key, [])
+                found.append((key, len(requests)))
+                requests.append((start, length))
+            places.append(found)
+        pieces.append(places)
+    coming = _begin(store, wanted)
+
+    def bodies() -> list[list[Buffer]]:
+        came = coming()
+        return [
+            [
+                came[found[0][0]][found[0][1]] if len(found) == 1 else b"".join(came[key][i] for key, i in found)
+                for found in places
+            ]
+            for places in pieces
+        ]
+
+    return bodies
 
 
 def fetch_whole(store: Store, directory: str, files: Mapping[str, PartFile], names: Sequence[str]) -> list[Buffer]:
@@ -105,20 +134,42 @@ def _pieces(directory: str, file: PartFile, part: FileRange) -> list[tuple[str, 
     return out
 
 
-def _get(store: Store, wanted: Mapping[str, list[tuple[int, int]]]) -> dict[str, list[Buffer]]:
-    if len(wanted) < 2 or not is_remote(store):
-        return {key: store.get_ranges(key, requests) for key, requests in wanted.items()}
-    bodies = _pool(os.getpid()).map(store.get_ranges, wanted.keys(), wanted.values())
-    return dict(zip(wanted, bodies, strict=True))
+def _begin(store: Store, wanted: Mapping[str, list[tuple[int, int]]]) -> Callable[[], dict[str, list[Buffer]]]:
+    if not is_remote(store):
+        return lambda: {key: store.get_ranges(key, requests) for key, requests in wanted.items()}
+    gap = int(dict(store.spec.options).get("coalesce_gap", _GAP_BYTES))
+    questions = [(key, near) for key, requests in wanted.items() for near in _near(requests, gap)]
+
+    def ask(question: tuple[str, list[int]]) -> list[Buffer]:
+        key, near = question
+        return store.get_ranges(key, [wanted[key][i] for i in near])
+
+    coming = begin(store, ask, questions)
+
+    def bodies() -> dict[str, list[Buffer]]:
+        came: dict[str, list[Buffer]] = {key: [b""] * len(requests) for key, requests in wanted.items()}
+        for (key, near), found in zip(questions, coming(), strict=True):
+            for i, body in zip(near, found, strict=True):
+                came[key][i] = body
+        return came
+
+    return bodies
+
+
+def _near(requests: Sequence[tuple[int, int]], gap: int) -> list[list[int]]:
+    """The indexes of (start, length)s in groups that no gap of more bytes divides."""
+    groups: list[list[int]] = []
+    reach = 0
+    for i in sorted(range(len(requests)), key=requests.__getitem__):
+        start, length = requests[i]
+        if not groups or start > reach + gap:
+            groups.append([])
+        groups[-1].append(i)
+        reach = max(reach, start + length)
+    return groups
 
 
 def is_remote(store: Store) -> bool:
     """Whether a request waits for a network: starting a thread takes longer than a read from disk."""
     scheme, marker, _ = store.url.partition("://")
     return bool(marker) and scheme not in ("file", "memory")
-
-
-@cache
-def _pool(pid: int) -> ThreadPoolExecutor:
-    """The threads that wait for replies; a forked process (Spark's workers are) needs its own."""
-    return ThreadPoolExecutor(_REQUESTS_AT_ONCE, thread_name_prefix=f"mergelake-get-{pid}")

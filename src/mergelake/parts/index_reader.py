@@ -20,7 +20,7 @@ from mergelake.format.skip_files import (
     parse_index_marks,
 )
 from mergelake.format.skip_types import IndexType
-from mergelake.parts.fetch import FileRange, fetch, fetch_whole, locate, verified
+from mergelake.parts.fetch import FileRange, locate, verified
 from mergelake.parts.reader import PartReader
 from mergelake.store.protocol import Buffer
 
@@ -75,13 +75,13 @@ def _found(reader: PartReader, name: str, kind: IndexType) -> tuple[_Lookup, int
             mark_name = next((n for n in mark_names if n in members), None)
             if mark_name is not None:
                 at, length = members[mark_name]
-                marks = fetch(reader.store, reader.directory, reader.files, [FileRange(PACKED, at, at + length)])[0]
+                (marks,) = reader.bytes_of([FileRange(PACKED, at, at + length)])
                 return _parsed(reader, PACKED, start, size, mark_name, marks, at)
         elif data_name in reader.files:
             mark_name = next((n for n in mark_names if n in reader.files), None)
             if mark_name is not None:
-                marks = reader.small_files([mark_name])[mark_name]
-                return _parsed(reader, data_name, 0, reader.files[data_name].size, mark_name, marks, 0)
+                own = reader.small_files([mark_name])[mark_name]
+                return _parsed(reader, data_name, 0, reader.files[data_name].size, mark_name, own, 0)
     return _Lookup(None), 100
 
 
@@ -99,8 +99,8 @@ def packed_files(reader: PartReader) -> dict[str, tuple[int, int]]:
     """Name -> (offset, size) of the files in the part's `skp_idx.packed`."""
 
     def load() -> tuple[dict[str, tuple[int, int]], int]:
-        (data,) = fetch_whole(reader.store, reader.directory, reader.files, [PACKED])
-        data = verified(reader.directory, reader.files[PACKED], bytes(data))
+        (body,) = reader.bytes_of([FileRange(PACKED, 0, reader.files[PACKED].size)])
+        data = verified(reader.directory, reader.files[PACKED], bytes(body))
         try:
             members = packed_members(data)
         except CorruptDataError as problem:
@@ -125,23 +125,18 @@ def read_granules(
         key = (*reader.cache_key, "index bytes", index.file, index.start)
         return [(0, index.granules, reader.caches.get_or(key, lambda: _whole(reader, index)))]
     ranges = [index.marks.byte_range(first, end, index.size) for first, end in runs]
-    bodies = fetch(
-        reader.store,
-        reader.directory,
-        reader.files,
-        [FileRange(index.file, index.start + a, index.start + b) for a, b in ranges],
-    )
+    bodies = reader.bytes_of([FileRange(index.file, index.start + a, index.start + b) for a, b in ranges])
     return [
         (first, end, _plain(reader, index, first, body)) for (first, end), body in zip(runs, bodies, strict=True)
     ]  # fmt: skip
 
 
 def _whole(reader: PartReader, index: IndexFile) -> tuple[Region, int]:
-    wanted = [FileRange(index.file, index.start, index.start + index.size)]
-    (body,) = fetch(reader.store, reader.directory, reader.files, wanted)
+    (body,) = reader.bytes_of([FileRange(index.file, index.start, index.start + index.size)])
+    whole: Buffer = body
     if index.file != PACKED:
-        body = verified(reader.directory, reader.files[index.file], bytes(body))
-    plain = _plain(reader, index, 0, body)
+        whole = verified(reader.directory, reader.files[index.file], bytes(body))
+    plain = _plain(reader, index, 0, whole)
     return plain, plain.size + 200
 
 

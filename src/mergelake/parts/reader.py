@@ -10,7 +10,7 @@ not have reads as its type's default.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -30,15 +30,15 @@ from mergelake.format.frames import decode_frames
 from mergelake.format.layout import Layout, detect_layout
 from mergelake.format.marks import Marks, start_marks
 from mergelake.format.reader import ColumnReader, concatenate
-from mergelake.format.skip_files import is_index_file
 from mergelake.format.streams import shared_sizes_stream
 from mergelake.format.values import decode_values
 from mergelake.parts.cache import PartCache
 from mergelake.parts.evolve import evolve
-from mergelake.parts.fetch import FileRange, fetch_whole, locate, verified
-from mergelake.parts.steps import MarkRange, Step, plan_steps, plan_windows
-from mergelake.parts.window import Window, fetch_window, plain_bytes
-from mergelake.store.protocol import Store
+from mergelake.parts.fetch import FileRange, PartRanges, begin_parts, fetch_whole, is_remote, locate, verified
+from mergelake.parts.held import Held, is_data
+from mergelake.parts.steps import MarkRange, Step, join_ranges, plan_steps, plan_windows
+from mergelake.parts.window import Window, fetch_window, merge_ranges, plain_bytes
+from mergelake.store.protocol import Buffer, Store
 
 BATCH_ROWS = 65536
 WINDOW_BYTES = 32 << 20
@@ -51,7 +51,7 @@ ROW_EXISTS = "_row_exists"
 
 _PREFIXED = (t.LowCardinality, t.Variant, t.Dynamic, t.Json)
 """Types with streams that begin with something else than the first value: the first mark points behind it."""
-_HEADER_FILES = ("columns.txt", "serialization.json", "columns_substreams.txt")
+HEADER_FILES = ("columns.txt", "serialization.json", "columns_substreams.txt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,8 @@ class PartReader:
 
     `columns` are the table's columns by name, as they are now; `caches` holds marks and indexes and should be shared by
     all readers of a process; `threads` decode columns side by side. `granularity` is the table's `index_granularity`,
-    which only parts of tables without adaptive granules need.
+    which only parts of tables without adaptive granules need. `written` are the part's columns, in its order, where
+    they are known without `columns.txt`.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class PartReader:
         *,
         threads: int = 1,
         granularity: int = 8192,
+        written: Mapping[str, t.DataType] | None = None,
     ) -> None:
         self.store = store
         self.directory = directory
@@ -96,6 +98,12 @@ class PartReader:
         self._files: dict[str, PartFile] | None = None
         self._names: dict[int, str] | None = None
         self._siblings: dict[str | None, str] | None = None
+        self._written = written if written and len(written) == len(manifest.columns) else None
+        self._brought: dict[str, Buffer] = {}  # small files that were fetched ahead and not looked at yet
+        self._first = ""  # the column whose marks tell the granules; the part's first if empty
+        self._held: Held | None = None
+        if is_remote(store):
+            self.regain()
 
     # -- what the part is ----------------------------------------------------------------------
 
@@ -150,6 +158,82 @@ class PartReader:
         """Load what `read` needs before it asks for data: layout and marks, by as few requests as possible."""
         self._readers([name for name in columns if self.has_column(name)])
 
+    def needs(self, columns: Iterable[str], ranges: Sequence[MarkRange]) -> list[FileRange]:
+        """The bytes of data files that `read` will ask for: of columns that the part has, in order, each byte once."""
+        if self.complete:
+            return []
+        wanted = [name for name in columns if self.has_column(name)]
+        if self.masked:
+            wanted = list(dict.fromkeys([*wanted, ROW_EXISTS]))
+        readers = {n: s.reader for n, s in self._sources(wanted).items() if s.reader is not None}
+        step = Step(join_ranges(ranges), 0)
+        found = merge_ranges([FileRange(*need) for reader in readers.values() for need in _needs(reader, step)])
+        held = self.held
+        return [part for part in found if held is None or not held.covers(part)]
+
+    @property
+    def told(self) -> bool:
+        """Whether the part's columns are known without `columns.txt`."""
+        return self._written is not None
+
+    def front_files(self) -> list[str]:
+        """The files that come together of a packed part."""
+        return [name for name in self.files if not is_data(name)]
+
+    @property
+    def held(self) -> Window | None:
+        """Whole files with data that are here already."""
+        return self._held.data if self._held is not None else None
+
+    @property
+    def complete(self) -> bool:
+        """Whether all files of the part are here."""
+        return self._held is not None and self._held.complete
+
+    def part_ranges(self, ranges: Sequence[FileRange]) -> PartRanges:
+        """What `fetch_parts` takes."""
+        return PartRanges(self.directory, self.files, ranges)
+
+    def begin(self, ranges: Sequence[FileRange]) -> Callable[[], Window | None]:
+        """Ask for ranges of data files (`needs`) that `read` is to find in its window `ahead`."""
+        if not ranges:
+            return lambda: self.held
+        bodies = begin_parts(self.store, [self.part_ranges(ranges)])
+        return lambda: Window(ranges, bodies()[0], self.held)
+
+    def bytes_of(self, ranges: Sequence[FileRange]) -> list[memoryview]:
+        """Ranges of data files, those that are not here fetched."""
+        window = fetch_window(self.store, self.directory, self.files, ranges, self.held)
+        return [window.get(part.name, part.start, part.end) for part in ranges]
+
+    def take(self, files: Mapping[str, Buffer], *, complete: bool, first: str = "") -> None:
+        """Files that were fetched ahead, whole. Those with data are kept; so are all, if they are `complete`.
+
+        `first` is a column that is wanted: its marks will tell the granules.
+        """
+        self._first = first
+        kept = dict(files) if complete else {name: body for name, body in files.items() if is_data(name)}
+        if not complete:
+            self._brought |= {name: body for name, body in files.items() if not is_data(name)}
+        if kept:
+            before = self._held.files if self._held is not None else {}
+            self._held = Held({**before, **kept}, complete=complete)
+            self.caches.data.put((*self._key, "files"), self._held, self._held.bytes)
+
+    def regain(self) -> None:
+        """Whole files that the caches have kept are here again."""
+        if self._held is None:
+            kept = self.caches.data.get((*self._key, "files"))
+            self._held = kept if isinstance(kept, Held) else None
+
+    def let_go(self) -> None:
+        """Hold no file any more; what the caches keep can be regained."""
+        self._brought, self._held = {}, None
+
+    def forget_small(self) -> None:
+        """Small files that were fetched ahead have been looked at."""
+        self._brought = {}
+
     def small_files(self, names: Sequence[str]) -> dict[str, bytes]:
         """Those of the small files that exist. Of a packed part all come together and are kept."""
         return self._small(names)
@@ -168,11 +252,12 @@ class PartReader:
         *,
         batch_rows: int = BATCH_ROWS,
         threads: int | None = None,
+        ahead: Window | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """The rows of half-open mark ranges (all without), as batches of about `batch_rows` rows in storage form.
 
-        Ranges ascend and do not overlap; a batch may span several. Raises `CorruptDataError` with the object and the
-        offset in it for bytes that are not what they should be.
+        Ranges ascend and do not overlap; a batch may span several. `ahead` has bytes that were fetched before. Raises
+        `CorruptDataError` with the object and the offset in it for bytes that are not what they should be.
         """
         asked = list(columns)
         if masked := self.masked:
@@ -186,25 +271,28 @@ class PartReader:
         if len(steps) != 1:
             sizes = [sum(end - start for r in readers.values() for _, start, end in _needs(r, step)) for step in steps]
             windows = plan_windows(sizes, WINDOW_BYTES)
+        under = ahead if ahead is not None else self.held
         with ExitStack() as stack:
-            ahead = stack.enter_context(ThreadPoolExecutor(1)) if len(windows) > 1 else None
+            behind = stack.enter_context(ThreadPoolExecutor(1)) if len(windows) > 1 else None
             workers = threads if threads is not None else self._threads
             pool = stack.enter_context(ThreadPoolExecutor(workers)) if workers > 1 and len(columns) > 1 else None
             coming: Future[Window] | None = None
             for number, (start, stop) in enumerate(windows):
-                window = coming.result() if coming is not None else self._fetch(readers, steps[start:stop])
+                window = coming.result() if coming is not None else self._fetch(readers, steps[start:stop], under)
                 coming = None
-                if ahead is not None and number + 1 < len(windows):
+                if behind is not None and number + 1 < len(windows):
                     after = windows[number + 1]
-                    coming = ahead.submit(self._fetch, readers, steps[after[0] : after[1]])
+                    coming = behind.submit(self._fetch, readers, steps[after[0] : after[1]], under)
                 for step in steps[start:stop]:
                     for piece in self._bounded(sources, window, step):
                         batch = self._batch(sources, window, piece, pool)
                         yield _alive(batch, asked) if masked else batch
 
-    def _fetch(self, readers: Mapping[str, ColumnReader], steps: Sequence[Step]) -> Window:
+    def _fetch(self, readers: Mapping[str, ColumnReader], steps: Sequence[Step], under: Window | None) -> Window:
+        if under is not None and self.complete:
+            return under
         wanted = [FileRange(*need) for step in steps for reader in readers.values() for need in _needs(reader, step)]
-        return fetch_window(self.store, self.directory, self.files, wanted)
+        return fetch_window(self.store, self.directory, self.files, wanted, under)
 
     def _bounded(self, sources: Mapping[str, _Source], window: Window, step: Step) -> list[Step]:
         """The step, cut in two as often as it takes to keep every column's plain bytes in bounds."""
@@ -370,32 +458,32 @@ class PartReader:
         Of a packed part all small files come by one request and are kept.
         """
         there = [name for name in names if name in self.files]
-        if self.manifest.storage == "packed" and there:
+        if self.manifest.storage == "packed" and there and not self.complete:
             front = self.caches.get_or((*self._key, "front"), self._load_front)
             return {name: front[name] for name in there}
         return self._whole(there)
 
     def _whole(self, names: Sequence[str]) -> dict[str, bytes]:
-        bodies = fetch_whole(self.store, self.directory, self.files, names)
-        return {
-            name: verified(self.directory, self.files[name], bytes(body))
-            for name, body in zip(names, bodies, strict=True)
-        }
+        here = self._brought if self._held is None else {**self._held.small, **self._brought}
+        bodies = {name: here[name] for name in names if name in here}
+        missing = [name for name in names if name not in bodies]
+        bodies |= zip(missing, fetch_whole(self.store, self.directory, self.files, missing), strict=True)
+        return {name: verified(self.directory, self.files[name], bytes(bodies[name])) for name in names}
 
     def _load_front(self) -> tuple[dict[str, bytes], int]:
-        names = [name for name in self.files if not name.endswith(".bin") and not is_index_file(name)]
-        front = self._whole(names)
+        front = self._whole(self.front_files())
         return front, sum(map(len, front.values())) + 200 * len(front)
 
     def _load_files(self) -> tuple[dict[str, PartFile], int]:
         return self.manifest.file_table(), 5 * len(self.manifest.files.text)  # about what its objects take
 
     def _load_layout(self) -> tuple[Layout, int]:
-        small = self._small(_HEADER_FILES)
-        if "columns.txt" not in small:
+        told = self._written
+        small = self._small(HEADER_FILES if told is None else HEADER_FILES[1:])
+        if told is None and "columns.txt" not in small:
             raise CorruptDataError("The part has no columns.txt", object_key=self._where("columns.txt"))
         with self._naming("columns.txt"):
-            columns = decode_columns(small["columns.txt"])
+            columns = told if told is not None else decode_columns(small["columns.txt"])
         with self._naming("serialization.json"):
             found = detect_layout(
                 self.files.keys(), small, columns, granularity=self._granularity, rows=self.manifest.rows
@@ -403,10 +491,15 @@ class PartReader:
         return found, sum(map(len, small.values())) + 500 * len(columns) + 100 * len(self.files)
 
     def _load_granules(self) -> tuple[NDArray[np.int64], int]:
-        """Granules from the marks of the first column; all columns have the same."""
+        """Granules from the marks of one column; all columns have the same."""
         layout = self.layout
         name, kind = next(iter(layout.columns.items()))
+        if self._first in self.columns and (there := self.layout_name(self._first)) is not None:
+            name, kind = there, layout.columns[there]
         (file,) = layout.mark_files(name, kind)[:1]
+        read = self.caches.get((*self._key, "column", name))
+        if isinstance(read, ColumnReader):
+            return read.granule_rows, read.granule_rows.nbytes + 100
         marks = self._marks([file])[file]
         rows = marks.granule_rows
         self._check_rows(rows, file)

@@ -12,9 +12,10 @@ from mergelake.store.protocol import Buffer, Store
 
 
 class Window:
-    """Ranges of files in memory."""
+    """Ranges of files in memory; what is not there may be in the one `under` it."""
 
-    def __init__(self, ranges: Sequence[FileRange], bodies: Sequence[Buffer]) -> None:
+    def __init__(self, ranges: Sequence[FileRange], bodies: Sequence[Buffer], under: Window | None = None) -> None:
+        self._under = under
         self._starts: dict[str, list[int]] = {}
         self._bodies: dict[str, list[memoryview]] = {}
         for part, body in zip(ranges, bodies, strict=True):
@@ -25,17 +26,39 @@ class Window:
         """Bytes of a file that the window covers."""
         if start == end:
             return memoryview(b"")
-        at = bisect_right(self._starts.get(name, []), start) - 1
-        if at < 0 or end > self._starts[name][at] + len(self._bodies[name][at]):
-            raise InternalError(f"Bytes {start} to {end} of {name} were not fetched")
+        at = self._place(name, start, end)
+        if at < 0:
+            if self._under is None:
+                raise InternalError(f"Bytes {start} to {end} of {name} were not fetched")
+            return self._under.get(name, start, end)
         base = self._starts[name][at]
         return self._bodies[name][at][start - base : end - base]
 
+    def covers(self, part: FileRange) -> bool:
+        """Whether `get` would give these bytes."""
+        here = self._place(part.name, part.start, part.end) >= 0
+        return here or (self._under is not None and self._under.covers(part))
 
-def fetch_window(store: Store, directory: str, files: Mapping[str, PartFile], wanted: Sequence[FileRange]) -> Window:
-    """Fetch ranges that may overlap, each byte once."""
+    def _place(self, name: str, start: int, end: int) -> int:
+        """Which body of a file has these bytes; -1 for none."""
+        at = bisect_right(self._starts.get(name, ()), start) - 1
+        return at if at >= 0 and end <= self._starts[name][at] + len(self._bodies[name][at]) else -1
+
+
+def fetch_window(
+    store: Store,
+    directory: str,
+    files: Mapping[str, PartFile],
+    wanted: Sequence[FileRange],
+    under: Window | None = None,
+) -> Window:
+    """Fetch ranges that may overlap, each byte once, and none that `under` has."""
     ranges = merge_ranges(wanted)
-    return Window(ranges, fetch(store, directory, files, ranges))
+    if under is not None:
+        ranges = [part for part in ranges if not under.covers(part)]
+        if not ranges:
+            return under
+    return Window(ranges, fetch(store, directory, files, ranges), under)
 
 
 def merge_ranges(wanted: Sequence[FileRange]) -> list[FileRange]:

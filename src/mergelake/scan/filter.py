@@ -18,17 +18,27 @@ from numpy.typing import NDArray
 
 from mergelake.core.types import DataType
 from mergelake.expr.evaluate import Context
+from mergelake.parts.ahead import fetch_windows
+from mergelake.parts.fetch import FileRange
+from mergelake.parts.window import Window
 from mergelake.scan.prewhere import FilterStep
 from mergelake.scan.prune import MarkRange, join
 from mergelake.scan.source import Arrays, PartSource, block_of
 from mergelake.scan.stats import ScanStats
 
+TOGETHER_BYTES = 1 << 20
+"""Bytes of a far store that are fetched at once, whatever the conditions may leave: a round trip takes as long."""
+
 
 class Survivors:
     """The rows of some mark ranges that have passed so far, with the columns read so far."""
 
-    def __init__(self, source: PartSource, ranges: Sequence[MarkRange], stats: ScanStats) -> None:
+    def __init__(
+        self, source: PartSource, ranges: Sequence[MarkRange], stats: ScanStats, ahead: Window | None = None
+    ) -> None:
         self._source = source
+        self.ahead = ahead
+        """Bytes that were fetched before they are asked for."""
         self._stats = stats
         self.ranges = tuple(ranges)
         """Where there still are rows."""
@@ -49,13 +59,29 @@ class Survivors:
         missing = [name for name in names if name not in self._arrays]
         if not missing:
             return {name: self._arrays[name] for name in names}
-        found = self._source.read(missing, self.ranges)
+        found = self._source.read(missing, self.ranges, self.ahead)
         self._stats.add(bytes_=sum(array.nbytes for array in found.values()))
         if self._rows is not None:
             places = pa.array(self._places())
             found = {name: array.take(places) for name, array in found.items()}
         self._arrays.update(found)
         return {name: self._arrays[name] for name in names}
+
+    def needs(self, names: Sequence[str]) -> list[FileRange]:
+        """The bytes that `fetch` has to get from the store."""
+        missing = [name for name in names if name not in self._arrays]
+        found = self._source.needs(missing, self.ranges) if missing and self.count else []
+        return found if self.ahead is None else [part for part in found if not self.ahead.covers(part)]
+
+    @property
+    def under(self) -> Window | None:
+        """What is in memory of the part's files."""
+        return self.ahead if self.ahead is not None else self._source.reader.held
+
+    @property
+    def source(self) -> PartSource:
+        """The part."""
+        return self._source
 
     def filter(self, step: FilterStep, types: Mapping[str, DataType]) -> None:
         """Drop the rows that fail the step's conditions; each condition sees only what passed the one before."""
@@ -96,3 +122,11 @@ class Survivors:
         before = np.concatenate(([0], np.cumsum(lengths)[:-1])) if len(lengths) else np.zeros(0, np.int64)
         which = np.searchsorted(begins, self._rows, "right") - 1
         return np.asarray(self._rows - begins[which] + before[which])
+
+
+def fetch_ahead(rows: Sequence[Survivors], names: Sequence[str]) -> None:
+    """Get the bytes of columns of several parts from a far store, in one round."""
+    wanted = [(each, ranges) for each in rows if (ranges := each.needs(names))]
+    windows = fetch_windows([(each.source.reader, ranges, each.under) for each, ranges in wanted])
+    for (each, _), window in zip(wanted, windows, strict=True):
+        each.ahead = window

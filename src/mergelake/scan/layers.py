@@ -11,16 +11,21 @@ and rows in the order of the sorting key.
 
 Rows come out part by part, each in the order of its part. As in ClickHouse, partitions are merged with each
 other. An ordered read has the same layers, smaller where rows are wide, skips step 3 unless it is FINAL too, and sorts
-each layer.
+each layer. With a limit the first layers are as small as it is, and the columns of step 4 are read for the rows that
+come first; no layer is begun once there are enough.
+
+Of a far store all parts of a layer are opened in one round and read in one or two (`fetch_ahead`), and as many layers
+are under way as its limits allow (`parts.flight`).
 """
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -30,8 +35,11 @@ from mergelake.core.arrow import storage_type
 from mergelake.core.cancel import Cancel
 from mergelake.core.types import DataType, is_nullable
 from mergelake.expr.bound import BoundNode, columns_of
+from mergelake.parts.ahead import open_parts
 from mergelake.parts.cache import PartCache
-from mergelake.scan.filter import Survivors
+from mergelake.parts.fetch import is_remote
+from mergelake.parts.flight import Limits, Slots
+from mergelake.scan.filter import TOGETHER_BYTES, Survivors, fetch_ahead
 from mergelake.scan.keys import decode_keys, scan_keys
 from mergelake.scan.ordered import Value, orderable, ordered
 from mergelake.scan.plan import ScanItem, ScanPlan
@@ -67,7 +75,14 @@ class _Layers:
     """One read: the plan with everything that its layers share."""
 
     def __init__(
-        self, store: Store, directory: str, plan: ScanPlan, caches: PartCache, stats: ScanStats, cancel: Cancel | None
+        self,
+        store: Store,
+        directory: str,
+        plan: ScanPlan,
+        caches: PartCache,
+        stats: ScanStats,
+        cancel: Cancel | None,
+        workers: int = 1,
     ) -> None:
         self._cancel = cancel
         self._store = store
@@ -92,14 +107,27 @@ class _Layers:
         self._schema = pa.schema(fields)
         self._sources: dict[str, PartSource] = {}
         self._lock = threading.Lock()
+        self._slots = Slots(workers)
+        self._ended = False
+        self._limit = plan.request.limit if plan.request.ordered else None
+        steps = [name for step in (*self._early, *self._late) for name in step.columns]
+        self._first = tuple(dict.fromkeys([*self._key_columns, *self._judged, *steps]))
+        self._names = tuple(dict.fromkeys([*self._first, *plan.columns]))
+
+    @property
+    def _row_bytes(self) -> int:
+        items = self._plan.items
+        return sum(i.manifest.bytes_uncompressed for i in items) // max(1, sum(i.manifest.rows for i in items))
 
     @property
     def _layer_rows(self) -> int:
         if not self._plan.request.ordered:
             return LAYER_ROWS
-        items = self._plan.items
-        row_bytes = sum(i.manifest.bytes_uncompressed for i in items) // max(1, sum(i.manifest.rows for i in items))
-        return min(LAYER_ROWS, LAYER_BYTES // max(1, row_bytes) or 1)
+        return min(LAYER_ROWS, LAYER_BYTES // max(1, self._row_bytes) or 1)
+
+    def bytes_of(self, layer: Layer) -> int:
+        """What a layer takes in memory, about."""
+        return self._row_bytes * sum(item.rows_estimate for item in layer.items)
 
     def source(self, item: ScanItem) -> PartSource:
         with self._lock:
@@ -110,8 +138,14 @@ class _Layers:
                 reader = open_part(self._store, self._directory, item.manifest, plan.schema, self._caches)
                 found = PartSource(reader, item.info, plan.schema)
             with self._lock:
-                self._sources[item.manifest.id] = found
+                found = self._sources.setdefault(item.manifest.id, found)
         return found
+
+    def _open(self, items: Sequence[ScanItem], *, key: bool = False) -> None:
+        """What has to be known of some parts before their data is read."""
+        sources = [self.source(item) for item in items]
+        named = dict.fromkeys(name for source in sources for name in source.stored_columns(self._names))
+        open_parts([source.reader for source in sources], list(named), key=self._primary.types if key else None)
 
     # --- layers
 
@@ -119,10 +153,13 @@ class _Layers:
         """Independent pieces of the work, in key order within a group."""
         for group in self._groups():
             rows = sum(item.rows_estimate for item in group)
-            if rows <= 2 * self._layer_rows or not all(map(orderable, self._primary.types)):
+            enough = 2 * self._layer_rows
+            if self._limit is not None and self._primary.nodes:
+                enough = min(enough, 2 * self._limit)
+            if rows <= enough or not all(map(orderable, self._primary.types)):
                 yield Layer(tuple(group))
                 continue
-            yield from self._cut(group, -(-rows // self._layer_rows))
+            yield from self._cut(group, rows)
 
     def _groups(self) -> list[list[ScanItem]]:
         """Items whose key ranges overlap, directly or through others; items of a group in the order that settles ties.
@@ -146,17 +183,31 @@ class _Layers:
             reach = max(reach, int(last[i]))
         return [[items[i] for i in sorted(group)] for group in groups]
 
-    def _cut(self, group: list[ScanItem], wanted: int) -> Iterator[Layer]:
+    def _places(self, marks: int, rows: int, parts: int) -> list[int]:
+        """Between which of the marks of a group layers begin, the marks in the order of their keys."""
+        if self._limit is None:
+            wanted = -(-rows // self._layer_rows)
+            return [int(place) for place in np.linspace(0, marks, wanted + 1)[1:-1]]
+        most = max(1, marks * self._layer_rows // rows)
+        step = min(most, -(-self._limit * marks // rows) + parts)
+        places, at = [], step
+        while at < marks:
+            places.append(at)
+            step = min(2 * step, most)
+            at += step
+        return places
+
+    def _cut(self, group: list[ScanItem], rows: int) -> Iterator[Layer]:
         types = self._primary.types
         flags = self._descending[: len(types)]
+        self._open(group, key=True)
         indexes = [self.source(item).primary_index(types) for item in group]
         keys = [joined([index[c] for index in indexes]) for c in range(len(types))]
         order = sort_order(keys, types, flags)
         sorted_keys = keys if order is None else [key.take(pa.array(order)) for key in keys]
         forms = [ordered(key, data_type) for key, data_type in zip(sorted_keys, types, strict=True)]
-        places = np.linspace(0, len(forms[0]), wanted + 1)[1:-1].astype(np.int64)
         points: list[Point | None] = [None]
-        for place in places.tolist():
+        for place in self._places(len(forms[0]), rows, len(group)):
             point = tuple(form.item(place) for form in forms)
             if point != points[-1]:
                 points.append(point)
@@ -172,14 +223,36 @@ class _Layers:
 
     # --- one layer
 
+    def end(self) -> None:
+        """Nobody waits for more: layers under way are not decoded any more."""
+        self._ended = True
+
     def read(self, layer: Layer) -> list[pa.RecordBatch]:
         """The rows of the layer that stay and pass the conditions."""
+        if self._cancel is not None:
+            self._cancel.check()
+        self._open(layer.items)
+        every = [Survivors(self.source(item), item.ranges, self._stats) for item in layer.items]
+        self._stats.add(parts=len(every))
+        if is_remote(self._store):
+            fetch_ahead(every, self._names if self._at_once(every) else self._first)
+        with self._slots.computing():
+            found = [] if self._ended else self._read(layer, every)
+        for rows in every:
+            rows.source.reader.let_go()  # another layer regains it, if it could be kept
+        return found
+
+    def _at_once(self, every: Sequence[Survivors]) -> bool:
+        """Whether all columns are fetched together: most rows are expected to stay, or a round trip takes longer."""
+        if self._limit is None and not self._early and not self._late:
+            return True
+        return sum(part.end - part.start for rows in every for part in rows.needs(self._names)) <= TOGETHER_BYTES
+
+    def _read(self, layer: Layer, every: Sequence[Survivors]) -> list[pa.RecordBatch]:
         alive: list[Survivors] = []
-        for item in layer.items:
+        for rows in every:
             if self._cancel is not None:
                 self._cancel.check()
-            self._stats.add(parts=1)
-            rows = Survivors(self.source(item), item.ranges, self._stats)
             self._within(rows, layer)
             if self._run(rows, self._early):
                 alive.append(rows)
@@ -189,8 +262,24 @@ class _Layers:
             for rows, keep in zip(alive, self._staying(alive), strict=True):
                 rows.keep(keep)
         left = [rows for rows in alive if self._run(rows, self._late)]
+        if self._limit is not None:
+            left = self._first_rows(left, self._limit)
+        if is_remote(self._store):
+            fetch_ahead(left, self._plan.columns)
         batches = [rows.batch(self._plan.columns, self._schema) for rows in left]
         return self._sorted(left, batches) if self._plan.request.ordered and left else batches
+
+    def _first_rows(self, left: Sequence[Survivors], limit: int) -> list[Survivors]:
+        """Without the rows that `limit` others of the layer come before."""
+        total = sum(rows.count for rows in left)
+        if total <= limit:
+            return list(left)
+        order = sort_order(*self._joined_keys(left), self._descending)
+        keep = np.zeros(total, dtype=bool)
+        keep[np.arange(limit) if order is None else order[:limit]] = True
+        for rows, mask in zip(left, np.split(keep, np.cumsum([rows.count for rows in left])[:-1]), strict=True):
+            rows.keep(mask)
+        return [rows for rows in left if rows.count]
 
     def _sorted(self, left: Sequence[Survivors], batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
         """The rows of the layer as one batch, in the order of the sorting key."""
@@ -260,24 +349,40 @@ def read_layers(
     cancel: Cancel | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of the plan's items as FINAL shows them, in order, or both; in storage form."""
-    reader = _Layers(store, directory, plan, caches, stats, cancel)
+    reader = _Layers(store, directory, plan, caches, stats, cancel, workers)
     layers = reader.layers()
-    if workers == 1:
+    if workers == 1 and not is_remote(store):
         for layer in layers:
             yield from reader.read(layer)
         return
-    with ThreadPoolExecutor(workers, "mergelake-layers") as pool:
-        ahead = [pool.submit(reader.read, layer) for layer in islice(layers, workers)]
-        try:
-            while ahead:
-                batches = ahead.pop(0).result()
+    limits = Limits.of(store) if is_remote(store) else Limits(workers, 1 << 62)
+    limited = plan.request.limit is not None
+    most = 1 if limited else limits.requests
+    ahead: deque[tuple[Future[list[pa.RecordBatch]], int]] = deque()
+    following = next(layers, None)
+    with ThreadPoolExecutor(limits.requests, "mergelake-layers") as pool:
+
+        def begin() -> None:
+            nonlocal following
+            while following is not None and len(ahead) < most:
+                size = reader.bytes_of(following)
+                if ahead and sum(held for _, held in ahead) + size > limits.bytes:
+                    break
+                ahead.append((pool.submit(reader.read, following), size))
                 following = next(layers, None)
-                if following is not None:
-                    ahead.append(pool.submit(reader.read, following))
+
+        try:
+            begin()
+            while ahead:
+                batches = ahead.popleft()[0].result()
+                if not limited:
+                    begin()
                 yield from batches
+                most = min(2 * most, limits.requests)
+                begin()
         finally:
-            for future in ahead:
-                future.cancel()
+            reader.end()
+            pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _ranks(keys: Sequence[pa.Array], types: Sequence[DataType], descending: Sequence[bool]) -> NDArray[np.int64]:

@@ -30,7 +30,10 @@ from mergelake.expr.bound import BoundNode, columns_of
 from mergelake.expr.evaluate import Context
 from mergelake.format.names import streams_by_column
 from mergelake.log.state import ActivePart
+from mergelake.parts.ahead import open_parts
 from mergelake.parts.cache import PartCache
+from mergelake.parts.fetch import is_remote
+from mergelake.parts.flight import Limits
 from mergelake.parts.reader import PartReader
 from mergelake.scan.analyze import Key, analyze
 from mergelake.scan.boxes import Checker, KeyTable
@@ -162,7 +165,9 @@ def plan_scan(
     if not (keys.primary.nodes and is_never(analyze(predicate, keys.primary))):
         if keys.partition.nodes:
             parts = _partition_steps(parts, predicate, keys, steps)
-        items = _primary_step(store, directory, snapshot, parts, predicate, keys, steps, caches)
+        read = [*columns, *(name for piece in (*first, *rest) for name in columns_of(piece))]
+        named = [name for name in dict.fromkeys(read) if schema.has(name)]
+        items = _primary_step(store, directory, snapshot, parts, predicate, keys, steps, caches, named)
         if items and schema.indices:
             items = _skip_step(store, directory, snapshot, items, predicate, steps if count_steps else None, caches)
     sizes: Mapping[str, int] = {}
@@ -282,13 +287,14 @@ def _primary_step(
     keys: ScanKeys,
     steps: list[IndexStep],
     caches: PartCache | None,
+    columns: Sequence[str],
 ) -> tuple[ScanItem, ...]:
     key = keys.primary
     condition = analyze(predicate, key)
     if not key.nodes or is_useless(condition) or not parts:
         items = [ScanItem(p.info, p.manifest, ((0, p.manifest.marks),)) for p in parts]
     else:
-        items = _search(store, directory, snapshot, parts, condition, keys, caches)
+        items = _search(store, directory, snapshot, parts, condition, keys, caches, columns)
     if key.nodes:
         text, used = describe(condition, key.names)
         marks, total = sum(item.marks for item in items), sum(part.manifest.marks for part in parts)
@@ -305,6 +311,7 @@ def _search(
     condition: Condition,
     keys: ScanKeys,
     caches: PartCache | None,
+    columns: Sequence[str],
 ) -> list[ScanItem]:
     """The items of parts that may match, after looking into their primary indexes."""
     types = keys.primary.types
@@ -318,12 +325,15 @@ def _search(
     bounded = keys.bounded
     limits = minmax_columns(parts, keys) if bounded else ([], [])
 
+    readers: dict[int, PartReader] = {}
+
     def load(i: int) -> list[pa.Array]:
         part = parts[i]
         if part.manifest.marks == 1:
             return [pa.concat_arrays([a.slice(i, 1), b.slice(i, 1)]) for a, b in zip(first, last, strict=True)]
         with of_part(part.info):
-            index = open_part(store, directory, part.manifest, snapshot.schema, caches).primary_index(types)
+            reader = readers.get(i) or open_part(store, directory, part.manifest, snapshot.schema, caches)
+            index = reader.primary_index(types)
         if len(index[0]) == part.manifest.marks:  # written without a final mark
             return [pa.concat_arrays([a, b.slice(i, 1)]) for a, b in zip(index, last, strict=True)]
         return list(index)
@@ -332,7 +342,12 @@ def _search(
     # Of a part of one granule the ends are all there is, and have been asked, unless more is known of its keys.
     told = np.flatnonzero(alive & (marks == 1)) if not bounded else rows[:0]
     wanted = np.setdiff1d(np.flatnonzero(alive), told, assume_unique=True)
-    if np.count_nonzero(marks[wanted] > 1) < 3:
+    asked = wanted[marks[wanted] > 1].tolist()
+    if is_remote(store) and asked:
+        readers = {i: open_part(store, directory, parts[i].manifest, snapshot.schema, caches) for i in asked}
+        # What passes is read next: what its columns need comes in the same round, where it can be kept.
+        open_parts(list(readers.values()), columns if caches is not None else (), key=types)
+    if len(asked) < 3 or readers:
         indexes = [load(i) for i in wanted.tolist()]
     else:
         with ThreadPoolExecutor(min(len(wanted), 4 * (os.cpu_count() or 1)), "mergelake-plan") as pool:
@@ -371,7 +386,8 @@ def _skip_step(
     if len(items) < 3:
         found = [ask(item) for item in items]
     else:
-        with ThreadPoolExecutor(min(len(items), 4 * (os.cpu_count() or 1)), "mergelake-plan") as pool:
+        threads = Limits.of(store).requests if is_remote(store) else 4 * (os.cpu_count() or 1)
+        with ThreadPoolExecutor(min(len(items), threads), "mergelake-plan") as pool:
             found = list(pool.map(ask, items))
     if steps is not None:
         _count_skips(store, directory, snapshot, items, plan, found, steps, caches)

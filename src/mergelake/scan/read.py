@@ -1,8 +1,8 @@
 """Reading the items of a plan: pieces of parts, filtered, by a few threads, in bounded memory.
 
-Items are cut into pieces of at most `PIECE_BYTES` of decoded columns. A few pieces are under way at a time, so
-the next ones are fetched while the caller works on the last, and no more than that is ever held. Batches come
-out as pieces get ready, or in the order of the items where the caller wants that.
+Items are cut into pieces (`scan.pieces`). A few of them are under way at a time, so the next ones are fetched while the
+caller works on the last, and no more than that is ever held; of a far store many more (`scan.ahead`). Batches come out
+as pieces get ready, or in the order of the items where the caller wants that.
 """
 
 from __future__ import annotations
@@ -10,37 +10,23 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from itertools import islice
 
 import pyarrow as pa
 
-from mergelake.core.arrow import storage_type
 from mergelake.core.cancel import Cancel
 from mergelake.core.errors import error
-from mergelake.core.types import is_nullable
-from mergelake.parts.cache import PartCache
+from mergelake.parts.cache import PartCache, of_tasks
+from mergelake.parts.fetch import is_remote
+from mergelake.scan.ahead import read_ahead
 from mergelake.scan.filter import Survivors
 from mergelake.scan.layers import read_layers
+from mergelake.scan.pieces import Piece, all_pieces, batch_schema, read_piece
 from mergelake.scan.plan import ScanItem, ScanPlan
-from mergelake.scan.predicate import all_types
-from mergelake.scan.prewhere import FilterStep
-from mergelake.scan.prune import MarkRange
 from mergelake.scan.source import PartSource, of_part, open_part
 from mergelake.scan.stats import ScanStats
 from mergelake.scan.steps import plan_steps
 from mergelake.store.protocol import Store
-
-PIECE_BYTES = 32 << 20
-"""Decoded bytes of all columns of the part's rows, about, that one piece may hold."""
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Some ranges of one item."""
-
-    item: ScanItem
-    ranges: tuple[MarkRange, ...]
 
 
 def read_items(
@@ -67,51 +53,18 @@ def read_items(
     stats = stats if stats is not None else ScanStats()
     chosen = plan.items if items is None else tuple(items)
     workers = threads or os.cpu_count() or 1
-    caches = caches if caches is not None else PartCache()
+    if caches is None:
+        caches = of_tasks() if is_remote(store) else PartCache()
     ordered = ordered or plan.request.ordered
     if plan.request.final or (plan.request.ordered and plan.schema.order_by):
         batches = read_layers(store, directory, plan.with_items(chosen), caches, workers, stats, cancel)
+    elif is_remote(store):
+        batches = read_ahead(store, directory, plan, chosen, caches, workers, ordered, stats, cancel)
     else:
         batches = _read_pieces(store, directory, plan, chosen, caches, workers, ordered, stats, cancel)
     for batch in _limited(batches, plan.request.limit):
         stats.add(rows_out=batch.num_rows)
         yield batch
-
-
-def batch_schema(plan: ScanPlan) -> pa.Schema:
-    """The Arrow schema of the batches that `read_items` yields."""
-    types = all_types(plan.schema)
-    return pa.schema([pa.field(n, storage_type(types[n]), nullable=is_nullable(types[n])) for n in plan.columns])
-
-
-def cut_pieces(item: ScanItem, granules: int) -> Iterator[Piece]:
-    """The item's ranges in pieces of at most so many granules, in order."""
-    ranges: list[MarkRange] = []
-    room = granules
-    for begin, end in item.ranges:
-        while begin < end:
-            stop = min(end, begin + room)
-            ranges.append((begin, stop))
-            room -= stop - begin
-            begin = stop
-            if not room:
-                yield Piece(item, tuple(ranges))
-                ranges, room = [], granules
-    if ranges:
-        yield Piece(item, tuple(ranges))
-
-
-def read_piece(
-    source: PartSource, piece: Piece, plan: ScanPlan, steps: Sequence[FilterStep], schema: pa.Schema, stats: ScanStats
-) -> pa.RecordBatch | None:
-    """The piece's rows that pass; None if none does."""
-    types = all_types(plan.schema)
-    rows = Survivors(source, piece.ranges, stats)
-    for step in steps:
-        rows.filter(step, types)
-        if not rows.count:
-            return None
-    return rows.batch(plan.columns, schema) if rows.count else None
 
 
 def _read_pieces(
@@ -126,7 +79,7 @@ def _read_pieces(
     cancel: Cancel | None,
 ) -> Iterator[pa.RecordBatch]:
     steps, schema = plan_steps(plan), batch_schema(plan)
-    pieces = _all_pieces(items, plan.request.limit if not steps else None)
+    pieces = all_pieces(items, plan.request.limit if not steps else None)
     sources: dict[str, PartSource] = {}
 
     def run(piece: Piece) -> pa.RecordBatch | None:
@@ -139,7 +92,7 @@ def _read_pieces(
                 reader = open_part(store, directory, item.manifest, plan.schema, caches)
                 source = sources.setdefault(item.manifest.id, PartSource(reader, item.info, plan.schema))
         stats.add(parts=int(piece.ranges[0][0] == item.ranges[0][0]))
-        return read_piece(source, piece, plan, steps, schema, stats)
+        return read_piece(Survivors(source, piece.ranges, stats), plan, steps, schema)
 
     ahead = list(islice(pieces, 2))
     if len(ahead) < 2 or workers == 1:
@@ -170,16 +123,6 @@ def _read_pieces(
         for future in waiting:
             future.cancel()
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _all_pieces(items: Sequence[ScanItem], limit: int | None) -> Iterator[Piece]:
-    for item in items:
-        manifest = item.manifest
-        granule_bytes = max(1, manifest.bytes_uncompressed // max(1, manifest.marks))
-        granules = max(1, PIECE_BYTES // granule_bytes)
-        if limit is not None:
-            granules = max(1, min(granules, 1 + limit * manifest.marks // max(1, manifest.rows)))
-        yield from cut_pieces(item, granules)
 
 
 def _limited(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:

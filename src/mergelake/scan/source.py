@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +28,9 @@ from mergelake.expr.parser import parse
 from mergelake.expr.values import to_arrow
 from mergelake.format.defaults import default_array
 from mergelake.parts.cache import PartCache
+from mergelake.parts.fetch import FileRange
 from mergelake.parts.reader import PartReader
+from mergelake.parts.window import Window
 from mergelake.scan.predicate import alias_expression, all_types, expand_aliases
 from mergelake.scan.prune import MarkRange
 from mergelake.scan.request import VIRTUAL_COLUMNS
@@ -61,35 +64,53 @@ class PartSource:
         self._types = all_types(schema)
         ids = frozenset(reader.manifest.columns)
         self._held = {column.name for column in schema.stored if column.id in ids}
-        self._starts = np.concatenate(([0], np.cumsum(reader.granule_rows)))
         self._expressions: dict[str, BoundNode] = {}
 
-    @property
+    @cached_property
     def row_starts(self) -> NDArray[np.int64]:
         """Row number at which each granule begins, and the part's number of rows."""
-        return self._starts
+        with of_part(self._info):
+            return np.concatenate(([0], np.cumsum(self._reader.granule_rows)))
+
+    def stored_columns(self, names: Sequence[str]) -> list[str]:
+        """The columns of the part that reading `names` takes; one of them for its rows, if none."""
+        found = [name for name in self._closure(names) if name in self._held]
+        return found or [column.name for column in self._schema.stored if column.name in self._held][:1]
 
     def primary_index(self, types: Sequence[t.DataType]) -> tuple[pa.Array, ...]:
         """The primary key at each mark, the final one included, in storage form."""
         return self._reader.primary_index(types)
 
-    def read(self, names: Sequence[str], ranges: Sequence[MarkRange]) -> Arrays:
-        """The columns' values in the rows of the ranges, in storage form."""
-        with of_part(self._info):
-            return self._read(names, ranges)
+    @property
+    def reader(self) -> PartReader:
+        """The reader of the part."""
+        return self._reader
 
-    def _read(self, names: Sequence[str], ranges: Sequence[MarkRange]) -> Arrays:
-        rows = int(sum(self._starts[end] - self._starts[begin] for begin, end in ranges))
+    def needs(self, names: Sequence[str], ranges: Sequence[MarkRange]) -> list[FileRange]:
+        """The bytes that `read` has to fetch for the columns."""
+        with of_part(self._info):
+            stored = [name for name in self._closure(names) if name in self._held]
+            return self._reader.needs(stored, ranges) if stored and ranges else []
+
+    def read(self, names: Sequence[str], ranges: Sequence[MarkRange], ahead: Window | None = None) -> Arrays:
+        """The columns' values in the rows of the ranges, in storage form. `ahead` has bytes fetched before."""
+        with of_part(self._info):
+            return self._read(names, ranges, ahead)
+
+    def _read(self, names: Sequence[str], ranges: Sequence[MarkRange], ahead: Window | None) -> Arrays:
+        rows = int(sum(self.row_starts[end] - self.row_starts[begin] for begin, end in ranges))
         stored = [name for name in self._closure(names) if name in self._held]
-        arrays = self._read_stored(stored, ranges, rows)
+        arrays = self._read_stored(stored, ranges, rows, ahead)
         for name in names:
             self._provide(name, arrays, ranges, rows)
         return {name: arrays[name] for name in names}
 
-    def _read_stored(self, names: Sequence[str], ranges: Sequence[MarkRange], rows: int) -> Arrays:
+    def _read_stored(
+        self, names: Sequence[str], ranges: Sequence[MarkRange], rows: int, ahead: Window | None
+    ) -> Arrays:
         if not names or not rows:
             return {name: default_array(self._types[name], 0) for name in names}
-        batches = list(self._reader.read(names, ranges, batch_rows=rows))
+        batches = list(self._reader.read(names, ranges, batch_rows=rows, ahead=ahead))
         return {name: joined([batch.column(i) for batch in batches]) for i, name in enumerate(names)}
 
     def _closure(self, names: Sequence[str]) -> list[str]:
@@ -140,7 +161,7 @@ class PartSource:
 
     def _virtual(self, name: str, ranges: Sequence[MarkRange], rows: int) -> pa.Array:
         if name == "_part_offset":
-            pieces = [np.arange(self._starts[b], self._starts[e], dtype=np.uint64) for b, e in ranges]
+            pieces = [np.arange(self.row_starts[b], self.row_starts[e], dtype=np.uint64) for b, e in ranges]
             return pa.array(np.concatenate(pieces) if pieces else np.zeros(0, np.uint64))
         text = str(self._info) if name == "_part" else self._info.partition_id
         codes = pa.array(np.zeros(rows, np.int32))
@@ -162,7 +183,12 @@ def open_part(
     store: Store, directory: str, manifest: PartManifest, schema: TableSchema, caches: PartCache | None
 ) -> PartReader:
     """A reader of one part, by the columns that the table has now."""
-    return PartReader(store, directory, manifest, {column.name: column for column in schema.stored}, caches)
+    columns = {column.name: column for column in schema.stored}
+    written = None
+    if manifest.schema_version == schema.version:
+        by_id = {column.id: column for column in schema.stored}
+        written = {by_id[i].name: by_id[i].type for i in manifest.columns if i in by_id}
+    return PartReader(store, directory, manifest, columns, caches, written=written)
 
 
 def joined(arrays: Sequence[pa.Array]) -> pa.Array:

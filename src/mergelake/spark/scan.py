@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from mergelake.core.types import DataType
+from mergelake.scan.pieces import cut_pieces
 from mergelake.scan.plan import ScanItem, ScanPlan
 from mergelake.scan.predicate import all_types
-from mergelake.scan.read import cut_pieces, read_items
+from mergelake.scan.read import read_items
 from mergelake.spark.tasks import sealed, shipped
 from mergelake.spark.types import spark_schema, to_spark
 from mergelake.store import StoreSpec

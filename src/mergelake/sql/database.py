@@ -5,20 +5,24 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mergelake.core.cancel import Cancel, check, running
-from mergelake.core.errors import error, there_are
+from mergelake.core.errors import MergelakeError, error, there_are
 from mergelake.core.text import back_quote, quote_string
 from mergelake.lake.environment import Environment, asks_for_news
 from mergelake.lake.table import Table
 from mergelake.lake.warehouse import DEFAULT_DATABASE, Warehouse
+from mergelake.log.at_once import at_once
+from mergelake.log.commit import Log
+from mergelake.parts.fetch import is_remote
 from mergelake.query.access import check_fixed
 from mergelake.query.engine import setting_literal
+from mergelake.query.outline import outline
 from mergelake.query.result import QueryResult
 from mergelake.query.select import Context, RunTasks, run_select
 from mergelake.query.settings import for_clickhouse, honoured
@@ -29,7 +33,7 @@ from mergelake.sql.foreign import foreign_names, foreign_table
 from mergelake.sql.lower import execute
 from mergelake.sql.parser import parse_statement
 from mergelake.sql.result import Result
-from mergelake.sql.settings import OWN_SETTINGS, judged, merged, plain
+from mergelake.sql.settings import OWN_SETTINGS, judged, merged, plain, staleness_ms
 from mergelake.sql.statements import Name
 from mergelake.table.catalog import RESERVED
 
@@ -162,22 +166,56 @@ class Database:
         return f"{database}.{name.table}"
 
     def open(self, name: Name) -> Table:
-        """The table, at its newest version. An open table is kept: looking again costs two small requests."""
+        """The table, at its newest version. An open table is kept: looking again costs two small requests, made at
+        once.
+        """
         full = self.full_name(name)
-        database, table = name.database or self.current_database, name.table
-        return self._kept(self.warehouse.catalog.find((database, table)), full)
+        where = (name.database or self.current_database, name.table)
+        known = self._look([where])
+        table_id = self.warehouse.catalog.known(where)
+        return self._kept(table_id, full, news=table_id not in known)
 
     def _kept(self, table_id: str, full: str, news: bool = True) -> Table:
         with self._lock:
             found = self._tables.get(table_id)
         if found is None:
-            found = self.warehouse.table(full)
+            found = self.warehouse.opened(table_id, full)
             with self._lock:
                 self._tables[table_id] = found
         elif news:
             found.refresh()
         found.name = full
         return found
+
+    def _look(self, names: Iterable[tuple[str, str]], staleness_s: float = 0.0) -> set[str]:
+        """Ask for news of the catalog and of the tables that had these names, at once; the ids of those tables.
+
+        What was asked for less than `staleness_s` ago is not asked again. In a far store tables that are not open yet
+        are opened meanwhile.
+        """
+        catalog, far = self.warehouse.catalog, is_remote(self.warehouse.store)
+        ids = {where: catalog.state.databases.get(where[0], {}).get(where[1], "") for where in names}
+        with self._lock:
+            kept = {table_id: self._tables[table_id] for table_id in ids.values() if table_id in self._tables}
+        unopened = {table_id: where for where, table_id in ids.items() if far and table_id and table_id not in kept}
+
+        def ask(call: Callable[[], object]) -> MergelakeError | None:
+            try:
+                call()
+            except MergelakeError as problem:  # of a table that is not called so any more it is nobody's
+                return problem
+            return None
+
+        logs: list[Log[Any]] = [catalog.log, *(table.handle.log for table in kept.values())]
+        calls: list[Callable[[], object]] = [
+            partial(log.fresh, staleness_s) if staleness_s else log.refresh for log in logs
+        ]
+        calls += [partial(self._kept, table_id, ".".join(where)) for table_id, where in unopened.items()]
+        problem, *of_tables = at_once(ask, calls, len(calls) if far else 1)
+        if problem is not None:
+            raise problem
+        asked = (*kept, *unopened)
+        return {table_id for table_id, failed in zip(asked, of_tables, strict=True) if failed is None}
 
     def table_names(self, database: str) -> list[str]:
         """Names of the tables of a database; UNKNOWN_DATABASE if there is none."""
@@ -189,28 +227,39 @@ class Database:
 
     def select(self, query: str) -> QueryResult:
         """Run a SELECT."""
-        return run_select(query, self.resolver(), self.context())
+        return run_select(query, self.resolver(query), self.context())
 
-    def resolver(self) -> Resolve:
-        """How a SELECT finds tables: every one of them as it is at this moment, or as it is known here."""
+    def resolver(self, query: str = "") -> Resolve:
+        """How a SELECT finds tables: every one of them as it is at this moment, or as it is known here.
+
+        The tables that `query` names are asked for together.
+        """
         catalog = self.warehouse.catalog
         consistency = self.settings.get("read_consistency", self.warehouse.env.read_consistency).strip("'")
+        staleness_s = staleness_ms(self.settings) / 1000
         news = asks_for_news(consistency)
-        fresh = [True] if not news else []
+        fresh: list[set[str]] = []
         now_ms = self.warehouse.clock.now_ms()
 
         def resolve(database: str, name: str) -> Source | None:
             where = database or self.current_database
             if where in RESERVED:
                 return foreign_table(self, where, name)
-            if not fresh:
-                catalog.refresh()
-                fresh.append(True)
+            if news and not fresh:
+                fresh.append(self._look([(where, name), *self._named(query)], staleness_s))
             table_id = catalog.state.databases.get(where, {}).get(name)
-            table = self.open(Name(where, name)) if table_id is None else self._kept(table_id, f"{where}.{name}", news)
+            if table_id is None:
+                return self._source(self.open(Name(where, name)), now_ms)
+            table = self._kept(table_id, f"{where}.{name}", news and table_id not in fresh[0])
             return self._source(table, now_ms)
 
         return resolve
+
+    def _named(self, query: str) -> list[tuple[str, str]]:
+        """Database and name of the tables in a query; none where it cannot be read."""
+        with suppress(MergelakeError):
+            return [(each.database or self.current_database, each.name) for each in outline(query).occurrences]
+        return []
 
     def _source(self, table: Table, now_ms: int) -> Source:
         handle = table.handle
@@ -294,8 +343,9 @@ def connect(
     when the warehouse is made; later the warehouse knows. `sealed` reads what is in the bucket and asks nobody else.
 
     `read_consistency`: a `strong` read sees every commit that was acknowledged before it began, for one small request a
-    log (a SELECT asks for names, and for each table); a `cached` one asks nothing and sees what this process knows, at
-    least its own commits. `SET read_consistency` and `scan(read_consistency=…)` say otherwise.
+    log (a SELECT asks for names, and for each table, at once); a `cached` one asks nothing and sees what this process
+    knows, at least its own commits. `SET read_consistency` and `scan(read_consistency=…)` say otherwise. With
+    `SET max_staleness_ms = 1000` a `strong` SELECT asks nothing where this session asked less than a second ago.
 
     Statements reach the warehouse's tables and nothing else: `file`, `url`, `s3`, `remote`, `FROM 'data.csv'`, INTO
     OUTFILE and the like are ACCESS_DENIED. With `allow_external_access` they have the rights of this process: only

@@ -29,6 +29,7 @@ OWN_SETTINGS: Mapping[str, str] = {
     "executor": "'auto'",
     "dedup_token": "''",
     "insert_conversion": "'strict'",
+    "max_staleness_ms": "0",
     "read_consistency": "'strong'",
     "skip_broken_parts": "0",
 }
@@ -68,8 +69,19 @@ def _check_own(settings: Mapping[str, str]) -> None:
     if plain_value(settings.get("skip_broken_parts", "0")) not in ("0", "1"):
         raise error("CANNOT_PARSE_BOOL", f"skip_broken_parts cannot be {settings['skip_broken_parts']}", "It is 0 or 1")
     conversion_of(settings)
+    staleness_ms(settings)
     if "read_consistency" in settings:
         asks_for_news(plain_value(settings["read_consistency"]))
+
+
+def staleness_ms(settings: Mapping[str, str]) -> int:
+    """How old, in milliseconds, what a session knows may be before a `strong` SELECT asks for news."""
+    text = plain_value(settings.get("max_staleness_ms", "0"))
+    if text.upper() == "DEFAULT":
+        return 0
+    if not (text.isascii() and text.isdecimal()):
+        raise error("CANNOT_PARSE_NUMBER", f"max_staleness_ms cannot be {text}", "It is a whole number, 0 or more")
+    return int(text)
 
 
 def _unknown(name: str) -> Exception:

@@ -33,6 +33,8 @@ _OWN = {
     "max_retries": "6",
     "coalesce_gap": str(1 << 20),
     "chunk_size": str(8 << 20),
+    "max_requests_in_flight": "64",
+    "read_ahead_bytes": str(256 << 20),
 }
 """Our own options with their defaults; the others are obstore's, with or without the `aws_` prefix."""
 

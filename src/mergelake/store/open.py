@@ -23,8 +23,9 @@ def open_store(url: str, options: Mapping[str, str] | None = None) -> Store:
     Nothing is read or written. Options of every store: `coalesce_gap` (bytes). Of a directory: `sync`
     ("false" trades durability against a power cut for speed). Of a bucket: `access_key_id`,
     `secret_access_key`, `session_token`, `endpoint`, `region`, `skip_signature`, `allow_http`, `timeout_s`,
-    `connect_timeout_s`, `max_retries`, `chunk_size` (bytes of an upload part) and obstore's others; what is
-    not given is taken from `AWS_*` or `S3_ENDPOINT` (`GOOGLE_*`, `AZURE_*`).
+    `connect_timeout_s`, `max_retries`, `chunk_size` (bytes of an upload part), `max_requests_in_flight` (of reads, in
+    a process), `read_ahead_bytes` (that one read may hold) and obstore's others; what is not given is taken from
+    `AWS_*` or `S3_ENDPOINT` (`GOOGLE_*`, `AZURE_*`).
 
     Raises `InvalidInputError` for an unknown scheme or option, and for a bucket without credentials.
     """
@@ -65,6 +66,9 @@ def _bucket(scheme: str, bucket: str, prefix: str, given: dict[str, str]) -> Buc
     chunk_size = whole_number(options, "chunk_size", 8 << 20)
     if scheme == "s3" and chunk_size < 5 << 20:
         raise InvalidInputError("chunk_size must be 5 MiB at least: S3 takes no smaller parts", name="BAD_ARGUMENTS")
+    if whole_number(options, "max_requests_in_flight", 64) < 1:
+        raise InvalidInputError("max_requests_in_flight must be 1 at least", name="BAD_ARGUMENTS")
+    whole_number(options, "read_ahead_bytes", 0)
     return BucketStore(
         StoreSpec.of(url, options),
         make_clients(scheme, bucket, prefix, options),

@@ -259,7 +259,12 @@ class Catalog:
 
     def find(self, name: Name) -> str:
         """The id of a table, looked up anew; UNKNOWN_DATABASE or UNKNOWN_TABLE with the nearest name."""
-        state = self.refresh()
+        self.refresh()
+        return self.known(name)
+
+    def known(self, name: Name) -> str:
+        """The id of a table, as known here. Errors: those of `find`."""
+        state = self.state
         if state.version == 0:
             raise no_warehouse(self._store.url, f"Table {'.'.join(name)} does not exist: there")
         if name[0] not in state.databases:

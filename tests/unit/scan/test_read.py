@@ -13,13 +13,22 @@ from mergelake.core.schema import Column
 from mergelake.core.types import parse_type
 from mergelake.scan.explain import explain_text
 from mergelake.scan.filter import Survivors
+from mergelake.scan.pieces import cut_pieces
 from mergelake.scan.plan import ScanItem
-from mergelake.scan.read import cut_pieces, read_items
+from mergelake.scan.read import read_items
 from mergelake.scan.request import ScanRequest
 from mergelake.scan.stats import ScanStats
+from mergelake.store.memory import MemoryStore
+from tests.helpers.far_store import FarStore
 from tests.helpers.scans import ScanTable, make_schema
 
 EXAMPLE = ([(1, 1, 1)], [(5, 2, 2), (5, 3, 3)], [(3, 14 - c, c) for c in range(4, 11)])
+
+
+@pytest.fixture(autouse=True, params=[MemoryStore, FarStore], ids=["near", "far"])
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test runs on a store that is read as a directory is, and on one that is read as a bucket is."""
+    monkeypatch.setattr("tests.helpers.scans.new_store", request.param)
 
 
 @pytest.fixture
@@ -165,7 +174,8 @@ def test_columns_that_nobody_asks_for_are_not_fetched() -> None:
 
 
 def test_ordered_reading_keeps_the_order_of_the_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mergelake.scan.read.PIECE_BYTES", 20_000)
+    monkeypatch.setattr("mergelake.scan.pieces.PIECE_BYTES", 20_000)
+    monkeypatch.setattr("mergelake.scan.ahead.JOB_BYTES", (1, 2_000))
     table = many()
     batches = list(table.batches(ScanRequest(("k",)), threads=2, ordered=True))
     assert len(batches) > 3

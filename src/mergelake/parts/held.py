@@ -1,0 +1,31 @@
+"""Whole files of a part in memory: all of them of a small part, dictionaries of another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mergelake.format.skip_files import is_index_file
+from mergelake.parts.fetch import FileRange
+from mergelake.parts.window import Window
+from mergelake.store.protocol import Buffer
+
+
+def is_data(name: str) -> bool:
+    """Whether a file is read by ranges."""
+    return name.endswith(".bin") or is_index_file(name)
+
+
+class Held:
+    """Some files of one part; `complete` says that it has no others."""
+
+    __slots__ = ("bytes", "complete", "data", "files", "small")
+
+    def __init__(self, files: Mapping[str, Buffer], *, complete: bool) -> None:
+        self.files = files
+        self.complete = complete
+        self.small = {name: body for name, body in files.items() if not is_data(name)}
+        """Files that are read whole."""
+        data = {name: body for name, body in files.items() if is_data(name)}
+        self.data = Window([FileRange(name, 0, len(body)) for name, body in data.items()], list(data.values()))
+        """Files that are read by ranges."""
+        self.bytes = sum(map(len, files.values())) + 200 * len(files)

@@ -1,0 +1,73 @@
+"""Items of a plan, cut into pieces of bounded size, and how one piece is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from mergelake.core.arrow import storage_type
+from mergelake.core.types import is_nullable
+from mergelake.scan.filter import Survivors
+from mergelake.scan.plan import ScanItem, ScanPlan
+from mergelake.scan.predicate import all_types
+from mergelake.scan.prewhere import FilterStep
+from mergelake.scan.prune import MarkRange
+
+PIECE_BYTES = 32 << 20
+"""Decoded bytes of all columns of the part's rows, about, that one piece may hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some ranges of one item."""
+
+    item: ScanItem
+    ranges: tuple[MarkRange, ...]
+
+
+def batch_schema(plan: ScanPlan) -> pa.Schema:
+    """The Arrow schema of the batches that `read_items` yields."""
+    types = all_types(plan.schema)
+    return pa.schema([pa.field(n, storage_type(types[n]), nullable=is_nullable(types[n])) for n in plan.columns])
+
+
+def cut_pieces(item: ScanItem, granules: int) -> Iterator[Piece]:
+    """The item's ranges in pieces of at most so many granules, in order."""
+    ranges: list[MarkRange] = []
+    room = granules
+    for begin, end in item.ranges:
+        while begin < end:
+            stop = min(end, begin + room)
+            ranges.append((begin, stop))
+            room -= stop - begin
+            begin = stop
+            if not room:
+                yield Piece(item, tuple(ranges))
+                ranges, room = [], granules
+    if ranges:
+        yield Piece(item, tuple(ranges))
+
+
+def read_piece(
+    rows: Survivors, plan: ScanPlan, steps: Sequence[FilterStep], schema: pa.Schema
+) -> pa.RecordBatch | None:
+    """Those of the rows that pass; None if none does."""
+    types = all_types(plan.schema)
+    for step in steps:
+        rows.filter(step, types)
+        if not rows.count:
+            return None
+    return rows.batch(plan.columns, schema) if rows.count else None
+
+
+def all_pieces(items: Sequence[ScanItem], limit: int | None) -> Iterator[Piece]:
+    """The pieces of some items; small ones where any `limit` rows will do."""
+    for item in items:
+        manifest = item.manifest
+        granule_bytes = max(1, manifest.bytes_uncompressed // max(1, manifest.marks))
+        granules = max(1, PIECE_BYTES // granule_bytes)
+        if limit is not None:
+            granules = max(1, min(granules, 1 + limit * manifest.marks // max(1, manifest.rows)))
+        yield from cut_pieces(item, granules)
