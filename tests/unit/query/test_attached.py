@@ -13,7 +13,8 @@ from mergelake.core.errors import MergelakeError
 from mergelake.core.schema import Column
 from mergelake.core.types import parse_type
 from mergelake.query import attached, attaching, engine, progress, select
-from mergelake.query.attached import DATABASE, AttachedSets
+from mergelake.query.attached import AttachedSets
+from mergelake.query.attaching import DATABASE
 from mergelake.query.part_set import PartSet, differs
 from mergelake.sql.database import Database, connect
 from tests.helpers.attached import attach_at_once
