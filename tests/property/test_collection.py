@@ -17,7 +17,7 @@ from mergelake.core.errors import ConflictError, MergelakeError, UnavailableErro
 from mergelake.core.ids import SeededIds
 from mergelake.log import fold
 from mergelake.log.operations import AddParts, DropDetached, DropRange, Publish, Tag, Untag
-from mergelake.parts.fetch import object_key
+from mergelake.parts.layout import object_key
 from mergelake.store.memory import MemoryStore
 from mergelake.table import collect, collect_holds
 from mergelake.table.catalog import Catalog

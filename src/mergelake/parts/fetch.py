@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mergelake.core.errors import CorruptDataError
-from mergelake.core.manifest import Extent, PartFile
+from mergelake.core.manifest import PartFile
 from mergelake.format.hashes import file_hash
 from mergelake.parts.flight import begin
+from mergelake.parts.layout import locate, places
 from mergelake.store.protocol import Buffer, Store
 
 _GAP_BYTES = 1 << 20
@@ -27,23 +28,6 @@ class FileRange:
     name: str
     start: int
     end: int
-
-
-def object_key(directory: str, extent: Extent) -> str:
-    """The key in the store: relative to the table's directory, or to the warehouse if it starts with `/`."""
-    if extent.key.startswith("/"):
-        return extent.key[1:]
-    return f"{directory.rstrip('/')}/{extent.key}" if directory else extent.key
-
-
-def locate(directory: str, file: PartFile, offset: int) -> tuple[str, int]:
-    """Object and offset in it of a byte of a file; past the end it is the end of the last extent."""
-    at = 0
-    for extent in file.extents:
-        if offset < at + extent.length or extent is file.extents[-1]:
-            return object_key(directory, extent), extent.offset + offset - at
-        at += extent.length
-    return directory, offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +110,11 @@ def _pieces(directory: str, file: PartFile, part: FileRange) -> list[tuple[str, 
         )
     out: list[tuple[str, int, int]] = []
     at = 0
-    for extent in file.extents:
-        low, high = max(part.start, at), min(part.end, at + extent.length)
+    for place in places(directory, file):
+        low, high = max(part.start, at), min(part.end, at + place.length)
         if low < high:
-            out.append((object_key(directory, extent), extent.offset + low - at, high - low))
-        at += extent.length
+            out.append((place.key, place.offset + low - at, high - low))
+        at += place.length
     return out
 
 

@@ -20,7 +20,8 @@ from mergelake.format.skip_files import (
     parse_index_marks,
 )
 from mergelake.format.skip_types import IndexType
-from mergelake.parts.fetch import FileRange, locate, verified
+from mergelake.parts.fetch import FileRange, verified
+from mergelake.parts.layout import locate
 from mergelake.parts.reader import PartReader
 from mergelake.store.protocol import Buffer
 

@@ -34,8 +34,9 @@ from mergelake.format.streams import shared_sizes_stream
 from mergelake.format.values import decode_values
 from mergelake.parts.cache import PartCache
 from mergelake.parts.evolve import evolve
-from mergelake.parts.fetch import FileRange, PartRanges, begin_parts, fetch_whole, is_remote, locate, verified
+from mergelake.parts.fetch import FileRange, PartRanges, begin_parts, fetch_whole, is_remote, verified
 from mergelake.parts.held import Held, is_data
+from mergelake.parts.layout import locate
 from mergelake.parts.steps import MarkRange, Step, join_ranges, plan_steps, plan_windows
 from mergelake.parts.window import Window, fetch_window, merge_ranges, plain_bytes
 from mergelake.store.protocol import Buffer, Store

@@ -23,7 +23,8 @@ from mergelake.format.hashes import FileHash
 from mergelake.format.partition import partitions_of
 from mergelake.format.tree import is_readable
 from mergelake.format.values import decode_values, plain_type
-from mergelake.parts.fetch import FileRange, fetch, fetch_whole, locate
+from mergelake.parts.fetch import FileRange, fetch, fetch_whole
+from mergelake.parts.layout import locate
 from mergelake.parts.reader import PartReader
 from mergelake.parts.writer import UNLISTED
 

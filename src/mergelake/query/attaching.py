@@ -28,7 +28,8 @@ from uuid import uuid4  # noqa: TID251  a name within this process
 from mergelake.core.cancel import current
 from mergelake.core.errors import CorruptDataError, MergelakeError, NotFoundError
 from mergelake.core.text import quote_string
-from mergelake.parts.fetch import is_remote, object_key
+from mergelake.parts.fetch import is_remote
+from mergelake.parts.layout import layout
 from mergelake.query import engine
 from mergelake.query.endpoint import Endpoint
 from mergelake.query.part_files import PartFiles
@@ -170,13 +171,13 @@ def _lay_out_files(parts: PartSet, folder: Path) -> None:
         bodies.prefetch()
     (folder / _FORMAT_VERSION).write_text(_text([(str(root / _FORMAT_VERSION)[1:], 1)]))
     for part in parts.parts:
-        files, part_id = part.manifest.file_table(), part.manifest.id
+        part_id = part.manifest.id
         copies = _copy(bodies, part.name, part_id) if part_id in copies_of else None
-        for name, file in files.items():
+        for name, places in layout(parts.directory, part.manifest).files.items():
             if copies is None:
-                objects = [(f"{url}/{object_key(parts.directory, e)}"[1:], e.length) for e in file.extents]
+                objects = [(f"{url}/{place.key}"[1:], place.length) for place in places]
             else:
-                objects = [(str(copies / quote(name, safe=""))[1:], file.size)]
+                objects = [(str(copies / quote(name, safe=""))[1:], sum(place.length for place in places))]
             _place(folder / part.name / name).write_text(_text(objects))
 
 

@@ -7,7 +7,6 @@ it. `prefetch` asks for that of all parts at once; on a bucket it is then one ro
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import cast
 
@@ -17,15 +16,15 @@ from mergelake.core.errors import MergelakeError, NotFoundError
 from mergelake.core.manifest import PartFile
 from mergelake.log.state import ActivePart
 from mergelake.parts.cache import PartCache
-from mergelake.parts.fetch import FileRange, fetch, fetch_whole, is_remote, verified
+from mergelake.parts.fetch import FileRange, PartRanges, fetch, fetch_parts, verified
 from mergelake.store.protocol import Buffer, Store
 
 SMALL_PART = 256 << 10
 """Bytes of a part that is fetched whole."""
 SMALL_FILE = 1 << 20
 """Bytes of an index, or of marks, that are fetched whole, and kept."""
-PREFETCHED_AT_ONCE = 32
-"""Parts whose small files are asked for at the same time."""
+PREFETCHED_AT_ONCE = 128
+"""Parts whose small files are asked for in one round."""
 _TABLES_KEPT = 256
 _DATA = ".bin"
 _MARKS = (".mrk", ".mrk2", ".mrk3", ".mrk4", ".cmrk", ".cmrk2", ".cmrk3", ".cmrk4")
@@ -83,13 +82,13 @@ class PartFiles:
 
     def prefetch(self) -> None:
         """Fetch what attaching the parts reads, of those of which it is not kept. Errors are left to who reads it."""
-        wanted = {name: names for name in self._parts if (names := self._missing(name))}
-        if len(wanted) < 2 or not is_remote(self._store):
-            for name, names in wanted.items():
-                self._try(name, names)
-            return
-        with ThreadPoolExecutor(PREFETCHED_AT_ONCE, thread_name_prefix="mergelake-prefetch") as pool:
-            list(pool.map(self._try, wanted, wanted.values()))
+        wanted = [(name, names) for name in self._parts if (names := self._missing(name))]
+        for first in range(0, len(wanted), PREFETCHED_AT_ONCE):
+            some = wanted[first : first + PREFETCHED_AT_ONCE]
+            ranges = [PartRanges(self._directory, self.files(name), self._whole(name, names)) for name, names in some]
+            with suppress(MergelakeError):  # ClickHouse asks again, and is told
+                for (name, names), bodies in zip(some, fetch_parts(self._store, ranges), strict=True):
+                    self._keep(name, names, bodies)
 
     def _missing(self, part_name: str) -> list[str]:
         """Names of the files to fetch at once with a part."""
@@ -99,20 +98,23 @@ class PartFiles:
             return []
         return small_files(self.files(part_name), packed=part.storage == "packed", size=part.bytes_on_disk)
 
-    def _try(self, part_name: str, names: Sequence[str]) -> None:
-        with suppress(MergelakeError):  # ClickHouse asks again, and is told
-            self._fetch_whole(part_name, names)
+    def _whole(self, part_name: str, names: Sequence[str]) -> list[FileRange]:
+        files = self.files(part_name)
+        return [FileRange(name, 0, files[name].size) for name in names]
 
     def _fetch_whole(self, part_name: str, names: Sequence[str]) -> list[bytes]:
-        files = self.files(part_name)
-        bodies = []
-        for name, body in zip(names, fetch_whole(self._store, self._directory, files, names), strict=True):
+        bodies = fetch(self._store, self._directory, self.files(part_name), self._whole(part_name, names))
+        return self._keep(part_name, names, bodies)
+
+    def _keep(self, part_name: str, names: Sequence[str], bodies: Sequence[Buffer]) -> list[bytes]:
+        files, kept = self.files(part_name), []
+        for name, body in zip(names, bodies, strict=True):
             whole = bytes(body)
             if not name.endswith(_DATA):
                 verified(self._directory, files[name], whole)
             self._caches.put(self._key(part_name, name), whole, len(whole))
-            bodies.append(whole)
-        return bodies
+            kept.append(whole)
+        return kept
 
     def _key(self, part_name: str, name: str) -> tuple[str, str, str]:
         return "file", self._parts[part_name].manifest.id, name

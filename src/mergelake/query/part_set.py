@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from mergelake.core.errors import MergelakeError
-from mergelake.core.manifest import PartFile, PartManifest
+from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import TableSchema
 from mergelake.log.state import ActivePart
 from mergelake.parts.cache import PartCache
+from mergelake.parts.layout import layout
 from mergelake.query.access import check_expression
 from mergelake.query.part_files import SMALL_PART
 from mergelake.store.protocol import Store
@@ -59,17 +60,12 @@ class PartSet:
         manifests, url = (part.manifest for part in self.parts), self.store.url
         if "://" in url or not url.isprintable() or "\\" in url:
             return tuple(manifests)
-        return tuple(each for each in manifests if not lies_apart(each, each.file_table()))
+        return tuple(each for each in manifests if not layout(self.directory, each).named)
 
     @cached_property
     def small(self) -> frozenset[str]:
         """Ids of the parts that are fetched whole where they lie in a bucket."""
         return frozenset(part.manifest.id for part in self.parts if part.manifest.bytes_on_disk <= SMALL_PART)
-
-
-def lies_apart(manifest: PartManifest, files: Mapping[str, PartFile]) -> bool:
-    """Whether each file of a part is whole objects: a file that begins within one cannot be named."""
-    return manifest.storage == "full" and not any(e.offset for file in files.values() for e in file.extents)
 
 
 def differs(newest: TableSchema, schemas: Mapping[int, TableSchema], versions: frozenset[int]) -> str:

@@ -30,7 +30,7 @@ from itertools import chain
 
 from mergelake.core.durations import check_seconds
 from mergelake.core.errors import CorruptDataError, NotFoundError
-from mergelake.core.manifest import Extent, PartFile, PartManifest
+from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
@@ -39,6 +39,7 @@ from mergelake.log.retention import reachable
 from mergelake.log.state import ActivePart
 from mergelake.log.trust import TRUST_S, Instant
 from mergelake.parts.fetch import fetch_whole
+from mergelake.parts.layout import layout
 from mergelake.parts.listing import CHUNK_BYTES, file_chunks
 from mergelake.parts.writer import PartWriter
 from mergelake.store.protocol import Store
@@ -183,10 +184,9 @@ def _take_back(handle: TableHandle, added: Mapping[str, ActivePart], covers: Ite
 
 def lay_out(store: Store, directory: str, manifest: PartManifest, token: str, pool: ThreadPoolExecutor) -> None:
     """Make the files of a part exist as plain objects `<token>/<file>`; what lies so already is left alone."""
-    files = manifest.file_table()
-    missing = [f for f in files.values() if not _plain(token, f)]
+    files, prefix = manifest.file_table(), f"{directory}/{token}/"
+    missing = [files[name] for name in layout(directory, manifest).elsewhere(prefix)]
     small = [file.name for file in missing if file.size <= CHUNK_BYTES]
-    prefix = f"{directory}/{token}/"
     bodies = fetch_whole(store, directory, files, small)
     puts = [pool.submit(store.put, prefix + n, bytes(body)) for n, body in zip(small, bodies, strict=True)]
     for file in missing:
@@ -194,10 +194,6 @@ def lay_out(store: Store, directory: str, manifest: PartManifest, token: str, po
             store.put_large(prefix + file.name, map(bytes, file_chunks(store, directory, file)))
     for put in puts:
         put.result()
-
-
-def _plain(token: str, file: PartFile) -> bool:
-    return file.extents == (Extent(f"{token}/{file.name}", 0, file.size),)
 
 
 def _name(store: Store, directory: str, token: str, info: PartInfo) -> None:
