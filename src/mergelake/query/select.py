@@ -19,6 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -39,10 +40,12 @@ from mergelake.query.direct import direct_scan, first_rows
 from mergelake.query.limits import ReadLimits, check_size, read_limits
 from mergelake.query.meaning import check_explain, check_meaning, statement_settings
 from mergelake.query.outline import Outline, outline
+from mergelake.query.piping import begin
 from mergelake.query.result import QueryResult, Stats
 from mergelake.query.rewrite import NOW, Rewritten, rewrite
 from mergelake.query.settings import describes, honoured, keeps_conditions, keeps_partial_answers
 from mergelake.query.source import ArrowSource, AsOf, Resolve, Scan, Source
+from mergelake.query.streamed import Batches, Chunks, until_end, writes_file
 from mergelake.query.tokens import syntax_error
 from mergelake.scan.request import NOT_GIVEN, VIRTUAL_COLUMNS
 
@@ -80,6 +83,8 @@ class Context:
     """What now() and today() mean in filters: milliseconds since the epoch."""
     on_progress: Callable[[int, int], None] | None = None
     """Called with (rows read, rows to read) now and again, from another thread."""
+    format: str = ""
+    """Of the answer, where the statement names none itself; without either it is Arrow."""
     external: bool = False
     """Whether the statement may read files and the network: `file`, `url`, `s3`, …"""
 
@@ -196,12 +201,14 @@ def _tables(plan: Outline, resolve: Resolve, context: Context, before: str = "")
     return _Tables(seen, sources)
 
 
-def _prepared(plan: Outline, tables: _Tables, database: str) -> Prepared:
+def _prepared(plan: Outline, tables: _Tables, database: str, format: str = "") -> Prepared:
     key = (plan.text, database, tuple(_key(tables.by_occurrence.get(id(found))) for found in plan.occurrences))
     rewritten = _plans.get(key)
     if not isinstance(rewritten, Rewritten):
         rewritten = rewrite(plan, tables.by_occurrence, database)
         _plans.put(key, rewritten)
+    if format and not rewritten.format:
+        rewritten = replace(rewritten, format=format)
     sources = [tables.by_name[slot.table] for slot in rewritten.slots]
     return Prepared(plan, rewritten, tuple(source for source in sources if source is not None))
 
@@ -231,7 +238,7 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
     looked_up = _look_up(plan, tables, context, limits, started)
     if looked_up is not None:
         return looked_up
-    prepared = _prepared(plan, tables, context.database)
+    prepared = _prepared(plan, tables, context.database, context.format)
     if _reads_itself(prepared, context, limits, count=True):
         with suppress(NotAttachedError):
             return _run_attached(prepared, context, started)
@@ -246,8 +253,14 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
             answer = _run_local(prepared, scans, context, meter)
     except MergelakeError as failure:
         raise _explained(failure, prepared) from None
-    stats = Stats(context.clock.monotonic_s() - started, meter.rows, meter.bytes, executor, reason)
-    return QueryResult(answer.table, answer.types, stats, answer.totals, answer.formatted, prepared.rewritten.format)
+    elapsed = until_end(answer.open, lambda: context.clock.monotonic_s() - started)
+    if answer.open is not None:
+        answer.open.explained = lambda failure: _explained(failure, prepared)
+
+    def stats() -> Stats:
+        return Stats(elapsed(), meter.rows, meter.bytes, executor, reason)
+
+    return QueryResult(answer.rows, answer.types, stats, totals=answer.totals, rows=answer.count)
 
 
 def _reads_itself(prepared: Prepared, context: Context, limits: ReadLimits, *, count: bool = False) -> bool:
@@ -261,17 +274,39 @@ def _reads_itself(prepared: Prepared, context: Context, limits: ReadLimits, *, c
 
 def _run_attached(prepared: Prepared, context: Context, started_s: float) -> QueryResult:
     """The answer of a statement whose tables ClickHouse reads by itself."""
-    with _attached(prepared) as names:
+    with ExitStack() as held:
+        names = held.enter_context(_attached(prepared))
         try:
             answer = _answer(prepared, prepared.text(context.now_ms, names), {}, context)
         except MergelakeError as failure:
             if failure.name.lower() in DAMAGE:
                 raise NotAttachedError(str(failure)) from failure
             raise _explained(_named(failure, prepared, names), prepared) from None
+        if answer.open is not None:
+            answer.open.at_end(held.pop_all().close)  # what it reads stays attached as long
+            answer.open.explained = partial(_scanned_or, prepared, names, context)
+    elapsed = until_end(answer.open, lambda: context.clock.monotonic_s() - started_s)
+
+    def stats() -> Stats:
+        return Stats(elapsed(), *answer.read(), "local", READS_ITSELF)
+
     if context.on_progress is not None:
-        context.on_progress(answer.rows_read, answer.rows_read)
-    stats = Stats(context.clock.monotonic_s() - started_s, answer.rows_read, answer.bytes_read, "local", READS_ITSELF)
-    return QueryResult(answer.table, answer.types, stats, answer.totals, answer.formatted, prepared.rewritten.format)
+        context.on_progress(stats().rows_read, stats().rows_read)
+    return QueryResult(answer.rows, answer.types, stats, totals=answer.totals, rows=answer.count)
+
+
+def _scanned_or(
+    prepared: Prepared, names: Mapping[str, str], context: Context, failure: MergelakeError
+) -> MergelakeError:
+    """What a scan says to the damage that ClickHouse met after its first rows were given; else ClickHouse's error."""
+    if failure.name.lower() in DAMAGE:
+        try:
+            for scan in plan_scans(prepared, context.settings).values():
+                for _ in scan.read():
+                    pass
+        except MergelakeError as told:
+            return told
+    return _explained(_named(failure, prepared, names), prepared)
 
 
 @contextmanager
@@ -297,7 +332,7 @@ def _look_up(
     plan: Outline, tables: _Tables, context: Context, limits: ReadLimits, started_s: float
 ) -> QueryResult | None:
     """The answer of a statement that is a short scan and nothing else; None for every other."""
-    if context.executor == "spark" or len(tables.by_occurrence) != 1:
+    if context.executor == "spark" or context.format or len(tables.by_occurrence) != 1:
         return None
     (source,) = tables.by_occurrence.values()
     found = direct_scan(plan, source, context.settings)
@@ -357,13 +392,20 @@ def choose_executor(
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    table: pa.Table
-    types: tuple[str, ...]
+    rows: pa.Table | Batches | bytes | Chunks
+    types: tuple[str, ...] = ()
     totals: pa.Table | None = None
-    formatted: bytes | None = None
-    rows_read: int = 0
-    """As ClickHouse counts them."""
-    bytes_read: int = 0
+    cost: tuple[int, int] = (0, 0)
+    count: int | None = None
+
+    @property
+    def open(self) -> Batches | Chunks | None:
+        """The answer, where not all of it is here yet."""
+        return self.rows if isinstance(self.rows, Batches | Chunks) else None
+
+    def read(self) -> tuple[int, int]:
+        """Rows and bytes, as ClickHouse counts them."""
+        return self.cost if self.open is None else self.open.read
 
 
 def _run_local(prepared: Prepared, scans: Mapping[str, Scan], context: Context, meter: _Meter) -> _Rows:
@@ -377,18 +419,20 @@ def _run_local(prepared: Prepared, scans: Mapping[str, Scan], context: Context, 
 
 
 def _answer(prepared: Prepared, text: str, tables: Mapping[str, object], context: Context) -> _Rows:
-    """What ClickHouse says to the statement in the form that it asks for."""
-    if prepared.rewritten.format:
-        data = engine.run(text, tables, output=prepared.rewritten.format, settings=context.settings)
-        return _Rows(pa.table({}), (), None, data.data.to_pybytes(), data.rows_read, data.bytes_read)
+    """What ClickHouse says to the statement in the form that it asks for; of a large answer, the beginning."""
+    form = prepared.rewritten.format
+    if writes_file(prepared.plan):
+        data = engine.run(text, tables, output=form or "TabSeparated", settings=context.settings)
+        return _Rows(data.data.to_pybytes(), cost=(data.rows_read, data.bytes_read))
+    if form:
+        chunks = Chunks(begin(text, tables, output=form, settings=context.settings))
+        return _Rows(chunks.whole() if chunks.ended else chunks, cost=chunks.read, count=chunks.rows)
+    names, kinds = prepared.columns(context.settings)
     if totals.has_totals(prepared.plan):
-        names, kinds = prepared.columns(context.settings)
         found = totals.run(text, tables, totals.carried(context.settings, prepared.plan), names, kinds)
         return finish(found.rows, kinds, totals=found.totals)
-    names, kinds = prepared.columns(context.settings)
-    text = without_nothing(text, names, kinds)
-    answer = engine.run(text, tables, settings=context.settings)
-    return replace(finish(answer.table(), kinds), rows_read=answer.rows_read, bytes_read=answer.bytes_read)
+    batches = Batches(begin(without_nothing(text, names, kinds), tables, settings=context.settings), kinds)
+    return _Rows(batches.whole() if batches.ended else batches, kinds, cost=batches.read)
 
 
 def _given(batches: Iterator[pa.RecordBatch], schema: pa.Schema, *, whole: bool) -> pa.Table | pa.RecordBatchReader:
@@ -440,7 +484,7 @@ def _run_split(
         split, answers, partial, lambda sql: engine.run(sql, output=output, settings=context.settings)
     )
     if prepared.rewritten.format:
-        return _Rows(pa.table({}), (), formatted=result.data.to_pybytes())
+        return _Rows(result.data.to_pybytes())
     names, kinds = prepared.columns(context.settings)
     return finish(result.table().rename_columns(list(names)), kinds)
 
