@@ -19,8 +19,8 @@ import atexit
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Generator, Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -179,6 +179,10 @@ def _run_inside(
             if isinstance(guard, _Guard) and guard.raised is not None:
                 raise guard.raised from None
         raise translate(str(failure)) from None
+    finally:
+        for guard in scope.values():
+            if isinstance(guard, _Guard):
+                guard.close()
     read = int(result.storage_rows_read()), int(result.storage_bytes_read())
     return Answer(_buffer(result), *read, float(result.elapsed()), int(result.rows_read()))
 
@@ -365,11 +369,19 @@ class _Guard:
 
     def __init__(self, reader: pa.RecordBatchReader) -> None:
         self.raised: BaseException | None = None
-        self.stream = pa.RecordBatchReader.from_batches(reader.schema, self._batches(reader))
+        self._given = self._batches(reader)
+        self.stream = pa.RecordBatchReader.from_batches(reader.schema, self._given)
 
-    def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    def close(self) -> None:
+        """Let go of the reader: of a statement that was ended chdb keeps what it has not read to the end."""
+        with suppress(ValueError):  # a thread of ClickHouse is still in it
+            self._given.close()
+
+    def _batches(self, reader: pa.RecordBatchReader) -> Generator[pa.RecordBatch, None, None]:
         try:
             yield from reader
+        except GeneratorExit:
+            raise
         except BaseException as failure:
             self.raised = failure
             raise

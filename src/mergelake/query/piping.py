@@ -65,7 +65,9 @@ class _Statement:
             with running(self.cancel):
                 self.outcome = engine.run(sql, tables, output=output, settings=settings, on_kill=self.drain)
         except BaseException as failure:  # noqa: BLE001  (raised again in the reader's thread)
-            self.outcome = failure
+            # Where nobody asks what was wrong, its frames must not hold what the statement read.
+            cancelled = self.cancel.flag.is_set() and isinstance(failure, Exception)
+            self.outcome = error("QUERY_WAS_CANCELLED", "Query was cancelled") if cancelled else failure
         finally:
             os.close(self._write)
             with self._lock:

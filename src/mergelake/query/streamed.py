@@ -43,11 +43,11 @@ class Pieces(Generic[Piece]):
         self.ended = False
         """Whether the statement has ended: what is left is held."""
 
-    def ahead(self, size: Callable[[Piece], int], limit: int = AHEAD_BYTES) -> None:
-        """Hold pieces until there are `limit` bytes, or no more. Raises what the statement raises."""
+    def ahead(self, size: Callable[[Piece], int]) -> None:
+        """Hold pieces until there are `AHEAD_BYTES`, or no more. Raises what the statement raises."""
         held = 0
         with self._pulling:
-            while held < limit and (piece := self._pull()) is not None:
+            while held < AHEAD_BYTES and (piece := self._pull()) is not None:
                 self._held.append(piece)
                 held += size(piece)
 
