@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from mergelake.query.tokens import split_statements
 from mergelake.sql.database import Database, connect
 from mergelake.testing.webanalytics import CREATE_TABLE, generate
 from tests.helpers.attached import Reading
+from tests.helpers.tasks import TasksHere
 
 ROWS, INSERTS = 12_000, 3
 SETTINGS = "SETTINGS index_granularity = 512"
@@ -99,11 +99,7 @@ def test_split_over_tasks_it_answers_the_same_or_says_that_it_ran_locally(
 ) -> None:
     db, _ = both
 
-    def run_tasks(fn: Any, items: list[Any]) -> list[Any]:
-        task = pickle.dumps(fn)  # as it would travel
-        return [pickle.loads(task)(pickle.loads(pickle.dumps(item))) for item in items]
-
-    context = Context(executor="spark", run_tasks=run_tasks, now_ms=db.warehouse.clock.now_ms())
+    context = Context(executor="spark", run_tasks=TasksHere(), now_ms=db.warehouse.clock.now_ms())
     found = run_select(query, db.resolver(), context)
     here = run_select(query, db.resolver(), Context(executor="local", now_ms=context.now_ms))
     assert found.table.to_pylist() == here.table.to_pylist()
@@ -113,7 +109,7 @@ def test_split_over_tasks_it_answers_the_same_or_says_that_it_ran_locally(
 
 def test_most_of_the_single_table_queries_are_split(both: tuple[Database, Any]) -> None:
     db, _ = both
-    context = Context(executor="spark", run_tasks=lambda fn, items: [fn(item) for item in items])
+    context = Context(executor="spark", run_tasks=TasksHere())
     results = [run_select(p.values[0], db.resolver(), context) for p in _queries() if p.id.startswith("01_")]
     split = [result for result in results if result.stats.executor == "spark"]
     assert len(split) >= len(results) - 2  # count() is answered from the parts

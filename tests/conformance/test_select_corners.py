@@ -12,6 +12,7 @@ from mergelake.query.select import Context, run_select
 from mergelake.query.tokens import split_statements
 from mergelake.sql.database import Database, connect
 from tests.helpers.attached import Reading
+from tests.helpers.tasks import TasksHere
 
 TABLE = """(`date` Date, `final` UInt8, `format` String, `a b` Int32, `n.x` Array(UInt8), `n.y` Array(UInt8),
     arr Array(UInt8), tup Tuple(p UInt8, q String), m Map(String, UInt8), ts DateTime64(3, 'UTC'), nn Nullable(UInt8))
@@ -48,7 +49,7 @@ def test_a_corner_answers_as_clickhouse_does(both: tuple[Database, Any], query: 
     expected = bytes(oracle.query(query, TEXT).bytes()).decode()
     asked = f"{query}\nFORMAT {TEXT}"
     assert db.sql(asked).text() == expected
-    split = Context(executor="spark", run_tasks=lambda fn, items: [fn(item) for item in items])
+    split = Context(executor="spark", run_tasks=TasksHere())
     found = run_select(asked, db.resolver(), split)
     assert found.formatted is not None
     assert found.formatted.decode().split("\n")[2:] == expected.split("\n")[2:]

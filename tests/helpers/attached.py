@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
 
 from mergelake.query import attached
+from mergelake.query.attached import AttachedSets
+from mergelake.query.attached import Reading as LayeredReading
+from mergelake.query.part_set import PartSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +26,22 @@ def attach_at_once(patch: pytest.MonkeyPatch) -> None:
     """Small tables too, and for the first statement."""
     patch.setattr(attached, "ROWS_MIN", 0)
     patch.setattr(attached, "SCANNED_FIRST", 0)
+
+
+class Mixed(AttachedSets):
+    """Reads every set by a table that has some parts too many, beside a scan of those that it lacks."""
+
+    @contextmanager
+    def using(self, wanted: PartSet, *, exact: bool = False) -> Iterator[LayeredReading]:
+        """As always where one table must have all of it."""
+        ids = [part.manifest.id for part in wanted.parts]
+        if exact or len(ids) < 2:
+            with super().using(wanted, exact=exact) as reading:
+                yield reading
+            return
+        base = wanted.only(frozenset(ids[: 2 * len(ids) // 3 + 1]))
+        without = base.parts[0]
+        with super().using(base, exact=True) as reading:
+            ((name, _),) = reading.tables
+            rest = wanted.only(frozenset((without.manifest.id, *ids[len(base.parts) :])))
+            yield LayeredReading(((name, (without.name,)),), rest)

@@ -209,7 +209,8 @@ def to_public(table: pa.Table, types: Sequence[t.DataType | None]) -> pa.Table:
             target = arrow_type(data_type)
             chunks = [_public(chunk, data_type) for chunk in column.chunks]
             columns.append(pa.chunked_array(chunks, type=chunks[0].type if chunks else target))
-        fields.append(pa.field(field.name, columns[-1].type, nullable=field.nullable))
+        nullable = field.nullable or isinstance(data_type, t.Dynamic)
+        fields.append(pa.field(field.name, columns[-1].type, nullable=nullable))
     return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
 
@@ -238,8 +239,10 @@ def _public(array: pa.Array, data_type: t.DataType) -> pa.Array:
         case t.Variant():
             return _fields(array, data_type)
         case t.Dynamic() | t.Json():
-            texts = array.storage if isinstance(array, pa.ExtensionArray) else array
-            return pa.ExtensionArray.from_storage(arrow_type(data_type), texts.cast(pa.string()))
+            texts = (array.storage if isinstance(array, pa.ExtensionArray) else array).cast(pa.string())
+            if isinstance(data_type, t.Dynamic):  # its NULL leaves ClickHouse as text; a String in it has quotes
+                texts = pc.if_else(pc.equal(texts, "null"), pa.scalar(None, pa.string()), texts)
+            return pa.ExtensionArray.from_storage(arrow_type(data_type), texts)
         case t.UUID():
             return storage_to_public(_stored_uuid(array), data_type)
         case t.IPv4() | t.IPv6() | t.Enum():

@@ -19,8 +19,8 @@ import atexit
 import os
 import re
 import threading
-from collections.abc import Callable, Generator, Mapping
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -135,6 +135,22 @@ def run(
         if _door.closed:
             raise SystemExit from None
         raise
+
+
+@contextmanager
+def inside() -> Iterator[None]:
+    """While it lasts, the end of the process waits for this thread, which waits for ClickHouse: for an answer's bytes.
+
+    Where Python ends a thread within pyarrow, which called Python, the process aborts. SystemExit once it ends.
+    """
+    try:
+        _door.__enter__()
+    except MergelakeError:
+        raise SystemExit from None
+    try:
+        yield
+    finally:
+        _door.__exit__()
 
 
 def _run(

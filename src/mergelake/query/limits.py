@@ -26,9 +26,11 @@ class ReadLimits:
     """Of each table; None for what the table's own setting says."""
 
     @property
-    def any(self) -> bool:
-        """Whether the statement sets one."""
-        return bool(self.rows or self.bytes or self.partitions is not None)
+    def settings(self) -> dict[str, str]:
+        """Those that are set, as settings of ClickHouse."""
+        partitions = {} if self.partitions is None else {"max_partitions_to_read": str(self.partitions)}
+        numbers = {"max_rows_to_read": self.rows, "max_bytes_to_read": self.bytes}
+        return partitions | {name: str(number) for name, number in numbers.items() if number}
 
     def check(self, scans: Iterable[Scan]) -> None:
         """TOO_MANY_ROWS or TOO_MANY_PARTITIONS for a planned scan of more; nothing has been read yet."""

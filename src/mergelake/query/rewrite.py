@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mergelake.core import types as t
+from mergelake.core.errors import MergelakeError, UnsupportedError
 from mergelake.core.text import back_quote, quote_string
 from mergelake.query.arrow_bridge import exact_expression
 from mergelake.query.needs import computed_names, mentioned, star_tokens, wanted
 from mergelake.query.outline import Occurrence, Outline
-from mergelake.query.source import AsOf, Source, Wanted
+from mergelake.query.source import AsOf, Layers, Source, Wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +31,41 @@ class Slot:
     """Nothing but the number of rows is needed, and it is known: no scan at all."""
     given: tuple[str, ...] = ()
     """The columns that the statement sees."""
+    structure: str = ""
+    """The wanted columns and their types."""
     scanned: str = ""
     """What stands in its place where it is scanned: these, of their exact types."""
+    refused: MergelakeError | None = None
+    """Why they cannot be scanned, so ClickHouse has to read them itself: types that do not reach it unchanged."""
 
-    def attached(self, name: str) -> str:
-        """The same where ClickHouse reads a table of its own."""
+    @property
+    def shape(self) -> str:
+        """A table without rows in its place, of the same columns and types."""
+        return f"(SELECT {', '.join(map(back_quote, self.given))} FROM null({quote_string(self.structure)}))"
+
+    def attached(self, layers: Layers) -> str:
+        """The same where ClickHouse reads tables of its own."""
         final = " FINAL" if self.wanted.final else ""
         sample = f" SAMPLE {self.wanted.sample}" if self.wanted.sample else ""
         offset = f" OFFSET {self.wanted.sample_offset}" if self.wanted.sample_offset else ""
-        return f"(SELECT {', '.join(map(back_quote, self.given))} FROM {name}{final}{sample}{offset})"
+        columns, selects = ", ".join(map(back_quote, self.given)), []
+        for name, without in layers.tables:
+            where = f" WHERE _part NOT IN ({', '.join(map(quote_string, without))})" if without else ""
+            selects.append(f"SELECT {columns} FROM {name}{final}{sample}{offset}{where}")
+        if layers.rest is not None:
+            selects.append(self.scanned.removeprefix("(").removesuffix(")"))
+        return f"({' UNION ALL '.join(selects)})"
+
+    def told(self, layers: Layers, why: str) -> list[str]:
+        """Lines of EXPLAIN: what of it ClickHouse does not read itself, and `why`, or reads by several tables."""
+        name, out = ".".join(filter(None, self.table[:2])), []
+        if layers.rest is not None:
+            out.append(f"Scan of {name} ({why or 'parts that are newer than what is attached'})")
+            out += [f"  {line}" for line in layers.rest.explain()]
+        without = sum(len(gone) for _, gone in layers.tables)
+        if without or len(layers.tables) > 1:
+            out.append(f"{name} is read by {len(layers.tables)} attached tables, without {without} of their parts")
+        return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +80,25 @@ class Rewritten:
     format: str
     """The statement's own FORMAT, or empty."""
 
-    def text(self, numbers: Mapping[int, int], attached: Mapping[str, str] | None = None) -> str:
+    def text(self, numbers: Mapping[int, int], attached: Mapping[str, Layers] | None = None) -> str:
         """The statement, with the number of rows of each counted slot and the second at `NOW` filled in.
 
-        `attached` are names of ClickHouse's own tables, by the object names of the slots that they stand for.
+        `attached` are ClickHouse's own tables, by the object names of the slots that they stand for.
         """
         out = [self.pieces[0]]
         for gap, piece in zip(self.gaps, self.pieces[1:], strict=True):
             out += [str(numbers[gap]), piece]
-        names, text = attached or {}, "".join(out)
+        layered, text = attached or {}, "".join(out)
         for slot in self.slots:
-            name = names.get(slot.object_name)
-            text = text.replace(_place(slot.object_name), slot.scanned if name is None else slot.attached(name))
+            layers = layered.get(slot.object_name)
+            text = text.replace(_place(slot.object_name), slot.scanned if layers is None else slot.attached(layers))
+        return text
+
+    def shape(self) -> str:
+        """The statement over tables without rows: its columns and their types are the same."""
+        text = "0".join(self.pieces)
+        for slot in self.slots:
+            text = text.replace(_place(slot.object_name), slot.shape)
         return text
 
 
@@ -97,8 +131,8 @@ def rewrite(plan: Outline, sources: Mapping[int, Source], database: str = "defau
             need = _with_columns(need, (_narrowest(source),))
         name = f"ml_{len(slots)}"
         given = tuple(each for each in need.columns if not (found.in_operator and each in source.hidden))
-        scanned = f"(SELECT {_list(source, given)} FROM Python({name}))"
-        slot = Slot(name, found.table, need, count_only, given, scanned)
+        structure = ", ".join(f"{back_quote(column)} {source.columns[column]}" for column in need.columns)
+        slot = Slot(name, found.table, need, count_only, given, structure, *_scanned(source, given, name))
         slots.append(slot)
         if count_only:
             gaps.append((found.start, len(slots) - 1))
@@ -119,6 +153,14 @@ def rewrite(plan: Outline, sources: Mapping[int, Source], database: str = "defau
     text = _apply(plan.text[:end].rstrip().rstrip(";"), edits)
     order = tuple(gap for _, gap in sorted(gaps))
     return Rewritten(tuple(text.split(_GAP)), order, tuple(slots), plan.format)
+
+
+def _scanned(source: Source, columns: Sequence[str], object_name: str) -> tuple[str, MergelakeError | None]:
+    """`Slot.scanned` and `Slot.refused`."""
+    try:
+        return f"(SELECT {_list(source, columns)} FROM Python({object_name}))", None
+    except UnsupportedError as refused:
+        return "", refused
 
 
 def _with_columns(need: Wanted, columns: Sequence[str]) -> Wanted:

@@ -16,12 +16,12 @@ import difflib
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -32,10 +32,11 @@ from mergelake.core.convert import to_public_table
 from mergelake.core.errors import MergelakeError, NotFoundError, error, there_are
 from mergelake.core.text import quote_string
 from mergelake.core.types import STRING
-from mergelake.query import engine, splitting, totals
+from mergelake.query import engine, splitting, task, totals
 from mergelake.query.access import check_access, check_expression, check_fixed, set_names
 from mergelake.query.arrow_bridge import needs_types, parse_types, to_public, without_nothing
-from mergelake.query.attached import DAMAGE, NotAttachedError
+from mergelake.query.attached import DAMAGE
+from mergelake.query.attaching import NotAttachedError
 from mergelake.query.direct import direct_scan, first_rows
 from mergelake.query.limits import ReadLimits, check_size, read_limits
 from mergelake.query.meaning import check_explain, check_meaning, statement_settings
@@ -44,19 +45,36 @@ from mergelake.query.piping import begin
 from mergelake.query.result import QueryResult, Stats
 from mergelake.query.rewrite import NOW, Rewritten, rewrite
 from mergelake.query.settings import describes, honoured, keeps_conditions, keeps_partial_answers
-from mergelake.query.source import ArrowSource, AsOf, Resolve, Scan, Source
+from mergelake.query.source import ArrowSource, AsOf, Layers, Resolve, Scan, Source, Wanted
 from mergelake.query.streamed import Batches, Chunks, until_end, writes_file
 from mergelake.query.tokens import syntax_error
 from mergelake.scan.request import NOT_GIVEN, VIRTUAL_COLUMNS
 
-RunTasks = Callable[[Callable[[Any], Any], list[Any]], list[Any]]
-"""Runs a picklable function on each item, somewhere; results in order."""
+
+class RunTasks(Protocol):
+    """Tasks in other processes."""
+
+    def __call__(self, fn: Callable[[Any], Any], items: list[Any]) -> list[Any]:
+        """Run a picklable function on each item; results in order."""
+        ...
+
+    def at_once(self) -> int:
+        """How many run at a time."""
+        ...
+
 
 SPARK_ROWS_MIN = 50_000_000
 """`executor = 'auto'` goes to Spark from this many rows to read."""
 SMALL_ROWS = 100_000
 """A scan of at most so many rows is read whole even for a LIMIT."""
+SHORT_ROWS = 40_000
+"""Rows of a look-up from which on ClickHouse is faster, where it reads the parts itself."""
 READS_ITSELF = "ClickHouse reads the parts itself"
+READS_FILES = {
+    "remote_filesystem_read_method": "'read'",
+    "merge_tree_min_bytes_per_task_for_remote_reading": "16777216",
+}
+"""Settings for tables over files: to ClickHouse any disk of objects is remote, and is read ahead by other threads."""
 HELD_BYTES = 64 << 20
 """Most bytes of one scan that are read before ClickHouse starts."""
 _KEPT = 512
@@ -122,17 +140,13 @@ class Prepared:
     sources: tuple[Source, ...]
     """For each slot its table."""
 
-    def text(self, now_ms: int, attached: Mapping[str, str] | None = None) -> str:
+    def text(self, now_ms: int, attached: Mapping[str, Layers] | None = None) -> str:
         """The statement for ClickHouse, as of now; `attached` as in `Rewritten.text`."""
         numbers = {NOW: now_ms // 1000}
         for index, slot in enumerate(self.rewritten.slots):
             if slot.counted:
                 numbers[index] = self.sources[index].exact_rows() or 0
         return self.rewritten.text(numbers, attached)
-
-    def shape(self) -> str:
-        """The statement with zeros for the numbers of the moment: its columns and types are the same."""
-        return self.rewritten.text(dict.fromkeys((NOW, *range(len(self.rewritten.slots))), 0))
 
     def columns(self, settings: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Names and types of the columns that the statement gives.
@@ -142,7 +156,7 @@ class Prepared:
         """
         versions = tuple(source.version for source in self.sources)
         try:
-            return described(self.shape(), empty_tables(self), settings, (_without_filters(self.plan), versions))
+            return described(self.rewritten.shape(), {}, settings, (_without_filters(self.plan), versions))
         except MergelakeError as failure:
             raise _explained(failure, self) from None
 
@@ -239,12 +253,16 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
     if looked_up is not None:
         return looked_up
     prepared = _prepared(plan, tables, context.database, context.format)
-    if _reads_itself(prepared, context, limits, count=True):
-        with suppress(NotAttachedError):
-            return _run_attached(prepared, context, started)
-    scans = plan_scans(prepared, context.settings)
-    limits.check(scans.values())
+    scans = plan_scans(prepared, context.settings) if _may_be_spread(prepared, context) else {}
     executor, reason, split = choose_executor(prepared, scans, context)
+    scanned = _scanned(prepared, count=True) if split is None else None
+    if scanned is not None:
+        try:
+            return _run_attached(prepared, scanned, context, limits, started)
+        except NotAttachedError as why:
+            _check_scannable(prepared, str(why))
+    scans = scans or plan_scans(prepared, context.settings)
+    limits.check(scans.values())
     meter = _Meter(sum(scan.rows for scan in scans.values()), context, limits)
     try:
         if split is not None and context.run_tasks is not None:
@@ -263,28 +281,56 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
     return QueryResult(answer.rows, answer.types, stats, totals=answer.totals, rows=answer.count)
 
 
-def _reads_itself(prepared: Prepared, context: Context, limits: ReadLimits, *, count: bool = False) -> bool:
-    """Whether ClickHouse reads all tables of a statement by itself. `count`: it is about to run."""
-    if context.run_tasks is not None and context.executor != "local":
-        return False  # Spark may be better
-    read = [s for slot, s in zip(prepared.rewritten.slots, prepared.sources, strict=True) if not slot.counted]
-    reasons = [source.why_scanned(count=count) for source in read]  # of each: all are counted
-    return bool(read) and not limits.any and not any(reasons)
+def _may_be_spread(prepared: Prepared, context: Context) -> bool:
+    """Whether the statement may go to Spark: it is there, and the columns can be scanned where they must be."""
+    must = any(slot.refused is not None for slot in prepared.rewritten.slots)
+    return context.run_tasks is not None and context.executor != "local" and not must
 
 
-def _run_attached(prepared: Prepared, context: Context, started_s: float) -> QueryResult:
-    """The answer of a statement whose tables ClickHouse reads by itself."""
+def _scanned(prepared: Prepared, *, count: bool = False) -> dict[str, str] | None:
+    """For each object name why its table is scanned; empty where ClickHouse reads it by itself. None if all are.
+
+    `count`: the statement is about to run. Raises what is wrong with types that only ClickHouse could read, where it
+    cannot.
+    """
+    pairs = [pair for pair in zip(prepared.rewritten.slots, prepared.sources, strict=True) if not pair[0].counted]
+    reasons = {}
+    for slot, source in pairs:
+        why = source.why_scanned(slot.wanted, count=count, must=slot.refused is not None)
+        if why and slot.refused is not None:
+            _check_scannable(prepared, why)
+        reasons[slot.object_name] = why
+    return None if all(reasons.values()) else reasons
+
+
+def _check_scannable(prepared: Prepared, why: str) -> None:
+    """NOT_IMPLEMENTED for a table that cannot be scanned, and that ClickHouse does not read by itself for a reason."""
+    for slot in prepared.rewritten.slots:
+        if slot.refused is not None:
+            raise error(
+                "NOT_IMPLEMENTED", f"{slot.refused.message}, and it does not read the parts: {why}", slot.refused.hint
+            )
+
+
+def _run_attached(
+    prepared: Prepared, scanned: Mapping[str, str], context: Context, limits: ReadLimits, started_s: float
+) -> QueryResult:
+    """The answer of a statement of whose tables ClickHouse reads some by itself; it keeps the limits of these."""
     with ExitStack() as held:
-        names = held.enter_context(_attached(prepared))
+        layers = held.enter_context(_attached(prepared, scanned, context))
+        limits.check(each.rest for each in layers.values() if each.rest is not None)
+        tables = _rest(prepared, layers)
+        how = {} if any(each.remote for each in layers.values()) else READS_FILES
+        context = replace(context, settings={**how, **context.settings, **limits.settings})
         try:
-            answer = _answer(prepared, prepared.text(context.now_ms, names), {}, context)
+            answer = _answer(prepared, prepared.text(context.now_ms, layers), tables, context)
         except MergelakeError as failure:
             if failure.name.lower() in DAMAGE:
                 raise NotAttachedError(str(failure)) from failure
-            raise _explained(_named(failure, prepared, names), prepared) from None
+            raise _explained(_named(failure, prepared, layers), prepared) from None
         if answer.open is not None:
             answer.open.at_end(held.pop_all().close)  # what it reads stays attached as long
-            answer.open.explained = partial(_scanned_or, prepared, names, context)
+            answer.open.explained = partial(_scanned_or, prepared, layers, context)
     elapsed = until_end(answer.open, lambda: context.clock.monotonic_s() - started_s)
 
     def stats() -> Stats:
@@ -296,36 +342,51 @@ def _run_attached(prepared: Prepared, context: Context, started_s: float) -> Que
 
 
 def _scanned_or(
-    prepared: Prepared, names: Mapping[str, str], context: Context, failure: MergelakeError
+    prepared: Prepared, layers: Mapping[str, Layers], context: Context, failure: MergelakeError
 ) -> MergelakeError:
     """What a scan says to the damage that ClickHouse met after its first rows were given; else ClickHouse's error."""
-    if failure.name.lower() in DAMAGE:
+    if failure.name.lower() in DAMAGE and not any(slot.refused for slot in prepared.rewritten.slots):
         try:
             for scan in plan_scans(prepared, context.settings).values():
                 for _ in scan.read():
                     pass
         except MergelakeError as told:
             return told
-    return _explained(_named(failure, prepared, names), prepared)
+    return _explained(_named(failure, prepared, layers), prepared)
 
 
 @contextmanager
-def _attached(prepared: Prepared) -> Iterator[dict[str, str]]:
-    """The names of ClickHouse's own tables, by object names."""
+def _attached(prepared: Prepared, scanned: Mapping[str, str], context: Context) -> Iterator[dict[str, Layers]]:
+    """ClickHouse's own tables by object names, and the scans of those that are `scanned`."""
+    scans = plan_scans(prepared, context.settings, [name for name, why in scanned.items() if why])
     with ExitStack() as stack:
         yield {
-            slot.object_name: stack.enter_context(source.attached())
+            slot.object_name: Layers((), scans[slot.object_name])
+            if scanned[slot.object_name]
+            else stack.enter_context(source.attached(slot.wanted, must=slot.refused is not None))
             for slot, source in zip(prepared.rewritten.slots, prepared.sources, strict=True)
             if not slot.counted
         }
 
 
-def _named(failure: MergelakeError, prepared: Prepared, names: Mapping[str, str]) -> MergelakeError:
+def _rest(prepared: Prepared, layers: Mapping[str, Layers]) -> dict[str, pa.Table | pa.RecordBatchReader]:
+    """Scans of what ClickHouse's own tables do not have, by object names."""
+    rests = {name: each.rest for name, each in layers.items() if each.rest is not None}
+    schemas = empty_tables(prepared) if rests else {}
+    return {name: _given(rest.read(), schemas[name].schema, whole=True) for name, rest in rests.items()}
+
+
+def _named(failure: MergelakeError, prepared: Prepared, layers: Mapping[str, Layers]) -> MergelakeError:
     """An error in which tables have the names that the user knows."""
-    for slot in prepared.rewritten.slots:
-        if slot.object_name in names:
-            failure.message = failure.message.replace(names[slot.object_name], ".".join(filter(None, slot.table[:2])))
+    failure.message = _with_names(failure.message, prepared, layers)
     return failure
+
+
+def _with_names(text: str, prepared: Prepared, layers: Mapping[str, Layers]) -> str:
+    for slot in prepared.rewritten.slots:
+        for name, _ in layers[slot.object_name].tables if slot.object_name in layers else ():
+            text = text.replace(name, ".".join(filter(None, slot.table[:2])))
+    return text
 
 
 def _look_up(
@@ -339,6 +400,8 @@ def _look_up(
     if found is None:
         return None
     scan, limit = found
+    if scan.rows > SHORT_ROWS and not source.why_scanned(Wanted(scan.columns), count=True):
+        return None
     limits.check((scan,))
     types = {name: source.columns[name] for name in scan.columns}
     meter = _Meter(scan.rows, context, limits)
@@ -355,13 +418,13 @@ def _check(plan: Outline, tables: _Tables, context: Context) -> ReadLimits:
     return read_limits(chosen)
 
 
-def plan_scans(prepared: Prepared, settings: Mapping[str, str]) -> dict[str, Scan]:
-    """A scan for each slot that reads; it judges no condition whose meaning `settings` may change."""
+def plan_scans(prepared: Prepared, settings: Mapping[str, str], only: Collection[str] | None = None) -> dict[str, Scan]:
+    """A scan for each slot that reads (`only` those); it judges no condition whose meaning `settings` may change."""
     judges = keeps_conditions(settings)
     return {
         slot.object_name: source.plan(slot.wanted if judges else replace(slot.wanted, where="", prewhere=""))
         for slot, source in zip(prepared.rewritten.slots, prepared.sources, strict=True)
-        if not slot.counted
+        if not slot.counted and (only is None or slot.object_name in only)
     }
 
 
@@ -377,6 +440,8 @@ def choose_executor(
         return "local", "asked for by the setting executor", None
     if context.run_tasks is None:
         return "local", "no Spark session", None
+    if not _may_be_spread(prepared, context):
+        return "local", "types that do not reach ClickHouse unchanged in tasks", None
     if not keeps_partial_answers((*context.settings, *statement_settings(prepared.plan))):
         return "local", "a setting changes what partial answers mean", None
     rows = sum(scan.rows for scan in scans.values())
@@ -471,14 +536,18 @@ def _run_split(
 ) -> _Rows:
     schemas = empty_tables(prepared)
     ((name, scan),) = scans.items()
-    task = splitting.PartialTask(
-        scan.reader(), schemas[name].schema, split.partial, {**context.settings, "max_threads": "1"}
-    )
-    found = run_tasks(task, list(scan.items))
+    settings = {**context.settings, "max_threads": "1"}
+    scanned = splitting.PartialTask(scan.reader(), schemas[name].schema, split.partial, settings)
+    shared = _shared(prepared, scan, context, scanned, run_tasks.at_once())
+    if shared is not None:
+        found = run_tasks(*shared)
+        answers = [answer for some, _, _ in found for answer in some]
+    else:
+        found = run_tasks(scanned, list(scan.items))
+        answers = [answer for answer, _, _ in found]
     for _, rows, size in found:
         meter.add(rows, size)
     output = prepared.rewritten.format or "ArrowStream"
-    answers = [answer for answer, _, _ in found]
     partial = dict(zip(*described(split.partial, schemas, context.settings), strict=True))
     result = splitting.gather(
         split, answers, partial, lambda sql: engine.run(sql, output=output, settings=context.settings)
@@ -487,6 +556,21 @@ def _run_split(
         return _Rows(result.data.to_pybytes())
     names, kinds = prepared.columns(context.settings)
     return finish(result.table().rename_columns(list(names)), kinds)
+
+
+def _shared(
+    prepared: Prepared, scan: Scan, context: Context, scanned: splitting.PartialTask, at_once: int
+) -> tuple[Callable[[Any], Any], list[Any]] | None:
+    """A task that has ClickHouse read the parts itself, and its shares of them; None where it cannot."""
+    (slot,), (source,) = prepared.rewritten.slots, prepared.sources
+    layers = {slot.object_name: Layers(((task.TABLE, ()),))}
+    found, _ = splitting.split(prepared, context.now_ms, layers)
+    given = source.shared(slot.wanted)
+    if found is None or given is None or not scan.items:
+        return None
+    spec, parts = given
+    work = task.AttachedTask(spec, parts.directory, parts.schema, found.partial, scanned.settings, scanned)
+    return work, task.shares(parts.parts, scan.items, task.TASKS_A_CORE * at_once)
 
 
 def _explained(failure: MergelakeError, prepared: Prepared) -> MergelakeError:
@@ -619,7 +703,7 @@ def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: st
     context = context or Context()
     plan = _outline(sql)
     tables = _tables(plan, resolve, context, kind)
-    limits = _check(plan, tables, context)
+    _check(plan, tables, context)
     form = check_explain(kind)
     if form in ("AST", "SYNTAX"):  # of the text alone: ClickHouse reads no table for it
         try:
@@ -627,18 +711,22 @@ def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: st
         except MergelakeError as failure:
             raise _in_own_words(plan) if failure.name == "SYNTAX_ERROR" else failure from None
     prepared = _prepared(plan, tables, context.database)
-    if _reads_itself(prepared, context, limits):
-        with suppress(NotAttachedError):
-            return _explained_attached(prepared, context, kind)
-    scans = plan_scans(prepared, context.settings)
-    executor, why, _ = choose_executor(prepared, scans, context)
+    scans = plan_scans(prepared, context.settings) if _may_be_spread(prepared, context) else {}
+    executor, why, split = choose_executor(prepared, scans, context)
+    scanned = _scanned(prepared) if split is None else None
+    if scanned is not None:
+        try:
+            return _explained_attached(prepared, scanned, context, kind)
+        except NotAttachedError as told:
+            _check_scannable(prepared, str(told))
+    scans = scans or plan_scans(prepared, context.settings)
     lines = [f"Executor: {executor} ({why})"]
     for slot, source in zip(prepared.rewritten.slots, prepared.sources, strict=True):
         name = ".".join(part for part in slot.table[:2] if part)
         if slot.counted:
             lines.append(f"Count of {name}: from the parts' row counts, nothing is read")
             continue
-        lines.append(f"Scan of {name}" + (f" ({why})" if (why := source.why_scanned()) else ""))
+        lines.append(f"Scan of {name}" + (f" ({why})" if (why := source.why_scanned(slot.wanted)) else ""))
         lines.append(f"  Columns: {', '.join(slot.wanted.columns)}")
         for label, text in (("Prewhere", slot.wanted.prewhere), ("Filter", slot.wanted.where)):
             if text:
@@ -650,17 +738,16 @@ def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: st
     return lines
 
 
-def _explained_attached(prepared: Prepared, context: Context, kind: str) -> list[str]:
+def _explained_attached(prepared: Prepared, scanned: Mapping[str, str], context: Context, kind: str) -> list[str]:
     """The plan of a statement whose tables ClickHouse reads by itself."""
-    with _attached(prepared) as names:
-        text = prepared.text(context.now_ms, names)
-        found = _explained_lines(f"EXPLAIN {kind or 'indexes = 1'} {text}", {}, context)
-    lines = [f"Executor: local ({READS_ITSELF})", "ClickHouse"]
-    for line in found:
+    lines = [f"Executor: local ({READS_ITSELF})"]
+    with _attached(prepared, scanned, context) as layers:
+        text = prepared.text(context.now_ms, layers)
+        found = _explained_lines(f"EXPLAIN {kind or 'indexes = 1'} {text}", empty_tables(prepared), context)
         for slot in prepared.rewritten.slots:
-            line = line.replace(names.get(slot.object_name, "\0"), ".".join(filter(None, slot.table[:2])))
-        lines.append(f"  {line}")
-    return lines
+            name = slot.object_name
+            lines += slot.told(layers[name], scanned[name]) if name in layers else ()
+        return [*lines, "ClickHouse", *(f"  {_with_names(line, prepared, layers)}" for line in found)]
 
 
 def _explained_lines(text: str, tables: Mapping[str, pa.Table], context: Context) -> list[str]:

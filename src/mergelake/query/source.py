@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
 from mergelake.core.arrow import storage_schema
 from mergelake.core.errors import InternalError, error
 from mergelake.core.types import DataType
+from mergelake.store.spec import StoreSpec
+
+if TYPE_CHECKING:
+    from mergelake.query.part_set import PartSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +129,31 @@ class Source(Protocol):
         """Decide what to read."""
         ...
 
-    def why_scanned(self, *, count: bool = False) -> str:
-        """Why ClickHouse does not read it by itself; empty if it does. `count`: a statement is about to read it."""
+    def why_scanned(self, wanted: Wanted, *, count: bool = False, must: bool = False) -> str:
+        """Why ClickHouse does not read it by itself; empty if it does.
+
+        `count`: a statement is about to read it. `must`: it cannot be scanned.
+        """
         ...
 
-    def attached(self) -> AbstractContextManager[str]:
-        """The name of its table in the embedded ClickHouse, while it is needed. Only where `why_scanned` is empty."""
+    def shared(self, wanted: Wanted) -> tuple[StoreSpec, PartSet] | None:
+        """The parts that the ClickHouse of another process could read by itself, and how it opens the store."""
         ...
+
+    def attached(self, wanted: Wanted, *, must: bool = False) -> AbstractContextManager[Layers]:
+        """Its tables in the embedded ClickHouse, while they are needed. Only where `why_scanned` is empty."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """A table as ClickHouse reads it by itself: tables of its own, beside a scan of what they do not have."""
+
+    tables: tuple[tuple[str, tuple[str, ...]], ...]
+    """Their names, and those of the parts in each that are not to be read."""
+    rest: Scan | None = None
+    remote: bool = False
+    """Whether reading the tables waits for a store."""
 
 
 Resolve = Callable[[str, str], "Source | None"]
@@ -180,11 +202,14 @@ class ArrowSource:
         schema = storage_schema({name: self.columns[name] for name in wanted.columns})
         return ArrowScan(self.table.select(wanted.columns).cast(schema))
 
-    def why_scanned(self, *, count: bool = False) -> str:
+    def why_scanned(self, wanted: Wanted, *, count: bool = False, must: bool = False) -> str:
         """Always."""
         return "rows in memory"
 
-    def attached(self) -> AbstractContextManager[str]:
+    def shared(self, wanted: Wanted) -> None:
+        """There are none."""
+
+    def attached(self, wanted: Wanted, *, must: bool = False) -> AbstractContextManager[Layers]:
         """There is none."""
         raise InternalError("Rows in memory are not attached")
 

@@ -30,6 +30,7 @@ from mergelake.query.tokens import Token
 
 if TYPE_CHECKING:
     from mergelake.query.select import Prepared
+    from mergelake.query.source import Layers
 
 _NO_TOP = frozenset(("DISTINCT", "TIES", "FILL", "OVER", "ARRAYJOIN", "HAVING"))
 """With these the first rows of each part are not enough for the first rows of all."""
@@ -74,8 +75,8 @@ class PartialTask:
         return answer.data.to_pybytes(), seen[0], seen[1]
 
 
-def split(prepared: Prepared, now_ms: int) -> tuple[Split | None, str]:
-    """How the statement is split, or None, and why."""
+def split(prepared: Prepared, now_ms: int, attached: Mapping[str, Layers] | None = None) -> tuple[Split | None, str]:
+    """How the statement is split, or None, and why; `attached` as in `Rewritten.text`."""
     plan = prepared.plan
     slots = prepared.rewritten.slots
     if len(plan.scopes) != 1:
@@ -86,7 +87,7 @@ def split(prepared: Prepared, now_ms: int) -> tuple[Split | None, str]:
         return None, "answered from the parts' row counts"
     if slots[0].wanted.final:
         return None, "FINAL compares rows of all parts"
-    found = outline(prepared.text(now_ms))
+    found = outline(prepared.text(now_ms, attached))
     scope = found.scopes[0]
     refused = next((word for word in ("WITH", "WINDOW", "QUALIFY") if word in scope.clauses), None)
     if refused or scope.array_join:

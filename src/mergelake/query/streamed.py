@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 import pyarrow as pa
 
 from mergelake.core.errors import MergelakeError, error
+from mergelake.query import engine
 from mergelake.query.arrow_bridge import needs_types, parse_types, to_public
 from mergelake.query.outline import Outline
 from mergelake.query.piping import ByteStream
@@ -98,7 +99,8 @@ class Pieces(Generic[Piece]):
         if self.ended:
             return None
         try:
-            piece = next(self._pieces, None)
+            with engine.inside():
+                piece = next(self._pieces, None)
         except BaseException as failure:  # noqa: BLE001  (raised again, here and whenever somebody asks for more)
             self._source.close()
             found = self._source.raised or failure  # pyarrow may have put it into words of its own

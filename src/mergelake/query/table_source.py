@@ -7,7 +7,8 @@ filters again anyway, and faster, so it pays only where a cheap condition spares
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
@@ -22,9 +23,12 @@ from mergelake.core.text import back_quote, quote_string
 from mergelake.core.types import Array, DataType, Tuple
 from mergelake.expr.bound import BoundCall, BoundColumn
 from mergelake.expr.compiled import compile_expression
+from mergelake.log.part_map import Partitions
+from mergelake.log.state import ActivePart
 from mergelake.parts.cache import PartCache
-from mergelake.query import attached
-from mergelake.query.source import AsOf, Wanted
+from mergelake.query import attached, engine
+from mergelake.query.part_set import PartSet, differs
+from mergelake.query.source import AsOf, Layers, Wanted
 from mergelake.scan.explain import explain_text
 from mergelake.scan.plan import ScanItem, ScanPlan, plan_scan
 from mergelake.scan.predicate import all_types
@@ -130,13 +134,62 @@ class TableSource:
             self.name, self._store, self._directory, plan, planned, self._caches, self._threads, self._spec
         )
 
-    def why_scanned(self, *, count: bool = False) -> str:
-        """See `attached`."""
-        return attached.SETS.why_not(self._store, self._directory, self.snapshot, count=count)
+    def why_scanned(self, wanted: Wanted, *, count: bool = False, must: bool = False) -> str:
+        """See `attached`; also for columns that are not what they were, and settings that only a scan goes by."""
+        if engine.folder() is None:
+            return "ClickHouse was started with a path by somebody else"
+        parts = self._part_set(wanted)
+        told = self._never_attached(parts)
+        return told or attached.SETS.why_not(parts, exact=must or _exact(wanted), count=count, must=must)
 
-    def attached(self) -> AbstractContextManager[str]:
+    def _never_attached(self, parts: PartSet) -> str:
+        snapshot = self.snapshot
+        if snapshot.settings.integer("max_partitions_to_read") > 0:
+            return "max_partitions_to_read is set"
+        versions = frozenset(part.manifest.schema_version for part in parts.parts)
+        return snapshot.partitions.remembered(
+            ("differs", snapshot.schema.version, versions),
+            lambda: differs(snapshot.schema, snapshot.schemas, versions),
+        )
+
+    def shared(self, wanted: Wanted) -> tuple[StoreSpec, PartSet] | None:
         """See `attached`."""
-        return attached.SETS.using(self._store, self._directory, self.snapshot)
+        parts = self._part_set(wanted)
+        if self._spec is None or parts.rows < attached.ROWS_MIN or _exact(wanted) or self._never_attached(parts):
+            return None
+        return self._spec, parts
+
+    @contextmanager
+    def attached(self, wanted: Wanted, *, must: bool = False) -> Iterator[Layers]:
+        """See `attached`."""
+        with attached.SETS.using(self._part_set(wanted), exact=must or _exact(wanted)) as reading:
+            rest = None if reading.rest is None else self._scan_of(reading.rest, wanted)
+            yield Layers(reading.tables, rest, reading.served)
+
+    def _part_set(self, wanted: Wanted) -> PartSet:
+        """The parts to attach for a statement: all, or those of the partitions that it reads if they are many."""
+        partitions = self.snapshot.partitions
+        chosen: frozenset[str] | None = None
+        if partitions.totals.parts > attached.PARTS_AT_ONCE:
+            chosen = frozenset(item.info.partition_id for item in self.plan(wanted).scan.items)
+
+        def made() -> PartSet:
+            ids = partitions if chosen is None else sorted(chosen)
+            parts = tuple(part for partition_id in ids for part in partitions[partition_id])
+            caches = self._caches if self._caches is not None else PartCache()
+            return PartSet(self._store, self._directory, self.snapshot.schema, parts, caches)
+
+        if chosen is None:
+            partitions.read(partitions)
+        return partitions.remembered(("part set", self.snapshot.schema.version, chosen), made)
+
+    def _scan_of(self, parts: PartSet, wanted: Wanted) -> TableScan:
+        by_partition: dict[str, list[ActivePart]] = {}
+        for part in parts.parts:
+            by_partition.setdefault(part.info.partition_id, []).append(part)
+        source = copy(self)
+        source.snapshot = replace(self.snapshot, partitions=Partitions.of(by_partition))
+        return source.plan(wanted)
 
     def _filters_rows(self, plan: ScanPlan, wanted: Wanted) -> bool:
         """Whether the conditions cost less than reading the columns that they do not need."""
@@ -156,6 +209,11 @@ class TableSource:
         except (ValueError, ZeroDivisionError):
             raise error("SYNTAX_ERROR", f"SAMPLE {text} is not a number", "Write SAMPLE 0.1 or SAMPLE 1/10") from None
         return value if value <= 1 else min(1.0, value / max(1, self.snapshot.rows))
+
+
+def _exact(wanted: Wanted) -> bool:
+    """Whether its meaning needs all rows in one table."""
+    return wanted.final or bool(wanted.sample)
 
 
 def _nested(schema: TableSchema) -> dict[str, tuple[DataType, str]]:

@@ -38,6 +38,16 @@ def run_tasks(spark: SparkSession, fn: Callable[[Item], Out], items: Sequence[It
     return [unwrap(outcome) for outcome in task_outcomes(spark, fn, items)]
 
 
+def tasks_at_once(spark: SparkSession) -> int:
+    """How many tasks the cluster runs at a time, about; 8 where a session of Connect does not tell."""
+    from pyspark.errors import PySparkException
+
+    try:
+        return max(1, int(spark.sparkContext.defaultParallelism))
+    except PySparkException:  # Connect has no context
+        return max(1, int(spark.conf.get("spark.default.parallelism", "8") or 8))
+
+
 def task_outcomes(spark: SparkSession, fn: Callable[[Item], Out], items: Sequence[Item]) -> list[bytes]:
     """As `run_tasks`, each result still in the form of `attempt`: for a caller that must know all to clean up."""
     if not items:

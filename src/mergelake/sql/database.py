@@ -7,14 +7,14 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mergelake.core.cancel import Cancel, check, running
 from mergelake.core.errors import error, there_are
 from mergelake.core.text import back_quote, quote_string
-from mergelake.lake.environment import asks_for_news
+from mergelake.lake.environment import Environment, asks_for_news
 from mergelake.lake.table import Table
 from mergelake.lake.warehouse import DEFAULT_DATABASE, Warehouse
 from mergelake.query.access import check_fixed
@@ -266,9 +266,22 @@ class Database:
         env = self.warehouse.env
         if env.spark is None and self.settings.get("executor", "").strip("'") != "spark":
             return None
+        return _SparkTasks(env)
+
+
+@dataclass(frozen=True, slots=True)
+class _SparkTasks:
+    env: Environment
+
+    def __call__(self, fn: Callable[[Any], Any], items: list[Any]) -> list[Any]:
         from mergelake.spark.tasks import run_tasks
 
-        return lambda fn, items: run_tasks(env.spark_session(), fn, items)
+        return run_tasks(self.env.spark_session(), fn, items)
+
+    def at_once(self) -> int:
+        from mergelake.spark.tasks import tasks_at_once
+
+        return tasks_at_once(self.env.spark_session())
 
 
 def _literals(settings: Mapping[str, object]) -> dict[str, str]:

@@ -17,7 +17,7 @@ from mergelake.core.arrow import arrow_type
 from mergelake.core.convert import to_storage
 from mergelake.core.errors import InternalError, error
 from mergelake.lake.inspect import parts_table
-from mergelake.query.source import ArrowScan, ArrowSource, AsOf, Source, Wanted
+from mergelake.query.source import ArrowScan, ArrowSource, AsOf, Layers, Source, Wanted
 from mergelake.sql import system_settings
 from mergelake.sql.show import create_table_text, engine_text, key_text, sorting_text
 from mergelake.sql.system_parts import index_rows, moments, part_columns, part_facts
@@ -77,11 +77,14 @@ class SystemSource:
         }
         return ArrowSource(pa.table(arrays), self.columns).plan(wanted)
 
-    def why_scanned(self, *, count: bool = False) -> str:
+    def why_scanned(self, wanted: Wanted, *, count: bool = False, must: bool = False) -> str:
         """Always."""
         return "a system table"
 
-    def attached(self) -> AbstractContextManager[str]:
+    def shared(self, wanted: Wanted) -> None:
+        """There are none."""
+
+    def attached(self, wanted: Wanted, *, must: bool = False) -> AbstractContextManager[Layers]:
         """There is none."""
         raise InternalError("A system table is not attached")
 

@@ -12,8 +12,9 @@ import pytest
 from mergelake.core.errors import MergelakeError
 from mergelake.core.schema import Column
 from mergelake.core.types import parse_type
-from mergelake.query import attached, engine, select
-from mergelake.query.attached import DATABASE, AttachedSets, why_not
+from mergelake.query import attached, attaching, engine, select
+from mergelake.query.attached import DATABASE, AttachedSets
+from mergelake.query.part_set import PartSet, differs
 from mergelake.sql.database import Database, connect
 from tests.helpers.attached import attach_at_once
 
@@ -35,9 +36,17 @@ def db(tmp_path: Path) -> Database:
     return db
 
 
-def _reason(db: Database, name: str = "t") -> str:
+def _parts(db: Database, name: str = "t", version: int | None = None) -> PartSet:
     table = db.table(name)
-    return why_not(table.handle.store, table.handle.directory, table.snapshot())
+    snapshot = table.snapshot(version)
+    return PartSet(table.handle.store, table.handle.directory, snapshot.schema, snapshot.parts, table.env.caches)
+
+
+def _reason(db: Database, name: str = "t") -> str:
+    """Why it is scanned; empty if it is not."""
+    told = [row[0] for row in db.sql(f"EXPLAIN SELECT sum(k) FROM {name}").rows()]
+    scanned = [line for line in told if line.startswith(f"Scan of {name}")]
+    return scanned[0] if scanned else ""
 
 
 def _how(db: Database, sql: str) -> str:
@@ -66,20 +75,23 @@ def test_of_packed_parts_the_files_are_copied_once(db: Database, monkeypatch) ->
     db.sql("CREATE TABLE p (k UInt64, s String) ENGINE = MergeTree ORDER BY k")
     for number in range(3):
         db.sql(f"INSERT INTO p SELECT number + {number}, 'a' FROM numbers(10)")
-    table, sets = db.table("p"), AttachedSets(sets_max=1)
-    where = table.handle.store, table.handle.directory
+    sets = AttachedSets(sets_max=1)
     for version, rows in ((3, 20), (4, 30), (3, 20)):
-        with sets.using(*where, table.snapshot(version)) as name:
+        parts = _parts(db, "p", version)
+        with sets.using(parts, exact=True) as reading:
+            ((name, _),) = reading.tables
             assert engine.run(f"SELECT count() FROM {name} WHERE s = 'a'").table()[0].to_pylist() == [rows]
-        copies = [path.name for path in attached._root().glob("copies/*")]
-        assert {part.manifest.id for part in table.snapshot(version).parts} <= set(copies)
-    assert table.snapshot(4).parts[2].manifest.id not in copies
-    monkeypatch.setattr(attached, "COPIED_MAX", 10)
-    db.sql("INSERT INTO p VALUES (1, 'b')")
-    assert "packed parts" in _reason(db, "p")
-    told = "\n".join(row[0] for row in db.sql("EXPLAIN SELECT sum(k) FROM p").rows())
-    assert "Scan of p (its packed parts " in told
-    assert _how(db, "SELECT sum(k) FROM p") != select.READS_ITSELF
+        copies = [path.name for path in attaching._root().glob("copies/*")]
+        assert parts.ids <= set(copies)
+    assert _parts(db, "p", 4).parts[2].manifest.id not in copies
+    monkeypatch.setattr(attaching, "COPIED_MAX", 10)
+    db.sql("INSERT INTO p SELECT number, 'b' FROM numbers(5)")
+    before = attaching.endpoint().requests
+    assert db.sql("SELECT sum(k), max(s) FROM p AS OF VERSION 4").rows() == [(45 * 3 + 30, "a")]
+    with sets.using(_parts(db, "p"), exact=True) as reading:
+        ((name, _),) = reading.tables
+        assert engine.run(f"SELECT count() FROM {name} WHERE s = 'b'").table()[0].to_pylist() == [5]
+    assert attaching.endpoint().requests > before
 
 
 @pytest.mark.parametrize("name", ["with space", "q'uote", "ünï", "per%20cent"])
@@ -90,18 +102,19 @@ def test_a_warehouse_may_lie_anywhere(tmp_path: Path, name: str) -> None:
     assert (_how(db, "SELECT sum(k) FROM t"), db.sql("SELECT sum(k) FROM t").scalar()) == (select.READS_ITSELF, 3)
 
 
-def test_of_a_path_with_a_backslash_the_table_is_scanned(tmp_path: Path) -> None:
-    db = connect(str(tmp_path / "back\\slash"))
-    db.sql(f"CREATE TABLE t (k UInt64) ENGINE = MergeTree ORDER BY k {PLAIN}")
-    db.sql("INSERT INTO t VALUES (1), (2)")
-    assert "characters" in _reason(db)
-    assert db.sql("SELECT sum(k) FROM t").scalar() == 3
-
-
-def test_stores_that_are_no_directory_are_scanned() -> None:
-    db = connect("memory://attached")
-    db.sql(f"CREATE TABLE t (k UInt64) ENGINE = MergeTree ORDER BY k {PLAIN}")
-    assert _reason(db) == "the store is no directory"
+@pytest.mark.parametrize("url", ["back\\slash", "memory://attached"])
+def test_what_clickhouse_cannot_name_is_served(tmp_path: Path, url: str, monkeypatch) -> None:
+    monkeypatch.setattr(attaching, "COPIED_MAX", -1)
+    db = connect(url if "://" in url else str(tmp_path / url))
+    db.sql("CREATE TABLE t (k UInt64, s LowCardinality(String)) ENGINE = MergeTree ORDER BY k PARTITION BY k % 2")
+    for _ in range(3):
+        db.sql("INSERT INTO t SELECT number, toString(number % 3) FROM numbers(20000)")
+    assert _how(db, "SELECT s, count() FROM t WHERE k > 10 GROUP BY s") == select.READS_ITSELF
+    served, got = attaching.endpoint().requests, db.warehouse.store.counters.get
+    assert db.sql("SELECT sum(k), uniqExact(s) FROM t").rows() == [(3 * 19999 * 10000, 3)]
+    # The parts are small: all of their bytes were fetched once, and are kept.
+    assert attaching.endpoint().requests > served
+    assert db.warehouse.store.counters.get - got <= 3  # of the log
 
 
 def test_a_version_is_attached_for_the_second_statement_on_it(db: Database, monkeypatch) -> None:
@@ -112,7 +125,7 @@ def test_a_version_is_attached_for_the_second_statement_on_it(db: Database, monk
     hows = [_how(db, "SELECT sum(k) FROM t") == select.READS_ITSELF for _ in range(3)]
     db.sql("INSERT INTO t (k) VALUES (1)")
     hows += [_how(db, "SELECT sum(k) FROM t") == select.READS_ITSELF for _ in range(2)]
-    assert hows == [False, True, True, False, True]
+    assert hows == [False, True, True, True, True]  # the newest part is scanned beside the others
     monkeypatch.setattr(attached, "PARTS_MAX", 3)
     assert "it has 4 parts" in _reason(db)
     monkeypatch.setattr(attached, "ROWS_MIN", 302)
@@ -121,9 +134,9 @@ def test_a_version_is_attached_for_the_second_statement_on_it(db: Database, monk
 
 def test_nothing_is_written_whatever_is_asked_of_an_attached_table(db: Database) -> None:
     before = _objects(db)
-    table = db.table("t")
     sets = AttachedSets()
-    with sets.using(table.handle.store, table.handle.directory, table.snapshot()) as name:
+    with sets.using(_parts(db)) as reading:
+        ((name, _),) = reading.tables
         rows = engine.run(f"SELECT * FROM {name} ORDER BY ALL").table()
         for statement in (
             f"INSERT INTO {name} (k) VALUES (1)",
@@ -147,21 +160,22 @@ def test_nothing_is_written_whatever_is_asked_of_an_attached_table(db: Database)
 
 
 def test_sets_go_when_others_were_asked_for_and_those_in_use_stay(db: Database) -> None:
-    table, sets = db.table("t"), AttachedSets(sets_max=2)
-    where = table.handle.store, table.handle.directory
-    versions = [table.snapshot(version) for version in (2, 3, 4)]
+    sets = AttachedSets(sets_max=2)
+    versions = [_parts(db, version=version) for version in (2, 3, 4)]
     used = []
-    with sets.using(*where, versions[0]) as first:
-        for snapshot in versions:
-            with sets.using(*where, snapshot) as name:
+    with sets.using(versions[0], exact=True) as reading:
+        ((first, _),) = reading.tables
+        for parts in versions:
+            with sets.using(parts, exact=True) as reading:
+                ((name, _),) = reading.tables
                 used.append(name)
-                assert engine.run(f"SELECT count() FROM {name}").table().column(0).to_pylist() == [snapshot.rows]
+                assert engine.run(f"SELECT count() FROM {name}").table().column(0).to_pylist() == [parts.rows]
         assert len(sets) == 2
         assert engine.run(f"SELECT count() FROM {first}").table().column(0).to_pylist() == [100]
     folder = engine.folder()
     assert folder is not None
     there = engine.run(f"SELECT name FROM system.tables WHERE database = '{DATABASE}'").table().column(0).to_pylist()
-    laid_out = {path.name.replace("-", "") for path in (folder / "mergelake-attached" / "store").glob("*/*")}
+    laid_out = {path.name.replace("-", "") for path in (folder / "mergelake-attached" / "files" / "store").glob("*/*")}
     for each, stays in zip(used, (True, False, True), strict=True):
         name = each.removeprefix(f"{DATABASE}.")
         assert (name in there, name[1:] in laid_out) == (stays, stays)
@@ -196,13 +210,12 @@ def test_a_name_that_means_another_column_than_in_the_parts_is_scanned(db: Datab
     snapshot = table.snapshot()
     k, s, *others = snapshot.schema.columns
     newest = replace(snapshot.schema, version=2, columns=(k, *([change(s)] if change else ()), *others))
-    later = replace(snapshot, schema=newest, schemas={**snapshot.schemas, 2: newest})
-    told = why_not(table.handle.store, table.handle.directory, later)
+    told = differs(newest, {**snapshot.schemas, 2: newest}, frozenset({1}))
     assert told == ("column s was another one when parts were written" if change else "")
 
 
 def test_what_clickhouse_does_not_take_is_scanned_and_not_tried_again(db: Database, monkeypatch, caplog) -> None:
-    monkeypatch.setattr(attached, "definition", lambda *_: "ATTACH TABLE nonsense")
+    monkeypatch.setattr(attaching, "definition", lambda *_: "ATTACH TABLE nonsense")
     expected = (sum(row[0] for row in ROWS),)
     assert db.sql("SELECT sum(k) FROM t").rows() == [expected]
     assert db.sql("SELECT sum(k) FROM t").rows() == [expected]
@@ -218,9 +231,7 @@ def test_without_room_for_the_texts_a_table_is_scanned(db: Database, monkeypatch
     monkeypatch.setattr(Path, "mkdir", full)
     monkeypatch.setattr(Path, "write_text", full)
     assert db.sql("SELECT sum(k) FROM t").scalar() == sum(row[0] for row in ROWS)
-    assert "No space left" in attached.SETS.why_not(
-        db.table("t").handle.store, db.table("t").handle.directory, db.table("t").snapshot()
-    )
+    assert "No space left" in attached.SETS.why_not(_parts(db))
 
 
 def test_errors_name_the_table_as_the_statement_does(db: Database) -> None:

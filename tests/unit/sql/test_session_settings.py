@@ -117,8 +117,9 @@ def test_other_statements_go_by_theirs(db: Database) -> None:
 
 def test_a_setting_that_changes_partial_answers_keeps_a_select_whole(db: Database) -> None:
     from mergelake.query.select import Context, run_select
+    from tests.helpers.tasks import TasksHere
 
-    split = Context(executor="spark", run_tasks=lambda fn, items: [fn(item) for item in items])
+    split = Context(executor="spark", run_tasks=TasksHere())
     query = "SELECT p, count() FROM t GROUP BY p ORDER BY p"
     assert run_select(query, db.resolver(), split).stats.executor == "spark"
     found = run_select(f"{query} SETTINGS limit = 2", db.resolver(), split)

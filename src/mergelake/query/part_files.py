@@ -1,0 +1,135 @@
+"""The files of a set of parts by their names, as ClickHouse asks for them: ranges of bytes.
+
+What is small is fetched once and kept: of a small part all of it, of a large one what ClickHouse reads when it attaches
+it. `prefetch` asks for that of all parts at once; on a bucket it is then one round of requests for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import cast
+
+from cachetools import LRUCache, cachedmethod
+
+from mergelake.core.errors import MergelakeError, NotFoundError
+from mergelake.core.manifest import PartFile
+from mergelake.log.state import ActivePart
+from mergelake.parts.cache import PartCache
+from mergelake.parts.fetch import FileRange, fetch, fetch_whole, is_remote, verified
+from mergelake.store.protocol import Buffer, Store
+
+SMALL_PART = 256 << 10
+"""Bytes of a part that is fetched whole."""
+SMALL_FILE = 1 << 20
+"""Bytes of an index, or of marks, that are fetched whole, and kept."""
+PREFETCHED_AT_ONCE = 32
+"""Parts whose small files are asked for at the same time."""
+_TABLES_KEPT = 256
+_DATA = ".bin"
+_MARKS = (".mrk", ".mrk2", ".mrk3", ".mrk4", ".cmrk", ".cmrk2", ".cmrk3", ".cmrk4")
+
+
+class PartFiles:
+    """Files of the parts of one table. Safe for threads."""
+
+    def __init__(self, store: Store, directory: str, parts: Sequence[ActivePart], caches: PartCache) -> None:
+        self._store, self._directory, self._caches = store, directory, caches
+        self._parts = {part.name: part for part in parts}
+        self._tables: LRUCache[str, Mapping[str, PartFile]] = LRUCache(_TABLES_KEPT)
+
+    def files(self, part_name: str) -> Mapping[str, PartFile]:
+        """The file table of a part. NotFoundError if it is none of these."""
+        if part_name not in self._parts:
+            raise NotFoundError(f"There is no part {part_name} in this set")
+        return self._file_table(part_name)
+
+    @cachedmethod(lambda self: self._tables)
+    def _file_table(self, part_name: str) -> Mapping[str, PartFile]:
+        return self._parts[part_name].manifest.file_table()
+
+    def size(self, path: str) -> int:
+        """Bytes of the file `<part name>/<file>`. NotFoundError if there is none."""
+        part_name, _, name = path.partition("/")
+        file = self.files(part_name).get(name)
+        if file is None:
+            raise NotFoundError(f"The part {part_name} has no file {name}")
+        return file.size
+
+    def read(self, path: str, start: int, end: int) -> Buffer:
+        """Bytes `start` to `end` of the file `<part name>/<file>`, which there is.
+
+        CorruptDataError for an object that is too short, and for an index or marks that do not have their hash:
+        ClickHouse looks at the checksums of frames alone.
+        """
+        part_name, _, name = path.partition("/")
+        file = self.files(part_name)[name]
+        kept = self._caches.get(self._key(part_name, name))
+        if isinstance(kept, bytes):
+            return kept[start:end]
+        if name.endswith(_DATA) or file.size > SMALL_FILE:
+            return fetch(self._store, self._directory, {name: file}, [FileRange(name, start, end)])[0]
+        (body,) = self._fetch_whole(part_name, [name])
+        return body[start:end]
+
+    def whole(self, part_name: str) -> dict[str, bytes]:
+        """All files of a part, by name. Errors as of `read`."""
+        names = list(self.files(part_name))
+        kept = {name: self._caches.get(self._key(part_name, name)) for name in names}
+        if any(body is None for body in kept.values()):
+            return dict(zip(names, self._fetch_whole(part_name, names), strict=True))
+        return cast(dict[str, bytes], kept)
+
+    def prefetch(self) -> None:
+        """Fetch what attaching the parts reads, of those of which it is not kept. Errors are left to who reads it."""
+        wanted = {name: names for name in self._parts if (names := self._missing(name))}
+        if len(wanted) < 2 or not is_remote(self._store):
+            for name, names in wanted.items():
+                self._try(name, names)
+            return
+        with ThreadPoolExecutor(PREFETCHED_AT_ONCE, thread_name_prefix="mergelake-prefetch") as pool:
+            list(pool.map(self._try, wanted, wanted.values()))
+
+    def _missing(self, part_name: str) -> list[str]:
+        """Names of the files to fetch at once with a part."""
+        part = self._parts[part_name].manifest
+        probe = "columns.txt"
+        if self._caches.get(self._key(part_name, probe)) is not None:
+            return []
+        return small_files(self.files(part_name), packed=part.storage == "packed", size=part.bytes_on_disk)
+
+    def _try(self, part_name: str, names: Sequence[str]) -> None:
+        with suppress(MergelakeError):  # ClickHouse asks again, and is told
+            self._fetch_whole(part_name, names)
+
+    def _fetch_whole(self, part_name: str, names: Sequence[str]) -> list[bytes]:
+        files = self.files(part_name)
+        bodies = []
+        for name, body in zip(names, fetch_whole(self._store, self._directory, files, names), strict=True):
+            whole = bytes(body)
+            if not name.endswith(_DATA):
+                verified(self._directory, files[name], whole)
+            self._caches.put(self._key(part_name, name), whole, len(whole))
+            bodies.append(whole)
+        return bodies
+
+    def _key(self, part_name: str, name: str) -> tuple[str, str, str]:
+        return "file", self._parts[part_name].manifest.id, name
+
+
+def small_files(files: Mapping[str, PartFile], *, packed: bool, size: int) -> list[str]:
+    """Names of a part's files that are fetched together when it is attached; `size` is that of all of them.
+
+    Of a large part in objects of its own, marks are left until they are needed: there is an object for each column.
+    """
+    if size <= SMALL_PART:
+        return list(files)
+    return [
+        file.name
+        for file in files.values()
+        if file.size <= SMALL_FILE
+        and not file.name.endswith(_DATA)
+        and (packed or not file.name.endswith(_MARKS))
+        and ".proj/" not in file.name
+    ]

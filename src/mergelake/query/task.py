@@ -1,0 +1,93 @@
+"""A partial statement in another process, whose ClickHouse reads its share of the parts by itself.
+
+The shares are the same for each statement on a version, so a worker that lives on has its share attached already. What
+ClickHouse does not take there is scanned, as everywhere.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from mergelake.core.errors import MergelakeError
+from mergelake.core.schema import TableSchema
+from mergelake.log.state import ActivePart
+from mergelake.parts.cache import PartCache
+from mergelake.query import attached, engine
+from mergelake.query.attaching import NotAttachedError
+from mergelake.query.part_set import PartSet
+from mergelake.query.splitting import PartialTask
+from mergelake.store.spec import StoreSpec
+
+TABLE = "_mergelake.\ue003"
+"""Stands in a partial statement for the table that the task attaches."""
+TASKS_A_CORE = 2
+"""Shares for each task that runs at a time: some are read faster than others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Some parts of a table for one task, and its pieces of a scan of them."""
+
+    parts: tuple[ActivePart, ...]
+    items: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedTask:
+    """What a task runs: picklable, harmless to repeat."""
+
+    spec: StoreSpec
+    directory: str
+    schema: TableSchema
+    sql: str
+    """The partial statement, over `TABLE`."""
+    settings: Mapping[str, str]
+    scanned: PartialTask | None
+    """The same over a scan; None where the columns cannot be scanned."""
+
+    def __call__(self, share: Share) -> tuple[list[bytes], int, int]:
+        """(partial answers as Native, rows read, their bytes) of a share."""
+        parts = PartSet(self.spec.open(), self.directory, self.schema, share.parts, _caches())
+        try:
+            with attached.SETS.using(parts, exact=True) as reading:
+                ((name, _),) = reading.tables
+                sql = self.sql.replace(TABLE, name)
+                answer = engine.run(sql, output="Native", settings=self.settings)
+            return [answer.data.to_pybytes()], answer.rows_read, answer.bytes_read
+        except NotAttachedError:
+            if self.scanned is None:
+                raise
+        except MergelakeError as failure:
+            if failure.name.lower() not in attached.DAMAGE or self.scanned is None:
+                raise
+        answers = [self.scanned(item) for item in share.items]
+        return [data for data, _, _ in answers], sum(r for _, r, _ in answers), sum(b for _, _, b in answers)
+
+
+def shares(parts: Sequence[ActivePart], items: Sequence[tuple[Any, ...]], count: int) -> list[Share]:
+    """At most `count` shares of about the same number of bytes; `items` are pieces of a scan, whose parts they name.
+
+    The same for the same parts, whatever the items.
+    """
+    heap = [(0, at) for at in range(min(count, len(parts)))]
+    chosen: dict[str, int] = {}
+    for part in sorted(parts, key=lambda part: (-part.manifest.bytes_on_disk, part.manifest.id)):
+        size, at = heapq.heappop(heap)
+        chosen[part.manifest.id] = at
+        heapq.heappush(heap, (size + part.manifest.bytes_on_disk, at))
+    found: list[tuple[list[ActivePart], list[Any]]] = [([], []) for _ in heap]
+    for part in parts:
+        found[chosen[part.manifest.id]][0].append(part)
+    for item in items:
+        found[chosen[item[0].manifest.id]][1].append(item)
+    return [Share(tuple(some), tuple(pieces)) for some, pieces in found if pieces]
+
+
+@cache
+def _caches() -> PartCache:
+    """Of this process."""
+    return PartCache()
