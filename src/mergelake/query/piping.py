@@ -52,8 +52,9 @@ class _Statement:
         self.pid = os.getpid()
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
-        with suppress(OSError):  # beyond what a user may have: it is slower
-            fcntl.fcntl(self._read, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        if hasattr(fcntl, "F_SETPIPE_SZ"):  # Linux
+            with suppress(OSError):  # beyond what a user may have: it is slower
+                fcntl.fcntl(self._read, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         self._lock = threading.Lock()
         self._drained = self._left = self._ended = False
         self._at_end: list[Callable[[], object]] = []
@@ -74,9 +75,12 @@ class _Statement:
                 self._ended = True
                 if self._left:
                     self._close()
-            for call in self._at_end:
-                _called(call)
-            self.over.set()
+                calls, self._at_end = self._at_end, []
+            try:
+                for call in calls:
+                    _called(call)
+            finally:
+                self.over.set()
 
     def at_end(self, call: Callable[[], object]) -> None:
         """Have `call` called once it has ended, in its thread; now, if it has."""
@@ -202,12 +206,15 @@ class ByteStream(io.RawIOBase):
             self._statement.leave()
             self._statement.over.wait(_ENDS_WITHIN_S if self._statement.pid == os.getpid() else 0)
 
-    def __del__(self) -> None:
-        # Wherever Python collects garbage it may hold locks: nothing is waited for, and no thread is started, here.
-        statement = getattr(self, "_statement", None)
-        if statement is not None and not self.closed:
+    def let_go(self) -> None:
+        """`close`, soon: wherever Python collects garbage it may hold locks, so nothing is waited for, or started."""
+        if not self.closed:
             super().close()
-            _left_alone.put(statement.leave)
+            _left_alone.put(self._statement.leave)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_statement"):
+            self.let_go()
 
 
 _left_alone: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()

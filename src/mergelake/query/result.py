@@ -140,4 +140,4 @@ def _pieces(source: Pieces[Any] | None) -> Iterator[Any]:
     try:
         yield from source
     finally:
-        source.close()
+        source.let_go()

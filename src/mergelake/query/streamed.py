@@ -79,6 +79,11 @@ class Pieces(Generic[Piece]):
             finally:
                 self._pulling.release()
 
+    def let_go(self) -> None:
+        """`close`, soon, from wherever Python collects garbage."""
+        if not self.ended:
+            self._source.let_go()
+
     def at_end(self, call: Callable[[], object]) -> None:
         """Have `call` called once the statement has ended."""
         self._source.at_end(call)
@@ -133,6 +138,18 @@ class Batches(Pieces[pa.RecordBatch]):
         return pa.Table.from_batches(self, self.schema)
 
 
+class _Bytes(io.RawIOBase):
+    """A stream that is not closed with those who read it: pyarrow closes what it has when it is collected."""
+
+    def __init__(self, source: ByteStream) -> None:
+        super().__init__()
+        self.readinto = source.readinto  # type: ignore[method-assign]
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+
 def _public_batches(source: ByteStream, types: Sequence[str], schemas: list[pa.Schema]) -> Iterator[pa.RecordBatch]:
     """Batches without those of no rows; their schema is put into `schemas` before the first."""
     kinds = parse_types([kind.replace("Array(Nothing)", "Array(String)") for kind in types])
@@ -140,15 +157,15 @@ def _public_batches(source: ByteStream, types: Sequence[str], schemas: list[pa.S
     def public(table: pa.Table) -> pa.Table:
         return to_public(table, kinds) if needs_types(table.schema, kinds) else table
 
-    with pa.ipc.open_stream(pa.PythonFile(io.BufferedReader(source, _BUFFER_BYTES), "r")) as reader:
-        schemas.append(public(pa.Table.from_batches([], reader.schema)).schema)
-        for raw in reader:
-            if raw.num_rows:
-                (batch,) = public(pa.Table.from_batches([raw])).to_batches()
-                if len(schemas) == 1:  # some fields show only in values whether they may be NULL
-                    schemas.append(batch.schema)
-                yield batch
-        source.readall()  # Arrow says where it ends; whether it ended well comes after that
+    reader = pa.ipc.open_stream(pa.PythonFile(io.BufferedReader(_Bytes(source), _BUFFER_BYTES), "r"))
+    schemas.append(public(pa.Table.from_batches([], reader.schema)).schema)
+    for raw in reader:
+        if raw.num_rows:
+            (batch,) = public(pa.Table.from_batches([raw])).to_batches()
+            if len(schemas) == 1:  # some fields show only in values whether they may be NULL
+                schemas.append(batch.schema)
+            yield batch
+    source.readall()  # Arrow says where it ends; whether it ended well comes after that
 
 
 class Chunks(Pieces[bytes]):
