@@ -27,6 +27,12 @@ SCRIPT = textwrap.dedent(
     query = "SELECT service, count() FROM logs GROUP BY service ORDER BY service"
     answer = db.sql(query, settings={"executor": "spark"}).rows()
     print("RESULT", frame.count(), table.parts().num_rows, len(hosts) >= 2, sum(n for _, n in answer))
+    for _ in range(2):
+        table.append(spark_log_frame(spark, 0, 4, 30000))
+    here = db.sql(query, settings={"executor": "local"}).rows()
+    there = [db.sql(query, settings={"executor": "spark"}) for _ in range(3)]
+    attached = run_tasks(spark, lambda _: len(__import__("mergelake.query.attached", fromlist=["x"]).SETS), [0] * 8)
+    print("ATTACHED", all(t.rows() == here for t in there), {t.stats.executor for t in there}, max(attached) > 0)
     spark.stop()
     """
 )
@@ -44,3 +50,4 @@ def test_ingest_merge_scan_and_select_on_a_cluster(spark_cluster, tmp_path):
         check=False,
     )
     assert "RESULT 40000 1 True 40000" in done.stdout, done.stdout + done.stderr[-3000:]
+    assert "ATTACHED True {'spark'} True" in done.stdout, done.stdout + done.stderr[-3000:]

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mergelake.core import types as t
 from mergelake.core.errors import MergelakeError, UnsupportedError
@@ -15,6 +15,7 @@ from mergelake.core.text import back_quote, quote_string
 from mergelake.query.arrow_bridge import exact_expression
 from mergelake.query.needs import computed_names, mentioned, star_tokens, wanted
 from mergelake.query.outline import Occurrence, Outline
+from mergelake.query.settings import keeps_conditions
 from mergelake.query.source import AsOf, Layers, Source, Wanted
 
 
@@ -42,6 +43,10 @@ class Slot:
     def shape(self) -> str:
         """A table without rows in its place, of the same columns and types."""
         return f"(SELECT {', '.join(map(back_quote, self.given))} FROM null({quote_string(self.structure)}))"
+
+    def judged(self, settings: Mapping[str, str]) -> Wanted:
+        """What it needs, without conditions whose meaning the settings may change: these are left to ClickHouse."""
+        return self.wanted if keeps_conditions(settings) else replace(self.wanted, where="", prewhere="")
 
     def attached(self, layers: Layers) -> str:
         """The same where ClickHouse reads tables of its own."""
@@ -112,8 +117,13 @@ def _place(object_name: str) -> str:
     return f"\ue001{object_name}\ue001"
 
 
-def rewrite(plan: Outline, sources: Mapping[int, Source], database: str = "default") -> Rewritten:
-    """Replace every occurrence that has a source; others stay for ClickHouse to resolve, in `database`."""
+def rewrite(
+    plan: Outline, sources: Mapping[int, Source], database: str = "default", *, counts: bool = True
+) -> Rewritten:
+    """Replace every occurrence that has a source; others stay for ClickHouse to resolve, in `database`.
+
+    `counts`: where only the number of rows is needed, nothing is read.
+    """
     edits: list[tuple[int, int, str]] = []
     slots: list[Slot] = []
     gaps: list[tuple[int, int]] = []
@@ -125,7 +135,7 @@ def rewrite(plan: Outline, sources: Mapping[int, Source], database: str = "defau
             continue
         need = wanted(plan, found, source, sources)
         simple = not (need.final or need.sample or need.where or need.prewhere)
-        count_only = not need.columns and simple and not computed_names(plan, found, source)
+        count_only = counts and not need.columns and simple and not computed_names(plan, found, source)
         count_only = count_only and source.exact_rows() is not None
         if not need.columns:
             need = _with_columns(need, (_narrowest(source),))

@@ -32,7 +32,7 @@ from mergelake.core.convert import to_public_table
 from mergelake.core.errors import MergelakeError, NotFoundError, error, there_are
 from mergelake.core.text import quote_string
 from mergelake.core.types import STRING
-from mergelake.query import engine, splitting, task, totals
+from mergelake.query import engine, progress, splitting, task, totals
 from mergelake.query.access import check_access, check_expression, check_fixed, set_names
 from mergelake.query.arrow_bridge import needs_types, parse_types, to_public, without_nothing
 from mergelake.query.attached import DAMAGE
@@ -43,8 +43,8 @@ from mergelake.query.meaning import check_explain, check_meaning, statement_sett
 from mergelake.query.outline import Outline, outline
 from mergelake.query.piping import begin
 from mergelake.query.result import QueryResult, Stats
-from mergelake.query.rewrite import NOW, Rewritten, rewrite
-from mergelake.query.settings import describes, honoured, keeps_conditions, keeps_partial_answers
+from mergelake.query.rewrite import NOW, Rewritten, Slot, rewrite
+from mergelake.query.settings import describes, honoured, keeps_partial_answers, reading
 from mergelake.query.source import ArrowSource, AsOf, Layers, Resolve, Scan, Source, Wanted
 from mergelake.query.streamed import Batches, Chunks, until_end, writes_file
 from mergelake.query.tokens import syntax_error
@@ -139,6 +139,12 @@ class Prepared:
     rewritten: Rewritten
     sources: tuple[Source, ...]
     """For each slot its table."""
+    setting: str = ""
+    """A setting under which ClickHouse has to read the parts itself; empty if there is none."""
+
+    def must(self, slot: Slot) -> bool:
+        """Whether ClickHouse has to read the table itself."""
+        return bool(self.setting) or slot.refused is not None
 
     def text(self, now_ms: int, attached: Mapping[str, Layers] | None = None) -> str:
         """The statement for ClickHouse, as of now; `attached` as in `Rewritten.text`."""
@@ -167,7 +173,7 @@ def prepare(sql: str, resolve: Resolve, context: Context | None = None) -> Prepa
     plan = _outline(sql)
     tables = _tables(plan, resolve, context)
     _check(plan, tables, context)
-    return _prepared(plan, tables, context.database)
+    return _prepared(plan, tables, context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,16 +221,22 @@ def _tables(plan: Outline, resolve: Resolve, context: Context, before: str = "")
     return _Tables(seen, sources)
 
 
-def _prepared(plan: Outline, tables: _Tables, database: str, format: str = "") -> Prepared:
-    key = (plan.text, database, tuple(_key(tables.by_occurrence.get(id(found))) for found in plan.occurrences))
+def _prepared(plan: Outline, tables: _Tables, context: Context) -> Prepared:
+    database, setting = context.database, reading({**context.settings, **statement_settings(plan)})
+    key = (
+        plan.text,
+        database,
+        bool(setting),
+        tuple(_key(tables.by_occurrence.get(id(found))) for found in plan.occurrences),
+    )
     rewritten = _plans.get(key)
     if not isinstance(rewritten, Rewritten):
-        rewritten = rewrite(plan, tables.by_occurrence, database)
+        rewritten = rewrite(plan, tables.by_occurrence, database, counts=not setting)
         _plans.put(key, rewritten)
-    if format and not rewritten.format:
-        rewritten = replace(rewritten, format=format)
+    if context.format and not rewritten.format:
+        rewritten = replace(rewritten, format=context.format)
     sources = [tables.by_name[slot.table] for slot in rewritten.slots]
-    return Prepared(plan, rewritten, tuple(source for source in sources if source is not None))
+    return Prepared(plan, rewritten, tuple(source for source in sources if source is not None), setting)
 
 
 def _key(source: Source | None) -> Hashable:
@@ -252,10 +264,10 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
     looked_up = _look_up(plan, tables, context, limits, started)
     if looked_up is not None:
         return looked_up
-    prepared = _prepared(plan, tables, context.database, context.format)
+    prepared = _prepared(plan, tables, context)
     scans = plan_scans(prepared, context.settings) if _may_be_spread(prepared, context) else {}
     executor, reason, split = choose_executor(prepared, scans, context)
-    scanned = _scanned(prepared, count=True) if split is None else None
+    scanned = _scanned(prepared, context, count=True) if split is None else None
     if scanned is not None:
         try:
             return _run_attached(prepared, scanned, context, limits, started)
@@ -283,11 +295,11 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
 
 def _may_be_spread(prepared: Prepared, context: Context) -> bool:
     """Whether the statement may go to Spark: it is there, and the columns can be scanned where they must be."""
-    must = any(slot.refused is not None for slot in prepared.rewritten.slots)
+    must = any(prepared.must(slot) for slot in prepared.rewritten.slots)
     return context.run_tasks is not None and context.executor != "local" and not must
 
 
-def _scanned(prepared: Prepared, *, count: bool = False) -> dict[str, str] | None:
+def _scanned(prepared: Prepared, context: Context, *, count: bool = False) -> dict[str, str] | None:
     """For each object name why its table is scanned; empty where ClickHouse reads it by itself. None if all are.
 
     `count`: the statement is about to run. Raises what is wrong with types that only ClickHouse could read, where it
@@ -296,8 +308,8 @@ def _scanned(prepared: Prepared, *, count: bool = False) -> dict[str, str] | Non
     pairs = [pair for pair in zip(prepared.rewritten.slots, prepared.sources, strict=True) if not pair[0].counted]
     reasons = {}
     for slot, source in pairs:
-        why = source.why_scanned(slot.wanted, count=count, must=slot.refused is not None)
-        if why and slot.refused is not None:
+        why = source.why_scanned(slot.judged(context.settings), count=count, must=prepared.must(slot))
+        if why and prepared.must(slot):
             _check_scannable(prepared, why)
         reasons[slot.object_name] = why
     return None if all(reasons.values()) else reasons
@@ -305,6 +317,9 @@ def _scanned(prepared: Prepared, *, count: bool = False) -> dict[str, str] | Non
 
 def _check_scannable(prepared: Prepared, why: str) -> None:
     """NOT_IMPLEMENTED for a table that cannot be scanned, and that ClickHouse does not read by itself for a reason."""
+    if prepared.setting:
+        what = f"The setting {prepared.setting} is for ClickHouse's own reading, and it does not read the parts: {why}"
+        raise error("NOT_IMPLEMENTED", what, "Leave it at its default")
     for slot in prepared.rewritten.slots:
         if slot.refused is not None:
             raise error(
@@ -321,9 +336,11 @@ def _run_attached(
         limits.check(each.rest for each in layers.values() if each.rest is not None)
         tables = _rest(prepared, layers)
         how = {} if any(each.remote for each in layers.values()) else READS_FILES
-        context = replace(context, settings={**how, **context.settings, **limits.settings})
+        settings = {**how, **context.settings, **limits.settings}
         try:
-            answer = _answer(prepared, prepared.text(context.now_ms, layers), tables, context)
+            with progress.told(context.on_progress, settings) as marked:
+                text = prepared.text(context.now_ms, layers)
+                answer = _answer(prepared, text, tables, replace(context, settings=marked))
         except MergelakeError as failure:
             if failure.name.lower() in DAMAGE:
                 raise NotAttachedError(str(failure)) from failure
@@ -336,8 +353,8 @@ def _run_attached(
     def stats() -> Stats:
         return Stats(elapsed(), *answer.read(), "local", READS_ITSELF)
 
-    if context.on_progress is not None:
-        context.on_progress(stats().rows_read, stats().rows_read)
+    if context.on_progress is not None and answer.open is None:
+        context.on_progress(answer.read()[0], answer.read()[0])
     return QueryResult(answer.rows, answer.types, stats, totals=answer.totals, rows=answer.count)
 
 
@@ -363,7 +380,7 @@ def _attached(prepared: Prepared, scanned: Mapping[str, str], context: Context) 
         yield {
             slot.object_name: Layers((), scans[slot.object_name])
             if scanned[slot.object_name]
-            else stack.enter_context(source.attached(slot.wanted, must=slot.refused is not None))
+            else stack.enter_context(source.attached(slot.judged(context.settings), must=prepared.must(slot)))
             for slot, source in zip(prepared.rewritten.slots, prepared.sources, strict=True)
             if not slot.counted
         }
@@ -393,7 +410,7 @@ def _look_up(
     plan: Outline, tables: _Tables, context: Context, limits: ReadLimits, started_s: float
 ) -> QueryResult | None:
     """The answer of a statement that is a short scan and nothing else; None for every other."""
-    if context.executor == "spark" or context.format or len(tables.by_occurrence) != 1:
+    if context.executor == "spark" or context.format or len(tables.by_occurrence) != 1 or reading(context.settings):
         return None
     (source,) = tables.by_occurrence.values()
     found = direct_scan(plan, source, context.settings)
@@ -420,9 +437,8 @@ def _check(plan: Outline, tables: _Tables, context: Context) -> ReadLimits:
 
 def plan_scans(prepared: Prepared, settings: Mapping[str, str], only: Collection[str] | None = None) -> dict[str, Scan]:
     """A scan for each slot that reads (`only` those); it judges no condition whose meaning `settings` may change."""
-    judges = keeps_conditions(settings)
     return {
-        slot.object_name: source.plan(slot.wanted if judges else replace(slot.wanted, where="", prewhere=""))
+        slot.object_name: source.plan(slot.judged(settings))
         for slot, source in zip(prepared.rewritten.slots, prepared.sources, strict=True)
         if not slot.counted and (only is None or slot.object_name in only)
     }
@@ -441,7 +457,7 @@ def choose_executor(
     if context.run_tasks is None:
         return "local", "no Spark session", None
     if not _may_be_spread(prepared, context):
-        return "local", "types that do not reach ClickHouse unchanged in tasks", None
+        return "local", "types, or a setting, for ClickHouse's own reading", None
     if not keeps_partial_answers((*context.settings, *statement_settings(prepared.plan))):
         return "local", "a setting changes what partial answers mean", None
     rows = sum(scan.rows for scan in scans.values())
@@ -565,7 +581,7 @@ def _shared(
     (slot,), (source,) = prepared.rewritten.slots, prepared.sources
     layers = {slot.object_name: Layers(((task.TABLE, ()),))}
     found, _ = splitting.split(prepared, context.now_ms, layers)
-    given = source.shared(slot.wanted)
+    given = source.shared(slot.judged(context.settings))
     if found is None or given is None or not scan.items:
         return None
     spec, parts = given
@@ -710,10 +726,10 @@ def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: st
             return _explained_lines(f"EXPLAIN {kind} {_without_moments(plan)}", {}, context)
         except MergelakeError as failure:
             raise _in_own_words(plan) if failure.name == "SYNTAX_ERROR" else failure from None
-    prepared = _prepared(plan, tables, context.database)
+    prepared = _prepared(plan, tables, context)
     scans = plan_scans(prepared, context.settings) if _may_be_spread(prepared, context) else {}
     executor, why, split = choose_executor(prepared, scans, context)
-    scanned = _scanned(prepared) if split is None else None
+    scanned = _scanned(prepared, context) if split is None else None
     if scanned is not None:
         try:
             return _explained_attached(prepared, scanned, context, kind)

@@ -4,6 +4,7 @@
 SPEED      changes how fast, what is logged, or what we have none of (replicas, S3 queues): ClickHouse gets it
 SHAPE      changes what an answer looks like or how large it may be: ClickHouse gets it, tasks of Spark do not split it
 MEANING    changes what an expression means: ClickHouse gets it, and scans judge no condition
+READING    changes how our tables are read: ClickHouse gets it, and reads the parts itself; else it is refused
 HONOURED   concerns what we do ourselves: we do it, and ClickHouse does not get it
 REFUSED    changes what reading or writing our tables means, and we do not do that: only the value that says so is taken
 =========  =====================================================================================================
@@ -28,6 +29,7 @@ class Kind(Enum):
     SPEED = "speed"
     SHAPE = "shape"
     MEANING = "meaning"
+    READING = "reading"
     HONOURED = "honoured"
     REFUSED = "refused"
 
@@ -113,6 +115,10 @@ least_* legacy_* max_hyperscan_* max_rand_* max_wkb_* normalize_* param_* parsed
 promql_* regexp_max_* session_timezone splitby_* transform_* type_* use_json_* use_legacy_* use_variant_*
 validate_enum_* variant_*
 """
+_READING = """
+do_not_merge_across_partitions_select_final force_data_skipping_indices force_index_by_date force_primary_key
+max_bytes_to_read_leaf max_rows_to_read_leaf read_overflow_mode read_overflow_mode_leaf
+"""
 _HONOURED = """
 allow_ddl check_query_single_value_result create_if_not_exists deduplicate_insert deduplicate_insert_select
 describe_compact_output insert_deduplicate insert_deduplication_token max_bytes_to_read
@@ -127,24 +133,14 @@ _BY_NAME = "Name the columns in the SELECT"
 _REFUSED: dict[str, Refusal] = {
     "final": Refusal(_OFF, "Write FINAL after the table's name"),
     "additional_table_filters": Refusal(("", "{}"), "Write the condition in WHERE"),
-    "do_not_merge_across_partitions_select_final": Refusal(
-        _OFF, "FINAL compares rows of all partitions; a condition on the partition key makes it read fewer"
-    ),
     "analyzer_compatibility_apply_final_to_all_joined_tables": Refusal(_OFF, "Write FINAL after each table's name"),
     "apply_deleted_mask": Refusal(("1",), "Deleted rows cannot be read"),
     "apply_patch_parts": Refusal(("1",), "There are no patch parts"),
     "asterisk_include_alias_columns": Refusal(_OFF, _BY_NAME),
     "asterisk_include_materialized_columns": Refusal(_OFF, _BY_NAME),
     "asterisk_include_virtual_columns": Refusal(_OFF, _BY_NAME),
-    "force_index_by_date": Refusal(_OFF, _INDEX),
-    "force_primary_key": Refusal(_OFF, _INDEX),
-    "force_data_skipping_indices": Refusal(_OFF, _INDEX),
     "force_optimize_projection": Refusal(_OFF, "There are no projections"),
     "force_optimize_projection_name": Refusal(_OFF, "There are no projections"),
-    "max_rows_to_read_leaf": Refusal(_OFF, "max_rows_to_read bounds what a statement reads"),
-    "max_bytes_to_read_leaf": Refusal(_OFF, "max_bytes_to_read bounds what a statement reads"),
-    "read_overflow_mode": Refusal(("throw",), "A statement that would read too much fails; LIMIT ends it early"),
-    "read_overflow_mode_leaf": Refusal(("throw",), "A statement that would read too much fails; LIMIT ends it early"),
     "filter": Refusal(_OFF, _IN_TEXT),
     "select": Refusal(_OFF, _IN_TEXT),
     "sort": Refusal(_OFF, _IN_TEXT),
@@ -198,7 +194,13 @@ _CARRIER = "output_format_arrow_"
 
 
 def _rules() -> dict[str, Kind]:
-    of_kind = {Kind.SPEED: _SPEED, Kind.SHAPE: _SHAPE, Kind.MEANING: _MEANING, Kind.HONOURED: _HONOURED}
+    of_kind = {
+        Kind.SPEED: _SPEED,
+        Kind.SHAPE: _SHAPE,
+        Kind.MEANING: _MEANING,
+        Kind.READING: _READING,
+        Kind.HONOURED: _HONOURED,
+    }
     out = {name: kind for kind, names in of_kind.items() for name in names.split()}
     return out | dict.fromkeys(_REFUSED, Kind.REFUSED)
 
@@ -226,7 +228,17 @@ def keeps_conditions(names: Iterable[str]) -> bool:
 
 def keeps_partial_answers(names: Iterable[str]) -> bool:
     """Whether a statement may be computed in pieces under these settings."""
-    return all(kind_of(name) not in (None, Kind.MEANING, Kind.SHAPE) for name in names)
+    return all(kind_of(name) not in (None, Kind.MEANING, Kind.SHAPE, Kind.READING) for name in names)
+
+
+def reading(settings: Mapping[str, str]) -> str:
+    """The first setting under which ClickHouse has to read the parts itself; empty if there is none."""
+    of_reading = (name for name, value in settings.items() if kind_of(name) is Kind.READING and not _is_off(value))
+    return next(of_reading, "")
+
+
+def _is_off(literal: str) -> bool:
+    return _is_taken(plain_value(literal), (*_OFF, "throw"))
 
 
 def for_clickhouse(settings: Mapping[str, str]) -> dict[str, str]:

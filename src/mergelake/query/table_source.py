@@ -30,7 +30,7 @@ from mergelake.query import attached, engine
 from mergelake.query.part_set import PartSet, differs
 from mergelake.query.source import AsOf, Layers, Wanted
 from mergelake.scan.explain import explain_text
-from mergelake.scan.plan import ScanItem, ScanPlan, plan_scan
+from mergelake.scan.plan import ScanItem, ScanPlan, partitions_that_fit, plan_scan
 from mergelake.scan.predicate import all_types
 from mergelake.scan.read import read_items
 from mergelake.scan.request import VIRTUAL_COLUMNS, ScanRequest
@@ -117,7 +117,17 @@ class TableSource:
 
     def plan(self, wanted: Wanted) -> TableScan:
         """Prune parts and marks."""
-        request = ScanRequest(
+        request = self._request(wanted)
+        planned = partial(plan_scan, self._store, self._directory, self.snapshot, request, self._caches)
+        plan = planned(count_steps=False)
+        if not wanted.exact and not self._filters_rows(plan, wanted):
+            plan = replace(plan, request=replace(request, where=None, prewhere=None))
+        return TableScan(
+            self.name, self._store, self._directory, plan, planned, self._caches, self._threads, self._spec
+        )
+
+    def _request(self, wanted: Wanted) -> ScanRequest:
+        return ScanRequest(
             columns=wanted.columns,
             where=wanted.where or None,
             prewhere=wanted.prewhere or None,
@@ -125,13 +135,6 @@ class TableSource:
             sample=self._fraction(wanted.sample) if wanted.sample else None,
             sample_offset=self._fraction(wanted.sample_offset) if wanted.sample_offset else 0.0,
             now_ms=self._now_ms,
-        )
-        planned = partial(plan_scan, self._store, self._directory, self.snapshot, request, self._caches)
-        plan = planned(count_steps=False)
-        if not wanted.exact and not self._filters_rows(plan, wanted):
-            plan = replace(plan, request=replace(request, where=None, prewhere=None))
-        return TableScan(
-            self.name, self._store, self._directory, plan, planned, self._caches, self._threads, self._spec
         )
 
     def why_scanned(self, wanted: Wanted, *, count: bool = False, must: bool = False) -> str:
@@ -171,7 +174,8 @@ class TableSource:
         partitions = self.snapshot.partitions
         chosen: frozenset[str] | None = None
         if partitions.totals.parts > attached.PARTS_AT_ONCE:
-            chosen = frozenset(item.info.partition_id for item in self.plan(wanted).scan.items)
+            fit = partitions_that_fit(self.snapshot, self._request(wanted))
+            chosen = frozenset(fit) if len(fit) < len(partitions) else None
 
         def made() -> PartSet:
             ids = partitions if chosen is None else sorted(chosen)

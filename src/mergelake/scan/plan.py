@@ -153,9 +153,7 @@ def plan_scan(
     first, rest = bound_conjuncts(request, schema)
     pieces = (*first, *rest)
     keys = scan_keys(schema)
-    if request.final:  # what else it asks may hold for a row that is replaced by one for which it does not
-        pieces = split_by_key(pieces, scan_keys(schema, whole=True).primary.nodes)[0]
-    predicate = conjunction(pieces)
+    predicate = _judged(request, schema, pieces)
     candidates = snapshot.parts if count_steps else _candidates(snapshot, predicate, keys)
     parts = [part for part in candidates if part.manifest.rows > 0]
     parts = _by_virtual_columns(parts, (*first, *rest), schema)
@@ -173,6 +171,19 @@ def plan_scan(
         sizes = column_bytes(open_part(store, directory, largest, schema, caches), schema)
     counted = tuple(steps) if count_steps else ()
     return ScanPlan(snapshot.version, schema, columns, request, items, counted, sizes)
+
+
+def partitions_that_fit(snapshot: Snapshot, request: ScanRequest) -> Sequence[str]:
+    """Ids of the partitions that a scan would read parts of, by their values alone: no request, no look at parts."""
+    first, rest = bound_conjuncts(request, snapshot.schema)
+    return _in_partitions(snapshot, _judged(request, snapshot.schema, (*first, *rest)), scan_keys(snapshot.schema))
+
+
+def _judged(request: ScanRequest, schema: TableSchema, pieces: tuple[BoundNode, ...]) -> BoundNode | None:
+    """The conditions by which parts may be left out, of all of them (`pieces`)."""
+    if request.final:  # what else it asks may hold for a row that is replaced by one for which it does not
+        return conjunction(split_by_key(pieces, scan_keys(schema, whole=True).primary.nodes)[0])
+    return conjunction(pieces)
 
 
 def _candidates(snapshot: Snapshot, predicate: BoundNode | None, keys: ScanKeys) -> Iterable[ActivePart]:

@@ -12,7 +12,7 @@ import pytest
 from mergelake.core.errors import MergelakeError
 from mergelake.core.schema import Column
 from mergelake.core.types import parse_type
-from mergelake.query import attached, attaching, engine, select
+from mergelake.query import attached, attaching, engine, progress, select
 from mergelake.query.attached import DATABASE, AttachedSets
 from mergelake.query.part_set import PartSet, differs
 from mergelake.sql.database import Database, connect
@@ -279,3 +279,44 @@ def test_a_damaged_packed_part_is_never_left_out(db: Database, eighth: int) -> N
     data[min(len(data) * eighth // 8, len(data) - 1)] ^= 64
     path.write_bytes(data)
     assert _answer(db.warehouse.url, "p") in (None, [row for row in ROWS if row[0] >= 7])
+
+
+def test_what_clickhouse_read_is_counted_and_told_while_it_reads(db: Database, monkeypatch) -> None:
+    monkeypatch.setattr(progress, "EVERY_S", 0.01)
+    found = select.run_select("SELECT max(s) FROM t", db.resolver(), db.context())
+    assert found.stats.rows_read == 300
+    assert found.stats.bytes_read > 300
+    seen: list[tuple[int, int]] = []
+    db.on_progress = lambda rows, total: seen.append((rows, total))
+    db.sql("SELECT sum(sleepEachRow(0.001)), sum(k) FROM t SETTINGS max_threads = 1, max_block_size = 50")
+    assert seen[-1] == (300, 300)
+    assert len(seen) > 2
+    assert all(rows <= total for rows, total in seen)
+
+
+def test_of_many_parts_those_of_the_partitions_are_attached_that_a_statement_reads(db: Database, monkeypatch) -> None:
+    monkeypatch.setattr(attached, "PARTS_AT_ONCE", 5)
+    monkeypatch.setattr(attached, "SETS", sets := AttachedSets())
+    db.sql(f"CREATE TABLE m (p Int8, k UInt64) ENGINE = ReplacingMergeTree PARTITION BY p % 5 ORDER BY (p, k) {PLAIN}")
+    for _ in range(3):
+        db.sql("INSERT INTO m SELECT number % 9 - 4, number FROM numbers(90)")
+    assert db.sql("SELECT count() FROM system.parts WHERE table = 'm'").scalar() == 27
+    for where, parts in (("p = -3", 3), ("p IN (2, -3)", 6), ("p = 4 AND k > 3", 3)):
+        for final in ("", "FINAL"):
+            query = f"SELECT count(), sum(k) FROM m {final} WHERE {where}"
+            expected = _scanned(db, query)
+            _how(db, query)
+            sets.settle()
+            assert _how(db, query) == select.READS_ITSELF
+            assert db.sql(query).rows() == expected
+        assert max(len(held.parts.parts) for held in list(sets._held.values())[-1:]) == parts
+    assert "27 parts are being attached" in _reason(db, "m")
+    assert db.sql("SELECT count(), max(k) FROM m WHERE k < 1000").rows() == [(270, 89)]
+    sets.settle()
+    assert _how(db, "SELECT count(), max(k) FROM m WHERE k < 1000") == select.READS_ITSELF
+
+
+def _scanned(db: Database, query: str) -> list[tuple[object, ...]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(AttachedSets, "why_not", lambda *_, **__: "asked for")
+        return [tuple(row) for row in db.sql(query).rows()]

@@ -32,8 +32,6 @@ def db() -> Database:
         "SELECT id FROM r SETTINGS max_threads = 1, final",
         "(SELECT id FROM r) SETTINGS final = 1",
         "(SELECT id FROM r) UNION ALL (SELECT 1) SETTINGS final FORMAT CSV",
-        "SELECT id FROM r FINAL SETTINGS do_not_merge_across_partitions_select_final = 1",
-        "SELECT id FROM r SETTINGS force_primary_key = 1",
         "SELECT id FROM r WHERE id IN (SELECT id FROM r SETTINGS final)",
         "EXPLAIN SELECT id FROM r SETTINGS final",
         "INSERT INTO r SELECT * FROM r SETTINGS final",
