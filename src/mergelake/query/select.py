@@ -35,7 +35,7 @@ from mergelake.core.types import STRING
 from mergelake.query import engine, progress, splitting, task, totals
 from mergelake.query.access import check_access, check_expression, check_fixed, set_names
 from mergelake.query.arrow_bridge import needs_types, parse_types, to_public, without_nothing
-from mergelake.query.attached import DAMAGE
+from mergelake.query.attached import DAMAGE, DATABASE
 from mergelake.query.attaching import NotAttachedError
 from mergelake.query.direct import direct_scan, first_rows
 from mergelake.query.limits import ReadLimits, check_size, read_limits
@@ -211,8 +211,9 @@ def _tables(plan: Outline, resolve: Resolve, context: Context, before: str = "")
         try:
             source = look_up(found.database, found.name, found.as_of)
         except NotFoundError:
-            if not found.in_operator or (not external and not found.name.replace("_", "").isalnum()):
-                raise  # to ClickHouse `/etc/passwd` would be a file
+            outside = found.database == DATABASE or (not external and not found.name.replace("_", "").isalnum())
+            if not found.in_operator or outside:
+                raise  # to ClickHouse `/etc/passwd` would be a file, and what others attached a table
             continue  # `x IN list`: a column or an alias, not a table
         if source is not None:
             sources[id(found)] = source

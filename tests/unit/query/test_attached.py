@@ -320,3 +320,17 @@ def _scanned(db: Database, query: str) -> list[tuple[object, ...]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(AttachedSets, "why_not", lambda *_, **__: "asked for")
         return [tuple(row) for row in db.sql(query).rows()]
+
+
+def test_what_is_attached_has_no_name_for_a_statement(db: Database) -> None:
+    _how(db, "SELECT sum(k) FROM t")
+    names = engine.run(f"SELECT name FROM system.tables WHERE database = '{DATABASE}'").table()["name"].to_pylist()
+    for name in (f"{DATABASE}.{names[0]}", f"`{DATABASE}`.`{names[0]}`"):
+        for query in (
+            f"SELECT * FROM {name}",
+            f"SELECT k FROM t WHERE k IN {name}",
+            f"SELECT 1 IN (SELECT 1 FROM {name})",
+        ):
+            with pytest.raises(MergelakeError, match=f"Database {DATABASE} does not exist"):
+                db.sql(query)
+    assert DATABASE not in str(db.sql("SHOW DATABASES").rows())
