@@ -35,8 +35,8 @@ from mergelake.core.types import STRING
 from mergelake.query import engine, progress, splitting, task, totals
 from mergelake.query.access import check_access, check_expression, check_fixed, set_names
 from mergelake.query.arrow_bridge import needs_types, parse_types, to_public, without_nothing
-from mergelake.query.attached import DAMAGE, DATABASE
-from mergelake.query.attaching import NotAttachedError
+from mergelake.query.attached import DAMAGE
+from mergelake.query.attaching import DATABASE, NotAttachedError
 from mergelake.query.direct import direct_scan, first_rows
 from mergelake.query.limits import ReadLimits, check_size, read_limits
 from mergelake.query.meaning import check_explain, check_meaning, statement_settings
