@@ -17,7 +17,7 @@ from mergelake.cli import log as log_commands
 from mergelake.cli import parts as part_commands
 from mergelake.cli.common import Form, Options, TableName, Url, open_database, output_as
 from mergelake.cli.log import follow_history
-from mergelake.cli.output import FORMATS, Output, print_result, size
+from mergelake.cli.output import FORMATS, Output, format_of, print_result, size
 from mergelake.cli.running import run_watched, when_up
 from mergelake.cli.signals import stop_on_signals
 from mergelake.core.clock import SystemClock
@@ -88,8 +88,8 @@ def sql(
         return
     chosen = format_name or ("pretty" if output.interactive else "tsv")
     for start, end in split_statements(text):
-        result = run_watched(db, text[start:end], output, clock)
-        print_result(output, result, chosen, footer=timing or (output.interactive and not format_name))
+        result = run_watched(db, text[start:end], output, clock, format_of(chosen))
+        print_result(output, result, footer=timing or (output.interactive and not format_name))
 
 
 def _script(path: Path) -> str:

@@ -135,32 +135,54 @@ def drawn(
     return out
 
 
-def print_result(output: Output, result: Result, format_name: str, *, footer: bool) -> None:
-    """One statement's result in a format, and, where a person reads, how many rows in how many seconds."""
-    clickhouse = FORMATS.get(format_name.lower(), format_name)
-    if result.formatted is not None:
-        output.data(result.formatted)
+def format_of(format_name: str) -> str:
+    """ClickHouse's name of a format that was asked for; empty for rows that are drawn here."""
+    return FORMATS.get(format_name.lower(), format_name)
+
+
+def print_result(output: Output, result: Result, *, footer: bool) -> None:
+    """One statement's result, as it comes, and, where a person reads, how many rows in how many seconds.
+
+    It has the format that it was asked for (`format_of`), or is drawn.
+    """
+    shown = 0
+    if result.has_format:
+        for chunk in result.chunks():
+            output.data(chunk)
     elif not result.columns:
         if footer:
             output.note("Ok.")
         return
-    elif clickhouse:
-        output.data(result.encoded(clickhouse))
-    elif len(result) == 1 and len(result.columns) == 1 and "\n" in str(result.scalar()):
-        output.text(str(result.scalar()))  # SHOW CREATE TABLE
-    elif result.columns == ("explain",):
-        output.text("\n".join(str(row[0]) for row in result.rows()))
-    elif len(result):
-        output.console.print(drawn(result.arrow(), result.types, totals=result.totals))
+    else:
+        first = _first(result, ROWS_SHOWN)
+        shown = first.num_rows
+        if shown == 1 and len(result.columns) == 1 and "\n" in str(first.column(0)[0].as_py()):
+            output.text(str(first.column(0)[0].as_py()))  # SHOW CREATE TABLE
+        elif result.columns == ("explain",):
+            output.text("\n".join(str(line) for line in first.column(0).to_pylist()))
+        elif shown:
+            output.console.print(drawn(first, result.types, totals=result.totals))
     if footer:
-        output.note(summary(result))
+        output.note(summary(result, shown))
 
 
-def summary(result: Result) -> str:
+def _first(result: Result, rows: int) -> pa.Table:
+    """The first rows, and all of an EXPLAIN; the others are counted as they pass."""
+    kept: list[pa.RecordBatch] = []
+    held = 0
+    for batch in result.batches():
+        if held < rows or result.columns == ("explain",):
+            kept.append(batch)
+            held += batch.num_rows
+    found = pa.Table.from_batches(kept, result.schema)
+    return found if result.columns == ("explain",) else found.slice(0, rows)
+
+
+def summary(result: Result, shown: int) -> str:
     """`3 rows in set. Elapsed: 0.012 s. Processed 1.20 million rows, 34.10 MB (100.00 million rows/s)`."""
     stats, rows = result.stats, len(result)
-    shown = f" ({ROWS_SHOWN} shown)" if rows > ROWS_SHOWN else ""
-    text = f"{rows} {'row' if rows == 1 else 'rows'} in set{shown}. Elapsed: {stats.elapsed_s:.3f} s."
+    told = f" ({shown} shown)" if 0 < shown < rows else ""
+    text = f"{rows} {'row' if rows == 1 else 'rows'} in set{told}. Elapsed: {stats.elapsed_s:.3f} s."
     if stats.rows_read:
         speed = stats.rows_read / max(stats.elapsed_s, 1e-6)
         text += f" Processed {count(stats.rows_read)} rows, {size(stats.bytes_read)} ({count(speed)} rows/s)."

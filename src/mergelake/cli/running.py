@@ -25,13 +25,15 @@ _ENDS_WITHIN_S = 2.0
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
-def run_watched(db: Database, statement: str, output: Output, clock: Clock) -> Result:
-    """The statement's result. Raises what it raises; KeyboardInterrupt after Ctrl-C, the statement ended.
+def run_watched(db: Database, statement: str, output: Output, clock: Clock, format: str = "") -> Result:
+    """The statement's result (a large one: its beginning), in `format` where it names none itself.
+
+    Raises what it raises; KeyboardInterrupt after Ctrl-C, the statement ended.
 
     However often somebody presses it: while the statement is being ended, nothing is interrupted.
     """
     if not output.messages.is_terminal:
-        return db.sql(statement)
+        return db.sql(statement, format=format)
     state = [0, 0]
 
     def heard(rows: int, total: int) -> None:
@@ -39,7 +41,7 @@ def run_watched(db: Database, statement: str, output: Output, clock: Clock) -> R
 
     db.on_progress = heard
     try:
-        return _waited(lambda: db.sql(statement), state, output, clock, db.cancel)
+        return _waited(lambda: db.sql(statement, format=format), state, output, clock, db.cancel)
     finally:
         db.on_progress = None
 

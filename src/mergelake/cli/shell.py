@@ -13,7 +13,7 @@ from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
-from mergelake.cli.output import Output, print_result
+from mergelake.cli.output import Output, format_of, print_result
 from mergelake.cli.running import run_watched
 from mergelake.core.clock import Clock
 from mergelake.core.errors import MergelakeError
@@ -153,8 +153,9 @@ class Shell:
     def statements(self, text: str) -> None:
         """Run each statement of `text` and print its result."""
         for start, end in split_statements(text):
-            result = run_watched(self.db, text[start:end], self.output, self.clock)
-            print_result(self.output, result, self.format_name, footer=self.output.interactive)
+            form = format_of(self.format_name)
+            with run_watched(self.db, text[start:end], self.output, self.clock, form) as result:
+                print_result(self.output, result, footer=self.output.interactive)
 
     def _command(self, text: str) -> None:
         word, _, rest = text.rstrip(";").partition(" ")

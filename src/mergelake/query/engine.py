@@ -17,12 +17,10 @@ from __future__ import annotations
 
 import atexit
 import os
-import queue
 import re
-import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +31,7 @@ import pyarrow as pa
 from mergelake.core.cancel import Cancel, current, running
 from mergelake.core.errors import CLICKHOUSE_CODES, MergelakeError, UnavailableError, error
 from mergelake.core.text import quote_string
-from mergelake.query import leftovers
+from mergelake.query import helpers, leftovers
 
 _BASE_SETTINGS = {
     "allow_suspicious_low_cardinality_types": "1",
@@ -65,7 +63,6 @@ _anchors: dict[int, Any] = {}
 _folders: dict[int, Path] = {}
 """Process id -> where its engine keeps what it keeps."""
 _anchor_lock = threading.Lock()
-_helper: _Helper | None = None
 _statements: set[_UnderWay] = set()
 """What is inside ClickHouse now."""
 _KILL_AGAIN_S = 0.05
@@ -84,8 +81,11 @@ class Answer:
     data: pa.Buffer
     """The bytes of the asked format; they live as long as this object."""
     rows_read: int
+    """From tables of ClickHouse's own."""
     bytes_read: int
     elapsed_s: float
+    rows: int
+    """Of the answer."""
 
     def table(self) -> pa.Table:
         """The rows, where the format was ArrowStream; types as ClickHouse writes Arrow."""
@@ -109,13 +109,15 @@ def run(
     *,
     output: str = "ArrowStream",
     settings: Mapping[str, str] | None = None,
+    on_kill: Callable[[], None] | None = None,
 ) -> Answer:
     """Run one statement; `tables` gives the object behind each `Python(name)` in it.
 
     Objects are pyarrow Tables or RecordBatchReaders (a reader is consumed). `settings` are ClickHouse
     settings as SQL literals; they hold for this statement alone. An exception that a reader raised is
     raised again as it was; ClickHouse's own come as `MergelakeError` with its code and name. A statement that is
-    cancelled (`core.cancel`), or that KeyboardInterrupt leaves, stops computing.
+    cancelled (`core.cancel`), or that KeyboardInterrupt leaves, stops computing. `on_kill` is called, from another
+    thread, each time that ClickHouse is told to end it: what the statement waits for may have to move on.
 
     When the process ends, threads inside are stopped, and end with SystemExit, as do those that come later: it is
     silent. A traceback would be written while Python takes down stderr, which aborts the process at times.
@@ -126,34 +128,60 @@ def run(
     if threading.current_thread() is threading.main_thread():
         _door.check()  # its helper is gone by then
         chosen = cancel or Cancel()
-        return _heard(lambda: _run(sql, tables or {}, output, settings or {}, chosen), chosen)
+        return _heard(lambda: _run(sql, tables or {}, output, settings or {}, chosen, on_kill), chosen)
     try:
-        return _run(sql, tables or {}, output, settings or {}, cancel)
+        return _run(sql, tables or {}, output, settings or {}, cancel, on_kill)
     except MergelakeError:
         if _door.closed:
             raise SystemExit from None
         raise
 
 
+@contextmanager
+def inside() -> Iterator[None]:
+    """While it lasts, the end of the process waits for this thread, which waits for ClickHouse: for an answer's bytes.
+
+    Where Python ends a thread within pyarrow, which called Python, the process aborts. SystemExit once it ends.
+    """
+    try:
+        _door.__enter__()
+    except MergelakeError:
+        raise SystemExit from None
+    try:
+        yield
+    finally:
+        _door.__exit__()
+
+
 def _run(
-    sql: str, tables: Mapping[str, object], output: str, settings: Mapping[str, str], cancel: Cancel | None
+    sql: str,
+    tables: Mapping[str, object],
+    output: str,
+    settings: Mapping[str, str],
+    cancel: Cancel | None,
+    on_kill: Callable[[], None] | None,
 ) -> Answer:
     with _door:
         try:
-            return _run_inside(sql, tables, output, settings, cancel)
+            return _run_inside(sql, tables, output, settings, cancel, on_kill)
         finally:
             if _door.closed:
-                _close()  # while the end waits: a thread must not do so by itself, when Python is no more
+                close_connection()  # while the end waits: a thread must not do so by itself, when Python is no more
 
 
 def _run_inside(
-    sql: str, tables: Mapping[str, object], output: str, settings: Mapping[str, str], cancel: Cancel | None
+    sql: str,
+    tables: Mapping[str, object],
+    output: str,
+    settings: Mapping[str, str],
+    cancel: Cancel | None,
+    on_kill: Callable[[], None] | None,
 ) -> Answer:
     connection = _connection()
     _apply(settings)
     scope = {name: _guarded(value) for name, value in tables.items()}
     objects = {name: value.stream if isinstance(value, _Guard) else value for name, value in scope.items()}
-    under_way = _UnderWay()
+    under_way = _UnderWay(on_kill)
     try:
         with cancel.stopping(under_way.stop) if cancel is not None else nullcontext(), under_way:
             # chdb looks for the names in the frames that call it: this frame's locals are exactly `objects`.
@@ -167,9 +195,12 @@ def _run_inside(
             if isinstance(guard, _Guard) and guard.raised is not None:
                 raise guard.raised from None
         raise translate(str(failure)) from None
-    return Answer(
-        _buffer(result), int(result.storage_rows_read()), int(result.storage_bytes_read()), float(result.elapsed())
-    )
+    finally:
+        for guard in scope.values():
+            if isinstance(guard, _Guard):
+                guard.close()
+    read = int(result.storage_rows_read()), int(result.storage_bytes_read())
+    return Answer(_buffer(result), *read, float(result.elapsed()), int(result.rows_read()))
 
 
 def translate(text: str) -> MergelakeError:
@@ -278,8 +309,9 @@ class _Door:
 class _UnderWay:
     """A statement inside ClickHouse, from the thread that waits for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_kill: Callable[[], None] | None) -> None:
         self._thread = threading.get_native_id()
+        self._on_kill = on_kill
         self._lock = threading.Lock()
         self.over = threading.Event()
 
@@ -306,29 +338,12 @@ class _UnderWay:
         with self._lock, _anchor_lock:
             if not self.over.is_set():
                 _anchors[os.getpid()].query(f"KILL QUERY WHERE has(thread_ids, {self._thread}) ASYNC")
-
-
-class _Helper:
-    """The thread that calls ClickHouse for the main thread."""
-
-    def __init__(self) -> None:
-        self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self.pid = os.getpid()
-        self.thread = threading.Thread(target=self._serve, name="mergelake-clickhouse", daemon=True)
-        self.thread.start()
-
-    def _serve(self) -> None:
-        while True:
-            self._calls.get()()
-
-    def ask(self, call: Callable[[], None]) -> None:
-        """Have it called there."""
-        self._calls.put(call)
+        if self._on_kill is not None:
+            self._on_kill()
 
 
 def _heard(call: Callable[[], Answer], cancel: Cancel) -> Answer:
     """`call` from the helper thread, so that this one hears of signals; an exception here ends the statement."""
-    global _helper
     done = threading.Event()
     outcome: list[Answer | BaseException] = []
 
@@ -341,8 +356,7 @@ def _heard(call: Callable[[], Answer], cancel: Cancel) -> Answer:
         finally:
             done.set()
 
-    helper = _helper if _helper is not None and _helper.pid == os.getpid() else _Helper()
-    _helper = None  # a call that is left before its end keeps its helper: the next one has another
+    helper = helpers.take()  # a call that is left before its end keeps it: the next one has another
     helper.ask(work)
     try:
         # A wait without end is not left for a signal once a library (polars) has caught it with SA_RESTART.
@@ -351,11 +365,11 @@ def _heard(call: Callable[[], Answer], cancel: Cancel) -> Answer:
     except BaseException:
         cancel.set()
         if done.wait(_ENDS_WITHIN_S):
-            _helper = helper
+            helpers.give_back(helper, close_connection)
         else:
-            helper.ask(sys.exit)
+            helper.leave(close_connection)
         raise
-    _helper = helper
+    helpers.give_back(helper, close_connection)
     (found,) = outcome
     if isinstance(found, BaseException):
         raise found
@@ -371,11 +385,19 @@ class _Guard:
 
     def __init__(self, reader: pa.RecordBatchReader) -> None:
         self.raised: BaseException | None = None
-        self.stream = pa.RecordBatchReader.from_batches(reader.schema, self._batches(reader))
+        self._given = self._batches(reader)
+        self.stream = pa.RecordBatchReader.from_batches(reader.schema, self._given)
 
-    def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    def close(self) -> None:
+        """Let go of the reader: of a statement that was ended chdb keeps what it has not read to the end."""
+        with suppress(ValueError):  # a thread of ClickHouse is still in it
+            self._given.close()
+
+    def _batches(self, reader: pa.RecordBatchReader) -> Generator[pa.RecordBatch, None, None]:
         try:
             yield from reader
+        except GeneratorExit:
+            raise
         except BaseException as failure:
             self.raised = failure
             raise
@@ -434,13 +456,10 @@ def _end(pid: int) -> None:
             statement.kill()
         if _door.empty(_KILL_AGAIN_S):
             break
-    if _helper is not None:
-        _helper.ask(_close)
-        _helper.ask(sys.exit)
-        _helper.thread.join(_ENDS_WITHIN_S)
+    helpers.end_all(close_connection, _ENDS_WITHIN_S)
 
 
-def _close() -> None:
+def close_connection() -> None:
     """Close this thread's connection."""
     if getattr(_local, "pid", None) == os.getpid():
         _local.pid = None

@@ -19,6 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from typing import Any, Protocol
 
@@ -40,10 +41,12 @@ from mergelake.query.direct import direct_scan, first_rows
 from mergelake.query.limits import ReadLimits, check_size, read_limits
 from mergelake.query.meaning import check_explain, check_meaning, statement_settings
 from mergelake.query.outline import Outline, outline
+from mergelake.query.piping import begin
 from mergelake.query.result import QueryResult, Stats
 from mergelake.query.rewrite import NOW, Rewritten, Slot, rewrite
 from mergelake.query.settings import describes, honoured, keeps_partial_answers, reading
 from mergelake.query.source import ArrowSource, AsOf, Layers, Resolve, Scan, Source, Wanted
+from mergelake.query.streamed import Batches, Chunks, until_end, writes_file
 from mergelake.query.tokens import syntax_error
 from mergelake.scan.request import NOT_GIVEN, VIRTUAL_COLUMNS
 
@@ -98,6 +101,8 @@ class Context:
     """What now() and today() mean in filters: milliseconds since the epoch."""
     on_progress: Callable[[int, int], None] | None = None
     """Called with (rows read, rows to read) now and again, from another thread."""
+    format: str = ""
+    """Of the answer, where the statement names none itself; without either it is Arrow."""
     external: bool = False
     """Whether the statement may read files and the network: `file`, `url`, `s3`, …"""
 
@@ -229,6 +234,8 @@ def _prepared(plan: Outline, tables: _Tables, context: Context) -> Prepared:
     if not isinstance(rewritten, Rewritten):
         rewritten = rewrite(plan, tables.by_occurrence, database, counts=not setting)
         _plans.put(key, rewritten)
+    if context.format and not rewritten.format:
+        rewritten = replace(rewritten, format=context.format)
     sources = [tables.by_name[slot.table] for slot in rewritten.slots]
     return Prepared(plan, rewritten, tuple(source for source in sources if source is not None), setting)
 
@@ -277,8 +284,14 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
             answer = _run_local(prepared, scans, context, meter)
     except MergelakeError as failure:
         raise _explained(failure, prepared) from None
-    stats = Stats(context.clock.monotonic_s() - started, meter.rows, meter.bytes, executor, reason)
-    return QueryResult(answer.table, answer.types, stats, answer.totals, answer.formatted, prepared.rewritten.format)
+    elapsed = until_end(answer.open, lambda: context.clock.monotonic_s() - started)
+    if answer.open is not None:
+        answer.open.explained = lambda failure: _explained(failure, prepared)
+
+    def stats() -> Stats:
+        return Stats(elapsed(), meter.rows, meter.bytes, executor, reason)
+
+    return QueryResult(answer.rows, answer.types, stats, totals=answer.totals, rows=answer.count)
 
 
 def _may_be_spread(prepared: Prepared, context: Context) -> bool:
@@ -319,7 +332,8 @@ def _run_attached(
     prepared: Prepared, scanned: Mapping[str, str], context: Context, limits: ReadLimits, started_s: float
 ) -> QueryResult:
     """The answer of a statement of whose tables ClickHouse reads some by itself; it keeps the limits of these."""
-    with _attached(prepared, scanned, context) as layers:
+    with ExitStack() as held:
+        layers = held.enter_context(_attached(prepared, scanned, context))
         limits.check(each.rest for each in layers.values() if each.rest is not None)
         tables = _rest(prepared, layers)
         how = {} if any(each.remote for each in layers.values()) else READS_FILES
@@ -332,10 +346,31 @@ def _run_attached(
             if failure.name.lower() in DAMAGE:
                 raise NotAttachedError(str(failure)) from failure
             raise _explained(_named(failure, prepared, layers), prepared) from None
-    if context.on_progress is not None:
-        context.on_progress(answer.rows_read, answer.rows_read)
-    stats = Stats(context.clock.monotonic_s() - started_s, answer.rows_read, answer.bytes_read, "local", READS_ITSELF)
-    return QueryResult(answer.table, answer.types, stats, answer.totals, answer.formatted, prepared.rewritten.format)
+        if answer.open is not None:
+            answer.open.at_end(held.pop_all().close)  # what it reads stays attached as long
+            answer.open.explained = partial(_scanned_or, prepared, layers, context)
+    elapsed = until_end(answer.open, lambda: context.clock.monotonic_s() - started_s)
+
+    def stats() -> Stats:
+        return Stats(elapsed(), *answer.read(), "local", READS_ITSELF)
+
+    if context.on_progress is not None and answer.open is None:
+        context.on_progress(answer.read()[0], answer.read()[0])
+    return QueryResult(answer.rows, answer.types, stats, totals=answer.totals, rows=answer.count)
+
+
+def _scanned_or(
+    prepared: Prepared, layers: Mapping[str, Layers], context: Context, failure: MergelakeError
+) -> MergelakeError:
+    """What a scan says to the damage that ClickHouse met after its first rows were given; else ClickHouse's error."""
+    if failure.name.lower() in DAMAGE and not any(slot.refused for slot in prepared.rewritten.slots):
+        try:
+            for scan in plan_scans(prepared, context.settings).values():
+                for _ in scan.read():
+                    pass
+        except MergelakeError as told:
+            return told
+    return _explained(_named(failure, prepared, layers), prepared)
 
 
 @contextmanager
@@ -376,7 +411,7 @@ def _look_up(
     plan: Outline, tables: _Tables, context: Context, limits: ReadLimits, started_s: float
 ) -> QueryResult | None:
     """The answer of a statement that is a short scan and nothing else; None for every other."""
-    if context.executor == "spark" or len(tables.by_occurrence) != 1 or reading(context.settings):
+    if context.executor == "spark" or context.format or len(tables.by_occurrence) != 1 or reading(context.settings):
         return None
     (source,) = tables.by_occurrence.values()
     found = direct_scan(plan, source, context.settings)
@@ -439,13 +474,20 @@ def choose_executor(
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    table: pa.Table
-    types: tuple[str, ...]
+    rows: pa.Table | Batches | bytes | Chunks
+    types: tuple[str, ...] = ()
     totals: pa.Table | None = None
-    formatted: bytes | None = None
-    rows_read: int = 0
-    """As ClickHouse counts them."""
-    bytes_read: int = 0
+    cost: tuple[int, int] = (0, 0)
+    count: int | None = None
+
+    @property
+    def open(self) -> Batches | Chunks | None:
+        """The answer, where not all of it is here yet."""
+        return self.rows if isinstance(self.rows, Batches | Chunks) else None
+
+    def read(self) -> tuple[int, int]:
+        """Rows and bytes, as ClickHouse counts them."""
+        return self.cost if self.open is None else self.open.read
 
 
 def _run_local(prepared: Prepared, scans: Mapping[str, Scan], context: Context, meter: _Meter) -> _Rows:
@@ -459,18 +501,20 @@ def _run_local(prepared: Prepared, scans: Mapping[str, Scan], context: Context, 
 
 
 def _answer(prepared: Prepared, text: str, tables: Mapping[str, object], context: Context) -> _Rows:
-    """What ClickHouse says to the statement in the form that it asks for."""
-    if prepared.rewritten.format:
-        data = engine.run(text, tables, output=prepared.rewritten.format, settings=context.settings)
-        return _Rows(pa.table({}), (), None, data.data.to_pybytes(), data.rows_read, data.bytes_read)
+    """What ClickHouse says to the statement in the form that it asks for; of a large answer, the beginning."""
+    form = prepared.rewritten.format
+    if writes_file(prepared.plan):
+        data = engine.run(text, tables, output=form or "TabSeparated", settings=context.settings)
+        return _Rows(data.data.to_pybytes(), cost=(data.rows_read, data.bytes_read))
+    if form:
+        chunks = Chunks(begin(text, tables, output=form, settings=context.settings))
+        return _Rows(chunks.whole() if chunks.ended else chunks, cost=chunks.read, count=chunks.rows)
+    names, kinds = prepared.columns(context.settings)
     if totals.has_totals(prepared.plan):
-        names, kinds = prepared.columns(context.settings)
         found = totals.run(text, tables, totals.carried(context.settings, prepared.plan), names, kinds)
         return finish(found.rows, kinds, totals=found.totals)
-    names, kinds = prepared.columns(context.settings)
-    text = without_nothing(text, names, kinds)
-    answer = engine.run(text, tables, settings=context.settings)
-    return replace(finish(answer.table(), kinds), rows_read=answer.rows_read, bytes_read=answer.bytes_read)
+    batches = Batches(begin(without_nothing(text, names, kinds), tables, settings=context.settings), kinds)
+    return _Rows(batches.whole() if batches.ended else batches, kinds, cost=batches.read)
 
 
 def _given(batches: Iterator[pa.RecordBatch], schema: pa.Schema, *, whole: bool) -> pa.Table | pa.RecordBatchReader:
@@ -526,7 +570,7 @@ def _run_split(
         split, answers, partial, lambda sql: engine.run(sql, output=output, settings=context.settings)
     )
     if prepared.rewritten.format:
-        return _Rows(pa.table({}), (), formatted=result.data.to_pybytes())
+        return _Rows(result.data.to_pybytes())
     names, kinds = prepared.columns(context.settings)
     return finish(result.table().rename_columns(list(names)), kinds)
 

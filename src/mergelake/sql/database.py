@@ -7,7 +7,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -86,13 +86,22 @@ class Database:
         self._tables.clear()
 
     def sql(
-        self, text: str, settings: Mapping[str, object] | None = None, params: Mapping[str, object] | None = None
+        self,
+        text: str,
+        settings: Mapping[str, object] | None = None,
+        params: Mapping[str, object] | None = None,
+        *,
+        format: str = "",
     ) -> Result:
         """Run one or several statements (with `;` between them); the result of the last.
 
         `settings` hold for this call alone. `params` fill `{name:Type}` in, as ClickHouse's query parameters do:
-        always a value, never a piece of SQL; one that the text does not name is BAD_ARGUMENTS. Ctrl-C ends the
-        statement and raises KeyboardInterrupt; another thread ends it with `cancel`.
+        always a value, never a piece of SQL; one that the text does not name is BAD_ARGUMENTS. `format`: rows come as
+        bytes in this format of ClickHouse, where a statement names none itself. Ctrl-C ends the statement and raises
+        KeyboardInterrupt; another thread ends it with `cancel`.
+
+        A result of more than 16 MiB is open: its statement goes on, on the tables as they were, only as far as somebody
+        reads. Closing the result ends it, and so does letting go of it.
         """
         if params is not None:
             text = fill_parameters(text, params)
@@ -101,12 +110,14 @@ class Database:
         self._under_way.add(cancel)
         try:
             with running(cancel), self.under(_literals(settings or {})):
-                return self._executed(text)
-        except KeyboardInterrupt:
-            cancel.set()  # threads that still read for it stop
-            raise
-        finally:
+                result = self._executed(text, format)
+        except BaseException as failure:
             self._under_way.discard(cancel)
+            if isinstance(failure, KeyboardInterrupt):
+                cancel.set()  # threads that still read for it stop
+            raise
+        result.at_end(lambda: self._under_way.discard(cancel))
+        return result
 
     @contextmanager
     def under(self, settings: Mapping[str, str]) -> Iterator[None]:
@@ -119,14 +130,16 @@ class Database:
         finally:
             self._of_call.settings = outer
 
-    def _executed(self, text: str) -> Result:
+    def _executed(self, text: str, format: str) -> Result:
         result = Result()
         places = split_statements(text)
         if not places:
             raise error("SYNTAX_ERROR", "There is no statement", "SELECT 1")
         for start, end in places:
+            for _ in result.chunks() if result.has_format else result.batches():
+                pass  # each statement runs to its end
             check()
-            result = execute(self, parse_statement(text, start, end), text)
+            result = execute(self, parse_statement(text, start, end), text, format)
         return result
 
     def cancel(self) -> None:
@@ -225,9 +238,9 @@ class Database:
             raise error("UNKNOWN_DATABASE", f"Database {database} does not exist", "SHOW DATABASES lists those that do")
         return self.warehouse.tables(database)
 
-    def select(self, query: str) -> QueryResult:
-        """Run a SELECT."""
-        return run_select(query, self.resolver(query), self.context())
+    def select(self, query: str, format: str = "") -> QueryResult:
+        """Run a SELECT; in `format`, where it names none itself."""
+        return run_select(query, self.resolver(query), replace(self.context(), format=format))
 
     def resolver(self, query: str = "") -> Resolve:
         """How a SELECT finds tables: every one of them as it is at this moment, or as it is known here.

@@ -28,14 +28,19 @@ if TYPE_CHECKING:
     from mergelake.sql.database import Database
 
 
-def execute(db: Database, statement: s.Statement, script: str) -> Result:
-    """Run one statement. `script` is the text that it came from, for errors."""
+def execute(db: Database, statement: s.Statement, script: str, format: str = "") -> Result:
+    """Run one statement. `script` is the text that it came from, for errors.
+
+    Its rows come in `format`, where it names none itself.
+    """
     if isinstance(statement, s.Tailed):
-        return _tailed(db, statement, script)
+        return _tailed(db, statement, script, format)
+    if format and not isinstance(statement, s.Select):
+        return execute(db, statement, script).formatted_as(format, "", db.engine_settings())
     check_permitted(statement, db.settings)
     match statement:
         case s.Select(query):
-            return Result(db.select(query))
+            return Result(db.select(query, format))
         case s.Insert():
             run_insert(db, statement, script)
         case s.Explain(kind, query):
@@ -124,16 +129,16 @@ def execute(db: Database, statement: s.Statement, script: str) -> Result:
     return Result()
 
 
-def _tailed(db: Database, tailed: s.Tailed, script: str) -> Result:
+def _tailed(db: Database, tailed: s.Tailed, script: str, format: str) -> Result:
     """A statement under settings of its own; its rows in a format, or in a file."""
     check_changes(tailed.settings, db.settings)
     _check_reach(db, tailed.settings)
     if tailed.outfile and not db.allow_external_access:
         raise denied("INTO OUTFILE writes a file")
     with db.under(judged(tailed.settings)):
-        found = execute(db, tailed.statement, script)
         if not (tailed.format or tailed.outfile):
-            return found
+            return execute(db, tailed.statement, script, format)
+        found = execute(db, tailed.statement, script)
         return found.formatted_as(tailed.format, f"{tailed.outfile} ", db.engine_settings())
 
 

@@ -1,8 +1,12 @@
-"""What `Database.sql` gives back: rows, in whatever form is wanted."""
+"""What `Database.sql` gives back: rows, in whatever form is wanted.
+
+A large answer is not held: its statement goes on as far as somebody takes it, batch by batch (`batches`, `reader`) or
+as a whole (`arrow` and all that is made of it).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +36,7 @@ class Result:
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns."""
-        return tuple(self._found.table.column_names)
+        return tuple(self._found.schema.names)
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -40,8 +44,13 @@ class Result:
         return self._found.types
 
     @property
+    def schema(self) -> pa.Schema:
+        """Names and Arrow types of the columns, as `arrow` and `batches` have them."""
+        return self._found.schema
+
+    @property
     def stats(self) -> Stats:
-        """Seconds, rows and bytes read, which executor ran it and why."""
+        """Seconds, rows and bytes read, which executor ran it and why; so far, while the statement runs."""
         return self._found.stats
 
     @property
@@ -51,14 +60,61 @@ class Result:
 
     @property
     def formatted(self) -> bytes | None:
-        """What a statement that ends in FORMAT gave; its rows are only here."""
+        """What a statement that ends in FORMAT gave; its rows are only here. `chunks` gives it piece by piece."""
         return self._found.formatted
 
+    @property
+    def has_format(self) -> bool:
+        """Whether the statement asked for a format: `formatted`, `chunks`."""
+        return self._found.has_format
+
     def __len__(self) -> int:
-        return int(self._found.table.num_rows)
+        """Rows. Of a large result that was not read yet all are fetched for it, and kept."""
+        known = self._found.rows
+        return int(self._found.table.num_rows) if known is None else known
+
+    def __bool__(self) -> bool:
+        """Whether there are rows."""
+        return self._found.rows is None or self._found.rows > 0
 
     def __repr__(self) -> str:
-        return f"<Result {len(self)} rows, columns {', '.join(self.columns) or 'none'}>"
+        rows = self._found.rows
+        return f"<Result {'…' if rows is None else rows} rows, columns {', '.join(self.columns) or 'none'}>"
+
+    def __enter__(self) -> Result:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the statement if it still runs. Rows that were not fetched can no longer be."""
+        self._found.close()
+
+    def at_end(self, call: Callable[[], object]) -> None:
+        """Have `call` called once the statement has ended, by whatever thread; now, if it has."""
+        self._found.at_end(call)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows as Arrow batches, as ClickHouse makes them: no more than a few are held.
+
+        They are given once, and not kept: afterwards the other ways of reading are BAD_ARGUMENTS. After `arrow`, which
+        keeps all, they may be had again and again. An error of the statement comes where its rows end. Leaving the loop
+        early ends the statement.
+        """
+        return self._found.batches()
+
+    def reader(self) -> pa.RecordBatchReader:
+        """`batches` as a pyarrow RecordBatchReader, which DuckDB, Polars, pyarrow.dataset, … read without a copy."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.batches())
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """What makes `polars.DataFrame(result)`, `pyarrow.table(result)`, … work."""
+        return self.reader().__arrow_c_stream__(requested_schema)
+
+    def chunks(self) -> Iterator[bytes]:
+        """The bytes of `formatted`, piece by piece, given once; none without a format."""
+        return self._found.chunks() if self.has_format else iter(())
 
     def arrow(self) -> pa.Table:
         """As a pyarrow Table (`core.arrow` lists the type of each ClickHouse type)."""
@@ -94,7 +150,7 @@ class Result:
 
     def scalar(self) -> Any:
         """The first value of the first row."""
-        return self._found.table.column(0)[0].as_py()
+        return self._found.first(1).column(0)[0].as_py()
 
     def text(self, format: str = "PrettyCompact") -> str:
         """In any of ClickHouse's text formats: `CSVWithNames`, `JSON`, `TabSeparated`, `Vertical`, …
@@ -108,15 +164,15 @@ class Result:
         if not self.columns:
             return self
         data = self._encoded(format or "TabSeparated", into, settings)
-        return Result(QueryResult(pa.table({}), (), self.stats, formatted=data, format=format))
+        return Result(QueryResult(data, (), self.stats, rows=len(self)))
 
     def encoded(self, format: str) -> bytes:
         """The bytes in any of ClickHouse's output formats, binary ones (`Parquet`, `Native`, …) among them.
 
         A statement with a FORMAT clause of its own has that one, whatever is asked for.
         """
-        if self._found.formatted is not None:
-            return self._found.formatted
+        if (formatted := self._found.formatted) is not None:
+            return formatted
         if not self.columns:
             return b""
         return self._encoded(format, "", {})
@@ -140,13 +196,13 @@ class Result:
 
     def drawn(self, limit: int = 40) -> str:
         """The first `limit` rows as a table of plain characters; numbers stand right."""
-        if self._found.formatted is not None:
+        if self.has_format:
             return self.text()
-        table = self._found.table
+        table, rows_in_all = self._found.first(limit), self._found.rows
         if not table.num_columns:
             return "Ok."
-        if len(self) == 1 and table.num_columns == 1 and "\n" in str(self.scalar()):
-            return str(self.scalar())  # SHOW CREATE TABLE
+        if rows_in_all == 1 and table.num_columns == 1 and "\n" in str(table.column(0)[0].as_py()):
+            return str(table.column(0)[0].as_py())  # SHOW CREATE TABLE
         rows = cell_rows(table, limit)
         right = [is_numeric(field.type) for field in table.schema]
         names = list(self.columns)
@@ -158,8 +214,9 @@ class Result:
 
         bars = ["─" * (width + 2) for width in widths]
         out = [f"┌{'┬'.join(bars)}┐", line(names), f"├{'┼'.join(bars)}┤", *map(line, rows), f"└{'┴'.join(bars)}┘"]
-        if len(self) > limit:
-            out.append(f"{limit} of {len(self)} rows")
+        if rows_in_all is None or rows_in_all > limit:
+            shown = f"{table.num_rows} rows, and more" if rows_in_all is None else f"{limit} of {rows_in_all} rows"
+            out.append(shown)
         return "\n".join(out)
 
     def _repr_html_(self) -> str:
@@ -171,9 +228,11 @@ class Result:
         )
         body = "".join(
             "<tr>" + "".join(f"<td>{escape(value)}</td>" for value in row) + "</tr>"
-            for row in cell_rows(self._found.table, 100)
+            for row in cell_rows(self._found.first(100), 100)
         )
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{len(self)} rows</p>"
+        rows = self._found.rows
+        told = "and more" if rows is None else rows
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{told} rows</p>"
 
 
 def _distinct(names: tuple[str, ...]) -> list[str]:

@@ -10,7 +10,7 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from mergelake.cli.output import Output, count, size
+from mergelake.cli.output import ROWS_SHOWN, Output, count, print_result, size
 from mergelake.cli.running import run_watched
 from mergelake.cli.shell import Names, Shell, _is_finished
 from mergelake.core.clock import SystemClock
@@ -98,3 +98,26 @@ def test_a_watched_statement_shows_progress_and_raises_its_error(db: Database, m
 def test_numbers_for_people() -> None:
     assert [count(n) for n in (5, 1200, 3_400_000, 2e9)] == ["5", "1.20 thousand", "3.40 million", "2.00 billion"]
     assert [size(n) for n in (5, 1200, 3_400_000)] == ["5 B", "1.20 kB", "3.40 MB"]
+
+
+def test_of_a_large_result_the_first_rows_are_drawn_and_all_counted(db: Database) -> None:
+    out, err = io.StringIO(), io.StringIO()
+    with db.sql("SELECT number AS n FROM numbers(3000000)") as result:
+        print_result(Output("table", out, err), result, footer=True)
+    assert out.getvalue().count("\n") < ROWS_SHOWN + 10
+    assert "3000000 rows in set (1000 shown)" in err.getvalue()
+
+
+def test_a_large_result_is_written_as_it_comes(db: Database) -> None:
+    written: list[int] = []
+
+    class File(io.StringIO):
+        def write(self, text: str) -> int:
+            written.append(len(text))
+            return len(text)
+
+    output = Output("table", File(), io.StringIO())
+    result = run_watched(db, "SELECT number FROM numbers(4000000)", output, SystemClock(), "TabSeparated")
+    print_result(output, result, footer=False)
+    assert sum(written) == sum(len(str(number)) + 1 for number in range(4_000_000))
+    assert max(written) <= 1 << 20
