@@ -30,9 +30,9 @@ def inserts(rng: random.Random) -> list[str]:
         out.append(
             f'INSERT INTO j SELECT number + {low}, concat(\'{{"a": \', toString(number % 6), \', "b": {{"c": "\', '
             "if(number % 2, 'x', 'y'), '\"}', if(number % 3, ', \"d\": [1, 2.5, \"z\"]', ''), '}')::JSON, "
-            "multiIf(number % 4 = 0, CAST(toInt64(number), 'Dynamic'), "
+            "multiIf(number % 4 = 0, CAST(number, 'Dynamic'), "
             "number % 4 = 1, CAST(toString(number), 'Dynamic'), "
-            "number % 4 = 2, CAST(number + 0.25, 'Dynamic'), CAST(NULL, 'Dynamic')), "
+            "number % 4 = 2, CAST([number, 1], 'Dynamic'), CAST(NULL, 'Dynamic')), "
             "multiIf(number % 3 = 0, CAST(number, 'Variant(Array(UInt8), String, UInt64)'), number % 3 = 1, "
             "CAST(toString(number), 'Variant(Array(UInt8), String, UInt64)'), "
             "CAST(NULL, 'Variant(Array(UInt8), String, UInt64)')), "

@@ -61,6 +61,10 @@ _INTS = {
 }
 
 
+STORED_DYNAMIC = pa.opaque(pa.binary(), "Dynamic", "mergelake")
+"""Marks values of a Dynamic column that are in storage form already, where a public column is expected."""
+
+
 def storage_type(data_type: t.DataType) -> pa.DataType:
     """The Arrow type of the storage form."""
     match data_type:

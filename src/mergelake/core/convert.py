@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mergelake.core import types as t
-from mergelake.core.arrow import arrow_type, storage_type, tuple_names
+from mergelake.core.arrow import STORED_DYNAMIC, arrow_type, storage_type, tuple_names
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.json_read import dynamic_cell, json_from_text, parse_json
 from mergelake.core.public import to_public, to_public_table
@@ -620,6 +620,8 @@ def _variant(array: pa.Array, kind: t.Variant) -> pa.Array:
 
 def _dynamic(array: pa.Array) -> pa.Array:
     """JSON text (`arrow.json`) as what it says; texts, truths, numbers and lists of these as themselves."""
+    if array.type == STORED_DYNAMIC:
+        return array.storage
     told = isinstance(array.type, pa.BaseExtensionType) and array.type.extension_name == "arrow.json"
     array = _unwrapped(array, t.Dynamic())
     if pa.types.is_dictionary(array.type):

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from mergelake.core import types as t
+from mergelake.core.arrow import STORED_DYNAMIC
 from mergelake.core.cancel import check
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import Column, TableSchema, unknown_column
 from mergelake.core.text import back_quote, quote_string, unused_stem
+from mergelake.format.values import decode_values
 from mergelake.query.access import check_data
 from mergelake.query.engine import available
 from mergelake.query.select import prepare
@@ -137,19 +139,35 @@ def _selected(db: Database, query: str, targets: Mapping[str, t.DataType], *, st
             f"The SELECT gives {len(names)} columns, the insert has {len(targets)}",
             f"It fills {', '.join(targets)}",
         )
-    if list(kinds) != [str(data_type) for data_type in targets.values()]:
+    exact = [name for name, data_type in targets.items() if isinstance(data_type, t.Dynamic | t.Json)]
+    if exact or list(kinds) != [str(data_type) for data_type in targets.values()]:
         casts, row = [], unused_stem(targets, "ml_row")
         for place, (name, data_type, kind) in enumerate(zip(targets, targets.values(), kinds, strict=True), 1):
             element = f"tupleElement({row}, {place})"
             checked = strict and isinstance(t.inner_type(data_type), _CHECKED)
             function = "accurateCast" if checked else "CAST"
             casted = element if kind == str(data_type) else f"{function}({element}, {quote_string(str(data_type))})"
+            if name in exact:  # as text it would lose the types of its values
+                casted = f"hex(formatRow('RowBinary', {casted}))"
             casts.append(f"{casted} AS {back_quote(name)}")
         query = f"SELECT {', '.join(casts)} FROM (SELECT tuple(*) AS {row} FROM ({query}\n))"
     try:
-        return db.select(query).table.rename_columns(list(targets))
+        found = db.select(query).table.rename_columns(list(targets))
     except MergelakeError as failure:
         if failure.name == "CANNOT_CONVERT_TYPE" and not failure.hint:
             wanted = ", ".join(f"{name} {data_type}" for name, data_type in targets.items())
             failure.hint = f"The insert fills {wanted}: filter or cast in the SELECT"
         raise
+    for name in exact:
+        place = found.schema.get_field_index(name)
+        found = found.set_column(place, name, _decoded(found[name], targets[name]))
+    return found
+
+
+def _decoded(column: pa.ChunkedArray, kind: t.DataType) -> pa.Array:
+    """Values of a Dynamic or JSON column, from hex digits of RowBinary, in storage form."""
+    data = bytes.fromhex("".join(column.to_pylist()))
+    (values,) = decode_values(data, [kind], len(column))
+    if isinstance(kind, t.Dynamic):
+        return pa.ExtensionArray.from_storage(STORED_DYNAMIC, values)
+    return values

@@ -80,7 +80,7 @@ def test_of_a_large_result_no_more_is_read_than_is_asked_for(
 ) -> None:
     monkeypatch.setattr(select, "HELD_BYTES", 1 << 20)
     monkeypatch.setattr(streamed, "AHEAD_BYTES", 1 << 20)
-    monkeypatch.setattr("mergelake.scan.read.PIECE_BYTES", 1 << 20)
+    monkeypatch.setattr("mergelake.scan.pieces.PIECE_BYTES", 1 << 20)
     result = table.sql("SELECT * FROM t")
     time.sleep(0.2)
     first = result.stats.rows_read
