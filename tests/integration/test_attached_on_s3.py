@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import mergelake as ml
-from mergelake.query import attached, engine, select
+from mergelake.query import attached, engine, select, table_source
 from mergelake.query.attached import AttachedSets
 
 ROWS = 30_000
@@ -25,6 +25,7 @@ QUERIES = (
 @pytest.fixture
 def db(s3_url: str, s3_options: dict[str, str], monkeypatch) -> ml.Database:
     monkeypatch.setattr(attached, "ROWS_MIN", 1000)
+    monkeypatch.setattr(table_source, "FINAL_ROWS_MIN", 0)
     monkeypatch.setattr(attached, "SETS", AttachedSets())
     db = ml.connect(s3_url, s3_options)
     db.sql(

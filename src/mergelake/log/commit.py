@@ -64,7 +64,7 @@ from mergelake.log.at_once import apart
 from mergelake.log.backend import LogBackend
 from mergelake.log.backends import Backends
 from mergelake.log.encoding import TIME_END_MS, encode_entry
-from mergelake.log.group import Committed, Request, WaitingLine, propose, states_within, taken_along, within
+from mergelake.log.group import Committed, Proposal, Request, WaitingLine, propose, states_within, taken_along, within
 from mergelake.log.intake import TAKEN_BYTES_MAX, Intake, Left, encode_left
 from mergelake.log.machine import S, StateMachine
 from mergelake.log.operations import WRITER_DIGITS, Entry, LogOp, gives_space_back, writer_of
@@ -236,6 +236,8 @@ class Log(Generic[S]):
         try:
             return state if version == state.version else self._reader.state_at(version)
         except CorruptDataError:
+            if version >= state.history:  # as far as is known here: others may have collected since
+                state = self.refresh()
             if version >= state.history:
                 raise
             way_out = f"Versions from {state.history} on are kept, and those with a tag"
@@ -381,7 +383,10 @@ class Log(Generic[S]):
                 looked = True
             self._resolve(group)
             before, head = self._state, self._head()
-            proposal = propose(self._machine, before, group, head)
+            proposal = self._proposed(group, head)
+            if proposal is None:
+                looked = True
+                continue
             if not proposal.ops and not looked:
                 # Only a position that was free proves that a state is the newest. Without one, look: an insert that
                 # was known as done may have been dropped since, by another process.
@@ -615,6 +620,23 @@ class Log(Generic[S]):
         """
         young = self._opened.age_s(self._clock) <= self._trust_s / 2
         return self._trusted() and (young or self._machine.complete(self._state, self._reader.segments))
+
+    def _proposed(self, group: list[Request[S]], head: Entry) -> Proposal[S] | None:
+        """What the group says to the state; None if that got too old meanwhile, and was learned anew.
+
+        What an old state has yet to read may have been swept while this thread stood still: nothing need be damaged.
+        """
+        try:
+            proposal = propose(self._machine, self._state, group, head)
+        except (NotFoundError, CorruptDataError):
+            if self._usable():
+                raise
+        else:
+            gone = any(isinstance(why, NotFoundError | CorruptDataError) for _, why in proposal.refused)
+            if not gone or self._usable():
+                return proposal
+        self._look()
+        return None
 
     def _look(self, ahead: int = 1) -> None:
         """Learn the head: from the state on, or anew if that is too old. `ahead`: see `LogReader.follow`."""

@@ -26,6 +26,7 @@ from mergelake.expr.compiled import compile_expression
 from mergelake.log.part_map import Partitions
 from mergelake.log.state import ActivePart
 from mergelake.parts.cache import PartCache
+from mergelake.parts.fetch import is_remote
 from mergelake.query import attached, engine
 from mergelake.query.part_set import PartSet, differs
 from mergelake.query.source import AsOf, Layers, Wanted
@@ -44,6 +45,8 @@ ROW_FILTER_NS_PER_BYTE = 1.0
 """Reading and unpacking one stored byte of the other columns is worth about this many nanoseconds of filtering."""
 _ROWS_FOR_THREADS = 200_000
 """Below that, handing work to threads costs more than they save."""
+FINAL_ROWS_MIN = 5_000_000
+"""Rows from which on the work of FINAL outweighs the rounds of requests that ClickHouse makes for it."""
 PUSHED_MAX = 4000
 """Characters of a predicate from which binding it costs more than it can save."""
 
@@ -143,6 +146,8 @@ class TableSource:
             return "ClickHouse was started with a path by somebody else"
         parts = self._part_set(wanted)
         told = self._never_attached(parts)
+        if wanted.final and not must and is_remote(self._store) and parts.rows < FINAL_ROWS_MIN:
+            told = told or f"FINAL over fewer than {FINAL_ROWS_MIN} rows in a bucket takes fewer rounds by a scan"
         return told or attached.SETS.why_not(parts, exact=must or _exact(wanted), count=count, must=must)
 
     def _never_attached(self, parts: PartSet) -> str:

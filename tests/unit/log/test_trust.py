@@ -398,3 +398,36 @@ def test_a_log_without_a_beginning_is_damaged_for_who_did_not_sleep():
     store.put("t/_log/checkpoints/00000000000000000008.arrow", b"damaged")
     with pytest.raises(CorruptDataError, match="no beginning"):
         open_log(store)
+
+
+@pytest.mark.parametrize(("where", "pause_s"), [("build", LONG_S), ("step", LONG_S), ("step", 0)])
+def test_what_an_old_state_has_yet_to_read_may_be_gone_and_is_learned_anew(monkeypatch, where, pause_s):
+    clock = ManualClock()
+    store, log = filled(10, clock)
+    machine = type(log._machine)
+    gone, step = [CorruptDataError("A segment is gone", object_key="s")], machine.step
+
+    def stumble():
+        if gone:
+            clock.advance_s(pause_s)
+            raise gone.pop()
+
+    def build(state):
+        if where == "build":
+            stumble()
+        return [AddParts((manifest(40, born=state.version),))]
+
+    def stumbling(self, *told):
+        if where == "step":
+            stumble()
+        return step(self, *told)
+
+    monkeypatch.setattr(machine, "step", stumbling)
+    if not pause_s:
+        with pytest.raises(CorruptDataError, match="is gone"):
+            log.commit(build)
+        return
+    before = store.counters.requests
+    assert log.commit(build).entry is not None
+    assert store.counters.requests - before > 3  # the log was opened anew
+    assert open_log(store, clock=clock).state.version == log.state.version
