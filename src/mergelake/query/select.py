@@ -45,7 +45,7 @@ from mergelake.query.piping import begin
 from mergelake.query.result import QueryResult, Stats
 from mergelake.query.rewrite import NOW, Rewritten, Slot, rewrite
 from mergelake.query.settings import describes, honoured, keeps_partial_answers, reading
-from mergelake.query.source import ArrowSource, AsOf, Layers, Resolve, Scan, Source, Wanted
+from mergelake.query.source import ArrowSource, AsOf, Layers, Resolve, Scan, Source
 from mergelake.query.streamed import Batches, Chunks, until_end, writes_file
 from mergelake.query.tokens import syntax_error
 from mergelake.scan.request import NOT_GIVEN, VIRTUAL_COLUMNS
@@ -67,8 +67,6 @@ SPARK_ROWS_MIN = 50_000_000
 """`executor = 'auto'` goes to Spark from this many rows to read."""
 SMALL_ROWS = 100_000
 """A scan of at most so many rows is read whole even for a LIMIT."""
-SHORT_ROWS = 40_000
-"""Rows of a look-up from which on ClickHouse is faster, where it reads the parts itself."""
 READS_ITSELF = "ClickHouse reads the parts itself"
 READS_FILES = {
     "remote_filesystem_read_method": "'read'",
@@ -418,8 +416,6 @@ def _look_up(
     if found is None:
         return None
     scan, limit = found
-    if scan.rows > SHORT_ROWS and not source.why_scanned(Wanted(scan.columns), count=True):
-        return None
     limits.check((scan,))
     types = {name: source.columns[name] for name in scan.columns}
     meter = _Meter(scan.rows, context, limits)

@@ -121,6 +121,10 @@ class Source(Protocol):
         """Whether `Wanted.where` may hold `predicate`."""
         ...
 
+    def by_key(self, wanted: Wanted) -> bool:
+        """Whether there are no conditions, or some on the first column of the key: few rows are looked at."""
+        ...
+
     def at(self, moment: AsOf) -> Source:
         """The same table at an older version; BAD_ARGUMENTS for one that never was, NOT_IMPLEMENTED without any."""
         ...
@@ -190,6 +194,10 @@ class ArrowSource:
     def can_filter(self, predicate: str) -> bool:
         """ClickHouse filters; nothing is gained before it."""
         return False
+
+    def by_key(self, wanted: Wanted) -> bool:
+        """It has no key."""
+        return True
 
     def at(self, moment: AsOf) -> Source:
         """Rows in memory have no history."""

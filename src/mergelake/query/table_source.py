@@ -6,6 +6,7 @@ filters again anyway, and faster, so it pays only where a cheap condition spares
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -102,6 +103,16 @@ class TableSource:
         if len(predicate) > PUSHED_MAX:
             return False
         return _bound(predicate, tuple(all_types(self.snapshot.schema).items())) is not None
+
+    def by_key(self, wanted: Wanted) -> bool:
+        """By the columns that the conditions name; what the key makes of its first one does not matter."""
+        predicate = " AND ".join(f"({text})" for text in (wanted.prewhere, wanted.where) if text)
+        schema = self.snapshot.schema
+        key = (schema.primary_key or schema.order_by)[:1]
+        if not predicate or not key:
+            return not predicate
+        bound = _bound(predicate, tuple(all_types(schema).items()))
+        return bound is not None and not bound.columns.isdisjoint(re.findall(r"\w+", key[0]))
 
     def at(self, moment: AsOf) -> TableSource:
         """The table as it was."""

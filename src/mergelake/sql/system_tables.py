@@ -63,6 +63,10 @@ class SystemSource:
         """ClickHouse filters."""
         return False
 
+    def by_key(self, wanted: Wanted) -> bool:
+        """It has no key."""
+        return True
+
     def at(self, moment: AsOf) -> Source:
         """It has no history."""
         raise error("NOT_IMPLEMENTED", "A system table has no older versions", "Leave out AS OF")
