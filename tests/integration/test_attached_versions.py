@@ -10,6 +10,7 @@ import pytest
 
 from mergelake.query import attached, attaching, select
 from mergelake.query.attached import AttachedSets
+from mergelake.query.source import AsOf, Wanted
 from mergelake.sql.database import Database, connect
 
 QUERY = "SELECT count(), sum(k), sum(cityHash64(v)), uniqExact(_part), max(w) FROM t"
@@ -21,8 +22,8 @@ def _scanned(db: Database, version: int) -> list[tuple[object, ...]]:
     context = db.context()
     source = db.resolver()("default", "t")
     assert source is not None
-    found = source.at(select.AsOf(version))
-    parts = found._part_set(select.Wanted(("k",)))  # type: ignore[attr-defined]
+    found = source.at(AsOf(version))
+    parts = found._part_set(Wanted(("k",)))  # type: ignore[attr-defined]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(AttachedSets, "why_not", lambda *_, **__: "asked for")
         rows = select.run_select(f"{QUERY} AS OF VERSION {version}", db.resolver(), context).table.to_pylist()
