@@ -5,14 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mergelake.format.skip_files import is_index_file
+from mergelake.parts.cache import PartCache
 from mergelake.parts.fetch import FileRange
 from mergelake.parts.window import Window
-from mergelake.store.protocol import Buffer
+from mergelake.store.protocol import Buffer, Store
 
 
 def is_data(name: str) -> bool:
     """Whether a file is read by ranges."""
     return name.endswith(".bin") or is_index_file(name)
+
+
+def held_key(own: tuple[str, str, str]) -> tuple[str, ...]:
+    """Of a part's whole files in `PartCache.data`; `own` is its store, directory and id."""
+    return (*own, "files")
+
+
+def whole_files(caches: PartCache, store: Store, directory: str, part_id: str) -> Held | None:
+    """All files of a part, if the caches have kept them."""
+    kept = caches.data.get(held_key((store.url, directory, part_id)))
+    return kept if isinstance(kept, Held) and kept.complete else None
 
 
 class Held:

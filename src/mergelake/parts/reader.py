@@ -35,7 +35,7 @@ from mergelake.format.values import decode_values
 from mergelake.parts.cache import PartCache
 from mergelake.parts.evolve import evolve
 from mergelake.parts.fetch import FileRange, PartRanges, begin_parts, fetch_whole, is_remote, verified
-from mergelake.parts.held import Held, is_data
+from mergelake.parts.held import Held, held_key, is_data
 from mergelake.parts.layout import locate
 from mergelake.parts.steps import MarkRange, Step, join_ranges, plan_steps, plan_windows
 from mergelake.parts.window import Window, fetch_window, merge_ranges, plain_bytes
@@ -219,12 +219,12 @@ class PartReader:
         if kept:
             before = self._held.files if self._held is not None else {}
             self._held = Held({**before, **kept}, complete=complete)
-            self.caches.data.put((*self._key, "files"), self._held, self._held.bytes)
+            self.caches.data.put(held_key(self._key), self._held, self._held.bytes)
 
     def regain(self) -> None:
         """Whole files that the caches have kept are here again."""
         if self._held is None:
-            kept = self.caches.data.get((*self._key, "files"))
+            kept = self.caches.data.get(held_key(self._key))
             self._held = kept if isinstance(kept, Held) else None
 
     def let_go(self) -> None:

@@ -16,7 +16,7 @@ import os
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from cachetools import LRUCache
@@ -81,6 +81,7 @@ class AttachedSets:
         self._asked: LRUCache[Hashable, int] = LRUCache(_KEPT_MAX)  # how many statements have read it
         self._refused: LRUCache[Hashable, str] = LRUCache(_KEPT_MAX)  # why ClickHouse did not take it
         self._making: dict[Hashable, threading.Event] = {}
+        self._beside: threading.Thread | None = None
         self._pid = 0
 
     def __len__(self) -> int:
@@ -132,33 +133,32 @@ class AttachedSets:
         elif layered is not None:
             self._keep_up(wanted, layered[1])
         with self._lock:
-            reading, used = self._taken(wanted, layered)
+            reading = self._taken(wanted, layered)
         try:
             yield reading
         finally:
             with self._lock:
-                for name in used:
+                for name, _ in reading.tables:
                     self._users[name] -= 1
                 self._trim()
 
-    def _taken(self, wanted: PartSet, layered: tuple[list[Attached], Cover] | None) -> tuple[Reading, list[str]]:
-        """How the set is read, by tables that are counted as in use from now on; and their names."""
+    def _taken(self, wanted: PartSet, layered: tuple[list[Attached], Cover] | None) -> Reading:
+        """How the set is read, by tables that are counted as in use from now on."""
         found = self._held.get(wanted.key)
         if found is not None:
             layered = [found], Cover((Layer(0, frozenset()),), frozenset())
         if layered is None or any(self._held.get(each.parts.key) is not each for each in layered[0]):
             raise NotAttachedError("what was attached is gone again")
         held, chosen = layered
-        tables, used, served = [], [], False
+        tables, served = [], False
         for layer in chosen.layers:
             table = held[layer.index]
             self._held.move_to_end(table.parts.key)
             self._users[table.name] += 1
-            used.append(table.name)
             served = served or bool(table.served)
             names = (part.name for part in table.parts.parts if part.manifest.id in layer.without)
             tables.append((table.name, tuple(names)))
-        return Reading(tuple(tables), wanted.only(chosen.rest) if chosen.rest else None, served), used
+        return Reading(tuple(tables), wanted.only(chosen.rest) if chosen.rest else None, served)
 
     def _layers(self, wanted: PartSet) -> tuple[list[Attached], Cover] | None:
         """Tables that have most of a set; None if what they lack is better read with the rest, by a scan of all."""
@@ -216,11 +216,8 @@ class AttachedSets:
         """By a thread of its own; one at a time."""
 
         def work() -> None:
-            with _one_beside:
-                try:
-                    self._make(wanted)
-                except NotAttachedError:
-                    return  # told already
+            with suppress(NotAttachedError):  # told already
+                self._make(wanted)
                 with self._lock:
                     self._trim()
 
@@ -228,15 +225,15 @@ class AttachedSets:
             self._begin()
             if wanted.key in self._making or wanted.key in self._held or wanted.key in self._refused:
                 return
-            if any(thread.name == _THREAD for thread in threading.enumerate()):
+            if self._beside is not None and self._beside.is_alive():
                 return  # it will be asked for again
-        threading.Thread(target=work, name=_THREAD, daemon=True).start()
+            self._beside = threading.Thread(target=work, name="mergelake-attach", daemon=True)
+            self._beside.start()
 
     def settle(self) -> None:
         """Wait until nothing is attached beside any more."""
-        for thread in threading.enumerate():
-            if thread.name == _THREAD:
-                thread.join()
+        if self._beside is not None:
+            self._beside.join()
 
     def _begin(self) -> None:
         """Of a forked process nothing is attached."""
@@ -265,5 +262,3 @@ class AttachedSets:
 
 SETS = AttachedSets()
 """Those of this process."""
-_THREAD = "mergelake-attach"
-_one_beside = threading.Lock()

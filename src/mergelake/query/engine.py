@@ -125,12 +125,21 @@ def run(
     cancel = current()
     if cancel is not None:
         cancel.check()
+
+    def asked(chosen: Cancel | None) -> Answer:
+        with _door:
+            try:
+                return _run_inside(sql, tables or {}, output, settings or {}, chosen, on_kill)
+            finally:
+                if _door.closed:  # while the end waits: a thread must not do so by itself, when Python is no more
+                    close_connection()
+
     if threading.current_thread() is threading.main_thread():
         _door.check()  # its helper is gone by then
-        chosen = cancel or Cancel()
-        return _heard(lambda: _run(sql, tables or {}, output, settings or {}, chosen, on_kill), chosen)
+        heard = cancel or Cancel()
+        return _heard(lambda: asked(heard), heard)
     try:
-        return _run(sql, tables or {}, output, settings or {}, cancel, on_kill)
+        return asked(cancel)
     except MergelakeError:
         if _door.closed:
             raise SystemExit from None
@@ -151,22 +160,6 @@ def inside() -> Iterator[None]:
         yield
     finally:
         _door.__exit__()
-
-
-def _run(
-    sql: str,
-    tables: Mapping[str, object],
-    output: str,
-    settings: Mapping[str, str],
-    cancel: Cancel | None,
-    on_kill: Callable[[], None] | None,
-) -> Answer:
-    with _door:
-        try:
-            return _run_inside(sql, tables, output, settings, cancel, on_kill)
-        finally:
-            if _door.closed:
-                close_connection()  # while the end waits: a thread must not do so by itself, when Python is no more
 
 
 def _run_inside(

@@ -15,12 +15,12 @@ from cachetools import LRUCache, cachedmethod
 from mergelake.core.errors import MergelakeError, NotFoundError
 from mergelake.core.manifest import PartFile
 from mergelake.log.state import ActivePart
+from mergelake.parts.ahead import SMALL_BYTES
 from mergelake.parts.cache import PartCache
 from mergelake.parts.fetch import FileRange, PartRanges, fetch, fetch_parts, verified
+from mergelake.parts.held import Held, whole_files
 from mergelake.store.protocol import Buffer, Store
 
-SMALL_PART = 256 << 10
-"""Bytes of a part that is fetched whole."""
 SMALL_FILE = 1 << 20
 """Bytes of an index, or of marks, that are fetched whole, and kept."""
 PREFETCHED_AT_ONCE = 128
@@ -93,8 +93,7 @@ class PartFiles:
     def _missing(self, part_name: str) -> list[str]:
         """Names of the files to fetch at once with a part."""
         part = self._parts[part_name].manifest
-        probe = "columns.txt"
-        if self._caches.get(self._key(part_name, probe)) is not None:
+        if self._caches.get(self._key(part_name, "columns.txt")) is not None or self._scanned(part_name) is not None:
             return []
         return small_files(self.files(part_name), packed=part.storage == "packed", size=part.bytes_on_disk)
 
@@ -103,8 +102,15 @@ class PartFiles:
         return [FileRange(name, 0, files[name].size) for name in names]
 
     def _fetch_whole(self, part_name: str, names: Sequence[str]) -> list[bytes]:
+        scanned = self._scanned(part_name)
+        if scanned is not None:
+            return self._keep(part_name, names, [scanned.files[name] for name in names])
         bodies = fetch(self._store, self._directory, self.files(part_name), self._whole(part_name, names))
         return self._keep(part_name, names, bodies)
+
+    def _scanned(self, part_name: str) -> Held | None:
+        """All files of a small part, where a scan has fetched them."""
+        return whole_files(self._caches, self._store, self._directory, self._parts[part_name].manifest.id)
 
     def _keep(self, part_name: str, names: Sequence[str], bodies: Sequence[Buffer]) -> list[bytes]:
         files, kept = self.files(part_name), []
@@ -125,7 +131,7 @@ def small_files(files: Mapping[str, PartFile], *, packed: bool, size: int) -> li
 
     Of a large part in objects of its own, marks are left until they are needed: there is an object for each column.
     """
-    if size <= SMALL_PART:
+    if size <= SMALL_BYTES:
         return list(files)
     return [
         file.name

@@ -10,10 +10,10 @@ from mergelake.core.errors import MergelakeError
 from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import TableSchema
 from mergelake.log.state import ActivePart
+from mergelake.parts.ahead import SMALL_BYTES
 from mergelake.parts.cache import PartCache
 from mergelake.parts.layout import layout
 from mergelake.query.access import check_expression
-from mergelake.query.part_files import SMALL_PART
 from mergelake.store.protocol import Store
 
 
@@ -65,7 +65,7 @@ class PartSet:
     @cached_property
     def small(self) -> frozenset[str]:
         """Ids of the parts that are fetched whole where they lie in a bucket."""
-        return frozenset(part.manifest.id for part in self.parts if part.manifest.bytes_on_disk <= SMALL_PART)
+        return frozenset(part.manifest.id for part in self.parts if part.manifest.bytes_on_disk <= SMALL_BYTES)
 
 
 def differs(newest: TableSchema, schemas: Mapping[int, TableSchema], versions: frozenset[int]) -> str:

@@ -739,7 +739,9 @@ def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: st
         if slot.counted:
             lines.append(f"Count of {name}: from the parts' row counts, nothing is read")
             continue
-        lines.append(f"Scan of {name}" + (f" ({why})" if (why := source.why_scanned(slot.wanted)) else ""))
+        lines.append(
+            f"Scan of {name}" + (f" ({why})" if (why := source.why_scanned(slot.judged(context.settings))) else "")
+        )
         lines.append(f"  Columns: {', '.join(slot.wanted.columns)}")
         for label, text in (("Prewhere", slot.wanted.prewhere), ("Filter", slot.wanted.where)):
             if text:

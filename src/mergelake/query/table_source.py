@@ -7,7 +7,7 @@ filters again anyway, and faster, so it pays only where a cheap condition spares
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
@@ -77,6 +77,7 @@ class TableSource:
         self._store, self._directory, self._spec = store, directory, spec
         self._now_ms, self._caches, self._threads = now_ms, caches, threads
         self._history = history
+        self._part_sets: dict[Wanted, PartSet] = {}
         schema = snapshot.schema
         self.columns: Mapping[str, DataType] = {
             **{column.name: column.type for column in schema.stored},
@@ -187,21 +188,24 @@ class TableSource:
 
     def _part_set(self, wanted: Wanted) -> PartSet:
         """The parts to attach for a statement: all, or those of the partitions that it reads if they are many."""
-        partitions = self.snapshot.partitions
-        chosen: frozenset[str] | None = None
+        found = self._part_sets.get(wanted)
+        if found is None:
+            found = self._part_sets[wanted] = self._chosen(wanted)
+        return found
+
+    def _chosen(self, wanted: Wanted) -> PartSet:
+        snapshot, partitions = self.snapshot, self.snapshot.partitions
         if partitions.totals.parts > attached.PARTS_AT_ONCE:
-            fit = partitions_that_fit(self.snapshot, self._request(wanted))
-            chosen = frozenset(fit) if len(fit) < len(partitions) else None
+            fit = partitions_that_fit(snapshot, self._request(wanted))
+            if len(fit) < len(partitions):
+                partitions.read(fit)
+                return self._set_of(part for partition_id in fit for part in partitions[partition_id])
+        key = "part set", snapshot.schema.version
+        return partitions.remembered(key, lambda: self._set_of(snapshot.parts))
 
-        def made() -> PartSet:
-            ids = partitions if chosen is None else sorted(chosen)
-            parts = tuple(part for partition_id in ids for part in partitions[partition_id])
-            caches = self._caches if self._caches is not None else PartCache()
-            return PartSet(self._store, self._directory, self.snapshot.schema, parts, caches)
-
-        if chosen is None:
-            partitions.read(partitions)
-        return partitions.remembered(("part set", self.snapshot.schema.version, chosen), made)
+    def _set_of(self, parts: Iterable[ActivePart]) -> PartSet:
+        caches = self._caches if self._caches is not None else PartCache()
+        return PartSet(self._store, self._directory, self.snapshot.schema, tuple(parts), caches)
 
     def _scan_of(self, parts: PartSet, wanted: Wanted) -> TableScan:
         by_partition: dict[str, list[ActivePart]] = {}

@@ -9,13 +9,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from mergelake.core.errors import MergelakeError
 from mergelake.core.schema import TableSchema
 from mergelake.log.state import ActivePart
-from mergelake.parts.cache import PartCache
+from mergelake.parts.cache import of_tasks
 from mergelake.query import attached, engine
 from mergelake.query.attaching import NotAttachedError
 from mergelake.query.part_set import PartSet
@@ -46,12 +45,12 @@ class AttachedTask:
     sql: str
     """The partial statement, over `TABLE`."""
     settings: Mapping[str, str]
-    scanned: PartialTask | None
-    """The same over a scan; None where the columns cannot be scanned."""
+    scanned: PartialTask
+    """The same over a scan."""
 
     def __call__(self, share: Share) -> tuple[list[bytes], int, int]:
         """(partial answers as Native, rows read, their bytes) of a share."""
-        parts = PartSet(self.spec.open(), self.directory, self.schema, share.parts, _caches())
+        parts = PartSet(self.spec.open(), self.directory, self.schema, share.parts, of_tasks())
         try:
             with attached.SETS.using(parts, exact=True) as reading:
                 ((name, _),) = reading.tables
@@ -59,10 +58,9 @@ class AttachedTask:
                 answer = engine.run(sql, output="Native", settings=self.settings)
             return [answer.data.to_pybytes()], answer.rows_read, answer.bytes_read
         except NotAttachedError:
-            if self.scanned is None:
-                raise
+            pass
         except MergelakeError as failure:
-            if failure.name.lower() not in attached.DAMAGE or self.scanned is None:
+            if failure.name.lower() not in attached.DAMAGE:
                 raise
         answers = [self.scanned(item) for item in share.items]
         return [data for data, _, _ in answers], sum(r for _, r, _ in answers), sum(b for _, _, b in answers)
@@ -85,9 +83,3 @@ def shares(parts: Sequence[ActivePart], items: Sequence[tuple[Any, ...]], count:
     for item in items:
         found[chosen[item[0].manifest.id]][1].append(item)
     return [Share(tuple(some), tuple(pieces)) for some, pieces in found if pieces]
-
-
-@cache
-def _caches() -> PartCache:
-    """Of this process."""
-    return PartCache()
