@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.query.select import Context, run_select
+from mergelake.query.context import Context
+from mergelake.query.select import run_select
 from mergelake.query.tokens import split_statements
 from mergelake.sql.database import Database, connect
 from mergelake.testing.webanalytics import CREATE_TABLE, generate

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from mergelake.query.select import Context, run_select
+from mergelake.query.context import Context
+from mergelake.query.select import run_select
 from mergelake.query.tokens import split_statements
 from mergelake.sql.database import Database, connect
 from tests.helpers.attached import Reading

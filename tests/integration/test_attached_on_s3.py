@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import mergelake as ml
-from mergelake.query import attached, engine, select, table_source
+from mergelake.query import attached, engine, in_place, table_source
 from mergelake.query.attached import AttachedSets
+from mergelake.query.select import run_select
 
 ROWS = 30_000
 QUERIES = (
@@ -43,7 +44,7 @@ def db(s3_url: str, s3_options: dict[str, str], monkeypatch) -> ml.Database:
 
 
 def _how(db: ml.Database, sql: str) -> tuple[str, list[Any]]:
-    found = select.run_select(sql, db.resolver(), db.context())
+    found = run_select(sql, db.resolver(), db.context())
     return found.stats.reason, found.table.to_pylist()
 
 
@@ -62,7 +63,7 @@ def test_a_bucket_is_read_by_clickhouse_itself_and_nothing_is_written(db: ml.Dat
             answers.setdefault(query, []).append(rows)
     for query, (first, *others) in answers.items():
         assert all(rows == first for rows in others), query
-        assert _how(db, query)[0] == select.READS_ITSELF
+        assert _how(db, query)[0] == in_place.READS_ITSELF
         assert requests[query].put == requests[query].delete == requests[query].list == 0
         # Of the log two at most; then what the statement reads, of three large parts: marks and data of its columns.
         assert requests[query].get <= 2 + 3 * 5 * 2
@@ -82,7 +83,7 @@ def test_small_parts_are_fetched_once(db: ml.Database) -> None:
     count = db.warehouse.store.counters
     reasons += [_how(db, query)[0] for _ in range(2)]
     assert (db.warehouse.store.counters - count).get <= 2 * 2  # attaching asks for nothing that the scan has fetched
-    assert reasons[2] == select.READS_ITSELF
+    assert reasons[2] == in_place.READS_ITSELF
 
 
 def test_credentials_stay_out_of_clickhouse(db: ml.Database, s3_options: dict[str, str]) -> None:

@@ -29,7 +29,7 @@ from mergelake.query.outline import Outline, Scope, names_in, outline
 from mergelake.query.tokens import Token
 
 if TYPE_CHECKING:
-    from mergelake.query.select import Prepared
+    from mergelake.query.prepare import Prepared
     from mergelake.query.source import Layers
 
 _NO_TOP = frozenset(("DISTINCT", "TIES", "FILL", "OVER", "ARRAYJOIN", "HAVING"))

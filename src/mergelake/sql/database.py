@@ -21,10 +21,11 @@ from mergelake.log.at_once import at_once
 from mergelake.log.commit import Log
 from mergelake.parts.fetch import is_remote
 from mergelake.query.access import check_fixed
+from mergelake.query.context import Context, RunTasks
 from mergelake.query.engine import setting_literal
 from mergelake.query.outline import outline
 from mergelake.query.result import QueryResult
-from mergelake.query.select import Context, RunTasks, run_select
+from mergelake.query.select import run_select
 from mergelake.query.settings import for_clickhouse, honoured
 from mergelake.query.source import Resolve, Source
 from mergelake.query.table_source import TableSource

@@ -12,10 +12,11 @@ import pytest
 from mergelake.core.errors import MergelakeError
 from mergelake.core.schema import Column
 from mergelake.core.types import parse_type
-from mergelake.query import attached, attaching, engine, progress, select
+from mergelake.query import attached, attaching, engine, in_place, progress
 from mergelake.query.attached import AttachedSets
 from mergelake.query.attaching import DATABASE
 from mergelake.query.part_set import PartSet, differs
+from mergelake.query.select import run_select
 from mergelake.sql.database import Database, connect
 from tests.helpers.attached import attach_at_once
 
@@ -51,7 +52,7 @@ def _reason(db: Database, name: str = "t") -> str:
 
 
 def _how(db: Database, sql: str) -> str:
-    return select.run_select(sql, db.resolver(), db.context()).stats.reason
+    return run_select(sql, db.resolver(), db.context()).stats.reason
 
 
 def _objects(db: Database) -> dict[str, str]:
@@ -61,7 +62,7 @@ def _objects(db: Database) -> dict[str, str]:
 
 def test_a_table_in_plain_files_is_read_by_clickhouse_itself(db: Database) -> None:
     assert _reason(db) == ""
-    assert _how(db, "SELECT sum(k) FROM t") == select.READS_ITSELF
+    assert _how(db, "SELECT sum(k) FROM t") == in_place.READS_ITSELF
     assert (
         db.sql("SELECT sum(k), max(v), uniq(_part) FROM t WHERE s < '5'").rows()
         == db.sql("SELECT sum(k), max(v), uniq(_part) FROM (SELECT *, v, _part FROM t) WHERE s < '5'").rows()
@@ -100,7 +101,7 @@ def test_a_warehouse_may_lie_anywhere(tmp_path: Path, name: str) -> None:
     db = connect(str(tmp_path / name))
     db.sql(f"CREATE TABLE t (k UInt64) ENGINE = MergeTree ORDER BY k {PLAIN}")
     db.sql("INSERT INTO t VALUES (1), (2)")
-    assert (_how(db, "SELECT sum(k) FROM t"), db.sql("SELECT sum(k) FROM t").scalar()) == (select.READS_ITSELF, 3)
+    assert (_how(db, "SELECT sum(k) FROM t"), db.sql("SELECT sum(k) FROM t").scalar()) == (in_place.READS_ITSELF, 3)
 
 
 @pytest.mark.parametrize("url", ["back\\slash", "memory://attached"])
@@ -110,7 +111,7 @@ def test_what_clickhouse_cannot_name_is_served(tmp_path: Path, url: str, monkeyp
     db.sql("CREATE TABLE t (k UInt64, s LowCardinality(String)) ENGINE = MergeTree ORDER BY k PARTITION BY k % 2")
     for _ in range(3):
         db.sql("INSERT INTO t SELECT number, toString(number % 3) FROM numbers(20000)")
-    assert _how(db, "SELECT s, count() FROM t WHERE k > 10 GROUP BY s") == select.READS_ITSELF
+    assert _how(db, "SELECT s, count() FROM t WHERE k > 10 GROUP BY s") == in_place.READS_ITSELF
     served, got = attaching.endpoint().requests, db.warehouse.store.counters.get
     assert db.sql("SELECT sum(k), uniqExact(s) FROM t").rows() == [(3 * 19999 * 10000, 3)]
     # The parts are small: all of their bytes were fetched once, and are kept.
@@ -123,9 +124,9 @@ def test_a_version_is_attached_for_the_second_statement_on_it(db: Database, monk
     for _ in range(2):
         told = "\n".join(row[0] for row in db.sql("EXPLAIN SELECT sum(k) FROM t").rows())
         assert "Scan of t (the first statement on this version)" in told
-    hows = [_how(db, "SELECT sum(k) FROM t") == select.READS_ITSELF for _ in range(3)]
+    hows = [_how(db, "SELECT sum(k) FROM t") == in_place.READS_ITSELF for _ in range(3)]
     db.sql("INSERT INTO t (k) VALUES (1)")
-    hows += [_how(db, "SELECT sum(k) FROM t") == select.READS_ITSELF for _ in range(2)]
+    hows += [_how(db, "SELECT sum(k) FROM t") == in_place.READS_ITSELF for _ in range(2)]
     assert hows == [False, True, True, True, True]  # the newest part is scanned beside the others
     monkeypatch.setattr(attached, "PARTS_MAX", 3)
     assert "it has 4 parts" in _reason(db)
@@ -284,7 +285,7 @@ def test_a_damaged_packed_part_is_never_left_out(db: Database, eighth: int) -> N
 
 def test_what_clickhouse_read_is_counted_and_told_while_it_reads(db: Database, monkeypatch) -> None:
     monkeypatch.setattr(progress, "EVERY_S", 0.01)
-    found = select.run_select("SELECT max(s) FROM t", db.resolver(), db.context())
+    found = run_select("SELECT max(s) FROM t", db.resolver(), db.context())
     assert found.stats.rows_read == 300
     assert found.stats.bytes_read > 300
     seen: list[tuple[int, int]] = []
@@ -308,13 +309,13 @@ def test_of_many_parts_those_of_the_partitions_are_attached_that_a_statement_rea
             expected = _scanned(db, query)
             _how(db, query)
             sets.settle()
-            assert _how(db, query) == select.READS_ITSELF
+            assert _how(db, query) == in_place.READS_ITSELF
             assert db.sql(query).rows() == expected
         assert max(len(held.parts.parts) for held in list(sets._held.values())[-1:]) == parts
     assert "27 parts are being attached" in _reason(db, "m")
     assert db.sql("SELECT count(), max(k) FROM m WHERE k < 1000").rows() == [(270, 89)]
     sets.settle()
-    assert _how(db, "SELECT count(), max(k) FROM m WHERE k < 1000") == select.READS_ITSELF
+    assert _how(db, "SELECT count(), max(k) FROM m WHERE k < 1000") == in_place.READS_ITSELF
 
 
 def _scanned(db: Database, query: str) -> list[tuple[object, ...]]:

@@ -116,7 +116,8 @@ def test_other_statements_go_by_theirs(db: Database) -> None:
 
 
 def test_a_setting_that_changes_partial_answers_keeps_a_select_whole(db: Database) -> None:
-    from mergelake.query.select import Context, run_select
+    from mergelake.query.context import Context
+    from mergelake.query.select import run_select
     from tests.helpers.tasks import TasksHere
 
     split = Context(executor="spark", run_tasks=TasksHere())

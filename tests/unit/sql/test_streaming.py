@@ -17,7 +17,7 @@ import pytest
 
 import mergelake as ml
 from mergelake.core.errors import MergelakeError
-from mergelake.query import attached, select, streamed
+from mergelake.query import answer, attached, in_place, streamed
 from mergelake.query.attached import AttachedSets
 from tests.helpers.attached import attach_at_once
 from tests.unit.query.test_piping import settle
@@ -78,7 +78,7 @@ def test_batches_are_what_arrow_is(db: ml.Database) -> None:
 def test_of_a_large_result_no_more_is_read_than_is_asked_for(
     table: ml.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(select, "HELD_BYTES", 1 << 20)
+    monkeypatch.setattr(answer, "HELD_BYTES", 1 << 20)
     monkeypatch.setattr(streamed, "AHEAD_BYTES", 1 << 20)
     monkeypatch.setattr("mergelake.scan.pieces.PIECE_BYTES", 1 << 20)
     result = table.sql("SELECT * FROM t")
@@ -148,7 +148,7 @@ def test_leaving_a_loop_early_ends_the_statement_and_its_scans(table: ml.Databas
 def test_both_ways_of_reading_fail_and_end_midway(where: str, request: pytest.FixtureRequest) -> None:
     db: ml.Database = request.getfixturevalue(where)
     result = db.sql(f"SELECT *, throwIf(k = {ROWS - 1}) FROM t ORDER BY k SETTINGS max_threads = 1")
-    assert (result.stats.reason == select.READS_ITSELF) == (where == "lake")
+    assert (result.stats.reason == in_place.READS_ITSELF) == (where == "lake")
     for _ in range(2):
         with pytest.raises(MergelakeError) as caught:
             result.arrow()
@@ -193,7 +193,7 @@ def test_a_stream_reads_its_version_while_the_table_changes(lake: ml.Database, m
     sets = AttachedSets(sets_max=1)
     monkeypatch.setattr(attached, "SETS", sets)
     result = lake.sql("SELECT * FROM t")
-    assert result.stats.reason == select.READS_ITSELF
+    assert result.stats.reason == in_place.READS_ITSELF
     tables = [held.name for held in sets._held.values()]
     lake.sql("INSERT INTO t VALUES (1, 'new')")
     lake.sql("OPTIMIZE TABLE t FINAL")
@@ -202,7 +202,7 @@ def test_a_stream_reads_its_version_while_the_table_changes(lake: ml.Database, m
     assert len(sets) == 1
     assert rows(result.batches()) == ROWS
     lake.sql("INSERT INTO t VALUES (2, 'newer')")
-    assert lake.sql("SELECT sum(k) FROM t").stats.reason == select.READS_ITSELF
+    assert lake.sql("SELECT sum(k) FROM t").stats.reason == in_place.READS_ITSELF
     assert [held for held in sets._held.values() if held.name in tables] == []
     lake.sql("TRUNCATE TABLE t")
     assert lake.sql("SELECT count() FROM t").scalar() == 0

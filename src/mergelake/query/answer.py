@@ -1,0 +1,116 @@
+"""What ClickHouse says to a statement over given tables, in the form that is asked for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+
+import pyarrow as pa
+
+from mergelake.core.cancel import current
+from mergelake.query import engine, totals
+from mergelake.query.arrow_bridge import needs_types, parse_types, to_public, without_nothing
+from mergelake.query.context import Context
+from mergelake.query.limits import ReadLimits
+from mergelake.query.piping import begin
+from mergelake.query.prepare import Prepared
+from mergelake.query.streamed import Batches, Chunks, writes_file
+
+HELD_BYTES = 64 << 20
+"""Most bytes of one scan that are read before ClickHouse starts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Of a statement: all of it, or the beginning of a stream."""
+
+    rows: pa.Table | Batches | bytes | Chunks
+    types: tuple[str, ...] = ()
+    totals: pa.Table | None = None
+    cost: tuple[int, int] = (0, 0)
+    count: int | None = None
+
+    @property
+    def open(self) -> Batches | Chunks | None:
+        """The answer, where not all of it is here yet."""
+        return self.rows if isinstance(self.rows, Batches | Chunks) else None
+
+    def read(self) -> tuple[int, int]:
+        """Rows and bytes, as ClickHouse counts them."""
+        return self.cost if self.open is None else self.open.read
+
+
+def answer_of(prepared: Prepared, text: str, tables: Mapping[str, object], context: Context) -> Answer:
+    """What ClickHouse says to the statement in the form that it asks for; of a large answer, the beginning."""
+    form = prepared.rewritten.format
+    if writes_file(prepared.plan):
+        data = engine.run(text, tables, output=form or "TabSeparated", settings=context.settings)
+        return Answer(data.data.to_pybytes(), cost=(data.rows_read, data.bytes_read))
+    if form:
+        chunks = Chunks(begin(text, tables, output=form, settings=context.settings))
+        return Answer(chunks.whole() if chunks.ended else chunks, cost=chunks.read, count=chunks.rows)
+    names, kinds = prepared.columns(context.settings)
+    if totals.has_totals(prepared.plan):
+        found = totals.run(text, tables, totals.carried(context.settings, prepared.plan), names, kinds)
+        return finish(found.rows, kinds, totals=found.totals)
+    batches = Batches(begin(without_nothing(text, names, kinds), tables, settings=context.settings), kinds)
+    return Answer(batches.whole() if batches.ended else batches, kinds, cost=batches.read)
+
+
+def given(batches: Iterator[pa.RecordBatch], schema: pa.Schema, *, whole: bool) -> pa.Table | pa.RecordBatchReader:
+    """A scan as ClickHouse takes it: a table where it fits into `HELD_BYTES`, else a stream.
+
+    A stream is pulled through Python by ClickHouse's own threads, which then wait for each other; a table is not.
+    Without `whole` it is always a stream: the statement may stop early.
+    """
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches if whole else ():
+        held.append(batch)
+        size += batch.nbytes
+        if size > HELD_BYTES:
+            return pa.RecordBatchReader.from_batches(schema, chain(held, batches))
+    if whole:
+        return pa.Table.from_batches(held, schema)
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def finish(raw: pa.Table, kinds: tuple[str, ...], totals: pa.Table | None = None) -> Answer:
+    """ClickHouse's answer, whose columns have the types `kinds`, in the public form."""
+    parsed = parse_types([kind.replace("Array(Nothing)", "Array(String)") for kind in kinds])
+    if needs_types(raw.schema, parsed):
+        raw = to_public(raw, parsed)
+    if totals is not None and needs_types(totals.schema, parsed):
+        totals = to_public(totals, parsed)
+    return Answer(raw, kinds, totals)
+
+
+class Meter:
+    """Counts what the scans give, tells how far they are, and stops them when asked."""
+
+    def __init__(self, total: int, context: Context, limits: ReadLimits) -> None:
+        self.rows = 0
+        self.bytes = 0
+        self._total, self._context, self._limits, self._cancel = total, context, limits, current()
+        self._lock = threading.Lock()
+
+    def add(self, rows: int, size: int) -> None:
+        """Count what was read elsewhere."""
+        self.rows += rows
+        self.bytes += size
+
+    def counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same batches."""
+        tell = self._context.on_progress
+        for batch in batches:
+            if self._cancel is not None:
+                self._cancel.check()
+            with self._lock:
+                self.rows += batch.num_rows
+                self.bytes += batch.nbytes
+                self._limits.check_bytes(self.bytes)
+            if tell is not None:
+                tell(self.rows, self._total)
+            yield batch

@@ -1,0 +1,73 @@
+"""How a statement is run, and what is kept between statements."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from mergelake.core.clock import Clock, SystemClock
+
+
+class RunTasks(Protocol):
+    """Tasks in other processes."""
+
+    def __call__(self, fn: Callable[[Any], Any], items: list[Any]) -> list[Any]:
+        """Run a picklable function on each item; results in order."""
+        ...
+
+    def at_once(self) -> int:
+        """How many run at a time."""
+        ...
+
+
+_KEPT = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """How to run a statement."""
+
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """ClickHouse settings as SQL literals."""
+    honoured: Mapping[str, str] = field(default_factory=dict)
+    """Settings that we go by ourselves, values as text."""
+    database: str = "default"
+    """The current database."""
+    executor: str = "auto"
+    """auto, local or spark."""
+    run_tasks: RunTasks | None = None
+    """How the Spark executor runs its tasks; None without one."""
+    clock: Clock = field(default_factory=SystemClock)
+    now_ms: int = 0
+    """What now() and today() mean in filters: milliseconds since the epoch."""
+    on_progress: Callable[[int, int], None] | None = None
+    """Called with (rows read, rows to read) now and again, from another thread."""
+    format: str = ""
+    """Of the answer, where the statement names none itself; without either it is Arrow."""
+    external: bool = False
+    """Whether the statement may read files and the network: `file`, `url`, `s3`, …"""
+
+
+class Kept:
+    """The last few hundred values by key; safe for threads."""
+
+    def __init__(self) -> None:
+        self._values: OrderedDict[Hashable, object] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable) -> object | None:
+        """What was put there, if it is still kept."""
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+            return self._values.get(key)
+
+    def put(self, key: Hashable, value: object) -> None:
+        """Keep it, in place of what was asked for longest ago."""
+        with self._lock:
+            self._values[key] = value
+            while len(self._values) > _KEPT:
+                self._values.popitem(last=False)

@@ -1,0 +1,77 @@
+"""EXPLAIN: what would be done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from mergelake.core.errors import MergelakeError
+from mergelake.query import engine
+from mergelake.query.attaching import NotAttachedError
+from mergelake.query.context import Context
+from mergelake.query.in_place import READS_ITSELF, attached_layers, check_scannable, why_scanned, with_names
+from mergelake.query.meaning import check_explain
+from mergelake.query.prepare import Prepared, checked, empty_tables, look_up_tables, outlined, plan_scans, prepared_of
+from mergelake.query.source import Resolve
+from mergelake.query.spread import choose_executor, may_be_spread
+from mergelake.query.wording import in_own_words, without_moments
+
+
+def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: str = "") -> list[str]:
+    """What would be done: the executor and why, each scan's pruning, ClickHouse's own plan for the rest."""
+    context = context or Context()
+    plan = outlined(sql)
+    tables = look_up_tables(plan, resolve, context, explain, kind)
+    checked(plan, tables, context)
+    form = check_explain(kind)
+    if form in ("AST", "SYNTAX"):  # of the text alone: ClickHouse reads no table for it
+        try:
+            return _explained_lines(f"EXPLAIN {kind} {without_moments(plan)}", {}, context)
+        except MergelakeError as failure:
+            raise in_own_words(plan) if failure.name == "SYNTAX_ERROR" else failure from None
+    prepared = prepared_of(plan, tables, context)
+    scans = plan_scans(prepared, context.settings) if may_be_spread(prepared, context) else {}
+    executor, why, split = choose_executor(prepared, scans, context)
+    scanned = why_scanned(prepared, context) if split is None else None
+    if scanned is not None:
+        try:
+            return _explained_attached(prepared, scanned, context, kind)
+        except NotAttachedError as told:
+            check_scannable(prepared, str(told))
+    scans = scans or plan_scans(prepared, context.settings)
+    lines = [f"Executor: {executor} ({why})"]
+    for slot, source in zip(prepared.rewritten.slots, prepared.sources, strict=True):
+        name = ".".join(part for part in slot.table[:2] if part)
+        if slot.counted:
+            lines.append(f"Count of {name}: from the parts' row counts, nothing is read")
+            continue
+        lines.append(
+            f"Scan of {name}" + (f" ({why})" if (why := source.why_scanned(slot.judged(context.settings))) else "")
+        )
+        lines.append(f"  Columns: {', '.join(slot.wanted.columns)}")
+        for label, text in (("Prewhere", slot.wanted.prewhere), ("Filter", slot.wanted.where)):
+            if text:
+                lines.append(f"  {label}: {text}")
+        lines += [f"  {line}" for line in scans[slot.object_name].explain()]
+    text = prepared.text(context.now_ms)
+    lines.append("ClickHouse")
+    lines += [f"  {line}" for line in _explained_lines(f"EXPLAIN {kind} {text}", empty_tables(prepared), context)]
+    return lines
+
+
+def _explained_attached(prepared: Prepared, scanned: Mapping[str, str], context: Context, kind: str) -> list[str]:
+    """The plan of a statement whose tables ClickHouse reads by itself."""
+    lines = [f"Executor: local ({READS_ITSELF})"]
+    with attached_layers(prepared, scanned, context) as layers:
+        text = prepared.text(context.now_ms, layers)
+        found = _explained_lines(f"EXPLAIN {kind or 'indexes = 1'} {text}", empty_tables(prepared), context)
+        for slot in prepared.rewritten.slots:
+            name = slot.object_name
+            lines += slot.told(layers[name], scanned[name]) if name in layers else ()
+        return [*lines, "ClickHouse", *(f"  {with_names(line, prepared, layers)}" for line in found)]
+
+
+def _explained_lines(text: str, tables: Mapping[str, pa.Table], context: Context) -> list[str]:
+    found: list[str] = engine.run(text, tables, settings=context.settings).table().column(0).to_pylist()
+    return found

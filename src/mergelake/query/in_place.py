@@ -1,0 +1,138 @@
+"""Tables that ClickHouse reads by itself, beside scans of others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+
+import pyarrow as pa
+
+from mergelake.core.errors import MergelakeError, error
+from mergelake.query import progress
+from mergelake.query.answer import answer_of, given
+from mergelake.query.attached import DAMAGE
+from mergelake.query.attaching import NotAttachedError
+from mergelake.query.context import Context
+from mergelake.query.limits import ReadLimits
+from mergelake.query.prepare import Prepared, empty_tables, plan_scans
+from mergelake.query.result import QueryResult, Stats
+from mergelake.query.source import Layers
+from mergelake.query.streamed import until_end
+from mergelake.query.wording import in_words
+
+READS_ITSELF = "ClickHouse reads the parts itself"
+READS_FILES = {
+    "remote_filesystem_read_method": "'read'",
+    "merge_tree_min_bytes_per_task_for_remote_reading": "16777216",
+}
+"""Settings for tables over files: to ClickHouse any disk of objects is remote, and is read ahead by other threads."""
+
+
+def why_scanned(prepared: Prepared, context: Context, *, count: bool = False) -> dict[str, str] | None:
+    """For each object name why its table is scanned; empty where ClickHouse reads it by itself. None if all are.
+
+    `count`: the statement is about to run. Raises what is wrong with types that only ClickHouse could read, where it
+    cannot.
+    """
+    pairs = [pair for pair in zip(prepared.rewritten.slots, prepared.sources, strict=True) if not pair[0].counted]
+    reasons = {}
+    for slot, source in pairs:
+        why = source.why_scanned(slot.judged(context.settings), count=count, must=prepared.must(slot))
+        if why and prepared.must(slot):
+            check_scannable(prepared, why)
+        reasons[slot.object_name] = why
+    return None if all(reasons.values()) else reasons
+
+
+def check_scannable(prepared: Prepared, why: str) -> None:
+    """NOT_IMPLEMENTED for a table that cannot be scanned, and that ClickHouse does not read by itself for a reason."""
+    if prepared.setting:
+        what = f"The setting {prepared.setting} is for ClickHouse's own reading, and it does not read the parts: {why}"
+        raise error("NOT_IMPLEMENTED", what, "Leave it at its default")
+    for slot in prepared.rewritten.slots:
+        if slot.refused is not None:
+            raise error(
+                "NOT_IMPLEMENTED", f"{slot.refused.message}, and it does not read the parts: {why}", slot.refused.hint
+            )
+
+
+def run_in_place(
+    prepared: Prepared, scanned: Mapping[str, str], context: Context, limits: ReadLimits, started_s: float
+) -> QueryResult:
+    """The answer of a statement of whose tables ClickHouse reads some by itself; it keeps the limits of these."""
+    with ExitStack() as held:
+        layers = held.enter_context(attached_layers(prepared, scanned, context))
+        limits.check(each.rest for each in layers.values() if each.rest is not None)
+        tables = rests(prepared, layers)
+        how = {} if any(each.remote for each in layers.values()) else READS_FILES
+        settings = {**how, **context.settings, **limits.settings}
+        try:
+            with progress.told(context.on_progress, settings) as marked:
+                text = prepared.text(context.now_ms, layers)
+                answer = answer_of(prepared, text, tables, replace(context, settings=marked))
+        except MergelakeError as failure:
+            if failure.name.lower() in DAMAGE:
+                raise NotAttachedError(str(failure)) from failure
+            raise in_words(named_failure(failure, prepared, layers), prepared.plan, prepared.sources) from None
+        if answer.open is not None:
+            answer.open.at_end(held.pop_all().close)  # what it reads stays attached as long
+            answer.open.explained = partial(_scanned_or, prepared, layers, context)
+    elapsed = until_end(answer.open, lambda: context.clock.monotonic_s() - started_s)
+
+    def stats() -> Stats:
+        return Stats(elapsed(), *answer.read(), "local", READS_ITSELF)
+
+    if context.on_progress is not None and answer.open is None:
+        context.on_progress(answer.read()[0], answer.read()[0])
+    return QueryResult(answer.rows, answer.types, stats, totals=answer.totals, rows=answer.count)
+
+
+def _scanned_or(
+    prepared: Prepared, layers: Mapping[str, Layers], context: Context, failure: MergelakeError
+) -> MergelakeError:
+    """What a scan says to the damage that ClickHouse met after its first rows were given; else ClickHouse's error."""
+    if failure.name.lower() in DAMAGE and not any(slot.refused for slot in prepared.rewritten.slots):
+        try:
+            for scan in plan_scans(prepared, context.settings).values():
+                for _ in scan.read():
+                    pass
+        except MergelakeError as told:
+            return told
+    return in_words(named_failure(failure, prepared, layers), prepared.plan, prepared.sources)
+
+
+@contextmanager
+def attached_layers(prepared: Prepared, scanned: Mapping[str, str], context: Context) -> Iterator[dict[str, Layers]]:
+    """ClickHouse's own tables by object names, and the scans of those that are `scanned`."""
+    scans = plan_scans(prepared, context.settings, [name for name, why in scanned.items() if why])
+    with ExitStack() as stack:
+        yield {
+            slot.object_name: Layers((), scans[slot.object_name])
+            if scanned[slot.object_name]
+            else stack.enter_context(source.attached(slot.judged(context.settings), must=prepared.must(slot)))
+            for slot, source in zip(prepared.rewritten.slots, prepared.sources, strict=True)
+            if not slot.counted
+        }
+
+
+def rests(prepared: Prepared, layers: Mapping[str, Layers]) -> dict[str, pa.Table | pa.RecordBatchReader]:
+    """Scans of what ClickHouse's own tables do not have, by object names."""
+    rests = {name: each.rest for name, each in layers.items() if each.rest is not None}
+    schemas = empty_tables(prepared) if rests else {}
+    return {name: given(rest.read(), schemas[name].schema, whole=True) for name, rest in rests.items()}
+
+
+def named_failure(failure: MergelakeError, prepared: Prepared, layers: Mapping[str, Layers]) -> MergelakeError:
+    """An error in which tables have the names that the user knows."""
+    failure.message = with_names(failure.message, prepared, layers)
+    return failure
+
+
+def with_names(text: str, prepared: Prepared, layers: Mapping[str, Layers]) -> str:
+    """A text of ClickHouse in which tables have the names that the user knows."""
+    for slot in prepared.rewritten.slots:
+        for name, _ in layers[slot.object_name].tables if slot.object_name in layers else ():
+            text = text.replace(name, ".".join(filter(None, slot.table[:2])))
+    return text

@@ -1,0 +1,203 @@
+"""A SELECT taken apart, its tables looked up, and rewritten; nothing is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Mapping
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from mergelake.core.arrow import storage_schema
+from mergelake.core.errors import MergelakeError, NotFoundError, error
+from mergelake.core.types import STRING
+from mergelake.query import engine
+from mergelake.query.access import check_access, check_expression, check_fixed, set_names
+from mergelake.query.attaching import DATABASE
+from mergelake.query.context import Context, Kept
+from mergelake.query.limits import ReadLimits, check_size, read_limits
+from mergelake.query.meaning import check_meaning, statement_settings
+from mergelake.query.outline import Outline, outline
+from mergelake.query.rewrite import NOW, Rewritten, Slot, rewrite
+from mergelake.query.settings import describes, honoured, reading
+from mergelake.query.source import ArrowSource, AsOf, Layers, Resolve, Scan, Source
+from mergelake.query.wording import in_words
+
+_plans = Kept()
+_types = Kept()
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A statement ready to run: what ClickHouse will be given, and from where."""
+
+    plan: Outline
+    rewritten: Rewritten
+    sources: tuple[Source, ...]
+    """For each slot its table."""
+    setting: str = ""
+    """A setting under which ClickHouse has to read the parts itself; empty if there is none."""
+
+    def must(self, slot: Slot) -> bool:
+        """Whether ClickHouse has to read the table itself."""
+        return bool(self.setting) or slot.refused is not None
+
+    def text(self, now_ms: int, attached: Mapping[str, Layers] | None = None) -> str:
+        """The statement for ClickHouse, as of now; `attached` as in `Rewritten.text`."""
+        numbers = {NOW: now_ms // 1000}
+        for index, slot in enumerate(self.rewritten.slots):
+            if slot.counted:
+                numbers[index] = self.sources[index].exact_rows() or 0
+        return self.rewritten.text(numbers, attached)
+
+    def columns(self, settings: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Names and types of the columns that the statement gives.
+
+        Kept by the statement without the literals of its filters, which change neither: a look-up by another key
+        need not ask again.
+        """
+        versions = tuple(source.version for source in self.sources)
+        try:
+            return described(self.rewritten.shape(), {}, settings, (_without_filters(self.plan), versions))
+        except MergelakeError as failure:
+            raise in_words(failure, self.plan, self.sources) from None
+
+
+Explained = Callable[[str, Resolve, Context, str], list[str]]
+"""The lines of EXPLAIN for a statement, of some kind: `SELECT … FROM (EXPLAIN …)`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """What the names in a statement mean."""
+
+    by_name: Mapping[tuple[str, str, AsOf | None], Source | None]
+    by_occurrence: Mapping[int, Source]
+    """`id` of an occurrence -> its table; without those that are ClickHouse's own."""
+
+
+def look_up_tables(plan: Outline, resolve: Resolve, context: Context, explained: Explained, before: str = "") -> Tables:
+    """Look up what the statement names. ACCESS_DENIED if it, or an expression of a table, reaches outside of tables."""
+    check_fixed(set_names(plan.tokens))
+    external = context.external
+    if not external:
+        check_access(plan, before)
+    seen: dict[tuple[str, str, AsOf | None], Source | None] = {}
+
+    def look_up(database: str, name: str, moment: AsOf | None) -> Source | None:
+        if (database, name, moment) not in seen:
+            newest = resolve(database, name) if moment is None else look_up(database, name, None)
+            if moment is not None and newest is None:
+                raise error("NOT_IMPLEMENTED", f"{database}.{name} has no older versions", "Leave out AS OF")
+            seen[database, name, moment] = newest if moment is None or newest is None else newest.at(moment)
+        return seen[database, name, moment]
+
+    sources: dict[int, Source] = {}
+    for found in plan.occurrences:
+        if found.explain:
+            kind, query = found.explain
+            lines = pa.table({"explain": pa.array(explained(query, resolve, context, kind), pa.large_binary())})
+            seen[found.table] = sources[id(found)] = ArrowSource(lines, {"explain": STRING})
+            continue
+        try:
+            source = look_up(found.database, found.name, found.as_of)
+        except NotFoundError:
+            outside = found.database == DATABASE or (not external and not found.name.replace("_", "").isalnum())
+            if not found.in_operator or outside:
+                raise  # to ClickHouse `/etc/passwd` would be a file, and what others attached a table
+            continue  # `x IN list`: a column or an alias, not a table
+        if source is not None:
+            sources[id(found)] = source
+            for _, expression in source.computed.values() if not external else ():
+                check_expression(expression)
+    return Tables(seen, sources)
+
+
+def prepared_of(plan: Outline, tables: Tables, context: Context) -> Prepared:
+    """The statement over the tables that were looked up; kept by its text and the columns of the tables."""
+    database, setting = context.database, reading({**context.settings, **statement_settings(plan)})
+    key = (
+        plan.text,
+        database,
+        bool(setting),
+        tuple(_key(tables.by_occurrence.get(id(found))) for found in plan.occurrences),
+    )
+    rewritten = _plans.get(key)
+    if not isinstance(rewritten, Rewritten):
+        rewritten = rewrite(plan, tables.by_occurrence, database, counts=not setting)
+        _plans.put(key, rewritten)
+    if context.format and not rewritten.format:
+        rewritten = replace(rewritten, format=context.format)
+    sources = [tables.by_name[slot.table] for slot in rewritten.slots]
+    return Prepared(plan, rewritten, tuple(source for source in sources if source is not None), setting)
+
+
+def _key(source: Source | None) -> Hashable:
+    return None if source is None else (source.version, source.exact_rows() is None)
+
+
+_outlines = Kept()
+
+
+def outlined(sql: str) -> Outline:
+    """The statement taken apart; kept by its text."""
+    plan = _outlines.get(sql)
+    if not isinstance(plan, Outline):
+        plan = outline(sql)
+        _outlines.put(sql, plan)
+    return plan
+
+
+def checked(plan: Outline, tables: Tables, context: Context) -> ReadLimits:
+    """Refuse what is not done here; how much may be read."""
+    check_meaning(plan, (o for o in plan.occurrences if id(o) in tables.by_occurrence))
+    chosen = {**context.honoured, **engine.plain_values(honoured(statement_settings(plan)))}
+    check_size(plan.text, chosen)
+    return read_limits(chosen)
+
+
+def plan_scans(prepared: Prepared, settings: Mapping[str, str], only: Collection[str] | None = None) -> dict[str, Scan]:
+    """A scan for each slot that reads (`only` those); it judges no condition whose meaning `settings` may change."""
+    return {
+        slot.object_name: source.plan(slot.judged(settings))
+        for slot, source in zip(prepared.rewritten.slots, prepared.sources, strict=True)
+        if not slot.counted and (only is None or slot.object_name in only)
+    }
+
+
+def described(
+    text: str, schemas: Mapping[str, pa.Table], settings: Mapping[str, str], key: Hashable = None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names and types of the columns that a rewritten statement gives; kept by `key` (default: text and schemas)."""
+    if key is None:
+        key = (text, tuple((name, table.schema.to_string()) for name, table in schemas.items()))
+    kept = (key, tuple(settings.items()))
+    found = _types.get(kept)
+    if not isinstance(found, tuple):
+        rows = engine.run(f"DESCRIBE TABLE ({text}\n)", schemas, settings=describes(settings)).table()
+        found = (tuple(rows["name"].to_pylist()), tuple(rows["type"].to_pylist()))
+        _types.put(kept, found)
+    return found
+
+
+def _without_filters(plan: Outline) -> tuple[str, ...]:
+    """The statement's tokens, the literals of WHERE and PREWHERE left out. An alias made there keeps its own."""
+    out = [token.text for token in plan.tokens]
+    for scope in plan.scopes:
+        for clause in ("WHERE", "PREWHERE"):
+            first, end = scope.clauses.get(clause, (0, 0))
+            if any(token.upper == "AS" for token in plan.tokens[first:end]):
+                continue
+            for at in range(first, end):
+                if plan.tokens[at].kind in ("number", "string"):
+                    out[at] = ""
+    return tuple(out)
+
+
+def empty_tables(prepared: Prepared) -> dict[str, pa.Table]:
+    """An empty table of storage form for each slot that reads."""
+    out = {}
+    for slot, source in zip(prepared.rewritten.slots, prepared.sources, strict=True):
+        if not slot.counted:
+            schema = storage_schema({name: source.columns[name] for name in slot.wanted.columns})
+            out[slot.object_name] = schema.empty_table()
+    return out
