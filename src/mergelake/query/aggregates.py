@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -22,11 +23,18 @@ class AggregateCall:
     parameters: str
     """`(0.5)` of `quantile(0.5)(x)`, or empty."""
     arguments: str
+    condition: str = ""
+    """` FILTER (WHERE …)`, or empty."""
+
+    @property
+    def what(self) -> tuple[str, str, str]:
+        """The same for calls that give the same."""
+        return self.name, self.parameters, self.arguments + self.condition
 
     @property
     def state(self) -> str:
         """What a part of the rows gives."""
-        return f"{self.name}State{self.parameters}({self.arguments})"
+        return f"{self.name}State{self.parameters}({self.arguments}){self.condition}"
 
     def merged(self, column: str) -> str:
         """The answer from the states in `column`."""
@@ -57,11 +65,20 @@ def aggregate_name(word: str) -> str | None:
     return None
 
 
-def find_calls(text: str, tokens: list[Token], first: int, end: int) -> list[AggregateCall] | str:
-    """The aggregate calls among tokens [first, end), outermost first; a sentence instead, if one cannot be split."""
+def find_calls(
+    text: str, tokens: list[Token], first: int, end: int, subqueries: Sequence[tuple[int, int]] = ()
+) -> list[AggregateCall] | str:
+    """The aggregate calls among tokens [first, end), outermost first; a sentence instead, if one cannot be split.
+
+    Without those in `subqueries`, which are ranges of tokens, and those that are window functions.
+    """
     out: list[AggregateCall] = []
+    inside = dict(subqueries)
     at = first
     while at < end:
+        if at in inside:
+            at = inside[at]
+            continue
         token = tokens[at]
         name = aggregate_name(token.text) if token.kind == "word" and tokens[at + 1].text == "(" else None
         if name is None:
@@ -72,17 +89,28 @@ def find_calls(text: str, tokens: list[Token], first: int, end: int) -> list[Agg
         if tokens[close + 1].text == "(":
             parameters = text[tokens[at + 1].start : tokens[close].end]
             open_at, close = close + 1, _closing(tokens, close + 1)
-        if tokens[close + 1].upper in ("OVER", "FILTER", "IGNORE", "RESPECT"):
-            return f"{token.text}(…) {tokens[close + 1].upper} is not split"
+        if tokens[close + 1].upper == "OVER":
+            at += 1  # its arguments may have aggregates
+            continue
+        stop, condition = close + 1, ""
+        if tokens[stop].upper == "FILTER" and tokens[stop + 1].text == "(":
+            stop = _closing(tokens, close + 2) + 1
+            condition = " " + text[tokens[close + 1].start : tokens[stop - 1].end]
+            if tokens[stop].upper == "OVER":
+                at += 1
+                continue
+        if tokens[stop].upper in ("IGNORE", "RESPECT"):
+            return f"{token.text}(…) {tokens[stop].upper} is not split"
         if name.endswith(_NOT_SPLIT):
             return f"{name} is not split"
-        inside = text[tokens[open_at].end : tokens[close].start].strip()
+        inside_text = text[tokens[open_at].end : tokens[close].start].strip()
         if tokens[open_at + 1].upper == "DISTINCT":
             if name != "count":
                 return f"{token.text}(DISTINCT …) is not split"
-            name, inside = "uniqExact", inside[len("DISTINCT") :].strip()
-        out.append(AggregateCall(at, close + 1, name, parameters, "" if inside == "*" and name == "count" else inside))
-        at = close + 1
+            name, inside_text = "uniqExact", inside_text[len("DISTINCT") :].strip()
+        arguments = "" if inside_text == "*" and name == "count" else inside_text
+        out.append(AggregateCall(at, stop, name, parameters, arguments, condition))
+        at = stop
     return out
 
 

@@ -14,7 +14,7 @@ from mergelake.query.in_place import READS_ITSELF, attached_layers, check_scanna
 from mergelake.query.meaning import check_explain
 from mergelake.query.prepare import Prepared, checked, empty_tables, look_up_tables, outlined, plan_scans, prepared_of
 from mergelake.query.source import Resolve
-from mergelake.query.spread import choose_executor, may_be_spread
+from mergelake.query.spread import choose_executor, may_be_spread, told
 from mergelake.query.wording import in_own_words, without_moments
 
 
@@ -31,16 +31,18 @@ def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: st
         except MergelakeError as failure:
             raise in_own_words(plan) if failure.name == "SYNTAX_ERROR" else failure from None
     prepared = prepared_of(plan, tables, context)
-    scans = plan_scans(prepared, context.settings) if may_be_spread(prepared, context) else {}
-    executor, why, split = choose_executor(prepared, scans, context)
-    scanned = why_scanned(prepared, context) if split is None else None
+    scans = plan_scans(prepared, context.settings) if may_be_spread(context) else {}
+    chosen = choose_executor(prepared, tables, scans, context)
+    if chosen.folder is not None:
+        chosen.folder.cleanup()
+    scanned = why_scanned(prepared, context) if chosen.steps is None else None
     if scanned is not None:
         try:
             return _explained_attached(prepared, scanned, context, kind)
-        except NotAttachedError as told:
-            check_scannable(prepared, str(told))
+        except NotAttachedError as refused:
+            check_scannable(prepared, str(refused))
     scans = scans or plan_scans(prepared, context.settings)
-    lines = [f"Executor: {executor} ({why})"]
+    lines = [f"Executor: {chosen.executor} ({chosen.why})", *told(chosen)]
     for slot, source in zip(prepared.rewritten.slots, prepared.sources, strict=True):
         name = ".".join(part for part in slot.table[:2] if part)
         if slot.counted:

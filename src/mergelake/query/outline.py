@@ -109,6 +109,21 @@ class Occurrence:
         return (f"EXPLAIN {self.explain[0]}" if self.explain else self.database), self.name, self.as_of
 
 
+@dataclass(frozen=True, slots=True)
+class CteUse:
+    """One place where a CTE is read."""
+
+    name: str
+    start: int
+    """First character of the name."""
+    end: int
+    """One past its last."""
+    aliased: bool
+    """Whether the statement gives it another name there."""
+    in_operator: bool
+    """It stands after IN rather than in a FROM."""
+
+
 @dataclass(slots=True)
 class Scope:
     """One SELECT."""
@@ -152,6 +167,8 @@ class Outline:
     format: str = ""
     table_functions: list[str] = field(default_factory=list)
     """Names of the functions that it reads from."""
+    cte_uses: list[CteUse] = field(default_factory=list)
+    """Where CTEs are read."""
     loose_settings: list[tuple[int, int]] = field(default_factory=list)
     """Tokens of each SETTINGS that belongs to no SELECT of its own: `(SELECT 1) UNION ALL (SELECT 2) SETTINGS …`."""
 
@@ -480,6 +497,9 @@ class _Walker:
             return following
         if not found.database and self._is_cte(found.name):
             scope.sources.append(None)
+            after = self.tokens[following]
+            aliased = after.upper == "AS" or (after.is_name and after.upper not in _NOT_ALIASES)
+            self.out.cte_uses.append(CteUse(found.name, found.start, found.end, aliased, in_operator=False))
             return following
         found.join = frame.join
         scope.sources.append(found)
@@ -547,7 +567,10 @@ class _Walker:
     def _in_table(self, at: int) -> int:
         found, following = self._name(at + 1)
         scope = next((frame.scope for frame in reversed(self.stack) if frame.scope is not None), None)
-        bare = self.tokens[following].text not in ("(", ".") and (found.database or not self._is_cte(found.name))
+        is_cte = not found.database and self._is_cte(found.name)
+        if is_cte and self.tokens[following].text not in ("(", "."):
+            self.out.cte_uses.append(CteUse(found.name, found.start, found.end, aliased=False, in_operator=True))
+        bare = self.tokens[following].text not in ("(", ".") and not is_cte
         if bare and scope is not None and self.tokens[at + 1].upper not in ("NULL", "TRUE", "FALSE"):
             found.in_operator = True
             self._keep(found, scope)

@@ -41,13 +41,24 @@ class Prepared:
         """Whether ClickHouse has to read the table itself."""
         return bool(self.setting) or slot.refused is not None
 
+    def source_of(self, slot: Slot) -> Source:
+        """The table of a slot."""
+        return self.sources[self.rewritten.slots.index(slot)]
+
+    def marked(self, now_ms: int) -> str:
+        """The statement over the names of its objects, as of now."""
+        return self.rewritten.marked(self._numbers(now_ms))
+
     def text(self, now_ms: int, attached: Mapping[str, Layers] | None = None) -> str:
         """The statement for ClickHouse, as of now; `attached` as in `Rewritten.text`."""
+        return self.rewritten.text(self._numbers(now_ms), attached)
+
+    def _numbers(self, now_ms: int) -> dict[int, int]:
         numbers = {NOW: now_ms // 1000}
         for index, slot in enumerate(self.rewritten.slots):
             if slot.counted:
                 numbers[index] = self.sources[index].exact_rows() or 0
-        return self.rewritten.text(numbers, attached)
+        return numbers
 
     def columns(self, settings: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Names and types of the columns that the statement gives.
@@ -193,11 +204,11 @@ def _without_filters(plan: Outline) -> tuple[str, ...]:
     return tuple(out)
 
 
-def empty_tables(prepared: Prepared) -> dict[str, pa.Table]:
-    """An empty table of storage form for each slot that reads."""
+def empty_tables(prepared: Prepared, only: str = "") -> dict[str, pa.Table]:
+    """An empty table of storage form for each slot that reads; for `only` one if it is named."""
     out = {}
     for slot, source in zip(prepared.rewritten.slots, prepared.sources, strict=True):
-        if not slot.counted:
+        if not slot.counted and only in ("", slot.object_name):
             schema = storage_schema({name: source.columns[name] for name in slot.wanted.columns})
             out[slot.object_name] = schema.empty_table()
     return out

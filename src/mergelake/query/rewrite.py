@@ -40,6 +40,11 @@ class Slot:
     """Why they cannot be scanned, so ClickHouse has to read them itself: types that do not reach it unchanged."""
 
     @property
+    def place(self) -> str:
+        """What stands for it in the pieces of a statement."""
+        return _place(self.object_name)
+
+    @property
     def shape(self) -> str:
         """A table without rows in its place, of the same columns and types."""
         return f"(SELECT {', '.join(map(back_quote, self.given))} FROM null({quote_string(self.structure)}))"
@@ -96,14 +101,24 @@ class Rewritten:
         layered, text = attached or {}, "".join(out)
         for slot in self.slots:
             layers = layered.get(slot.object_name)
-            text = text.replace(_place(slot.object_name), slot.scanned if layers is None else slot.attached(layers))
+            text = text.replace(slot.place, slot.scanned if layers is None else slot.attached(layers))
+        return text
+
+    def marked(self, numbers: Mapping[int, int]) -> str:
+        """The statement over the names of its objects, to be taken apart and filled in afterwards (`filled`)."""
+        out = [self.pieces[0]]
+        for gap, piece in zip(self.gaps, self.pieces[1:], strict=True):
+            out += [str(numbers[gap]), piece]
+        text = "".join(out)
+        for slot in self.slots:
+            text = text.replace(slot.place, back_quote(slot.place))
         return text
 
     def shape(self) -> str:
         """The statement over tables without rows: its columns and their types are the same."""
         text = "0".join(self.pieces)
         for slot in self.slots:
-            text = text.replace(_place(slot.object_name), slot.shape)
+            text = text.replace(slot.place, slot.shape)
         return text
 
 
@@ -113,8 +128,18 @@ NOW = -1
 _GAP = "\ue000rows\ue000"  # private-use characters: no statement holds them
 
 
+MARK = "\ue001"
+
+
 def _place(object_name: str) -> str:
-    return f"\ue001{object_name}\ue001"
+    return f"{MARK}{object_name}{MARK}"
+
+
+def filled(marked: str, forms: Mapping[str, str]) -> str:
+    """A marked statement, or a piece of one, with `forms` in place of the object names."""
+    for object_name, form in forms.items():
+        marked = marked.replace(back_quote(_place(object_name)), form)
+    return marked
 
 
 def rewrite(
@@ -203,7 +228,7 @@ def _table_edits(plan: Outline, found: Occurrence, source: Source, slot: Slot) -
     if slot.counted:
         inner = f"(SELECT 1 FROM numbers({_GAP}))"
     else:
-        inner = _place(slot.object_name)
+        inner = slot.place
         computed = computed_names(plan, found, source)
         if computed:
             extra = ", ".join(

@@ -2,8 +2,8 @@
 
 1. The statement is taken apart by tokens (`outline`) and every table it names is looked up.
 2. `rewrite` replaces each by a scan of the columns and rows it needs; the result is kept by statement text.
-3. An executor runs it. *Local*: all scans stream into ClickHouse in this process. *Spark*: each task scans its
-   items and computes a partial answer in a ClickHouse of its own; the final merge runs here (`splitting`).
+3. An executor runs it. *Local*: all scans stream into ClickHouse in this process. *Spark*: subqueries one by one
+   (`steps`), each task a partial answer in a ClickHouse of its own; the final merge runs here (`splitting`).
 4. The answer becomes Arrow in the public form, its types taken from ClickHouse's own DESCRIBE.
 
 A point look-up costs about 3 ms here beside its scan: 0.1 for the outline, 1.2 for DESCRIBE (kept by text),
@@ -22,6 +22,7 @@ from mergelake.query.attaching import NotAttachedError
 from mergelake.query.context import Context
 from mergelake.query.direct import direct_scan, first_rows
 from mergelake.query.explain import explain
+from mergelake.query.halves import NotSplitError
 from mergelake.query.in_place import check_scannable, run_in_place, why_scanned
 from mergelake.query.limits import ReadLimits
 from mergelake.query.outline import Outline
@@ -38,7 +39,7 @@ from mergelake.query.prepare import (
 from mergelake.query.result import QueryResult, Stats
 from mergelake.query.settings import reading
 from mergelake.query.source import Resolve, Scan
-from mergelake.query.spread import choose_executor, may_be_spread, run_spread
+from mergelake.query.spread import Chosen, choose_executor, may_be_spread, run_spread
 from mergelake.query.streamed import until_end
 from mergelake.query.wording import in_words
 
@@ -66,9 +67,15 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
     if looked_up is not None:
         return looked_up
     prepared = prepared_of(plan, tables, context)
-    scans = plan_scans(prepared, context.settings) if may_be_spread(prepared, context) else {}
-    executor, reason, split = choose_executor(prepared, scans, context)
-    scanned = why_scanned(prepared, context, count=True) if split is None else None
+    scans = plan_scans(prepared, context.settings) if may_be_spread(context) else {}
+    chosen = choose_executor(prepared, tables, scans, context)
+    if chosen.steps is not None:
+        limits.check(scans.values())
+        try:
+            return _run_spread(prepared, chosen, scans, context, limits, started)
+        except NotSplitError as told:
+            chosen = Chosen("local", str(told))
+    scanned = why_scanned(prepared, context, count=True)
     if scanned is not None:
         try:
             return run_in_place(prepared, scanned, context, limits, started)
@@ -78,18 +85,38 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
     limits.check(scans.values())
     meter = Meter(sum(scan.rows for scan in scans.values()), context, limits)
     try:
-        if split is not None and context.run_tasks is not None:
-            answer = run_spread(prepared, split, scans, context, meter, context.run_tasks)
-        else:
-            answer = _run_local(prepared, scans, context, meter)
+        answer = _run_local(prepared, scans, context, meter)
     except MergelakeError as failure:
         raise in_words(failure, prepared.plan, prepared.sources) from None
-    elapsed = until_end(answer.open, lambda: context.clock.monotonic_s() - started)
+    return _result(prepared, answer, chosen, context, meter, started)
+
+
+def _run_spread(
+    prepared: Prepared,
+    chosen: Chosen,
+    scans: Mapping[str, Scan],
+    context: Context,
+    limits: ReadLimits,
+    started_s: float,
+) -> QueryResult:
+    meter = Meter(sum(scan.rows for scan in scans.values()), context, limits)
+    assert context.run_tasks is not None
+    try:
+        answer = run_spread(chosen, context, meter, context.run_tasks)
+    except MergelakeError as failure:
+        raise in_words(failure, prepared.plan, prepared.sources) from None
+    return _result(prepared, answer, chosen, context, meter, started_s)
+
+
+def _result(
+    prepared: Prepared, answer: Answer, chosen: Chosen, context: Context, meter: Meter, started_s: float
+) -> QueryResult:
+    elapsed = until_end(answer.open, lambda: context.clock.monotonic_s() - started_s)
     if answer.open is not None:
         answer.open.explained = lambda failure: in_words(failure, prepared.plan, prepared.sources)
 
     def stats() -> Stats:
-        return Stats(elapsed(), meter.rows, meter.bytes, executor, reason)
+        return Stats(elapsed(), meter.rows, meter.bytes, chosen.executor, chosen.why)
 
     return QueryResult(answer.rows, answer.types, stats, totals=answer.totals, rows=answer.count)
 

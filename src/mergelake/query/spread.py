@@ -3,97 +3,208 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from mergelake.core.errors import error
-from mergelake.query import engine, splitting, task
-from mergelake.query.answer import Answer, Meter, finish
+from mergelake.query import task
+from mergelake.query.answer import Answer, Meter, answer_of
+from mergelake.query.broadcast import BYTES_MAX, Broadcast, path_mark
 from mergelake.query.context import Context, RunTasks
+from mergelake.query.given_table import GivenTable, file_table
+from mergelake.query.halves import NotSplitError
+from mergelake.query.here import Held, native_here, run_here
 from mergelake.query.meaning import statement_settings
-from mergelake.query.prepare import Prepared, described, empty_tables
+from mergelake.query.prepare import Prepared, Tables, empty_tables
+from mergelake.query.rewrite import Rewritten, Slot, filled
 from mergelake.query.settings import keeps_partial_answers
 from mergelake.query.source import Layers, Scan
+from mergelake.query.steps import Planned, Planner, Steps
 
 SPARK_ROWS_MIN = 50_000_000
 """`executor = 'auto'` goes to Spark from this many rows to read."""
+_ALLOWED = frozenset(("join_use_nulls",))
+"""Settings that change answers, and mean the same for each row of a share."""
 
 
-def may_be_spread(prepared: Prepared, context: Context) -> bool:
-    """Whether the statement may go to Spark: it is there, and the columns can be scanned where they must be."""
-    must = any(prepared.must(slot) for slot in prepared.rewritten.slots)
-    return context.run_tasks is not None and context.executor != "local" and not must
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Where a statement runs."""
+
+    executor: str
+    """local or spark."""
+    why: str
+    planner: Planner | None = None
+    steps: Steps | None = None
+    """None where it runs here."""
+    folder: TemporaryDirectory[str] | None = None
+    """For what its steps give; the caller has it removed."""
 
 
-def choose_executor(
-    prepared: Prepared, scans: Mapping[str, Scan], context: Context
-) -> tuple[str, str, splitting.Split | None]:
-    """(local or spark, why, how it is split)."""
+def may_be_spread(context: Context) -> bool:
+    """Whether statements may go to Spark at all."""
+    return context.run_tasks is not None and context.executor != "local"
+
+
+def choose_executor(prepared: Prepared, tables: Tables, scans: Mapping[str, Scan], context: Context) -> Chosen:
+    """Where the statement runs, why, and by which steps."""
     if context.executor not in ("auto", "local", "spark"):
         raise error(
             "BAD_ARGUMENTS", f"There is no executor '{context.executor}'", "SET executor = 'auto', 'local' or 'spark'"
         )
     if context.executor == "local":
-        return "local", "asked for by the setting executor", None
+        return Chosen("local", "asked for by the setting executor")
     if context.run_tasks is None:
-        return "local", "no Spark session", None
-    if not may_be_spread(prepared, context):
-        return "local", "types, or a setting, for ClickHouse's own reading", None
-    if not keeps_partial_answers((*context.settings, *statement_settings(prepared.plan))):
-        return "local", "a setting changes what partial answers mean", None
+        return Chosen("local", "no Spark session")
+    if prepared.setting:
+        return Chosen("local", f"the setting {prepared.setting} is for ClickHouse's own reading")
+    names = {*context.settings, *statement_settings(prepared.plan)} - _ALLOWED
+    if not keeps_partial_answers(names):
+        return Chosen("local", "a setting changes what partial answers mean")
     rows = sum(scan.rows for scan in scans.values())
     if context.executor == "auto" and rows < SPARK_ROWS_MIN:
-        return "local", f"{rows} rows to read, fewer than {SPARK_ROWS_MIN}", None
+        return Chosen("local", f"{rows} rows to read, fewer than {SPARK_ROWS_MIN}")
     if not any(scan.items for scan in scans.values()):
-        return "local", "nothing to read", None
-    split, why = splitting.split(prepared, context.now_ms)
-    if split is None:
-        return "local", why, None
-    return "spark", why, split
+        return Chosen("local", "nothing to read")
+    folder = TemporaryDirectory(prefix="mergelake-select-")
+    planner = Planner(tables, context, Path(folder.name))
+    try:
+        steps = planner.steps(prepared.plan.text)
+    except NotSplitError as why:
+        folder.cleanup()
+        return Chosen("local", str(why))
+    if not steps.spread:
+        folder.cleanup()
+        return Chosen("local", steps.last.why)
+    spread = [planned for planned in (*(s.planned for s in steps.before), steps.last) if planned.split is not None]
+    return Chosen("spark", spread[-1].why, planner, steps, folder)
 
 
-def run_spread(
-    prepared: Prepared,
-    split: splitting.Split,
-    scans: Mapping[str, Scan],
-    context: Context,
-    meter: Meter,
-    run_tasks: RunTasks,
-) -> Answer:
-    """Partial answers of tasks, merged here."""
-    schemas = empty_tables(prepared)
-    ((name, scan),) = scans.items()
-    settings = {**context.settings, "max_threads": "1"}
-    scanned = splitting.PartialTask(scan.reader(), schemas[name].schema, split.partial, settings)
-    shared = _shared(prepared, scan, context, scanned, run_tasks.at_once())
-    if shared is not None:
-        found = run_tasks(*shared)
-        answers = [answer for some, _, _ in found for answer in some]
+def told(chosen: Chosen) -> list[str]:
+    """Lines of EXPLAIN: each step of a statement that has several."""
+    if chosen.steps is None or not chosen.steps.before:
+        return []
+    lines = []
+    for step in chosen.steps.before:
+        where = "spark" if step.planned.split is not None else "local"
+        lines.append(f"  Subquery {step.gives.name}: {where} ({step.planned.why})")
+    where = "spark" if chosen.steps.last.split is not None else "local"
+    return [*lines, f"  Then: {where} ({chosen.steps.last.why})"]
+
+
+def run_spread(chosen: Chosen, context: Context, meter: Meter, run_tasks: RunTasks) -> Answer:
+    """The steps, one after another; NotSplitError where what one gives is too large for the next."""
+    assert chosen.steps is not None and chosen.planner is not None and chosen.folder is not None
+    folder, steps = Path(chosen.folder.name), chosen.steps
+    inside = replace(context, format="")
+    try:
+        for number, step in enumerate(steps.before):
+            prepared = step.planned.prepared
+            if step.planned.split is None:
+                step.gives.put(native_here(prepared, inside, meter))
+                continue
+            run = _Tasks(chosen.planner, step.planned, inside, meter, run_tasks)
+            final = run.final_text(_made(folder / f"step{number}"))
+            step.gives.put(Held(final, inside).whole())
+        if steps.last.split is None:
+            answer = run_here(steps.last.prepared, context, meter)
+        else:
+            tasks = _Tasks(chosen.planner, steps.last, context, meter, run_tasks)
+            answer = answer_of(steps.last.prepared, tasks.final_text(_made(folder / "last")), {}, context)
+    except BaseException:
+        chosen.folder.cleanup()
+        raise
+    if answer.open is None:
+        chosen.folder.cleanup()
     else:
-        found = run_tasks(scanned, list(scan.items))
-        answers = [answer for answer, _, _ in found]
-    for _, rows, size in found:
-        meter.add(rows, size)
-    output = prepared.rewritten.format or "ArrowStream"
-    partial = dict(zip(*described(split.partial, schemas, context.settings), strict=True))
-    result = splitting.gather(
-        split, answers, partial, lambda sql: engine.run(sql, output=output, settings=context.settings)
-    )
-    if prepared.rewritten.format:
-        return Answer(result.data.to_pybytes())
-    names, kinds = prepared.columns(context.settings)
-    return finish(result.table().rename_columns(list(names)), kinds)
+        answer.open.at_end(chosen.folder.cleanup)
+    return answer
 
 
-def _shared(
-    prepared: Prepared, scan: Scan, context: Context, scanned: splitting.PartialTask, at_once: int
-) -> tuple[Callable[[Any], Any], list[Any]] | None:
-    """A task that has ClickHouse read the parts itself, and its shares of them; None where it cannot."""
-    (slot,), (source,) = prepared.rewritten.slots, prepared.sources
-    layers = {slot.object_name: Layers(((task.TABLE, ()),))}
-    found, _ = splitting.split(prepared, context.now_ms, layers)
-    given = source.shared(slot.judged(context.settings))
-    if found is None or given is None or not scan.items:
-        return None
-    spec, parts = given
-    work = task.AttachedTask(spec, parts.directory, parts.schema, found.partial, scanned.settings, scanned)
-    return work, task.shares(parts.parts, scan.items, task.TASKS_A_CORE * at_once)
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+class _Tasks:
+    """The tasks of one SELECT."""
+
+    def __init__(self, planner: Planner, planned: Planned, context: Context, meter: Meter, run_tasks: RunTasks) -> None:
+        assert planned.split is not None
+        self._planner, self._planned, self._context = planner, planned, context
+        self._meter, self._run_tasks, self._split = meter, run_tasks, planned.split
+        slots, sources = planned.prepared.rewritten.slots, planned.prepared.sources
+        self._others = [pair for pair in zip(slots, sources, strict=True) if pair[0].object_name != self._split.spread]
+        ((self._slot, self._source),) = (p for p in zip(slots, sources, strict=True) if p not in self._others)
+
+    def final_text(self, folder: Path) -> str:
+        """Run them; the final statement over their answers, which lie in the folder."""
+        here, there, given = self._forms(folder)
+        for answers, rows, size in self._run(there, Broadcast.of(given)):
+            self._meter.add(rows, size)
+            for answer in answers:
+                (folder / f"{self._next:06d}.native").write_bytes(answer)
+                self._next += 1
+        source = file_table(f"{folder}/*.native", self._planned.partial)
+        return filled(self._split.halves.final_text(source), here)
+
+    _next = 0
+
+    def _forms(self, folder: Path) -> tuple[dict[str, str], dict[str, str], dict[str, bytes]]:
+        """What stands for the other tables here and in tasks, and what of them travels."""
+        here, there, given = {}, {}, {}
+        size = 0
+        for slot, source in self._others:
+            name = slot.object_name
+            if isinstance(source, GivenTable):
+                data, read = source.bytes(), source.text
+            else:
+                data, kinds = self._small(slot)
+                read = lambda path, kinds=kinds: file_table(path, kinds)  # type: ignore[misc]  # noqa: E731
+            size += len(data)
+            if size > BYTES_MAX:
+                raise NotSplitError(f"the smaller tables have more than {BYTES_MAX} bytes")
+            path = folder / f"{name}.given"
+            path.write_bytes(data)
+            given[name] = data
+            plain = replace(slot, wanted=replace(slot.wanted, final=False, sample="", sample_offset=""))
+            here[name] = plain.attached(Layers(((read(str(path)), ()),)))
+            there[name] = plain.attached(Layers(((read(path_mark(name)), ()),)))
+        return here, there, given
+
+    def _small(self, slot: Slot) -> tuple[bytes, dict[str, str]]:
+        """The columns of another table that are needed, and the rows that the conditions leave."""
+        source = self._planned.prepared.source_of(slot)
+        wanted = slot.judged(self._context.settings)
+        texts = [text for text in (wanted.prewhere, wanted.where) if text and "now" not in text and "today" not in text]
+        where = f" WHERE {' AND '.join(f'({text})' for text in texts)}" if texts else ""
+        alone = Rewritten((f"SELECT * FROM {slot.place}{where}",), (), (slot,), "")
+        prepared = Prepared(self._planned.prepared.plan, alone, (source,))
+        data = native_here(prepared, replace(self._context, format=""), self._meter, bytes_max=BYTES_MAX)
+        return data, {name: str(source.columns[name]) for name in slot.given}
+
+    def _run(self, there: Mapping[str, str], given: Broadcast) -> list[tuple[list[bytes], int, int]]:
+        scan = self._planner.scan(self._source, self._slot.judged(self._context.settings))
+        partial = filled(self._split.halves.partial, there)
+        settings = {**self._context.settings, "max_threads": "1"}
+        name = self._slot.object_name
+
+        def over(form: str) -> task.Partial:
+            return task.Partial(filled(partial, {name: form}), settings, given)
+
+        scanned = None
+        if self._slot.refused is None:
+            schema = empty_tables(self._planned.prepared, only=name)[name].schema
+            scanned = task.ScannedTask(scan.reader(), schema, name, over(self._slot.scanned))
+        shared = self._source.shared(self._slot.judged(self._context.settings))
+        if shared is None or not scan.items:
+            if scanned is None:
+                raise NotSplitError("a task cannot attach its parts")
+            return self._run_tasks(scanned, list(scan.items))
+        spec, parts = shared
+        form = self._slot.attached(Layers(((task.TABLE, ()),)))
+        work: Callable[[Any], Any] = task.AttachedTask(spec, parts.directory, parts.schema, over(form), scanned)
+        shares = task.shares(parts.parts, scan.items, task.TASKS_A_CORE * self._run_tasks.at_once())
+        return self._run_tasks(work, shares)

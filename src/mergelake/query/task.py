@@ -7,18 +7,20 @@ ClickHouse does not take there is scanned, as everywhere.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mergelake.core.errors import MergelakeError
+import pyarrow as pa
+
+from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import TableSchema
 from mergelake.log.state import ActivePart
 from mergelake.parts.cache import of_tasks
 from mergelake.query import attached, engine
 from mergelake.query.attaching import NotAttachedError
+from mergelake.query.broadcast import Broadcast
 from mergelake.query.part_set import PartSet
-from mergelake.query.splitting import PartialTask
 from mergelake.store.spec import StoreSpec
 
 TABLE = "_mergelake.\ue003"
@@ -36,17 +38,52 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
+class Partial:
+    """A statement that gives a task's part of the answer, as Native."""
+
+    sql: str
+    settings: Mapping[str, str]
+    given: Broadcast
+    """The other tables that it reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScannedTask:
+    """What a task runs over a scan: picklable, harmless to repeat."""
+
+    read: Callable[[Any], Iterator[pa.RecordBatch]]
+    schema: pa.Schema
+    object_name: str
+    """`Python(object_name)` reads the scan."""
+    partial: Partial
+
+    def __call__(self, item: Any) -> tuple[list[bytes], int, int]:
+        """(partial answers as Native, rows scanned, their bytes) of one item."""
+        seen = [0, 0]
+
+        def counted() -> Iterator[pa.RecordBatch]:
+            for batch in self.read(item):
+                seen[0] += batch.num_rows
+                seen[1] += batch.nbytes
+                yield batch
+
+        reader = pa.RecordBatchReader.from_batches(self.schema, counted())
+        sql = self.partial.given.placed(self.partial.sql)
+        answer = engine.run(sql, {self.object_name: reader}, output="Native", settings=self.partial.settings)
+        return [answer.data.to_pybytes()], seen[0], seen[1]
+
+
+@dataclass(frozen=True, slots=True)
 class AttachedTask:
     """What a task runs: picklable, harmless to repeat."""
 
     spec: StoreSpec
     directory: str
     schema: TableSchema
-    sql: str
-    """The partial statement, over `TABLE`."""
-    settings: Mapping[str, str]
-    scanned: PartialTask
-    """The same over a scan."""
+    partial: Partial
+    """Over `TABLE`."""
+    scanned: ScannedTask | None
+    """The same over a scan; None for types that a scan cannot hand over."""
 
     def __call__(self, share: Share) -> tuple[list[bytes], int, int]:
         """(partial answers as Native, rows read, their bytes) of a share."""
@@ -54,16 +91,20 @@ class AttachedTask:
         try:
             with attached.SETS.using(parts, exact=True) as reading:
                 ((name, _),) = reading.tables
-                sql = self.sql.replace(TABLE, name)
-                answer = engine.run(sql, output="Native", settings=self.settings)
+                sql = self.partial.given.placed(self.partial.sql).replace(TABLE, name)
+                answer = engine.run(sql, output="Native", settings=self.partial.settings)
             return [answer.data.to_pybytes()], answer.rows_read, answer.bytes_read
-        except NotAttachedError:
-            pass
+        except NotAttachedError as why:
+            if self.scanned is None:
+                raise error(
+                    "NOT_IMPLEMENTED", f"A task does not attach its parts: {why}", "SET executor = 'local'"
+                ) from None
         except MergelakeError as failure:
-            if failure.name.lower() not in attached.DAMAGE:
+            if failure.name.lower() not in attached.DAMAGE or self.scanned is None:
                 raise
         answers = [self.scanned(item) for item in share.items]
-        return [data for data, _, _ in answers], sum(r for _, r, _ in answers), sum(b for _, _, b in answers)
+        found = [data for each, _, _ in answers for data in each]
+        return found, sum(r for _, r, _ in answers), sum(b for _, _, b in answers)
 
 
 def shares(parts: Sequence[ActivePart], items: Sequence[tuple[Any, ...]], count: int) -> list[Share]:

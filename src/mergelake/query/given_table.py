@@ -1,0 +1,80 @@
+"""The answer of one statement as a table of the next: Native bytes, with names and exact types."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from mergelake.core.errors import InternalError, error
+from mergelake.core.text import back_quote, quote_string
+from mergelake.core.types import DataType
+from mergelake.query.source import ArrowScan, AsOf, Layers, Source, Wanted
+
+
+def file_table(path: str, columns: Mapping[str, str]) -> str:
+    """A table function that reads Native bytes; `columns` are names and types, for Native itself forgets time zones."""
+    structure = ", ".join(f"{back_quote(name)} {kind}" for name, kind in columns.items())
+    return f"file({quote_string(path)}, Native, {quote_string(structure)})"
+
+
+class GivenTable:
+    """A table that is known by its columns when a statement is planned, and has rows when it runs."""
+
+    def __init__(self, name: str, columns: Mapping[str, DataType], types: Sequence[str], folder: Path) -> None:
+        """`types` are ClickHouse's names of those of the columns; the rows will lie in `folder`."""
+        self.name = name
+        self.columns = columns
+        self.computed: Mapping[str, tuple[DataType, str]] = {}
+        self.hidden: frozenset[str] = frozenset()
+        self._types = dict(zip(columns, types, strict=True))
+        self._path = folder / f"{name}.native"
+
+    def put(self, data: bytes) -> None:
+        """Its rows."""
+        self._path.write_bytes(data)
+
+    def bytes(self) -> bytes:
+        """Its rows, as Native."""
+        return self._path.read_bytes()
+
+    def text(self, path: str) -> str:
+        """A table function that reads its rows from a file."""
+        return file_table(path, self._types)
+
+    @property
+    def version(self) -> Hashable:
+        """The columns themselves."""
+        return self.name, tuple(self._types.items())
+
+    def exact_rows(self) -> int | None:
+        """Not known when the statement is planned."""
+        return None
+
+    def can_filter(self, predicate: str) -> bool:
+        """ClickHouse filters; nothing is gained before it."""
+        return False
+
+    def by_key(self, wanted: Wanted) -> bool:
+        """It has no key."""
+        return True
+
+    def at(self, moment: AsOf) -> Source:
+        """An answer has no history."""
+        raise error("NOT_IMPLEMENTED", "This table has no older versions", "Leave out AS OF")
+
+    def plan(self, wanted: Wanted) -> ArrowScan:
+        """It is never scanned."""
+        raise InternalError("An answer is read by ClickHouse alone")
+
+    def why_scanned(self, wanted: Wanted, *, count: bool = False, must: bool = False) -> str:
+        """ClickHouse reads it by itself."""
+        return ""
+
+    def shared(self, wanted: Wanted) -> None:
+        """It has no parts."""
+
+    @contextmanager
+    def attached(self, wanted: Wanted, *, must: bool = False) -> Iterator[Layers]:
+        """The file."""
+        yield Layers(((self.text(str(self._path)), ()),))
