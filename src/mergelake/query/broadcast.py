@@ -1,4 +1,4 @@
-"""Small tables that every task has: their rows travel with the work, and lie in a file of the worker from its first task on."""
+"""Small tables that every task has: their rows travel with the work, and are kept in a file of the worker."""
 
 from __future__ import annotations
 

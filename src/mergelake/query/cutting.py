@@ -1,4 +1,4 @@
-"""One scope of an outline as text to cut: its clauses, the items of its lists, its limits; without what lies in its subqueries."""
+"""One scope of an outline as text to cut: its clauses, the items of its lists, its limits."""
 
 from __future__ import annotations
 

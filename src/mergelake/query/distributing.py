@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from mergelake.query.access import words
 from mergelake.query.aggregates import find_calls
 from mergelake.query.cutting import ScopeText
 from mergelake.query.outline import Occurrence, Outline, Scope
 
 _LEFT_ALONE = (
-    {"INNER"}, {"ALL"}, {"ALL", "INNER"}, {"LEFT"}, {"ALL", "LEFT"}, {"ANY", "LEFT"}, {"SEMI", "LEFT"}, {"ANTI", "LEFT"},
-    {"CROSS"}, {","}, {"ASOF"}, {"ASOF", "INNER"}, {"ASOF", "LEFT"}, {"SEMI"}, {"ANTI"},
+    {"INNER"}, {"ALL"}, {"ALL", "INNER"}, {"LEFT"}, {"ALL", "LEFT"}, {"ANY", "LEFT"}, {"SEMI", "LEFT"},
+    {"ANTI", "LEFT"}, {"CROSS"}, {","}, {"ASOF"}, {"ASOF", "INNER"}, {"ASOF", "LEFT"}, {"SEMI"}, {"ANTI"},
 )  # fmt: skip
 """Joins that look at each row on the left by itself."""
 _RIGHT_ALONE = (
@@ -22,9 +23,9 @@ _RIGHT_ALONE = (
     {","},
 )  # fmt: skip
 _IGNORED = frozenset(("GLOBAL", "LOCAL", "OUTER"))
-_BY_BLOCK = frozenset(
-    """rownumberinblock rownumberinallblocks blocknumber blocksize blockserializedsize runningdifference
-    runningdifferencestartingwithfirstvalue runningaccumulate runningconcurrency neighbor nowinblock""".split()
+_BY_BLOCK = words(
+    "blocknumber blockserializedsize blocksize neighbor nowinblock rownumberinallblocks rownumberinblock",
+    "runningaccumulate runningconcurrency runningdifference runningdifferencestartingwithfirstvalue",
 )
 """Functions whose value depends on which rows come together."""
 
@@ -68,18 +69,17 @@ def why_not(plan: Outline, scope: Scope, spread: Occurrence) -> str:
         )
         if told := _joins(outer, index):
             return told
-    words = {token.text.lower() for token in plan.tokens if token.kind == "word"}
-    by_block = sorted(words & _BY_BLOCK)
+    by_block = sorted({token.text.lower() for token in plan.tokens if token.kind == "word"} & _BY_BLOCK)
     return f"{by_block[0]} depends on which rows come together" if by_block else ""
 
 
 def _joins(scope: Scope, index: int) -> str:
-    for at, words in enumerate(scope.joins):
-        kind = set(words.split()) - _IGNORED
+    for at, join in enumerate(scope.joins):
+        kind = set(join.split()) - _IGNORED
         if at == index and at and kind not in _RIGHT_ALONE:
-            return f"{words} JOIN looks at all rows of the larger table, on its right"
+            return f"{join} JOIN looks at all rows of the larger table, on its right"
         if at > index and kind not in _LEFT_ALONE:
-            return f"{words} JOIN looks at all rows of the larger table, on its left"
+            return f"{join} JOIN looks at all rows of the larger table, on its left"
     return ""
 
 

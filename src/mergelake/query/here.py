@@ -1,4 +1,4 @@
-"""A statement of several steps in this process: tables of ours are attached or scanned, answers of other steps are files."""
+"""A step of a statement in this process: tables of ours are attached or scanned, answers of other steps are files."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A subquery becomes a table, so `FROM (SELECT …) AS q` is `FROM _ml_result_0 AS q` and `x IN (SELECT …)` is
 `x IN (SELECT * FROM _ml_result_0)`. A CTE that is named once stands where it is named; one that is named more often
-becomes a table of which all its places read. A subquery stays that only filters and projects the table that is to be spread.
+becomes a table that all its places read. A subquery stays that only filters and projects the table to be spread.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def edited(text: str, edits: Collection[Edit], name: str = "") -> str:
 
 
 def with_ctes_in_place(plan: Outline) -> str:
-    """The statement with the first CTE that is named once, or never, put where it is named; the same text without one."""
+    """The statement with the first CTE that is named once, or never, where it is named; the same text without one."""
     for cte in _ctes(plan):
         if len(cte.uses) <= 1:
             body = plan.text[cte.start : cte.end]

@@ -12,15 +12,16 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from mergelake.core.text import back_quote
+from mergelake.query.access import words
 from mergelake.query.aggregates import AggregateCall
 from mergelake.query.cutting import Item, Range, ScopeText, shape
 from mergelake.query.halves import FILES, Halves, NotSplitError
 from mergelake.query.outline import names_in
 
-_WORDS = frozenset(
-    """ALL AND AS ASC ASCENDING BETWEEN BY CASE CAST COLLATE CURRENT DAY DESC DESCENDING DISTINCT DIV ELSE END FALSE FILL
-    FIRST FOLLOWING FROM GROUPS HOUR ILIKE IN INTERVAL IS LAST LIKE MINUTE MOD MONTH NOT NULL NULLS OR ORDER OVER
-    PARTITION PRECEDING QUARTER RANGE ROW ROWS SECOND STEP THEN TIES TO TRUE UNBOUNDED WEEK WHEN WITH YEAR""".split()
+_WORDS = words(
+    "ALL AND AS ASC ASCENDING BETWEEN BY CASE CAST COLLATE CURRENT DAY DESC DESCENDING DISTINCT DIV ELSE END FALSE",
+    "FILL FIRST FOLLOWING FROM GROUPS HOUR ILIKE IN INTERVAL IS LAST LIKE MINUTE MOD MONTH NOT NULL NULLS OR ORDER",
+    "OVER PARTITION PRECEDING QUARTER RANGE ROW ROWS SECOND STEP THEN TIES TO TRUE UNBOUNDED WEEK WHEN WITH YEAR",
 )
 """Words of expressions that name no column. A column of such a name ends in an error, which is met when planning."""
 _AFTER_GROUPS = ("TOTALS", "ROLLUP", "CUBE")
@@ -191,9 +192,11 @@ class _Final:
         out = [f"{before}SELECT {distinct}{', '.join(columns)} FROM {FILES}"]
         if grouping:
             out.append(f"GROUP BY {grouping}")
-        for word in ("HAVING", "WINDOW", "QUALIFY", "ORDER"):
-            if scope.has(word):
-                out.append(("ORDER BY" if word == "ORDER" else word) + " " + self.replaced(*scope.range(word)))
+        out += [
+            ("ORDER BY" if word == "ORDER" else word) + " " + self.replaced(*scope.range(word))
+            for word in ("HAVING", "WINDOW", "QUALIFY", "ORDER")
+            if scope.has(word)
+        ]
         limits = "".join(limit.text(self.replaced(*limit.by) if limit.by else "") for limit in scope.limits or ())
         return " ".join(out) + limits
 

@@ -1,4 +1,6 @@
-"""A SELECT without aggregates in two halves: each task filters and computes the SELECT list, the first rows of each are enough.
+"""A SELECT without aggregates in two halves: each task filters, and computes the SELECT list of its rows.
+
+With a LIMIT the first rows of each task are enough.
 
 The final statement orders what the tasks give, and takes DISTINCT and the limits once more. What it orders by travels
 as columns beside those of the SELECT list.

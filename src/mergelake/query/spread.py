@@ -96,7 +96,9 @@ def told(chosen: Chosen) -> list[str]:
 
 def run_spread(chosen: Chosen, context: Context, meter: Meter, run_tasks: RunTasks) -> Answer:
     """The steps, one after another; NotSplitError where what one gives is too large for the next."""
-    assert chosen.steps is not None and chosen.planner is not None and chosen.folder is not None
+    assert chosen.steps is not None
+    assert chosen.planner is not None
+    assert chosen.folder is not None
     folder, steps = Path(chosen.folder.name), chosen.steps
     inside = replace(context, format="")
     try:

@@ -110,10 +110,10 @@ class Planner:
         before: list[Step] = []
         try:
             last = self._reduced(sql, context, inside, before)
-            if last.prepared.columns(context.settings) != original.columns(context.settings):
-                raise NotSplitError("its columns would have other names or types")
         except NotSplitError as why:
             return Steps((), Planned(original, None, str(why), {}))
+        if last.prepared.columns(context.settings) != original.columns(context.settings):
+            return Steps((), Planned(original, None, "its columns would have other names or types", {}))
         found = Steps(tuple(before), last)
         return found if found.spread else Steps((), Planned(original, None, last.why, {}))
 
