@@ -189,10 +189,12 @@ class SpreadSelects(Selects):
         grouped = f"(SELECT k, count() AS n FROM {right} GROUP BY k) AS x USING k"
         fourths = f"(SELECT DISTINCT k % 4 AS q FROM {right}) AS x WHERE l.k % 4 = x.q {self._and(left, 'l')}"
         of_three = f"{left} AS l INNER JOIN {right} AS x ON l.k = x.k {third} JOIN r ON x.k = r.k"
+        # Which of several rows a SEMI JOIN takes is left open.
+        left_where, right_where = ("", "") if "SEMI" in kind else (self._where(left, "l"), self._where(right, "x"))
         mine = self.rng.choice(
             [
-                f"SELECT l.k, x.k, count() FROM {both} ON l.k = x.k {self._where(left, 'l')} GROUP BY ALL",
-                f"SELECT l.k AS a, x.k AS b FROM {both} ON l.k = x.k + 1 {self._where(right, 'x')}",
+                f"SELECT l.k, x.k, count() FROM {both} ON l.k = x.k {left_where} GROUP BY ALL",
+                f"SELECT l.k AS a, x.k AS b FROM {both} ON l.k = x.k + 1 {right_where}",
                 f"SELECT l.k % 5 AS m, sum(x.n), count() FROM {left} AS l {kind} {grouped} GROUP BY m",
                 f"SELECT l.k % 9 AS m, count() FROM {left} AS l, {fourths} GROUP BY m",
                 f"SELECT l.k % 6 AS m, count(), max(r.ver) FROM {of_three} GROUP BY m",

@@ -13,6 +13,7 @@ from mergelake.query.context import Context
 from mergelake.query.in_place import READS_ITSELF, attached_layers, check_scannable, why_scanned, with_names
 from mergelake.query.meaning import check_explain
 from mergelake.query.prepare import Prepared, checked, empty_tables, look_up_tables, outlined, plan_scans, prepared_of
+from mergelake.query.rewrite import filled
 from mergelake.query.source import Resolve
 from mergelake.query.spread import choose_executor, may_be_spread, told
 from mergelake.query.wording import in_own_words, without_moments
@@ -56,7 +57,8 @@ def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: st
             if text:
                 lines.append(f"  {label}: {text}")
         lines += [f"  {line}" for line in scans[slot.object_name].explain()]
-    text = prepared.text(context.now_ms)
+    forms = {slot.object_name: slot.scanned or slot.shape for slot in prepared.rewritten.slots}
+    text = filled(prepared.marked(context.now_ms), forms)
     lines.append("ClickHouse")
     lines += [f"  {line}" for line in _explained_lines(f"EXPLAIN {kind} {text}", empty_tables(prepared), context)]
     return lines

@@ -197,7 +197,7 @@ class _Tasks:
             return task.Partial(filled(partial, {name: form}), settings, given)
 
         scanned = None
-        if self._slot.refused is None:
+        if self._slot.refused is None and not self._planned.finals:
             schema = empty_tables(self._planned.prepared, only=name)[name].schema
             scanned = task.ScannedTask(scan.reader(), schema, name, over(self._slot.scanned))
         shared = self._source.shared(self._slot.judged(self._context.settings))
@@ -207,6 +207,14 @@ class _Tasks:
             return self._run_tasks(scanned, list(scan.items))
         spec, parts = shared
         form = self._slot.attached(Layers(((task.TABLE, ()),)))
+        if self._planned.finals:
+            form = f"{form.removesuffix(')')} WHERE {task.CONDITION})"
         work: Callable[[Any], Any] = task.AttachedTask(spec, parts.directory, parts.schema, over(form), scanned)
-        shares = task.shares(parts.parts, scan.items, task.TASKS_A_CORE * self._run_tasks.at_once())
-        return self._run_tasks(work, shares)
+        if self._planned.finals:
+            shares = [task.Share(final.parts, (), final.condition) for final in self._planned.finals]
+        else:
+            shares = task.shares(parts.parts, scan.items, task.TASKS_A_CORE * self._run_tasks.at_once())
+        found = self._run_tasks(work, shares)
+        if any(each is None for each in found):
+            raise NotSplitError("a task does not attach its parts")
+        return found

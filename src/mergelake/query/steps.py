@@ -15,6 +15,7 @@ from mergelake.core.text import back_quote, quote_string
 from mergelake.core.types import parse_type
 from mergelake.query import distributing, materialising
 from mergelake.query.context import Context
+from mergelake.query.final_shares import FinalShare, final_shares
 from mergelake.query.given_table import GivenTable
 from mergelake.query.halves import NotSplitError
 from mergelake.query.materialising import Piece
@@ -26,6 +27,7 @@ from mergelake.query.settings import for_clickhouse
 from mergelake.query.source import Resolve, Scan, Source, Wanted
 from mergelake.query.splitting import Split, split
 from mergelake.query.table_source import TableSource
+from mergelake.query.task import TASKS_A_CORE
 
 STEPS_MAX = 64
 """Subqueries of a statement that are computed one by one."""
@@ -41,6 +43,8 @@ class Planned:
     why: str
     partial: Mapping[str, str]
     """Names and types of what the tasks give."""
+    finals: tuple[FinalShare, ...] = ()
+    """The shares of a table that is read with FINAL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,12 +213,12 @@ class Planner:
         columns = {name for source in prepared.sources for name in (*source.columns, *source.computed)}
         found = split(prepared.marked(context.now_ms), self._rows(prepared), names, columns)
         slot = next(slot for slot in rewritten.slots if slot.object_name == found.spread)
-        if slot.wanted.final:
-            raise NotSplitError("FINAL compares rows of all parts")
-        if slot.refused is not None:
-            raise NotSplitError("types for ClickHouse's own reading")
-        if not self.scan(prepared.source_of(slot), slot.judged(self._context.settings)).items:
+        source, wanted = prepared.source_of(slot), slot.judged(self._context.settings)
+        if not self.scan(source, wanted).items:
             raise NotSplitError("nothing to read")
+        finals = self._final_shares(source, wanted) if wanted.final else ()
+        if slot.refused is not None and source.shared(wanted) is None:
+            raise NotSplitError("it has types for ClickHouse's own reading, and tasks do not attach the parts")
         shapes = {each.object_name: each.shape for each in rewritten.slots}
         try:
             partial = dict(zip(*described(filled(found.halves.partial, shapes), {}, context.settings), strict=True))
@@ -224,7 +228,13 @@ class Planner:
             raise NotSplitError(f"its halves do not fit: {failure.message}") from None
         if final != (names, kinds):
             raise NotSplitError("the answer would have other names or types")
-        return Planned(prepared, found, found.halves.why, partial)
+        return Planned(prepared, found, found.halves.why + ", by ranges of the key" * bool(finals), partial, finals)
+
+    def _final_shares(self, source: Source, wanted: Wanted) -> tuple[FinalShare, ...]:
+        shared = source.shared(wanted)
+        if shared is None or self._context.run_tasks is None:
+            raise NotSplitError("FINAL of parts that tasks do not attach")
+        return tuple(final_shares(shared[1], TASKS_A_CORE * self._context.run_tasks.at_once()))
 
 
 def _unexplained(query: str, resolve: Resolve, context: Context, kind: str) -> list[str]:

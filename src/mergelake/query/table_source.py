@@ -175,7 +175,7 @@ class TableSource:
     def shared(self, wanted: Wanted) -> tuple[StoreSpec, PartSet] | None:
         """See `attached`."""
         parts = self._part_set(wanted)
-        if self._spec is None or parts.rows < attached.ROWS_MIN or _exact(wanted) or self._never_attached(parts):
+        if self._spec is None or parts.rows < attached.ROWS_MIN or wanted.sample or self._never_attached(parts):
             return None
         return self._spec, parts
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from mergelake.core.errors import MergelakeError, error
+from mergelake.core.errors import MergelakeError
 from mergelake.core.schema import TableSchema
 from mergelake.log.state import ActivePart
 from mergelake.parts.cache import of_tasks
@@ -25,6 +25,8 @@ from mergelake.store.spec import StoreSpec
 
 TABLE = "_mergelake.\ue003"
 """Stands in a partial statement for the table that the task attaches."""
+CONDITION = "\ue005"
+"""Stands there for what holds for the rows of its share."""
 TASKS_A_CORE = 2
 """Shares for each task that runs at a time: some are read faster than others."""
 
@@ -35,6 +37,8 @@ class Share:
 
     parts: tuple[ActivePart, ...]
     items: tuple[Any, ...]
+    condition: str = "1"
+    """What else holds for its rows; stands in the place of `CONDITION`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,25 +87,26 @@ class AttachedTask:
     partial: Partial
     """Over `TABLE`."""
     scanned: ScannedTask | None
-    """The same over a scan; None for types that a scan cannot hand over."""
+    """The same over a scan; None where a scan of the share is something else."""
 
-    def __call__(self, share: Share) -> tuple[list[bytes], int, int]:
-        """(partial answers as Native, rows read, their bytes) of a share."""
+    def __call__(self, share: Share) -> tuple[list[bytes], int, int] | None:
+        """(partial answers as Native, rows read, their bytes) of a share; None if it can be neither attached nor scanned."""
         parts = PartSet(self.spec.open(), self.directory, self.schema, share.parts, of_tasks())
         try:
             with attached.SETS.using(parts, exact=True) as reading:
                 ((name, _),) = reading.tables
-                sql = self.partial.given.placed(self.partial.sql).replace(TABLE, name)
+                sql = (
+                    self.partial.given.placed(self.partial.sql).replace(TABLE, name).replace(CONDITION, share.condition)
+                )
                 answer = engine.run(sql, output="Native", settings=self.partial.settings)
             return [answer.data.to_pybytes()], answer.rows_read, answer.bytes_read
-        except NotAttachedError as why:
-            if self.scanned is None:
-                raise error(
-                    "NOT_IMPLEMENTED", f"A task does not attach its parts: {why}", "SET executor = 'local'"
-                ) from None
+        except NotAttachedError:
+            pass
         except MergelakeError as failure:
-            if failure.name.lower() not in attached.DAMAGE or self.scanned is None:
+            if failure.name.lower() not in attached.DAMAGE:
                 raise
+        if self.scanned is None:
+            return None
         answers = [self.scanned(item) for item in share.items]
         found = [data for each, _, _ in answers for data in each]
         return found, sum(r for _, r, _ in answers), sum(b for _, _, b in answers)
