@@ -10,7 +10,7 @@ from mergelake.core.errors import MergelakeError
 from mergelake.query import engine
 from mergelake.query.attaching import NotAttachedError
 from mergelake.query.context import Context
-from mergelake.query.in_place import READS_ITSELF, attached_layers, check_scannable, why_scanned, with_names
+from mergelake.query.in_place import attached_layers, check_scannable, in_place_because, why_scanned, with_names
 from mergelake.query.meaning import check_explain
 from mergelake.query.prepare import Prepared, checked, empty_tables, look_up_tables, outlined, plan_scans, prepared_of
 from mergelake.query.rewrite import filled
@@ -39,7 +39,7 @@ def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: st
     scanned = why_scanned(prepared, context) if chosen.steps is None else None
     if scanned is not None:
         try:
-            return _explained_attached(prepared, scanned, context, kind)
+            return _explained_attached(prepared, scanned, context, kind, in_place_because(context, chosen.why))
         except NotAttachedError as refused:
             check_scannable(prepared, str(refused))
     scans = scans or plan_scans(prepared, context.settings)
@@ -64,9 +64,11 @@ def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: st
     return lines
 
 
-def _explained_attached(prepared: Prepared, scanned: Mapping[str, str], context: Context, kind: str) -> list[str]:
+def _explained_attached(
+    prepared: Prepared, scanned: Mapping[str, str], context: Context, kind: str, why: str
+) -> list[str]:
     """The plan of a statement whose tables ClickHouse reads by itself."""
-    lines = [f"Executor: local ({READS_ITSELF})"]
+    lines = [f"Executor: local ({why})"]
     with attached_layers(prepared, scanned, context) as layers:
         text = prepared.text(context.now_ms, layers)
         found = _explained_lines(f"EXPLAIN {kind or 'indexes = 1'} {text}", empty_tables(prepared), context)

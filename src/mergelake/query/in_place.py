@@ -30,6 +30,11 @@ READS_FILES = {
 """Settings for tables over files: to ClickHouse any disk of objects is remote, and is read ahead by other threads."""
 
 
+def in_place_because(context: Context, why: str) -> str:
+    """Why a statement runs here, which was to run in tasks if that was asked for; `why` it is not."""
+    return f"{why}; {READS_ITSELF}" if context.executor == "spark" else READS_ITSELF
+
+
 def why_scanned(prepared: Prepared, context: Context, *, count: bool = False) -> dict[str, str] | None:
     """For each object name why its table is scanned; empty where ClickHouse reads it by itself. None if all are.
 
@@ -59,9 +64,17 @@ def check_scannable(prepared: Prepared, why: str) -> None:
 
 
 def run_in_place(
-    prepared: Prepared, scanned: Mapping[str, str], context: Context, limits: ReadLimits, started_s: float
+    prepared: Prepared,
+    scanned: Mapping[str, str],
+    context: Context,
+    limits: ReadLimits,
+    started_s: float,
+    why: str = READS_ITSELF,
 ) -> QueryResult:
-    """The answer of a statement of whose tables ClickHouse reads some by itself; it keeps the limits of these."""
+    """The answer of a statement of whose tables ClickHouse reads some by itself; it keeps the limits of these.
+
+    `why` it runs so.
+    """
     with ExitStack() as held:
         layers = held.enter_context(attached_layers(prepared, scanned, context))
         limits.check(each.rest for each in layers.values() if each.rest is not None)
@@ -82,7 +95,7 @@ def run_in_place(
     elapsed = until_end(answer.open, lambda: context.clock.monotonic_s() - started_s)
 
     def stats() -> Stats:
-        return Stats(elapsed(), *answer.read(), "local", READS_ITSELF)
+        return Stats(elapsed(), *answer.read(), "local", why)
 
     if context.on_progress is not None and answer.open is None:
         context.on_progress(answer.read()[0], answer.read()[0])

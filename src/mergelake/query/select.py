@@ -23,7 +23,7 @@ from mergelake.query.context import Context
 from mergelake.query.direct import direct_scan, first_rows
 from mergelake.query.explain import explain
 from mergelake.query.halves import NotSplitError
-from mergelake.query.in_place import check_scannable, run_in_place, why_scanned
+from mergelake.query.in_place import check_scannable, in_place_because, run_in_place, why_scanned
 from mergelake.query.limits import ReadLimits
 from mergelake.query.outline import Outline
 from mergelake.query.prepare import (
@@ -78,7 +78,8 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
     scanned = why_scanned(prepared, context, count=True)
     if scanned is not None:
         try:
-            return run_in_place(prepared, scanned, context, limits, started)
+            why = in_place_because(context, chosen.why)
+            return run_in_place(prepared, scanned, context, limits, started, why)
         except NotAttachedError as why:
             check_scannable(prepared, str(why))
     scans = scans or plan_scans(prepared, context.settings)

@@ -90,7 +90,7 @@ class AttachedTask:
     """The same over a scan; None where a scan of the share is something else."""
 
     def __call__(self, share: Share) -> tuple[list[bytes], int, int] | None:
-        """(partial answers as Native, rows read, their bytes) of a share; None if it can be neither attached nor scanned."""
+        """(partial answers as Native, rows read, their bytes) of a share; None if it is not attached, nor scanned."""
         parts = PartSet(self.spec.open(), self.directory, self.schema, share.parts, of_tasks())
         try:
             with attached.SETS.using(parts, exact=True) as reading:
