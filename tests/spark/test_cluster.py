@@ -7,6 +7,8 @@ import subprocess
 import sys
 import textwrap
 
+SPREAD = 5
+"""Statements of the script that are compared."""
 SCRIPT = textwrap.dedent(
     """
     import sys
@@ -33,6 +35,21 @@ SCRIPT = textwrap.dedent(
     there = [db.sql(query, settings={"executor": "spark"}) for _ in range(3)]
     attached = run_tasks(spark, lambda _: len(__import__("mergelake.query.attached", fromlist=["x"]).SETS), [0] * 8)
     print("ATTACHED", all(t.rows() == here for t in there), {t.stats.executor for t in there}, max(attached) > 0)
+    db.sql("CREATE TABLE teams (service String, team String) ENGINE = MergeTree ORDER BY service")
+    db.sql("INSERT INTO teams SELECT DISTINCT service, substring(service, 1, 1) FROM logs")
+    db.sql("CREATE TABLE last (k UInt64, v UInt32) ENGINE = ReplacingMergeTree(v) ORDER BY k")
+    for version in range(2):
+        db.sql(f"INSERT INTO last SELECT number, {version} FROM numbers(80000)")
+    for query in (
+        "SELECT team, count() FROM logs JOIN teams USING service GROUP BY team ORDER BY team",
+        "SELECT count() FROM logs WHERE latency > (SELECT 2 * avg(latency) FROM logs) AND service IN (SELECT service "
+        "FROM teams WHERE team = 'c')",
+        "SELECT DISTINCT service, level FROM logs ORDER BY service, level LIMIT 7",
+        "SELECT v, count(), sum(k) FROM last FINAL GROUP BY v",
+        "SELECT service, host, count() FROM logs GROUP BY CUBE(service, host) ORDER BY ALL",
+    ):
+        there, here = (db.sql(query, settings={"executor": each}) for each in ("spark", "local"))
+        print("SPREAD", there.rows() == here.rows(), there.stats.executor)
     spark.stop()
     """
 )
@@ -51,3 +68,4 @@ def test_ingest_merge_scan_and_select_on_a_cluster(spark_cluster, tmp_path):
     )
     assert "RESULT 40000 1 True 40000" in done.stdout, done.stdout + done.stderr[-3000:]
     assert "ATTACHED True {'spark'} True" in done.stdout, done.stdout + done.stderr[-3000:]
+    assert done.stdout.count("SPREAD True spark") == SPREAD, done.stdout + done.stderr[-3000:]

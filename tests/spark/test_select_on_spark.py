@@ -70,7 +70,7 @@ def test_explain_says_which_executor_and_why(db):
         "SELECT name, count() AS c FROM hits JOIN regions USING RegionID GROUP BY name ORDER BY c, name",
         "SELECT count() FROM hits WHERE RegionID IN (SELECT RegionID FROM regions WHERE name LIKE '%7')",
         "SELECT OS, count() FROM hits WHERE UserID > (SELECT avg(UserID) FROM hits) GROUP BY ROLLUP(OS) ORDER BY ALL",
-        "WITH c AS (SELECT OS, count() AS n FROM hits GROUP BY OS) SELECT OS, n FROM c AS a JOIN c AS b USING (OS, n) ORDER BY 1",
+        "WITH c AS (SELECT OS, count() AS n FROM hits GROUP BY 1) SELECT * FROM c JOIN c AS b USING (OS, n) ORDER BY 1",
         "SELECT OS FROM hits WHERE OS < 5 UNION DISTINCT SELECT OS FROM hits WHERE OS > 20 ORDER BY ALL",
         "SELECT DISTINCT OS, RegionID FROM hits ORDER BY OS, RegionID DESC LIMIT 20, 5",
         "SELECT OS, WatchID FROM hits ORDER BY OS, WatchID LIMIT 2 BY OS",
@@ -86,8 +86,8 @@ def test_final_and_json_are_spread_where_the_tasks_attach_the_parts(db):
     db.sql("CREATE TABLE big (k UInt64, v UInt32, j JSON) ENGINE = ReplacingMergeTree(v) ORDER BY k")
     for version in range(3):
         db.sql(
-            f"INSERT INTO big SELECT number * 7 % 90000, {version}, concat('{{\"a\": ', toString(number % 5), '}}')::JSON "
-            "FROM numbers(60000)"
+            f"INSERT INTO big SELECT number * 7 % 90000, {version}, "
+            "concat('{\"a\": ', toString(number % 5), '}')::JSON FROM numbers(60000)"
         )
     for query in (
         "SELECT v, count(), sum(k) FROM big FINAL GROUP BY v ORDER BY v",
