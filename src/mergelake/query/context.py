@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,6 +16,19 @@ class RunTasks(Protocol):
 
     def __call__(self, fn: Callable[[Any], Any], items: list[Any]) -> list[Any]:
         """Run a picklable function on each item; results in order."""
+        ...
+
+    def exchange(
+        self,
+        first: Callable[[Any], Iterator[tuple[int, bytes]]],
+        items: list[Any],
+        second: Callable[[list[bytes]], Any],
+        tasks: int,
+    ) -> list[Any]:
+        """Run `first` on each item, bring what it gives to one of `tasks` by its number, run `second` on what each has.
+
+        Both are picklable. Results of tasks that have nothing are left out; in no order.
+        """
         ...
 
     def at_once(self) -> int:

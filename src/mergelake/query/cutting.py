@@ -160,7 +160,7 @@ class ScopeText:
         )
         at = next(i for i in self.own(before, self.scope.end) if self.tokens[i].upper in ("LIMIT", "OFFSET"))
         out: list[Limit] = []
-        begins = [i for i in self._level(at, self.scope.end) if self.tokens[i].upper in _TAIL or i == at]
+        begins = [i for i in self.level(at, self.scope.end) if self.tokens[i].upper in _TAIL or i == at]
         for begin, end in zip(begins, [*begins[1:], self.scope.end], strict=True):
             if self.tokens[begin].upper not in ("LIMIT", "OFFSET"):
                 break
@@ -171,7 +171,7 @@ class ScopeText:
         plain = [limit for limit in out if limit.by is None]
         return out if len(plain) <= 1 and out[len(out) - len(plain) :] == plain and len(out) <= 2 else None
 
-    def _level(self, first: int, end: int) -> Iterator[int]:
+    def level(self, first: int, end: int) -> Iterator[int]:
         """Tokens that are in no bracket."""
         depth = 0
         for at in range(first, end):

@@ -12,6 +12,8 @@ from mergelake.query.access import words
 from mergelake.query.aggregates import find_calls
 from mergelake.query.cutting import ScopeText
 from mergelake.query.outline import Occurrence, Outline, Scope
+from mergelake.query.rewrite import MARK
+from mergelake.query.shuffling import BUCKET, is_windowed
 
 _LEFT_ALONE = (
     {"INNER"}, {"ALL"}, {"ALL", "INNER"}, {"LEFT"}, {"ALL", "LEFT"}, {"ANY", "LEFT"}, {"SEMI", "LEFT"},
@@ -37,7 +39,8 @@ def table_to_spread(plan: Outline, scope: Scope, rows: Mapping[int, int]) -> Occ
         found = source
         if source is None:
             inner = _subquery(plan, scope, index)
-            found = table_to_spread(plan, inner, rows) if inner is not None and not _not_row_wise(plan, inner) else None
+            through = inner is not None and (is_windowed(plan, inner) or not _not_row_wise(plan, inner))
+            found = table_to_spread(plan, inner, rows) if inner is not None and through else None
         if found is not None and id(found) in rows and (best is None or rows[id(found)] > rows[id(best)]):
             best = found
     return best
@@ -84,10 +87,12 @@ def _joins(scope: Scope, index: int) -> str:
 
 
 def _not_row_wise(plan: Outline, scope: Scope) -> str:
-    """Why what a subquery gives is not computed from each row alone; empty if it is."""
+    """Why what a subquery gives is not computed from each row alone, or from whole partitions; empty if it is."""
     text = ScopeText(plan, scope)
-    extra = sorted(scope.clauses.keys() - {"WITH", "SELECT", "FROM", "WHERE", "PREWHERE"})
-    if extra or scope.in_set_operation or text.distinct or "OVER" in text.words:
+    known = {"WITH", "SELECT", "FROM", "WHERE", "PREWHERE"}
+    windows = any(source is not None and source.name.strip(MARK) == BUCKET for source in scope.sources)
+    extra = sorted(scope.clauses.keys() - known - ({"WINDOW", "QUALIFY"} if windows else set()))
+    if extra or scope.in_set_operation or text.distinct or ("OVER" in text.words and not windows):
         return f"a subquery has {extra[0] if extra else 'DISTINCT, UNION or a window'}"
     calls = find_calls(plan.text, plan.tokens, *text.range("SELECT"), text.inner)
     return "a subquery has aggregates" if calls else ""

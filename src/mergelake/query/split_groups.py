@@ -49,7 +49,7 @@ def split_groups(
     ):
         raise NotSplitError("* stands beside aggregates")
     keys = _keys(scope, calls)
-    helpers = _aliases_inside(scope, keys.keys, calls, columns)
+    helpers = aliases_inside(scope, keys.keys, calls, columns)
     states: dict[tuple[str, str, str], str] = {}
     for call in calls:
         states.setdefault(call.what, f"ml_a{len(states)}")
@@ -142,7 +142,7 @@ def _resolved(scope: ScopeText, item: Item) -> Range:
     return item.range
 
 
-def _aliases_inside(
+def aliases_inside(
     scope: ScopeText, keys: Sequence[Range], calls: Sequence[AggregateCall], columns: Collection[str]
 ) -> list[str]:
     """Aliases of the SELECT list that keys, aggregates and WHERE use, as items of a WITH."""

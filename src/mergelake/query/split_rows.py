@@ -14,15 +14,13 @@ from mergelake.core.text import back_quote
 from mergelake.query.cutting import Item, ScopeText, shape
 from mergelake.query.halves import FILES, Halves, NotSplitError
 
-_REFUSED = ("HAVING", "WINDOW", "QUALIFY")
 _DIRECTIONS = frozenset(("ASC", "DESC", "ASCENDING", "DESCENDING", "NULLS", "COLLATE", "WITH"))
 
 
 def split_rows(scope: ScopeText, names: Sequence[str]) -> Halves:
     """`names` are those of the statement's columns."""
-    refused = next((word for word in _REFUSED if scope.has(word)), None)
-    if refused:
-        raise NotSplitError(f"{refused} without groups is not split")
+    if scope.has("HAVING"):
+        raise NotSplitError("HAVING without groups is not split")
     if len(set(names)) < len(names):
         raise NotSplitError("two columns have one name")
     limits = scope.limits
@@ -35,6 +33,7 @@ def split_rows(scope: ScopeText, names: Sequence[str]) -> Halves:
     distinct = "DISTINCT " if scope.distinct else ""
     columns = ", ".join([scope.text(*scope.select), *extra])
     partial = f"{scope.clause('WITH').lstrip()} SELECT {distinct}{columns}{scope.clause('FROM')}{scope.clause('WHERE')}"
+    partial += scope.clause("WINDOW") + scope.clause("QUALIFY")
     why = "DISTINCT in each task" if distinct else "filter and projection in each task"
     if limits and "FILL" not in scope.words:
         partial += scope.clause("ORDER", "ORDER BY")
@@ -63,7 +62,7 @@ class _Outputs:
     def ordered(self, item: Item) -> str:
         """An item of ORDER BY."""
         tokens = self._scope.tokens
-        level = [at for at in self._scope._level(item.first, item.end) if tokens[at].upper in _DIRECTIONS]
+        level = [at for at in self._scope.level(item.first, item.end) if tokens[at].upper in _DIRECTIONS]
         end = level[0] if level and level[0] > item.first else item.end
         if item.alias or "INTERPOLATE" in self._scope.words:
             raise NotSplitError("ORDER BY gives a name, or interpolates")

@@ -18,8 +18,9 @@ from mergelake.query import distributing
 from mergelake.query.aggregates import AggregateCall, find_calls
 from mergelake.query.cutting import ScopeText
 from mergelake.query.halves import Halves, NotSplitError
-from mergelake.query.outline import outline
+from mergelake.query.outline import Occurrence, Outline, Scope, outline
 from mergelake.query.rewrite import MARK
+from mergelake.query.shuffling import BUCKET, Shuffle, is_windowed, shuffled
 from mergelake.query.split_groups import split_groups
 from mergelake.query.split_rows import split_rows
 
@@ -32,6 +33,8 @@ class Split:
     """Over marked tables (`Rewritten.marked`)."""
     spread: str
     """Object name of the table of which each task has a share."""
+    shuffle: Shuffle | None = None
+    """The stage before, after which each task has whole partitions of a window: the partial statement reads these."""
 
 
 def split(marked: str, rows: Mapping[str, int], names: Sequence[str], columns: Collection[str]) -> Split:
@@ -51,17 +54,37 @@ def split(marked: str, rows: Mapping[str, int], names: Sequence[str], columns: C
     found = distributing.table_to_spread(plan, scope, by_id)
     if found is None:
         raise NotSplitError("no table stands in FROM by itself")
+    calls = _calls(text)
+    spread, shuffle = found.name.strip(MARK), None
+    windowed = [each for each in distributing.path_to(plan, scope, found) if is_windowed(plan, each)]
+    if calls and windowed[:1] == [scope]:
+        del windowed[0]  # its windows are over groups
+    if windowed:
+        shuffle = _shuffle(plan, windowed, found, columns)
+        plan = outline(shuffle.rest)
+        scope = next(scope for scope in plan.scopes if scope.parent is None)
+        text = ScopeText(plan, scope)
+        found = next(each for each in plan.occurrences if each.name.strip(MARK) == BUCKET)
+        calls = _calls(text)
     why = distributing.why_not(plan, scope, found)
     if why:
         raise NotSplitError(why)
-    calls = _calls(text)
     if calls or text.has("GROUP"):
         halves = split_groups(text, calls, names, columns)
-    elif "OVER" in text.words or text.has("WINDOW"):
-        raise NotSplitError("a window function needs all rows of its partition")
+    elif "OVER" in text.words and found.name.strip(MARK) != BUCKET:
+        raise NotSplitError("a window has another PARTITION BY than the others, or none, or is over a join")
     else:
         halves = split_rows(text, names)
-    return Split(halves, found.name.strip(MARK))
+    return Split(halves, spread, shuffle)
+
+
+def _shuffle(plan: Outline, windowed: Sequence[Scope], spread: Occurrence, columns: Collection[str]) -> Shuffle:
+    if len(windowed) > 1:
+        raise NotSplitError("windows are computed from windows")
+    why = distributing.why_not(plan, windowed[0], spread)
+    if why:
+        raise NotSplitError(why)
+    return shuffled(plan, windowed[0], columns)
 
 
 def _calls(scope: ScopeText) -> list[AggregateCall]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,6 +13,7 @@ from mergelake.query import task
 from mergelake.query.answer import Answer, Meter, answer_of
 from mergelake.query.broadcast import BYTES_MAX, Broadcast, path_mark
 from mergelake.query.context import Context, RunTasks
+from mergelake.query.exchange import ROWS_PATH, FirstStage, SecondStage
 from mergelake.query.given_table import GivenTable, file_table
 from mergelake.query.halves import NotSplitError
 from mergelake.query.here import Held, native_here, run_here
@@ -20,6 +21,7 @@ from mergelake.query.meaning import statement_settings
 from mergelake.query.prepare import Prepared, Tables, empty_tables
 from mergelake.query.rewrite import Rewritten, Slot, filled
 from mergelake.query.settings import keeps_partial_answers
+from mergelake.query.shuffling import BUCKET
 from mergelake.query.source import Layers, Scan
 from mergelake.query.steps import Planned, Planner, Steps
 
@@ -188,33 +190,48 @@ class _Tasks:
         return data, {name: str(source.columns[name]) for name in slot.given}
 
     def _run(self, there: Mapping[str, str], given: Broadcast) -> list[tuple[list[bytes], int, int]]:
-        scan = self._planner.scan(self._source, self._slot.judged(self._context.settings))
-        partial = filled(self._split.halves.partial, there)
         settings = {**self._context.settings, "max_threads": "1"}
-        name = self._slot.object_name
-
-        def over(form: str) -> task.Partial:
-            return task.Partial(filled(partial, {name: form}), settings, given)
-
-        scanned = None
-        if self._slot.refused is None and not self._planned.finals:
-            schema = empty_tables(self._planned.prepared, only=name)[name].schema
-            scanned = task.ScannedTask(scan.reader(), schema, name, over(self._slot.scanned))
-        shared = self._source.shared(self._slot.judged(self._context.settings))
-        if shared is None or not scan.items:
-            if scanned is None:
-                raise NotSplitError("a task cannot attach its parts")
-            return self._run_tasks(scanned, list(scan.items))
-        spec, parts = shared
-        form = self._slot.attached(Layers(((task.TABLE, ()),)))
-        if self._planned.finals:
-            form = f"{form.removesuffix(')')} WHERE {task.CONDITION})"
-        work: Callable[[Any], Any] = task.AttachedTask(spec, parts.directory, parts.schema, over(form), scanned)
-        if self._planned.finals:
-            shares = [task.Share(final.parts, (), final.condition) for final in self._planned.finals]
+        shuffle, rows = self._split.shuffle, self._planned.rows
+        text = self._split.halves.partial
+        if shuffle is None:
+            work, items = self._work(task.Partial(filled(text, there), settings, given))
+            found = self._run_tasks(work, items)
         else:
-            shares = task.shares(parts.parts, scan.items, task.TASKS_A_CORE * self._run_tasks.at_once())
-        found = self._run_tasks(work, shares)
+            into = f"INSERT INTO FUNCTION {file_table(f'{task.FOLDER}/{{_partition_id}}.native', rows)} "
+            into += f"PARTITION BY {BUCKET} {shuffle.first}"
+            work, items = self._work(task.Partial(filled(into, there), settings, given))
+            second = filled(text, {**there, BUCKET: file_table(ROWS_PATH, rows)})
+            found = self._run_tasks.exchange(
+                FirstStage(work),
+                items,
+                SecondStage(task.Partial(second, settings, given)),
+                task.TASKS_A_CORE * self._run_tasks.at_once(),
+            )
         if any(each is None for each in found):
             raise NotSplitError("a task does not attach its parts")
         return found
+
+    def _work(self, partial: task.Partial) -> tuple[task.AttachedTask | task.ScannedTask, list[Any]]:
+        """What each task does, and the items for them; `partial` is marked where the table stands that is spread."""
+        slot, finals, name = self._slot, self._planned.finals, self._slot.object_name
+        scan = self._planner.scan(self._source, slot.judged(self._context.settings))
+
+        def over(form: str) -> task.Partial:
+            return replace(partial, sql=filled(partial.sql, {name: form}))
+
+        scanned = None
+        if slot.refused is None and not finals:
+            schema = empty_tables(self._planned.prepared, only=name)[name].schema
+            scanned = task.ScannedTask(scan.reader(), schema, name, over(slot.scanned))
+        shared = self._source.shared(slot.judged(self._context.settings))
+        if shared is None or not scan.items:
+            if scanned is None:
+                raise NotSplitError("a task cannot attach its parts")
+            return scanned, list(scan.items)
+        spec, parts = shared
+        form = slot.attached(Layers(((task.TABLE, ()),)))
+        shares = task.shares(parts.parts, scan.items, task.TASKS_A_CORE * self._run_tasks.at_once())
+        if finals:
+            form = f"{form.removesuffix(')')} WHERE {task.CONDITION})"
+            shares = [task.Share(final.parts, (), final.condition) for final in finals]
+        return task.AttachedTask(spec, parts.directory, parts.schema, over(form), scanned), list(shares)

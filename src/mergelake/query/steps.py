@@ -7,7 +7,7 @@ those that come after it. Planning reads no rows: names and types are asked for 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mergelake.core.errors import MergelakeError, error
@@ -24,11 +24,14 @@ from mergelake.query.outline import Outline, Scope
 from mergelake.query.prepare import Prepared, Tables, checked, described, look_up_tables, outlined, prepared_of
 from mergelake.query.rewrite import filled
 from mergelake.query.settings import for_clickhouse
+from mergelake.query.shuffling import BUCKET, Shuffle
 from mergelake.query.source import Resolve, Scan, Source, Wanted
 from mergelake.query.splitting import Split, split
 from mergelake.query.table_source import TableSource
 from mergelake.query.task import TASKS_A_CORE
 
+_NOT_HASHED = ("Float", "Dynamic", "Variant", "JSON", "AggregateFunction", "Object")
+"""In types whose equal values may have different hashes."""
 STEPS_MAX = 64
 """Subqueries of a statement that are computed one by one."""
 
@@ -45,6 +48,8 @@ class Planned:
     """Names and types of what the tasks give."""
     finals: tuple[FinalShare, ...] = ()
     """The shares of a table that is read with FINAL."""
+    rows: Mapping[str, str] = field(default_factory=dict)
+    """Names and types of what goes into buckets, where windows are computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +225,11 @@ class Planner:
         if slot.refused is not None and source.shared(wanted) is None:
             raise NotSplitError("it has types for ClickHouse's own reading, and tasks do not attach the parts")
         shapes = {each.object_name: each.shape for each in rewritten.slots}
+        rows: Mapping[str, str] = {}
         try:
+            if found.shuffle is not None:
+                rows = _shuffled_rows(found.shuffle, shapes, context.settings)
+                shapes[BUCKET] = f"null({_structure(rows)})"
             partial = dict(zip(*described(filled(found.halves.partial, shapes), {}, context.settings), strict=True))
             structure = "null(" + _structure(partial) + ")"
             final = described(filled(found.halves.final_text(structure), shapes), {}, context.settings)
@@ -228,7 +237,9 @@ class Planner:
             raise NotSplitError(f"its halves do not fit: {failure.message}") from None
         if final != (names, kinds):
             raise NotSplitError("the answer would have other names or types")
-        return Planned(prepared, found, found.halves.why + ", by ranges of the key" * bool(finals), partial, finals)
+        why = found.halves.why + ", by ranges of the key" * bool(finals)
+        why += ", after a shuffle by the partitions of windows" * (found.shuffle is not None)
+        return Planned(prepared, found, why, partial, finals, rows)
 
     def _final_shares(self, source: Source, wanted: Wanted) -> tuple[FinalShare, ...]:
         shared = source.shared(wanted)
@@ -239,6 +250,18 @@ class Planner:
 
 def _unexplained(query: str, resolve: Resolve, context: Context, kind: str) -> list[str]:
     raise NotSplitError("it reads what EXPLAIN tells")
+
+
+def _shuffled_rows(shuffle: Shuffle, shapes: Mapping[str, str], settings: Mapping[str, str]) -> dict[str, str]:
+    """Names and types of the rows that go into buckets; NotSplitError where equal values may lie in different ones."""
+    _, keys = described(filled(shuffle.keys, shapes), {}, settings)
+    told = next((kind for kind in keys for word in _NOT_HASHED if word in kind), None)
+    if told is not None:
+        raise NotSplitError(f"a window is partitioned by {told}")
+    names, kinds = described(filled(shuffle.first, shapes), {}, settings)
+    if len(set(names)) < len(names):
+        raise NotSplitError("a subquery has two columns of one name")
+    return dict(zip(names, kinds, strict=True))
 
 
 def _structure(columns: Mapping[str, str]) -> str:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
+from uuid import uuid4  # noqa: TID251  a name within this process
 
 import pyarrow as pa
 
@@ -27,6 +29,8 @@ TABLE = "_mergelake.\ue003"
 """Stands in a partial statement for the table that the task attaches."""
 CONDITION = "\ue005"
 """Stands there for what holds for the rows of its share."""
+FOLDER = "\ue006"
+"""Stands there for the folder that it writes into."""
 TASKS_A_CORE = 2
 """Shares for each task that runs at a time: some are read faster than others."""
 
@@ -49,6 +53,17 @@ class Partial:
     settings: Mapping[str, str]
     given: Broadcast
     """The other tables that it reads."""
+    folder: str = ""
+    """Where it writes what it gives, if it does."""
+
+    def text(self) -> str:
+        """The statement for the ClickHouse of this process, but for what it spreads."""
+        sql = self.given.placed(self.sql)
+        if self.folder:
+            made = Path(self.folder) / uuid4().hex
+            made.mkdir()
+            sql = sql.replace(FOLDER, str(made))
+        return sql
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +87,14 @@ class ScannedTask:
                 yield batch
 
         reader = pa.RecordBatchReader.from_batches(self.schema, counted())
-        sql = self.partial.given.placed(self.partial.sql)
-        answer = engine.run(sql, {self.object_name: reader}, output="Native", settings=self.partial.settings)
+        answer = engine.run(
+            self.partial.text(), {self.object_name: reader}, output="Native", settings=self.partial.settings
+        )
         return [answer.data.to_pybytes()], seen[0], seen[1]
+
+    def writing(self, folder: str) -> ScannedTask:
+        """The same where the statement writes into a folder."""
+        return replace(self, partial=replace(self.partial, folder=folder))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +115,7 @@ class AttachedTask:
         try:
             with attached.SETS.using(parts, exact=True) as reading:
                 ((name, _),) = reading.tables
-                sql = (
-                    self.partial.given.placed(self.partial.sql).replace(TABLE, name).replace(CONDITION, share.condition)
-                )
+                sql = self.partial.text().replace(TABLE, name).replace(CONDITION, share.condition)
                 answer = engine.run(sql, output="Native", settings=self.partial.settings)
             return [answer.data.to_pybytes()], answer.rows_read, answer.bytes_read
         except NotAttachedError:
@@ -110,6 +128,11 @@ class AttachedTask:
         answers = [self.scanned(item) for item in share.items]
         found = [data for each, _, _ in answers for data in each]
         return found, sum(r for _, r, _ in answers), sum(b for _, _, b in answers)
+
+    def writing(self, folder: str) -> AttachedTask:
+        """The same where the statement writes into a folder."""
+        scanned = None if self.scanned is None else self.scanned.writing(folder)
+        return replace(self, partial=replace(self.partial, folder=folder), scanned=scanned)
 
 
 def shares(parts: Sequence[ActivePart], items: Sequence[tuple[Any, ...]], count: int) -> list[Share]:

@@ -63,6 +63,49 @@ def task_outcomes(spark: SparkSession, fn: Callable[[Item], Out], items: Sequenc
     return collect_results(ids, task)
 
 
+def exchange(
+    spark: SparkSession,
+    first: Callable[[Item], Iterator[tuple[int, bytes]]],
+    items: Sequence[Item],
+    second: Callable[[list[bytes]], Out],
+    tasks: int,
+) -> list[Out]:
+    """Run `first` on each item, shuffle what it gives to `tasks` tasks by its number, run `second` on what each has.
+
+    Tasks that have nothing give nothing. A payload is a value of a row: keep it to a few MiB.
+    """
+    work = sealed(items)
+
+    def give(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                try:
+                    for number, payload in first(pickle.loads(work[index])):
+                        yield result_batch(number, _FINE + payload)
+                except UnavailableError:
+                    raise
+                except MergelakeError as error:
+                    yield result_batch(0, _FAILED + pickle.dumps(error))
+
+    def take(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        payloads: list[bytes] = [row for batch in batches for row in batch.column(1).to_pylist()]
+        failed = next((payload for payload in payloads if payload[:1] == _FAILED), None)
+        if failed is not None:
+            yield result_batch(0, pickle.dumps((False, pickle.loads(failed[1:]))))
+        elif payloads:
+            yield result_batch(0, attempt(lambda: second([payload[1:] for payload in payloads])))
+
+    if not items:
+        return []
+    ids = spark.range(0, len(work), 1, len(work))
+    given = ids.mapInArrow(shipped(give), "i bigint, r binary").repartition(tasks, "i")
+    return [unwrap(outcome) for outcome in collect_results(given, take)]
+
+
+_FINE, _FAILED = b"+", b"-"
+"""What a payload begins with that is one, and one that is an error of ours."""
+
+
 def collect_results(frame: DataFrame, task: Task) -> list[bytes]:
     """What `task` gives by `result_batch` for the partitions of `frame`, in the order of its indexes.
 

@@ -328,6 +328,17 @@ class _SparkTasks:
 
         return run_tasks(self.env.spark_session(), fn, items)
 
+    def exchange(
+        self,
+        first: Callable[[Any], Iterator[tuple[int, bytes]]],
+        items: list[Any],
+        second: Callable[[list[bytes]], Any],
+        tasks: int,
+    ) -> list[Any]:
+        from mergelake.spark.tasks import exchange
+
+        return exchange(self.env.spark_session(), first, items, second, tasks)
+
     def at_once(self) -> int:
         from mergelake.spark.tasks import tasks_at_once
 

@@ -67,6 +67,9 @@ SPREAD = [
     "SELECT m, count() FROM (SELECT k % 4 AS m FROM (SELECT * FROM big WHERE x > 0)) WHERE m > 0 GROUP BY m ORDER BY 1",
     "WITH c AS (SELECT s, count() AS n FROM big GROUP BY s) SELECT a.s, b.n FROM c AS a, c AS b ORDER BY ALL",
     "SELECT s FROM big WHERE x = 1 INTERSECT SELECT s FROM big WHERE x = 2 ORDER BY s",
+    "SELECT k, sum(x) OVER (PARTITION BY s ORDER BY k) AS t FROM big WHERE x > 9 ORDER BY k LIMIT 9",
+    "SELECT max(n) FROM (SELECT row_number() OVER w AS n FROM big WINDOW w AS (PARTITION BY x, s ORDER BY k))",
+    "SELECT k % 7 AS m FROM big QUALIFY rank() OVER (PARTITION BY m ORDER BY k) + count() OVER (PARTITION BY m, s) < 99 ORDER BY m",
     "SELECT exists(SELECT 1 FROM small WHERE k > 1000) AS e, sum(x) FROM big GROUP BY e",
 ]
 
@@ -87,7 +90,10 @@ def test_it_is_spread_and_has_the_local_answer(db: Database, query: str) -> None
 
 HERE = {
     "SELECT count() FROM big": "nothing to read",
-    "SELECT s, sum(x) OVER (ORDER BY k) FROM big": "a window function needs all rows",
+    "SELECT s, sum(x) OVER (ORDER BY k) FROM big": "a window has another PARTITION BY than the others, or none",
+    "SELECT count() OVER (PARTITION BY s), count() OVER (PARTITION BY x) FROM big": "a window has another PARTITION BY",
+    "SELECT count() OVER (PARTITION BY x / 2) FROM big": "a window is partitioned by Float64",
+    "SELECT count() OVER (PARTITION BY name) FROM big JOIN small USING k": "or is over a join",
     "SELECT * FROM big FULL JOIN small USING k": "FULL JOIN looks at all rows of the larger table, on its left",
     "SELECT small.k, big.k FROM small LEFT JOIN big USING k": "LEFT JOIN looks at all rows of the larger table",
     "SELECT big.k FROM big ANY JOIN small USING k": "ANY JOIN looks at all rows of the larger table",
