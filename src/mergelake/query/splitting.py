@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from mergelake.query import distributing
+from mergelake.query.access import words
 from mergelake.query.aggregates import AggregateCall, find_calls
 from mergelake.query.cutting import ScopeText
 from mergelake.query.halves import Halves, NotSplitError
@@ -23,6 +25,13 @@ from mergelake.query.rewrite import MARK
 from mergelake.query.shuffling import BUCKET, Shuffle, is_windowed, shuffled
 from mergelake.query.split_groups import split_groups
 from mergelake.query.split_rows import split_rows
+from mergelake.query.tokens import tokenize
+
+_ONE_VALUE = words(
+    "connectionid current_date current_timestamp fqdn getosversion hostname initialqueryid localtimestamp now now64",
+    "queryid query_id randconstant serveruuid today uptime utc_timestamp utctimestamp version yesterday",
+)
+"""Functions that are one value in a statement. In conditions `now()` and `today()` are pinned before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +84,17 @@ def split(marked: str, rows: Mapping[str, int], names: Sequence[str], columns: C
         raise NotSplitError("a window has another PARTITION BY than the others, or none, or is over a join")
     else:
         halves = split_rows(text, names)
+    for each in (halves.partial, *([shuffle.first] if shuffle is not None else [])):
+        _check_constants(each)
     return Split(halves, spread, shuffle)
+
+
+def _check_constants(partial: str) -> None:
+    """NotSplitError for a function that is one value in a statement, and would be another in each task."""
+    for token, after in pairwise(tokenize(partial)):
+        word = token.text.lower()
+        if token.kind == "word" and word in _ONE_VALUE and (after.text == "(" or "_" in word):
+            raise NotSplitError(f"{token.text} would be another one in each task")
 
 
 def _shuffle(plan: Outline, windowed: Sequence[Scope], spread: Occurrence, columns: Collection[str]) -> Shuffle:

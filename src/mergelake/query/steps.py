@@ -27,6 +27,7 @@ from mergelake.query.settings import for_clickhouse
 from mergelake.query.shuffling import BUCKET, Shuffle
 from mergelake.query.source import Resolve, Scan, Source, Wanted
 from mergelake.query.splitting import Split, split
+from mergelake.query.streamed import writes_file
 from mergelake.query.table_source import TableSource
 from mergelake.query.task import TASKS_A_CORE
 
@@ -87,6 +88,8 @@ class Planner:
         plan = outlined(sql)
         if materialising.RESULT in sql or any(occurrence.explain for occurrence in plan.occurrences):
             raise NotSplitError("it reads what is made while it runs")
+        if writes_file(plan):
+            raise NotSplitError("it writes a file")
         context = replace(
             self._context, settings={**self._context.settings, **for_clickhouse(statement_settings(plan))}
         )
@@ -119,9 +122,12 @@ class Planner:
         before: list[Step] = []
         try:
             last = self._reduced(sql, context, inside, before)
+            same = last.prepared.columns(context.settings) == original.columns(context.settings)
         except NotSplitError as why:
             return Steps((), Planned(original, None, str(why), {}))
-        if last.prepared.columns(context.settings) != original.columns(context.settings):
+        except MergelakeError as failure:  # it is told when the statement runs
+            return Steps((), Planned(original, None, f"ClickHouse refuses it: {failure.message}", {}))
+        if not same:
             return Steps((), Planned(original, None, "its columns would have other names or types", {}))
         found = Steps(tuple(before), last)
         return found if found.spread else Steps((), Planned(original, None, last.why, {}))
