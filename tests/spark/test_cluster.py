@@ -7,7 +7,7 @@ import subprocess
 import sys
 import textwrap
 
-SPREAD = 5
+SPREAD = 6
 """Statements of the script that are compared."""
 SCRIPT = textwrap.dedent(
     """
@@ -44,6 +44,8 @@ SCRIPT = textwrap.dedent(
         "SELECT team, count() FROM logs JOIN teams USING service GROUP BY team ORDER BY team",
         "SELECT count() FROM logs WHERE latency > (SELECT 2 * avg(latency) FROM logs) AND service IN (SELECT service "
         "FROM teams WHERE team = 'c')",
+        "SELECT service, max(n) FROM (SELECT service, count() OVER (PARTITION BY host, service) AS n FROM logs) "
+        "GROUP BY service ORDER BY service",
         "SELECT DISTINCT service, level FROM logs ORDER BY service, level LIMIT 7",
         "SELECT v, count(), sum(k) FROM last FINAL GROUP BY v",
         "SELECT service, host, count() FROM logs GROUP BY CUBE(service, host) ORDER BY ALL",

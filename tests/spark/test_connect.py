@@ -36,6 +36,13 @@ SCRIPT = textwrap.dedent(
     assert [row[0] for row in pinned.where("k >= 995").select("k").orderBy("k").collect()] == list(range(995, 1000))
     split = db.sql("SELECT count(), sum(k) FROM t", settings={"executor": "spark"})
     assert split.rows() == [(2000, 999000)] and split.stats.executor == "spark", split.stats
+    for query in (
+        "SELECT m, max(n) FROM (SELECT k % 7 AS m, count() OVER (PARTITION BY m ORDER BY k) AS n FROM t) GROUP BY m "
+        "ORDER BY m",
+        "SELECT k, count() FROM t JOIN (SELECT k * 2 AS k FROM t WHERE k < 5) AS d USING k GROUP BY k ORDER BY k",
+    ):
+        there, here = (db.sql(query, settings={"executor": each}) for each in ("spark", "local"))
+        assert there.rows() == here.rows() and there.stats.executor == "spark", there.stats
     assert table.optimize(final=True) == 1
     for call, word in (
         (lambda: spark.read.format("mergelake").option("vresion", "1").load(table.path).count(), "meant version"),

@@ -27,7 +27,7 @@ class GivenTable:
         self.columns = columns
         self.computed: Mapping[str, tuple[DataType, str]] = {}
         self.hidden: frozenset[str] = frozenset()
-        self._types = dict(zip(columns, types, strict=True))
+        self.types: Mapping[str, str] = dict(zip(columns, types, strict=True))
         self._path = folder / f"{name}.native"
 
     def put(self, data: bytes) -> None:
@@ -38,14 +38,10 @@ class GivenTable:
         """Its rows, as Native."""
         return self._path.read_bytes()
 
-    def text(self, path: str) -> str:
-        """A table function that reads its rows from a file."""
-        return file_table(path, self._types)
-
     @property
     def version(self) -> Hashable:
         """The columns themselves."""
-        return self.name, tuple(self._types.items())
+        return self.name, tuple(self.types.items())
 
     def exact_rows(self) -> int | None:
         """Not known when the statement is planned."""
@@ -77,4 +73,4 @@ class GivenTable:
     @contextmanager
     def attached(self, wanted: Wanted, *, must: bool = False) -> Iterator[Layers]:
         """The file."""
-        yield Layers(((self.text(str(self._path)), ()),))
+        yield Layers(((file_table(str(self._path), self.types), ()),))

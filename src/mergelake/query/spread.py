@@ -146,15 +146,13 @@ class _Tasks:
     def final_text(self, folder: Path) -> str:
         """Run them; the final statement over their answers, which lie in the folder."""
         here, there, given = self._forms(folder)
-        for answers, rows, size in self._run(there, Broadcast.of(given)):
+        found = self._run(there, Broadcast.of(given))
+        for _, rows, size in found:
             self._meter.add(rows, size)
-            for answer in answers:
-                (folder / f"{self._next:06d}.native").write_bytes(answer)
-                self._next += 1
+        for number, answer in enumerate(answer for answers, _, _ in found for answer in answers):
+            (folder / f"{number:06d}.native").write_bytes(answer)
         source = file_table(f"{folder}/*.native", self._planned.partial)
         return filled(self._split.halves.final_text(source), here)
-
-    _next = 0
 
     def _forms(self, folder: Path) -> tuple[dict[str, str], dict[str, str], dict[str, bytes]]:
         """What stands for the other tables here and in tasks, and what of them travels."""
@@ -162,11 +160,7 @@ class _Tasks:
         size = 0
         for slot, source in self._others:
             name = slot.object_name
-            if isinstance(source, GivenTable):
-                data, read = source.bytes(), source.text
-            else:
-                data, kinds = self._small(slot)
-                read = lambda path, kinds=kinds: file_table(path, kinds)  # type: ignore[misc]  # noqa: E731
+            data, kinds = (source.bytes(), source.types) if isinstance(source, GivenTable) else self._small(slot)
             size += len(data)
             if size > BYTES_MAX:
                 raise NotSplitError(f"the smaller tables have more than {BYTES_MAX} bytes")
@@ -174,11 +168,11 @@ class _Tasks:
             path.write_bytes(data)
             given[name] = data
             plain = replace(slot, wanted=replace(slot.wanted, final=False, sample="", sample_offset=""))
-            here[name] = plain.attached(Layers(((read(str(path)), ()),)))
-            there[name] = plain.attached(Layers(((read(path_mark(name)), ()),)))
+            here[name] = plain.attached(Layers(((file_table(str(path), kinds), ()),)))
+            there[name] = plain.attached(Layers(((file_table(path_mark(name), kinds), ()),)))
         return here, there, given
 
-    def _small(self, slot: Slot) -> tuple[bytes, dict[str, str]]:
+    def _small(self, slot: Slot) -> tuple[bytes, Mapping[str, str]]:
         """The columns of another table that are needed, and the rows that the conditions leave."""
         source = self._planned.prepared.source_of(slot)
         wanted = slot.judged(self._context.settings)
