@@ -238,8 +238,9 @@ class AttachedSets:
     def _begin(self) -> None:
         """Of a forked process nothing is attached."""
         if self._pid != os.getpid():
-            for held in (self._held, self._users, self._copies, self._asked, self._refused, self._making):
-                held.clear()
+            if self._pid:
+                for held in (self._held, self._users, self._copies, self._asked, self._refused, self._making):
+                    held.clear()
             engine.run(f"CREATE DATABASE IF NOT EXISTS {DATABASE} ENGINE = Atomic")
             self._pid = os.getpid()
 
