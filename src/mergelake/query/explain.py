@@ -12,7 +12,16 @@ from mergelake.query.attaching import NotAttachedError
 from mergelake.query.context import Context
 from mergelake.query.in_place import READS_ITSELF, attached_layers, check_scannable, why_scanned, with_names
 from mergelake.query.meaning import check_explain
-from mergelake.query.prepare import Prepared, checked, empty_tables, look_up_tables, outlined, plan_scans, prepared_of
+from mergelake.query.prepare import (
+    Prepared,
+    checked,
+    empty_tables,
+    look_up_tables,
+    outlined,
+    plan_scans,
+    prepared_of,
+    with_last_settings,
+)
 from mergelake.query.source import Resolve
 from mergelake.query.spread import choose_executor, may_be_spread
 from mergelake.query.wording import in_own_words, without_moments
@@ -30,6 +39,7 @@ def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: st
             return _explained_lines(f"EXPLAIN {kind} {without_moments(plan)}", {}, context)
         except MergelakeError as failure:
             raise in_own_words(plan) if failure.name == "SYNTAX_ERROR" else failure from None
+    context = with_last_settings(plan, context)
     prepared = prepared_of(plan, tables, context)
     scans = plan_scans(prepared, context.settings) if may_be_spread(prepared, context) else {}
     executor, why, split = choose_executor(prepared, scans, context)

@@ -20,6 +20,15 @@ def statement_settings(plan: Outline) -> dict[str, str]:
     return {name: value for first, end in clauses for name, value, _ in setting_items(plan, first, end)}
 
 
+def last_settings(plan: Outline) -> tuple[int, int] | None:
+    """The tokens of a SETTINGS after brackets that ends the statement, with its keyword."""
+    for first, end in plan.loose_settings:
+        follow = plan.tokens[end]
+        if follow.kind == "end" or follow.text == ";" or follow.upper == "FORMAT":
+            return first - 1, end
+    return None
+
+
 def setting_items(plan: Outline, first: int, end: int) -> Iterator[tuple[str, str, str]]:
     """Name, literal and text of each setting of a clause."""
     for begin, stop in _items(plan, first, end):

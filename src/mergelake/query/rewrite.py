@@ -13,6 +13,7 @@ from mergelake.core import types as t
 from mergelake.core.errors import MergelakeError, UnsupportedError, error
 from mergelake.core.text import back_quote, quote_string
 from mergelake.query.arrow_bridge import exact_expression
+from mergelake.query.meaning import last_settings
 from mergelake.query.needs import computed_names, mentioned, prewhere_alone, star_tokens, wanted
 from mergelake.query.outline import Occurrence, Outline, Scope
 from mergelake.query.settings import keeps_conditions
@@ -166,6 +167,8 @@ def rewrite(
         + _nested_edits(plan, sources)
     )
     edits += [edit for edit in others if not _inside(edit, moved)] + [(*place, "") for place in moved]
+    if (last := last_settings(plan)) is not None:  # no place for it where the statement is described or piped
+        edits.append((plan.tokens[last[0]].start, plan.tokens[last[1] - 1].end, ""))
     if plan.format_at is not None:
         edits.append((*plan.format_at, ""))
     end = len(plan.text) if plan.tokens[-1].kind == "end" else plan.tokens[-1].end

@@ -44,6 +44,8 @@ def test_what_would_change_the_rows_of_a_table_is_refused(db: Database, query: s
         ("SELECT s FROM r FINAL SETTINGS final = 0", ["b"]),
         ("SELECT s FROM (SELECT s FROM r SETTINGS max_threads = 1, final = true)", ["b"]),
         ("SELECT s FROM r SETTINGS max_threads = 1, final", ["b"]),
+        ("(SELECT s FROM r) UNION ALL (SELECT s FROM r) SETTINGS final", ["b", "b"]),
+        ("(SELECT s FROM r) UNION ALL (SELECT s FROM r) SETTINGS final = 1, max_threads = 1;", ["b", "b"]),
         ("SELECT a.s FROM r AS a JOIN r AS b USING id ORDER BY ALL SETTINGS final = 1", ["b"]),
         ("SELECT s FROM r ORDER BY s", ["a", "b"]),
         ("SELECT s FROM r ORDER BY s SETTINGS final = 0", ["a", "b"]),
