@@ -133,15 +133,11 @@ class Selects:
         distinct = "DISTINCT " if self.rng.random() < 0.2 else ""
         source = self.source(table)
         where = self.where(table)
-        if "FINAL" in source:
-            where = where.replace("PREWHERE", "WHERE")
         return f"SELECT {distinct}{', '.join(columns)} FROM {source} {where}"
 
     def grouped(self, extra: str = "") -> str:
         table = self.table()
         source, where = self.source(table), self.where(table)
-        if "FINAL" in source:
-            where = where.replace("PREWHERE", "WHERE")
         key = self.value(table)
         found = [self.rng.choice(_AGGREGATES).format(self.value(table)) for _ in range(2)]
         having = " HAVING count() > 1" if self.rng.random() < 0.2 else ""

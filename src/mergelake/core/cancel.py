@@ -41,6 +41,16 @@ class Cancel:
         if self._flag.is_set():
             raise error("QUERY_WAS_CANCELLED", "Query was cancelled")
 
+    def part(self) -> Cancel:
+        """One for some of the statement's work, which can be ended alone; set with this one."""
+        made = Cancel()
+        with self._lock:
+            self._stops.append(made.set)
+            late = self._flag.is_set()
+        if late:
+            made.set()
+        return made
+
     @contextmanager
     def stopping(self, stop: Callable[[], None]) -> Iterator[None]:
         """While it lasts, `set` calls `stop`, which must return at once; already set, it is called now."""

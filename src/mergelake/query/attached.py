@@ -6,7 +6,8 @@ that differs by a few parts from one that is attached is read by that table with
 scan of those that are new (`layers`); where it is asked for again, or the difference has grown, it is attached anew by
 a thread of our own, while no statement waits.
 
-Sets are kept until `SETS_MAX` others, or `PARTS_HELD_MAX` parts, have been asked for; those in use stay.
+Sets are kept until `SETS_MAX` others, or `PARTS_HELD_MAX` parts, have been asked for, or nobody has asked for `IDLE_S`
+seconds: then versions have gone on. Those in use stay.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 
 from cachetools import LRUCache
 
+from mergelake.core.clock import Clock, SystemClock
 from mergelake.parts.fetch import is_remote
 from mergelake.query import attaching, engine
 from mergelake.query.access import words
@@ -32,6 +34,8 @@ SETS_MAX = 16
 """Sets of parts that are kept attached."""
 PARTS_HELD_MAX = 40_000
 """Parts of all sets that are kept: each is some ten kilobytes of ClickHouse's memory."""
+IDLE_S = 900.0
+"""Seconds after which a set is given up that no statement reads."""
 PARTS_MAX = 20_000
 """Parts of a set that is attached at all."""
 PARTS_AT_ONCE = 300
@@ -72,11 +76,12 @@ class Reading:
 class AttachedSets:
     """What is attached in one process. Safe for threads."""
 
-    def __init__(self, sets_max: int = SETS_MAX, parts_max: int = PARTS_HELD_MAX) -> None:
-        self._sets_max, self._parts_max = sets_max, parts_max
+    def __init__(self, sets_max: int = SETS_MAX, parts_max: int = PARTS_HELD_MAX, clock: Clock | None = None) -> None:
+        self._sets_max, self._parts_max, self._clock = sets_max, parts_max, clock or SystemClock()
         self._lock = threading.Lock()
         self._held: OrderedDict[Hashable, Attached] = OrderedDict()
         self._users: Counter[str] = Counter()
+        self._used_s: dict[str, float] = {}  # when statements began to read a table, or ended
         self._copies: Counter[str] = Counter()  # id of a part -> sets that use the copies of its files
         self._asked: LRUCache[Hashable, int] = LRUCache(_KEPT_MAX)  # how many statements have read it
         self._refused: LRUCache[Hashable, str] = LRUCache(_KEPT_MAX)  # why ClickHouse did not take it
@@ -140,6 +145,7 @@ class AttachedSets:
             with self._lock:
                 for name, _ in reading.tables:
                     self._users[name] -= 1
+                    self._used_s[name] = self._clock.monotonic_s()
                 self._trim()
 
     def _taken(self, wanted: PartSet, layered: tuple[list[Attached], Cover] | None) -> Reading:
@@ -155,6 +161,7 @@ class AttachedSets:
             table = held[layer.index]
             self._held.move_to_end(table.parts.key)
             self._users[table.name] += 1
+            self._used_s[table.name] = self._clock.monotonic_s()
             served = served or bool(table.served)
             names = (part.name for part in table.parts.parts if part.manifest.id in layer.without)
             tables.append((table.name, tuple(names)))
@@ -207,6 +214,7 @@ class AttachedSets:
         else:
             with self._lock:
                 self._held[key] = found
+                self._used_s[found.name] = self._clock.monotonic_s()
         finally:
             with self._lock:
                 del self._making[key]
@@ -238,18 +246,29 @@ class AttachedSets:
     def _begin(self) -> None:
         """Of a forked process nothing is attached."""
         if self._pid != os.getpid():
-            for held in (self._held, self._users, self._copies, self._asked, self._refused, self._making):
-                held.clear()
+            if self._pid:
+                for held in (
+                    self._held,
+                    self._users,
+                    self._used_s,
+                    self._copies,
+                    self._asked,
+                    self._refused,
+                    self._making,
+                ):
+                    held.clear()
             engine.run(f"CREATE DATABASE IF NOT EXISTS {DATABASE} ENGINE = Atomic")
             self._pid = os.getpid()
 
     def _trim(self) -> None:
-        parts = sum(len(held.parts.parts) for held in self._held.values())
+        parts, idle_since = (
+            sum(len(held.parts.parts) for held in self._held.values()),
+            self._clock.monotonic_s() - IDLE_S,
+        )
         for key, held in list(self._held.items()):
-            if len(self._held) <= self._sets_max and parts <= self._parts_max:
-                break
-            if not self._users[held.name]:
-                del self._held[key], self._users[held.name]
+            room = len(self._held) <= self._sets_max and parts <= self._parts_max
+            if not self._users[held.name] and not (room and self._used_s[held.name] > idle_since):
+                del self._held[key], self._users[held.name], self._used_s[held.name]
                 parts -= len(held.parts.parts)
                 attaching.forget(held)
                 self._forget_copies(attaching.copied(held.parts))

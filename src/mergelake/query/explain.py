@@ -12,7 +12,16 @@ from mergelake.query.attaching import NotAttachedError
 from mergelake.query.context import Context
 from mergelake.query.in_place import attached_layers, check_scannable, in_place_because, why_scanned, with_names
 from mergelake.query.meaning import check_explain
-from mergelake.query.prepare import Prepared, checked, empty_tables, look_up_tables, outlined, plan_scans, prepared_of
+from mergelake.query.prepare import (
+    Prepared,
+    checked,
+    empty_tables,
+    look_up_tables,
+    outlined,
+    plan_scans,
+    prepared_of,
+    with_last_settings,
+)
 from mergelake.query.rewrite import filled
 from mergelake.query.source import Resolve
 from mergelake.query.spread import choose_executor, may_be_spread, told
@@ -31,6 +40,7 @@ def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: st
             return _explained_lines(f"EXPLAIN {kind} {without_moments(plan)}", {}, context)
         except MergelakeError as failure:
             raise in_own_words(plan) if failure.name == "SYNTAX_ERROR" else failure from None
+    context = with_last_settings(plan, context)
     prepared = prepared_of(plan, tables, context)
     scans = plan_scans(prepared, context.settings) if may_be_spread(context) else {}
     chosen = choose_executor(prepared, tables, scans, context)

@@ -18,7 +18,7 @@ from mergelake.query.context import Context
 from mergelake.query.limits import ReadLimits
 from mergelake.query.prepare import Prepared, empty_tables, plan_scans
 from mergelake.query.result import QueryResult, Stats
-from mergelake.query.source import Layers
+from mergelake.query.source import IN_MEMORY, Layers
 from mergelake.query.streamed import until_end
 from mergelake.query.wording import in_words
 
@@ -45,7 +45,7 @@ def why_scanned(prepared: Prepared, context: Context, *, count: bool = False) ->
     reasons = {}
     for slot, source in pairs:
         why = source.why_scanned(slot.judged(context.settings), count=count, must=prepared.must(slot))
-        if why and prepared.must(slot):
+        if why and prepared.must(slot) and (slot.refused or why != IN_MEMORY):
             check_scannable(prepared, why)
         reasons[slot.object_name] = why
     return None if all(reasons.values()) else reasons

@@ -6,11 +6,11 @@ becomes of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 
 from mergelake.core.errors import error
-from mergelake.query.outline import Occurrence, Outline
+from mergelake.query.outline import Outline
 from mergelake.query.settings import refuse_meaningless
 
 
@@ -18,6 +18,15 @@ def statement_settings(plan: Outline) -> dict[str, str]:
     """The SETTINGS of the statement and its subqueries: name -> literal. A name alone means 1."""
     clauses = settings_clauses(plan)
     return {name: value for first, end in clauses for name, value, _ in setting_items(plan, first, end)}
+
+
+def last_settings(plan: Outline) -> tuple[int, int] | None:
+    """The tokens of a SETTINGS after brackets that ends the statement, with its keyword."""
+    for first, end in plan.loose_settings:
+        follow = plan.tokens[end]
+        if follow.kind == "end" or follow.text == ";" or follow.upper == "FORMAT":
+            return first - 1, end
+    return None
 
 
 def setting_items(plan: Outline, first: int, end: int) -> Iterator[tuple[str, str, str]]:
@@ -113,14 +122,7 @@ def check_explain(kind: str) -> str:
     return form
 
 
-def check_meaning(plan: Outline, ours: Iterable[Occurrence]) -> None:
-    """NOT_IMPLEMENTED for what would change the rows that our tables give, `ours` being where they are named."""
+def check_meaning(plan: Outline) -> None:
+    """NOT_IMPLEMENTED for what would change the rows that our tables give."""
     _check_functions(plan)
     refuse_meaningless(statement_settings(plan), carrier=plan.format.startswith("Arrow"))
-    for occurrence in ours:
-        if occurrence.final and "PREWHERE" in plan.scope_of[id(occurrence)].clauses:
-            raise error(
-                "NOT_IMPLEMENTED",
-                "PREWHERE with FINAL, which filters before rows are replaced, is not supported",
-                "Write WHERE, which filters afterwards",
-            )

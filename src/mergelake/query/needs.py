@@ -173,8 +173,21 @@ def predicates(plan: Outline, found: Occurrence, source: Source, sources: Mappin
     for clause in ("WHERE", "PREWHERE"):
         first, end = scope.clauses.get(clause, (0, 0))
         texts = (_own_text(plan, c, found, scope, source, sources, banned) for c in conjuncts(plan, first, end))
-        out.append(" AND ".join(f"({text})" for text in texts if text))
+        out.append(" AND ".join(f"({text})" for text in texts if text and source.can_filter(text)))
     return out[0], out[1]
+
+
+def prewhere_alone(plan: Outline, found: Occurrence, source: Source) -> str:
+    """PREWHERE as text over the columns of the one table that its scope reads; empty if it needs more than these."""
+    scope = plan.scope_of[id(found)]
+    if scope.sources != [found] or scope.array_join or computed_names(plan, found, source):
+        return ""
+    first, end = scope.clauses["PREWHERE"]
+    banned = scope_aliases(plan, scope) - {found.alias}
+    if banned & set(names_in(plan.tokens[first:end])):
+        return ""
+    texts = [_own_text(plan, c, found, scope, source, {}, banned) for c in conjuncts(plan, first, end)]
+    return " AND ".join(f"({text})" for text in texts) if all(texts) else ""
 
 
 def _may_filter_before_joins(scope: Scope, found: Occurrence) -> bool:
@@ -284,8 +297,7 @@ def _own_text(
             return ""
         pieces.append(gap + tokens[at].text)
         at += 1
-    text = "".join(pieces).strip()
-    return text if source.can_filter(text) else ""
+    return "".join(pieces).strip()
 
 
 def _in_cast(tokens: list[Token], first: int, at: int) -> bool:

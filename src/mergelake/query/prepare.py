@@ -15,10 +15,10 @@ from mergelake.query.access import check_access, check_expression, check_fixed, 
 from mergelake.query.attaching import DATABASE
 from mergelake.query.context import Context, Kept
 from mergelake.query.limits import ReadLimits, check_size, read_limits
-from mergelake.query.meaning import check_meaning, statement_settings
+from mergelake.query.meaning import check_meaning, last_settings, setting_items, statement_settings
 from mergelake.query.outline import Outline, outline
 from mergelake.query.rewrite import NOW, Rewritten, Slot, rewrite
-from mergelake.query.settings import describes, honoured, reading
+from mergelake.query.settings import describes, for_clickhouse, honoured, reading
 from mergelake.query.source import ArrowSource, AsOf, Layers, Resolve, Scan, Source
 from mergelake.query.wording import in_words
 
@@ -160,10 +160,19 @@ def outlined(sql: str) -> Outline:
 
 def checked(plan: Outline, tables: Tables, context: Context) -> ReadLimits:
     """Refuse what is not done here; how much may be read."""
-    check_meaning(plan, (o for o in plan.occurrences if id(o) in tables.by_occurrence))
+    check_meaning(plan)
     chosen = {**context.honoured, **engine.plain_values(honoured(statement_settings(plan)))}
     check_size(plan.text, chosen)
     return read_limits(chosen)
+
+
+def with_last_settings(plan: Outline, context: Context) -> Context:
+    """The context with the settings that the statement ends in after brackets: its text goes to ClickHouse without."""
+    last = last_settings(plan)
+    if last is None:
+        return context
+    given = {name: value for name, value, _ in setting_items(plan, last[0] + 1, last[1])}
+    return replace(context, settings={**context.settings, **for_clickhouse(given)})
 
 
 def plan_scans(prepared: Prepared, settings: Mapping[str, str], only: Collection[str] | None = None) -> dict[str, Scan]:

@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mergelake.core import types as t
-from mergelake.core.errors import MergelakeError, UnsupportedError
+from mergelake.core.errors import MergelakeError, UnsupportedError, error
 from mergelake.core.text import back_quote, quote_string
 from mergelake.query.arrow_bridge import exact_expression
-from mergelake.query.needs import computed_names, mentioned, star_tokens, wanted
-from mergelake.query.outline import Occurrence, Outline
+from mergelake.query.meaning import last_settings
+from mergelake.query.needs import computed_names, mentioned, prewhere_alone, star_tokens, wanted
+from mergelake.query.outline import Occurrence, Outline, Scope
 from mergelake.query.settings import keeps_conditions
 from mergelake.query.source import AsOf, Layers, Source, Wanted
 
@@ -37,7 +38,10 @@ class Slot:
     scanned: str = ""
     """What stands in its place where it is scanned: these, of their exact types."""
     refused: MergelakeError | None = None
-    """Why they cannot be scanned, so ClickHouse has to read them itself: types that do not reach it unchanged."""
+    """Why they cannot be scanned, so ClickHouse has to read them itself: types that do not reach it unchanged, or
+    `before_final`."""
+    before_final: str = ""
+    """The PREWHERE of a statement with FINAL: it drops rows before others replace them."""
 
     @property
     def place(self) -> str:
@@ -59,9 +63,10 @@ class Slot:
         sample = f" SAMPLE {self.wanted.sample}" if self.wanted.sample else ""
         offset = f" OFFSET {self.wanted.sample_offset}" if self.wanted.sample_offset else ""
         columns, selects = ", ".join(map(back_quote, self.given)), []
+        prewhere = f" PREWHERE {self.before_final}" if self.before_final else ""
         for name, without in layers.tables:
             where = f" WHERE _part NOT IN ({', '.join(map(quote_string, without))})" if without else ""
-            selects.append(f"SELECT {columns} FROM {name}{final}{sample}{offset}{where}")
+            selects.append(f"SELECT {columns} FROM {name}{final}{sample}{offset}{prewhere}{where}")
         if layers.rest is not None:
             selects.append(self.scanned.removeprefix("(").removesuffix(")"))
         return f"({' UNION ALL '.join(selects)})"
@@ -168,20 +173,27 @@ def rewrite(
         given = tuple(each for each in need.columns if not (found.in_operator and each in source.hidden))
         structure = ", ".join(f"{back_quote(column)} {source.columns[column]}" for column in need.columns)
         slot = Slot(name, found.table, need, count_only, given, structure, *_scanned(source, given, name))
+        if found.final and "PREWHERE" in plan.scope_of[id(found)].clauses:
+            only = error("NOT_IMPLEMENTED", "PREWHERE with FINAL is for ClickHouse itself", "Write WHERE")
+            slot = replace(slot, refused=only, before_final=_before_final(plan, found, source))
         slots.append(slot)
         if count_only:
             gaps.append((found.start, len(slots) - 1))
         edits += _table_edits(plan, found, source, slot)
-    moments = _moment_edits(plan, sources)
+    moved = _moved_prewheres(plan)
+    moments = [edit for edit in _moment_edits(plan, sources) if not _inside(edit, moved)]
     gaps += [(start, NOW) for start, _, _ in moments]
     edits += moments
-    edits += (
+    others = (
         _database_edits(plan, database)
         + _prewhere_edits(plan, sources)
         + _qualifier_edits(plan, sources)
         + _hidden_edits(plan, sources)
         + _nested_edits(plan, sources)
     )
+    edits += [edit for edit in others if not _inside(edit, moved)] + [(*place, "") for place in moved]
+    if (last := last_settings(plan)) is not None:  # no place for it where the statement is described or piped
+        edits.append((plan.tokens[last[0]].start, plan.tokens[last[1] - 1].end, ""))
     if plan.format_at is not None:
         edits.append((*plan.format_at, ""))
     end = len(plan.text) if plan.tokens[-1].kind == "end" else plan.tokens[-1].end
@@ -196,6 +208,32 @@ def _scanned(source: Source, columns: Sequence[str], object_name: str) -> tuple[
         return f"(SELECT {_list(source, columns)} FROM Python({object_name}))", None
     except UnsupportedError as refused:
         return "", refused
+
+
+def _moved_prewheres(plan: Outline) -> list[tuple[int, int]]:
+    """Where the PREWHEREs stand that are read with FINAL: they go to the tables (`Slot.before_final`)."""
+    return [
+        (plan.tokens[scope.clause_words["PREWHERE"]].start, plan.tokens[scope.clauses["PREWHERE"][1] - 1].end)
+        for scope in plan.scopes
+        if "PREWHERE" in scope.clauses and _is_moved(scope)
+    ]
+
+
+def _is_moved(scope: Scope) -> bool:
+    return any(found is not None and found.final for found in scope.sources)
+
+
+def _inside(edit: tuple[int, int, str], places: Sequence[tuple[int, int]]) -> bool:
+    return any(start <= edit[0] and edit[1] <= end for start, end in places)
+
+
+def _before_final(plan: Outline, found: Occurrence, source: Source) -> str:
+    """`Slot.before_final`."""
+    text = prewhere_alone(plan, found, source)
+    if not text:
+        what = "PREWHERE with FINAL is supported over the columns of one table, without aliases and subqueries"
+        raise error("NOT_IMPLEMENTED", what, "Write WHERE, which filters after rows are replaced")
+    return text
 
 
 def _with_columns(need: Wanted, columns: Sequence[str]) -> Wanted:
@@ -253,7 +291,11 @@ def _list(source: Source, columns: Sequence[str]) -> str:
 def _prewhere_edits(plan: Outline, sources: Mapping[int, Source]) -> list[tuple[int, int, str]]:
     edits: list[tuple[int, int, str]] = []
     for scope in plan.scopes:
-        if "PREWHERE" not in scope.clauses or not any(s is not None and id(s) in sources for s in scope.sources):
+        if (
+            "PREWHERE" not in scope.clauses
+            or _is_moved(scope)
+            or not any(s is not None and id(s) in sources for s in scope.sources)
+        ):
             continue
         keyword = plan.tokens[scope.clause_words["PREWHERE"]]
         if "WHERE" not in scope.clauses:

@@ -35,6 +35,7 @@ from mergelake.query.prepare import (
     outlined,
     plan_scans,
     prepared_of,
+    with_last_settings,
 )
 from mergelake.query.result import QueryResult, Stats
 from mergelake.query.settings import reading
@@ -63,6 +64,7 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
     plan = outlined(sql)
     tables = look_up_tables(plan, resolve, context, explain)
     limits = checked(plan, tables, context)
+    context = with_last_settings(plan, context)
     looked_up = _look_up(plan, tables, context, limits, started)
     if looked_up is not None:
         return looked_up

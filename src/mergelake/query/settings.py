@@ -116,7 +116,8 @@ promql_* regexp_max_* session_timezone splitby_* transform_* type_* use_json_* u
 validate_enum_* variant_*
 """
 _READING = """
-do_not_merge_across_partitions_select_final force_data_skipping_indices force_index_by_date force_primary_key
+analyzer_compatibility_apply_final_to_all_joined_tables do_not_merge_across_partitions_select_final final
+force_data_skipping_indices force_index_by_date force_primary_key
 max_bytes_to_read_leaf max_rows_to_read_leaf read_overflow_mode read_overflow_mode_leaf
 """
 _HONOURED = """
@@ -131,9 +132,7 @@ _WHOLE = "Ask for it in the table's own settings"
 _INDEX = "EXPLAIN indexes = 1 shows which indexes a statement uses"
 _BY_NAME = "Name the columns in the SELECT"
 _REFUSED: dict[str, Refusal] = {
-    "final": Refusal(_OFF, "Write FINAL after the table's name"),
     "additional_table_filters": Refusal(("", "{}"), "Write the condition in WHERE"),
-    "analyzer_compatibility_apply_final_to_all_joined_tables": Refusal(_OFF, "Write FINAL after each table's name"),
     "apply_deleted_mask": Refusal(("1",), "Deleted rows cannot be read"),
     "apply_patch_parts": Refusal(("1",), "There are no patch parts"),
     "asterisk_include_alias_columns": Refusal(_OFF, _BY_NAME),

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from mergelake.query.part_set import PartSet
 
 
+IN_MEMORY = "rows in memory"
+"""Why a table is scanned that has no parts."""
+
+
 @dataclass(frozen=True, slots=True)
 class AsOf:
     """`AS OF VERSION 42`, `AS OF TAG 'release'` or `AS OF TIMESTAMP '2026-01-31 12:00:00'`: one of the two is set."""
@@ -212,7 +216,7 @@ class ArrowSource:
 
     def why_scanned(self, wanted: Wanted, *, count: bool = False, must: bool = False) -> str:
         """Always."""
-        return "rows in memory"
+        return IN_MEMORY
 
     def shared(self, wanted: Wanted) -> None:
         """There are none."""

@@ -167,7 +167,8 @@ class _Tasks:
             path = folder / f"{name}.given"
             path.write_bytes(data)
             given[name] = data
-            plain = replace(slot, wanted=replace(slot.wanted, final=False, sample="", sample_offset=""))
+            whole = replace(slot.wanted, final=False, sample="", sample_offset="")
+            plain = replace(slot, wanted=whole, before_final="")
             here[name] = plain.attached(Layers(((file_table(str(path), kinds), ()),)))
             there[name] = plain.attached(Layers(((file_table(path_mark(name), kinds), ()),)))
         return here, there, given

@@ -4,8 +4,9 @@
 2. Their pieces, as large as suits the columns that are read, become *jobs*; what a job needs first is known from marks.
 3. Jobs are under way, up to a number of requests and of bytes (`parts.flight.Limits`). Each fetches, in one round, then
    decodes and filters in one of as many slots as there are workers; a later round of its own lends the slot.
-4. With conditions the columns of the first come first, and the others for the granules with survivors; all of them at
-   once where those others are so few bytes that a round trip takes longer.
+4. With conditions the columns of the first come first, and the others for the granules with survivors, in one round for
+   all pieces of a job; those of the next conditions, or all, come along where they are so few bytes that a round trip
+   takes longer.
 
 A read that ends after some rows begins with few jobs, and doubles them as they bring less than was hoped for.
 """
@@ -19,20 +20,17 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from mergelake.core.cancel import Cancel
 from mergelake.parts.ahead import SMALL_BYTES, open_parts
-from mergelake.parts.cache import PartCache
 from mergelake.parts.flight import Limits, Slots
-from mergelake.parts.reader import PartReader
 from mergelake.scan.filter import TOGETHER_BYTES, Survivors, fetch_ahead
-from mergelake.scan.pieces import batch_schema, cut_pieces, read_piece
+from mergelake.scan.pieces import batch_schema, cut_pieces
 from mergelake.scan.plan import ScanItem, ScanPlan, column_bytes
+from mergelake.scan.predicate import all_types
 from mergelake.scan.prewhere import FilterStep
 from mergelake.scan.prune import MarkRange
-from mergelake.scan.source import PartSource, open_part
-from mergelake.scan.stats import ScanStats
+from mergelake.scan.run import ReadRun
+from mergelake.scan.source import PartSource
 from mergelake.scan.steps import plan_steps
-from mergelake.store.protocol import Store
 
 COLUMN_BYTES = 4 << 20
 """Decoded bytes of a column in one job, about: a request is for a column of a job."""
@@ -58,26 +56,17 @@ class Job:
 class _Ahead:
     """One read."""
 
-    def __init__(
-        self,
-        store: Store,
-        directory: str,
-        plan: ScanPlan,
-        caches: PartCache,
-        workers: int,
-        stats: ScanStats,
-        cancel: Cancel | None,
-    ) -> None:
-        self._store, self._directory, self._plan, self._caches = store, directory, plan, caches
-        self._stats, self._cancel = stats, cancel
+    def __init__(self, run: ReadRun) -> None:
+        plan = run.plan
+        self._shared, self._plan = run, plan
         self._steps: tuple[FilterStep, ...] = plan_steps(plan)
-        self._schema = batch_schema(plan)
-        self._slots = Slots(workers)
+        self._schema, self._types = batch_schema(plan), all_types(plan.schema)
+        self._slots = Slots(run.workers)
         self._ended = False
         early = [name for step in self._steps for name in step.columns]
         self._names = tuple(dict.fromkeys([*early, *plan.columns]))
         self._job_bytes = min(max(COLUMN_BYTES * len(self._names), JOB_BYTES[0]), JOB_BYTES[1])
-        self.limits = Limits.of(store)
+        self.limits = Limits.of(run.store)
 
     @property
     def first_jobs(self) -> int:
@@ -86,7 +75,7 @@ class _Ahead:
 
     def open(self, items: Sequence[ScanItem]) -> list[Job]:
         """The jobs of some items, which are opened together."""
-        sources = [PartSource(self._reader(item), item.info, self._plan.schema) for item in items]
+        sources = [self._shared.source(item) for item in items]
         readers = [source.reader for source in sources]
         named = dict.fromkeys(name for source in sources for name in source.stored_columns(self._names))
         open_parts(readers, list(named))
@@ -112,30 +101,40 @@ class _Ahead:
 
     def run(self, job: Job) -> list[pa.RecordBatch]:
         """The rows of a job that pass."""
-        if self._cancel is not None:
-            self._cancel.check()
-        rows = [Survivors(source, ranges, self._stats) for _, source, ranges in job.pieces]
+        self._shared.check()
+        rows = [Survivors(source, ranges, self._shared.stats) for _, source, ranges in job.pieces]
         for item, _, ranges in job.pieces:
-            self._stats.add(parts=int(ranges[0][0] == item.ranges[0][0]))
-        lacking = [each for each in rows if not each.source.reader.complete]
-        fetch_ahead(lacking, self._first(lacking))
-        if self._cancel is not None:
-            self._cancel.check()
+            self._shared.stats.add(parts=int(ranges[0][0] == item.ranges[0][0]))
+        self._fetch(rows, self._names_from(0, rows))
+        self._shared.check()
         with self._slots.computing():
-            todo = [] if self._ended else rows
-            found = [read_piece(each, self._plan, self._steps, self._schema) for each in todo]
-        return [batch for batch in found if batch is not None]
+            for number, step in enumerate(self._steps):
+                self._fetch(rows, self._names_from(number, rows))
+                for each in rows:
+                    if self._ended:
+                        return []
+                    each.filter(step, self._types)
+                rows = [each for each in rows if each.count]
+            self._fetch(rows, self._plan.columns)
+            return [] if self._ended else [each.batch(self._plan.columns, self._schema) for each in rows]
 
-    def _first(self, rows: Sequence[Survivors]) -> Sequence[str]:
-        """The columns that are fetched before any condition is judged."""
-        if len(self._steps) == 0:
-            return self._names
-        early = self._steps[0].columns
-        every, first = (sum(p.end - p.start for each in rows for p in each.needs(n)) for n in (self._names, early))
-        return self._names if every - first <= max(TOGETHER_BYTES, first // 4) else early
+    def _fetch(self, rows: Sequence[Survivors], names: Sequence[str]) -> None:
+        """Get the bytes of columns of all pieces in one round."""
+        fetch_ahead([each for each in rows if not each.source.reader.complete], names)
 
-    def _reader(self, item: ScanItem) -> PartReader:
-        return open_part(self._store, self._directory, item.manifest, self._plan.schema, self._caches)
+    def _names_from(self, number: int, rows: Sequence[Survivors]) -> Sequence[str]:
+        """The columns to fetch before a step judges, those of the next ones too where they are few bytes."""
+        found: list[str] = []
+        first = size = 0
+        for columns in (*(step.columns for step in self._steps[number:]), self._names):
+            new = [name for name in columns if name not in found]
+            size += sum(part.end - part.start for each in rows for part in each.needs(new))
+            if not found:
+                first = size
+            elif size - first > max(TOGETHER_BYTES, first // 4):
+                break
+            found += new
+        return found
 
     def _granules(self, item: ScanItem, granule_bytes: int) -> int:
         """How many granules of an item are read at a time."""
@@ -155,20 +154,10 @@ class _Ahead:
         return max(1, plain // max(1, manifest.marks))
 
 
-def read_ahead(
-    store: Store,
-    directory: str,
-    plan: ScanPlan,
-    items: Sequence[ScanItem],
-    caches: PartCache,
-    workers: int,
-    ordered: bool,
-    stats: ScanStats,
-    cancel: Cancel | None,
-) -> Iterator[pa.RecordBatch]:
-    """The rows of the items that pass; in the order of the items if `ordered`."""
-    read = _Ahead(store, directory, plan, caches, workers, stats, cancel)
-    groups = _groups(items, plan)
+def read_ahead(run: ReadRun, *, ordered: bool) -> Iterator[pa.RecordBatch]:
+    """The rows that pass; in the order of the plan's items if `ordered`."""
+    read, plan = _Ahead(run), run.plan
+    groups = _groups(plan)
     queue = deque(read.open(next(groups, [])))
     following = next(groups, None)
     if following is None and len(queue) == 1:
@@ -205,13 +194,13 @@ def read_ahead(
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _groups(items: Sequence[ScanItem], plan: ScanPlan) -> Iterator[Sequence[ScanItem]]:
+def _groups(plan: ScanPlan) -> Iterator[Sequence[ScanItem]]:
     """Items that are opened together: as many as may be, and few at first where a limit may end the read."""
     limit = plan.request.limit
     most = OPEN_PARTS if limit is None else FIRST_PARTS
     group: list[ScanItem] = []
     small = 0
-    for item in items:
+    for item in plan.items:
         if group and (len(group) == most or small > SMALL_PARTS_BYTES):
             yield group
             group, small = [], 0

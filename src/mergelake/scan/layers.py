@@ -32,23 +32,19 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mergelake.core.arrow import storage_type
-from mergelake.core.cancel import Cancel
 from mergelake.core.types import DataType, is_nullable
 from mergelake.expr.bound import BoundNode, columns_of
 from mergelake.parts.ahead import open_parts
-from mergelake.parts.cache import PartCache
-from mergelake.parts.fetch import is_remote
 from mergelake.parts.flight import Limits, Slots
 from mergelake.scan.filter import TOGETHER_BYTES, Survivors, fetch_ahead
 from mergelake.scan.keys import decode_keys, scan_keys
 from mergelake.scan.ordered import Value, orderable, ordered
-from mergelake.scan.plan import ScanItem, ScanPlan
+from mergelake.scan.plan import ScanItem
 from mergelake.scan.predicate import all_types, bound_conjuncts, split_by_key
 from mergelake.scan.prewhere import FilterStep, filter_steps
 from mergelake.scan.prune import MarkRange
-from mergelake.scan.source import Arrays, PartSource, evaluate, joined, of_part, open_part
-from mergelake.scan.stats import ScanStats
-from mergelake.store.protocol import Store
+from mergelake.scan.run import ReadRun
+from mergelake.scan.source import Arrays, PartSource, evaluate, joined
 from mergelake.table.key_words import key_words, same_as_previous
 from mergelake.table.replacing import final_rows, replacing_mode
 from mergelake.table.sorting import sort_order
@@ -74,22 +70,9 @@ class Layer:
 class _Layers:
     """One read: the plan with everything that its layers share."""
 
-    def __init__(
-        self,
-        store: Store,
-        directory: str,
-        plan: ScanPlan,
-        caches: PartCache,
-        stats: ScanStats,
-        cancel: Cancel | None,
-        workers: int = 1,
-    ) -> None:
-        self._cancel = cancel
-        self._store = store
-        self._directory = directory
-        self._plan = plan
-        self._caches = caches
-        self._stats = stats
+    def __init__(self, run: ReadRun) -> None:
+        plan = run.plan
+        self._shared, self._plan = run, plan
         schema = plan.schema
         self._types = all_types(schema)
         self._sorting: tuple[BoundNode, ...] = scan_keys(schema, whole=True).primary.nodes
@@ -107,7 +90,7 @@ class _Layers:
         self._schema = pa.schema(fields)
         self._sources: dict[str, PartSource] = {}
         self._lock = threading.Lock()
-        self._slots = Slots(workers)
+        self._slots = Slots(run.workers)
         self._ended = False
         self._limit = plan.request.limit if plan.request.ordered else None
         steps = [name for step in (*self._early, *self._late) for name in step.columns]
@@ -133,12 +116,9 @@ class _Layers:
         with self._lock:
             found = self._sources.get(item.manifest.id)
         if found is None:
-            plan = self._plan
-            with of_part(item.info):
-                reader = open_part(self._store, self._directory, item.manifest, plan.schema, self._caches)
-                found = PartSource(reader, item.info, plan.schema)
+            made = self._shared.source(item)
             with self._lock:
-                found = self._sources.setdefault(item.manifest.id, found)
+                found = self._sources.setdefault(item.manifest.id, made)
         return found
 
     def _open(self, items: Sequence[ScanItem], *, key: bool = False) -> None:
@@ -229,12 +209,11 @@ class _Layers:
 
     def read(self, layer: Layer) -> list[pa.RecordBatch]:
         """The rows of the layer that stay and pass the conditions."""
-        if self._cancel is not None:
-            self._cancel.check()
+        self._shared.check()
         self._open(layer.items)
-        every = [Survivors(self.source(item), item.ranges, self._stats) for item in layer.items]
-        self._stats.add(parts=len(every))
-        if is_remote(self._store):
+        every = [Survivors(self.source(item), item.ranges, self._shared.stats) for item in layer.items]
+        self._shared.stats.add(parts=len(every))
+        if self._shared.is_far:
             fetch_ahead(every, self._names if self._at_once(every) else self._first)
         with self._slots.computing():
             found = [] if self._ended else self._read(layer, every)
@@ -251,8 +230,7 @@ class _Layers:
     def _read(self, layer: Layer, every: Sequence[Survivors]) -> list[pa.RecordBatch]:
         alive: list[Survivors] = []
         for rows in every:
-            if self._cancel is not None:
-                self._cancel.check()
+            self._shared.check()
             self._within(rows, layer)
             if self._run(rows, self._early):
                 alive.append(rows)
@@ -264,7 +242,7 @@ class _Layers:
         left = [rows for rows in alive if self._run(rows, self._late)]
         if self._limit is not None:
             left = self._first_rows(left, self._limit)
-        if is_remote(self._store):
+        if self._shared.is_far:
             fetch_ahead(left, self._plan.columns)
         batches = [rows.batch(self._plan.columns, self._schema) for rows in left]
         return self._sorted(left, batches) if self._plan.request.ordered and left else batches
@@ -339,24 +317,16 @@ class _Layers:
         return np.split(out, np.cumsum(counts)[:-1])
 
 
-def read_layers(
-    store: Store,
-    directory: str,
-    plan: ScanPlan,
-    caches: PartCache,
-    workers: int,
-    stats: ScanStats,
-    cancel: Cancel | None = None,
-) -> Iterator[pa.RecordBatch]:
+def read_layers(run: ReadRun) -> Iterator[pa.RecordBatch]:
     """The rows of the plan's items as FINAL shows them, in order, or both; in storage form."""
-    reader = _Layers(store, directory, plan, caches, stats, cancel, workers)
+    reader = _Layers(run)
     layers = reader.layers()
-    if workers == 1 and not is_remote(store):
+    if run.workers == 1 and not run.is_far:
         for layer in layers:
             yield from reader.read(layer)
         return
-    limits = Limits.of(store) if is_remote(store) else Limits(workers, 1 << 62)
-    limited = plan.request.limit is not None
+    limits = Limits.of(run.store) if run.is_far else Limits(run.workers, 1 << 62)
+    limited = run.plan.request.limit is not None
     most = 1 if limited else limits.requests
     ahead: deque[tuple[Future[list[pa.RecordBatch]], int]] = deque()
     following = next(layers, None)

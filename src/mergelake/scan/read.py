@@ -23,7 +23,8 @@ from mergelake.scan.filter import Survivors
 from mergelake.scan.layers import read_layers
 from mergelake.scan.pieces import Piece, all_pieces, batch_schema, read_piece
 from mergelake.scan.plan import ScanItem, ScanPlan
-from mergelake.scan.source import PartSource, of_part, open_part
+from mergelake.scan.run import ReadRun
+from mergelake.scan.source import PartSource
 from mergelake.scan.stats import ScanStats
 from mergelake.scan.steps import plan_steps
 from mergelake.store.protocol import Store
@@ -56,60 +57,49 @@ def read_items(
     if caches is None:
         caches = of_tasks() if is_remote(store) else PartCache()
     ordered = ordered or plan.request.ordered
+    run = ReadRun(store, directory, plan.with_items(chosen), caches, workers, stats, cancel)
     if plan.request.final or (plan.request.ordered and plan.schema.order_by):
-        batches = read_layers(store, directory, plan.with_items(chosen), caches, workers, stats, cancel)
-    elif is_remote(store):
-        batches = read_ahead(store, directory, plan, chosen, caches, workers, ordered, stats, cancel)
+        batches = read_layers(run)
+    elif run.is_far:
+        batches = read_ahead(run, ordered=ordered)
     else:
-        batches = _read_pieces(store, directory, plan, chosen, caches, workers, ordered, stats, cancel)
+        batches = _read_pieces(run, ordered=ordered)
     for batch in _limited(batches, plan.request.limit):
         stats.add(rows_out=batch.num_rows)
         yield batch
 
 
-def _read_pieces(
-    store: Store,
-    directory: str,
-    plan: ScanPlan,
-    items: Sequence[ScanItem],
-    caches: PartCache,
-    workers: int,
-    ordered: bool,
-    stats: ScanStats,
-    cancel: Cancel | None,
-) -> Iterator[pa.RecordBatch]:
+def _read_pieces(run: ReadRun, *, ordered: bool) -> Iterator[pa.RecordBatch]:
+    plan = run.plan
     steps, schema = plan_steps(plan), batch_schema(plan)
-    pieces = all_pieces(items, plan.request.limit if not steps else None)
+    pieces = all_pieces(plan.items, plan.request.limit if not steps else None)
     sources: dict[str, PartSource] = {}
 
-    def run(piece: Piece) -> pa.RecordBatch | None:
-        if cancel is not None:
-            cancel.check()
+    def read(piece: Piece) -> pa.RecordBatch | None:
+        run.check()
         item = piece.item
         source = sources.get(item.manifest.id)
         if source is None:
-            with of_part(item.info):
-                reader = open_part(store, directory, item.manifest, plan.schema, caches)
-                source = sources.setdefault(item.manifest.id, PartSource(reader, item.info, plan.schema))
-        stats.add(parts=int(piece.ranges[0][0] == item.ranges[0][0]))
-        return read_piece(Survivors(source, piece.ranges, stats), plan, steps, schema)
+            source = sources.setdefault(item.manifest.id, run.source(item))
+        run.stats.add(parts=int(piece.ranges[0][0] == item.ranges[0][0]))
+        return read_piece(Survivors(source, piece.ranges, run.stats), plan, steps, schema)
 
     ahead = list(islice(pieces, 2))
-    if len(ahead) < 2 or workers == 1:
+    if len(ahead) < 2 or run.workers == 1:
         for piece in (*ahead, *pieces):
-            batch = run(piece)
+            batch = read(piece)
             if batch is not None:
                 yield batch
         return
-    pool = ThreadPoolExecutor(workers, "mergelake-scan")
-    waiting: list[Future[pa.RecordBatch | None]] = [pool.submit(run, piece) for piece in ahead]
+    pool = ThreadPoolExecutor(run.workers, "mergelake-scan")
+    waiting: list[Future[pa.RecordBatch | None]] = [pool.submit(read, piece) for piece in ahead]
     try:
         while waiting:
-            while len(waiting) <= workers:
+            while len(waiting) <= run.workers:
                 following = next(pieces, None)
                 if following is None:
                     break
-                waiting.append(pool.submit(run, following))
+                waiting.append(pool.submit(read, following))
             if ordered:
                 done = waiting[0]
             else:

@@ -17,8 +17,6 @@ from mergelake.core.text import back_quote, quote_string
 from mergelake.lake.environment import Environment, asks_for_news
 from mergelake.lake.table import Table
 from mergelake.lake.warehouse import DEFAULT_DATABASE, Warehouse
-from mergelake.log.at_once import at_once
-from mergelake.log.commit import Log
 from mergelake.parts.fetch import is_remote
 from mergelake.query.access import check_fixed
 from mergelake.query.context import Context, RunTasks
@@ -28,10 +26,13 @@ from mergelake.query.result import QueryResult
 from mergelake.query.select import run_select
 from mergelake.query.settings import for_clickhouse, honoured
 from mergelake.query.source import Resolve, Source
+from mergelake.query.streamed import writes_file
 from mergelake.query.table_source import TableSource
 from mergelake.query.tokens import split_statements
 from mergelake.sql.foreign import foreign_names, foreign_table
 from mergelake.sql.lower import execute
+from mergelake.sql.open_tables import OpenTables
+from mergelake.sql.optimistic import read_beside
 from mergelake.sql.parser import parse_statement
 from mergelake.sql.result import Result
 from mergelake.sql.settings import OWN_SETTINGS, judged, merged, plain, staleness_ms
@@ -61,8 +62,7 @@ class Database:
         self.current_database = DEFAULT_DATABASE
         self._settings: dict[str, str] = _literals(settings or {})
         self._of_call = threading.local()
-        self._tables: dict[str, Table] = {}
-        self._lock = threading.Lock()
+        self._tables = OpenTables(warehouse)
         self.on_progress: Callable[[int, int], None] | None = None
         """Called with (rows read, rows to read) while a SELECT runs."""
         self._under_way: set[Cancel] = set()
@@ -185,51 +185,9 @@ class Database:
         """
         full = self.full_name(name)
         where = (name.database or self.current_database, name.table)
-        known = self._look([where])
+        known = self._tables.look([where])
         table_id = self.warehouse.catalog.known(where)
-        return self._kept(table_id, full, news=table_id not in known)
-
-    def _kept(self, table_id: str, full: str, news: bool = True) -> Table:
-        with self._lock:
-            found = self._tables.get(table_id)
-        if found is None:
-            found = self.warehouse.opened(table_id, full)
-            with self._lock:
-                self._tables[table_id] = found
-        elif news:
-            found.refresh()
-        found.name = full
-        return found
-
-    def _look(self, names: Iterable[tuple[str, str]], staleness_s: float = 0.0) -> set[str]:
-        """Ask for news of the catalog and of the tables that had these names, at once; the ids of those tables.
-
-        What was asked for less than `staleness_s` ago is not asked again. In a far store tables that are not open yet
-        are opened meanwhile.
-        """
-        catalog, far = self.warehouse.catalog, is_remote(self.warehouse.store)
-        ids = {where: catalog.state.databases.get(where[0], {}).get(where[1], "") for where in names}
-        with self._lock:
-            kept = {table_id: self._tables[table_id] for table_id in ids.values() if table_id in self._tables}
-        unopened = {table_id: where for where, table_id in ids.items() if far and table_id and table_id not in kept}
-
-        def ask(call: Callable[[], object]) -> MergelakeError | None:
-            try:
-                call()
-            except MergelakeError as problem:  # of a table that is not called so any more it is nobody's
-                return problem
-            return None
-
-        logs: list[Log[Any]] = [catalog.log, *(table.handle.log for table in kept.values())]
-        calls: list[Callable[[], object]] = [
-            partial(log.fresh, staleness_s) if staleness_s else log.refresh for log in logs
-        ]
-        calls += [partial(self._kept, table_id, ".".join(where)) for table_id, where in unopened.items()]
-        problem, *of_tables = at_once(ask, calls, len(calls) if far else 1)
-        if problem is not None:
-            raise problem
-        asked = (*kept, *unopened)
-        return {table_id for table_id, failed in zip(asked, of_tables, strict=True) if failed is None}
+        return self._tables.kept(table_id, full, news=table_id not in known)
 
     def table_names(self, database: str) -> list[str]:
         """Names of the tables of a database; UNKNOWN_DATABASE if there is none."""
@@ -241,18 +199,43 @@ class Database:
 
     def select(self, query: str, format: str = "") -> QueryResult:
         """Run a SELECT; in `format`, where it names none itself."""
-        return run_select(query, self.resolver(query), replace(self.context(), format=format))
+        context = replace(self.context(), format=format)
+        looked: list[set[str]] = []
+        found = self._optimistic(query, context, looked)
+        return found or run_select(query, self.resolver(query, looked), context)
 
-    def resolver(self, query: str = "") -> Resolve:
+    def _optimistic(self, query: str, context: Context, looked: list[set[str]]) -> QueryResult | None:
+        """The answer from the versions that are known here, where those are still the newest; else None.
+
+        Ids of the tables that were asked for news are added to `looked`.
+        """
+        far = is_remote(self.warehouse.store) and self._asks_for_news() and not staleness_ms(self.settings)
+        known = self._tables.at_rest(self._named(query)) if far and not writes_file(outline(query)) else None
+        if not known:
+            return None
+
+        def resolve(database: str, name: str) -> Source | None:
+            where = database or self.current_database, name
+            return self._source(known[where][0], context.now_ms) if where in known else None
+
+        def still_so() -> bool:
+            looked.append(self._tables.look(known))
+            return self._tables.unchanged(known)
+
+        return read_beside(lambda: run_select(query, resolve, context), still_so, QueryResult.close)
+
+    def _asks_for_news(self) -> bool:
+        return asks_for_news(self.settings.get("read_consistency", self.warehouse.env.read_consistency).strip("'"))
+
+    def resolver(self, query: str = "", looked: Iterable[set[str]] = ()) -> Resolve:
         """How a SELECT finds tables: every one of them as it is at this moment, or as it is known here.
 
-        The tables that `query` names are asked for together.
+        The tables that `query` names are asked for together, unless they were just `looked` for.
         """
         catalog = self.warehouse.catalog
-        consistency = self.settings.get("read_consistency", self.warehouse.env.read_consistency).strip("'")
         staleness_s = staleness_ms(self.settings) / 1000
-        news = asks_for_news(consistency)
-        fresh: list[set[str]] = []
+        news = self._asks_for_news()
+        fresh = list(looked)
         now_ms = self.warehouse.clock.now_ms()
 
         def resolve(database: str, name: str) -> Source | None:
@@ -260,11 +243,11 @@ class Database:
             if where in RESERVED:
                 return foreign_table(self, where, name)
             if news and not fresh:
-                fresh.append(self._look([(where, name), *self._named(query)], staleness_s))
+                fresh.append(self._tables.look([(where, name), *self._named(query)], staleness_s))
             table_id = catalog.state.databases.get(where, {}).get(name)
             if table_id is None:
                 return self._source(self.open(Name(where, name)), now_ms)
-            table = self._kept(table_id, f"{where}.{name}", news and table_id not in fresh[0])
+            table = self._tables.kept(table_id, f"{where}.{name}", news and table_id not in fresh[0])
             return self._source(table, now_ms)
 
         return resolve

@@ -1,25 +1,23 @@
-"""INSERT: inline data or a SELECT, into one `append`, so into one commit. Nothing is written unless all of it fits."""
+"""INSERT: inline data or a SELECT, in one commit. Nothing is committed unless all of it fits."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from mergelake.core import types as t
-from mergelake.core.arrow import STORED_DYNAMIC
 from mergelake.core.cancel import check
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import Column, TableSchema, unknown_column
-from mergelake.core.text import back_quote, quote_string, unused_stem
-from mergelake.format.values import decode_values
 from mergelake.query.access import check_data
 from mergelake.query.engine import available
-from mergelake.query.select import prepare
 from mergelake.sql.clickhouse_reader import conversion_of, read_all, reading_settings
 from mergelake.sql.formats import after_line, format_of, read_rows
+from mergelake.sql.insert_select import insert_selected
 from mergelake.sql.json_rows import Unsure
 from mergelake.sql.settings import check_reading, judged, merged, plain
 from mergelake.sql.statements import Insert
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
 
 _ORDERED = re.compile(r"\border\s+by\s+all\s*(settings\b[^()]*)?$", re.IGNORECASE)
 _ALSO_OF_TABLES = ("max_partitions_per_insert_block", "optimize_on_insert")
-_CHECKED = (t.Int, t.Date, t.Date32, t.DateTime, t.DateTime64, t.Decimal, t.Bool)
 
 
 def run_insert(db: Database, insert: Insert, script: str) -> int:
@@ -40,12 +37,12 @@ def run_insert(db: Database, insert: Insert, script: str) -> int:
     token, by_rows = _deduplication(settings, insert.query)
     strict = conversion_of(settings) == "strict"
     targets = target_columns(insert, table.schema, table.name)
-    if not insert.query:
-        check_reading(settings)
-    external = db.allow_external_access
+    write = partial(table.insert, dedup_token=token, by_part=True, by_rows=by_rows, settings=_of_table(settings))
     if insert.query:
-        data = _selected(db, insert.query, targets, strict=strict)
-    elif (reading := reading_settings(settings, format_of(insert.format))) or not strict:
+        return insert_selected(db, insert.query, targets, write, strict=strict)
+    check_reading(settings)
+    external = db.allow_external_access
+    if (reading := reading_settings(settings, format_of(insert.format))) or not strict:
         known, data_lines = format_of(insert.format), after_line(insert.data)
         if known == "Values" and not external:
             check_data(data_lines)
@@ -58,7 +55,7 @@ def run_insert(db: Database, insert: Insert, script: str) -> int:
             data = _asked(unsure.failure, insert, targets, table.schema)
     check()
     if data.num_rows:
-        table.insert(data, token, by_part=True, by_rows=by_rows, settings=_of_table(settings))
+        write(data)
     return int(data.num_rows)
 
 
@@ -127,47 +124,3 @@ def target_columns(insert: Insert, schema: TableSchema, table: str) -> dict[str,
 
 def _by_default(column: Column) -> bool:
     return column.default_kind in ("", "DEFAULT")
-
-
-def _selected(db: Database, query: str, targets: Mapping[str, t.DataType], *, strict: bool) -> pa.Table:
-    """The SELECT's rows, its columns by position, cast as ClickHouse would, if `strict` never silently out of range."""
-    prepared = prepare(query, db.resolver(), db.context())
-    names, kinds = prepared.columns(db.engine_settings())
-    if len(names) != len(targets):
-        raise error(
-            "NUMBER_OF_COLUMNS_DOESNT_MATCH",
-            f"The SELECT gives {len(names)} columns, the insert has {len(targets)}",
-            f"It fills {', '.join(targets)}",
-        )
-    exact = [name for name, data_type in targets.items() if isinstance(data_type, t.Dynamic | t.Json)]
-    if exact or list(kinds) != [str(data_type) for data_type in targets.values()]:
-        casts, row = [], unused_stem(targets, "ml_row")
-        for place, (name, data_type, kind) in enumerate(zip(targets, targets.values(), kinds, strict=True), 1):
-            element = f"tupleElement({row}, {place})"
-            checked = strict and isinstance(t.inner_type(data_type), _CHECKED)
-            function = "accurateCast" if checked else "CAST"
-            casted = element if kind == str(data_type) else f"{function}({element}, {quote_string(str(data_type))})"
-            if name in exact:  # as text it would lose the types of its values
-                casted = f"hex(formatRow('RowBinary', {casted}))"
-            casts.append(f"{casted} AS {back_quote(name)}")
-        query = f"SELECT {', '.join(casts)} FROM (SELECT tuple(*) AS {row} FROM ({query}\n))"
-    try:
-        found = db.select(query).table.rename_columns(list(targets))
-    except MergelakeError as failure:
-        if failure.name == "CANNOT_CONVERT_TYPE" and not failure.hint:
-            wanted = ", ".join(f"{name} {data_type}" for name, data_type in targets.items())
-            failure.hint = f"The insert fills {wanted}: filter or cast in the SELECT"
-        raise
-    for name in exact:
-        place = found.schema.get_field_index(name)
-        found = found.set_column(place, name, _decoded(found[name], targets[name]))
-    return found
-
-
-def _decoded(column: pa.ChunkedArray, kind: t.DataType) -> pa.Array:
-    """Values of a Dynamic or JSON column, from hex digits of RowBinary, in storage form."""
-    data = bytes.fromhex("".join(column.to_pylist()))
-    (values,) = decode_values(data, [kind], len(column))
-    if isinstance(kind, t.Dynamic):
-        return pa.ExtensionArray.from_storage(STORED_DYNAMIC, values)
-    return values

@@ -17,7 +17,7 @@ from mergelake.core.arrow import arrow_type
 from mergelake.core.convert import to_storage
 from mergelake.core.errors import InternalError, error
 from mergelake.lake.inspect import parts_table
-from mergelake.query.source import ArrowScan, ArrowSource, AsOf, Layers, Source, Wanted
+from mergelake.query.source import IN_MEMORY, ArrowScan, ArrowSource, AsOf, Layers, Source, Wanted
 from mergelake.sql import system_settings
 from mergelake.sql.show import create_table_text, engine_text, key_text, sorting_text
 from mergelake.sql.system_parts import index_rows, moments, part_columns, part_facts
@@ -83,7 +83,7 @@ class SystemSource:
 
     def why_scanned(self, wanted: Wanted, *, count: bool = False, must: bool = False) -> str:
         """Always."""
-        return "a system table"
+        return IN_MEMORY
 
     def shared(self, wanted: Wanted) -> None:
         """There are none."""

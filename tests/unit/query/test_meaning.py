@@ -25,17 +25,10 @@ def db() -> Database:
 @pytest.mark.parametrize(
     "query",
     [
-        "SELECT id FROM r SETTINGS final = 1",
-        "SELECT * FROM (SELECT id FROM r SETTINGS max_threads = 1, final = true)",
         "SELECT id FROM r SETTINGS additional_table_filters = {'r': 'id = 2'}",
-        "SELECT id FROM r FINAL PREWHERE s = 'a'",
-        "SELECT id FROM r SETTINGS max_threads = 1, final",
-        "(SELECT id FROM r) SETTINGS final = 1",
-        "(SELECT id FROM r) UNION ALL (SELECT 1) SETTINGS final FORMAT CSV",
-        "SELECT id FROM r WHERE id IN (SELECT id FROM r SETTINGS final)",
-        "EXPLAIN SELECT id FROM r SETTINGS final",
-        "INSERT INTO r SELECT * FROM r SETTINGS final",
-        "CREATE TABLE r2 ENGINE = MergeTree ORDER BY id AS SELECT * FROM r SETTINGS final = 1",
+        "EXPLAIN SELECT id FROM r SETTINGS apply_deleted_mask = 0",
+        "INSERT INTO r SELECT * FROM r SETTINGS apply_deleted_mask = 0",
+        "CREATE TABLE r2 ENGINE = MergeTree ORDER BY id AS SELECT * FROM r SETTINGS apply_deleted_mask = 0",
     ],
 )
 def test_what_would_change_the_rows_of_a_table_is_refused(db: Database, query: str) -> None:
@@ -44,11 +37,26 @@ def test_what_would_change_the_rows_of_a_table_is_refused(db: Database, query: s
     assert failure.value.name == "NOT_IMPLEMENTED"
 
 
-def test_the_setting_final_is_refused_from_outside_the_statement_too(db: Database) -> None:
-    for query in ("SELECT id FROM r", "SELECT 1"):
-        with pytest.raises(MergelakeError, match="final"):
-            db.sql(query, settings={"final": 1})
-    assert len(db.sql("SELECT id FROM r", settings={"final": 0})) == 2
+@pytest.mark.parametrize(
+    ("query", "rows"),
+    [
+        ("SELECT s FROM r SETTINGS final = 1", ["b"]),
+        ("SELECT s FROM r FINAL SETTINGS final = 0", ["b"]),
+        ("SELECT s FROM (SELECT s FROM r SETTINGS max_threads = 1, final = true)", ["b"]),
+        ("SELECT s FROM r SETTINGS max_threads = 1, final", ["b"]),
+        ("(SELECT s FROM r) UNION ALL (SELECT s FROM r) SETTINGS final", ["b", "b"]),
+        ("(SELECT s FROM r) UNION ALL (SELECT s FROM r) SETTINGS final = 1, max_threads = 1;", ["b", "b"]),
+        ("SELECT a.s FROM r AS a JOIN r AS b USING id ORDER BY ALL SETTINGS final = 1", ["b"]),
+        ("SELECT s FROM r ORDER BY s", ["a", "b"]),
+        ("SELECT s FROM r ORDER BY s SETTINGS final = 0", ["a", "b"]),
+    ],
+)
+def test_the_setting_final_means_what_it_does_in_clickhouse(db: Database, query: str, rows: list[str]) -> None:
+    assert [row[0] for row in db.sql(query).rows()] == rows
+    if "SETTINGS" not in query:
+        assert [row[0] for row in db.sql(query, settings={"final": 1}).rows()] == ["b"]
+        assert db.sql("SELECT count() > 0 FROM system.tables", settings={"final": 1}).scalar() == 1
+        assert len(db.sql("SELECT ts FROM z", settings={"final": 1})) == 200
 
 
 def test_a_session_time_zone_holds_for_the_conditions_of_scans(db: Database) -> None:

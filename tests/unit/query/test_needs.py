@@ -11,7 +11,7 @@ from mergelake.core.types import DataType, parse_type
 from mergelake.query.needs import wanted
 from mergelake.query.outline import outline
 from mergelake.query.rewrite import rewrite
-from mergelake.query.source import Wanted
+from mergelake.query.source import Layers, Wanted
 
 COLUMNS = ("a", "b", "c", "d")
 
@@ -105,10 +105,20 @@ def test_a_left_join_lets_conditions_of_its_left_side_down() -> None:
 
 
 def test_prewhere_final_and_sample_leave_the_text() -> None:
-    text = rewritten("SELECT a FROM t AS q FINAL SAMPLE 1/2 PREWHERE b = 1 WHERE c = 2 ORDER BY a")
+    text = rewritten("SELECT a FROM t AS q SAMPLE 1/2 PREWHERE b = 1 WHERE c = 2 ORDER BY a")
     assert " ".join(text.split()) == (
         "SELECT a FROM (SELECT `a`, `b`, `c` FROM Python(ml_0)) AS q WHERE ( b = 1 ) AND ( c = 2) ORDER BY a"
     )
+
+
+def test_prewhere_with_final_goes_to_the_table_itself() -> None:
+    plan = outline("SELECT a FROM t AS q FINAL SAMPLE 1/2 PREWHERE q.b = 1 AND c > now() WHERE c = 2 ORDER BY a")
+    found = rewrite(plan, {id(plan.occurrences[0]): Fake()})  # type: ignore[dict-item]
+    (slot,) = found.slots
+    assert "PREWHERE" not in found.text({}, {})
+    read = slot.attached(Layers((("_mergelake.x", ()),)))
+    assert read == "(SELECT `a`, `b`, `c` FROM _mergelake.x FINAL SAMPLE 1/2 PREWHERE (b = 1) AND (c > now()))"
+    assert slot.refused is not None
 
 
 def test_a_count_needs_no_scan() -> None:

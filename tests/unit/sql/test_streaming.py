@@ -162,6 +162,32 @@ def test_both_ways_of_reading_fail_and_end_midway(where: str, request: pytest.Fi
     settle()
 
 
+def test_damage_behind_the_first_rows_is_told_with_the_object(
+    lake: ml.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streamed, "AHEAD_BYTES", 1 << 16)
+    lake.sql(
+        "CREATE TABLE d (k UInt64, s String) ENGINE = MergeTree ORDER BY k SETTINGS min_bytes_for_full_part_storage = 0"
+    )
+    lake.sql(f"INSERT INTO d SELECT number, randomPrintableASCII(30) FROM numbers({ROWS // 3})")
+    lake.sql("SELECT sum(k), max(s) FROM d")
+    attached.SETS.settle()
+    result = lake.sql("SELECT * FROM d SETTINGS max_threads = 1, max_block_size = 8192")
+    assert result.stats.reason == in_place.READS_ITSELF
+    given = result.batches()
+    next(given)
+    data = max(Path(lake.warehouse.url).rglob("s.bin"), key=lambda path: path.stat().st_size)
+    with data.open("r+b") as file:
+        file.seek(-2000, os.SEEK_END)
+        file.write(bytes(1000))
+    with pytest.raises(MergelakeError) as caught:
+        rows(given)
+    assert data.parent.name in str(caught.value)
+    assert caught.value.name in ("CORRUPTED_DATA", "CHECKSUM_DOESNT_MATCH")
+    assert lake.sql("SELECT count() FROM t").scalar() == ROWS
+    settle()
+
+
 def test_ctrl_c_ends_a_loop_over_batches(db: ml.Database) -> None:
     result = db.sql("SELECT number FROM numbers(1000000000000) WHERE number < 4000000 OR sipHash64(number) = 1")
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()

@@ -1,0 +1,106 @@
+"""INSERT … SELECT: rows go into the table as ClickHouse makes them, whatever their number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from mergelake.core import types as t
+from mergelake.core.arrow import STORED_DYNAMIC
+from mergelake.core.errors import MergelakeError, error
+from mergelake.core.text import back_quote, quote_string, unused_stem
+from mergelake.format.values import decode_values
+from mergelake.query.select import prepare
+
+if TYPE_CHECKING:
+    from mergelake.sql.database import Database
+
+_CHECKED = (t.Int, t.Date, t.Date32, t.DateTime, t.DateTime64, t.Decimal, t.Bool)
+"""Types whose values an implicit cast may change silently."""
+
+
+def insert_selected(
+    db: Database,
+    query: str,
+    targets: Mapping[str, t.DataType],
+    write: Callable[[pa.Table | pa.RecordBatchReader], object],
+    *,
+    strict: bool,
+) -> int:
+    """Hand the rows of a SELECT to `write` as ClickHouse makes them; how many there were. Of none it hears nothing.
+
+    The columns go by position, cast as ClickHouse would, if `strict` never silently out of range.
+    """
+    try:
+        with closing(db.select(_casted(db, query, targets, strict=strict))) as found:
+            if found.rows is not None:
+                data = _as_targets(found.table, targets)
+                if data.num_rows:
+                    write(data)
+                return int(data.num_rows)
+            schema = _as_targets(found.schema.empty_table(), targets).schema
+            counted = [0]
+
+            def batches() -> Iterator[pa.RecordBatch]:
+                for batch in found.batches():
+                    counted[0] += batch.num_rows
+                    yield from _as_targets(pa.Table.from_batches([batch]), targets).to_batches()
+
+            write(pa.RecordBatchReader.from_batches(schema, batches()))
+            return counted[0]
+    except MergelakeError as failure:
+        if failure.name == "CANNOT_CONVERT_TYPE" and not failure.hint:
+            wanted = ", ".join(f"{name} {data_type}" for name, data_type in targets.items())
+            failure.hint = f"The insert fills {wanted}: filter or cast in the SELECT"
+        raise
+
+
+def _casted(db: Database, query: str, targets: Mapping[str, t.DataType], *, strict: bool) -> str:
+    """The SELECT with its columns cast to those that they fill. NUMBER_OF_COLUMNS_DOESNT_MATCH."""
+    prepared = prepare(query, db.resolver(), db.context())
+    names, kinds = prepared.columns(db.engine_settings())
+    if len(names) != len(targets):
+        raise error(
+            "NUMBER_OF_COLUMNS_DOESNT_MATCH",
+            f"The SELECT gives {len(names)} columns, the insert has {len(targets)}",
+            f"It fills {', '.join(targets)}",
+        )
+    exact = _sent_exactly(targets)
+    if not exact and list(kinds) == [str(data_type) for data_type in targets.values()]:
+        return query
+    casts, row = [], unused_stem(targets, "ml_row")
+    for place, (name, data_type, kind) in enumerate(zip(targets, targets.values(), kinds, strict=True), 1):
+        element = f"tupleElement({row}, {place})"
+        checked = strict and isinstance(t.inner_type(data_type), _CHECKED)
+        function = "accurateCast" if checked else "CAST"
+        casted = element if kind == str(data_type) else f"{function}({element}, {quote_string(str(data_type))})"
+        if name in exact:
+            casted = f"hex(formatRow('RowBinary', {casted}))"
+        casts.append(f"{casted} AS {back_quote(name)}")
+    return f"SELECT {', '.join(casts)} FROM (SELECT tuple(*) AS {row} FROM ({query}\n))"
+
+
+def _sent_exactly(targets: Mapping[str, t.DataType]) -> list[str]:
+    """Columns that come as RowBinary: as text they would lose the types of their values."""
+    return [name for name, data_type in targets.items() if isinstance(data_type, t.Dynamic | t.Json)]
+
+
+def _as_targets(found: pa.Table, targets: Mapping[str, t.DataType]) -> pa.Table:
+    """Rows of a SELECT under the names that they fill."""
+    found = found.rename_columns(list(targets))
+    for name in _sent_exactly(targets):
+        place = found.schema.get_field_index(name)
+        found = found.set_column(place, name, _decoded(found[name], targets[name]))
+    return found
+
+
+def _decoded(column: pa.ChunkedArray, kind: t.DataType) -> pa.Array:
+    """Values of a Dynamic or JSON column, from hex digits of RowBinary, in storage form."""
+    data = bytes.fromhex("".join(column.to_pylist()))
+    (values,) = decode_values(data, [kind], len(column))
+    if isinstance(kind, t.Dynamic):
+        return pa.ExtensionArray.from_storage(STORED_DYNAMIC, values)
+    return values
