@@ -111,6 +111,17 @@ class ScopeText:
         return self.tokens[self.range("SELECT")[0]].upper == "DISTINCT"
 
     @cached_property
+    def picks(self) -> bool:
+        """SELECT TOP n, DISTINCT ON (…), FETCH FIRST: limits that are no LIMIT."""
+        if "FETCH" in self.words:
+            return True
+        at = self.range("SELECT")[0] + self.distinct
+        follow = self.tokens[at + 1]
+        return (self.tokens[at].upper == "TOP" and follow.kind == "number") or (
+            self.tokens[at].upper in ("TOP", "ON") and follow.text == "("
+        )
+
+    @cached_property
     def select(self) -> Range:
         """The SELECT list, without DISTINCT before it and a comma after it."""
         first, end = self.range("SELECT")

@@ -92,7 +92,7 @@ def _not_row_wise(plan: Outline, scope: Scope) -> str:
     known = {"WITH", "SELECT", "FROM", "WHERE", "PREWHERE"}
     windows = any(source is not None and source.name.strip(MARK) == BUCKET for source in scope.sources)
     extra = sorted(scope.clauses.keys() - known - ({"WINDOW", "QUALIFY"} if windows else set()))
-    if extra or scope.in_set_operation or text.distinct or ("OVER" in text.words and not windows):
+    if extra or scope.in_set_operation or text.distinct or text.picks or ("OVER" in text.words and not windows):
         return f"a subquery has {extra[0] if extra else 'DISTINCT, UNION or a window'}"
     calls = find_calls(plan.text, plan.tokens, *text.range("SELECT"), text.inner)
     return "a subquery has aggregates" if calls else ""

@@ -44,8 +44,7 @@ def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: st
     prepared = prepared_of(plan, tables, context)
     scans = plan_scans(prepared, context.settings) if may_be_spread(context) else {}
     chosen = choose_executor(prepared, tables, scans, context)
-    if chosen.folder is not None:
-        chosen.folder.cleanup()
+    chosen.close()
     scanned = why_scanned(prepared, context) if chosen.steps is None else None
     if scanned is not None:
         try:

@@ -72,7 +72,6 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
     scans = plan_scans(prepared, context.settings) if may_be_spread(context) else {}
     chosen = choose_executor(prepared, tables, scans, context)
     if chosen.steps is not None:
-        limits.check(scans.values())
         try:
             return _run_spread(prepared, chosen, scans, context, limits, started)
         except NotSplitError as told:
@@ -105,8 +104,10 @@ def _run_spread(
     meter = Meter(sum(scan.rows for scan in scans.values()), context, limits)
     assert context.run_tasks is not None
     try:
+        limits.check(scans.values())
         answer = run_spread(chosen, context, meter, context.run_tasks)
     except MergelakeError as failure:
+        chosen.close()
         raise in_words(failure, prepared.plan, prepared.sources) from None
     return _result(prepared, answer, chosen, context, meter, started_s)
 

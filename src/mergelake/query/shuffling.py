@@ -6,7 +6,7 @@ the windows reads a table that is spread by buckets, and the statement around it
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from mergelake.core.text import back_quote
@@ -33,6 +33,11 @@ class Shuffle:
     """A statement that gives what the rows are put into buckets by, for its types."""
     rest: str
     """The statement over the table `BUCKET`, marked."""
+
+
+def without_bucket(table: str, columns: Iterable[str]) -> str:
+    """The rows in buckets as the second stage reads them, of all `columns` but the one that tells the bucket."""
+    return f"(SELECT {', '.join(back_quote(name) for name in columns if name != BUCKET)} FROM {table})"
 
 
 def is_windowed(plan: Outline, scope: Scope) -> bool:

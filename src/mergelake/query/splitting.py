@@ -57,8 +57,8 @@ def split(marked: str, rows: Mapping[str, int], names: Sequence[str], columns: C
     if scope is None or scope.in_set_operation:
         raise NotSplitError("it is no single SELECT")
     text = ScopeText(plan, scope)
-    if "FROM" not in scope.clauses or "INTO" in text.words:
-        raise NotSplitError("it reads no table, or writes a file")
+    if "FROM" not in scope.clauses or "INTO" in text.words or text.picks:
+        raise NotSplitError("it reads no table, writes a file, or has a limit that is no LIMIT")
     by_id = {id(o): rows[name] for o in plan.occurrences if (name := o.name.strip(MARK)) in rows and not o.in_operator}
     found = distributing.table_to_spread(plan, scope, by_id)
     if found is None:

@@ -21,7 +21,7 @@ from mergelake.query.meaning import statement_settings
 from mergelake.query.prepare import Prepared, Tables, empty_tables
 from mergelake.query.rewrite import Rewritten, Slot, filled
 from mergelake.query.settings import keeps_partial_answers
-from mergelake.query.shuffling import BUCKET
+from mergelake.query.shuffling import BUCKET, without_bucket
 from mergelake.query.source import Layers, Scan
 from mergelake.query.steps import Planned, Planner, Steps
 
@@ -43,6 +43,11 @@ class Chosen:
     """None where it runs here."""
     folder: TemporaryDirectory[str] | None = None
     """For what its steps give; the caller has it removed."""
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        if self.folder is not None:
+            self.folder.cleanup()
 
 
 def may_be_spread(context: Context) -> bool:
@@ -118,12 +123,12 @@ def run_spread(chosen: Chosen, context: Context, meter: Meter, run_tasks: RunTas
             tasks = _Tasks(chosen.planner, steps.last, context, meter, run_tasks)
             answer = answer_of(steps.last.prepared, tasks.final_text(_made(folder / "last")), {}, context)
     except BaseException:
-        chosen.folder.cleanup()
+        chosen.close()
         raise
     if answer.open is None:
-        chosen.folder.cleanup()
+        chosen.close()
     else:
-        answer.open.at_end(chosen.folder.cleanup)
+        answer.open.at_end(chosen.close)
     return answer
 
 
@@ -195,7 +200,7 @@ class _Tasks:
             into = f"INSERT INTO FUNCTION {file_table(f'{task.FOLDER}/{{_partition_id}}.native', rows)} "
             into += f"PARTITION BY {BUCKET} {shuffle.first}"
             work, items = self._work(task.Partial(filled(into, there), settings, given))
-            second = filled(text, {**there, BUCKET: file_table(ROWS_PATH, rows)})
+            second = filled(text, {**there, BUCKET: without_bucket(file_table(ROWS_PATH, rows), rows)})
             found = self._run_tasks.exchange(
                 FirstStage(work),
                 items,

@@ -24,7 +24,7 @@ from mergelake.query.outline import Outline, Scope
 from mergelake.query.prepare import Prepared, Tables, checked, described, look_up_tables, outlined, prepared_of
 from mergelake.query.rewrite import filled
 from mergelake.query.settings import for_clickhouse
-from mergelake.query.shuffling import BUCKET, Shuffle
+from mergelake.query.shuffling import BUCKET, Shuffle, without_bucket
 from mergelake.query.source import Resolve, Scan, Source, Wanted
 from mergelake.query.splitting import Split, split
 from mergelake.query.streamed import writes_file
@@ -235,7 +235,7 @@ class Planner:
         try:
             if found.shuffle is not None:
                 rows = _shuffled_rows(found.shuffle, shapes, context.settings)
-                shapes[BUCKET] = f"null({_structure(rows)})"
+                shapes[BUCKET] = without_bucket(f"null({_structure(rows)})", rows)
             partial = dict(zip(*described(filled(found.halves.partial, shapes), {}, context.settings), strict=True))
             structure = "null(" + _structure(partial) + ")"
             final = described(filled(found.halves.final_text(structure), shapes), {}, context.settings)
