@@ -104,7 +104,6 @@ HERE = {
     "SELECT rowNumberInAllBlocks(), k FROM big": "rownumberinallblocks depends on which rows come together",
     "SELECT TOP 5 k FROM big": "a limit that is no LIMIT",
     "SELECT DISTINCT ON (s) s, x FROM big": "a limit that is no LIMIT",
-    "SELECT k FROM big FETCH FIRST 3 ROWS ONLY": "a limit that is no LIMIT",
     "SELECT k, x FROM big ORDER BY k FETCH FIRST 3 ROWS ONLY": "a limit that is no LIMIT",
     "SELECT now(), k FROM big": "now would be another one in each task",
     "SELECT max(k) FROM big GROUP BY today()": "today would be another one in each task",
