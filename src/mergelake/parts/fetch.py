@@ -15,6 +15,7 @@ from mergelake.core.manifest import PartFile
 from mergelake.format.hashes import file_hash
 from mergelake.parts.flight import begin
 from mergelake.parts.layout import locate, places
+from mergelake.store.cached import CachedStore
 from mergelake.store.protocol import Buffer, Store
 
 _GAP_BYTES = 1 << 20
@@ -121,8 +122,10 @@ def _pieces(directory: str, file: PartFile, part: FileRange) -> list[tuple[str, 
 def _begin(store: Store, wanted: Mapping[str, list[tuple[int, int]]]) -> Callable[[], dict[str, list[Buffer]]]:
     if not is_remote(store):
         return lambda: {key: store.get_ranges(key, requests) for key, requests in wanted.items()}
+    local = _held(store, wanted)
     gap = int(dict(store.spec.options).get("coalesce_gap", _GAP_BYTES))
-    questions = [(key, near) for key, requests in wanted.items() for near in _near(requests, gap)]
+    far = [(key, requests) for key, requests in wanted.items() if key not in local]
+    questions = [(key, near) for key, requests in far for near in _near(requests, gap)]
 
     def ask(question: tuple[str, list[int]]) -> list[Buffer]:
         key, near = question
@@ -131,13 +134,21 @@ def _begin(store: Store, wanted: Mapping[str, list[tuple[int, int]]]) -> Callabl
     coming = begin(store, ask, questions)
 
     def bodies() -> dict[str, list[Buffer]]:
-        came: dict[str, list[Buffer]] = {key: [b""] * len(requests) for key, requests in wanted.items()}
+        came = local | {key: [b""] * len(requests) for key, requests in far}
         for (key, near), found in zip(questions, coming(), strict=True):
             for i, body in zip(near, found, strict=True):
                 came[key][i] = body
         return came
 
     return bodies
+
+
+def _held(store: Store, wanted: Mapping[str, list[tuple[int, int]]]) -> dict[str, list[Buffer]]:
+    """By object, what a cache directory has all of: it is read here, without a thread that would wait for it."""
+    if not isinstance(store, CachedStore):
+        return {}
+    found = ((key, store.held(key, requests)) for key, requests in wanted.items())
+    return {key: bodies for key, bodies in found if bodies is not None}
 
 
 def _near(requests: Sequence[tuple[int, int]], gap: int) -> list[list[int]]:
