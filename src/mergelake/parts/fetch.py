@@ -15,7 +15,7 @@ from mergelake.core.manifest import PartFile
 from mergelake.format.hashes import file_hash
 from mergelake.parts.flight import begin
 from mergelake.parts.layout import locate, places
-from mergelake.store.cached import CachedStore
+from mergelake.store.cached import CachedStore, forget
 from mergelake.store.protocol import Buffer, Store
 
 _GAP_BYTES = 1 << 20
@@ -84,10 +84,11 @@ def fetch_whole(store: Store, directory: str, files: Mapping[str, PartFile], nam
     return fetch(store, directory, files, [FileRange(name, 0, files[name].size) for name in names])
 
 
-def verified(directory: str, file: PartFile, data: bytes) -> bytes:
+def verified(store: Store, directory: str, file: PartFile, data: bytes) -> bytes:
     """`data`, which is the whole file, if it has the file's hash (where that is known); else CHECKSUM_DOESNT_MATCH."""
     if file.hash and (found := file_hash(data)) != file.hash:
         key, offset = locate(directory, file, 0)
+        forget(store, key)
         raise CorruptDataError(
             f"Checksum of the file {file.name} does not match",
             name="CHECKSUM_DOESNT_MATCH",

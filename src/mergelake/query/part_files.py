@@ -117,7 +117,7 @@ class PartFiles:
         for name, body in zip(names, bodies, strict=True):
             whole = bytes(body)
             if not name.endswith(_DATA):
-                verified(self._directory, files[name], whole)
+                verified(self._store, self._directory, files[name], whole)
             self._caches.put(self._key(part_name, name), whole, len(whole))
             kept.append(whole)
         return kept

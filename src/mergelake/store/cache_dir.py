@@ -24,6 +24,7 @@ from typing import TypeAlias
 from cachetools import LRUCache
 
 from mergelake.core.clock import Clock, SystemClock
+from mergelake.core.errors import error
 from mergelake.store.cache_file import CacheFile, Tail, read
 from mergelake.store.cache_space import CacheSpace
 from mergelake.store.protocol import Buffer
@@ -49,7 +50,12 @@ class CacheDir:
     """A cache directory. Safe for threads; objects are known by any bytes that name them."""
 
     def __init__(self, path: str, max_bytes: int, *, clock: Clock | None = None) -> None:
-        """`path` is made when something is first stored. `max_bytes` are those of all files together."""
+        """`path` is absolute, and made when something is first stored; BAD_ARGUMENTS if it is something else.
+
+        `max_bytes` are those of all files together.
+        """
+        if os.path.exists(path) and not os.path.isdir(path):
+            raise error("BAD_ARGUMENTS", f"The cache directory '{path}' is no directory", "Give another cache_dir")
         self.path, self.max_bytes = path, max_bytes
         self._folder = f"{path.rstrip('/')}/{FORMAT}"
         self._clock = clock or SystemClock()

@@ -40,9 +40,10 @@ def beneath(store: Store) -> Store:
     return store.inner if isinstance(store, CachedStore) else store
 
 
-def forget(store: Store, key: str) -> bool:
-    """Keep nothing of an object whose bytes are not what they should be; whether that can have changed anything."""
-    return isinstance(store, CachedStore) and store.forget(key)
+def forget(store: Store, key: str) -> None:
+    """Keep nothing of an object whose bytes are not what they should be: they may have been damaged on the way."""
+    if isinstance(store, CachedStore):
+        store.forget(key)
 
 
 class CachedStore:
@@ -97,12 +98,10 @@ class CachedStore:
         self._count(found)
         return scatter(ranges, wanted, [_whole(pieces) for pieces in found])
 
-    def forget(self, key: str) -> bool:
-        """Keep nothing of an object; whether it is one of which anything may have been kept."""
-        if not is_part_object(key):
-            return False
-        self.cache.forget(_name(self.url, key))
-        return True
+    def forget(self, key: str) -> None:
+        """Keep nothing of an object."""
+        if is_part_object(key):
+            self.cache.forget(_name(self.url, key))
 
     def put(self, key: str, data: Buffer) -> None:
         """Write (or overwrite) a small object."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from mergelake.core.errors import InvalidInputError
@@ -97,16 +96,14 @@ def _cache_dir(options: dict[str, str], environment: Mapping[str, str]) -> Cache
             hint = "Give cache_dir, too"
             raise InvalidInputError("cache_bytes is given, and no cache_dir", name="BAD_ARGUMENTS", hint=hint)
         return None
-    if not Path(path).is_absolute() or "\0" in path:
+    if not path.startswith("/") or "\0" in path:
         hint = "Write the whole path, from / on; ~ is not replaced"
         raise InvalidInputError(f"cache_dir is '{path}', not an absolute path", name="BAD_ARGUMENTS", hint=hint)
-    if Path(path).exists() and not Path(path).is_dir():
-        raise InvalidInputError(f"cache_dir is '{path}', which is not a directory", name="BAD_ARGUMENTS")
     size = told or {"cache_bytes": environment.get("MERGELAKE_CACHE_BYTES") or str(CACHE_BYTES)}
     max_bytes = whole_number(size, "cache_bytes", CACHE_BYTES)
     if max_bytes < CACHE_BYTES_MIN:
         raise InvalidInputError("cache_bytes must be 1 MiB at least", name="BAD_ARGUMENTS")
-    return CacheDir(os.path.normpath(path), max_bytes)
+    return CacheDir(path.rstrip("/") or "/", max_bytes)
 
 
 def _only(url: str, given: Mapping[str, str], *known: str) -> None:
