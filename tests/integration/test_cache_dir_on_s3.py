@@ -15,6 +15,7 @@ from mergelake.core.errors import MergelakeError
 from mergelake.query import attached, in_place, table_source
 from mergelake.query.attached import AttachedSets
 from mergelake.query.select import run_select
+from mergelake.store import Store
 from mergelake.store.cached import CachedStore, beneath
 
 ROWS = 30_000
@@ -112,8 +113,8 @@ def test_scans_merges_and_new_commits_see_the_bucket_as_it_is(
     assert other.table("t").scan().arrow().sort_by("k") == db.table("t").scan().arrow().sort_by("k")
 
 
-def _damage(store: Any, damage: str) -> str:
-    """Harm an object with data of the column `m`; its key."""
+def _damage(store: Store, damage: str) -> None:
+    """Harm an object with data of the column `m`."""
     meta = next(meta for meta in store.list("") if meta.key.endswith("/m.bin"))
     body = bytearray(store.get(meta.key))
     if damage == "flipped":
@@ -122,7 +123,6 @@ def _damage(store: Any, damage: str) -> str:
         store.delete([meta.key])
     else:
         store.put(meta.key, bytes(body[:-7] if damage == "cut" else body))
-    return meta.key
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "lost"])
@@ -131,15 +131,13 @@ def test_damage_in_the_bucket_is_seen_behind_a_warm_cache(
 ) -> None:
     warm = ml.connect(s3_url, cached)
     whole = warm.table("t").scan().arrow()
-    key = _damage(beneath(db.warehouse.store), damage)
-    table = key.split("/")[0]
+    _damage(beneath(db.warehouse.store), damage)
     again = ml.connect(s3_url, cached)
     before = again.warehouse.store.counters
     assert again.table("t").scan().arrow() == whole
     assert (again.warehouse.store.counters - before).details.get("get data", 0) == 0
-    findings = [f.where for _, report in again.warehouse.fsck("t") for f in report.findings if f.kind == "object"]
-    assert findings == ([] if damage == "flipped" else [key.removeprefix(f"{table}/")]) or damage == "lost"
-    assert bool(findings) == (damage != "flipped")
+    found = [finding for _, report in again.warehouse.fsck("t") for finding in report.findings]
+    assert [finding.kind for finding in found] == ([] if damage == "flipped" else ["object"])
     checked = again.sql("CHECK TABLE t SETTINGS check_query_single_value_result = 0").rows()
     assert [row[1] for row in checked].count(0) == 1
     kept = again.table("t").scan().arrow()
@@ -167,11 +165,14 @@ def test_a_version_whose_parts_were_collected(db: ml.Database, s3_url: str, cach
     old = "SELECT count(), sum(k), max(m) FROM t AS OF VERSION {}"
     right = warm.sql(old.format(version)).rows()
     keys = {meta.key for meta in db.warehouse.store.list("")}
-    db.sql("ALTER TABLE t MODIFY SETTING history_retention_seconds = 0")
+    db.sql("ALTER TABLE t MODIFY SETTING history_retention_seconds = 0, gc_grace_seconds = 0, checkpoint_interval = 4")
     db.sql("TRUNCATE TABLE t")
-    for _ in range(3):
+    for number in range(10):
+        db.sql(f"INSERT INTO t (k) VALUES ({number})")
+    for _ in range(4):
         db.warehouse.gc()
     gone = keys - {meta.key for meta in db.warehouse.store.list("")}
+    assert any(key.endswith("/m.bin") for key in gone)
 
     def said(database: ml.Database) -> str:
         try:
@@ -183,7 +184,7 @@ def test_a_version_whose_parts_were_collected(db: ml.Database, s3_url: str, cach
     assert isinstance(ml.connect(s3_url, cached).warehouse.store, CachedStore)
     assert said(ml.connect(s3_url, cached)) in (bare, str(right))
     assert said(warm) in (bare, str(right))
-    assert gone or bare == str(right)
+    print(bare, said(ml.connect(s3_url, cached)), said(warm))
 
 
 def test_clickhouse_reads_the_parts_by_itself(db: ml.Database, s3_url: str, cached: dict[str, str]) -> None:
