@@ -79,6 +79,13 @@ def begin_parts(store: Store, parts: Sequence[PartRanges]) -> Callable[[], list[
     return bodies
 
 
+def is_held(store: Store, directory: str, file: PartFile, start: int, end: int) -> bool:
+    """Whether a cache directory of this machine seems to have bytes `start` to `end` of a file."""
+    return isinstance(store, CachedStore) and all(
+        store.holds(*piece) for piece in _pieces(directory, file, FileRange(file.name, start, end))
+    )
+
+
 def fetch_whole(store: Store, directory: str, files: Mapping[str, PartFile], names: Sequence[str]) -> list[Buffer]:
     """The whole of each file."""
     return fetch(store, directory, files, [FileRange(name, 0, files[name].size) for name in names])

@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -140,8 +140,8 @@ class _Served:
     def size(self, path: str) -> int:
         return 1 if path == _FORMAT_VERSION else self.files.size(path)
 
-    def read(self, path: str, start: int, end: int) -> Buffer:
-        return b"1"[start:end] if path == _FORMAT_VERSION else self.files.read(path, start, end)
+    def pieces(self, path: str, start: int, end: int) -> Iterator[Buffer]:
+        return iter([b"1"[start:end]]) if path == _FORMAT_VERSION else self.files.pieces(path, start, end)
 
 
 def _lay_out_served(parts: PartSet, folder: Path, uuid: str) -> None:

@@ -14,6 +14,7 @@ import logging
 import re
 import secrets  # noqa: TID251  a key of this process
 import threading
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Protocol, cast
 from urllib.parse import unquote
@@ -32,8 +33,8 @@ class Files(Protocol):
         """Bytes of a file. NotFoundError if there is none."""
         ...
 
-    def read(self, path: str, start: int, end: int) -> Buffer:
-        """Bytes `start` to `end` of it."""
+    def pieces(self, path: str, start: int, end: int) -> Iterator[Buffer]:
+        """Bytes `start` to `end` of it; one piece at least."""
         ...
 
 
@@ -102,16 +103,23 @@ class _Handler(BaseHTTPRequestHandler):
             if start >= end and size:
                 self._refuse(416, "InvalidRange")
                 return
-            body = files.read(path, start, end)
+            pieces = files.pieces(path, start, end)
+            first = next(pieces)
         except MergelakeError as failure:  # of a damaged or missing object: a scan tells which
             _logger.debug("the endpoint cannot give %s: %s", path, failure)
             self._refuse(404, "NoSuchKey")
             return
         self.send_response_only(206 if "Range" in self.headers else 200)
         self.send_header("Content-Range", f"bytes {start}-{end - 1}/{size}")
-        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Length", str(end - start))
         self.end_headers()
-        self.wfile.write(body)
+        self.wfile.write(first)
+        try:
+            for piece in pieces:
+                self.wfile.write(piece)
+        except MergelakeError as failure:
+            _logger.debug("the endpoint cannot give the rest of %s: %s", path, failure)
+            self.close_connection = True  # a reply that is too short is no reply
 
     def _refuse(self, status: int, code: str) -> None:
         body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{code}</Message></Error>".encode()

@@ -100,6 +100,17 @@ class CacheDir:
         finally:
             os.close(fd)
 
+    def has(self, name: bytes, start: int, end: int) -> bool:
+        """Whether these bytes of an object seem to be held: they are not looked at."""
+        try:
+            self._look_whose()
+            status = os.stat(self._path(name), follow_symlinks=False)
+        except OSError:
+            return False
+        known = self._of(name)
+        with known.lock:
+            return known.file.is_of(status) and all(held for _, _, held in known.file.held.cover(start, end))
+
     def keep(self, name: bytes, bodies: Sequence[tuple[int, Buffer]]) -> None:
         """Store bytes of an object, each from its start on, as far as they are not held already."""
         if self._clock.monotonic_s() < self._off_until_s or sum(len(body) for _, body in bodies) > self.max_bytes // 2:

@@ -85,6 +85,10 @@ class CacheFile:
         self._state = state
         return tail
 
+    def is_of(self, status: os.stat_result) -> bool:
+        """Whether all this is about that file, as it was last seen or longer."""
+        return self.inode == (status.st_dev, status.st_ino) and status.st_size >= self.end
+
     def written(self, status: os.stat_result) -> None:
         """Take this for the state in which this process has left the file."""
         self._state = (status.st_mtime_ns, status.st_size)

@@ -98,6 +98,10 @@ class CachedStore:
         self._count(found)
         return scatter(ranges, wanted, [_whole(pieces) for pieces in found])
 
+    def holds(self, key: str, start: int, length: int) -> bool:
+        """Whether the directory seems to have all of a range; it may go before it is read."""
+        return is_part_object(key) and self.cache.has(_name(self.url, key), start, start + length)
+
     def forget(self, key: str) -> None:
         """Keep nothing of an object."""
         if is_part_object(key):
