@@ -43,6 +43,7 @@ class Endpoint:
 
     def __init__(self) -> None:
         self._server = _Server()
+        self._lock = threading.Lock()
         threading.Thread(target=self._server.serve_forever, name="mergelake-endpoint", daemon=True).start()
 
     @property
@@ -56,12 +57,16 @@ class Endpoint:
         return self._server.requests
 
     def add(self, name: str, files: Files) -> None:
-        """Serve them below `<url><name>/`."""
-        self._server.served[name] = files
+        """Serve them below `<url><name>/`. What is served there already is the same to who reads it."""
+        with self._lock:
+            self._server.served[name] = (*self._server.served.get(name, ()), files)
 
     def remove(self, name: str) -> None:
-        """Serve them no more."""
-        self._server.served.pop(name, None)
+        """Serve them no more, once this was said as often as they were added."""
+        with self._lock:
+            _, *others = self._server.served.pop(name, (None,))
+            if others:
+                self._server.served[name] = tuple(others)
 
 
 class _Server(ThreadingHTTPServer):
@@ -72,7 +77,7 @@ class _Server(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.secret = secrets.token_urlsafe(24)
-        self.served: dict[str, Files] = {}
+        self.served: dict[str, tuple[Files, ...]] = {}
         self.requests = 0
 
     def handle_error(self, request: object, client_address: object) -> None:
@@ -90,11 +95,11 @@ class _Handler(BaseHTTPRequestHandler):
         server = cast(_Server, self.server)
         server.requests += 1
         _, secret, name, path = (*self.path.split("/", 3), "", "", "")[:4]
-        files = server.served.get(name)
-        if files is None or not secrets.compare_digest(secret, server.secret):
+        served = server.served.get(name)
+        if served is None or not secrets.compare_digest(secret, server.secret):
             self._refuse(404, "NoSuchKey")
             return
-        path = unquote(path)
+        path, files = unquote(path), served[-1]
         try:
             size = files.size(path)
             asked = _RANGE.fullmatch(self.headers.get("Range", "bytes=0-"))
