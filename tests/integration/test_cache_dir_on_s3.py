@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +13,9 @@ import pytest
 
 import mergelake as ml
 from mergelake.core.errors import MergelakeError
-from mergelake.query import attached, in_place, table_source
+from mergelake.query import attached, engine, in_place, table_source
 from mergelake.query.attached import AttachedSets
+from mergelake.query.part_files import PartFiles
 from mergelake.query.select import run_select
 from mergelake.store import Store
 from mergelake.store.cached import CachedStore, beneath
@@ -191,3 +193,27 @@ def test_clickhouse_reads_the_parts_by_itself(db: ml.Database, s3_url: str, cach
     other = ml.connect(s3_url, cached)
     reasons = [run_select(QUERIES[0], other.resolver(), other.context()).stats.reason for _ in range(3)]
     assert reasons[-1] == in_place.READS_ITSELF
+    folder = engine.folder()
+    assert folder is not None
+    files = [path for path in (folder / "cache" / "mergelake").rglob("*") if path.is_file()]
+    assert files
+    assert stat.S_IMODE((folder / "cache").stat().st_mode) == 0o700
+
+
+def test_a_new_version_finds_what_clickhouse_kept_of_the_parts_that_stayed(
+    db: ml.Database, s3_url: str, cached: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, asked = ml.connect(s3_url, cached), []
+    real = PartFiles.pieces
+    monkeypatch.setattr(PartFiles, "pieces", lambda *given: asked.append(given[1]) or real(*given))
+    query = "SELECT count(), sum(k), max(m) FROM t FINAL"
+    for _ in range(3):
+        other.sql(query)
+    before = {path for path in asked if path.endswith(".bin")}
+    assert before
+    other.sql("INSERT INTO t SELECT number, 'more', '', 1 FROM numbers(30000)")
+    asked.clear()
+    for _ in range(3):
+        other.sql(query)
+    assert asked  # it was attached anew
+    assert not before & set(asked)

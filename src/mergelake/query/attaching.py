@@ -46,7 +46,9 @@ COPIED_MAX = 64 << 20
 SMALL_MIN = 8
 """Small parts of a set in a bucket from which on they are attached apart."""
 KEPT_BYTES = 2 << 30
-"""Of the local disk, in the temporary folder of the embedded ClickHouse, which goes with the process."""
+"""Of the local disk, in the temporary folder of the embedded ClickHouse, which goes with the process; at most"""
+_KEPT_SHARE = 4
+"""one part in so many of the disk, of which ClickHouse refuses a cache that is larger."""
 _METADATA_VERSION = 3
 _FORMAT_VERSION = "format_version.txt"
 _FILES, _SERVED, _KEPT = "files", "served", "kept"
@@ -84,6 +86,8 @@ def attach(parts: PartSet) -> Attached:
     name, serving = f"{DATABASE}.t{uuid.replace('-', '')}", False
     try:
         folder.mkdir(parents=True)
+        if disk == _KEPT:
+            _close_to_others()
         if served:
             files = PartFiles(parts.store, parts.directory, parts.parts, parts.caches)
             files.prefetch()
@@ -264,8 +268,10 @@ def _disk_text(disk: str) -> str:
     text = f"disk(type = object_storage, {reached}, {place}, skip_access_check = 1)"
     if disk != _KEPT:
         return text
+    status = os.statvfs(_root())
+    size = min(KEPT_BYTES, status.f_blocks * status.f_frsize // _KEPT_SHARE)
     exact = "boundary_alignment = 1, background_download_threads = 0"  # what is asked for, and nothing around it
-    return f"disk(type = cache, path = 'mergelake/', max_size = {KEPT_BYTES}, {exact}, disk = {text})"
+    return f"disk(type = cache, path = 'mergelake/', max_size = {size}, {exact}, disk = {text})"
 
 
 def _root() -> Path:
@@ -277,6 +283,13 @@ def _root() -> Path:
         root.mkdir(mode=0o700, exist_ok=True)
         (root / _FORMAT_VERSION).write_text("1")
     return root
+
+
+def _close_to_others() -> None:
+    """ClickHouse makes the folder of its caches readable for all users."""
+    folder = _root().parent / "cache"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    folder.chmod(0o700)
 
 
 def _text(objects: Iterable[tuple[str, int]]) -> str:
