@@ -41,8 +41,8 @@ def harm(folder: Path, how: str, which: int, where: float) -> None:
     elif how == "lose":
         path.unlink()
     elif how == "swap":
-        path.rename(path.with_name("x"))
-        found[-1].with_name(found[-1].name).exists() and shutil.copy(found[-1], path)
+        other = found[(which + 1) % len(found)]
+        path.write_bytes(other.read_bytes())  # a whole and sound file, under the name of another object
     elif how == "garbage":
         path.write_bytes(os.urandom(at))
     elif size:

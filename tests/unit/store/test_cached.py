@@ -111,6 +111,24 @@ def test_two_threads_ask_once(tmp_path: Path) -> None:
     assert store._flights == {}
 
 
+def test_what_was_stored_since_it_was_looked_for_is_not_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner, bodies = filled()
+    store = over(inner, tmp_path)
+    store.get_range(KEY, 100, 100)
+    inner.asked.clear()
+    real, looks = store.cache.find, []
+
+    def find(name, wanted):
+        looks.append(wanted)
+        return [[(start, end, None)] for start, end in wanted] if len(looks) == 1 else real(name, wanted)
+
+    monkeypatch.setattr(store.cache, "find", find)
+    assert bytes(store.get_range(KEY, 100, 150)) == bodies[KEY][100:250]
+    assert inner.asked == [(KEY, 200, 50)]
+
+
 def test_who_waited_for_a_request_that_failed_asks_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inner, bodies = filled()
     store = over(inner, tmp_path)
