@@ -96,6 +96,20 @@ def test_another_process_finds_it_and_credentials_are_nowhere(tmp_path: Path) ->
         assert stat.S_IMODE(mode) == (0o700 if path.is_dir() else 0o600), path
 
 
+def test_a_file_under_the_name_of_another_object_is_none(tmp_path: Path) -> None:
+    inner, bodies = filled()
+    over(inner, tmp_path).get_range(KEYS[0], 0, 50_000)
+    (first,) = files(tmp_path)
+    held = first.read_bytes()
+    over(inner, tmp_path).get_range(KEYS[1], 0, 50_000)
+    for path in files(tmp_path):
+        path.write_bytes(held)
+    again = over(inner, tmp_path)
+    assert bytes(again.get_range(KEYS[1], 0, 50_000)) == bodies[KEYS[1]][:50_000]
+    assert bytes(again.get_range(KEYS[0], 0, 50_000)) == bodies[KEYS[0]][:50_000]
+    assert again.counters.cached == 1
+
+
 def test_two_threads_ask_once(tmp_path: Path) -> None:
     inner, bodies = filled()
     store = over(inner, tmp_path)
