@@ -217,3 +217,17 @@ def test_a_new_version_finds_what_clickhouse_kept_of_the_parts_that_stayed(
         other.sql(query)
     assert asked  # it was attached anew
     assert not before & set(asked)
+
+
+def test_the_command_line_takes_it(db: ml.Database, s3_url: str, cached: dict[str, str]) -> None:
+    given = [word for name, value in cached.items() for word in ("-o", f"{name}={value}")]
+    command = [sys.executable, "-m", "mergelake.cli.main", "sql", "-d", s3_url, "-q", "SELECT sum(k) FROM t"]
+    ran = subprocess.run([*command, *given], capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert str(db.sql("SELECT sum(k) FROM t").rows()[0][0]) in ran.stdout
+    assert any(path.is_file() for path in Path(cached["cache_dir"]).glob("mergelake-1/*/*"))
+    refused = subprocess.run(
+        [*command, *given, "-o", "cache_bytes=much"], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert refused.returncode != 0
+    assert "not a whole number" in refused.stderr
