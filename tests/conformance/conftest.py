@@ -9,9 +9,18 @@ import pytest
 
 from mergelake.lake import warehouse
 from mergelake.query import attached, attaching
+from mergelake.store import Store
 from mergelake.store.cache_dir import CacheDir
 from mergelake.store.cached import CachedStore
 from tests.helpers.attached import Mixed, Reading, attach_at_once
+
+
+class _Kept(CachedStore):
+    """Over a store in memory, which itself takes no such option."""
+
+    def __init__(self, inner: Store, cache: CacheDir) -> None:
+        super().__init__(inner, cache)
+        self.spec = inner.spec
 
 
 @pytest.fixture(scope="module", params=["scanned", "attached", "served", "kept", "layered"])
@@ -30,7 +39,7 @@ def read(request: Any, tmp_path_factory: Any) -> Iterator[Reading]:
         if request.param == "kept":
             cache = CacheDir(str(tmp_path_factory.mktemp("cache")), 1 << 30)
             opened = warehouse.open_store
-            patch.setattr(warehouse, "open_store", lambda *given: CachedStore(opened(*given), cache))
+            patch.setattr(warehouse, "open_store", lambda *given: _Kept(opened(*given), cache))
         if request.param in ("served", "kept"):
             patch.setattr(attaching, "COPIED_MAX", -1)
             yield in_memory

@@ -47,7 +47,7 @@ SMALL_MIN = 8
 """Small parts of a set in a bucket from which on they are attached apart."""
 KEPT_BYTES = 2 << 30
 """Of the local disk, in the temporary folder of the embedded ClickHouse, which goes with the process; at most"""
-_KEPT_SHARE = 4
+_KEPT_SHARE = 16
 """one part in so many of the disk, of which ClickHouse refuses a cache that is larger."""
 _METADATA_VERSION = 3
 _FORMAT_VERSION = "format_version.txt"
