@@ -1,8 +1,9 @@
 """SELECT on a bucket that is far away, against ClickHouse's own table in the same bucket, through the same proxy.
 
-`python -m benchmarks.bench_bucket [MS …]`, 2M log rows in three parts. ClickHouse's table lies on a disk
+`python -m benchmarks.bench_bucket [--cache] [MS …]`, 2M log rows in three parts. ClickHouse's table lies on a disk
 `plain_rewritable` without its cache; both write LZ4, and both have read the data before, so what is kept in memory
-(indexes, marks) is.
+(indexes, marks) is. With `--cache` there is a cache of either side on the local disk, which has all data, and ours does
+not look for news (`max_staleness_ms`), as ClickHouse's table has none.
 """
 
 from __future__ import annotations
@@ -35,15 +36,23 @@ STATEMENTS = {
 TARGET = 1.1
 
 
-def main(delays_ms: list[int]) -> None:
+def main(delays_ms: list[int], *, cache: bool = False) -> None:
     """Print a table for each delay."""
-    with service("s3") as s3, delay_proxy(s3["S3_ENDPOINT"]) as proxy:
+    with (
+        service("s3") as s3,
+        delay_proxy(s3["S3_ENDPOINT"]) as proxy,
+        tempfile.TemporaryDirectory(prefix="mergelake-cache-") as folder,
+    ):
         keys = {"access_key_id": s3["AWS_ACCESS_KEY_ID"], "secret_access_key": s3["AWS_SECRET_ACCESS_KEY"]}
-        db = ml.connect(f"s3://{s3['S3_BUCKET']}/ours", {"endpoint": proxy, **keys})
+        kept = {"cache_dir": folder} if cache else {}
+        db = ml.connect(f"s3://{s3['S3_BUCKET']}/ours", {"endpoint": proxy, **keys, **kept})
         disk = (
             f"disk(type = s3_plain_rewritable, endpoint = '{proxy}/{s3['S3_BUCKET']}/theirs/', "
             f"access_key_id = '{keys['access_key_id']}', secret_access_key = '{keys['secret_access_key']}')"
         )
+        if cache:
+            disk = f"disk(type = cache, path = 'far/', max_size = '10Gi', disk = {disk})"
+            db.sql("SET max_staleness_ms = 3600000")
         engine.run("CREATE DATABASE IF NOT EXISTS far")
         for name, table_engine in (("logs", "MergeTree"), ("latest", "ReplacingMergeTree")):
             create = CREATE.replace("ENGINE = MergeTree", f"ENGINE = {table_engine}")
@@ -54,6 +63,10 @@ def main(delays_ms: list[int]) -> None:
             engine.run(f"SYSTEM STOP MERGES far.{name}")
             _fill(db, name)
         rows = db.sql("SELECT service, timestamp FROM logs ORDER BY cityHash64(trace_id) LIMIT 1000").rows()
+        for table in ("logs", "latest") if cache else ():
+            for run, name in ((db.sql, table), (engine.run, f"far.{table}")):
+                for _ in range(2):  # the first one is scanned
+                    run(f"SELECT sum(cityHash64(*)) FROM {name}")
         asked: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {}
         for what, query in STATEMENTS.items():
             asked[what] = (
@@ -93,4 +106,5 @@ def _fill(db: ml.Database, name: str) -> None:
 
 
 if __name__ == "__main__":
-    main([int(delay) for delay in sys.argv[1:]] or [30, 100])
+    given = sys.argv[1:]
+    main([int(delay) for delay in given if delay != "--cache"] or [30, 100], cache="--cache" in given)

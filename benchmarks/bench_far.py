@@ -2,11 +2,17 @@
 
 `python -m benchmarks.bench_far [MS …]`. The store is in memory and waits before each answer, so what is measured is how
 often a read waits, and what it does meanwhile; not bandwidth.
+
+`python -m benchmarks.bench_far --cache [MS]`: each statement as the first and again, in new processes: without a cache
+directory, with one that is empty, and with that one. Requests are those for data.
 """
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,8 +24,12 @@ from rich.table import Table
 
 import mergelake as ml
 from benchmarks.common import median_of
+from mergelake.query import attached
+from mergelake.store.cache_dir import CacheDir
+from mergelake.store.cached import CachedStore
+from mergelake.store.directory import DirectoryStore
 from mergelake.store.memory import MemoryStore
-from mergelake.store.protocol import Buffer
+from mergelake.store.protocol import Buffer, Store
 from mergelake.store.spec import StoreSpec
 
 ROWS = 500_000
@@ -60,6 +70,25 @@ class SlowStore(MemoryStore):
         return super().get_ranges(key, ranges)
 
 
+class SlowDirectory(DirectoryStore):
+    """On disk, so that other processes find it."""
+
+    def __init__(self, root: str, delay_s: float) -> None:
+        super().__init__(root, gap=1 << 20, sync=False)
+        self.url = f"slow://{root}"
+        self.delay_s = delay_s
+
+    def get(self, key: str) -> bytes:
+        """The whole object, late."""
+        time.sleep(self.delay_s)
+        return super().get(key)
+
+    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
+        """Ranges of an object, late."""
+        time.sleep(self.delay_s)
+        return super().get_ranges(key, ranges)
+
+
 def rows(rng: np.random.Generator, count: int) -> pa.Table:
     """Log rows of one day."""
     services = np.array([f"svc{i:02d}" for i in range(20)])
@@ -77,17 +106,8 @@ def rows(rng: np.random.Generator, count: int) -> pa.Table:
 
 def main(delays_ms: Sequence[int]) -> None:
     """Print a table."""
-    store, rng = SlowStore(), np.random.default_rng(1)
-    db = ml.Database(ml.Warehouse(store))
-    tables = (
-        ("logs", "MergeTree", ROWS, PARTS),
-        ("latest", "ReplacingMergeTree", 100_000, 5),
-        ("small", "MergeTree", 2000, SMALL_PARTS),
-    )
-    for name, engine, count, parts in tables:
-        db.sql(CREATE.format(name, engine))
-        for _ in range(parts):
-            db.table(name).append(rows(rng, count))
+    store = SlowStore()
+    db = _filled(store)
     calls: dict[str, Callable[[], object]] = {name: partial(db.sql, text) for name, text in STATEMENTS.items()}
     logs = db.table("logs")
     calls["scan: first 10 by key"] = lambda: logs.scan(ordered=True, limit=10).arrow()
@@ -108,5 +128,62 @@ def main(delays_ms: Sequence[int]) -> None:
     Console(width=120).print(shown)
 
 
+def _filled(store: Store) -> ml.Database:
+    rng = np.random.default_rng(1)
+    db = ml.Database(ml.Warehouse(store))
+    for name, engine, count, parts in (
+        ("logs", "MergeTree", ROWS, PARTS),
+        ("latest", "ReplacingMergeTree", 100_000, 5),
+        ("small", "MergeTree", 2000, SMALL_PARTS),
+    ):
+        db.sql(CREATE.format(name, engine))
+        for _ in range(parts):
+            db.table(name).append(rows(rng, count))
+    return db
+
+
+def with_cache(delay_ms: int) -> None:
+    """Print a table of what processes took, one after the other."""
+    with tempfile.TemporaryDirectory(prefix="mergelake-far-") as folder:
+        _filled(SlowDirectory(f"{folder}/store", 0.0))
+        kinds = {"without": "", "empty": f"{folder}/cache", "warm": f"{folder}/cache"}
+        found = {}
+        for kind, cache in kinds.items():
+            told = [sys.executable, "-m", "benchmarks.bench_far", "--process", f"{folder}/store", cache, str(delay_ms)]
+            found[kind] = json.loads(subprocess.run(told, capture_output=True, text=True, check=True).stdout)
+    shown = Table(title=f"ms and requests for data, {delay_ms} ms each, in a new process", title_justify="left")
+    shown.add_column("")
+    for kind in kinds:
+        for when in ("first", "again"):
+            shown.add_column(f"{kind}: {when}", justify="right")
+    for name in STATEMENTS:
+        shown.add_row(name, *(f"{ms:,.0f} / {asked}" for kind in kinds for ms, asked in found[kind][name]))
+    Console(width=140).print(shown)
+
+
+def one_process(root: str, cache: str, delay_ms: int) -> None:
+    """Run each statement five times; print those that count, as JSON."""
+    slow = SlowDirectory(root, delay_ms / 1000)
+    store = CachedStore(slow, CacheDir(cache, 10 << 30)) if cache else slow
+    db = ml.Database(ml.Warehouse(store))
+    found = {}
+    for name, text in STATEMENTS.items():
+        taken = []
+        for _ in range(5):
+            before, started = store.counters, time.perf_counter()
+            db.sql(text)
+            ms = 1000 * (time.perf_counter() - started)
+            attached.SETS.settle()
+            taken.append((ms, (store.counters - before).details.get("get data", 0)))
+        found[name] = taken[0], taken[-1]
+    print(json.dumps(found))
+
+
 if __name__ == "__main__":
-    main([int(delay) for delay in sys.argv[1:]] or [0, 30, 100])
+    given = sys.argv[1:]
+    if given[:1] == ["--process"]:
+        one_process(given[1], given[2], int(given[3]))
+    elif "--cache" in given:
+        with_cache(int(next((each for each in given if each != "--cache"), 30)))
+    else:
+        main([int(delay) for delay in given] or [0, 30, 100])

@@ -7,15 +7,28 @@ from typing import Any
 
 import pytest
 
+from mergelake.lake import warehouse
 from mergelake.query import attached, attaching
+from mergelake.store import Store
+from mergelake.store.cache_dir import CacheDir
+from mergelake.store.cached import CachedStore
 from tests.helpers.attached import Mixed, Reading, attach_at_once
 
 
-@pytest.fixture(scope="module", params=["scanned", "attached", "served", "layered"])
+class _Kept(CachedStore):
+    """Over a store in memory, which itself takes no such option."""
+
+    def __init__(self, inner: Store, cache: CacheDir) -> None:
+        super().__init__(inner, cache)
+        self.spec = inner.spec
+
+
+@pytest.fixture(scope="module", params=["scanned", "attached", "served", "kept", "layered"])
 def read(request: Any, tmp_path_factory: Any) -> Iterator[Reading]:
     """Warehouses whose parts are scanned, and such whose parts ClickHouse reads itself.
 
-    These are files in a directory, come from our endpoint, or are read by a table beside a scan.
+    These are files in a directory, come from our endpoint (or a cache directory below it, and files of ClickHouse's
+    before it), or are read by a table beside a scan.
     """
     in_memory = Reading(f"memory://{request.module.__name__.rpartition('.')[2]}-{request.param}", plain=False)
     if request.param == "scanned":
@@ -23,7 +36,11 @@ def read(request: Any, tmp_path_factory: Any) -> Iterator[Reading]:
         return
     with pytest.MonkeyPatch.context() as patch:
         attach_at_once(patch)
-        if request.param == "served":
+        if request.param == "kept":
+            cache = CacheDir(str(tmp_path_factory.mktemp("cache")), 1 << 30)
+            opened = warehouse.open_store
+            patch.setattr(warehouse, "open_store", lambda *given: _Kept(opened(*given), cache))
+        if request.param in ("served", "kept"):
             patch.setattr(attaching, "COPIED_MAX", -1)
             yield in_memory
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import shutil
 import subprocess
@@ -15,9 +16,13 @@ import numpy as np
 import pytest
 
 import mergelake as ml
+from mergelake.core.clock import ManualClock
 from mergelake.core.errors import InvalidInputError, MergelakeError
 from mergelake.store import Unknown, open_store
+from mergelake.store.cache_dir import CacheDir
+from mergelake.store.cached import CachedStore
 from mergelake.store.reserve import freeing
+from tests.helpers.cached import filled
 
 MIB = 1 << 20
 
@@ -209,3 +214,31 @@ def test_a_node_whose_local_disk_is_small_goes_on_merging_and_says_so(small: Pat
         assert db.table(name).parts().num_rows < 8
         assert db.sql(f"SELECT count() FROM {name}").rows() == [(256_000,)]
     assert (small / "others").stat().st_size == 6 * MIB
+
+
+def test_a_cache_directory_on_a_full_disk_is_no_trouble_to_who_reads(
+    small: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    inner, bodies = filled((6 << 20, 70_000, 5))
+    clock = ManualClock()
+    store = CachedStore(inner, CacheDir(str(small / "cache"), 1 << 30, clock=clock))
+
+    def read_all() -> int:
+        before = store.counters
+        for key, body in bodies.items():
+            for start in range(0, len(body), 500_000):
+                size = min(500_000, len(body) - start)
+                assert bytes(store.get_range(key, start, size)) == body[start : start + size]
+        return (store.counters - before).get
+
+    _fill(small)
+    with caplog.at_level(logging.WARNING):
+        asked = read_all()
+        clock.sleep_s(100)
+        assert read_all() == asked
+    assert len([record for record in caplog.records if "cache directory" in record.message]) == 1
+    for path in small.glob("filler-*"):
+        path.unlink()
+    clock.sleep_s(100)
+    assert read_all() > 0
+    assert read_all() == 0

@@ -30,6 +30,7 @@ from mergelake.parts.reader import PartReader
 from mergelake.parts.verify import Problem, check_part, problem_of
 from mergelake.scan.skip import same_types
 from mergelake.scan.source import PartSource, open_part
+from mergelake.store.cached import beneath
 from mergelake.table.handle import Snapshot, TableHandle
 from mergelake.table.keys import KeyColumn, TableKeys, table_keys
 from mergelake.table.sorting import sort_order
@@ -42,7 +43,7 @@ def check_table(handle: TableHandle, snapshot: Snapshot) -> pa.Table:
     """One row a part, with the columns of ClickHouse's CHECK TABLE; `message` holds all that is wrong with it."""
     rows = []
     for part in snapshot.parts:
-        reader = open_part(handle.store, handle.directory, part.manifest, snapshot.schema, PartCache())
+        reader = open_part(beneath(handle.store), handle.directory, part.manifest, snapshot.schema, PartCache())
         problems = check_against(reader, snapshot.schema)
         rows.append({"part_path": part.name, "is_passed": int(not problems), "message": "; ".join(map(str, problems))})
     return pa.Table.from_pylist(rows, schema=_SCHEMA)

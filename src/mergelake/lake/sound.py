@@ -15,6 +15,7 @@ from mergelake.log.part_map import Partitions
 from mergelake.log.state import ActivePart
 from mergelake.parts.verify import check_part
 from mergelake.scan.source import open_part
+from mergelake.store.cached import beneath
 from mergelake.table.handle import Snapshot, TableHandle
 
 _logger = logging.getLogger("mergelake.lake")
@@ -26,7 +27,7 @@ def without_broken(handle: TableHandle, snapshot: Snapshot, env: Environment) ->
     for part in snapshot.parts:
         manifest = part.manifest
         if manifest.id not in env.sound:
-            reader = open_part(handle.store, handle.directory, manifest, snapshot.schema, None)
+            reader = open_part(beneath(handle.store), handle.directory, manifest, snapshot.schema, None)
             problems = check_part(reader)
             if problems:
                 told = "skip_broken_parts: part %s of %s is left out, %d rows: %s"

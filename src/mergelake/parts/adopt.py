@@ -74,10 +74,10 @@ def open_directory(store: Store, prefix: str, *, granularity: int = 8192) -> Ope
     table = {file: _part_file(file, meta, name, sums.get(file)) for file, meta in sorted(files.items())}
 
     def whole(file: str) -> bytes:
-        return verified(directory, table[file], store.get(files[file].key))
+        return verified(store, directory, table[file], store.get(files[file].key))
 
     for file, data in small.items():
-        verified(directory, table[file], data)
+        verified(store, directory, table[file], data)
     rows = _rows(small, prefix)
     layout = detect_layout(files, small, columns, granularity=granularity, rows=rows)
     first, kind = next(iter(columns.items()))

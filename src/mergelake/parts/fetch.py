@@ -15,6 +15,7 @@ from mergelake.core.manifest import PartFile
 from mergelake.format.hashes import file_hash
 from mergelake.parts.flight import begin
 from mergelake.parts.layout import locate, places
+from mergelake.store.cached import CachedStore, forget
 from mergelake.store.protocol import Buffer, Store
 
 _GAP_BYTES = 1 << 20
@@ -78,15 +79,23 @@ def begin_parts(store: Store, parts: Sequence[PartRanges]) -> Callable[[], list[
     return bodies
 
 
+def is_held(store: Store, directory: str, file: PartFile, start: int, end: int) -> bool:
+    """Whether a cache directory of this machine seems to have bytes `start` to `end` of a file."""
+    return isinstance(store, CachedStore) and all(
+        store.holds(*piece) for piece in _pieces(directory, file, FileRange(file.name, start, end))
+    )
+
+
 def fetch_whole(store: Store, directory: str, files: Mapping[str, PartFile], names: Sequence[str]) -> list[Buffer]:
     """The whole of each file."""
     return fetch(store, directory, files, [FileRange(name, 0, files[name].size) for name in names])
 
 
-def verified(directory: str, file: PartFile, data: bytes) -> bytes:
+def verified(store: Store, directory: str, file: PartFile, data: bytes) -> bytes:
     """`data`, which is the whole file, if it has the file's hash (where that is known); else CHECKSUM_DOESNT_MATCH."""
     if file.hash and (found := file_hash(data)) != file.hash:
         key, offset = locate(directory, file, 0)
+        forget(store, key)
         raise CorruptDataError(
             f"Checksum of the file {file.name} does not match",
             name="CHECKSUM_DOESNT_MATCH",
@@ -121,8 +130,10 @@ def _pieces(directory: str, file: PartFile, part: FileRange) -> list[tuple[str, 
 def _begin(store: Store, wanted: Mapping[str, list[tuple[int, int]]]) -> Callable[[], dict[str, list[Buffer]]]:
     if not is_remote(store):
         return lambda: {key: store.get_ranges(key, requests) for key, requests in wanted.items()}
+    local = _held(store, wanted)
     gap = int(dict(store.spec.options).get("coalesce_gap", _GAP_BYTES))
-    questions = [(key, near) for key, requests in wanted.items() for near in _near(requests, gap)]
+    far = [(key, requests) for key, requests in wanted.items() if key not in local]
+    questions = [(key, near) for key, requests in far for near in _near(requests, gap)]
 
     def ask(question: tuple[str, list[int]]) -> list[Buffer]:
         key, near = question
@@ -131,13 +142,21 @@ def _begin(store: Store, wanted: Mapping[str, list[tuple[int, int]]]) -> Callabl
     coming = begin(store, ask, questions)
 
     def bodies() -> dict[str, list[Buffer]]:
-        came: dict[str, list[Buffer]] = {key: [b""] * len(requests) for key, requests in wanted.items()}
+        came = local | {key: [b""] * len(requests) for key, requests in far}
         for (key, near), found in zip(questions, coming(), strict=True):
             for i, body in zip(near, found, strict=True):
                 came[key][i] = body
         return came
 
     return bodies
+
+
+def _held(store: Store, wanted: Mapping[str, list[tuple[int, int]]]) -> dict[str, list[Buffer]]:
+    """By object, what a cache directory has all of: it is read here, without a thread that would wait for it."""
+    if not isinstance(store, CachedStore):
+        return {}
+    found = ((key, store.held(key, requests)) for key, requests in wanted.items())
+    return {key: bodies for key, bodies in found if bodies is not None}
 
 
 def _near(requests: Sequence[tuple[int, int]], gap: int) -> list[list[int]]:

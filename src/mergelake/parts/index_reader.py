@@ -23,6 +23,7 @@ from mergelake.format.skip_types import IndexType
 from mergelake.parts.fetch import FileRange, verified
 from mergelake.parts.layout import locate
 from mergelake.parts.reader import PartReader
+from mergelake.store.cached import forget
 from mergelake.store.protocol import Buffer
 
 WHOLE_BYTES = 1 << 18
@@ -101,7 +102,7 @@ def packed_files(reader: PartReader) -> dict[str, tuple[int, int]]:
 
     def load() -> tuple[dict[str, tuple[int, int]], int]:
         (body,) = reader.bytes_of([FileRange(PACKED, 0, reader.files[PACKED].size)])
-        data = verified(reader.directory, reader.files[PACKED], bytes(body))
+        data = verified(reader.store, reader.directory, reader.files[PACKED], bytes(body))
         try:
             members = packed_members(data)
         except CorruptDataError as problem:
@@ -136,7 +137,7 @@ def _whole(reader: PartReader, index: IndexFile) -> tuple[Region, int]:
     (body,) = reader.bytes_of([FileRange(index.file, index.start, index.start + index.size)])
     whole: Buffer = body
     if index.file != PACKED:
-        whole = verified(reader.directory, reader.files[index.file], bytes(body))
+        whole = verified(reader.store, reader.directory, reader.files[index.file], bytes(body))
     plain = _plain(reader, index, 0, whole)
     return plain, plain.size + 200
 
@@ -156,6 +157,7 @@ def corrupt_index(reader: PartReader, index: IndexFile, problem: CorruptDataErro
 
 def _located(reader: PartReader, problem: CorruptDataError, file: str, start: int) -> CorruptDataError:
     key, place = locate(reader.directory, reader.files[file], start + max(problem.offset, 0))
+    forget(reader.store, key)
     problem.object_key = key
     problem.offset = place
     problem.message = f"{problem.message.rstrip('.')} (file {file})"

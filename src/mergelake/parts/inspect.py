@@ -139,7 +139,7 @@ def _has_final_mark(reader: PartReader) -> bool:
     name, kind = next(iter(layout.columns.items()))
     file = layout.mark_files(name, kind)[0]
     data = bytes(fetch_whole(reader.store, reader.directory, reader.files, [file])[0])
-    marks = layout.parse_marks(file, verified(reader.directory, reader.files[file], data))
+    marks = layout.parse_marks(file, verified(reader.store, reader.directory, reader.files[file], data))
     return len(marks.rows) > marks.granules
 
 
@@ -165,7 +165,7 @@ def _index_bytes(reader: PartReader) -> bytes:
     if name is None or not reader.manifest.rows:
         return b""
     raw = bytes(fetch_whole(reader.store, reader.directory, reader.files, [name])[0])
-    verified(reader.directory, reader.files[name], raw)
+    verified(reader.store, reader.directory, reader.files[name], raw)
     return decode_frames(raw) if name.endswith(".cidx") else raw
 
 

@@ -39,6 +39,7 @@ from mergelake.parts.held import Held, held_key, is_data
 from mergelake.parts.layout import locate
 from mergelake.parts.steps import MarkRange, Step, join_ranges, plan_steps, plan_windows
 from mergelake.parts.window import Window, fetch_window, merge_ranges, plain_bytes
+from mergelake.store.cached import forget
 from mergelake.store.protocol import Buffer, Store
 
 BATCH_ROWS = 65536
@@ -356,6 +357,7 @@ class PartReader:
         else:
             guilty = next((f for f, (low, high) in ranges.items() if low <= offset < high), guilty)
         problem.object_key, problem.offset = locate(self.directory, self.files[guilty], offset)
+        forget(self.store, problem.object_key)
         problem.message = f"{problem.message.rstrip('.')} (file {guilty})"
         return problem
 
@@ -469,7 +471,7 @@ class PartReader:
         bodies = {name: here[name] for name in names if name in here}
         missing = [name for name in names if name not in bodies]
         bodies |= zip(missing, fetch_whole(self.store, self.directory, self.files, missing), strict=True)
-        return {name: verified(self.directory, self.files[name], bytes(bodies[name])) for name in names}
+        return {name: verified(self.store, self.directory, self.files[name], bytes(bodies[name])) for name in names}
 
     def _load_front(self) -> tuple[dict[str, bytes], int]:
         front = self._whole(self.front_files())
@@ -576,6 +578,7 @@ class _Naming:
                 problem.object_key, problem.offset = locate(self._reader.directory, file, problem.offset)
             else:
                 problem.object_key = locate(self._reader.directory, file, 0)[0]
+            forget(self._reader.store, problem.object_key)
             problem.message = f"{problem.message.rstrip('.')} (file {self._name})"
 
 

@@ -7,11 +7,12 @@ bytes. So a set of parts becomes a directory of such texts, and a table over exa
 
     <folder of the engine>/mergelake-attached/<disk>/store/<uuid[:3]>/<uuid>/<part name>/<file>
 
-There are two disks (ClickHouse never forgets one). `files` names the objects of a store that is a directory: a text
+There are three disks (ClickHouse never forgets one). `files` names the objects of a store that is a directory: a text
 names whole objects, so of a packed part, whose files lie within one, they are copied into `copies/<part id>/`, and so
 are those of small parts in a bucket: a request to the endpoint costs more than a file. `served`
-names what our `endpoint` gives, whatever the store and wherever in its objects the bytes lie. Both are read-only:
-nothing in the bucket is written, renamed or removed from here.
+names what our `endpoint` gives, whatever the store and wherever in its objects the bytes lie. `kept` is the same where
+the store has a cache directory: ClickHouse keeps what it read in files of its own, up to `KEPT_BYTES`, which it reads
+faster than it asks. All are read-only: nothing in the bucket is written, renamed or removed from here.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -34,6 +35,7 @@ from mergelake.query import engine
 from mergelake.query.endpoint import Endpoint
 from mergelake.query.part_files import PartFiles
 from mergelake.query.part_set import PartSet
+from mergelake.store.cached import CachedStore
 from mergelake.store.protocol import Buffer
 from mergelake.table.attach import definition
 
@@ -43,9 +45,13 @@ COPIED_MAX = 64 << 20
 """Bytes of packed parts of a set in a directory, whose files are copied; with more it is served."""
 SMALL_MIN = 8
 """Small parts of a set in a bucket from which on they are attached apart."""
+KEPT_BYTES = 2 << 30
+"""Of the local disk, in the temporary folder of the embedded ClickHouse, which goes with the process; at most"""
+_KEPT_SHARE = 16
+"""one part in so many of the disk, of which ClickHouse refuses a cache that is larger."""
 _METADATA_VERSION = 3
 _FORMAT_VERSION = "format_version.txt"
-_FILES, _SERVED = "files", "served"
+_FILES, _SERVED, _KEPT = "files", "served", "kept"
 _lock = threading.Lock()
 _endpoints: dict[int, Endpoint] = {}
 """Process id -> its endpoint, once one was needed."""
@@ -75,15 +81,18 @@ def attach(parts: PartSet) -> Attached:
     """
     uuid = str(uuid4())
     served = uuid if is_served(parts) else ""
-    disk = _SERVED if served else _FILES
+    disk = _FILES if not served else _KEPT if isinstance(parts.store, CachedStore) else _SERVED
     folder = _root() / disk / "store" / uuid[:3] / uuid
-    name = f"{DATABASE}.t{uuid.replace('-', '')}"
+    name, serving = f"{DATABASE}.t{uuid.replace('-', '')}", False
     try:
         folder.mkdir(parents=True)
+        if disk == _KEPT:
+            _close_to_others()
         if served:
             files = PartFiles(parts.store, parts.directory, parts.parts, parts.caches)
             files.prefetch()
-            endpoint().add(uuid, _Served(files))
+            _serve(parts, files, uuid)
+            serving = True
             _lay_out_served(parts, folder, uuid)
         else:
             _lay_out_files(parts, folder)
@@ -96,8 +105,8 @@ def attach(parts: PartSet) -> Attached:
         _check_whole(name, parts)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
-        if served:
-            endpoint().remove(uuid)
+        if serving:
+            _serve_no_more(parts, uuid)
         raise
     return Attached(name, parts, folder, served)
 
@@ -106,7 +115,7 @@ def forget(attached: Attached) -> None:
     """Leave a table, and its texts; copies stay."""
     engine.forget_table(attached.name)
     if attached.served:
-        endpoint().remove(attached.served)
+        _serve_no_more(attached.parts, attached.served)
     shutil.rmtree(attached.folder, ignore_errors=True)
 
 
@@ -132,23 +141,48 @@ def endpoint() -> Endpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class _Served:
-    """The files of a set below its name; with them the one that every table begins with."""
+class _Part:
+    """The files of one part, whatever sets it is in: what ClickHouse keeps of them it finds by their names."""
 
     files: PartFiles
+    name: str
 
     def size(self, path: str) -> int:
-        return 1 if path == _FORMAT_VERSION else self.files.size(path)
+        return self.files.size(f"{self.name}/{path}")
 
-    def read(self, path: str, start: int, end: int) -> Buffer:
-        return b"1"[start:end] if path == _FORMAT_VERSION else self.files.read(path, start, end)
+    def pieces(self, path: str, start: int, end: int) -> Iterator[Buffer]:
+        return self.files.pieces(f"{self.name}/{path}", start, end)
+
+
+class _Beginning:
+    """The file that every table begins with."""
+
+    def size(self, path: str) -> int:
+        if path != _FORMAT_VERSION:
+            raise NotFoundError(f"There is no file {path} in a set")
+        return 1
+
+    def pieces(self, path: str, start: int, end: int) -> Iterator[Buffer]:
+        return iter([b"1"[start:end]])
+
+
+def _serve(parts: PartSet, files: PartFiles, uuid: str) -> None:
+    door = endpoint()
+    door.add(uuid, _Beginning())
+    for part in parts.parts:
+        door.add(part.manifest.id, _Part(files, part.name))
+
+
+def _serve_no_more(parts: PartSet, uuid: str) -> None:
+    for name in (uuid, *(part.manifest.id for part in parts.parts)):
+        endpoint().remove(name)
 
 
 def _lay_out_served(parts: PartSet, folder: Path, uuid: str) -> None:
     (folder / _FORMAT_VERSION).write_text(_text([(f"{uuid}/{_FORMAT_VERSION}", 1)]))
     for part in parts.parts:
         for name, file in part.manifest.file_table().items():
-            _place(folder / part.name / name).write_text(_text([(f"{uuid}/{part.name}/{name}", file.size)]))
+            _place(folder / part.name / name).write_text(_text([(f"{part.manifest.id}/{name}", file.size)]))
 
 
 def sets(parts: PartSet) -> list[PartSet]:
@@ -231,7 +265,13 @@ def _disk_text(disk: str) -> str:
     else:
         reached = f"object_storage_type = s3, endpoint = {quote_string(endpoint().url)}, no_sign_request = 1"
         reached += ", access_key_id = '', secret_access_key = '', region = 'local', s3_retry_attempts = 0"
-    return f"disk(type = object_storage, {reached}, {place}, skip_access_check = 1)"
+    text = f"disk(type = object_storage, {reached}, {place}, skip_access_check = 1)"
+    if disk != _KEPT:
+        return text
+    status = os.statvfs(_root())
+    size = min(KEPT_BYTES, status.f_blocks * status.f_frsize // _KEPT_SHARE)
+    exact = "boundary_alignment = 1, background_download_threads = 0"  # what is asked for, and nothing around it
+    return f"disk(type = cache, path = 'mergelake/', max_size = {size}, {exact}, disk = {text})"
 
 
 def _root() -> Path:
@@ -243,6 +283,13 @@ def _root() -> Path:
         root.mkdir(mode=0o700, exist_ok=True)
         (root / _FORMAT_VERSION).write_text("1")
     return root
+
+
+def _close_to_others() -> None:
+    """ClickHouse makes the folder of its caches readable for all users."""
+    folder = _root().parent / "cache"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    folder.chmod(0o700)
 
 
 def _text(objects: Iterable[tuple[str, int]]) -> str:

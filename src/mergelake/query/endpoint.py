@@ -14,6 +14,7 @@ import logging
 import re
 import secrets  # noqa: TID251  a key of this process
 import threading
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Protocol, cast
 from urllib.parse import unquote
@@ -32,8 +33,8 @@ class Files(Protocol):
         """Bytes of a file. NotFoundError if there is none."""
         ...
 
-    def read(self, path: str, start: int, end: int) -> Buffer:
-        """Bytes `start` to `end` of it."""
+    def pieces(self, path: str, start: int, end: int) -> Iterator[Buffer]:
+        """Bytes `start` to `end` of it; one piece at least."""
         ...
 
 
@@ -42,6 +43,7 @@ class Endpoint:
 
     def __init__(self) -> None:
         self._server = _Server()
+        self._lock = threading.Lock()
         threading.Thread(target=self._server.serve_forever, name="mergelake-endpoint", daemon=True).start()
 
     @property
@@ -55,12 +57,16 @@ class Endpoint:
         return self._server.requests
 
     def add(self, name: str, files: Files) -> None:
-        """Serve them below `<url><name>/`."""
-        self._server.served[name] = files
+        """Serve them below `<url><name>/`. What is served there already is the same to who reads it."""
+        with self._lock:
+            self._server.served[name] = (*self._server.served.get(name, ()), files)
 
     def remove(self, name: str) -> None:
-        """Serve them no more."""
-        self._server.served.pop(name, None)
+        """Serve them no more, once this was said as often as they were added."""
+        with self._lock:
+            _, *others = self._server.served.pop(name, (None,))
+            if others:
+                self._server.served[name] = tuple(others)
 
 
 class _Server(ThreadingHTTPServer):
@@ -71,7 +77,7 @@ class _Server(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.secret = secrets.token_urlsafe(24)
-        self.served: dict[str, Files] = {}
+        self.served: dict[str, tuple[Files, ...]] = {}
         self.requests = 0
 
     def handle_error(self, request: object, client_address: object) -> None:
@@ -89,11 +95,11 @@ class _Handler(BaseHTTPRequestHandler):
         server = cast(_Server, self.server)
         server.requests += 1
         _, secret, name, path = (*self.path.split("/", 3), "", "", "")[:4]
-        files = server.served.get(name)
-        if files is None or not secrets.compare_digest(secret, server.secret):
+        served = server.served.get(name)
+        if served is None or not secrets.compare_digest(secret, server.secret):
             self._refuse(404, "NoSuchKey")
             return
-        path = unquote(path)
+        path, files = unquote(path), served[-1]
         try:
             size = files.size(path)
             asked = _RANGE.fullmatch(self.headers.get("Range", "bytes=0-"))
@@ -102,16 +108,23 @@ class _Handler(BaseHTTPRequestHandler):
             if start >= end and size:
                 self._refuse(416, "InvalidRange")
                 return
-            body = files.read(path, start, end)
+            pieces = files.pieces(path, start, end)
+            first = next(pieces)
         except MergelakeError as failure:  # of a damaged or missing object: a scan tells which
             _logger.debug("the endpoint cannot give %s: %s", path, failure)
             self._refuse(404, "NoSuchKey")
             return
         self.send_response_only(206 if "Range" in self.headers else 200)
         self.send_header("Content-Range", f"bytes {start}-{end - 1}/{size}")
-        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Length", str(end - start))
         self.end_headers()
-        self.wfile.write(body)
+        self.wfile.write(first)
+        try:
+            for piece in pieces:
+                self.wfile.write(piece)
+        except MergelakeError as failure:
+            _logger.debug("the endpoint cannot give the rest of %s: %s", path, failure)
+            self.close_connection = True  # a reply that is too short is no reply
 
     def _refuse(self, status: int, code: str) -> None:
         body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{code}</Message></Error>".encode()

@@ -6,7 +6,7 @@ it. `prefetch` asks for that of all parts at once; on a bucket it is then one ro
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import cast
 
@@ -17,7 +17,7 @@ from mergelake.core.manifest import PartFile
 from mergelake.log.state import ActivePart
 from mergelake.parts.ahead import SMALL_BYTES
 from mergelake.parts.cache import PartCache
-from mergelake.parts.fetch import FileRange, PartRanges, fetch, fetch_parts, verified
+from mergelake.parts.fetch import FileRange, PartRanges, fetch, fetch_parts, is_held, verified
 from mergelake.parts.held import Held, whole_files
 from mergelake.store.protocol import Buffer, Store
 
@@ -25,6 +25,8 @@ SMALL_FILE = 1 << 20
 """Bytes of an index, or of marks, that are fetched whole, and kept."""
 PREFETCHED_AT_ONCE = 128
 """Parts whose small files are asked for in one round."""
+PIECE_BYTES = 512 << 10
+"""Of a long range that a cache directory holds."""
 _TABLES_KEPT = 256
 _DATA = ".bin"
 _MARKS = (".mrk", ".mrk2", ".mrk3", ".mrk4", ".cmrk", ".cmrk2", ".cmrk3", ".cmrk4")
@@ -72,6 +74,17 @@ class PartFiles:
         (body,) = self._fetch_whole(part_name, [name])
         return body[start:end]
 
+    def pieces(self, path: str, start: int, end: int) -> Iterator[Buffer]:
+        """The same in pieces, where it is at hand: ClickHouse asks for all that it may read, and hangs up before."""
+        part_name, _, name = path.partition("/")
+        if end - start <= PIECE_BYTES or not is_held(
+            self._store, self._directory, self.files(part_name)[name], start, end
+        ):
+            yield self.read(path, start, end)
+            return
+        for first in range(start, end, PIECE_BYTES):
+            yield self.read(path, first, min(first + PIECE_BYTES, end))
+
     def whole(self, part_name: str) -> dict[str, bytes]:
         """All files of a part, by name. Errors as of `read`."""
         names = list(self.files(part_name))
@@ -117,7 +130,7 @@ class PartFiles:
         for name, body in zip(names, bodies, strict=True):
             whole = bytes(body)
             if not name.endswith(_DATA):
-                verified(self._directory, files[name], whole)
+                verified(self._store, self._directory, files[name], whole)
             self._caches.put(self._key(part_name, name), whole, len(whole))
             kept.append(whole)
         return kept

@@ -36,6 +36,7 @@ from mergelake.scan.plan import ScanItem, ScanPlan, partitions_that_fit, plan_sc
 from mergelake.scan.predicate import all_types
 from mergelake.scan.read import read_items
 from mergelake.scan.request import VIRTUAL_COLUMNS, ScanRequest
+from mergelake.store.cached import CachedStore
 from mergelake.store.protocol import Store
 from mergelake.store.spec import StoreSpec
 from mergelake.table.handle import Snapshot
@@ -158,7 +159,7 @@ class TableSource:
             return "ClickHouse was started with a path by somebody else"
         parts = self._part_set(wanted)
         told = self._never_attached(parts)
-        if wanted.final and not must and is_remote(self._store) and parts.rows < FINAL_ROWS_MIN:
+        if wanted.final and not must and _is_far(self._store) and parts.rows < FINAL_ROWS_MIN:
             told = told or f"FINAL over fewer than {FINAL_ROWS_MIN} rows in a bucket takes fewer rounds by a scan"
         return told or attached.SETS.why_not(parts, exact=must or _exact(wanted), count=count, must=must)
 
@@ -349,3 +350,8 @@ class ItemReader:
         """The rows of `items`."""
         plan = self.scan.with_items(items)
         return read_items(self.spec.open(), self.directory, plan, threads=1)
+
+
+def _is_far(store: Store) -> bool:
+    """Whether what was read before is asked for again."""
+    return is_remote(store) and not isinstance(store, CachedStore)

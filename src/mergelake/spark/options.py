@@ -26,7 +26,7 @@ _WRITE = ("path", "dedupToken")
 _ALIASES = {"versionasof": "version", "timestampasof": "timestamp"}
 _STORE_WORDS = re.compile(
     r"(aws|google|azure|s3|fs)[._].*|.*(access_?key|secret|session_?token|endpoint|region|credential|signature).*"
-    r"|log|sync|allow_http|(connect_)?timeout_s|max_retries|coalesce_gap|chunk_size|skip_signature",
+    r"|log|sync|allow_http|(connect_)?timeout_s|max_retries|coalesce_gap|chunk_size|skip_signature|cache_(dir|bytes)",
     re.IGNORECASE,
 )
 _COLUMN = re.compile(r"\s*(?:(`(?:[^`\\]|\\.|``)*`)|([^,`]+?))\s*(?:,|$)")

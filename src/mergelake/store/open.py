@@ -10,11 +10,17 @@ from mergelake.core.errors import InvalidInputError
 from mergelake.core.settings import truth
 from mergelake.store.bucket import BucketStore
 from mergelake.store.buckets import SCHEMES, bucket_options, make_clients, whole_number
+from mergelake.store.cache_dir import CacheDir
+from mergelake.store.cached import CachedStore
 from mergelake.store.directory import GAP_BYTES as DIRECTORY_GAP
 from mergelake.store.directory import DirectoryStore
 from mergelake.store.memory import MemoryStore
 from mergelake.store.protocol import Store
 from mergelake.store.spec import StoreSpec
+
+CACHE_BYTES = 10 << 30
+"""That a cache directory may hold if nothing is said."""
+CACHE_BYTES_MIN = 1 << 20
 
 
 def open_store(url: str, options: Mapping[str, str] | None = None) -> Store:
@@ -24,8 +30,9 @@ def open_store(url: str, options: Mapping[str, str] | None = None) -> Store:
     ("false" trades durability against a power cut for speed). Of a bucket: `access_key_id`,
     `secret_access_key`, `session_token`, `endpoint`, `region`, `skip_signature`, `allow_http`, `timeout_s`,
     `connect_timeout_s`, `max_retries`, `chunk_size` (bytes of an upload part), `max_requests_in_flight` (of reads, in
-    a process), `read_ahead_bytes` (that one read may hold) and obstore's others; what is not given is taken from
-    `AWS_*` or `S3_ENDPOINT` (`GOOGLE_*`, `AZURE_*`).
+    a process), `read_ahead_bytes` (that one read may hold), `cache_dir` (a directory of this machine that keeps what
+    was read of parts), `cache_bytes` (that it may hold, of all stores together) and obstore's others; what is not given
+    is taken from `AWS_*` or `S3_ENDPOINT` (`GOOGLE_*`, `AZURE_*`), `MERGELAKE_CACHE_DIR` and `MERGELAKE_CACHE_BYTES`.
 
     Raises `InvalidInputError` for an unknown scheme or option, and for a bucket without credentials.
     """
@@ -60,8 +67,9 @@ def _directory(path: str, given: dict[str, str]) -> DirectoryStore:
     return DirectoryStore(path, gap=whole_number(given, "coalesce_gap", DIRECTORY_GAP), sync=sync)
 
 
-def _bucket(scheme: str, bucket: str, prefix: str, given: dict[str, str]) -> BucketStore:
+def _bucket(scheme: str, bucket: str, prefix: str, given: dict[str, str]) -> Store:
     options = bucket_options(scheme, given, os.environ)
+    cache = _cache_dir(options, os.environ)
     url = f"{scheme}://{bucket}/{prefix}".rstrip("/")
     chunk_size = whole_number(options, "chunk_size", 8 << 20)
     if scheme == "s3" and chunk_size < 5 << 20:
@@ -69,13 +77,33 @@ def _bucket(scheme: str, bucket: str, prefix: str, given: dict[str, str]) -> Buc
     if whole_number(options, "max_requests_in_flight", 64) < 1:
         raise InvalidInputError("max_requests_in_flight must be 1 at least", name="BAD_ARGUMENTS")
     whole_number(options, "read_ahead_bytes", 0)
-    return BucketStore(
+    store = BucketStore(
         StoreSpec.of(url, options),
         make_clients(scheme, bucket, prefix, options),
         retries=whole_number(options, "max_retries", 6),
         gap=whole_number(options, "coalesce_gap", 1 << 20),
         chunk_size=chunk_size,
     )
+    return store if cache is None else CachedStore(store, cache)
+
+
+def _cache_dir(options: dict[str, str], environment: Mapping[str, str]) -> CacheDir | None:
+    """The cache directory that the options, which are taken out, or the environment name; with an empty name, none."""
+    path = options.pop("cache_dir", environment.get("MERGELAKE_CACHE_DIR", ""))
+    told = {"cache_bytes": options.pop("cache_bytes")} if "cache_bytes" in options else {}
+    if not path:
+        if told:
+            hint = "Give cache_dir, too"
+            raise InvalidInputError("cache_bytes is given, and no cache_dir", name="BAD_ARGUMENTS", hint=hint)
+        return None
+    if not path.startswith("/") or "\0" in path:
+        hint = "Write the whole path, from / on; ~ is not replaced"
+        raise InvalidInputError(f"cache_dir is '{path}', not an absolute path", name="BAD_ARGUMENTS", hint=hint)
+    size = told or {"cache_bytes": environment.get("MERGELAKE_CACHE_BYTES") or str(CACHE_BYTES)}
+    max_bytes = whole_number(size, "cache_bytes", CACHE_BYTES)
+    if max_bytes < CACHE_BYTES_MIN:
+        raise InvalidInputError("cache_bytes must be 1 MiB at least", name="BAD_ARGUMENTS")
+    return CacheDir(path.rstrip("/") or "/", max_bytes)
 
 
 def _only(url: str, given: Mapping[str, str], *known: str) -> None:

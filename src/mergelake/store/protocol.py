@@ -58,6 +58,9 @@ class Counters:
     """Requests repeated after a failure, included in the counts above."""
     bytes_put: int = 0
     bytes_get: int = 0
+    cached: int = 0
+    """Ranges that a cache directory gave; they are no requests."""
+    bytes_cached: int = 0
     details: dict[str, int] = field(default_factory=dict)
     """Requests by kind and class of key, such as `put _log` or `get data`; for people, not for decisions."""
 

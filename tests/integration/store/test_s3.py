@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mergelake.store import Store, open_store
+from mergelake.store import Store, cached, open_store
 from mergelake.testing.store_contract import StoreContract
 
 
@@ -14,6 +15,15 @@ class TestS3(StoreContract):
     @pytest.fixture
     def store(self, s3_url: str, s3_options: dict[str, str]) -> Store:
         return open_store(s3_url, s3_options)
+
+
+class TestS3OverACacheDirectory(StoreContract):
+    """With whatever key, as if nothing but parts were stored."""
+
+    @pytest.fixture
+    def store(self, s3_url: str, s3_options: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+        monkeypatch.setattr(cached, "is_part_object", lambda _: True)
+        return open_store(s3_url, {**s3_options, "cache_dir": str(tmp_path / "cache")})
 
 
 class TestS3ThroughFaults(StoreContract):

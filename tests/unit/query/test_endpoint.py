@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from http.client import HTTPConnection
+from collections.abc import Iterator
+from http.client import HTTPConnection, IncompleteRead
 from urllib.parse import quote, urlsplit
 
 import pytest
@@ -15,14 +16,16 @@ DATA = bytes(range(200))
 
 class Served:
     def size(self, path: str) -> int:
-        if path not in ("part/a.bin", "part/ü%2E.bin", "part/empty", "part/damaged"):
+        if path not in ("part/a.bin", "part/ü%2E.bin", "part/empty", "part/damaged", "part/half"):
             raise NotFoundError(f"no {path}")
         return 0 if path == "part/empty" else len(DATA)
 
-    def read(self, path: str, start: int, end: int) -> bytes:
+    def pieces(self, path: str, start: int, end: int) -> Iterator[bytes]:
         if path == "part/damaged":
             raise CorruptDataError("short", object_key="x")
-        return DATA[start:end]
+        yield DATA[start : start + 20 if path == "part/half" else end][: end - start]
+        if path == "part/half":
+            raise CorruptDataError("the rest is gone", object_key="x")
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +69,11 @@ def test_what_is_not_there_is_told_so_that_clickhouse_does_not_try_again(endpoin
         assert ask(endpoint, path + wrong)[0] == 404
     assert ask(endpoint, path + "set/part/a.bin", "bytes=200-300")[0] == 416
     assert ask(endpoint, path + "set/part/empty")[:2] == (200, b"")
+
+
+def test_a_reply_that_ends_too_early_is_none(endpoint: Endpoint) -> None:
+    with pytest.raises(IncompleteRead):
+        ask(endpoint, urlsplit(endpoint.url).path + "set/part/half", "bytes=0-99")
 
 
 def test_who_does_not_know_the_path_gets_nothing_and_nobody_writes(endpoint: Endpoint) -> None:
