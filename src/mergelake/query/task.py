@@ -7,6 +7,7 @@ ClickHouse does not take there is scanned, as everywhere.
 from __future__ import annotations
 
 import heapq
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -64,6 +65,11 @@ class Partial:
             made.mkdir()
             sql = sql.replace(FOLDER, str(made))
         return sql
+
+    def take_back(self) -> None:
+        """Remove what it has written."""
+        for made in Path(self.folder).iterdir() if self.folder else ():
+            shutil.rmtree(made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +129,7 @@ class AttachedTask:
         except MergelakeError as failure:
             if failure.name.lower() not in attached.DAMAGE:
                 raise
+        self.partial.take_back()
         if self.scanned is None:
             return None
         answers = [self.scanned(item) for item in share.items]

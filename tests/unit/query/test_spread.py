@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from mergelake.core.errors import error
 from mergelake.query import attached, spread, task
 from mergelake.query.attaching import NotAttachedError
 from mergelake.query.broadcast import Broadcast, path_mark
@@ -170,6 +171,25 @@ def test_final_goes_by_ranges_of_the_key_where_tasks_attach(
         {"v": 1, "count()": 100, "sum(k)": 14950},
         {"v": 2, "count()": 1000, "sum(k)": 699500},
     ]
+
+
+def test_a_task_that_fails_while_it_fills_buckets_leaves_none_of_these_rows(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attached, "ROWS_MIN", 0)
+    run = task.engine.run
+
+    def damaged(sql: str, *given: object, **named: object) -> object:
+        answer = run(sql, *given, **named)  # type: ignore[arg-type]
+        if "INSERT INTO FUNCTION" in sql and "_mergelake." in sql:
+            raise error("CHECKSUM_DOESNT_MATCH", "damaged behind its rows")
+        return answer
+
+    monkeypatch.setattr(task.engine, "run", damaged)
+    query = "SELECT s, max(n) FROM (SELECT s, count() OVER (PARTITION BY s) AS n FROM big) GROUP BY s ORDER BY s"
+    found = _run(db, query)
+    assert found.stats.executor == "spark"
+    assert [row["max(n)"] for row in found.table.to_pylist()] == [2001, 2001, 1998]
 
 
 def test_cuts_are_even_and_never_the_least_key() -> None:
