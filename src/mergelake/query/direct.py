@@ -38,13 +38,18 @@ def direct_scan(plan: Outline, source: Source, settings: Mapping[str, str]) -> t
         return None
     where, prewhere = (plan.slice(*scope.clauses.get(name, (0, 0))) for name in ("WHERE", "PREWHERE"))
     wanted = Wanted(columns, where, prewhere, exact=True)
-    if not source.by_key(wanted) and not source.why_scanned(wanted, count=True):
-        return None  # of the granules that skip indexes leave ClickHouse reads less, and faster
+    sooner = source.scans_sooner(wanted)
+    if not sooner and not source.why_scanned(wanted):
+        return None
     try:
         scan = source.plan(wanted)
     except MergelakeError:
         return None
-    return (scan, int(limit[0].text) if limit else None) if scan.rows <= ROWS_MAX else None
+    if scan.rows > ROWS_MAX:
+        return None
+    if not sooner:
+        source.why_scanned(wanted, count=True)  # from the next statement on it may be attached
+    return scan, int(limit[0].text) if limit else None
 
 
 def first_rows(batches: Iterable[pa.RecordBatch], schema: pa.Schema, limit: int | None) -> pa.Table:

@@ -125,8 +125,8 @@ class Source(Protocol):
         """Whether `Wanted.where` may hold `predicate`."""
         ...
 
-    def by_key(self, wanted: Wanted) -> bool:
-        """Whether there are no conditions, or some on the first column of the key: few rows are looked at."""
+    def scans_sooner(self, wanted: Wanted) -> bool:
+        """Whether a scan gives a few rows sooner than ClickHouse does where it has the parts attached."""
         ...
 
     def at(self, moment: AsOf) -> Source:
@@ -199,8 +199,8 @@ class ArrowSource:
         """ClickHouse filters; nothing is gained before it."""
         return False
 
-    def by_key(self, wanted: Wanted) -> bool:
-        """It has no key."""
+    def scans_sooner(self, wanted: Wanted) -> bool:
+        """There are no parts."""
         return True
 
     def at(self, moment: AsOf) -> Source:

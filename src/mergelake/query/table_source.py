@@ -49,6 +49,8 @@ _ROWS_FOR_THREADS = 200_000
 """Below that, handing work to threads costs more than they save."""
 FINAL_ROWS_MIN = 5_000_000
 """Rows from which on the work of FINAL outweighs the rounds of requests that ClickHouse makes for it."""
+LITTLE_COLUMNS = 2
+"""Columns of a look-up in one part that a scan decodes sooner than ClickHouse answers."""
 PUSHED_MAX = 4000
 """Characters of a predicate from which binding it costs more than it can save."""
 
@@ -106,8 +108,13 @@ class TableSource:
             return False
         return _bound(predicate, tuple(all_types(self.snapshot.schema).items())) is not None
 
-    def by_key(self, wanted: Wanted) -> bool:
-        """By the columns that the conditions name; what the key makes of its first one does not matter."""
+    def scans_sooner(self, wanted: Wanted) -> bool:
+        """By the first column of the key: in a bucket, for a scan asks in fewer rounds, or little of one part."""
+        little = len(wanted.columns) <= LITTLE_COLUMNS and self.snapshot.partitions.totals.parts == 1
+        return (little or is_remote(self._store)) and self._by_key(wanted)
+
+    def _by_key(self, wanted: Wanted) -> bool:
+        """Whether the conditions name the first column of the key; what the key makes of it does not matter."""
         predicate = " AND ".join(f"({text})" for text in (wanted.prewhere, wanted.where) if text)
         schema = self.snapshot.schema
         key = (schema.primary_key or schema.order_by)[:1]

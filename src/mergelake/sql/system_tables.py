@@ -63,8 +63,8 @@ class SystemSource:
         """ClickHouse filters."""
         return False
 
-    def by_key(self, wanted: Wanted) -> bool:
-        """It has no key."""
+    def scans_sooner(self, wanted: Wanted) -> bool:
+        """There are no parts."""
         return True
 
     def at(self, moment: AsOf) -> Source:
