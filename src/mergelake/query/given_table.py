@@ -51,9 +51,9 @@ class GivenTable:
         """ClickHouse filters; nothing is gained before it."""
         return False
 
-    def by_key(self, wanted: Wanted) -> bool:
-        """It has no key."""
-        return True
+    def scans_sooner(self, wanted: Wanted) -> bool:
+        """It is never scanned."""
+        return False
 
     def at(self, moment: AsOf) -> Source:
         """An answer has no history."""
