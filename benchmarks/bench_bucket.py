@@ -19,7 +19,8 @@ from typing import Any
 import mergelake as ml
 from benchmarks.common import Ratio, median_of, show
 from benchmarks.delay_proxy import delay_proxy, set_delay
-from mergelake.query import attached, engine
+from mergelake.query.attach import attached
+from mergelake.query.embedded import engine
 from mergelake.testing.logtable import CREATE, log_block
 from tests.helpers.services import service
 

@@ -24,7 +24,7 @@ from rich.table import Table
 
 import mergelake as ml
 from benchmarks.common import median_of
-from mergelake.query import attached
+from mergelake.query.attach import attached
 from mergelake.store.cache_dir import CacheDir
 from mergelake.store.cached import CachedStore
 from mergelake.store.directory import DirectoryStore

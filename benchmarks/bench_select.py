@@ -11,7 +11,7 @@ import tempfile
 
 import mergelake as ml
 from benchmarks.common import Ratio, best_of, median_of, show
-from mergelake.query import engine
+from mergelake.query.embedded import engine
 from mergelake.testing.logtable import CREATE, log_block
 
 BLOCK = 500_000

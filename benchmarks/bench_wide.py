@@ -16,7 +16,7 @@ import pyarrow as pa
 
 import mergelake as ml
 from benchmarks.common import Ratio, best_of, show
-from mergelake.query import engine
+from mergelake.query.embedded import engine
 
 ROWS = 3000
 INSERTS = 4

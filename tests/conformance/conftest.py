@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mergelake.lake import warehouse
-from mergelake.query import attached, attaching
+from mergelake.query.attach import attached, attaching
 from mergelake.store import Store
 from mergelake.store.cache_dir import CacheDir
 from mergelake.store.cached import CachedStore

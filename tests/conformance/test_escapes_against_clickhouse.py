@@ -17,7 +17,7 @@ from mergelake.core.errors import MergelakeError
 from mergelake.core.text import quote_string, unescape
 from mergelake.core.text_write import literal_text
 from mergelake.core.types import parse_type
-from mergelake.query import engine
+from mergelake.query.embedded import engine
 from mergelake.sql.delimited import read_csv, read_tsv
 from mergelake.sql.values import read_values
 

@@ -11,8 +11,8 @@ import pytest
 from mergelake.core.accepted_settings import ACCEPTED, REFUSED
 from mergelake.core.errors import MergelakeError
 from mergelake.core.settings import TABLE_SETTINGS, is_table_setting
-from mergelake.query.access import FIXED_SETTINGS
-from mergelake.query.settings import RULES, Kind, kind_of, rule_of
+from mergelake.query.statement.access import FIXED_SETTINGS
+from mergelake.query.statement.settings import RULES, Kind, kind_of, rule_of
 from mergelake.sql.database import connect
 
 OUR_OWN = {

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from mergelake.query import attached
-from mergelake.query.attached import AttachedSets
-from mergelake.query.attached import Reading as LayeredReading
-from mergelake.query.part_set import PartSet
+from mergelake.query.attach import attached
+from mergelake.query.attach.attached import AttachedSets
+from mergelake.query.attach.attached import Reading as LayeredReading
+from mergelake.query.attach.part_set import PartSet
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from mergelake.core import types as t
 from mergelake.core.convert import to_storage
 from mergelake.core.errors import MergelakeError
 from mergelake.format.values import decode_values
-from mergelake.query.engine import translate
+from mergelake.query.embedded.engine import translate
 from tests.helpers.oracle import oracle
 
 

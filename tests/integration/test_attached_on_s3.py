@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 import mergelake as ml
-from mergelake.query import attached, engine, in_place, table_source
-from mergelake.query.attached import AttachedSets
+from mergelake.query import in_place, table_source
+from mergelake.query.attach import attached
+from mergelake.query.attach.attached import AttachedSets
+from mergelake.query.embedded import engine
 from mergelake.query.select import run_select
 
 ROWS = 30_000

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mergelake.query import attached, attaching, select
-from mergelake.query.attached import AttachedSets
+from mergelake.query import select
+from mergelake.query.attach import attached, attaching
+from mergelake.query.attach.attached import AttachedSets
 from mergelake.query.source import AsOf, Wanted
 from mergelake.sql.database import Database, connect
 

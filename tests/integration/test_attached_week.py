@@ -10,8 +10,9 @@ import pytest
 import mergelake as ml
 from mergelake.core.clock import ManualClock
 from mergelake.lake.warehouse import Warehouse
-from mergelake.query import attached, attaching, engine
-from mergelake.query.attached import AttachedSets
+from mergelake.query.attach import attached, attaching
+from mergelake.query.attach.attached import AttachedSets
+from mergelake.query.embedded import engine
 
 HOURS, STEP = 7 * 24, 4
 START_MS = 1_772_323_200_000

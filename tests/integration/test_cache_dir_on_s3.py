@@ -13,9 +13,11 @@ import pytest
 
 import mergelake as ml
 from mergelake.core.errors import MergelakeError
-from mergelake.query import attached, engine, in_place, table_source
-from mergelake.query.attached import AttachedSets
-from mergelake.query.part_files import PartFiles
+from mergelake.query import in_place, table_source
+from mergelake.query.attach import attached
+from mergelake.query.attach.attached import AttachedSets
+from mergelake.query.attach.part_files import PartFiles
+from mergelake.query.embedded import engine
 from mergelake.query.select import run_select
 from mergelake.store import Store
 from mergelake.store.cached import CachedStore, beneath
@@ -35,7 +37,8 @@ CREATE = (
 SCRIPT = """
 import json, sys
 import mergelake as ml
-from mergelake.query import attached, table_source
+from mergelake.query.attach import attached
+from mergelake.query import table_source
 url, options, queries = json.loads(sys.argv[1])
 attached.ROWS_MIN, table_source.FINAL_ROWS_MIN = 1000, 0
 db = ml.connect(url, options)

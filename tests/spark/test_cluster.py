@@ -17,6 +17,11 @@ SCRIPT = textwrap.dedent(
     from mergelake.spark.tasks import run_tasks
     from mergelake.testing.logtable import CREATE, spark_log_frame
 
+    def attached_sets(_):
+        from mergelake.query.attach import attached
+
+        return len(attached.SETS)
+
     spark = session(sys.argv[1], config={"spark.executor.memory": "700m", "spark.executor.cores": "1"})
     db = ml.connect(sys.argv[2], spark=spark)
     db.sql(CREATE.format(name="logs", partition="tuple()"))
@@ -33,7 +38,7 @@ SCRIPT = textwrap.dedent(
         table.append(spark_log_frame(spark, 0, 4, 30000))
     here = db.sql(query, settings={"executor": "local"}).rows()
     there = [db.sql(query, settings={"executor": "spark"}) for _ in range(3)]
-    attached = run_tasks(spark, lambda _: len(__import__("mergelake.query.attached", fromlist=["x"]).SETS), [0] * 8)
+    attached = run_tasks(spark, attached_sets, [0] * 8)
     print("ATTACHED", all(t.rows() == here for t in there), {t.stats.executor for t in there}, max(attached) > 0)
     db.sql("CREATE TABLE teams (service String, team String) ENGINE = MergeTree ORDER BY service")
     db.sql("INSERT INTO teams SELECT DISTINCT service, substring(service, 1, 1) FROM logs")

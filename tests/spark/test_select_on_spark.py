@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import mergelake as ml
-from mergelake.query.tokens import split_statements
+from mergelake.query.statement.tokens import split_statements
 from mergelake.testing.webanalytics import CREATE_TABLE, generate
 
 QUERIES = Path(__file__).parents[1] / "conformance" / "queries"

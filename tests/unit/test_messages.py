@@ -14,7 +14,7 @@ import typer.main
 import mergelake as ml
 from mergelake.cli.main import commands
 from mergelake.core.errors import MergelakeError, there_are
-from mergelake.query.engine import translate
+from mergelake.query.embedded.engine import translate
 from mergelake.sql.parser import _STATEMENTS
 
 SOURCE = Path(ml.__file__).parent

@@ -23,7 +23,7 @@ from mergelake.cli.signals import stop_on_signals
 from mergelake.core.clock import SystemClock
 from mergelake.core.errors import MergelakeError, error
 from mergelake.node.runner import Node
-from mergelake.query.tokens import split_statements
+from mergelake.query.statement.tokens import split_statements
 
 _GRACE_S = 2.0
 """How long a node that is told to stop waits for the merges under way."""

@@ -17,7 +17,7 @@ from mergelake.cli.output import Output, format_of, print_result
 from mergelake.cli.running import run_watched
 from mergelake.core.clock import Clock
 from mergelake.core.errors import MergelakeError
-from mergelake.query.tokens import split_statements
+from mergelake.query.statement.tokens import split_statements
 from mergelake.sql.database import Database
 
 KEYWORDS = [

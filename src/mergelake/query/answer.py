@@ -10,13 +10,15 @@ from itertools import chain
 import pyarrow as pa
 
 from mergelake.core.cancel import current
-from mergelake.query import engine, totals
-from mergelake.query.arrow_bridge import needs_types, parse_types, to_public, without_nothing
+from mergelake.query import totals
 from mergelake.query.context import Context
-from mergelake.query.limits import ReadLimits
-from mergelake.query.piping import begin
+from mergelake.query.embedded import engine
+from mergelake.query.embedded.arrow_bridge import needs_types, parse_types, to_public, without_nothing
+from mergelake.query.embedded.piping import begin
+from mergelake.query.embedded.streamed import Batches, Chunks
 from mergelake.query.prepare import Prepared
-from mergelake.query.streamed import Batches, Chunks, writes_file
+from mergelake.query.statement.limits import ReadLimits
+from mergelake.query.statement.meaning import writes_file
 
 HELD_BYTES = 64 << 20
 """Most bytes of one scan that are read before ClickHouse starts."""

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 
 from mergelake.core.errors import MergelakeError
-from mergelake.query.outline import Outline
 from mergelake.query.source import Scan, Source, Wanted
-from mergelake.query.tokens import Token
+from mergelake.query.statement.outline import Outline
+from mergelake.query.statement.tokens import Token
 
 ROWS_MAX = 200_000
 """Rows to look at up to which the direct way is taken; above it ClickHouse filters faster than we do."""

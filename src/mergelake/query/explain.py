@@ -7,11 +7,10 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from mergelake.core.errors import MergelakeError
-from mergelake.query import engine
-from mergelake.query.attaching import NotAttachedError
+from mergelake.query.attach.attaching import NotAttachedError
 from mergelake.query.context import Context
+from mergelake.query.embedded import engine
 from mergelake.query.in_place import attached_layers, check_scannable, in_place_because, why_scanned, with_names
-from mergelake.query.meaning import check_explain
 from mergelake.query.prepare import (
     Prepared,
     checked,
@@ -22,10 +21,11 @@ from mergelake.query.prepare import (
     prepared_of,
     with_last_settings,
 )
-from mergelake.query.rewrite import filled
 from mergelake.query.source import Resolve
-from mergelake.query.spread import choose_executor, may_be_spread, told
-from mergelake.query.wording import in_own_words, without_moments
+from mergelake.query.spread.executor import choose_executor, may_be_spread, told
+from mergelake.query.statement.meaning import check_explain
+from mergelake.query.statement.rewrite import filled
+from mergelake.query.statement.wording import in_own_words, without_moments
 
 
 def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: str = "") -> list[str]:

@@ -10,17 +10,17 @@ from functools import partial
 import pyarrow as pa
 
 from mergelake.core.errors import MergelakeError, error
-from mergelake.query import progress
 from mergelake.query.answer import answer_of, given
-from mergelake.query.attached import DAMAGE
-from mergelake.query.attaching import NotAttachedError
+from mergelake.query.attach.attached import DAMAGE
+from mergelake.query.attach.attaching import NotAttachedError
 from mergelake.query.context import Context
-from mergelake.query.limits import ReadLimits
+from mergelake.query.embedded import progress
+from mergelake.query.embedded.streamed import until_end
 from mergelake.query.prepare import Prepared, empty_tables, plan_scans
 from mergelake.query.result import QueryResult, Stats
 from mergelake.query.source import IN_MEMORY, Layers
-from mergelake.query.streamed import until_end
-from mergelake.query.wording import in_words
+from mergelake.query.statement.limits import ReadLimits
+from mergelake.query.statement.wording import in_words
 
 READS_ITSELF = "ClickHouse reads the parts itself"
 READS_FILES = {

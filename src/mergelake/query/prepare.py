@@ -10,17 +10,17 @@ import pyarrow as pa
 from mergelake.core.arrow import storage_schema
 from mergelake.core.errors import MergelakeError, NotFoundError, error
 from mergelake.core.types import STRING
-from mergelake.query import engine
-from mergelake.query.access import check_access, check_expression, check_fixed, set_names
-from mergelake.query.attaching import DATABASE
+from mergelake.query.attach.attaching import DATABASE
 from mergelake.query.context import Context, Kept
-from mergelake.query.limits import ReadLimits, check_size, read_limits
-from mergelake.query.meaning import check_meaning, last_settings, setting_items, statement_settings
-from mergelake.query.outline import Outline, outline
-from mergelake.query.rewrite import NOW, Rewritten, Slot, rewrite
-from mergelake.query.settings import describes, for_clickhouse, honoured, reading
+from mergelake.query.embedded import engine
 from mergelake.query.source import ArrowSource, AsOf, Layers, Resolve, Scan, Source
-from mergelake.query.wording import in_words
+from mergelake.query.statement.access import check_access, check_expression, check_fixed, set_names
+from mergelake.query.statement.limits import ReadLimits, check_size, read_limits
+from mergelake.query.statement.meaning import check_meaning, last_settings, setting_items, statement_settings
+from mergelake.query.statement.outline import Outline, outline
+from mergelake.query.statement.rewrite import NOW, Rewritten, Slot, rewrite
+from mergelake.query.statement.settings import describes, for_clickhouse, honoured, reading
+from mergelake.query.statement.wording import in_words
 
 _plans = Kept()
 _types = Kept()

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from mergelake.core.errors import MergelakeError, error
-from mergelake.query.streamed import Batches, Chunks, Pieces
+from mergelake.query.embedded.streamed import Batches, Chunks, Pieces
 
 
 @dataclass(frozen=True, slots=True)

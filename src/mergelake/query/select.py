@@ -18,14 +18,12 @@ from mergelake.core.arrow import storage_schema
 from mergelake.core.convert import to_public_table
 from mergelake.core.errors import MergelakeError
 from mergelake.query.answer import Answer, Meter, answer_of, given
-from mergelake.query.attaching import NotAttachedError
+from mergelake.query.attach.attaching import NotAttachedError
 from mergelake.query.context import Context
 from mergelake.query.direct import direct_scan, first_rows
+from mergelake.query.embedded.streamed import until_end
 from mergelake.query.explain import explain
-from mergelake.query.halves import NotSplitError
 from mergelake.query.in_place import check_scannable, in_place_because, run_in_place, why_scanned
-from mergelake.query.limits import ReadLimits
-from mergelake.query.outline import Outline
 from mergelake.query.prepare import (
     Prepared,
     Tables,
@@ -38,11 +36,13 @@ from mergelake.query.prepare import (
     with_last_settings,
 )
 from mergelake.query.result import QueryResult, Stats
-from mergelake.query.settings import reading
 from mergelake.query.source import Resolve, Scan
-from mergelake.query.spread import Chosen, choose_executor, may_be_spread, run_spread
-from mergelake.query.streamed import until_end
-from mergelake.query.wording import in_words
+from mergelake.query.spread.executor import Chosen, choose_executor, may_be_spread, run_spread
+from mergelake.query.spread.halves import NotSplitError
+from mergelake.query.statement.limits import ReadLimits
+from mergelake.query.statement.outline import Outline
+from mergelake.query.statement.settings import reading
+from mergelake.query.statement.wording import in_words
 
 SMALL_ROWS = 100_000
 """A scan of at most so many rows is read whole even for a LIMIT."""

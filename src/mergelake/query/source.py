@@ -19,7 +19,7 @@ from mergelake.core.types import DataType
 from mergelake.store.spec import StoreSpec
 
 if TYPE_CHECKING:
-    from mergelake.query.part_set import PartSet
+    from mergelake.query.attach.part_set import PartSet
 
 
 IN_MEMORY = "rows in memory"

@@ -28,8 +28,9 @@ from mergelake.log.part_map import Partitions
 from mergelake.log.state import ActivePart
 from mergelake.parts.cache import PartCache
 from mergelake.parts.fetch import is_remote
-from mergelake.query import attached, engine
-from mergelake.query.part_set import PartSet, differs
+from mergelake.query.attach import attached
+from mergelake.query.attach.part_set import PartSet, differs
+from mergelake.query.embedded import engine
 from mergelake.query.source import AsOf, Layers, Wanted
 from mergelake.scan.explain import explain_text
 from mergelake.scan.plan import ScanItem, ScanPlan, partitions_that_fit, plan_scan

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from mergelake.core.errors import error
 from mergelake.core.text import quote_string
-from mergelake.query import engine
-from mergelake.query.meaning import statement_settings
-from mergelake.query.outline import Outline
+from mergelake.query.embedded import engine
+from mergelake.query.statement.meaning import statement_settings
+from mergelake.query.statement.outline import Outline
 
 _SPECIAL = re.compile(rb"[^ -~]|[\\']")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.text import unescape
-from mergelake.query.tokens import Token, next_token, syntax_error
+from mergelake.query.statement.tokens import Token, next_token, syntax_error
 from mergelake.sql.statements import Like, Name
 
 _WANTS_OPERAND = frozenset(

@@ -18,17 +18,17 @@ from mergelake.lake.environment import Environment, asks_for_news
 from mergelake.lake.table import Table
 from mergelake.lake.warehouse import DEFAULT_DATABASE, Warehouse
 from mergelake.parts.fetch import is_remote
-from mergelake.query.access import check_fixed
 from mergelake.query.context import Context, RunTasks
-from mergelake.query.engine import setting_literal
-from mergelake.query.outline import outline
+from mergelake.query.embedded.engine import setting_literal
 from mergelake.query.result import QueryResult
 from mergelake.query.select import run_select
-from mergelake.query.settings import for_clickhouse, honoured
 from mergelake.query.source import Resolve, Source
-from mergelake.query.streamed import writes_file
+from mergelake.query.statement.access import check_fixed
+from mergelake.query.statement.meaning import writes_file
+from mergelake.query.statement.outline import outline
+from mergelake.query.statement.settings import for_clickhouse, honoured
+from mergelake.query.statement.tokens import split_statements
 from mergelake.query.table_source import TableSource
-from mergelake.query.tokens import split_statements
 from mergelake.sql.foreign import foreign_names, foreign_table
 from mergelake.sql.lower import execute
 from mergelake.sql.open_tables import OpenTables
@@ -379,7 +379,7 @@ def fill_parameters(text: str, params: Mapping[str, object]) -> str:
         text = str(int(value)) if isinstance(value, bool) else str(value)
         return f"CAST({quote_string(text)}, {quote_string(kind)})"
 
-    from mergelake.query.tokens import tokenize
+    from mergelake.query.statement.tokens import tokenize
 
     out, at = [], 0
     skip = 0

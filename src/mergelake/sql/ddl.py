@@ -18,8 +18,8 @@ from mergelake.core.text import unescape
 from mergelake.core.timezones import zone
 from mergelake.core.types import DataType, DateTime, DateTime64, is_nullable, nested_columns, parse_type, parts
 from mergelake.expr.compiled import compile_expression
-from mergelake.query.settings import kind_of
-from mergelake.query.tokens import syntax_error
+from mergelake.query.statement.settings import kind_of
+from mergelake.query.statement.tokens import syntax_error
 from mergelake.sql.cursor import Cursor, clean
 from mergelake.sql.statements import CloneTable, CreateTable, Name
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.text import back_quote
 from mergelake.core.types import parse_type
-from mergelake.query import engine
+from mergelake.query.embedded import engine
 from mergelake.query.select import prepare, run_select
 from mergelake.query.source import ArrowSource, Source
 from mergelake.sql.system_tables import system_table, system_table_names

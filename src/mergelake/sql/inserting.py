@@ -13,8 +13,8 @@ from mergelake.core import types as t
 from mergelake.core.cancel import check
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import Column, TableSchema, unknown_column
-from mergelake.query.access import check_data
-from mergelake.query.engine import available
+from mergelake.query.embedded.engine import available
+from mergelake.query.statement.access import check_data
 from mergelake.sql.clickhouse_reader import conversion_of, read_all, reading_settings
 from mergelake.sql.formats import after_line, format_of, read_rows
 from mergelake.sql.insert_select import insert_selected

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, assert_never
 
 from mergelake.core.errors import error
 from mergelake.core.schema import Column, TableSchema
-from mergelake.query.access import check_fixed, check_settings, denied
 from mergelake.query.explain import explain
 from mergelake.query.select import prepare
-from mergelake.query.settings import plain_value
+from mergelake.query.statement.access import check_fixed, check_settings, denied
+from mergelake.query.statement.settings import plain_value
 from mergelake.sql import show
 from mergelake.sql import statements as s
 from mergelake.sql.ddl import with_columns

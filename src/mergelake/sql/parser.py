@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from mergelake.core.errors import MergelakeError, error
-from mergelake.query.tokens import split_statements
+from mergelake.query.statement.tokens import split_statements
 from mergelake.sql import ddl
 from mergelake.sql import statements as s
 from mergelake.sql.cursor import Cursor

@@ -16,8 +16,8 @@ from mergelake.core import types as t
 from mergelake.core.convert import to_storage
 from mergelake.core.errors import UnsupportedError
 from mergelake.core.text import back_quote, quote_string, unused_stem
-from mergelake.query import engine
-from mergelake.query.arrow_bridge import exact_expression, parse_types
+from mergelake.query.embedded import engine
+from mergelake.query.embedded.arrow_bridge import exact_expression, parse_types
 from mergelake.query.result import QueryResult, Stats
 from mergelake.sql.cells import cell_rows, is_numeric
 

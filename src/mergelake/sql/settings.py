@@ -1,7 +1,7 @@
 """Settings of a session, a call or a statement: judged before anything runs under them.
 
-`query.settings` says of each name what becomes of it. Here ClickHouse is asked too: whether it knows the name, and what
-a literal such as `'10Mi'` comes to. Some settings are ours alone (`OWN_SETTINGS`).
+`query.statement.settings` says of each name what becomes of it. Here ClickHouse is asked too: whether it knows the
+name, and what a literal such as `'10Mi'` comes to. Some settings are ours alone (`OWN_SETTINGS`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from mergelake.core.errors import error
 from mergelake.core.settings import kind_of_setting
 from mergelake.core.text import quote_string
 from mergelake.lake.environment import asks_for_news
-from mergelake.query import engine
-from mergelake.query.settings import (
+from mergelake.query.embedded import engine
+from mergelake.query.statement.settings import (
     READS_INSERTS,
     for_clickhouse,
     honoured,

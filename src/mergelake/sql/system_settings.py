@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from mergelake.core.accepted_settings import ACCEPTED, REFUSED
 from mergelake.core.settings import TABLE_SETTINGS
-from mergelake.query import engine
-from mergelake.query.settings import Kind, in_force, kind_of, plain_value
+from mergelake.query.embedded import engine
+from mergelake.query.statement.settings import Kind, in_force, kind_of, plain_value
 from mergelake.sql.settings import OWN_SETTINGS
 
 if TYPE_CHECKING:

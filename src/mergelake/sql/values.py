@@ -19,8 +19,8 @@ from mergelake.core import types as t
 from mergelake.core.convert import to_public, to_storage
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.text import unescape
-from mergelake.query.access import check_data
-from mergelake.query.tokens import syntax_error
+from mergelake.query.statement.access import check_data
+from mergelake.query.statement.tokens import syntax_error
 from mergelake.sql.bare_literals import bare_text, is_usual
 from mergelake.sql.clickhouse_reader import read_cells
 from mergelake.sql.rows import Rows, stand_in

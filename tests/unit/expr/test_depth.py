@@ -12,7 +12,7 @@ from mergelake.core.json_load import loads
 from mergelake.expr.compiled import compile_expression
 from mergelake.expr.parser import parse, parse_list
 from mergelake.log.encoding import decode_entry
-from mergelake.query.outline import outline
+from mergelake.query.statement.outline import outline
 from tests.helpers.work import bytecodes
 
 COLUMNS = {"a": t.Int(64, signed=True), "s": t.STRING}

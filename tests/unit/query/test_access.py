@@ -10,8 +10,8 @@ import pytest
 
 import mergelake as ml
 from mergelake.core.errors import MergelakeError
-from mergelake.query import engine
-from mergelake.query.access import (
+from mergelake.query.embedded import engine
+from mergelake.query.statement.access import (
     FIXED_SETTINGS,
     TABLE_FUNCTIONS,
     TEXT_SETTINGS,
@@ -21,7 +21,7 @@ from mergelake.query.access import (
     pure_functions,
     words,
 )
-from mergelake.query.outline import outline
+from mergelake.query.statement.outline import outline
 
 pytestmark = pytest.mark.chdb
 REFUSED_FUNCTIONS = re.compile(
@@ -88,7 +88,7 @@ def test_every_table_function_is_classified() -> None:
 
 
 def test_a_function_in_no_list_is_refused_and_a_name_that_is_none_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mergelake.query.access.pure_functions", lambda: pure_functions() - {"upper"})
+    monkeypatch.setattr("mergelake.query.statement.access.pure_functions", lambda: pure_functions() - {"upper"})
     assert denied("SELECT upper('x')")
     assert not denied("SELECT sumIf(a, 1), CAST(a AS Decimal(10, 2)), b IN (1) FROM (VALUES (1, 2)) AS t(a, b)")
 

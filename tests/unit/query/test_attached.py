@@ -12,10 +12,12 @@ import pytest
 from mergelake.core.errors import MergelakeError
 from mergelake.core.schema import Column
 from mergelake.core.types import parse_type
-from mergelake.query import attached, attaching, engine, in_place, progress
-from mergelake.query.attached import AttachedSets
-from mergelake.query.attaching import DATABASE
-from mergelake.query.part_set import PartSet, differs
+from mergelake.query import in_place
+from mergelake.query.attach import attached, attaching
+from mergelake.query.attach.attached import AttachedSets
+from mergelake.query.attach.attaching import DATABASE
+from mergelake.query.attach.part_set import PartSet, differs
+from mergelake.query.embedded import engine, progress
 from mergelake.query.select import run_select
 from mergelake.sql.database import Database, connect
 from tests.helpers.attached import attach_at_once

@@ -15,7 +15,7 @@ import pytest
 import mergelake as ml
 from mergelake.core.cancel import Cancel, check, running
 from mergelake.core.errors import MergelakeError
-from mergelake.query import engine
+from mergelake.query.embedded import engine
 
 pytestmark = pytest.mark.chdb
 ENDLESS = [

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from mergelake.core.errors import CorruptDataError, NotFoundError
-from mergelake.query.endpoint import Endpoint
+from mergelake.query.attach.endpoint import Endpoint
 
 DATA = bytes(range(200))
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from mergelake.core.errors import CorruptDataError, MergelakeError
-from mergelake.query import engine
+from mergelake.query.embedded import engine
 
 SCHEMA = pa.schema([pa.field("z", pa.int64(), nullable=False)])
 

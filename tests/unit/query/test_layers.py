@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mergelake.query.layers import LAYERS_MAX, cover
+from mergelake.query.attach.layers import LAYERS_MAX, cover
 
 IDS = st.frozensets(st.integers(0, 40).map(str), max_size=30)
 

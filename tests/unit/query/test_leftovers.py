@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mergelake.query.leftovers import mark, sweep
+from mergelake.query.embedded.leftovers import mark, sweep
 
 ENGINE = "from mergelake.query import engine; engine.run('SELECT 1'); print('ready', flush=True);"
 
@@ -90,7 +90,7 @@ def test_who_asks_while_the_process_ends_is_refused_and_its_thread_ends_without_
     code = f"""
 import atexit, threading
 from mergelake.core.errors import UnavailableError
-from mergelake.query import engine
+from mergelake.query.embedded import engine
 
 def late():
     thread = threading.Thread(target=engine.run, args=("SELECT 1",), daemon=True)

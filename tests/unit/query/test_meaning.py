@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from mergelake.core.errors import MergelakeError
-from mergelake.query.meaning import statement_settings
-from mergelake.query.outline import outline
-from mergelake.query.settings import keeps_conditions
+from mergelake.query.statement.meaning import statement_settings
+from mergelake.query.statement.outline import outline
+from mergelake.query.statement.settings import keeps_conditions
 from mergelake.sql.database import Database, connect
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from mergelake.core.types import DataType, parse_type
-from mergelake.query.needs import wanted
-from mergelake.query.outline import outline
-from mergelake.query.rewrite import rewrite
 from mergelake.query.source import Layers, Wanted
+from mergelake.query.statement.needs import wanted
+from mergelake.query.statement.outline import outline
+from mergelake.query.statement.rewrite import rewrite
 
 COLUMNS = ("a", "b", "c", "d")
 

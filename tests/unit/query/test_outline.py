@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from mergelake.query.outline import outline
+from mergelake.query.statement.outline import outline
 
 
 def names(sql: str) -> list[str]:

@@ -15,9 +15,9 @@ import pytest
 
 from mergelake.core.cancel import Cancel, running
 from mergelake.core.errors import CorruptDataError, MergelakeError
-from mergelake.query import engine
-from mergelake.query.piping import ByteStream, begin
-from mergelake.query.streamed import Batches
+from mergelake.query.embedded import engine
+from mergelake.query.embedded.piping import ByteStream, begin
+from mergelake.query.embedded.streamed import Batches
 
 pytestmark = pytest.mark.chdb
 SCHEMA = pa.schema([pa.field("z", pa.int64(), nullable=False)])

@@ -6,17 +6,19 @@ import pyarrow as pa
 import pytest
 
 from mergelake.core.errors import error
-from mergelake.query import attached, spread, task
-from mergelake.query.attaching import NotAttachedError
-from mergelake.query.broadcast import Broadcast, path_mark
+from mergelake.query.attach import attached
+from mergelake.query.attach.attaching import NotAttachedError
 from mergelake.query.context import Context
 from mergelake.query.explain import explain
-from mergelake.query.final_shares import cuts
-from mergelake.query.materialising import edited, shared_cte, subqueries, with_ctes_in_place
-from mergelake.query.outline import outline
 from mergelake.query.prepare import look_up_tables, plan_scans
 from mergelake.query.result import QueryResult
 from mergelake.query.select import prepare, run_select
+from mergelake.query.spread import executor as spread
+from mergelake.query.spread import task
+from mergelake.query.spread.broadcast import Broadcast, path_mark
+from mergelake.query.spread.final_shares import cuts
+from mergelake.query.spread.materialising import edited, shared_cte, subqueries, with_ctes_in_place
+from mergelake.query.statement.outline import outline
 from mergelake.sql.database import Database, connect
 from tests.helpers.tasks import TasksHere
 

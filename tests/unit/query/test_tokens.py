@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from mergelake.core.errors import MergelakeError
 from mergelake.core.text import quote_string
-from mergelake.query.tokens import split_statements, syntax_error, tokenize
+from mergelake.query.statement.tokens import split_statements, syntax_error, tokenize
 
 
 def parts(text: str) -> list[str]:

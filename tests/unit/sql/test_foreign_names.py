@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from mergelake.core.errors import MergelakeError
-from mergelake.query import engine
+from mergelake.query.embedded import engine
 from mergelake.sql.database import Database, connect
 from mergelake.sql.foreign import REFUSED, SAME_ANYWHERE
 from mergelake.sql.system_tables import system_table_names

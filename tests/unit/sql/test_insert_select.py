@@ -6,7 +6,7 @@ import pytest
 
 import mergelake as ml
 from mergelake.core.errors import MergelakeError
-from mergelake.query import streamed
+from mergelake.query.embedded import streamed
 from mergelake.sql import insert_select
 
 pytestmark = pytest.mark.chdb

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mergelake.core.errors import MergelakeError, UnavailableError
-from mergelake.query import engine
+from mergelake.query.embedded import engine
 from mergelake.sql.database import Database, connect
 
 CREATE = """CREATE TABLE t (k UInt8, s String DEFAULT concat('d', toString(n)), n UInt8 DEFAULT k + 1, a Array(UInt8),

@@ -17,8 +17,10 @@ import pytest
 
 import mergelake as ml
 from mergelake.core.errors import MergelakeError
-from mergelake.query import answer, attached, in_place, streamed
-from mergelake.query.attached import AttachedSets
+from mergelake.query import answer, in_place
+from mergelake.query.attach import attached
+from mergelake.query.attach.attached import AttachedSets
+from mergelake.query.embedded import streamed
 from tests.helpers.attached import attach_at_once
 from tests.unit.query.test_piping import settle
 

@@ -1,0 +1,1 @@
+"""Parts that the embedded ClickHouse reads by itself: attached tables, read-only."""

@@ -1,0 +1,300 @@
+"""Laying a set of parts out for the embedded ClickHouse, and attaching a table over it.
+
+A disk with `metadata_type = local` keeps a small text for each file of a part, which names the objects that hold its
+bytes. So a set of parts becomes a directory of such texts, and a table over exactly these parts:
+
+::
+
+    <folder of the engine>/mergelake-attached/<disk>/store/<uuid[:3]>/<uuid>/<part name>/<file>
+
+There are three disks (ClickHouse never forgets one). `files` names the objects of a store that is a directory: a text
+names whole objects, so of a packed part, whose files lie within one, they are copied into `copies/<part id>/`, and so
+are those of small parts in a bucket: a request to the endpoint costs more than a file. `served`
+names what our `endpoint` gives, whatever the store and wherever in its objects the bytes lie. `kept` is the same where
+the store has a cache directory: ClickHouse keeps what it read in files of its own, up to `KEPT_BYTES`, which it reads
+faster than it asks. All are read-only: nothing in the bucket is written, renamed or removed from here.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+from uuid import uuid4  # noqa: TID251  a name within this process
+
+from mergelake.core.cancel import current
+from mergelake.core.errors import CorruptDataError, MergelakeError, NotFoundError
+from mergelake.core.text import quote_string
+from mergelake.parts.fetch import is_remote
+from mergelake.parts.layout import layout
+from mergelake.query.attach.endpoint import Endpoint
+from mergelake.query.attach.part_files import PartFiles
+from mergelake.query.attach.part_set import PartSet
+from mergelake.query.embedded import engine
+from mergelake.store.cached import CachedStore
+from mergelake.store.protocol import Buffer
+from mergelake.table.attach import definition
+
+DATABASE = "_mergelake"
+"""Where attached tables stand, in the embedded ClickHouse."""
+COPIED_MAX = 64 << 20
+"""Bytes of packed parts of a set in a directory, whose files are copied; with more it is served."""
+SMALL_MIN = 8
+"""Small parts of a set in a bucket from which on they are attached apart."""
+KEPT_BYTES = 2 << 30
+"""Of the local disk, in the temporary folder of the embedded ClickHouse, which goes with the process; at most"""
+_KEPT_SHARE = 16
+"""one part in so many of the disk, of which ClickHouse refuses a cache that is larger."""
+_METADATA_VERSION = 3
+_FORMAT_VERSION = "format_version.txt"
+_FILES, _SERVED, _KEPT = "files", "served", "kept"
+_lock = threading.Lock()
+_endpoints: dict[int, Endpoint] = {}
+"""Process id -> its endpoint, once one was needed."""
+
+
+class NotAttachedError(Exception):
+    """ClickHouse does not take the parts as they are; a scan tells what is wrong with them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A table of the embedded ClickHouse over a set of parts."""
+
+    name: str
+    """With its database."""
+    parts: PartSet
+    folder: Path
+    """Where the texts lie that name its objects."""
+    served: str = ""
+    """What the endpoint knows it by; empty if it needs none."""
+
+
+def attach(parts: PartSet) -> Attached:
+    """Lay the texts out, and attach the table. In a directory no object is read but packed parts.
+
+    NotAttachedError where ClickHouse does not take it. It is CPU of half a millisecond a part.
+    """
+    uuid = str(uuid4())
+    served = uuid if is_served(parts) else ""
+    disk = _FILES if not served else _KEPT if isinstance(parts.store, CachedStore) else _SERVED
+    folder = _root() / disk / "store" / uuid[:3] / uuid
+    name, serving = f"{DATABASE}.t{uuid.replace('-', '')}", False
+    try:
+        folder.mkdir(parents=True)
+        if disk == _KEPT:
+            _close_to_others()
+        if served:
+            files = PartFiles(parts.store, parts.directory, parts.parts, parts.caches)
+            files.prefetch()
+            _serve(parts, files, uuid)
+            serving = True
+            _lay_out_served(parts, folder, uuid)
+        else:
+            _lay_out_files(parts, folder)
+        try:
+            engine.run(definition(f"ATTACH TABLE {name} UUID '{uuid}'", parts.schema, [f"disk = {_disk_text(disk)}"]))
+        except MergelakeError as refused:
+            if (cancel := current()) is not None:
+                cancel.check()
+            raise NotAttachedError(f"ClickHouse does not attach it: {refused}") from refused
+        _check_whole(name, parts)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        if serving:
+            _serve_no_more(parts, uuid)
+        raise
+    return Attached(name, parts, folder, served)
+
+
+def forget(attached: Attached) -> None:
+    """Leave a table, and its texts; copies stay."""
+    engine.forget_table(attached.name)
+    if attached.served:
+        _serve_no_more(attached.parts, attached.served)
+    shutil.rmtree(attached.folder, ignore_errors=True)
+
+
+def forget_copies(part_ids: Iterable[str]) -> None:
+    """Remove the copied files of these parts."""
+    for part_id in part_ids:
+        shutil.rmtree(_copies(part_id), ignore_errors=True)
+
+
+def is_served(parts: PartSet) -> bool:
+    """Whether ClickHouse reads the set through the endpoint: what it cannot name is too much to be copied."""
+    if is_remote(parts.store) and any(each.id not in parts.small for each in parts.unnamed):
+        return True
+    return sum(each.bytes_on_disk for each in parts.unnamed) > COPIED_MAX
+
+
+def endpoint() -> Endpoint:
+    """That of this process."""
+    with _lock:
+        if os.getpid() not in _endpoints:
+            _endpoints[os.getpid()] = Endpoint()
+        return _endpoints[os.getpid()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The files of one part, whatever sets it is in: what ClickHouse keeps of them it finds by their names."""
+
+    files: PartFiles
+    name: str
+
+    def size(self, path: str) -> int:
+        return self.files.size(f"{self.name}/{path}")
+
+    def pieces(self, path: str, start: int, end: int) -> Iterator[Buffer]:
+        return self.files.pieces(f"{self.name}/{path}", start, end)
+
+
+class _Beginning:
+    """The file that every table begins with."""
+
+    def size(self, path: str) -> int:
+        if path != _FORMAT_VERSION:
+            raise NotFoundError(f"There is no file {path} in a set")
+        return 1
+
+    def pieces(self, path: str, start: int, end: int) -> Iterator[Buffer]:
+        return iter([b"1"[start:end]])
+
+
+def _serve(parts: PartSet, files: PartFiles, uuid: str) -> None:
+    door = endpoint()
+    door.add(uuid, _Beginning())
+    for part in parts.parts:
+        door.add(part.manifest.id, _Part(files, part.name))
+
+
+def _serve_no_more(parts: PartSet, uuid: str) -> None:
+    for name in (uuid, *(part.manifest.id for part in parts.parts)):
+        endpoint().remove(name)
+
+
+def _lay_out_served(parts: PartSet, folder: Path, uuid: str) -> None:
+    (folder / _FORMAT_VERSION).write_text(_text([(f"{uuid}/{_FORMAT_VERSION}", 1)]))
+    for part in parts.parts:
+        for name, file in part.manifest.file_table().items():
+            _place(folder / part.name / name).write_text(_text([(f"{part.manifest.id}/{name}", file.size)]))
+
+
+def sets(parts: PartSet) -> list[PartSet]:
+    """Sets to attach in place of one that would be served: its small parts apart, where they are many."""
+    if not is_served(parts) or len(parts.small) < SMALL_MIN or len(parts.small) == len(parts.parts):
+        return [parts]
+    small = parts.only(parts.small)
+    return [parts] if is_served(small) else [parts.only(parts.ids - parts.small), small]
+
+
+def copied(parts: PartSet) -> tuple[str, ...]:
+    """Ids of the parts whose files are copied to attach a set."""
+    return () if is_served(parts) else tuple(each.id for each in parts.unnamed)
+
+
+def _lay_out_files(parts: PartSet, folder: Path) -> None:
+    root, url, copies_of = _root(), parts.store.url, frozenset(copied(parts))
+    bodies = PartFiles(parts.store, parts.directory, parts.only(copies_of).parts, parts.caches)
+    if is_remote(parts.store):
+        bodies.prefetch()
+    (folder / _FORMAT_VERSION).write_text(_text([(str(root / _FORMAT_VERSION)[1:], 1)]))
+    for part in parts.parts:
+        part_id = part.manifest.id
+        copies = _copy(bodies, part.name, part_id) if part_id in copies_of else None
+        for name, places in layout(parts.directory, part.manifest).files.items():
+            if copies is None:
+                objects = [(f"{url}/{place.key}"[1:], place.length) for place in places]
+            else:
+                objects = [(str(copies / quote(name, safe=""))[1:], sum(place.length for place in places))]
+            _place(folder / part.name / name).write_text(_text(objects))
+
+
+def _place(path: Path) -> Path:
+    """The path, its folder made: projections have one of their own."""
+    path.parent.mkdir(exist_ok=True, parents=True)
+    return path
+
+
+def _copy(bodies: PartFiles, part_name: str, part_id: str) -> Path:
+    """Where the files of a part are copied; now, unless another set has done so: one request if it is packed."""
+    folder = _copies(part_id)
+    making = folder.with_name(f"{part_id}.{uuid4().hex}")
+    if folder.exists():
+        return folder
+    making.mkdir(parents=True)
+    try:
+        for name, body in bodies.whole(part_name).items():
+            (making / quote(name, safe="")).write_bytes(body)
+        return making.rename(folder)
+    except (CorruptDataError, NotFoundError) as damage:
+        raise NotAttachedError(str(damage)) from damage
+    except OSError:
+        if folder.exists():
+            return folder  # made by another thread meanwhile
+        raise
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+
+
+def _copies(part_id: str) -> Path:
+    return _root() / "copies" / part_id
+
+
+def _check_whole(name: str, parts: PartSet) -> None:
+    """ClickHouse leaves out a part that it cannot load, and says so in its log only."""
+    database, _, table = name.partition(".")
+    taken = engine.run(
+        f"SELECT count(), sum(rows) FROM system.parts WHERE database = '{database}' AND table = '{table}' AND active"
+    ).table()
+    found = tuple(column[0].as_py() for column in taken.columns)
+    if found != (len(parts.parts), parts.rows):
+        engine.forget_table(name)
+        raise NotAttachedError(f"ClickHouse takes {found[0]} of {len(parts.parts)} parts")
+
+
+def _disk_text(disk: str) -> str:
+    place = f"metadata_type = local, readonly = 1, metadata_path = {quote_string(f'{_root() / disk}/')}"
+    if disk == _FILES:
+        reached = "object_storage_type = local, path = '/'"
+    else:
+        reached = f"object_storage_type = s3, endpoint = {quote_string(endpoint().url)}, no_sign_request = 1"
+        reached += ", access_key_id = '', secret_access_key = '', region = 'local', s3_retry_attempts = 0"
+    text = f"disk(type = object_storage, {reached}, {place}, skip_access_check = 1)"
+    if disk != _KEPT:
+        return text
+    status = os.statvfs(_root())
+    size = min(KEPT_BYTES, status.f_blocks * status.f_frsize // _KEPT_SHARE)
+    exact = "boundary_alignment = 1, background_download_threads = 0"  # what is asked for, and nothing around it
+    return f"disk(type = cache, path = 'mergelake/', max_size = {size}, {exact}, disk = {text})"
+
+
+def _root() -> Path:
+    """The folder of the disks; with it a file whose bytes every table begins with."""
+    folder = engine.folder()
+    assert folder is not None
+    root = folder / "mergelake-attached"
+    if not (root / _FORMAT_VERSION).exists():
+        root.mkdir(mode=0o700, exist_ok=True)
+        (root / _FORMAT_VERSION).write_text("1")
+    return root
+
+
+def _close_to_others() -> None:
+    """ClickHouse makes the folder of its caches readable for all users."""
+    folder = _root().parent / "cache"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    folder.chmod(0o700)
+
+
+def _text(objects: Iterable[tuple[str, int]]) -> str:
+    """What a disk of `metadata_type = local` keeps for a file that is these objects, (key, bytes), in this order."""
+    listed = list(objects)
+    lines = [f"{_METADATA_VERSION}", f"{len(listed)}\t{sum(size for _, size in listed)}"]
+    lines += [f"{size}\t{key}" for key, size in listed]
+    return "\n".join((*lines, "0", "1", ""))

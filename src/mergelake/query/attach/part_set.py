@@ -1,0 +1,88 @@
+"""Parts of a table that one statement reads, as ClickHouse could attach them; and why it could not."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from mergelake.core.errors import MergelakeError
+from mergelake.core.manifest import PartManifest
+from mergelake.core.schema import TableSchema
+from mergelake.log.state import ActivePart
+from mergelake.parts.ahead import SMALL_BYTES
+from mergelake.parts.cache import PartCache
+from mergelake.parts.layout import layout
+from mergelake.query.statement.access import check_expression
+from mergelake.store.protocol import Store
+
+
+@dataclass(frozen=True)
+class PartSet:
+    """Some parts of a version of a table."""
+
+    store: Store
+    directory: str
+    schema: TableSchema
+    """By which they are read."""
+    parts: tuple[ActivePart, ...]
+    caches: PartCache
+    """Keeps what was fetched of their files."""
+
+    @cached_property
+    def ids(self) -> frozenset[str]:
+        """Of the parts."""
+        return frozenset(part.manifest.id for part in self.parts)
+
+    @cached_property
+    def rows(self) -> int:
+        """Of all parts."""
+        return sum(part.manifest.rows for part in self.parts)
+
+    @property
+    def table(self) -> Hashable:
+        """What sets of one table and schema have in common."""
+        return self.store.url, self.directory, self.schema.version
+
+    @cached_property
+    def key(self) -> Hashable:
+        """What the set is known by."""
+        return self.table, self.ids
+
+    def only(self, ids: frozenset[str]) -> PartSet:
+        """Those of its parts with these ids."""
+        chosen = tuple(part for part in self.parts if part.manifest.id in ids)
+        return PartSet(self.store, self.directory, self.schema, chosen, self.caches)
+
+    @cached_property
+    def unnamed(self) -> tuple[PartManifest, ...]:
+        """Those of the parts whose files ClickHouse cannot name one by one in a directory."""
+        manifests, url = (part.manifest for part in self.parts), self.store.url
+        if "://" in url or not url.isprintable() or "\\" in url:
+            return tuple(manifests)
+        return tuple(each for each in manifests if not layout(self.directory, each).named)
+
+    @cached_property
+    def small(self) -> frozenset[str]:
+        """Ids of the parts that are fetched whole where they lie in a bucket."""
+        return frozenset(part.manifest.id for part in self.parts if part.manifest.bytes_on_disk <= SMALL_BYTES)
+
+
+def differs(newest: TableSchema, schemas: Mapping[int, TableSchema], versions: frozenset[int]) -> str:
+    """Why columns do not mean to parts, written by the schemas of these `versions`, what they mean to the newest one.
+
+    ClickHouse knows columns by their names, which may have meant others. Empty if they do.
+    """
+    try:
+        for column in newest.columns:
+            check_expression(column.default)
+    except MergelakeError:
+        return "a default reaches outside of its columns"
+    today = {(column.name, column.id, column.type) for column in newest.columns}
+    names, ids = {name for name, _, _ in today}, {column_id for _, column_id, _ in today}
+    for version in versions:
+        for column in schemas[version].columns if version in schemas else newest.columns:
+            same = (column.name, column.id, column.type) in today
+            if not same and (column.name in names or column.id in ids):
+                return f"column {column.name} was another one when parts were written"
+    return ""

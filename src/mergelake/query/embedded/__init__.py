@@ -1,0 +1,1 @@
+"""The embedded ClickHouse: statements, results as they come, values in and out."""

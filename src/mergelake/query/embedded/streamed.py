@@ -1,0 +1,193 @@
+"""Answers piece by piece: Arrow batches in the public form, or the bytes of a format, as ClickHouse makes them.
+
+A statement starts at once, and `AHEAD_BYTES` of its answer are read at once: a small answer is whole then, and most
+errors come where the statement is. Of a larger one no more is computed until somebody asks for the next piece.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, TypeVar
+
+import pyarrow as pa
+
+from mergelake.core.errors import MergelakeError, error
+from mergelake.query.embedded import engine
+from mergelake.query.embedded.arrow_bridge import needs_types, parse_types, to_public
+from mergelake.query.embedded.piping import ByteStream
+
+AHEAD_BYTES = 16 << 20
+"""Bytes of an answer that are read before anybody asks for them."""
+_CHUNK_BYTES = 1 << 20
+_BUFFER_BYTES = 1 << 16
+
+Piece = TypeVar("Piece")
+Explain = Callable[[MergelakeError], MergelakeError]
+"""An error as the user reads it."""
+
+
+class Pieces(Generic[Piece]):
+    """An answer in pieces, each given once. Threads may share one: each piece goes to one of them."""
+
+    def __init__(self, source: ByteStream, pieces: Iterator[Piece]) -> None:
+        self._source, self._pieces = source, pieces
+        self.explained: Explain | None = None
+        """What makes an error of ClickHouse one that the user understands."""
+        self._held: deque[Piece] = deque()
+        self._failure: BaseException | None = None
+        self._pulling = threading.Lock()
+        self.ended = False
+        """Whether the statement has ended: what is left is held."""
+
+    def ahead(self, size: Callable[[Piece], int]) -> None:
+        """Hold pieces until there are `AHEAD_BYTES`, or no more. Raises what the statement raises."""
+        held = 0
+        with self._pulling:
+            while held < AHEAD_BYTES and (piece := self._pull()) is not None:
+                self._held.append(piece)
+                held += size(piece)
+
+    def __iter__(self) -> Iterator[Piece]:
+        return self
+
+    def __next__(self) -> Piece:
+        with self._pulling:
+            piece = self._held.popleft() if self._held else self._pull()
+        if piece is None:
+            raise StopIteration
+        return piece
+
+    def held(self) -> list[Piece]:
+        """What the next ones will be, as far as they are at hand."""
+        with self._pulling:
+            return list(self._held)
+
+    def close(self) -> None:
+        """Give no more pieces, and end the statement. Raises nothing."""
+        self._source.close()
+        if self._pulling.acquire(blocking=False):  # else a thread waits for a piece, which ends now
+            try:
+                self._held.clear()
+                if not self.ended:
+                    self._failure = error("QUERY_WAS_CANCELLED", "The result was closed before its last row")
+                self.ended = True
+            finally:
+                self._pulling.release()
+
+    def let_go(self) -> None:
+        """`close`, soon, from wherever Python collects garbage."""
+        if not self.ended:
+            self._source.let_go()
+
+    def at_end(self, call: Callable[[], object]) -> None:
+        """Have `call` called once the statement has ended."""
+        self._source.at_end(call)
+
+    @property
+    def rows(self) -> int | None:
+        """Rows of the whole answer, once the statement has ended well."""
+        return None if (found := self._source.answer) is None else found.rows
+
+    @property
+    def read(self) -> tuple[int, int]:
+        """Rows and bytes that ClickHouse has read from tables of its own; 0 until the statement has ended."""
+        return (0, 0) if (found := self._source.answer) is None else (found.rows_read, found.bytes_read)
+
+    def _pull(self) -> Piece | None:
+        if self._failure is not None:
+            raise self._failure
+        if self.ended:
+            return None
+        try:
+            with engine.inside():
+                piece = next(self._pieces, None)
+        except BaseException as failure:  # noqa: BLE001  (raised again, here and whenever somebody asks for more)
+            self._source.close()
+            found = self._source.raised or failure  # pyarrow may have put it into words of its own
+            if isinstance(found, MergelakeError) and self.explained is not None:
+                found = self.explained(found)
+            self._failure = found
+            raise self._failure from None
+        if piece is None:
+            self._source.close()
+            self.ended = True
+        return piece
+
+
+class Batches(Pieces[pa.RecordBatch]):
+    """The rows of an answer."""
+
+    def __init__(self, source: ByteStream, types: Sequence[str]) -> None:
+        """`types` are ClickHouse's names of those of the columns. Waits for the first bytes; raises what comes."""
+        self._schemas: list[pa.Schema] = []
+        super().__init__(source, _public_batches(source, types, self._schemas))
+        self.ahead(_bytes_of)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of every batch."""
+        return self._schemas[-1]
+
+    def whole(self) -> pa.Table:
+        """All that were not given yet."""
+        return pa.Table.from_batches(self, self.schema)
+
+
+class _Bytes(io.RawIOBase):
+    """A stream that is not closed with those who read it: pyarrow closes what it has when it is collected."""
+
+    def __init__(self, source: ByteStream) -> None:
+        super().__init__()
+        self.readinto = source.readinto  # type: ignore[method-assign]
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+
+def _public_batches(source: ByteStream, types: Sequence[str], schemas: list[pa.Schema]) -> Iterator[pa.RecordBatch]:
+    """Batches without those of no rows; their schema is put into `schemas` before the first."""
+    kinds = parse_types([kind.replace("Array(Nothing)", "Array(String)") for kind in types])
+
+    def public(table: pa.Table) -> pa.Table:
+        return to_public(table, kinds) if needs_types(table.schema, kinds) else table
+
+    reader = pa.ipc.open_stream(pa.PythonFile(io.BufferedReader(_Bytes(source), _BUFFER_BYTES), "r"))
+    schemas.append(public(pa.Table.from_batches([], reader.schema)).schema)
+    for raw in reader:
+        if raw.num_rows:
+            (batch,) = public(pa.Table.from_batches([raw])).to_batches()
+            if len(schemas) == 1:  # some fields show only in values whether they may be NULL
+                schemas.append(batch.schema)
+            yield batch
+    source.readall()  # Arrow says where it ends; whether it ended well comes after that
+
+
+class Chunks(Pieces[bytes]):
+    """The bytes of an answer in a format."""
+
+    def __init__(self, source: ByteStream) -> None:
+        """Raises what comes first."""
+        super().__init__(source, iter(lambda: source.read(_CHUNK_BYTES), b""))
+        self.ahead(len)
+
+    def whole(self) -> bytes:
+        """All that were not given yet."""
+        return b"".join(self)
+
+
+def _bytes_of(batch: pa.RecordBatch) -> int:
+    return int(batch.nbytes)
+
+
+def until_end(answer: Pieces[Piece] | None, now: Callable[[], float]) -> Callable[[], float]:
+    """What `now` says, until the statement has ended: then what it said there. Without one it has ended."""
+    ended: list[float] = []
+    if answer is None:
+        ended.append(now())
+    else:
+        answer.at_end(lambda: ended.append(now()))
+    return lambda: ended[0] if ended else now()

@@ -1,0 +1,1 @@
+"""One SELECT in many tasks of Spark."""

@@ -1,0 +1,220 @@
+"""One scope of an outline as text to cut: its clauses, the items of its lists, its limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from mergelake.query.statement.outline import Outline, Scope
+from mergelake.query.statement.tokens import Token
+
+Range = tuple[int, int]
+"""Tokens [first, end)."""
+_OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
+_TAIL = frozenset(("LIMIT", "SETTINGS", "FORMAT", "INTO"))
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One expression of a list."""
+
+    first: int
+    end: int
+    """One past its last token, its alias left out."""
+    alias: str
+    """Empty where it has none."""
+
+    @property
+    def range(self) -> Range:
+        """The expression's tokens."""
+        return self.first, self.end
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A LIMIT of plain numbers."""
+
+    count: int
+    offset: int
+    by: Range | None
+    """The expressions after BY."""
+    ties: bool
+    """WITH TIES."""
+
+    @property
+    def reach(self) -> int:
+        """Rows from which it chooses."""
+        return self.count + self.offset
+
+    def text(self, by: str = "") -> str:
+        """The clause, with `by` after BY."""
+        numbers = f" LIMIT {self.count}" + (f" OFFSET {self.offset}" if self.offset else "")
+        return numbers + (f" BY {by}" if by else "") + (" WITH TIES" if self.ties else "")
+
+
+@dataclass(frozen=True)
+class ScopeText:
+    """A scope and its text."""
+
+    plan: Outline
+    scope: Scope
+
+    @property
+    def tokens(self) -> list[Token]:
+        """Of the whole statement."""
+        return self.plan.tokens
+
+    @cached_property
+    def inner(self) -> tuple[Range, ...]:
+        """Its subqueries."""
+        scope = self.scope
+        return tuple(
+            (s.first, s.end) for s in self.plan.scopes if s is not scope and scope.first <= s.first < scope.end
+        )
+
+    def range(self, clause: str) -> Range:
+        """Tokens of a clause, keyword left out; (0, 0) without it."""
+        return self.scope.clauses.get(clause, (0, 0))
+
+    def has(self, clause: str) -> bool:
+        """Whether there is this clause."""
+        return clause in self.scope.clauses
+
+    def text(self, first: int, end: int) -> str:
+        """The statement's own."""
+        return self.plan.slice(first, end)
+
+    def clause(self, word: str, keyword: str = "") -> str:
+        """` WHERE …` as it is written; empty without it."""
+        return f" {keyword or word} {self.text(*self.range(word))}" if self.has(word) else ""
+
+    def own(self, first: int, end: int) -> Iterator[int]:
+        """Indices of the tokens of a range that are in no subquery."""
+        at = first
+        while at < end:
+            stop = next((b for a, b in self.inner if a <= at < b), None)
+            if stop is None:
+                yield at
+                at += 1
+            else:
+                at = stop
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """Its words in capitals, without those of its subqueries."""
+        return frozenset(self.tokens[at].upper for at in self.own(self.scope.first, self.scope.end))
+
+    @cached_property
+    def distinct(self) -> bool:
+        """SELECT DISTINCT."""
+        return self.tokens[self.range("SELECT")[0]].upper == "DISTINCT"
+
+    @cached_property
+    def picks(self) -> bool:
+        """SELECT TOP n, DISTINCT ON (…), FETCH FIRST: limits that are no LIMIT."""
+        if "FETCH" in self.words:
+            return True
+        at = self.range("SELECT")[0] + self.distinct
+        follow = self.tokens[at + 1]
+        return (self.tokens[at].upper == "TOP" and follow.kind == "number") or (
+            self.tokens[at].upper in ("TOP", "ON") and follow.text == "("
+        )
+
+    @cached_property
+    def select(self) -> Range:
+        """The SELECT list, without DISTINCT before it and a comma after it."""
+        first, end = self.range("SELECT")
+        first += self.distinct
+        return first, end - (end > first and self.tokens[end - 1].text == ",")
+
+    @cached_property
+    def columns(self) -> list[Item]:
+        """Of the SELECT list."""
+        return self.items(*self.select)
+
+    def items(self, first: int, end: int) -> list[Item]:
+        """The expressions between the commas of a list."""
+        out: list[Item] = []
+        depth, begin = 0, first
+        for at in range(first, end + 1):
+            token = self.tokens[at] if at < end else None
+            if token is not None and token.kind == "sign":
+                depth += (token.text in _OPENING) - (token.text in _CLOSING)
+            if token is None or (depth == 0 and token.text == ","):
+                if at > begin:
+                    named = at - begin >= 3 and self.tokens[at - 2].upper == "AS" and self.tokens[at - 1].is_name
+                    alias = self.tokens[at - 1].name if named else ""
+                    out.append(Item(begin, at - 2 if named else at, alias))
+                begin = at + 1
+        return out
+
+    def closing(self, at: int) -> int:
+        """The bracket that closes the one at `at`."""
+        depth = 0
+        while self.tokens[at].kind != "end":
+            if self.tokens[at].kind == "sign":
+                depth += (self.tokens[at].text in _OPENING) - (self.tokens[at].text in _CLOSING)
+            if depth == 0:
+                break
+            at += 1
+        return at
+
+    @cached_property
+    def limits(self) -> list[Limit] | None:
+        """Its LIMIT clauses in order; None where one is not of plain numbers."""
+        starts = [self.scope.clause_words[word] for word in ("LIMIT", "OFFSET") if self.has(word)]
+        if not starts:
+            return []
+        before = max(
+            (self.range(word)[0] for word in ("SELECT", "FROM", "WHERE", "GROUP", "HAVING", "ORDER")), default=0
+        )
+        at = next(i for i in self.own(before, self.scope.end) if self.tokens[i].upper in ("LIMIT", "OFFSET"))
+        out: list[Limit] = []
+        begins = [i for i in self.level(at, self.scope.end) if self.tokens[i].upper in _TAIL or i == at]
+        for begin, end in zip(begins, [*begins[1:], self.scope.end], strict=True):
+            if self.tokens[begin].upper not in ("LIMIT", "OFFSET"):
+                break
+            found = self._limit(begin, end)
+            if found is None:
+                return None
+            out.append(found)
+        plain = [limit for limit in out if limit.by is None]
+        return out if len(plain) <= 1 and out[len(out) - len(plain) :] == plain and len(out) <= 2 else None
+
+    def level(self, first: int, end: int) -> Iterator[int]:
+        """Tokens that are in no bracket."""
+        depth = 0
+        for at in range(first, end):
+            token = self.tokens[at]
+            if token.kind == "sign":
+                depth += (token.text in _OPENING) - (token.text in _CLOSING)
+            if depth == 0:
+                yield at
+
+    def _limit(self, begin: int, end: int) -> Limit | None:
+        """`LIMIT [offset,] count [OFFSET offset] [BY … | WITH TIES]`."""
+        at, words = begin + 1, [token.upper or token.text for token in self.tokens[begin:end]]
+        if self.tokens[begin].upper != "LIMIT" or not self._is_count(at):
+            return None
+        count, offset = int(self.tokens[at].text), 0
+        if end > at + 2 and words[2] in (",", "OFFSET"):
+            if not self._is_count(at + 2):
+                return None
+            second = int(self.tokens[at + 2].text)
+            count, offset = (second, count) if words[2] == "," else (count, second)
+            at += 2
+        rest = [token.upper for token in self.tokens[at + 1 : end]]
+        if not rest:
+            return Limit(count, offset, None, False)
+        if rest[0] == "BY" and len(rest) > 1 and "ALL" not in rest:
+            return Limit(count, offset, (at + 2, end), False)
+        return Limit(count, offset, None, True) if rest == ["WITH", "TIES"] else None
+
+    def _is_count(self, at: int) -> bool:
+        return self.tokens[at].kind == "number" and self.tokens[at].text.isdigit()
+
+
+def shape(tokens: Sequence[Token]) -> tuple[tuple[str, str], ...]:
+    """What two texts have in common that mean the same expression."""
+    return tuple(("name", token.name) if token.is_name else (token.kind, token.text) for token in tokens)

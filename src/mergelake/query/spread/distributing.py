@@ -1,0 +1,132 @@
+"""Whether the rows of a FROM are the union of what it gives for each share of one table. Pure.
+
+That table, the *spread* one, stands first in a chain of joins that look at each of its rows alone (INNER, LEFT, SEMI,
+ANTI, CROSS, ASOF), or on the right of one that keeps all of its rows; or in a subquery that filters and projects it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mergelake.query.spread.aggregates import find_calls
+from mergelake.query.spread.cutting import ScopeText
+from mergelake.query.spread.shuffling import BUCKET, is_windowed
+from mergelake.query.statement.access import words
+from mergelake.query.statement.outline import Occurrence, Outline, Scope
+from mergelake.query.statement.rewrite import MARK
+
+_LEFT_ALONE = (
+    {"INNER"}, {"ALL"}, {"ALL", "INNER"}, {"LEFT"}, {"ALL", "LEFT"}, {"ANY", "LEFT"}, {"SEMI", "LEFT"},
+    {"ANTI", "LEFT"}, {"CROSS"}, {","}, {"ASOF"}, {"ASOF", "INNER"}, {"ASOF", "LEFT"}, {"SEMI"}, {"ANTI"},
+)  # fmt: skip
+"""Joins that look at each row on the left by itself."""
+_RIGHT_ALONE = (
+    {"INNER"}, {"ALL"}, {"ALL", "INNER"}, {"RIGHT"}, {"ALL", "RIGHT"}, {"SEMI", "RIGHT"}, {"ANTI", "RIGHT"}, {"CROSS"},
+    {","},
+)  # fmt: skip
+_IGNORED = frozenset(("GLOBAL", "LOCAL", "OUTER"))
+_BY_BLOCK = words(
+    "blocknumber blockserializedsize blocksize neighbor nowinblock rownumberinallblocks rownumberinblock",
+    "runningaccumulate runningconcurrency runningdifference runningdifferencestartingwithfirstvalue",
+)
+"""Functions whose value depends on which rows come together."""
+
+
+def table_to_spread(plan: Outline, scope: Scope, rows: Mapping[int, int]) -> Occurrence | None:
+    """The largest table that stands in its FROM, or in a subquery there that only filters and projects."""
+    best: Occurrence | None = None
+    for index, source in enumerate(scope.sources):
+        found = source
+        if source is None:
+            inner = _subquery(plan, scope, index)
+            through = inner is not None and (is_windowed(plan, inner) or not _not_row_wise(plan, inner))
+            found = table_to_spread(plan, inner, rows) if inner is not None and through else None
+        if found is not None and id(found) in rows and (best is None or rows[id(found)] > rows[id(best)]):
+            best = found
+    return best
+
+
+def path_to(plan: Outline, scope: Scope, spread: Occurrence) -> list[Scope]:
+    """The scopes from `scope` down to the one that names the table."""
+    found: list[Scope] = []
+    at: Scope | None = plan.scope_of[id(spread)]
+    while at is not None and at is not scope:
+        found.append(at)
+        at = at.parent
+    return [scope, *reversed(found)]
+
+
+def why_not(plan: Outline, scope: Scope, spread: Occurrence) -> str:
+    """Why the FROM of a scope is not the union over shares of the table; empty if it is."""
+    path = path_to(plan, scope, spread)
+    for outer, inner in zip(path, [*path[1:], None], strict=True):
+        if outer is not scope and (told := _not_row_wise(plan, outer)):
+            return told
+        groups = _groups(plan, outer)
+        if groups is None:
+            return "a table function or brackets stand in FROM"
+        index = next(
+            i
+            for i, source in enumerate(outer.sources)
+            if source is spread or (inner is not None and source is None and inner in groups[i])
+        )
+        if told := _joins(outer, index):
+            return told
+    by_block = sorted({token.text.lower() for token in plan.tokens if token.kind == "word"} & _BY_BLOCK)
+    return f"{by_block[0]} depends on which rows come together" if by_block else ""
+
+
+def _joins(scope: Scope, index: int) -> str:
+    for at, join in enumerate(scope.joins):
+        kind = set(join.split()) - _IGNORED
+        if at == index and at and kind not in _RIGHT_ALONE:
+            return f"{join} JOIN looks at all rows of the larger table, on its right"
+        if at > index and kind not in _LEFT_ALONE:
+            return f"{join} JOIN looks at all rows of the larger table, on its left"
+    return ""
+
+
+def _not_row_wise(plan: Outline, scope: Scope) -> str:
+    """Why what a subquery gives is not computed from each row alone, or from whole partitions; empty if it is."""
+    text = ScopeText(plan, scope)
+    known = {"WITH", "SELECT", "FROM", "WHERE", "PREWHERE"}
+    windows = any(source is not None and source.name.strip(MARK) == BUCKET for source in scope.sources)
+    extra = sorted(scope.clauses.keys() - known - ({"WINDOW", "QUALIFY"} if windows else set()))
+    if extra or scope.in_set_operation or text.distinct or text.picks or ("OVER" in text.words and not windows):
+        return f"a subquery has {extra[0] if extra else 'DISTINCT, UNION or a window'}"
+    calls = find_calls(plan.text, plan.tokens, *text.range("SELECT"), text.inner)
+    return "a subquery has aggregates" if calls else ""
+
+
+def _subquery(plan: Outline, scope: Scope, index: int) -> Scope | None:
+    groups = _groups(plan, scope)
+    return groups[index][0] if groups is not None and len(groups[index]) == 1 else None
+
+
+def _groups(plan: Outline, scope: Scope) -> list[list[Scope]] | None:
+    """For each source the scopes of its subquery; None where a source is something else, or brackets hold a join."""
+    first, end = scope.clauses["FROM"]
+    inside = [s for s in plan.scopes if s.parent is scope and s.role == "from" and first <= s.first < end]
+    text = ScopeText(plan, scope)
+    brackets = [
+        at
+        for at in text.own(first, end)
+        if plan.tokens[at].text == "(" and (at == first or plan.tokens[at - 1].upper in ("JOIN", ","))
+    ]
+    depth, top = 0, []
+    for at in text.own(first, end):
+        if plan.tokens[at].kind == "sign":
+            if depth == 0 and at in brackets:
+                top.append(at)
+            depth += (plan.tokens[at].text in ("(", "[", "{")) - (plan.tokens[at].text in (")", "]", "}"))
+    groups: list[list[Scope]] = []
+    for at in top:
+        close = text.closing(at)
+        found = [s for s in inside if at < s.first < close]
+        if not found:
+            return None
+        groups.append(found)
+    if len(groups) != sum(source is None for source in scope.sources):
+        return None
+    left = iter(groups)
+    return [[] if source is not None else next(left) for source in scope.sources]

@@ -1,0 +1,237 @@
+"""A SELECT in tasks of Spark: whether, how, and the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from mergelake.core.errors import error
+from mergelake.query.answer import Answer, Meter, answer_of
+from mergelake.query.context import Context, RunTasks
+from mergelake.query.prepare import Prepared, Tables, empty_tables
+from mergelake.query.source import Layers, Scan
+from mergelake.query.spread import task
+from mergelake.query.spread.broadcast import BYTES_MAX, Broadcast, path_mark
+from mergelake.query.spread.exchange import ROWS_PATH, FirstStage, SecondStage
+from mergelake.query.spread.given_table import GivenTable, file_table
+from mergelake.query.spread.halves import NotSplitError
+from mergelake.query.spread.here import Held, native_here, run_here
+from mergelake.query.spread.shuffling import BUCKET, without_bucket
+from mergelake.query.spread.steps import Planned, Planner, Steps
+from mergelake.query.statement.meaning import statement_settings
+from mergelake.query.statement.rewrite import Rewritten, Slot, filled
+from mergelake.query.statement.settings import keeps_partial_answers
+
+SPARK_ROWS_MIN = 50_000_000
+"""`executor = 'auto'` goes to Spark from this many rows to read."""
+_ALLOWED = frozenset(("join_use_nulls",))
+"""Settings that change answers, and mean the same for each row of a share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Where a statement runs."""
+
+    executor: str
+    """local or spark."""
+    why: str
+    planner: Planner | None = None
+    steps: Steps | None = None
+    """None where it runs here."""
+    folder: TemporaryDirectory[str] | None = None
+    """For what its steps give; the caller has it removed."""
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        if self.folder is not None:
+            self.folder.cleanup()
+
+
+def may_be_spread(context: Context) -> bool:
+    """Whether statements may go to Spark at all."""
+    return context.run_tasks is not None and context.executor != "local"
+
+
+def choose_executor(prepared: Prepared, tables: Tables, scans: Mapping[str, Scan], context: Context) -> Chosen:
+    """Where the statement runs, why, and by which steps."""
+    if context.executor not in ("auto", "local", "spark"):
+        raise error(
+            "BAD_ARGUMENTS", f"There is no executor '{context.executor}'", "SET executor = 'auto', 'local' or 'spark'"
+        )
+    if context.executor == "local":
+        return Chosen("local", "asked for by the setting executor")
+    if context.run_tasks is None:
+        return Chosen("local", "no Spark session")
+    if prepared.setting:
+        return Chosen("local", f"the setting {prepared.setting} is for ClickHouse's own reading")
+    names = {*context.settings, *statement_settings(prepared.plan)} - _ALLOWED
+    if not keeps_partial_answers(names):
+        return Chosen("local", "a setting changes what partial answers mean")
+    rows = sum(scan.rows for scan in scans.values())
+    if context.executor == "auto" and rows < SPARK_ROWS_MIN:
+        return Chosen("local", f"{rows} rows to read, fewer than {SPARK_ROWS_MIN}")
+    if not any(scan.items for scan in scans.values()):
+        return Chosen("local", "nothing to read")
+    folder = TemporaryDirectory(prefix="mergelake-select-")
+    planner = Planner(tables, context, Path(folder.name))
+    try:
+        steps = planner.steps(prepared.plan.text)
+    except NotSplitError as why:
+        folder.cleanup()
+        return Chosen("local", str(why))
+    if not steps.spread:
+        folder.cleanup()
+        return Chosen("local", steps.last.why)
+    spread = [planned for planned in (*(s.planned for s in steps.before), steps.last) if planned.split is not None]
+    return Chosen("spark", spread[-1].why, planner, steps, folder)
+
+
+def told(chosen: Chosen) -> list[str]:
+    """Lines of EXPLAIN: each step of a statement that has several."""
+    if chosen.steps is None or not chosen.steps.before:
+        return []
+    lines = []
+    for step in chosen.steps.before:
+        where = "spark" if step.planned.split is not None else "local"
+        lines.append(f"  Subquery {step.gives.name}: {where} ({step.planned.why})")
+    where = "spark" if chosen.steps.last.split is not None else "local"
+    return [*lines, f"  Then: {where} ({chosen.steps.last.why})"]
+
+
+def run_spread(chosen: Chosen, context: Context, meter: Meter, run_tasks: RunTasks) -> Answer:
+    """The steps, one after another; NotSplitError where what one gives is too large for the next."""
+    assert chosen.steps is not None
+    assert chosen.planner is not None
+    assert chosen.folder is not None
+    folder, steps = Path(chosen.folder.name), chosen.steps
+    inside = replace(context, format="")
+    try:
+        for number, step in enumerate(steps.before):
+            prepared = step.planned.prepared
+            if step.planned.split is None:
+                step.gives.put(native_here(prepared, inside, meter))
+                continue
+            run = _Tasks(chosen.planner, step.planned, inside, meter, run_tasks)
+            final = run.final_text(_made(folder / f"step{number}"))
+            step.gives.put(Held(final, inside).whole())
+        if steps.last.split is None:
+            answer = run_here(steps.last.prepared, context, meter)
+        else:
+            tasks = _Tasks(chosen.planner, steps.last, context, meter, run_tasks)
+            answer = answer_of(steps.last.prepared, tasks.final_text(_made(folder / "last")), {}, context)
+    except BaseException:
+        chosen.close()
+        raise
+    if answer.open is None:
+        chosen.close()
+    else:
+        answer.open.at_end(chosen.close)
+    return answer
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+class _Tasks:
+    """The tasks of one SELECT."""
+
+    def __init__(self, planner: Planner, planned: Planned, context: Context, meter: Meter, run_tasks: RunTasks) -> None:
+        assert planned.split is not None
+        self._planner, self._planned, self._context = planner, planned, context
+        self._meter, self._run_tasks, self._split = meter, run_tasks, planned.split
+        slots, sources = planned.prepared.rewritten.slots, planned.prepared.sources
+        self._others = [pair for pair in zip(slots, sources, strict=True) if pair[0].object_name != self._split.spread]
+        ((self._slot, self._source),) = (p for p in zip(slots, sources, strict=True) if p not in self._others)
+
+    def final_text(self, folder: Path) -> str:
+        """Run them; the final statement over their answers, which lie in the folder."""
+        here, there, given = self._forms(folder)
+        found = self._run(there, Broadcast.of(given))
+        for _, rows, size in found:
+            self._meter.add(rows, size)
+        for number, answer in enumerate(answer for answers, _, _ in found for answer in answers):
+            (folder / f"{number:06d}.native").write_bytes(answer)
+        source = file_table(f"{folder}/*.native", self._planned.partial)
+        return filled(self._split.halves.final_text(source), here)
+
+    def _forms(self, folder: Path) -> tuple[dict[str, str], dict[str, str], dict[str, bytes]]:
+        """What stands for the other tables here and in tasks, and what of them travels."""
+        here, there, given = {}, {}, {}
+        size = 0
+        for slot, source in self._others:
+            name = slot.object_name
+            data, kinds = (source.bytes(), source.types) if isinstance(source, GivenTable) else self._small(slot)
+            size += len(data)
+            if size > BYTES_MAX:
+                raise NotSplitError(f"the smaller tables have more than {BYTES_MAX} bytes")
+            path = folder / f"{name}.given"
+            path.write_bytes(data)
+            given[name] = data
+            whole = replace(slot.wanted, final=False, sample="", sample_offset="")
+            plain = replace(slot, wanted=whole, before_final="")
+            here[name] = plain.attached(Layers(((file_table(str(path), kinds), ()),)))
+            there[name] = plain.attached(Layers(((file_table(path_mark(name), kinds), ()),)))
+        return here, there, given
+
+    def _small(self, slot: Slot) -> tuple[bytes, Mapping[str, str]]:
+        """The columns of another table that are needed, and the rows that the conditions leave."""
+        source = self._planned.prepared.source_of(slot)
+        wanted = slot.judged(self._context.settings)
+        texts = [text for text in (wanted.prewhere, wanted.where) if text and "now" not in text and "today" not in text]
+        where = f" WHERE {' AND '.join(f'({text})' for text in texts)}" if texts else ""
+        alone = Rewritten((f"SELECT * FROM {slot.place}{where}",), (), (slot,), "")
+        prepared = Prepared(self._planned.prepared.plan, alone, (source,))
+        data = native_here(prepared, replace(self._context, format=""), self._meter, bytes_max=BYTES_MAX)
+        return data, {name: str(source.columns[name]) for name in slot.given}
+
+    def _run(self, there: Mapping[str, str], given: Broadcast) -> list[tuple[list[bytes], int, int]]:
+        settings = {**self._context.settings, "max_threads": "1"}
+        shuffle, rows = self._split.shuffle, self._planned.rows
+        text = self._split.halves.partial
+        if shuffle is None:
+            work, items = self._work(task.Partial(filled(text, there), settings, given))
+            found = self._run_tasks(work, items)
+        else:
+            into = f"INSERT INTO FUNCTION {file_table(f'{task.FOLDER}/{{_partition_id}}.native', rows)} "
+            into += f"PARTITION BY {BUCKET} {shuffle.first}"
+            work, items = self._work(task.Partial(filled(into, there), settings, given))
+            second = filled(text, {**there, BUCKET: without_bucket(file_table(ROWS_PATH, rows), rows)})
+            found = self._run_tasks.exchange(
+                FirstStage(work),
+                items,
+                SecondStage(task.Partial(second, settings, given)),
+                task.TASKS_A_CORE * self._run_tasks.at_once(),
+            )
+        if any(each is None for each in found):
+            raise NotSplitError("a task does not attach its parts")
+        return found
+
+    def _work(self, partial: task.Partial) -> tuple[task.AttachedTask | task.ScannedTask, list[Any]]:
+        """What each task does, and the items for them; `partial` is marked where the table stands that is spread."""
+        slot, finals, name = self._slot, self._planned.finals, self._slot.object_name
+        scan = self._planner.scan(self._source, slot.judged(self._context.settings))
+
+        def over(form: str) -> task.Partial:
+            return replace(partial, sql=filled(partial.sql, {name: form}))
+
+        scanned = None
+        if slot.refused is None and not finals:
+            schema = empty_tables(self._planned.prepared, only=name)[name].schema
+            scanned = task.ScannedTask(scan.reader(), schema, name, over(slot.scanned))
+        shared = self._source.shared(slot.judged(self._context.settings))
+        if shared is None or not scan.items:
+            if scanned is None:
+                raise NotSplitError("a task cannot attach its parts")
+            return scanned, list(scan.items)
+        spec, parts = shared
+        form = slot.attached(Layers(((task.TABLE, ()),)))
+        shares = task.shares(parts.parts, scan.items, task.TASKS_A_CORE * self._run_tasks.at_once())
+        if finals:
+            form = f"{form.removesuffix(')')} WHERE {task.CONDITION})"
+            shares = [task.Share(final.parts, (), final.condition) for final in finals]
+        return task.AttachedTask(spec, parts.directory, parts.schema, over(form), scanned), list(shares)

@@ -1,0 +1,104 @@
+"""FINAL of one table in shares: ranges of the first column of its sorting key, each with the parts that reach into it.
+
+Rows of equal keys are in one range, so FINAL of a range is that range of FINAL. Where ranges begin is read from primary
+indexes: what it costs follows the parts, not their rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from mergelake.core import types as t
+from mergelake.core.schema import TableSchema
+from mergelake.core.text import back_quote
+from mergelake.log.state import ActivePart
+from mergelake.parts.ahead import open_parts
+from mergelake.query.attach.part_set import PartSet
+from mergelake.query.spread.halves import NotSplitError
+from mergelake.scan.keys import decode_keys, scan_keys
+from mergelake.scan.source import open_part
+
+
+@dataclass(frozen=True, slots=True)
+class FinalShare:
+    """A range of keys."""
+
+    condition: str
+    """`k >= … AND k < …`."""
+    parts: tuple[ActivePart, ...]
+    """Those with rows in it, about."""
+
+
+def final_shares(parts: PartSet, count: int) -> list[FinalShare]:
+    """At most `count` of about as many granules each; NotSplitError where the table cannot be cut that way."""
+    kind = key_type(parts.schema)
+    types = scan_keys(parts.schema).primary.types
+    if any(not part.manifest.key_range[1] for part in parts.parts):
+        raise NotSplitError("FINAL of parts whose last key nobody knows")
+    readers = [
+        open_part(parts.store, parts.directory, part.manifest, parts.schema, parts.caches) for part in parts.parts
+    ]
+    open_parts(readers, (), key=types)
+    marks = pa.concat_arrays([_plain(reader.primary_index(types)[0]) for reader in readers])
+    begins = cuts(marks, count)
+    if not begins:
+        raise NotSplitError("FINAL of keys that are all about the same")
+    first, last = (
+        _plain(decode_keys([part.manifest.key_range[end] for part in parts.parts], types)[0]).to_pylist()
+        for end in (0, 1)
+    )
+    column = back_quote(parts.schema.order_by[0])
+    out = []
+    for low, high in zip([None, *begins], [*begins, None], strict=True):
+        conditions = [f"{column} >= {_literal(low, kind)}"] if low is not None else []
+        conditions += [f"{column} < {_literal(high, kind)}"] if high is not None else []
+        inside = tuple(
+            part
+            for part, least, most in zip(parts.parts, first, last, strict=True)
+            if (low is None or most >= low) and (high is None or least < high)
+        )
+        if inside:
+            out.append(FinalShare(" AND ".join(conditions), inside))
+    return out
+
+
+def key_type(schema: TableSchema) -> t.DataType:
+    """The type of the first column of the sorting key, where its order is plain; else NotSplitError."""
+    if "Replacing" not in schema.engine:
+        raise NotSplitError(f"FINAL of {schema.engine} compares rows of all parts")
+    name = schema.order_by[0] if schema.order_by else ""
+    column = next((column for column in schema.stored if column.name == name), None)
+    if column is None or any(schema.order_desc[:1]):
+        raise NotSplitError("FINAL of a table whose key does not begin with a column, ascending")
+    kind = column.type.inner if isinstance(column.type, t.LowCardinality) else column.type
+    if not isinstance(kind, t.Int | t.Date | t.DateTime | t.String):
+        raise NotSplitError(f"FINAL of a table whose key begins with {column.type}")
+    return kind
+
+
+def cuts(marks: pa.Array, count: int) -> list[int | bytes]:
+    """Values that cut the keys at marks into at most `count` ranges of about as many, none of them empty."""
+    values = np.sort(marks.to_numpy(zero_copy_only=False))
+    places = [len(values) * i // count for i in range(1, count)]
+    found = sorted({values[at] for at in places if values[at] > values[0]}) if len(values) else []
+    return [value if isinstance(value, bytes) else int(value) for value in found]
+
+
+def _plain(keys: pa.Array) -> pa.Array:
+    """Integers, or bytes."""
+    kind = keys.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return keys.cast(pa.large_binary() if pa.types.is_large_string(kind) else pa.binary()).cast(pa.large_binary())
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return keys.cast(pa.large_binary())
+    if pa.types.is_integer(kind):
+        return keys
+    raise NotSplitError(f"FINAL of keys kept as {kind}")
+
+
+def _literal(value: int | bytes, kind: t.DataType) -> str:
+    """As ClickHouse text of this type."""
+    return f"unhex('{value.hex()}')" if isinstance(value, bytes) else f"CAST({value} AS {kind})"

@@ -1,0 +1,117 @@
+"""One SELECT as a partial statement for each task and a final one for the caller.
+
+One table is *spread*: each task has a share of its rows, and all of every other table. *Rows* (`split_rows`): a task
+filters, computes the SELECT list, and with a LIMIT keeps the first rows of its own. *Groups* (`split_groups`): a task
+computes states of aggregates, which the final statement merges.
+
+States and rows travel as ClickHouse's Native format, which keeps types exactly. What does not fit is not
+split, and the sentence that says why is shown by EXPLAIN. Statements before this had their subqueries computed
+(`steps`), so here is one SELECT, with subqueries that are the same for every task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from mergelake.query.spread import distributing
+from mergelake.query.spread.aggregates import AggregateCall, find_calls
+from mergelake.query.spread.cutting import ScopeText
+from mergelake.query.spread.halves import Halves, NotSplitError
+from mergelake.query.spread.shuffling import BUCKET, Shuffle, is_windowed, shuffled
+from mergelake.query.spread.split_groups import split_groups
+from mergelake.query.spread.split_rows import split_rows
+from mergelake.query.statement.access import words
+from mergelake.query.statement.outline import Occurrence, Outline, Scope, outline
+from mergelake.query.statement.rewrite import MARK
+from mergelake.query.statement.tokens import tokenize
+
+_ONE_VALUE = words(
+    "connectionid current_date current_timestamp fqdn getosversion hostname initialqueryid localtimestamp now now64",
+    "queryid query_id randconstant serveruuid today uptime utc_timestamp utctimestamp version yesterday",
+)
+"""Functions that are one value in a statement. In conditions `now()` and `today()` are pinned before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How a statement is split."""
+
+    halves: Halves
+    """Over marked tables (`Rewritten.marked`)."""
+    spread: str
+    """Object name of the table of which each task has a share."""
+    shuffle: Shuffle | None = None
+    """The stage before, after which each task has whole partitions of a window: the partial statement reads these."""
+
+
+def split(marked: str, rows: Mapping[str, int], names: Sequence[str], columns: Collection[str]) -> Split:
+    """Both halves of a marked statement; NotSplitError where it has none.
+
+    `rows` are those to read, by object names, of the tables that may be spread; `names` are those of the statement's
+    columns, `columns` those of its tables.
+    """
+    plan = outline(marked)
+    scope = next((scope for scope in plan.scopes if scope.parent is None), None)
+    if scope is None or scope.in_set_operation:
+        raise NotSplitError("it is no single SELECT")
+    text = ScopeText(plan, scope)
+    if "FROM" not in scope.clauses or "INTO" in text.words or text.picks:
+        raise NotSplitError("it reads no table, writes a file, or has a limit that is no LIMIT")
+    by_id = {id(o): rows[name] for o in plan.occurrences if (name := o.name.strip(MARK)) in rows and not o.in_operator}
+    found = distributing.table_to_spread(plan, scope, by_id)
+    if found is None:
+        raise NotSplitError("no table stands in FROM by itself")
+    calls = _calls(text)
+    spread, shuffle = found.name.strip(MARK), None
+    windowed = [each for each in distributing.path_to(plan, scope, found) if is_windowed(plan, each)]
+    if calls and windowed[:1] == [scope]:
+        del windowed[0]  # its windows are over groups
+    if windowed:
+        shuffle = _shuffle(plan, windowed, found, columns)
+        plan = outline(shuffle.rest)
+        scope = next(scope for scope in plan.scopes if scope.parent is None)
+        text = ScopeText(plan, scope)
+        found = next(each for each in plan.occurrences if each.name.strip(MARK) == BUCKET)
+        calls = _calls(text)
+    why = distributing.why_not(plan, scope, found)
+    if why:
+        raise NotSplitError(why)
+    if calls or text.has("GROUP"):
+        halves = split_groups(text, calls, names, columns)
+    elif "OVER" in text.words and found.name.strip(MARK) != BUCKET:
+        raise NotSplitError("a window has another PARTITION BY than the others, or none, or is over a join")
+    else:
+        halves = split_rows(text, names)
+    for each in (halves.partial, *([shuffle.first] if shuffle is not None else [])):
+        _check_constants(each)
+    return Split(halves, spread, shuffle)
+
+
+def _check_constants(partial: str) -> None:
+    """NotSplitError for a function that is one value in a statement, and would be another in each task."""
+    for token, after in pairwise(tokenize(partial)):
+        word = token.text.lower()
+        if token.kind == "word" and word in _ONE_VALUE and (after.text == "(" or "_" in word):
+            raise NotSplitError(f"{token.text} would be another one in each task")
+
+
+def _shuffle(plan: Outline, windowed: Sequence[Scope], spread: Occurrence, columns: Collection[str]) -> Shuffle:
+    if len(windowed) > 1:
+        raise NotSplitError("windows are computed from windows")
+    why = distributing.why_not(plan, windowed[0], spread)
+    if why:
+        raise NotSplitError(why)
+    return shuffled(plan, windowed[0], columns)
+
+
+def _calls(scope: ScopeText) -> list[AggregateCall]:
+    """Aggregates of the clauses that are computed from groups."""
+    out: list[AggregateCall] = []
+    for clause in ("SELECT", "HAVING", "WINDOW", "QUALIFY", "ORDER"):
+        found = find_calls(scope.plan.text, scope.tokens, *scope.range(clause), scope.inner)
+        if isinstance(found, str):
+            raise NotSplitError(found)
+        out += found
+    return out

@@ -1,0 +1,192 @@
+"""What the text of a statement may reach: by default its tables and what it computes, no file and no network.
+
+ClickHouse in this process has the rights of the process: `file('/etc/passwd')`, `url(…)`, `FROM 'data.csv'`, INTO
+OUTFILE. So a statement is judged by its tokens before ClickHouse sees it, unless the connection was opened with
+`allow_external_access`:
+
+1. Every name that is called, or given as a function (`arrayMap(file, …)`, `APPLY file`), is pure, a table function of
+   `TABLE_FUNCTIONS`, or no function of this ClickHouse at all: a keyword, a type, an alias. A function that is in no
+   list is refused: what a later ClickHouse brings has to be looked at first.
+2. No table is named by a string, no result goes INTO OUTFILE.
+3. Settings that are free text (paths, URLs, expressions) are refused but for `TEXT_SETTINGS`.
+
+Tokens are cut as ClickHouse does (`query.statement.tokens`, tested against `tokenizeQuery`): nothing hides in a
+comment or quote.
+`FIXED_SETTINGS` belong to the process: no statement changes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+
+from mergelake.core.errors import MergelakeError, error
+from mergelake.query.embedded import engine
+from mergelake.query.statement.outline import Outline
+from mergelake.query.statement.tokens import Token, tokenize
+
+
+def words(*lines: str) -> frozenset[str]:
+    """The words of some lines."""
+    return frozenset(" ".join(lines).split())
+
+
+TABLE_FUNCTIONS = words(
+    "format fuzzjson fuzzquery generaterandom generateseries generate_series loop null numbers numbers_mt",
+    "primes sqlstandardvalues values view viewexplain viewifpermitted zeros zeros_mt",
+)
+"""Table functions that read nothing but their arguments, in lower case."""
+TEXT_SETTINGS = words(
+    "bool_false_representation bool_true_representation cast_string_to_date_time_mode",
+    "column_names_for_schema_inference compatibility count_distinct_implementation date_time_input_format",
+    "errors_output_format force_data_skipping_indices force_optimize_projection_name format_csv_delimiter",
+    "format_csv_null_representation format_custom_field_delimiter format_custom_result_after_delimiter",
+    "format_custom_result_before_delimiter format_custom_row_after_delimiter",
+    "format_custom_row_before_delimiter format_custom_row_between_delimiter",
+    "format_json_object_each_row_column_for_object_name format_regexp format_tsv_null_representation",
+    "ignore_data_skipping_indices input_format_orc_reader_time_zone_name insert_deduplication_token",
+    "log_comment output_format_avro_codec output_format_avro_string_column_pattern",
+    "output_format_orc_writer_time_zone_name output_format_pretty_grid_charset",
+    "output_format_sql_insert_table_name preferred_optimize_projection_name query_cache_tag",
+    "schema_inference_hints session_timezone temporary_files_codec",
+)
+"""Settings of free text that name no file, no address and no expression."""
+FIXED_SETTINGS = frozenset(("allow_introspection_functions", "dialect", "polyglot_dialect"))
+"""Settings that no statement changes: how a text is read, and what looks into the process."""
+_HINT = "Where every statement is trusted, mergelake.connect(…, allow_external_access=True)"
+_FREE_TEXT = ("String", "Map", "URI")
+
+
+@lru_cache(maxsize=1)
+def pure_functions() -> frozenset[str]:
+    """Functions, in lower case, whose answer depends on their arguments and the session alone."""
+    return frozenset(
+        resources.files("mergelake.query.statement").joinpath("pure_functions.txt").read_text("ascii").split()
+    )
+
+
+def check_access(plan: Outline, before: str = "") -> None:
+    """ACCESS_DENIED if the statement reaches outside of its tables. `before` is what stands before it (EXPLAIN …)."""
+    if plan.judged and not before:
+        return
+    if plan.files:
+        raise denied(f"The table {plan.files[0].text} is a file")
+    _check_tokens(tokenize(f"{before} {plan.text}") if before else plan.tokens)
+    plan.judged = True
+
+
+@lru_cache(maxsize=1024)
+def check_expression(text: str) -> None:
+    """ACCESS_DENIED if an expression (an ALIAS column, a row of VALUES) reaches outside of its columns."""
+    tokens = tokenize(text)
+    if any(token.upper in ("SELECT", "FROM") for token in tokens):
+        raise denied("A subquery stands in an expression")
+    _check_tokens(tokens)
+
+
+def check_data(text: str) -> None:
+    """`check_expression` for data, which may be long, of VALUES."""
+    check_expression.__wrapped__(text)
+
+
+def check_fixed(names: Iterable[str]) -> None:
+    """READONLY for settings that no statement changes."""
+    for name in names:
+        if name in FIXED_SETTINGS:
+            raise error("READONLY", f"The setting {name} cannot be changed", "Leave it out")
+
+
+def check_settings(names: Iterable[str]) -> None:
+    """ACCESS_DENIED for settings that may name a file, an address or an expression."""
+    for name in names:
+        if name not in TEXT_SETTINGS and _is_free_text(name):
+            raise denied(f"The setting {name} may name a file, an address or an expression")
+
+
+def set_names(tokens: Sequence[Token]) -> Iterator[str]:
+    """The settings that SETTINGS clauses give values to, wherever they stand."""
+    for start, word in enumerate(tokens):
+        if word.upper != "SETTINGS":
+            continue
+        depth, begins = 0, True
+        for at in range(start + 1, len(tokens) - 1):
+            token = tokens[at]
+            depth += (token.text in ("(", "[", "{")) - (token.text in (")", "]", "}"))
+            if depth < 0 or token.upper == "SETTINGS":
+                break
+            if begins and token.is_name and (tokens[at + 1].text == "=" or token.name in FIXED_SETTINGS):
+                yield token.name
+            begins = depth == 0 and token.text == ","
+
+
+def _check_tokens(tokens: Sequence[Token]) -> None:
+    check_settings(set_names(tokens))
+    for at, token in enumerate(tokens):
+        if token.upper == "INTO" and tokens[at + 1].upper == "OUTFILE":
+            raise denied("INTO OUTFILE writes a file")
+        if token.upper == "JOIN" and tokens[at + 1].kind == "string":
+            raise denied(f"The table {tokens[at + 1].text} is a file")
+    for name in dict.fromkeys(_called(tokens)):
+        _check_function(name)
+
+
+def _called(tokens: Sequence[Token]) -> Iterator[str]:
+    """Names that stand where a function may."""
+    for at, token in enumerate(tokens):
+        if not token.is_name:
+            continue
+        before, follow = tokens[at - 1] if at else None, tokens[at + 1]
+        if (follow.text == "(" and follow.kind == "sign") or (before is not None and before.upper == "APPLY"):
+            yield token.name
+        elif before is not None and before.text == "(" and before.kind == "sign" and at > 1:
+            caller = tokens[at - 2]
+            if caller.upper == "APPLY" or (
+                follow.text == "," and caller.is_name and caller.name.lower() in _catalog().higher_order
+            ):
+                yield token.name
+
+
+def _check_function(name: str) -> None:
+    low = name.lower()
+    if low in pure_functions() or low in TABLE_FUNCTIONS:
+        return
+    if low in _catalog().functions or _is_function(low):
+        raise denied(f"The function {name} may read files, the network or this process")
+
+
+@dataclass(frozen=True, slots=True)
+class _Catalog:
+    """What this ClickHouse has, names in lower case."""
+
+    functions: frozenset[str]
+    higher_order: frozenset[str]
+
+
+@lru_cache(maxsize=1)
+def _catalog() -> _Catalog:
+    rows = engine.run(
+        "SELECT lower(name) AS name, higher_order FROM system.functions"
+        " UNION ALL SELECT lower(name), 0 FROM system.table_functions"
+    ).table()
+    names, higher = rows["name"].to_pylist(), rows["higher_order"].to_pylist()
+    return _Catalog(frozenset(names), frozenset(n for n, is_higher in zip(names, higher, strict=True) if is_higher))
+
+
+@lru_cache(maxsize=4096)
+def _is_function(low: str) -> bool:
+    """Whether a name has become a function since the catalog was read: the process may define its own."""
+    answer = engine.run(f"SELECT count() FROM system.functions WHERE lower(name) = {engine.setting_literal(low)}")
+    return bool(answer.table().column(0)[0].as_py())
+
+
+@lru_cache(maxsize=4096)
+def _is_free_text(name: str) -> bool:
+    rows = engine.run(f"SELECT type FROM system.settings WHERE name = {engine.setting_literal(name)}").table()
+    return any(kind in _FREE_TEXT for kind in rows.column(0).to_pylist())
+
+
+def denied(what: str) -> MergelakeError:
+    """ACCESS_DENIED, with the way out."""
+    return error("ACCESS_DENIED", f"{what}, and this connection reads only its tables", _HINT)

@@ -1,0 +1,134 @@
+"""What settings and clauses mean for the tables of a statement: what would change their rows is refused.
+
+ClickHouse gets the rewritten statement with its settings, so most of them simply work; `settings` says of each what
+becomes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from mergelake.core.errors import error
+from mergelake.query.statement.outline import Outline
+from mergelake.query.statement.settings import refuse_meaningless
+
+
+def statement_settings(plan: Outline) -> dict[str, str]:
+    """The SETTINGS of the statement and its subqueries: name -> literal. A name alone means 1."""
+    clauses = settings_clauses(plan)
+    return {name: value for first, end in clauses for name, value, _ in setting_items(plan, first, end)}
+
+
+def last_settings(plan: Outline) -> tuple[int, int] | None:
+    """The tokens of a SETTINGS after brackets that ends the statement, with its keyword."""
+    for first, end in plan.loose_settings:
+        follow = plan.tokens[end]
+        if follow.kind == "end" or follow.text == ";" or follow.upper == "FORMAT":
+            return first - 1, end
+    return None
+
+
+def setting_items(plan: Outline, first: int, end: int) -> Iterator[tuple[str, str, str]]:
+    """Name, literal and text of each setting of a clause."""
+    for begin, stop in _items(plan, first, end):
+        given = stop - begin > 1 and plan.tokens[begin + 1].text == "="
+        yield plan.tokens[begin].name, plan.slice(begin + 2, stop) if given else "1", plan.slice(begin, stop)
+
+
+def settings_clauses(plan: Outline) -> list[tuple[int, int]]:
+    """The tokens of every SETTINGS, keyword left out."""
+    inside = [scope.clauses["SETTINGS"] for scope in plan.scopes if "SETTINGS" in scope.clauses]
+    return [*inside, *plan.loose_settings]
+
+
+def _items(plan: Outline, first: int, end: int) -> Iterator[tuple[int, int]]:
+    depth, begin = 0, first
+    for at in range(first, end):
+        token = plan.tokens[at]
+        if token.kind == "sign":
+            depth += (token.text in ("(", "[", "{")) - (token.text in (")", "]", "}"))
+            if token.text == "," and depth == 0:
+                yield begin, at
+                begin = at + 1
+    if begin < end:
+        yield begin, end
+
+
+_READ_TABLES = {
+    "cluster": "Name the table itself: there are no clusters",
+    "clusterallreplicas": "Name the table itself: there are no clusters",
+    "dictionary": "There are no dictionaries; JOIN the table itself",
+    "loop": "Name the table itself",
+    "merge": "Name the tables, with UNION ALL between them",
+    "mergetreeanalyzeindexes": "EXPLAIN indexes = 1 shows what indexes leave over",
+    "mergetreeanalyzeindexesuuid": "EXPLAIN indexes = 1 shows what indexes leave over",
+    "mergetreecodecblockcounts": "`mergelake part inspect` tells codecs and sizes",
+    "mergetreeindex": "`mergelake part inspect` tells granules and indexes",
+    "mergetreeprojection": "There are no projections",
+    "mergetreetextindex": "`mergelake part inspect` tells of indexes",
+    "prometheusquery": "There are no TimeSeries tables",
+    "prometheusqueryrange": "There are no TimeSeries tables",
+    "timeseriesdata": "There are no TimeSeries tables",
+    "timeseriesmetricfamilies": "There are no TimeSeries tables",
+    "timeseriesmetrics": "There are no TimeSeries tables",
+    "timeseriessamples": "There are no TimeSeries tables",
+    "timeseriesselector": "There are no TimeSeries tables",
+    "timeseriestags": "There are no TimeSeries tables",
+    "viewexplain": "Write (EXPLAIN …) in its place",
+}
+"""Table functions that read tables by their names, which ClickHouse would look for among its own."""
+_TELL_OF_TABLES = {
+    "getmergetreesetting": "system.merge_tree_settings has the defaults that hold here",
+    "hascolumnintable": "system.columns has the columns of all tables",
+    "joinget": "There are no tables of the engine Join; JOIN the table itself",
+    "joingetornull": "There are no tables of the engine Join; JOIN the table itself",
+}
+"""Functions that ClickHouse would answer from its own tables and defaults."""
+
+
+def _check_functions(plan: Outline) -> None:
+    for name in plan.table_functions:
+        if name.lower() in _READ_TABLES:
+            raise error("NOT_IMPLEMENTED", f"The table function {name} is not supported", _READ_TABLES[name.lower()])
+    for word, follow in pairwise(plan.tokens):
+        hint = _TELL_OF_TABLES.get(word.text.lower()) if follow.text == "(" and word.kind == "word" else None
+        if hint:
+            raise error("NOT_IMPLEMENTED", f"The function {word.text} is not supported", hint)
+
+
+_EXPLAINED = {
+    "QUERY": "EXPLAIN SYNTAX shows how the statement is read",
+    "PIPELINE": "EXPLAIN shows the scans and ClickHouse's plan over them",
+    "ESTIMATE": "EXPLAIN indexes = 1 tells parts, marks and rows that would be read",
+    "TABLE": "CREATE TABLE is checked when it runs",
+    "CURRENT": "Every statement is one commit",
+}
+_TABLES_NEEDED = ("optimize", "run_query_tree_passes")
+"""Options of EXPLAIN AST and SYNTAX for which ClickHouse would look into its own tables."""
+
+
+def check_explain(kind: str) -> str:
+    """The form of an EXPLAIN (`PLAN`, `AST`, `SYNTAX`); NOT_IMPLEMENTED for one that is not done here."""
+    first, _, rest = kind.strip().partition(" ")
+    form = first.upper() if first and "=" not in kind[: len(first) + 2] else "PLAN"
+    if form in _EXPLAINED:
+        name = f"{form} TREE" if form == "QUERY" else form
+        raise error("NOT_IMPLEMENTED", f"EXPLAIN {name} is not supported", _EXPLAINED[form])
+    if form in ("AST", "SYNTAX"):
+        for option in _TABLES_NEEDED:
+            if option in rest:
+                raise error("NOT_IMPLEMENTED", f"EXPLAIN {form} {option} is not supported", "Leave the option out")
+    return form
+
+
+def check_meaning(plan: Outline) -> None:
+    """NOT_IMPLEMENTED for what would change the rows that our tables give."""
+    _check_functions(plan)
+    refuse_meaningless(statement_settings(plan), carrier=plan.format.startswith("Arrow"))
+
+
+def writes_file(plan: Outline) -> bool:
+    """Whether the statement says INTO OUTFILE: ClickHouse writes it as it comes, and nothing is left for us."""
+    words = [token.upper for token in plan.tokens]
+    return ("INTO", "OUTFILE") in pairwise(words)

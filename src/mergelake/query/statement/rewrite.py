@@ -1,0 +1,412 @@
+"""The user's SELECT with its tables replaced by scans: cuts in the text, nothing reprinted.
+
+`FROM events AS e FINAL SAMPLE 1/10 PREWHERE p WHERE w` becomes
+`FROM (SELECT exact columns FROM Python(ml_0)) AS e WHERE (p) AND (w)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from mergelake.core import types as t
+from mergelake.core.errors import MergelakeError, UnsupportedError, error
+from mergelake.core.text import back_quote, quote_string
+from mergelake.query.embedded.arrow_bridge import exact_expression
+from mergelake.query.source import AsOf, Layers, Source, Wanted
+from mergelake.query.statement.meaning import last_settings
+from mergelake.query.statement.needs import computed_names, mentioned, prewhere_alone, star_tokens, wanted
+from mergelake.query.statement.outline import Occurrence, Outline, Scope
+from mergelake.query.statement.settings import keeps_conditions
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A table of the rewritten statement."""
+
+    object_name: str
+    """`Python(object_name)` reads it."""
+    table: tuple[str, str, AsOf | None]
+    """Database (or empty), name and version, as the statement has them."""
+    wanted: Wanted
+    counted: bool
+    """Nothing but the number of rows is needed, and it is known: no scan at all."""
+    given: tuple[str, ...] = ()
+    """The columns that the statement sees."""
+    structure: str = ""
+    """The wanted columns and their types."""
+    scanned: str = ""
+    """What stands in its place where it is scanned: these, of their exact types."""
+    refused: MergelakeError | None = None
+    """Why they cannot be scanned, so ClickHouse has to read them itself: types that do not reach it unchanged, or
+    `before_final`."""
+    before_final: str = ""
+    """The PREWHERE of a statement with FINAL: it drops rows before others replace them."""
+
+    @property
+    def place(self) -> str:
+        """What stands for it in the pieces of a statement."""
+        return _place(self.object_name)
+
+    @property
+    def shape(self) -> str:
+        """A table without rows in its place, of the same columns and types."""
+        return f"(SELECT {', '.join(map(back_quote, self.given))} FROM null({quote_string(self.structure)}))"
+
+    def judged(self, settings: Mapping[str, str]) -> Wanted:
+        """What it needs, without conditions whose meaning the settings may change: these are left to ClickHouse."""
+        return self.wanted if keeps_conditions(settings) else replace(self.wanted, where="", prewhere="")
+
+    def attached(self, layers: Layers) -> str:
+        """The same where ClickHouse reads tables of its own."""
+        final = " FINAL" if self.wanted.final else ""
+        sample = f" SAMPLE {self.wanted.sample}" if self.wanted.sample else ""
+        offset = f" OFFSET {self.wanted.sample_offset}" if self.wanted.sample_offset else ""
+        columns, selects = ", ".join(map(back_quote, self.given)), []
+        prewhere = f" PREWHERE {self.before_final}" if self.before_final else ""
+        for name, without in layers.tables:
+            where = f" WHERE _part NOT IN ({', '.join(map(quote_string, without))})" if without else ""
+            selects.append(f"SELECT {columns} FROM {name}{final}{sample}{offset}{prewhere}{where}")
+        if layers.rest is not None:
+            selects.append(self.scanned.removeprefix("(").removesuffix(")"))
+        return f"({' UNION ALL '.join(selects)})"
+
+    def told(self, layers: Layers, why: str) -> list[str]:
+        """Lines of EXPLAIN: what of it ClickHouse does not read itself, and `why`, or reads by several tables."""
+        name, out = ".".join(filter(None, self.table[:2])), []
+        if layers.rest is not None:
+            out.append(f"Scan of {name} ({why or 'parts that are newer than what is attached'})")
+            out += [f"  {line}" for line in layers.rest.explain()]
+        without = sum(len(gone) for _, gone in layers.tables)
+        if without or len(layers.tables) > 1:
+            out.append(f"{name} is read by {len(layers.tables)} attached tables, without {without} of their parts")
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A statement for ClickHouse."""
+
+    pieces: tuple[str, ...]
+    """Its text, cut where numbers of the moment go: `pieces[0] + number + pieces[1] + …`."""
+    gaps: tuple[int, ...]
+    """For each gap the slot whose rows go there, or `NOW` for the current second."""
+    slots: tuple[Slot, ...]
+    format: str
+    """The statement's own FORMAT, or empty."""
+
+    def text(self, numbers: Mapping[int, int], attached: Mapping[str, Layers] | None = None) -> str:
+        """The statement, with the number of rows of each counted slot and the second at `NOW` filled in.
+
+        `attached` are ClickHouse's own tables, by the object names of the slots that they stand for.
+        """
+        out = [self.pieces[0]]
+        for gap, piece in zip(self.gaps, self.pieces[1:], strict=True):
+            out += [str(numbers[gap]), piece]
+        layered, text = attached or {}, "".join(out)
+        for slot in self.slots:
+            layers = layered.get(slot.object_name)
+            text = text.replace(slot.place, slot.scanned if layers is None else slot.attached(layers))
+        return text
+
+    def marked(self, numbers: Mapping[int, int]) -> str:
+        """The statement over the names of its objects, to be taken apart and filled in afterwards (`filled`)."""
+        out = [self.pieces[0]]
+        for gap, piece in zip(self.gaps, self.pieces[1:], strict=True):
+            out += [str(numbers[gap]), piece]
+        text = "".join(out)
+        for slot in self.slots:
+            text = text.replace(slot.place, back_quote(slot.place))
+        return text
+
+    def shape(self) -> str:
+        """The statement over tables without rows: its columns and their types are the same."""
+        text = "0".join(self.pieces)
+        for slot in self.slots:
+            text = text.replace(slot.place, slot.shape)
+        return text
+
+
+_CURRENT_DATABASE = ("CURRENTDATABASE", "CURRENT_DATABASE", "DATABASE", "SCHEMA")
+_AFTER_COLUMN = ("", "FROM", "WHERE", "FORMAT", "SETTINGS", "LIMIT", "ORDER", "UNION", ",", ")", ";")
+NOW = -1
+_GAP = "\ue000rows\ue000"  # private-use characters: no statement holds them
+
+
+MARK = "\ue001"
+
+
+def _place(object_name: str) -> str:
+    return f"{MARK}{object_name}{MARK}"
+
+
+def filled(marked: str, forms: Mapping[str, str]) -> str:
+    """A marked statement, or a piece of one, with `forms` in place of the object names."""
+    for object_name, form in forms.items():
+        marked = marked.replace(back_quote(_place(object_name)), form)
+    return marked
+
+
+def rewrite(
+    plan: Outline, sources: Mapping[int, Source], database: str = "default", *, counts: bool = True
+) -> Rewritten:
+    """Replace every occurrence that has a source; others stay for ClickHouse to resolve, in `database`.
+
+    `counts`: where only the number of rows is needed, nothing is read.
+    """
+    edits: list[tuple[int, int, str]] = []
+    slots: list[Slot] = []
+    gaps: list[tuple[int, int]] = []
+    for found in plan.occurrences:
+        source = sources.get(id(found))
+        if source is None:
+            if not found.database and not found.in_operator and database != "default":
+                edits.append((found.start, found.start, back_quote(database) + "."))
+            continue
+        need = wanted(plan, found, source, sources)
+        simple = not (need.final or need.sample or need.where or need.prewhere)
+        count_only = counts and not need.columns and simple and not computed_names(plan, found, source)
+        count_only = count_only and source.exact_rows() is not None
+        if not need.columns:
+            need = _with_columns(need, (_narrowest(source),))
+        name = f"ml_{len(slots)}"
+        given = tuple(each for each in need.columns if not (found.in_operator and each in source.hidden))
+        structure = ", ".join(f"{back_quote(column)} {source.columns[column]}" for column in need.columns)
+        slot = Slot(name, found.table, need, count_only, given, structure, *_scanned(source, given, name))
+        if found.final and "PREWHERE" in plan.scope_of[id(found)].clauses:
+            only = error("NOT_IMPLEMENTED", "PREWHERE with FINAL is for ClickHouse itself", "Write WHERE")
+            slot = replace(slot, refused=only, before_final=_before_final(plan, found, source))
+        slots.append(slot)
+        if count_only:
+            gaps.append((found.start, len(slots) - 1))
+        edits += _table_edits(plan, found, source, slot)
+    moved = _moved_prewheres(plan)
+    moments = [edit for edit in _moment_edits(plan, sources) if not _inside(edit, moved)]
+    gaps += [(start, NOW) for start, _, _ in moments]
+    edits += moments
+    others = (
+        _database_edits(plan, database)
+        + _prewhere_edits(plan, sources)
+        + _qualifier_edits(plan, sources)
+        + _hidden_edits(plan, sources)
+        + _nested_edits(plan, sources)
+    )
+    edits += [edit for edit in others if not _inside(edit, moved)] + [(*place, "") for place in moved]
+    if (last := last_settings(plan)) is not None:  # no place for it where the statement is described or piped
+        edits.append((plan.tokens[last[0]].start, plan.tokens[last[1] - 1].end, ""))
+    if plan.format_at is not None:
+        edits.append((*plan.format_at, ""))
+    end = len(plan.text) if plan.tokens[-1].kind == "end" else plan.tokens[-1].end
+    text = _apply(plan.text[:end].rstrip().rstrip(";"), edits)
+    order = tuple(gap for _, gap in sorted(gaps))
+    return Rewritten(tuple(text.split(_GAP)), order, tuple(slots), plan.format)
+
+
+def _scanned(source: Source, columns: Sequence[str], object_name: str) -> tuple[str, MergelakeError | None]:
+    """`Slot.scanned` and `Slot.refused`."""
+    try:
+        return f"(SELECT {_list(source, columns)} FROM Python({object_name}))", None
+    except UnsupportedError as refused:
+        return "", refused
+
+
+def _moved_prewheres(plan: Outline) -> list[tuple[int, int]]:
+    """Where the PREWHEREs stand that are read with FINAL: they go to the tables (`Slot.before_final`)."""
+    return [
+        (plan.tokens[scope.clause_words["PREWHERE"]].start, plan.tokens[scope.clauses["PREWHERE"][1] - 1].end)
+        for scope in plan.scopes
+        if "PREWHERE" in scope.clauses and _is_moved(scope)
+    ]
+
+
+def _is_moved(scope: Scope) -> bool:
+    return any(found is not None and found.final for found in scope.sources)
+
+
+def _inside(edit: tuple[int, int, str], places: Sequence[tuple[int, int]]) -> bool:
+    return any(start <= edit[0] and edit[1] <= end for start, end in places)
+
+
+def _before_final(plan: Outline, found: Occurrence, source: Source) -> str:
+    """`Slot.before_final`."""
+    text = prewhere_alone(plan, found, source)
+    if not text:
+        what = "PREWHERE with FINAL is supported over the columns of one table, without aliases and subqueries"
+        raise error("NOT_IMPLEMENTED", what, "Write WHERE, which filters after rows are replaced")
+    return text
+
+
+def _with_columns(need: Wanted, columns: Sequence[str]) -> Wanted:
+    return Wanted(tuple(columns), need.where, need.prewhere, need.final, need.sample, need.sample_offset)
+
+
+def _narrowest(source: Source) -> str:
+    def width(data_type: t.DataType) -> int:
+        match data_type:
+            case t.Bool() | t.Enum(8):
+                return 1
+            case t.Int(bits) | t.Float(bits) | t.Enum(bits):
+                return bits // 8
+            case t.Date():
+                return 2
+            case t.DateTime() | t.Date32() | t.IPv4():
+                return 4
+            case t.DateTime64():
+                return 8
+            case t.LowCardinality():
+                return 3
+            case _:
+                return 64
+
+    return min(source.columns, key=lambda name: width(source.columns[name]))
+
+
+def _table_edits(plan: Outline, found: Occurrence, source: Source, slot: Slot) -> list[tuple[int, int, str]]:
+    edits: list[tuple[int, int, str]] = []
+    if slot.counted:
+        inner = f"(SELECT 1 FROM numbers({_GAP}))"
+    else:
+        inner = slot.place
+        computed = computed_names(plan, found, source)
+        if computed:
+            extra = ", ".join(
+                f"CAST({source.computed[n][1]} AS {source.computed[n][0]}) AS {back_quote(n)}" for n in computed
+            )
+            inner = f"(SELECT *, {extra} FROM {inner})"
+    if not found.in_operator and not found.alias and not found.explain:
+        inner += f" AS {back_quote(found.name)}"
+    edits.append((found.start, found.end, inner))
+    edits += [(*place, "") for place in (found.as_of_at, found.final, found.sample) if place is not None]
+    return edits
+
+
+def _list(source: Source, columns: Sequence[str]) -> str:
+    out = []
+    for name in columns:
+        quoted, expression = back_quote(name), exact_expression(name, source.columns[name])
+        out.append(quoted if quoted == expression else f"{expression} AS {quoted}")
+    return ", ".join(out)
+
+
+def _prewhere_edits(plan: Outline, sources: Mapping[int, Source]) -> list[tuple[int, int, str]]:
+    edits: list[tuple[int, int, str]] = []
+    for scope in plan.scopes:
+        if (
+            "PREWHERE" not in scope.clauses
+            or _is_moved(scope)
+            or not any(s is not None and id(s) in sources for s in scope.sources)
+        ):
+            continue
+        keyword = plan.tokens[scope.clause_words["PREWHERE"]]
+        if "WHERE" not in scope.clauses:
+            edits.append((keyword.start, keyword.end, "WHERE"))
+            continue
+        second = plan.tokens[scope.clause_words["WHERE"]]
+        last = plan.tokens[scope.clauses["WHERE"][1] - 1]
+        edits += [
+            (keyword.start, keyword.end, "WHERE ("),
+            (second.start, second.end, ") AND ("),
+            (last.end, last.end, ")"),
+        ]
+    return edits
+
+
+def _moment_edits(plan: Outline, sources: Mapping[int, Source]) -> list[tuple[int, int, str]]:
+    """now() and today() in filters become one instant, so that a scan and ClickHouse agree on it."""
+    edits = []
+    for scope in plan.scopes:
+        if not any(s is not None and id(s) in sources for s in scope.sources):
+            continue
+        for clause in ("PREWHERE", "WHERE"):
+            first, end = scope.clauses.get(clause, (0, 0))
+            inner = [s for s in plan.scopes if first <= s.first < end]
+            for at in range(first, end - 2):
+                word = plan.tokens[at].text.lower()
+                is_call = (
+                    word in ("now", "today") and plan.tokens[at + 1].text == "(" and plan.tokens[at + 2].text == ")"
+                )
+                if is_call and not any(s.first <= at < s.end for s in inner):
+                    new = f"toDateTime({_GAP})" if word == "now" else f"toDate(toDateTime({_GAP}))"
+                    edits.append((plan.tokens[at].start, plan.tokens[at + 2].end, new))
+    return edits
+
+
+def _database_edits(plan: Outline, database: str) -> list[tuple[int, int, str]]:
+    """`currentDatabase()` becomes the name of ours: ClickHouse itself is always in `default`."""
+    edits: list[tuple[int, int, str]] = []
+    for at in range(len(plan.tokens) - 3 if database != "default" else 0):
+        word = plan.tokens[at]
+        call = word.kind == "word" and plan.tokens[at + 1].text == "(" and (at == 0 or plan.tokens[at - 1].text != ".")
+        if not call or word.upper not in (*_CURRENT_DATABASE, "CURRENTSCHEMAS", "CURRENT_SCHEMAS"):
+            continue
+        literal = quote_string(database)
+        if word.upper in _CURRENT_DATABASE and plan.tokens[at + 2].text == ")":
+            # The column keeps its name where the call is all of it.
+            alone = plan.tokens[at - 1].upper in ("SELECT", ",") and plan.tokens[at + 3].upper in _AFTER_COLUMN
+            name = f" AS {back_quote(word.text + '()')}" if alone and plan.tokens[at + 3].text != "." else ""
+            edits.append((word.start, plan.tokens[at + 2].end, literal + name))
+        elif plan.tokens[at + 3].text == ")":
+            edits.append((word.start, plan.tokens[at + 3].end, f"[{literal}]"))
+    return edits
+
+
+def _qualifier_edits(plan: Outline, sources: Mapping[int, Source]) -> list[tuple[int, int, str]]:
+    """`db.table.column` loses its database, because a subquery has none."""
+    edits = []
+    tokens = plan.tokens
+    pairs = {(o.database, o.name) for o in plan.occurrences if o.database and not o.alias and id(o) in sources}
+    for at in range(len(tokens) - 4) if pairs else ():
+        dots = tokens[at + 1].text == "." and tokens[at + 3].text == "." and (at == 0 or tokens[at - 1].text != ".")
+        if dots and (tokens[at].name, tokens[at + 2].name) in pairs:
+            edits.append((tokens[at].start, tokens[at + 2].start, ""))
+    return edits
+
+
+def _hidden_edits(plan: Outline, sources: Mapping[int, Source]) -> list[tuple[int, int, str]]:
+    """A star leaves MATERIALIZED and ALIAS columns out even where the scan reads them."""
+    edits = []
+    for scope in plan.scopes:
+        hidden: set[str] = set()
+        for found in scope.sources:
+            if found is not None and id(found) in sources:
+                hidden |= sources[id(found)].hidden & mentioned(plan, scope)
+        for at in star_tokens(plan, scope) if hidden else ():
+            names = ", ".join(back_quote(name) for name in sorted(hidden))
+            edits.append((plan.tokens[at].end, plan.tokens[at].end, f" EXCEPT ({names})"))
+    return edits
+
+
+def _nested_edits(plan: Outline, sources: Mapping[int, Source]) -> list[tuple[int, int, str]]:
+    """Under a star `ARRAY JOIN n` names the columns `n.a`, `n.b` of a Nested: the star stands for them."""
+    edits = []
+    for scope in plan.scopes:
+        if not scope.array_join or not star_tokens(plan, scope):
+            continue
+        known = [sources[id(found)] for found in scope.sources if found is not None and id(found) in sources]
+        for begin, stop in scope.array_join:
+            for at in range(begin, stop):
+                token, alone = plan.tokens[at], at == begin or plan.tokens[at - 1].text == ","
+                if alone and (at + 1 == stop or plan.tokens[at + 1].text == ","):
+                    columns = next(filter(None, (_of_group(source, token.name) for source in known)), [])
+                    if columns:
+                        edits.append((token.start, token.end, ", ".join(map(back_quote, columns))))
+    return edits
+
+
+def _of_group(source: Source, name: str) -> list[str]:
+    """The columns of a Nested of this name."""
+    kind = source.computed[name][0] if name in source.computed else None
+    if not isinstance(kind, t.Array) or not isinstance(kind.inner, t.Tuple):
+        return []
+    columns = [f"{name}.{each}" for each in kind.inner.names]
+    return columns if set(columns) <= set(source.columns) else []
+
+
+def _apply(text: str, edits: list[tuple[int, int, str]]) -> str:
+    out: list[str] = []
+    at = 0
+    for start, end, new in sorted(edits, key=lambda edit: (edit[0], edit[1])):
+        out += [text[at:start], new]
+        at = end
+    out.append(text[at:])
+    return "".join(out)

@@ -1,0 +1,65 @@
+"""Errors of ClickHouse in the words of the statement that the user wrote."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+
+from mergelake.core.errors import MergelakeError, error, there_are
+from mergelake.core.text import quote_string
+from mergelake.query.embedded import engine
+from mergelake.query.source import Source
+from mergelake.query.statement.outline import Outline
+from mergelake.query.statement.tokens import syntax_error
+from mergelake.scan.request import NOT_GIVEN, VIRTUAL_COLUMNS
+
+_EXPECTED_MAX = 160
+"""Characters of what ClickHouse would have expected that an error shows."""
+
+
+def in_words(failure: MergelakeError, plan: Outline, sources: Sequence[Source]) -> MergelakeError:
+    """ClickHouse's error with the nearest column, where it is an unknown one."""
+    if failure.name == "UNKNOWN_IDENTIFIER" and not failure.hint:
+        virtual = re.search(r"[`'.](_\w+)[`']", failure.message)
+        if virtual is not None and virtual[1] in NOT_GIVEN:
+            what = f"The virtual column {virtual[1]} is not supported"
+            return error(
+                "NOT_IMPLEMENTED", what, f"There are {', '.join(VIRTUAL_COLUMNS)}; system.parts tells of parts"
+            )
+        known = [column for source in sources for column in (*source.columns, *source.computed)]
+        match = re.search(r"`([^`]+)`", failure.message)
+        near = difflib.get_close_matches(match.group(1).rsplit(".", 1)[-1], known, n=1) if match else []
+        failure.hint = f"Maybe you meant {near[0]}" if near else there_are("columns", known) if known else ""
+    elif failure.name == "SYNTAX_ERROR" and not failure.message.startswith("Syntax error at"):
+        return in_own_words(plan)
+    return failure
+
+
+def without_moments(plan: Outline) -> str:
+    """The user's text with blanks for AS OF …, which ClickHouse does not know."""
+    text = plan.text
+    for start, end in (o.as_of_at for o in plan.occurrences if o.as_of_at is not None):
+        text = text[:start] + " " * len(text[start:end]) + text[end:]
+    return text
+
+
+def in_own_words(plan: Outline) -> MergelakeError:
+    """Where a statement is wrong, in the text that the user wrote: ClickHouse told a place in the rewritten one."""
+    text = without_moments(plan)
+    try:
+        engine.run(f"SELECT formatQuery({quote_string(text)})")
+    except MergelakeError as told:
+        place = re.search(
+            r"failed at position (\d+)(?: \((.*?)\))?(?: \(line \d+, col \d+\))?:", told.message, re.DOTALL
+        )
+        wanted = re.search(r"(?:Expected one of|Unmatched parentheses): .*", told.message, re.DOTALL)
+        if place is not None:
+            at = len(text.encode()[: int(place[1]) - 1].decode(errors="ignore"))
+            rest = wanted.group() if wanted is not None else ""
+            if len(rest) > _EXPECTED_MAX:
+                rest = rest[:_EXPECTED_MAX].rpartition(",")[0] + ", …"
+            return syntax_error(plan.text, at, f"unexpected {place[2] or 'text'}. {rest}".rstrip(". "))
+    what = "ClickHouse cannot read the statement once its tables are replaced by scans"
+    inserts = any(token.upper == "INSERT" for token in plan.tokens)
+    return error("NOT_IMPLEMENTED", what, "Write INSERT INTO t WITH … SELECT" if inserts else "")
