@@ -95,13 +95,14 @@ def test_of_equal_versions_in_several_partitions_final_shows_the_one_that_clickh
 def test_final_reads_parts_that_do_not_overlap_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     from mergelake.parts.cache import PartCache
     from mergelake.scan.layers import _Layers
+    from mergelake.scan.run import ReadRun
     from mergelake.scan.stats import ScanStats
 
     table = ScanTable(TABLES["last"])
     for start in (0, 100, 120, 200):
         table.insert([{"k": start + i, "s": b"", "v": i, "ver": 1, "gone": 0} for i in range(50)])
     plan = table.plan(ScanRequest(final=True))
-    final = _Layers(table.store, "t", plan, PartCache(), ScanStats(), None)
+    final = _Layers(ReadRun(table.store, "t", plan, PartCache(), 1, ScanStats(), None))
     assert [len(layer.items) for layer in final.layers()] == [1, 2, 1]
     monkeypatch.setattr("mergelake.scan.layers.LAYER_ROWS", 20)
     layers = list(final.layers())
