@@ -48,7 +48,7 @@ ROW_FILTER_NS_PER_BYTE = 1.0
 """Reading and unpacking one stored byte of the other columns is worth about this many nanoseconds of filtering."""
 _ROWS_FOR_THREADS = 200_000
 """Below that, handing work to threads costs more than they save."""
-FINAL_ROWS_MIN = 5_000_000
+FINAL_ROWS_MIN = 1_000_000
 """Rows from which on the work of FINAL outweighs the rounds of requests that ClickHouse makes for it."""
 LITTLE_COLUMNS = 2
 """Columns of a look-up in one part that a scan decodes sooner than ClickHouse answers."""
@@ -112,7 +112,7 @@ class TableSource:
     def scans_sooner(self, wanted: Wanted) -> bool:
         """By the first column of the key: in a bucket, for a scan asks in fewer rounds, or little of one part."""
         little = len(wanted.columns) <= LITTLE_COLUMNS and self.snapshot.partitions.totals.parts == 1
-        return (little or is_remote(self._store)) and self._by_key(wanted)
+        return (little or _is_far(self._store)) and self._by_key(wanted)
 
     def _by_key(self, wanted: Wanted) -> bool:
         """Whether the conditions name the first column of the key; what the key makes of it does not matter."""
