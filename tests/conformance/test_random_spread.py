@@ -22,7 +22,7 @@ from tests.helpers.tasks import TasksHere
 
 SEED = int(os.environ.get("MERGELAKE_SEED", "11"))
 STATEMENTS = int(os.environ.get("MERGELAKE_STATEMENTS", "120"))
-SPREAD_LEAST = 0.5
+SPREAD_LEAST = 0.3
 """Of the statements that have an answer."""
 
 
