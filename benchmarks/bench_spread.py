@@ -1,9 +1,11 @@
-"""SELECT over Spark tasks against Spark SQL on Parquet of the same rows, in one session of two cores.
+"""SELECT over Spark tasks against Spark SQL on Parquet of the same rows, in one session.
 
 Runs take turns, so both meet the same machine; the first two of each are not counted. The Parquet has as many files as
 the table has parts, sorted alike, LZ4 in both.
 
-python benchmarks/bench_spread.py [rows]
+python -m benchmarks.bench_spread [rows] [--cluster]
+
+Of two cores in this process's Spark; with `--cluster` a master and two workers of one core.
 """
 
 from __future__ import annotations
@@ -16,10 +18,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from pyspark.sql import SparkSession
+
 import mergelake as ml
 from benchmarks.common import Ratio, show
 from mergelake.spark.session import session
 from mergelake.testing.logtable import CREATE, spark_log_frame
+from tests.helpers.services import service
 
 PARTS = 10
 WARM, COUNTED = 2, 5
@@ -85,9 +90,19 @@ def in_turns(ours: Callable[[], object], theirs: Callable[[], object]) -> tuple[
 
 
 def main() -> None:
-    rows = int(sys.argv[1]) if len(sys.argv) > 1 else 5_000_000
+    given = [word for word in sys.argv[1:] if word != "--cluster"]
+    rows = int(given[0]) if given else 5_000_000
+    if "--cluster" not in sys.argv:
+        measure(session("local[2]"), rows)
+        return
+    with service("spark-cluster") as cluster:
+        config = {"spark.executor.memory": "1g", "spark.executor.cores": "1"}
+        measure(session(cluster["SPARK_MASTER_URL"], config=config), rows)
+
+
+def measure(spark: SparkSession, rows: int) -> None:
+    """Print the table of ratios."""
     folder = Path(tempfile.mkdtemp(prefix="mergelake-bench-"))
-    spark = session("local[2]")
     try:
         db = ml.connect(str(folder / "warehouse"), {"sync": "false"}, spark=spark)
         db.sql(CREATE.format(name="logs", partition="tuple()"))
