@@ -114,7 +114,7 @@ def test_what_a_process_attached_is_gone_with_it(db: ml.Database, s3_url: str, s
     before = _objects(db)
     script = (
         "import mergelake as ml, os\n"
-        "from mergelake.query import attached\n"
+        "from mergelake.query.attach import attached\n"
         "attached.ROWS_MIN = attached.SCANNED_FIRST = 0\n"
         f"db = ml.connect({s3_url!r}, {s3_options!r})\n"
         f"print(db.sql({QUERIES[0]!r}).rows()[0], flush=True)\n"

@@ -13,7 +13,7 @@ import pytest
 
 from mergelake.query.embedded.leftovers import mark, sweep
 
-ENGINE = "from mergelake.query import engine; engine.run('SELECT 1'); print('ready', flush=True);"
+ENGINE = "from mergelake.query.embedded import engine; engine.run('SELECT 1'); print('ready', flush=True);"
 
 
 def folder(at: Path, name: str, *, marked: bool = True) -> Path:
