@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from cachetools import LRUCache
 
 from mergelake.core.clock import Clock, SystemClock
 
@@ -68,19 +69,15 @@ class Kept:
     """The last few hundred values by key; safe for threads."""
 
     def __init__(self) -> None:
-        self._values: OrderedDict[Hashable, object] = OrderedDict()
+        self._values: LRUCache[Hashable, object] = LRUCache(_KEPT)
         self._lock = threading.Lock()
 
     def get(self, key: Hashable) -> object | None:
         """What was put there, if it is still kept."""
         with self._lock:
-            if key in self._values:
-                self._values.move_to_end(key)
             return self._values.get(key)
 
     def put(self, key: Hashable, value: object) -> None:
         """Keep it, in place of what was asked for longest ago."""
         with self._lock:
             self._values[key] = value
-            while len(self._values) > _KEPT:
-                self._values.popitem(last=False)

@@ -33,7 +33,7 @@ def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: st
     context = context or Context()
     plan = outlined(sql)
     tables = look_up_tables(plan, resolve, context, explain, kind)
-    checked(plan, tables, context)
+    checked(plan, context)
     form = check_explain(kind)
     if form in ("AST", "SYNTAX"):  # of the text alone: ClickHouse reads no table for it
         try:

@@ -88,7 +88,7 @@ def run_in_place(
         except MergelakeError as failure:
             if failure.name.lower() in DAMAGE:
                 raise NotAttachedError(str(failure)) from failure
-            raise in_words(named_failure(failure, prepared, layers), prepared.plan, prepared.sources) from None
+            raise in_words(_named(failure, prepared, layers), prepared.plan, prepared.sources) from None
         if answer.open is not None:
             answer.open.at_end(held.pop_all().close)  # what it reads stays attached as long
             answer.open.explained = partial(_scanned_or, prepared, layers, context)
@@ -113,7 +113,7 @@ def _scanned_or(
                     pass
         except MergelakeError as told:
             return told
-    return in_words(named_failure(failure, prepared, layers), prepared.plan, prepared.sources)
+    return in_words(_named(failure, prepared, layers), prepared.plan, prepared.sources)
 
 
 @contextmanager
@@ -132,12 +132,12 @@ def attached_layers(prepared: Prepared, scanned: Mapping[str, str], context: Con
 
 def rests(prepared: Prepared, layers: Mapping[str, Layers]) -> dict[str, pa.Table | pa.RecordBatchReader]:
     """Scans of what ClickHouse's own tables do not have, by object names."""
-    rests = {name: each.rest for name, each in layers.items() if each.rest is not None}
-    schemas = empty_tables(prepared) if rests else {}
-    return {name: given(rest.read(), schemas[name].schema, whole=True) for name, rest in rests.items()}
+    scans = {name: each.rest for name, each in layers.items() if each.rest is not None}
+    schemas = empty_tables(prepared) if scans else {}
+    return {name: given(scan.read(), schemas[name].schema, whole=True) for name, scan in scans.items()}
 
 
-def named_failure(failure: MergelakeError, prepared: Prepared, layers: Mapping[str, Layers]) -> MergelakeError:
+def _named(failure: MergelakeError, prepared: Prepared, layers: Mapping[str, Layers]) -> MergelakeError:
     """An error in which tables have the names that the user knows."""
     failure.message = with_names(failure.message, prepared, layers)
     return failure

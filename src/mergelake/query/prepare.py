@@ -158,7 +158,7 @@ def outlined(sql: str) -> Outline:
     return plan
 
 
-def checked(plan: Outline, tables: Tables, context: Context) -> ReadLimits:
+def checked(plan: Outline, context: Context) -> ReadLimits:
     """Refuse what is not done here; how much may be read."""
     check_meaning(plan)
     chosen = {**context.honoured, **engine.plain_values(honoured(statement_settings(plan)))}

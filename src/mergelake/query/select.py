@@ -53,7 +53,7 @@ def prepare(sql: str, resolve: Resolve, context: Context | None = None) -> Prepa
     context = context or Context()
     plan = outlined(sql)
     tables = look_up_tables(plan, resolve, context, explain)
-    checked(plan, tables, context)
+    checked(plan, context)
     return prepared_of(plan, tables, context)
 
 
@@ -63,7 +63,7 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
     started = context.clock.monotonic_s()
     plan = outlined(sql)
     tables = look_up_tables(plan, resolve, context, explain)
-    limits = checked(plan, tables, context)
+    limits = checked(plan, context)
     context = with_last_settings(plan, context)
     looked_up = _look_up(plan, tables, context, limits, started)
     if looked_up is not None:

@@ -20,12 +20,12 @@ from mergelake.lake.warehouse import DEFAULT_DATABASE, Warehouse
 from mergelake.parts.fetch import is_remote
 from mergelake.query.context import Context, RunTasks
 from mergelake.query.embedded.engine import setting_literal
+from mergelake.query.prepare import outlined
 from mergelake.query.result import QueryResult
 from mergelake.query.select import run_select
 from mergelake.query.source import Resolve, Source
 from mergelake.query.statement.access import check_fixed
 from mergelake.query.statement.meaning import writes_file
-from mergelake.query.statement.outline import outline
 from mergelake.query.statement.settings import for_clickhouse, honoured
 from mergelake.query.statement.tokens import split_statements
 from mergelake.query.table_source import TableSource
@@ -210,7 +210,7 @@ class Database:
         Ids of the tables that were asked for news are added to `looked`.
         """
         far = is_remote(self.warehouse.store) and self._asks_for_news() and not staleness_ms(self.settings)
-        known = self._tables.at_rest(self._named(query)) if far and not writes_file(outline(query)) else None
+        known = self._tables.at_rest(self._named(query)) if far and not writes_file(outlined(query)) else None
         if not known:
             return None
 
@@ -255,7 +255,7 @@ class Database:
     def _named(self, query: str) -> list[tuple[str, str]]:
         """Database and name of the tables in a query; none where it cannot be read."""
         with suppress(MergelakeError):
-            return [(each.database or self.current_database, each.name) for each in outline(query).occurrences]
+            return [(each.database or self.current_database, each.name) for each in outlined(query).occurrences]
         return []
 
     def _source(self, table: Table, now_ms: int) -> Source:

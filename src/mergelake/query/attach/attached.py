@@ -248,24 +248,19 @@ class AttachedSets:
         """Of a forked process nothing is attached."""
         if self._pid != os.getpid():
             if self._pid:
-                for held in (
-                    self._held,
-                    self._users,
-                    self._used_s,
-                    self._copies,
-                    self._asked,
-                    self._refused,
-                    self._making,
-                ):
-                    held.clear()
+                self._held.clear()
+                self._users.clear()
+                self._used_s.clear()
+                self._copies.clear()
+                self._asked.clear()
+                self._refused.clear()
+                self._making.clear()
             engine.run(f"CREATE DATABASE IF NOT EXISTS {DATABASE} ENGINE = Atomic")
             self._pid = os.getpid()
 
     def _trim(self) -> None:
-        parts, idle_since = (
-            sum(len(held.parts.parts) for held in self._held.values()),
-            self._clock.monotonic_s() - IDLE_S,
-        )
+        parts = sum(len(held.parts.parts) for held in self._held.values())
+        idle_since = self._clock.monotonic_s() - IDLE_S
         for key, held in list(self._held.items()):
             room = len(self._held) <= self._sets_max and parts <= self._parts_max
             if not self._users[held.name] and not (room and self._used_s[held.name] > idle_since):

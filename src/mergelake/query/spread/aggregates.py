@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from mergelake.query.embedded import engine
-from mergelake.query.statement.tokens import Token
+from mergelake.query.statement.tokens import Token, closing
 
 _COMBINATORS = ("If", "Array", "Distinct", "OrNull", "OrDefault", "ForEach", "Map", "Resample", "ArgMin", "ArgMax")
 _NOT_SPLIT = ("State", "Merge", "MergeState", "SimpleState")
@@ -84,17 +84,17 @@ def find_calls(
         if name is None:
             at += 1
             continue
-        close = _closing(tokens, at + 1)
+        close = closing(tokens, at + 1)
         parameters, open_at = "", at + 1
         if tokens[close + 1].text == "(":
             parameters = text[tokens[at + 1].start : tokens[close].end]
-            open_at, close = close + 1, _closing(tokens, close + 1)
+            open_at, close = close + 1, closing(tokens, close + 1)
         if tokens[close + 1].upper == "OVER":
             at += 1  # its arguments may have aggregates
             continue
         stop, condition = close + 1, ""
         if tokens[stop].upper == "FILTER" and tokens[stop + 1].text == "(":
-            stop = _closing(tokens, close + 2) + 1
+            stop = closing(tokens, close + 2) + 1
             condition = " " + text[tokens[close + 1].start : tokens[stop - 1].end]
             if tokens[stop].upper == "OVER":
                 at += 1
@@ -112,14 +112,3 @@ def find_calls(
         out.append(AggregateCall(at, stop, name, parameters, arguments, condition))
         at = stop
     return out
-
-
-def _closing(tokens: list[Token], at: int) -> int:
-    depth = 0
-    while tokens[at].kind != "end":
-        if tokens[at].kind == "sign":
-            depth += (tokens[at].text in ("(", "[", "{")) - (tokens[at].text in (")", "]", "}"))
-        if depth == 0:
-            break
-        at += 1
-    return at

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from mergelake.query.statement.outline import Outline, Scope
-from mergelake.query.statement.tokens import Token
+from mergelake.query.statement.tokens import Token, closing
 
 Range = tuple[int, int]
 """Tokens [first, end)."""
@@ -151,14 +151,7 @@ class ScopeText:
 
     def closing(self, at: int) -> int:
         """The bracket that closes the one at `at`."""
-        depth = 0
-        while self.tokens[at].kind != "end":
-            if self.tokens[at].kind == "sign":
-                depth += (self.tokens[at].text in _OPENING) - (self.tokens[at].text in _CLOSING)
-            if depth == 0:
-                break
-            at += 1
-        return at
+        return closing(self.tokens, at)
 
     @cached_property
     def limits(self) -> list[Limit] | None:

@@ -18,7 +18,7 @@ from mergelake.query.spread.broadcast import BYTES_MAX, Broadcast, path_mark
 from mergelake.query.spread.exchange import ROWS_PATH, FirstStage, SecondStage
 from mergelake.query.spread.given_table import GivenTable, file_table
 from mergelake.query.spread.halves import NotSplitError
-from mergelake.query.spread.here import Held, native_here, run_here
+from mergelake.query.spread.here import native, native_here, run_here
 from mergelake.query.spread.shuffling import BUCKET, without_bucket
 from mergelake.query.spread.steps import Planned, Planner, Steps
 from mergelake.query.statement.meaning import statement_settings
@@ -116,7 +116,7 @@ def run_spread(chosen: Chosen, context: Context, meter: Meter, run_tasks: RunTas
                 continue
             run = _Tasks(chosen.planner, step.planned, inside, meter, run_tasks)
             final = run.final_text(_made(folder / f"step{number}"))
-            step.gives.put(Held(final, inside).whole())
+            step.gives.put(native(final, inside))
         if steps.last.split is None:
             answer = run_here(steps.last.prepared, context, meter)
         else:

@@ -14,8 +14,12 @@ from mergelake.query.source import ArrowScan, AsOf, Layers, Source, Wanted
 
 def file_table(path: str, columns: Mapping[str, str]) -> str:
     """A table function that reads Native bytes; `columns` are names and types, for Native itself forgets time zones."""
-    structure = ", ".join(f"{back_quote(name)} {kind}" for name, kind in columns.items())
-    return f"file({quote_string(path)}, Native, {quote_string(structure)})"
+    return f"file({quote_string(path)}, Native, {structure(columns)})"
+
+
+def structure(columns: Mapping[str, str]) -> str:
+    """Names and types as a table function takes them: a literal."""
+    return quote_string(", ".join(f"{back_quote(name)} {kind}" for name, kind in columns.items()))
 
 
 class GivenTable:

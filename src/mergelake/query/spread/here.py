@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -19,29 +20,25 @@ BYTES_MAX = 512 << 20
 _CHUNK_BYTES = 1 << 20
 
 
-class Held:
-    """A statement of this process whose answer is kept as Native."""
-
-    def __init__(self, text: str, context: Context, tables: dict[str, object] | None = None) -> None:
-        self._stream = begin(text, tables or {}, output="Native", settings=context.settings)
-
-    def whole(self, bytes_max: int = BYTES_MAX) -> bytes:
-        """All of it; NotSplitError if it is larger."""
-        pieces, size = [], 0
-        with self._stream:
-            while piece := self._stream.read(_CHUNK_BYTES):
-                pieces.append(piece)
-                size += len(piece)
-                if size > bytes_max:
-                    raise NotSplitError(f"a subquery or a smaller table gives more than {bytes_max} bytes")
-        return b"".join(pieces)
+def native(
+    text: str, context: Context, tables: Mapping[str, object] | None = None, *, bytes_max: int = BYTES_MAX
+) -> bytes:
+    """What ClickHouse says to a statement, as Native; NotSplitError if it is larger."""
+    pieces, size = [], 0
+    with begin(text, tables or {}, output="Native", settings=context.settings) as stream:
+        while piece := stream.read(_CHUNK_BYTES):
+            pieces.append(piece)
+            size += len(piece)
+            if size > bytes_max:
+                raise NotSplitError(f"a subquery or a smaller table gives more than {bytes_max} bytes")
+    return b"".join(pieces)
 
 
 def native_here(prepared: Prepared, context: Context, meter: Meter, *, bytes_max: int = BYTES_MAX) -> bytes:
     """The answer as Native; NotSplitError if it is larger."""
     with ExitStack() as held:
         text, tables, context = _over_tables(prepared, context, meter, held)
-        return Held(text, context, tables).whole(bytes_max)
+        return native(text, context, tables, bytes_max=bytes_max)
 
 
 def run_here(prepared: Prepared, context: Context, meter: Meter) -> Answer:

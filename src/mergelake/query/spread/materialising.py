@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from mergelake.query.spread.cutting import ScopeText
 from mergelake.query.spread.halves import NotSplitError
 from mergelake.query.statement.outline import CteUse, Outline, Scope
-from mergelake.query.statement.tokens import Token
+from mergelake.query.statement.tokens import Token, closing
 
 RESULT = "_ml_result_"
 """How the names of these tables begin."""
@@ -116,7 +116,9 @@ def bracket_of(tokens: list[Token], scope: Scope) -> tuple[int, int]:
     """The brackets that hold a subquery, with all of the set operation that it is a branch of."""
     opening = _opening_before(tokens, scope.first)
     while True:
-        close = _closing_after(tokens, opening)
+        close = closing(tokens, opening)
+        if tokens[close].kind == "end":
+            raise NotSplitError("a subquery stands in no brackets")
         joined = tokens[close + 1].upper in _SET_OPERATIONS or tokens[opening - 1].upper in _IN_SET_OPERATION
         if not joined or (
             tokens[opening - 1].upper in ("ALL", "DISTINCT") and tokens[opening - 2].upper not in _SET_OPERATIONS
@@ -132,16 +134,6 @@ def _opening_before(tokens: list[Token], at: int) -> int:
             depth += (tokens[back].text in (")", "]", "}")) - (tokens[back].text in ("(", "[", "{"))
         if depth < 0:
             return back
-    raise NotSplitError("a subquery stands in no brackets")
-
-
-def _closing_after(tokens: list[Token], at: int) -> int:
-    depth = 0
-    for ahead in range(at, len(tokens)):
-        if tokens[ahead].kind == "sign":
-            depth += (tokens[ahead].text in ("(", "[", "{")) - (tokens[ahead].text in (")", "]", "}"))
-        if depth == 0:
-            return ahead
     raise NotSplitError("a subquery stands in no brackets")
 
 

@@ -11,14 +11,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mergelake.core.errors import MergelakeError, error
-from mergelake.core.text import back_quote, quote_string
 from mergelake.core.types import parse_type
 from mergelake.query.context import Context
 from mergelake.query.prepare import Prepared, Tables, checked, described, look_up_tables, outlined, prepared_of
 from mergelake.query.source import Resolve, Scan, Source, Wanted
 from mergelake.query.spread import distributing, materialising
 from mergelake.query.spread.final_shares import FinalShare, final_shares
-from mergelake.query.spread.given_table import GivenTable
+from mergelake.query.spread.given_table import GivenTable, structure
 from mergelake.query.spread.halves import NotSplitError
 from mergelake.query.spread.materialising import Piece
 from mergelake.query.spread.shuffling import BUCKET, Shuffle, without_bucket
@@ -112,7 +111,7 @@ class Planner:
         """The statement over the same versions of its tables."""
         plan = outlined(sql)
         tables = look_up_tables(plan, self._resolve, context, _unexplained)
-        checked(plan, tables, context)
+        checked(plan, context)
         return prepared_of(plan, tables, context), tables
 
     def _steps(self, sql: str, context: Context, inside: Context) -> Steps:
@@ -234,10 +233,10 @@ class Planner:
         try:
             if found.shuffle is not None:
                 rows = _shuffled_rows(found.shuffle, shapes, context.settings)
-                shapes[BUCKET] = without_bucket(f"null({_structure(rows)})", rows)
+                shapes[BUCKET] = without_bucket(f"null({structure(rows)})", rows)
             partial = dict(zip(*described(filled(found.halves.partial, shapes), {}, context.settings), strict=True))
-            structure = "null(" + _structure(partial) + ")"
-            final = described(filled(found.halves.final_text(structure), shapes), {}, context.settings)
+            answers = f"null({structure(partial)})"
+            final = described(filled(found.halves.final_text(answers), shapes), {}, context.settings)
         except MergelakeError as failure:
             raise NotSplitError(f"its halves do not fit: {failure.message}") from None
         if final != (names, kinds):
@@ -267,7 +266,3 @@ def _shuffled_rows(shuffle: Shuffle, shapes: Mapping[str, str], settings: Mappin
     if len(set(names)) < len(names):
         raise NotSplitError("a subquery has two columns of one name")
     return dict(zip(names, kinds, strict=True))
-
-
-def _structure(columns: Mapping[str, str]) -> str:
-    return quote_string(", ".join(f"{back_quote(name)} {kind}" for name, kind in columns.items()))

@@ -9,6 +9,7 @@ Source: ClickHouse, `src/Parsers/Lexer.cpp`.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mergelake.core.errors import MergelakeError, error
@@ -211,3 +212,15 @@ def values_end(text: str, start: int) -> int:
         if match.group() == ";":
             return match.start()
     return len(text)
+
+
+def closing(tokens: Sequence[Token], at: int) -> int:
+    """The index of the bracket that closes the one at `at`; that of the end where none does."""
+    depth = 0
+    while tokens[at].kind != "end":
+        if tokens[at].kind == "sign":
+            depth += (tokens[at].text in ("(", "[", "{")) - (tokens[at].text in (")", "]", "}"))
+        if depth == 0:
+            break
+        at += 1
+    return at
