@@ -51,7 +51,7 @@ BATCH_PLAIN_BYTES = 1 << 30
 ROW_EXISTS = "_row_exists"
 """The column by which ClickHouse's lightweight DELETE marks rows: 0 for those that are gone."""
 
-_PREFIXED = (t.LowCardinality, t.Variant, t.Dynamic, t.Json)
+PREFIXED = (t.LowCardinality, t.Variant, t.Dynamic, t.Json)
 """Types with streams that begin with something else than the first value: the first mark points behind it."""
 HEADER_FILES = ("columns.txt", "serialization.json", "columns_substreams.txt")
 
@@ -100,7 +100,8 @@ class PartReader:
         self._files: dict[str, PartFile] | None = None
         self._names: dict[int, str] | None = None
         self._siblings: dict[str | None, str] | None = None
-        self._written = written if written and len(written) == len(manifest.columns) else None
+        self.written = written if written and len(written) == len(manifest.columns) else None
+        """The part's columns, where they are known without `columns.txt`."""
         self._brought: dict[str, Buffer] = {}  # small files that were fetched ahead and not looked at yet
         self._first = ""  # the column whose marks tell the granules; the part's first if empty
         self._held: Held | None = None
@@ -173,11 +174,6 @@ class PartReader:
         held = self.held
         return [part for part in found if held is None or not held.covers(part)]
 
-    @property
-    def told(self) -> bool:
-        """Whether the part's columns are known without `columns.txt`."""
-        return self._written is not None
-
     def front_files(self) -> list[str]:
         """The files that come together of a packed part."""
         return [name for name in self.files if not is_data(name)]
@@ -191,6 +187,15 @@ class PartReader:
     def complete(self) -> bool:
         """Whether all files of the part are here."""
         return self._held is not None and self._held.complete
+
+    @property
+    def held_files(self) -> Mapping[str, Buffer]:
+        """Whole files that are here already, by name."""
+        return self._held.files if self._held is not None else {}
+
+    def hold(self, files: Mapping[str, Buffer]) -> None:
+        """All files of the part, which nobody else is to keep."""
+        self._held = Held(files, complete=True)
 
     def part_ranges(self, ranges: Sequence[FileRange]) -> PartRanges:
         """What `fetch_parts` takes."""
@@ -218,8 +223,7 @@ class PartReader:
         if not complete:
             self._brought |= {name: body for name, body in files.items() if not is_data(name)}
         if kept:
-            before = self._held.files if self._held is not None else {}
-            self._held = Held({**before, **kept}, complete=complete)
+            self._held = Held({**self.held_files, **kept}, complete=complete)
             self.caches.data.put(held_key(self._key), self._held, self._held.bytes)
 
     def regain(self) -> None:
@@ -426,7 +430,7 @@ class PartReader:
         found = {name: self.caches.get((*self._key, "column", there)) for name, there in stored.items()}
         missing = [name for name, reader in found.items() if reader is None]
         files = {name: layout.mark_files(stored[name], layout.columns[stored[name]]) for name in missing}
-        unmarked = {name for name in missing if whole and not t.holds(layout.columns[stored[name]], *_PREFIXED)}
+        unmarked = {name for name in missing if whole and not t.holds(layout.columns[stored[name]], *PREFIXED)}
         marks = self._marks(list({file: None for name in missing if name not in unmarked for file in files[name]}))
         start = start_marks(self.granule_rows) if unmarked else None
         for name in missing:
@@ -481,7 +485,7 @@ class PartReader:
         return self.manifest.file_table(), 5 * len(self.manifest.files.text)  # about what its objects take
 
     def _load_layout(self) -> tuple[Layout, int]:
-        told = self._written
+        told = self.written
         small = self._small(HEADER_FILES if told is None else HEADER_FILES[1:])
         if told is None and "columns.txt" not in small:
             raise CorruptDataError("The part has no columns.txt", object_key=self._where("columns.txt"))

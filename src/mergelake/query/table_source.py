@@ -29,7 +29,7 @@ from mergelake.log.state import ActivePart
 from mergelake.parts.cache import PartCache
 from mergelake.parts.fetch import is_remote
 from mergelake.query.attach import attached
-from mergelake.query.attach.part_set import PartSet, differs
+from mergelake.query.attach.part_set import PARTS_AT_ONCE, PartSet, differs
 from mergelake.query.embedded import engine
 from mergelake.query.source import AsOf, Layers, Wanted
 from mergelake.scan.explain import explain_text
@@ -186,6 +186,8 @@ class TableSource:
         parts = self._part_set(wanted)
         if self._spec is None or parts.rows < attached.ROWS_MIN or wanted.sample or self._never_attached(parts):
             return None
+        if parts.worth_attaching is not parts and not wanted.final:
+            return None
         return self._spec, parts
 
     @contextmanager
@@ -204,7 +206,7 @@ class TableSource:
 
     def _chosen(self, wanted: Wanted) -> PartSet:
         snapshot, partitions = self.snapshot, self.snapshot.partitions
-        if partitions.totals.parts > attached.PARTS_AT_ONCE:
+        if partitions.totals.parts > PARTS_AT_ONCE:
             fit = partitions_that_fit(snapshot, self._request(wanted))
             if len(fit) < len(partitions):
                 partitions.read(fit)

@@ -16,10 +16,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from mergelake.core.errors import CorruptDataError, NotFoundError
 from mergelake.parts.ahead import SMALL_BYTES, open_parts
 from mergelake.parts.flight import Limits, Slots
 from mergelake.scan.filter import TOGETHER_BYTES, Survivors, fetch_ahead
@@ -31,6 +33,7 @@ from mergelake.scan.prune import MarkRange
 from mergelake.scan.run import ReadRun
 from mergelake.scan.source import PartSource
 from mergelake.scan.steps import plan_steps
+from mergelake.scan.together import begin_rows, can_join
 
 COLUMN_BYTES = 4 << 20
 """Decoded bytes of a column in one job, about: a request is for a column of a job."""
@@ -62,6 +65,7 @@ class _Ahead:
         self._steps: tuple[FilterStep, ...] = plan_steps(plan)
         self._schema, self._types = batch_schema(plan), all_types(plan.schema)
         self._slots = Slots(run.workers)
+        self._joins = can_join(plan)
         self._ended = False
         early = [name for step in self._steps for name in step.columns]
         self._names = tuple(dict.fromkeys([*early, *plan.columns]))
@@ -102,9 +106,14 @@ class _Ahead:
     def run(self, job: Job) -> list[pa.RecordBatch]:
         """The rows of a job that pass."""
         self._shared.check()
-        rows = [Survivors(source, ranges, self._shared.stats) for _, source, ranges in job.pieces]
         for item, _, ranges in job.pieces:
             self._shared.stats.add(parts=int(ranges[0][0] == item.ranges[0][0]))
+        if self._joins:
+            with suppress(CorruptDataError, NotFoundError):  # they are told by who reads the parts one by one
+                return self._read(begin_rows(self._shared, job.pieces))
+        return self._read([Survivors(source, ranges, self._shared.stats) for _, source, ranges in job.pieces])
+
+    def _read(self, rows: list[Survivors]) -> list[pa.RecordBatch]:
         self._fetch(rows, self._names_from(0, rows))
         self._shared.check()
         with self._slots.computing():

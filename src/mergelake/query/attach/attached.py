@@ -18,7 +18,7 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Hashable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cachetools import LRUCache
 
@@ -27,7 +27,7 @@ from mergelake.parts.fetch import is_remote
 from mergelake.query.attach import attaching
 from mergelake.query.attach.attaching import DATABASE, Attached, NotAttachedError
 from mergelake.query.attach.layers import Cover, Layer, cover
-from mergelake.query.attach.part_set import PartSet
+from mergelake.query.attach.part_set import PARTS_AT_ONCE, PartSet
 from mergelake.query.embedded import engine
 from mergelake.query.statement.access import words
 
@@ -39,8 +39,6 @@ IDLE_S = 900.0
 """Seconds after which a set is given up that no statement reads."""
 PARTS_MAX = 20_000
 """Parts of a set that is attached at all."""
-PARTS_AT_ONCE = 300
-"""Parts of a set that a statement attaches itself, half a millisecond each; more are attached beside it."""
 ROWS_MIN = 100_000
 """Rows of a set below which a scan is as fast; of a rest, from which it is attached."""
 REST_MAX = 64
@@ -101,7 +99,11 @@ class AttachedSets:
         """
         if wanted.rows < ROWS_MIN and not must:
             return f"it has fewer than {ROWS_MIN} rows to read"
-        if len(wanted.parts) > PARTS_MAX:
+        if not exact and wanted.worth_attaching is not wanted:
+            wanted = wanted.worth_attaching
+            if wanted.rows < max(ROWS_MIN, 1):
+                return "its many small parts are scanned together"
+        if len(wanted.parts) > PARTS_MAX and not must:
             return f"it has {len(wanted.parts)} parts to read, more than {PARTS_MAX}"
         key = wanted.key
         with self._lock:
@@ -125,21 +127,25 @@ class AttachedSets:
     @contextmanager
     def using(self, wanted: PartSet, *, exact: bool = False) -> Iterator[Reading]:
         """The tables to read a set by, which stay as long as they are needed; attached now if there are none."""
+        worth = wanted if exact else wanted.worth_attaching
         with self._lock:
             self._begin()
-            found = self._held.get(wanted.key)
-            layered = None if found is not None or exact else self._layers(wanted)
+            found = self._held.get(worth.key)
+            layered = None if found is not None or exact else self._layers(worth)
         if found is None and layered is None:
-            sets = [wanted] if exact else attaching.sets(wanted)
+            sets = [worth] if exact else attaching.sets(worth)
             for each in sets:
                 self._make(each)
             if len(sets) > 1:
                 with self._lock:
-                    layered = self._layers(wanted)
+                    layered = self._layers(worth)
         elif layered is not None:
-            self._keep_up(wanted, layered[1])
+            self._keep_up(worth, layered[1])
         with self._lock:
-            reading = self._taken(wanted, layered)
+            reading = self._taken(worth, layered)
+        if worth is not wanted:
+            beside = reading.rest.ids if reading.rest is not None else frozenset()
+            reading = replace(reading, rest=wanted.only(beside | (wanted.ids - worth.ids)))
         try:
             yield reading
         finally:

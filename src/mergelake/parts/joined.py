@@ -1,0 +1,153 @@
+"""Small parts read as one.
+
+Opening a part and decoding its columns costs some hundred calls, whatever it holds. The streams of a column of a Wide
+part can be laid one behind the other, as those of granules are: so parts with the same files become one synthetic part,
+with a granule for each of them, whose columns are decoded by one call each. Columns with streams that begin with
+something else than values (dictionaries, JSON, …) are decoded part by part, of the bytes that are here.
+
+What is wrong with bytes is told without the object's name: who meets `CorruptDataError` reads the parts one by one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from mergelake.core.manifest import Extent, PartFile, PartManifest, file_rows
+from mergelake.core.types import holds
+from mergelake.format.reader import ColumnReader, concatenate
+from mergelake.parts.ahead import SMALL_BYTES
+from mergelake.parts.cache import PartCache
+from mergelake.parts.layout import object_key
+from mergelake.parts.reader import PREFIXED, ROW_EXISTS, PartReader
+from mergelake.parts.steps import MarkRange, Step
+from mergelake.parts.window import Window
+from mergelake.store.protocol import Buffer
+
+_FORM = "serialization.json"
+_COUNTS = re.compile(rb'"num_(?:defaults|rows)":\d+')
+_SPARSE = b"Sparse"
+_ROW = 8
+"""Values in a row of a file table for a file that is one extent."""
+
+
+def is_joinable(manifest: PartManifest) -> bool:
+    """Whether a part is so small that it may be read with others; its files have a say too (`WholePart.structure`)."""
+    return (
+        manifest.storage == "packed"
+        and manifest.part_type == "Wide"
+        and manifest.bytes_on_disk <= SMALL_BYTES
+        and manifest.rows > 0
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class WholePart:
+    """A small part, all of whose bytes are in memory."""
+
+    reader: PartReader
+    files: Mapping[str, Buffer]
+
+    @property
+    def structure(self) -> Hashable | None:
+        """Equal for parts that can be read as one; None for one that can be read with no other."""
+        reader, form = self.reader, bytes(self.files.get(_FORM, b""))
+        if reader.written is None or f"{ROW_EXISTS}.bin" in self.files or _SPARSE in form:
+            return None
+        return reader.manifest.schema_version, reader.manifest.columns, tuple(self.files), _COUNTS.sub(b"", form)
+
+
+def fetch_whole_part(reader: PartReader) -> WholePart | None:
+    """A part's bytes, by one request if they are not here; None where they do not lie in one object."""
+    if reader.complete:
+        return WholePart(reader, reader.held_files)
+    keys, rows = file_rows(reader.manifest.files.text)
+    if len(keys) != 1 or any(len(row) != _ROW for row in rows):
+        return None
+    start, end = min(row[6] for row in rows), max(row[6] + row[7] for row in rows)
+    key = object_key(reader.directory, Extent(keys[0], start, end - start))
+    body = memoryview(reader.store.get_range(key, start, end - start))
+    return WholePart(reader, {row[0]: body[row[6] - start : row[6] + row[7] - start] for row in rows})
+
+
+class JoinedReader(PartReader):
+    """Parts of one `structure` as one part, each a granule of it."""
+
+    def __init__(self, parts: Sequence[WholePart]) -> None:
+        first = parts[0].reader
+        rows = np.array([part.reader.manifest.rows for part in parts], np.int64)
+        manifest = replace(first.manifest, rows=int(rows.sum()), marks=len(parts))
+        super().__init__(
+            first.store, first.directory, manifest, first.columns, PartCache(), written=first.written
+        )
+        self._parts, self._rows = parts, rows
+
+    @property
+    def granule_rows(self) -> NDArray[np.int64]:
+        """Rows of each part."""
+        return self._rows
+
+    @property
+    def complete(self) -> bool:
+        """Nothing is fetched any more."""
+        return True
+
+    def read(
+        self,
+        columns: Sequence[str],
+        ranges: Sequence[MarkRange] | None = None,
+        *,
+        batch_rows: int = 0,
+        threads: int | None = None,
+        ahead: Window | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """All rows of the parts in the ranges, as one batch."""
+        if ranges is not None and list(ranges) != [(0, len(self._parts))]:
+            some = [part for begin, end in ranges for part in self._parts[begin:end]]
+            yield from JoinedReader(some).read(columns)
+            return
+        together = [name for name in columns if not self._is_prefixed(name)]
+        batch = next(super().read(together, batch_rows=self.manifest.rows))
+        arrays = {name: batch.column(name) for name in together}
+        apart = [name for name in columns if name not in arrays]
+        if apart:
+            pieces = [piece for part in self._parts for piece in _read_alone(part, apart)]
+            arrays |= {name: concatenate([piece.column(name) for piece in pieces]) for name in apart}
+        yield pa.RecordBatch.from_arrays([arrays[name] for name in columns], list(columns))
+
+    def _is_prefixed(self, name: str) -> bool:
+        stored = self.layout_name(name)
+        return stored is not None and holds(self.layout.columns[stored], *PREFIXED)
+
+    def _load_files(self) -> tuple[dict[str, PartFile], int]:
+        names = self._parts[0].files
+        return {name: PartFile(name, sum(len(part.files[name]) for part in self._parts), ()) for name in names}, 0
+
+    def _fetch(self, readers: Mapping[str, ColumnReader], steps: Sequence[Step], under: Window | None) -> Window:
+        return _Streams(self._parts)
+
+    def _small(self, names: Sequence[str]) -> dict[str, bytes]:
+        self._parts[0].reader.hold(self._parts[0].files)
+        return self._parts[0].reader.small_files(names)
+
+
+class _Streams(Window):
+    """Whole streams of the parts, laid one behind the other when they are asked for."""
+
+    def __init__(self, parts: Sequence[WholePart]) -> None:
+        super().__init__((), ())
+        self._parts = parts
+
+    def get(self, name: str, start: int, end: int) -> memoryview:
+        """The whole of a stream."""
+        return memoryview(b"".join([part.files[name] for part in self._parts]))[start:end]
+
+
+def _read_alone(part: WholePart, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    part.reader.hold(part.files)
+    return part.reader.read(columns, batch_rows=part.reader.manifest.rows)

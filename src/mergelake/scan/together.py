@@ -1,0 +1,78 @@
+"""Pieces that are whole small parts, read together (`parts.joined`): a table of many costs what its rows cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+from mergelake.parts.joined import JoinedReader, WholePart, fetch_whole_part, is_joinable
+from mergelake.scan.filter import Survivors
+from mergelake.scan.pieces import Piece
+from mergelake.scan.plan import ScanItem, ScanPlan
+from mergelake.scan.prune import MarkRange
+from mergelake.scan.request import VIRTUAL_COLUMNS
+from mergelake.scan.run import ReadRun
+from mergelake.scan.source import PartSource
+from mergelake.scan.steps import plan_steps
+
+ROWS_MAX = 65536
+"""Rows of parts that are read together: those of a batch."""
+BYTES_MAX = 32 << 20
+"""Their decoded bytes."""
+PARTS_MAX = 1024
+
+Opened = tuple[ScanItem, PartSource, Sequence[MarkRange]]
+"""A piece whose part is open."""
+
+
+def can_join(plan: ScanPlan) -> bool:
+    """Whether a read does not ask in which part a row lies."""
+    names = {*plan.columns, *(name for step in plan_steps(plan) for name in step.columns)}
+    return not any(name in VIRTUAL_COLUMNS and not plan.schema.has(name) for name in names)
+
+
+def grouped(pieces: Iterable[Piece], plan: ScanPlan) -> Iterator[tuple[Piece, ...]]:
+    """The pieces in order, those together that can be read together; no more rows of them than a limit asks for."""
+    if not can_join(plan):
+        yield from ((piece,) for piece in pieces)
+        return
+    rows_max = ROWS_MAX if plan.request.limit is None else min(ROWS_MAX, plan.request.limit)
+    group: list[Piece] = []
+    rows = size = 0
+    for piece in pieces:
+        manifest = piece.item.manifest
+        alone = not _is_whole(piece.item, piece.ranges)
+        full = rows + manifest.rows > rows_max or size + manifest.bytes_uncompressed > BYTES_MAX
+        if group and (alone or full or len(group) == PARTS_MAX):
+            yield tuple(group)
+            group, rows, size = [], 0, 0
+        if alone:
+            yield (piece,)
+            continue
+        group.append(piece)
+        rows, size = rows + manifest.rows, size + manifest.bytes_uncompressed
+    if group:
+        yield tuple(group)
+
+
+def begin_rows(run: ReadRun, pieces: Sequence[Opened]) -> list[Survivors]:
+    """The rows of pieces, in their order: of small parts that follow each other and are alike, together."""
+    out: list[Survivors] = []
+    fetched = ((piece, _fetched(*piece)) for piece in pieces)
+    for structure, alike in groupby(fetched, lambda each: each[1].structure if each[1] is not None else None):
+        members = list(alike)
+        parts = [part for _, part in members if part is not None]
+        if structure is not None and len(parts) > 1:
+            source = PartSource(JoinedReader(parts), members[0][0][0].info, run.plan.schema)
+            out.append(Survivors(source, [(0, len(parts))], run.stats))
+        else:
+            out += [Survivors(source, ranges, run.stats) for (_, source, ranges), _ in members]
+    return out
+
+
+def _fetched(item: ScanItem, source: PartSource, ranges: Sequence[MarkRange]) -> WholePart | None:
+    return fetch_whole_part(source.reader) if _is_whole(item, ranges) else None
+
+
+def _is_whole(item: ScanItem, ranges: Sequence[MarkRange]) -> bool:
+    return is_joinable(item.manifest) and tuple(ranges) == ((0, item.manifest.marks),)
