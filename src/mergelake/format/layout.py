@@ -50,6 +50,8 @@ class Layout:
     granularity: int = 8192
     """Rows of a granule where marks do not tell (`.mrk`, `.cmrk`)."""
     rows: int | None = None
+    joined: bool = False
+    """Whether it is several parts one behind the other (`parts.joined`), a granule each."""
     _stems: dict[tuple[str, t.DataType], dict[str, str]] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )

@@ -175,19 +175,24 @@ class LowCardinality(Node):
         shared: tuple[int, int] | None = None
         done = 0
         null_below = 1 if self.nullable else 0
+        parts = iter(np.cumsum(granules).tolist()) if source.joined else iter(())
+        end = 0 if source.joined else rows
         while done < rows:
+            if done == end:  # a part of its own, with a dictionary of its own
+                self._check_version(source.stream(self.dictionary))
+                shared, end = None, next(parts)
             if shared is not None:
                 rest = cursor.rest()
                 read = unpack_shared(
-                    rest.address, rest.size, rows - done, shared[0], shared[1], null_below,
+                    rest.address, rest.size, end - done, shared[0], shared[1], null_below,
                     ids.ctypes.data + 4 * done, used.ctypes.data,
                 )  # fmt: skip
                 if read < 0:
                     raise cursor.corrupt("A block of dictionary indexes is broken")
                 cursor.take(int(used[0]))
                 done += read
-                if done == rows:
-                    break
+                if done == end:
+                    continue
             flags = cursor.word()
             width = flags & 0xFF
             if width > 3 or flags & ~0x7FF or not flags & (_SHARED | _ADDITIONAL):
@@ -198,9 +203,9 @@ class LowCardinality(Node):
             if flags & _ADDITIONAL:
                 local = gathered.add(self._read_keys(cursor), drop=self.nullable and not flags & _SHARED)
             count = cursor.word()
-            if count == 0 or count > rows - done:
+            if count == 0 or count > end - done:
                 raise cursor.corrupt(
-                    "A LowCardinality block has a wrong number of rows", f"at most {rows - done}", str(count)
+                    "A LowCardinality block has a wrong number of rows", f"at most {end - done}", str(count)
                 )
             data = cursor.take(count << width)
             base, base_at = shared if shared is not None and flags & _SHARED else (0, 0)
@@ -215,7 +220,7 @@ class LowCardinality(Node):
     def _next_dictionary(self, source: Source, *, first: bool) -> pa.Array:
         """The next shared dictionary; the one that a range starts with is kept for the next ranges."""
         cursor = source.stream(self.dictionary)
-        origin = source.origin(self.dictionary) if first else None
+        origin = source.origin(self.dictionary) if first and not source.joined else None
         cached = self._cache.get(origin) if origin is not None else None
         if cached is not None:
             keys, end = cached

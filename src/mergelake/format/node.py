@@ -84,6 +84,8 @@ class Source(Protocol):
 
     notes: dict[str, Any]
     """What nodes have read of streams that say how others lie, by stream."""
+    joined: bool
+    """Whether granules are whole parts, laid one behind the other with what their streams begin with."""
 
     def start(self, name: str) -> Cursor:
         """A cursor at the start of a stream's file; in a Compact part, each granule of which has it, as `stream`."""
@@ -100,6 +102,8 @@ class Source(Protocol):
 
 class OneCursor:
     """A source with one cursor for all streams."""
+
+    joined = False
 
     def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor

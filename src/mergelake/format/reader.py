@@ -83,7 +83,7 @@ class ColumnReader:
     ) -> None:
         self.name = name
         self.data_type = data_type
-        self._compact = layout.compact
+        self._compact, self._joined = layout.compact, layout.joined
         self._node = layout.node(name, data_type)
         stems = layout.stems(name, data_type)
         self._files = {stream: stem + ".bin" for stream, stem in stems.items()}
@@ -180,7 +180,7 @@ class ColumnReader:
         self._check_range(first, end)
         rows = self.granule_rows[first:end]
         if not self._compact:
-            source = _WideSource(self._files, self._spans(first, end), data)
+            source = _WideSource(self._files, self._spans(first, end), data, joined=self._joined)
             found = self._node.decode(source, int(rows.sum()), rows)
             source.check_end()
             return found
@@ -220,8 +220,10 @@ def _check_size(file: str, data: Region, size: int, *, at_least: bool = False) -
 class _WideSource:
     """A cursor for each stream, opened on first use."""
 
-    def __init__(self, files: Mapping[str, str], spans: Mapping[str, _Span], data: Mapping[str, Bytes]) -> None:
-        self._files, self._spans, self._data = files, spans, data
+    def __init__(
+        self, files: Mapping[str, str], spans: Mapping[str, _Span], data: Mapping[str, Bytes], *, joined: bool
+    ) -> None:
+        self._files, self._spans, self._data, self.joined = files, spans, data, joined
         self._open: dict[str, Cursor] = {}
         self.notes: dict[str, Any] = {}
 

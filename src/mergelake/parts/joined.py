@@ -3,7 +3,7 @@
 Opening a part and decoding its columns costs some hundred calls, whatever it holds. The streams of a column of a Wide
 part can be laid one behind the other, as those of granules are: so parts with the same files become one synthetic part,
 with a granule for each of them, whose columns are decoded by one call each. Columns with streams that begin with
-something else than values (dictionaries, JSON, …) are decoded part by part, of the bytes that are here.
+something else than values (JSON, nested dictionaries, …) are decoded part by part, of the bytes that are here.
 
 What is wrong with bytes is told without the object's name: who meets `CorruptDataError` reads the parts one by one.
 """
@@ -19,12 +19,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mergelake.core.manifest import Extent, PartFile, PartManifest, file_rows
-from mergelake.core.types import holds
+from mergelake.core.types import DataType, LowCardinality, Tuple
+from mergelake.format.layout import Layout
 from mergelake.format.reader import ColumnReader, concatenate
 from mergelake.parts.ahead import SMALL_BYTES
 from mergelake.parts.cache import PartCache
 from mergelake.parts.layout import object_key
-from mergelake.parts.reader import PREFIXED, ROW_EXISTS, PartReader
+from mergelake.parts.reader import ROW_EXISTS, PartReader
 from mergelake.parts.steps import MarkRange, Step
 from mergelake.parts.window import Window
 from mergelake.store.protocol import Buffer
@@ -111,7 +112,7 @@ class JoinedReader(PartReader):
             some = [part for begin, end in ranges for part in self._parts[begin:end]]
             yield from JoinedReader(some).read(columns)
             return
-        together = [name for name in columns if not self._is_prefixed(name)]
+        together = [name for name in columns if self._is_joined(name)]
         batch = next(super().read(together, batch_rows=self.manifest.rows))
         arrays = {name: batch.column(name) for name in together}
         apart = [name for name in columns if name not in arrays]
@@ -120,9 +121,19 @@ class JoinedReader(PartReader):
             arrays |= {name: concatenate([piece.column(name) for piece in pieces]) for name in apart}
         yield pa.RecordBatch.from_arrays([arrays[name] for name in columns], list(columns))
 
-    def _is_prefixed(self, name: str) -> bool:
+    def _is_joined(self, name: str) -> bool:
         stored = self.layout_name(name)
-        return stored is not None and holds(self.layout.columns[stored], *PREFIXED)
+        return stored is None or self._needs_no_marks(self.layout.columns[stored])
+
+    def _needs_no_marks(self, kind: DataType) -> bool:
+        """Also of dictionaries, each with its part: where rows are not those of a nested type."""
+        if isinstance(kind, Tuple):
+            return all(map(self._needs_no_marks, kind.elements))
+        return isinstance(kind, LowCardinality) or super()._needs_no_marks(kind)
+
+    def _load_layout(self) -> tuple[Layout, int]:
+        found, size = super()._load_layout()
+        return replace(found, joined=True), size
 
     def _load_files(self) -> tuple[dict[str, PartFile], int]:
         names = self._parts[0].files

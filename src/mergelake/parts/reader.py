@@ -51,7 +51,7 @@ BATCH_PLAIN_BYTES = 1 << 30
 ROW_EXISTS = "_row_exists"
 """The column by which ClickHouse's lightweight DELETE marks rows: 0 for those that are gone."""
 
-PREFIXED = (t.LowCardinality, t.Variant, t.Dynamic, t.Json)
+_PREFIXED = (t.LowCardinality, t.Variant, t.Dynamic, t.Json)
 """Types with streams that begin with something else than the first value: the first mark points behind it."""
 HEADER_FILES = ("columns.txt", "serialization.json", "columns_substreams.txt")
 
@@ -430,7 +430,7 @@ class PartReader:
         found = {name: self.caches.get((*self._key, "column", there)) for name, there in stored.items()}
         missing = [name for name, reader in found.items() if reader is None]
         files = {name: layout.mark_files(stored[name], layout.columns[stored[name]]) for name in missing}
-        unmarked = {name for name in missing if whole and not t.holds(layout.columns[stored[name]], *PREFIXED)}
+        unmarked = {name for name in missing if whole and self._needs_no_marks(layout.columns[stored[name]])}
         marks = self._marks(list({file: None for name in missing if name not in unmarked for file in files[name]}))
         start = start_marks(self.granule_rows) if unmarked else None
         for name in missing:
@@ -447,6 +447,10 @@ class PartReader:
                 self.caches.put((*self._key, "column", there), reader, size + 1000)
             found[name] = reader
         return {name: reader for name, reader in found.items() if isinstance(reader, ColumnReader)}
+
+    def _needs_no_marks(self, kind: t.DataType) -> bool:
+        """Whether a column can be read whole without marks."""
+        return not t.holds(kind, *_PREFIXED)
 
     def _marks(self, names: Sequence[str]) -> dict[str, Marks]:
         layout = self.layout
