@@ -75,7 +75,8 @@ def test_small_parts_are_read_by_one_request_each(tmp_path: Path) -> None:
     before = table.store.counters.get
     assert len(table.scan(ScanRequest(("k", "s"), where="k % 2 = 0"))) == 100
     assert table.store.counters.get - before == 20
-    assert {row["_part"] for row in table.scan(ScanRequest(("_part",)))} == {b"all_%d_%d_0" % (i, i) for i in range(1, 21)}
+    names = {row["_part"] for row in table.scan(ScanRequest(("_part",)))}
+    assert names == {b"all_%d_%d_0" % (number, number) for number in range(1, 21)}
 
 
 @pytest.mark.parametrize("far", [False, True], ids=["near", "far"])

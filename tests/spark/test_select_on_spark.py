@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import mergelake as ml
+from mergelake.core.errors import InvalidInputError
 from mergelake.query.statement.tokens import split_statements
 from mergelake.testing.webanalytics import CREATE_TABLE, generate
 
@@ -98,3 +99,36 @@ def test_final_and_json_are_spread_where_the_tasks_attach_the_parts(db):
     ):
         found = db.sql(query, settings={"executor": "spark"})
         assert (found.stats.executor, found.rows()) == ("spark", db.sql(query, settings={"executor": "local"}).rows())
+
+
+def test_a_result_becomes_a_frame_without_being_held(db, spark, monkeypatch):
+    columns = (
+        "number AS n, toString(number) AS s, toDateTime64(number, 3, 'Asia/Tokyo') AS t, "
+        "if(number % 7 = 0, NULL, number / 3) AS x, arrayMap(i -> i, range(number % 3)) AS a, "
+        "CAST(number % 2 = 0 ? 'yes' : 'no' AS Enum8('yes' = 1, 'no' = 2)) AS e, "
+        "(number % 5)::LowCardinality(UInt8) AS lc"
+    )
+    small = db.sql(f"SELECT {columns} FROM numbers(100)")
+    rows = [row.asDict(recursive=True) for row in small.spark(spark).orderBy("n").collect()]
+    assert [(row["n"], row["s"], row["x"], row["a"]) for row in rows[5:9]] == [
+        (n, str(n), None if n % 7 == 0 else n / 3, list(range(n % 3))) for n in range(5, 9)
+    ]
+    assert len(small.arrow()) == 100
+    large = db.sql(f"SELECT {columns} FROM numbers(1500000)")
+    with monkeypatch.context() as patch:
+        patch.setattr("mergelake.query.result.QueryResult._all", lambda self: pytest.fail("all rows are held"))
+        patch.setattr("mergelake.spark.result.FILE_BYTES", 8 << 20)
+        frame = large.spark(spark)
+    assert frame.rdd.getNumPartitions() > 5
+    assert frame.selectExpr("count(*)", "sum(n)", "sum(lc)", "count(x)").collect()[0][:] == (
+        1_500_000,
+        1_500_000 * 1_499_999 // 2,
+        3_000_000,
+        1_285_714,
+    )
+    assert [row.asDict(recursive=True) for row in frame.orderBy("n").limit(100).collect()] == rows
+    with pytest.raises(InvalidInputError, match="given away"):
+        large.arrow()
+    assert db.sql("SELECT 1 AS a WHERE 0").spark(spark).collect() == []
+    with pytest.raises(InvalidInputError, match="one name"):
+        db.sql("SELECT 1, 1").spark(spark)

@@ -94,7 +94,7 @@ def _unopened(reader: PartReader, columns: Sequence[str], key: Sequence[t.DataTy
             names |= dict.fromkeys(reader.front_files())
     else:
         if caches.get((*own, "layout")) is None:
-            names |= dict.fromkeys(name for name in HEADER_FILES if not (name == "columns.txt" and reader.written is not None))
+            names |= dict.fromkeys(HEADER_FILES if reader.written is None else HEADER_FILES[1:])
         if key is not None and caches.get((*own, "primary", tuple(map(str, key)))) is None:
             names |= dict.fromkeys(_KEYS)
     unread = [name for name in columns if caches.get((*own, "column", name)) is None]

@@ -83,9 +83,7 @@ class JoinedReader(PartReader):
         first = parts[0].reader
         rows = np.array([part.reader.manifest.rows for part in parts], np.int64)
         manifest = replace(first.manifest, rows=int(rows.sum()), marks=len(parts))
-        super().__init__(
-            first.store, first.directory, manifest, first.columns, PartCache(), written=first.written
-        )
+        super().__init__(first.store, first.directory, manifest, first.columns, PartCache(), written=first.written)
         self._parts, self._rows = parts, rows
 
     @property

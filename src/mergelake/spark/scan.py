@@ -18,7 +18,7 @@ from mergelake.scan.pieces import cut_pieces
 from mergelake.scan.plan import ScanItem, ScanPlan
 from mergelake.scan.predicate import all_types
 from mergelake.scan.read import read_items
-from mergelake.spark.tasks import sealed, shipped
+from mergelake.spark.tasks import sealed, shipped, tasks_at_once
 from mergelake.spark.types import spark_schema, to_spark
 from mergelake.store import StoreSpec
 
@@ -34,7 +34,7 @@ def scan_frame(
 ) -> DataFrame:
     """The rows of `plan` as a DataFrame, read by at most about `tasks` tasks (default: two for each core)."""
     schema = spark_schema(plan_types(plan))
-    work = sealed(split_plan(plan, tasks or 2 * default_parallelism(spark)))
+    work = sealed(split_plan(plan, tasks or 2 * tasks_at_once(spark)))
     if not work:
         return spark.createDataFrame([], schema)
 
@@ -85,11 +85,3 @@ def split_plan(plan: ScanPlan, pieces: int) -> list[ScanPlan]:
             items.append(cut)
             marks += cut.marks
     return [*out, plan.with_items(items)] if items else out
-
-
-def default_parallelism(spark: SparkSession) -> int:
-    """Cores of the session; a guess of 8 where Connect hides them."""
-    try:
-        return int(spark.sparkContext.defaultParallelism)
-    except Exception:  # noqa: BLE001  Connect has no SparkContext, and says so by more than one type
-        return 8

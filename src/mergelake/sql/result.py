@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from mergelake.core import types as t
 from mergelake.core.convert import to_storage
-from mergelake.core.errors import UnsupportedError
+from mergelake.core.errors import UnsupportedError, error
 from mergelake.core.text import back_quote, quote_string, unused_stem
 from mergelake.query.embedded import engine
 from mergelake.query.embedded.arrow_bridge import exact_expression, parse_types
@@ -131,16 +131,13 @@ class Result:
         return polars.DataFrame(self._found.table)
 
     def spark(self, session: SparkSession) -> DataFrame:
-        """As a Spark DataFrame of `session`."""
-        from mergelake.spark.types import spark_arrow_schema, to_spark
+        """As a Spark DataFrame of `session`. A large result is given away to it, as by `batches`, and never held."""
+        from mergelake.spark.result import result_frame
 
         types = {name: t.parse_type(kind) for name, kind in zip(self.columns, self.types, strict=True)}
-        storage = {
-            name: to_storage(column.combine_chunks(), types[name], name)
-            for name, column in zip(self.columns, self._found.table.columns, strict=True)
-        }
-        batches = [to_spark(batch, types) for batch in pa.table(storage).to_batches()]
-        return session.createDataFrame(pa.Table.from_batches(batches, spark_arrow_schema(types)))
+        if len(types) < len(self.columns):
+            raise error("BAD_ARGUMENTS", "Two columns of the result have one name", "Give each one of its own")
+        return result_frame(session, types, self.batches() if self._found.rows is None else self.arrow().to_batches())
 
     def rows(self) -> list[tuple[Any, ...]]:
         """As a list of tuples of Python values."""
