@@ -16,6 +16,8 @@ from tests.helpers.random_selects import TABLES, Selects, inserts
 
 TEXT = "JSONCompactEachRowWithNamesAndTypes"
 SEED = int(os.environ.get("MERGELAKE_SEED", "5"))
+INSERTS = int(os.environ.get("MERGELAKE_INSERTS", "4"))
+"""Of each table: 170 make some 500 small parts of one."""
 STATEMENTS = 2000 if os.environ.get("MERGELAKE_CONFORMANCE") == "long" else 150
 
 
@@ -28,7 +30,8 @@ def both(read: Reading, oracle: Any) -> Iterator[tuple[Database, Any]]:
         settings = ", min_bytes_for_full_part_storage = 0" if read.plain else ""
         db.sql(create + settings)
         oracle.query(create)
-    for insert in inserts(random.Random(SEED)):
+    oracle.query("SYSTEM STOP MERGES random_selects.r")
+    for insert in inserts(random.Random(SEED), INSERTS):
         db.sql(insert)
         oracle.query(insert)
     db.sql("OPTIMIZE TABLE e PARTITION 1")

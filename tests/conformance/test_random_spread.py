@@ -14,7 +14,7 @@ from mergelake.core.errors import MergelakeError
 from mergelake.query.context import Context
 from mergelake.query.select import run_select
 from mergelake.sql.database import Database, connect
-from tests.conformance.test_random_selects import TEXT, _theirs
+from tests.conformance.test_random_selects import INSERTS, TEXT, _theirs
 from tests.helpers.attached import Reading
 from tests.helpers.random_selects import TABLES, inserts
 from tests.helpers.random_spread import SpreadSelects
@@ -34,7 +34,8 @@ def both(read: Reading, oracle: Any) -> Iterator[tuple[Database, Any]]:
     for create in TABLES:
         db.sql(create + (", min_bytes_for_full_part_storage = 0" if read.plain else ""))
         oracle.query(create)
-    for insert in inserts(random.Random(SEED)):
+    oracle.query("SYSTEM STOP MERGES random_spread.r")
+    for insert in inserts(random.Random(SEED), INSERTS):
         db.sql(insert)
         oracle.query(insert)
     yield db, oracle

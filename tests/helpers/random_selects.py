@@ -15,10 +15,10 @@ ORDER BY k SETTINGS index_granularity = 64"""
 TABLES = (E, J, R)
 
 
-def inserts(rng: random.Random) -> list[str]:
-    """Statements that fill the tables, the same rows wherever they run."""
+def inserts(rng: random.Random, each: int = 4) -> list[str]:
+    """Statements that fill the tables, so many for each, the same rows wherever they run."""
     out = []
-    for _ in range(4):
+    for _ in range(each):
         low, rows = rng.randrange(500), rng.randrange(20, 300)
         out.append(
             f"INSERT INTO e (k, p, s, t, n, a, m, d) SELECT (number * 7919 + {low}) % 5000, "
