@@ -19,6 +19,8 @@ from rich.table import Table
 
 from benchmarks.bench_metadata import IDS, PARTITION, SCHEMA, part
 from mergelake.core.clock import SystemClock
+from mergelake.gc.collect import collect_round
+from mergelake.gc.fsck import fsck
 from mergelake.lake.inspect import parts_table
 from mergelake.log.commit import Log
 from mergelake.log.machine import TableMachine
@@ -28,12 +30,10 @@ from mergelake.merge.select import Slots
 from mergelake.node.actions import NodeView, TableView
 from mergelake.node.candidates import Memory
 from mergelake.node.plan import tick
+from mergelake.publish.publish import publish
 from mergelake.store.memory import MemoryStore
 from mergelake.store.protocol import ObjectMeta
-from mergelake.table.collect import collect_round
-from mergelake.table.fsck import fsck
 from mergelake.table.handle import TableHandle
-from mergelake.table.publish import publish
 
 CLOCK = SystemClock()
 DIRECT = SCHEMA.with_settings({"merge_upload_policy": "direct"})

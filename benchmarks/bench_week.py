@@ -18,13 +18,13 @@ from rich.table import Table
 
 from benchmarks.bench_metadata import IDS, PARTITION, SCHEMA, part
 from mergelake.core.clock import ManualClock
+from mergelake.gc.collect import collect_round
 from mergelake.log.commit import Log
 from mergelake.log.machine import TableMachine
 from mergelake.log.operations import AddParts, CreateTable, Publish
 from mergelake.log.state import State
 from mergelake.store.memory import MemoryStore
 from mergelake.store.protocol import ObjectMeta, PutOutcome
-from mergelake.table.collect import collect_round
 from mergelake.table.handle import TableHandle
 from tests.helpers.background import settle
 

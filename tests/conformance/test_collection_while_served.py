@@ -10,13 +10,13 @@ import pyarrow as pa
 
 from mergelake.core.clock import SystemClock
 from mergelake.core.ids import SeededIds
+from mergelake.gc.collect import collect_round
 from mergelake.lake import Warehouse
 from mergelake.log.operations import DropRange
+from mergelake.publish.definition import create_statement
+from mergelake.publish.publish import publish
 from mergelake.store import open_store
-from mergelake.table.attach import create_statement
-from mergelake.table.collect import collect_round
 from mergelake.table.define import define
-from mergelake.table.publish import publish
 from tests.helpers.merging import SmallTable
 
 SETTINGS = {

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.core.convert import to_storage
-from mergelake.core.datetime_text import read_datetime
+from mergelake.convert.datetime_text import read_datetime
+from mergelake.convert.storage import to_storage
+from mergelake.convert.text_write import to_text
 from mergelake.core.errors import MergelakeError
 from mergelake.core.text import quote_string
-from mergelake.core.text_write import to_text
 from mergelake.core.types import parse_type
 from mergelake.query.embedded import engine
 from mergelake.sql.delimited import read_csv, read_tsv

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 import mergelake
-from mergelake.core.convert import to_storage
+from mergelake.convert.storage import to_storage
+from mergelake.convert.text_write import literal_text
 from mergelake.core.errors import MergelakeError
 from mergelake.core.text import quote_string, unescape
-from mergelake.core.text_write import literal_text
 from mergelake.core.types import parse_type
 from mergelake.query.embedded import engine
 from mergelake.sql.delimited import read_csv, read_tsv

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import assume, given, settings
 
-from mergelake.core.timezones import zone
+from mergelake.convert.timezones import zone
 from mergelake.core.types import parse_type
 from mergelake.expr import compile_expression, known_functions
 from tests.helpers import expressions as ex

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 from mergelake.core.errors import MergelakeError
-from mergelake.table.attach import attach_text
+from mergelake.order.keys import table_keys
+from mergelake.order.replacing import final_rows
+from mergelake.order.sorting import sort_order
+from mergelake.publish.definition import attach_text
 from mergelake.table.define import define
-from mergelake.table.keys import table_keys
-from mergelake.table.replacing import final_rows
-from mergelake.table.sorting import sort_order
 from tests.helpers.blocks import insert, select
 from tests.helpers.merging import SmallTable, plain, random_column
 

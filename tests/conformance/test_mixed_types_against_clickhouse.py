@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 import mergelake
+from mergelake.convert.storage import to_public, to_storage
 from mergelake.core import types as t
 from mergelake.core.clock import ManualClock
-from mergelake.core.convert import to_public, to_storage
 from mergelake.core.errors import MergelakeError
 from mergelake.core.ids import RandomIds
 from mergelake.core.schema import Column, TableSchema

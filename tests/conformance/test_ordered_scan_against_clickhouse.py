@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import mergelake as ml
-from mergelake.core.convert import to_public
+from mergelake.convert.storage import to_public
 from mergelake.core.types import parse_type
 from tests.helpers.random_arrays import random_array
 

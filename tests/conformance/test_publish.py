@@ -16,12 +16,12 @@ import pytest
 
 from mergelake.core.clock import SystemClock
 from mergelake.log.operations import DropRange
+from mergelake.publish.definition import create_statement
+from mergelake.publish.plan import floor_part
+from mergelake.publish.publish import follow, publish, unpublish
 from mergelake.store import Store, open_store
-from mergelake.table.attach import create_statement
 from mergelake.table.define import define
 from mergelake.table.parts import drop_part
-from mergelake.table.publish import follow, publish, unpublish
-from mergelake.table.published import floor_part
 from tests.helpers.blocks import select
 from tests.helpers.merging import SmallTable, plain, random_column
 

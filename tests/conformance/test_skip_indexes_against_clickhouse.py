@@ -27,12 +27,12 @@ from mergelake.parts.index_reader import find_index
 from mergelake.parts.indexing import table_indexes
 from mergelake.parts.listing import plain_files
 from mergelake.parts.reader import PartReader
+from mergelake.publish.definition import attach_text
 from mergelake.scan.explain import explain_text
 from mergelake.scan.predicate import bound_conjuncts, conjunction
 from mergelake.scan.request import ScanRequest
 from mergelake.scan.skip import skip_in_part, skip_plan
 from mergelake.store.directory import DirectoryStore
-from mergelake.table.attach import attach_text
 from tests.helpers.blocks import insert
 from tests.helpers.clickhouse_tables import CLASSIC, attach, part_paths
 from tests.helpers.random_arrays import random_array

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import mergelake
+from mergelake.convert.storage import to_storage
 from mergelake.core import types as t
-from mergelake.core.convert import to_storage
 from mergelake.core.errors import MergelakeError
 from mergelake.format.values import decode_values
 from mergelake.query.embedded.engine import translate

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.core.convert import to_public
+from mergelake.convert.storage import to_public
 from mergelake.lake import Warehouse
 from mergelake.parts.reader import PartReader
 from mergelake.store.memory import MemoryStore

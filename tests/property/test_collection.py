@@ -15,14 +15,15 @@ import pytest
 from mergelake.core.clock import ManualClock
 from mergelake.core.errors import ConflictError, MergelakeError, UnavailableError
 from mergelake.core.ids import SeededIds
+from mergelake.gc import collect
+from mergelake.gc import holds as collect_holds
+from mergelake.gc.collect import collect_round
+from mergelake.gc.tables import collect_warehouse, table_directories
 from mergelake.log import fold
 from mergelake.log.operations import AddParts, DropDetached, DropRange, Publish, Tag, Untag
 from mergelake.parts.layout import object_key
 from mergelake.store.memory import MemoryStore
-from mergelake.table import collect, collect_holds
 from mergelake.table.catalog import Catalog
-from mergelake.table.collect import collect_round
-from mergelake.table.collect_tables import collect_warehouse, table_directories
 from mergelake.table.rollback import rollback
 from tests.helpers.manifests import manifest, schema_with
 

@@ -16,9 +16,9 @@ from mergelake.core.types import parse_type
 from mergelake.merge.commit import merge_parts
 from mergelake.merge.plan import plan_merge
 from mergelake.merge.select import part_ranges, select_merges
+from mergelake.order.normalized_keys import normalized_keys
+from mergelake.order.sorting import sort_order
 from mergelake.table.define import define
-from mergelake.table.key_words import key_words
-from mergelake.table.sorting import sort_order
 from tests.helpers.merging import SmallTable, plain, random_column
 
 ROW = st.tuples(st.integers(0, 6), st.integers(0, 3), st.integers(0, 1))
@@ -81,7 +81,7 @@ def test_the_words_of_a_key_compare_as_its_values_sort(key: list[tuple[str, bool
     arrays = [random_column(kind, 60, random, distinct=int(random.integers(1, 40))) for kind in types]
     order = sort_order(arrays, types, desc)
     order = np.arange(60) if order is None else order
-    words = key_words(arrays, types, desc)
+    words = normalized_keys(arrays, types, desc)
     tails = {column.word: column for column in words.strings}
 
     def comparable(row: int) -> list[object]:

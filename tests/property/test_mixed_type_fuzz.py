@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mergelake.core.convert import to_public
+from mergelake.convert.storage import to_public
 from mergelake.core.errors import InternalError, MergelakeError
 from mergelake.core.type_binary import decode_type, encode_type
 from mergelake.core.types import parse_type

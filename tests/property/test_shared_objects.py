@@ -10,13 +10,13 @@ import pytest
 
 from mergelake.core.clock import ManualClock
 from mergelake.core.ids import SeededIds
+from mergelake.gc.collect import collect_round
+from mergelake.gc.fsck import fsck
 from mergelake.lake import Warehouse
 from mergelake.log.retention import reachable
 from mergelake.parts.objects import shared_size
 from mergelake.store.memory import MemoryStore
-from mergelake.table.collect import collect_round
 from mergelake.table.define import define
-from mergelake.table.fsck import fsck
 from mergelake.table.shared import shared_space
 
 HOUR = 3600

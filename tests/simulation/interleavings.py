@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from unittest import mock
 
-from mergelake.table.collect import collect_round
+from mergelake.gc.collect import collect_round
 from mergelake.table.handle import TableHandle
 from tests.simulation.actors import EXPLAINED, Actor
 from tests.simulation.bucket import Bucket

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mergelake.core.errors import NotFoundError
+from mergelake.gc.collect import collect_round
+from mergelake.gc.fsck import fsck
 from mergelake.log.retention import reachable
-from mergelake.table.collect import collect_round
-from mergelake.table.fsck import fsck
-from mergelake.table.publish import publish
+from mergelake.publish.publish import publish
 from tests.simulation.actors import Actor
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mergelake.log.retention import foreign, pins, reachable
 from mergelake.log.truncate import is_kept
-from mergelake.table.published import part_of
+from mergelake.publish.plan import part_of
 
 if TYPE_CHECKING:
     from tests.simulation.table import Table

@@ -20,8 +20,8 @@ from unittest import mock
 
 from mergelake.log import checkpoint, encoding, layout, stored_runs, turns
 from mergelake.log.segments import EAGER_BYTES, MADE_MAX
+from mergelake.publish.plan import Cover
 from mergelake.table.handle import TableHandle
-from mergelake.table.published import Cover
 from tests.simulation.bugs import BUGS, FIRST
 from tests.simulation.stages import OF_A_STAGE, has_slow_appends, has_small_segments, seeds_of
 from tests.simulation.threads import simulated_threads
@@ -100,7 +100,7 @@ def simulated(seed: int = 0) -> Iterator[None]:
             mock.patch("mergelake.log.group.BYTES_MAX", 1000),
             _crowded(seed),
             mock.patch("mergelake.log.truncate.ENTRY_BYTES", 64 if seed % THINNED == 2 else 4096),
-            mock.patch("mergelake.table.publish._write_empty", _write_empty),
+            mock.patch("mergelake.publish.publish._write_empty", _write_empty),
             mock.patch("mergelake.log.tail.decode_entry", lambda data, key="": entry(data)),
             mock.patch("tests.simulation.table.decode_entry", entry),
             mock.patch.object(checkpoint, "decode_root", lambda data, key="": root(data)),

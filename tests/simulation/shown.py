@@ -12,7 +12,7 @@ from greenlet import getcurrent
 
 from mergelake.core.names import PartInfo
 from mergelake.log.retention import reachable
-from mergelake.table.published import part_of
+from mergelake.publish.plan import part_of
 from tests.simulation.keepers import SHOWN_GRACE_S
 from tests.simulation.tiny import Rows
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from mergelake.core.errors import ConflictError, CorruptDataError, InvalidInputError, NotFoundError, UnavailableError
 from mergelake.core.manifest import PartManifest
+from mergelake.gc.plan import is_gone
 from mergelake.log import checkpoint, conflict, fold
 from mergelake.log.commit import Log
 from mergelake.log.conflict import Reject
@@ -23,7 +24,6 @@ from mergelake.log.retention import reachable
 from mergelake.log.segments import Segments
 from mergelake.log.state import State
 from mergelake.store.memory import MemoryStore
-from mergelake.table.collect_plan import is_gone
 from tests.simulation.bucket import Bucket
 from tests.simulation.invariants import after_entry
 from tests.simulation.kernel import EPOCH_MS

@@ -119,6 +119,6 @@ def simulated_threads() -> Iterator[None]:
         mock.patch("mergelake.log.recent.threading", fake),
         mock.patch("mergelake.log.commit.apart", lambda work, name: work()),
         mock.patch("mergelake.log.at_once.ThreadPoolExecutor", SimPool),
-        mock.patch("mergelake.table.publish.ThreadPoolExecutor", SimPool),
+        mock.patch("mergelake.publish.publish.ThreadPoolExecutor", SimPool),
     ):
         yield

@@ -10,7 +10,7 @@ import typer
 
 from mergelake.cli.common import Form, Options, Url, open_database, output_as
 from mergelake.cli.output import Output
-from mergelake.table.fsck import FsckReport
+from mergelake.gc.fsck import FsckReport
 
 
 def register(commands: typer.Typer) -> None:

@@ -12,9 +12,10 @@ from typing import Annotated, Any
 
 import typer
 
-from mergelake.cli import fsck, keeping
+from mergelake.cli import fsck
 from mergelake.cli import log as log_commands
 from mergelake.cli import parts as part_commands
+from mergelake.cli import retention
 from mergelake.cli.common import Form, Options, TableName, Url, open_database, output_as
 from mergelake.cli.log import follow_history
 from mergelake.cli.output import FORMATS, Output, format_of, print_result, size
@@ -37,7 +38,7 @@ commands = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 part_commands.register(commands)
-keeping.register(commands)
+retention.register(commands)
 fsck.register(commands)
 commands.add_typer(log_commands.log, name="log")
 
@@ -219,8 +220,8 @@ def publish(
     options: Options = None,
 ) -> None:
     """Let a stock ClickHouse see a table's newest version."""
-    from mergelake.table.publish import PublishReport
-    from mergelake.table.publish import follow as follow_table
+    from mergelake.publish.publish import PublishReport
+    from mergelake.publish.publish import follow as follow_table
 
     output = output_as(form)
     found = open_database(url, options).table(table)

@@ -86,7 +86,7 @@ def conjuncts(node: BoundNode) -> tuple[BoundNode, ...]:
 
 def unbind(node: BoundNode) -> Node:
     """The tree as written that binds to `node`: its text is what a person or ClickHouse can read."""
-    from mergelake.core.text_write import literal_text
+    from mergelake.convert.text_write import literal_text
 
     match node:
         case BoundColumn(name):

@@ -1,7 +1,7 @@
 """CAST and the toT functions: how a value of one type becomes one of another.
 
 `kernel(source, target)` gives the conversion of plain data. Numbers wrap (CAST(300 AS UInt8) is 44), floats are
-cut, text is parsed (`core.text_read`), dates go through local time where the zone matters.
+cut, text is parsed (`convert.text_read`), dates go through local time where the zone matters.
 
 Source: ClickHouse, `src/Functions/FunctionsConversion.h`; edge cases as chdb answers.
 """
@@ -15,12 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mergelake.convert.text_read import read_text
+from mergelake.convert.text_write import to_text
+from mergelake.convert.timezones import zone
 from mergelake.core import types as t
 from mergelake.core.arrow import storage_type
 from mergelake.core.errors import error
-from mergelake.core.text_read import read_text
-from mergelake.core.text_write import to_text
-from mergelake.core.timezones import zone
 from mergelake.expr.evaluate import Kernel
 from mergelake.expr.values import Data, constant_vec, data_from_arrow, data_to_arrow
 

@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mergelake.convert.text_read import read_text
 from mergelake.core import types as t
 from mergelake.core.errors import MergelakeError, error
-from mergelake.core.text_read import read_text
 from mergelake.expr import casts
 from mergelake.expr.bound import BoundLiteral, BoundNode
 from mergelake.expr.decimals import scale_of, to_float

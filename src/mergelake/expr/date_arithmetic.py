@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mergelake.convert.timezones import zone
 from mergelake.core import types as t
 from mergelake.core.errors import error
-from mergelake.core.timezones import zone
 from mergelake.expr import casts
 from mergelake.expr.bound import BoundLiteral
 from mergelake.expr.date_parts import DATES, TIMES, civil, days_of, local_days

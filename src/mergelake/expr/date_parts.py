@@ -1,6 +1,6 @@
 """Functions of dates and times: parts (toYear, toHour), starts (toStartOfMonth, toMonday), numbers (toYYYYMM).
 
-All work on local time: days since 1970 local, or seconds since 1970-01-01 00:00 local, from `core.timezones`.
+All work on local time: days since 1970 local, or seconds since 1970-01-01 00:00 local, from `convert.timezones`.
 Days are split into year, month, day by Howard Hinnant's integer arithmetic, without a table.
 
 Source: ClickHouse, `src/Functions/DateTimeTransforms.h`.
@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mergelake.convert.timezones import zone
 from mergelake.core import types as t
 from mergelake.core.errors import error
-from mergelake.core.timezones import zone
 from mergelake.expr.casts import midnight_in_range
 from mergelake.expr.evaluate import Kernel
 from mergelake.expr.registry import Environment, Operand, Resolved, function, illegal

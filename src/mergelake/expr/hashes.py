@@ -98,14 +98,14 @@ def _hash_bytes(kind: t.DataType, *, city: bool) -> Kernel:
 
 # Numba is only loaded where a hash of bytes is asked for.
 def _city64(raw: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> Hashes:
-    from mergelake.core.city import city64_rows
+    from mergelake.jit.city_hash import city64_rows
 
     found: Hashes = city64_rows(raw.ctypes.data, offsets)
     return found
 
 
 def _sip64(raw: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> Hashes:
-    from mergelake.core.sip import siphash_rows
+    from mergelake.jit.sip_hash import siphash_rows
 
     words: Hashes = siphash_rows(raw, offsets)
     return words[:, 0] ^ words[:, 1]

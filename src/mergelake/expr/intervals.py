@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mergelake.convert.timezones import Zone, zone
 from mergelake.core import types as t
 from mergelake.core.errors import error
-from mergelake.core.timezones import Zone, zone
 from mergelake.expr import casts
 from mergelake.expr.bound import BoundLiteral
 from mergelake.expr.casts import midnight_in_range

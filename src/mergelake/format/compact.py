@@ -22,13 +22,13 @@ from mergelake.format.codec import Codec
 from mergelake.format.codec_types import stream_codec
 from mergelake.format.frames import MAX_BLOCK, encode_frames
 from mergelake.format.hashes import FileDigest, FileHash
-from mergelake.format.kernels_hash import file_hash_finish
 from mergelake.format.memory import Region
 from mergelake.format.node import Bounds
 from mergelake.format.profile import Profile
 from mergelake.format.streams import shared_sizes_stream
 from mergelake.format.tree import build_node
 from mergelake.format.wide import value_types
+from mergelake.jit.city_hash128 import file_hash_finish
 
 DATA = "data.bin"
 

@@ -18,8 +18,8 @@ from mergelake.format import libraries
 from mergelake.format.codec import Codec
 from mergelake.format.codec_run import bad_payload, compress, decompress, with_header
 from mergelake.format.hashes import FileDigest, FileHash, city128
-from mergelake.format.kernels_hash import city128_at
 from mergelake.format.memory import Bytes, Region, allocate, region
+from mergelake.jit.city_hash128 import city128_at
 
 MIN_BLOCK = 65536
 MAX_BLOCK = 1 << 20

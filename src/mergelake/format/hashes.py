@@ -12,8 +12,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from mergelake.format.kernels_hash import CHUNK, city128_at, file_hash_each, file_hash_finish, file_hash_update
 from mergelake.format.memory import Bytes, Region, region
+from mergelake.jit.city_hash128 import CHUNK, city128_at, file_hash_each, file_hash_finish, file_hash_update
 
 
 def city128(data: Bytes) -> bytes:

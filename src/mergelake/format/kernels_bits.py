@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mergelake.core.jit import (
+from mergelake.jit.intrinsics import (
     inlined,
     load8,
     load32,

@@ -6,7 +6,12 @@ because something in it is not as it should be.
 
 from __future__ import annotations
 
-from mergelake.core.jit import (
+from mergelake.format.kernels_delta import delta_decode, delta_encode
+from mergelake.format.kernels_double_delta import double_delta_decode, double_delta_encode
+from mergelake.format.kernels_frames import head, pack, sign
+from mergelake.format.kernels_gorilla import gorilla_decode, gorilla_encode
+from mergelake.jit.city_hash128 import city
+from mergelake.jit.intrinsics import (
     copy,
     inlined,
     kernel,
@@ -19,11 +24,6 @@ from mergelake.core.jit import (
     store64,
     zstd_decompress,
 )
-from mergelake.format.kernels_delta import delta_decode, delta_encode
-from mergelake.format.kernels_double_delta import double_delta_decode, double_delta_encode
-from mergelake.format.kernels_frames import head, pack, sign
-from mergelake.format.kernels_gorilla import gorilla_decode, gorilla_encode
-from mergelake.format.kernels_hash import city
 
 
 @kernel

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mergelake.core.jit import kernel, load8, load32, load64, peek16, store8, store16, store32, store64
+from mergelake.jit.intrinsics import kernel, load8, load32, load64, peek16, store8, store16, store32, store64
 
 _ZERO = np.uint64(0)
 

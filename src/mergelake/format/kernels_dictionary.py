@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mergelake.core.jit import (
+from mergelake.jit.city_hash128 import city
+from mergelake.jit.intrinsics import (
     copy,
     inlined,
     kernel,
@@ -18,7 +19,6 @@ from mergelake.core.jit import (
     store32,
     store64,
 )
-from mergelake.format.kernels_hash import city
 
 
 @inlined

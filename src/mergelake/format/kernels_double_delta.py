@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mergelake.core.jit import kernel, leading_zeros, store32
 from mergelake.format.kernels_bits import load, put, store, take, window
+from mergelake.jit.intrinsics import kernel, leading_zeros, store32
 
 _0, _1, _2 = np.uint64(0), np.uint64(1), np.uint64(2)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mergelake.core.jit import inlined, kernel, leading_zeros, load32, load64, peek8, store8, store32, store64
+from mergelake.jit.intrinsics import inlined, kernel, leading_zeros, load32, load64, peek8, store8, store32, store64
 
 _0 = np.uint64(0)
 

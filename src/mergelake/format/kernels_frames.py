@@ -7,7 +7,8 @@ method, or of one whose library is not there, is handed back to Python.
 
 from __future__ import annotations
 
-from mergelake.core.jit import (
+from mergelake.jit.city_hash128 import city
+from mergelake.jit.intrinsics import (
     copy,
     inlined,
     kernel,
@@ -23,7 +24,6 @@ from mergelake.core.jit import (
     zstd_compress,
     zstd_decompress,
 )
-from mergelake.format.kernels_hash import city
 
 HEADER = 25
 """Bytes of a frame before its payload."""

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from mergelake.core.jit import inlined, kernel
 from mergelake.format.kernels_bits import load, store
+from mergelake.jit.intrinsics import inlined, kernel
 
 _0, _1 = np.uint64(0), np.uint64(1)
 

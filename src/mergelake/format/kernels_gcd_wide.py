@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mergelake.core.jit import inlined, kernel, leading_zeros, load32, load64, store32, store64
+from mergelake.jit.intrinsics import inlined, kernel, leading_zeros, load32, load64, store32, store64
 
 _0, _1 = np.uint64(0), np.uint64(1)
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from mergelake.core.jit import kernel, leading_zeros, store32, trailing_zeros
 from mergelake.format.kernels_bits import load, put, store, take, window
+from mergelake.jit.intrinsics import kernel, leading_zeros, store32, trailing_zeros
 
 _0, _2, _3 = np.uint64(0), np.uint64(2), np.uint64(3)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mergelake.core.jit import copy, kernel, load8, load64, null_bits, peek8, peek32, store8, store32, store64
+from mergelake.jit.intrinsics import copy, kernel, load8, load64, null_bits, peek8, peek32, store8, store32, store64
 
 _SPREAD, _PICK = np.uint64(0x0101010101010101), np.uint64(0x8040201008040201)
 _CARRY = np.uint64(0x7F7F7F7F7F7F7F7F)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from mergelake.core.city import city64, city64_seeded, hash16
-from mergelake.core.jit import kernel, load8, load64, store8
+from mergelake.jit.city_hash import city64, city64_seeded, hash16
+from mergelake.jit.intrinsics import kernel, load8, load64, store8
 
 _SEED_A, _SEED_B = np.uint64(845897321), np.uint64(217728422)
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mergelake.core.jit import kernel
+from mergelake.jit.intrinsics import kernel
 
 (FIXED, VARUINT, TEXT, BYTES, LIST, LOOP, NEXT, SWITCH, CASE, GOTO, RESERVOIR, PAIR, UP_TO, HEADED, TIMING) = range(15)
 COUNT_VARUINT, COUNT_U64, COUNT_U16 = range(3)

@@ -6,7 +6,7 @@ have the room (buffers of `memory.allocate` do), else byte for byte.
 
 from __future__ import annotations
 
-from mergelake.core.jit import copy, copy16, inlined, kernel, peek8, peek32, peek64, store8, store32, store64
+from mergelake.jit.intrinsics import copy, copy16, inlined, kernel, peek8, peek32, peek64, store8, store32, store64
 
 
 @inlined

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from mergelake.core.jit import copy, intrinsic, kernel, load64, store64, typed
+from mergelake.jit.intrinsics import copy, intrinsic, kernel, load64, store64, typed
 
 _I32 = ir.IntType(32)
 _ROW = ir.VectorType(ir.IntType(8), 16)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mergelake.core.jit import kernel
+from mergelake.jit.intrinsics import kernel
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mergelake.core.sip import siphash_rows
 from mergelake.format.ragged import Cells
+from mergelake.jit.sip_hash import siphash_rows
 
 
 def siphash128(data: bytes) -> bytes:

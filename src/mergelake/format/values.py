@@ -30,10 +30,10 @@ from numpy.typing import NDArray
 from mergelake.core import types as t
 from mergelake.core.arrow import storage_type, tuple_names
 from mergelake.core.errors import CorruptDataError
-from mergelake.core.jit import kernel
 from mergelake.core.single_value import read_value, write_value
 from mergelake.format import ragged
 from mergelake.format.ragged import Cells
+from mergelake.jit.intrinsics import kernel
 
 _STRING, _NULL_FLAG = 0, -1  # codes of the walk's program; positive codes are widths
 

@@ -23,6 +23,8 @@ from mergelake.core.schema import TableSchema
 from mergelake.format.partition import partition_keys
 from mergelake.format.skip_index import granule_builder
 from mergelake.format.values import encode_values, plain_type
+from mergelake.order.keys import KeyColumn, TableKeys, table_keys
+from mergelake.order.sorting import sort_order
 from mergelake.parts.cache import PartCache
 from mergelake.parts.index_reader import IndexFile, find_index, read_granules
 from mergelake.parts.indexing import BoundIndex, index_values, table_indexes
@@ -32,8 +34,6 @@ from mergelake.scan.skip import same_types
 from mergelake.scan.source import PartSource, open_part
 from mergelake.store.cached import beneath
 from mergelake.table.handle import Snapshot, TableHandle
-from mergelake.table.keys import KeyColumn, TableKeys, table_keys
-from mergelake.table.sorting import sort_order
 
 _SCHEMA = pa.schema([("part_path", pa.string()), ("is_passed", pa.uint8()), ("message", pa.string())])
 _WINDOW_ROWS = 1 << 17

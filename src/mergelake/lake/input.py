@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from mergelake.convert.storage import to_storage
 from mergelake.core import types as t
 from mergelake.core.arrow import arrow_type, tuple_names
-from mergelake.core.convert import to_storage
 from mergelake.core.errors import error
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
+from mergelake.order.keys import whole_column
 from mergelake.table.blocks import block_limits, check_given, cut_blocks
-from mergelake.table.keys import whole_column
 
 _FAILURES = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError)
 """What Arrow raises for Python values that it cannot take."""

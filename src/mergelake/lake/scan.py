@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from mergelake.convert.storage import to_public_table
 from mergelake.core.arrow import arrow_schema
-from mergelake.core.convert import to_public_table
 from mergelake.core.errors import error
 from mergelake.core.types import DataType
 from mergelake.lake.environment import Environment

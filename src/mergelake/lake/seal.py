@@ -9,6 +9,7 @@ from typing import Any
 from mergelake.core.clock import SystemClock
 from mergelake.core.errors import error
 from mergelake.core.ids import RandomIds
+from mergelake.gc.tables import table_directories
 from mergelake.lake.warehouse import CATALOG, Warehouse, author_name, split_name
 from mergelake.log.backends import SEALED, Backends, split_options
 from mergelake.log.catalog import CatalogMachine
@@ -17,7 +18,6 @@ from mergelake.log.machine import TableMachine
 from mergelake.log.moving import Takeover, new_tree, take_over
 from mergelake.store import open_store
 from mergelake.table.catalog import LOG_PREFIX, Catalog
-from mergelake.table.collect_tables import table_directories
 
 
 def seal_logs(

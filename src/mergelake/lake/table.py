@@ -9,12 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from mergelake.convert.storage import to_storage
 from mergelake.core.cancel import check, current
-from mergelake.core.convert import to_storage
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.format.partition import WHOLE_TABLE, partitions_of
+from mergelake.gc.collect import CollectReport, collect_round
 from mergelake.lake.check import check_table
 from mergelake.lake.environment import Environment, asks_for_news
 from mergelake.lake.input import RowHash, storage_batches
@@ -26,15 +27,14 @@ from mergelake.log.state import State
 from mergelake.merge.commit import commit_merge
 from mergelake.merge.plan import plan_merge
 from mergelake.merge.select import select_optimize
+from mergelake.order.keys import table_keys
+from mergelake.publish.definition import create_statement
+from mergelake.publish.publish import GRACE_SECONDS, PublishReport, publish
 from mergelake.scan.request import ScanRequest
-from mergelake.table.attach import create_statement
-from mergelake.table.collect import CollectReport, collect_round
 from mergelake.table.handle import Snapshot, TableHandle, epoch_ms
 from mergelake.table.insert import Commit, commit_parts, duplicate_of, remembered, write_blocks
-from mergelake.table.keys import table_keys
 from mergelake.table.modify import modify_settings
 from mergelake.table.parts import attach_part, drop_detached_part, drop_part
-from mergelake.table.publish import GRACE_SECONDS, PublishReport, publish
 from mergelake.table.rollback import rollback
 from mergelake.table.throttle import throttle
 

@@ -14,6 +14,9 @@ from mergelake.core.errors import UnavailableError, error
 from mergelake.core.ids import IdSource, RandomIds
 from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import TableSchema
+from mergelake.gc.collect import CollectReport, collect_round
+from mergelake.gc.fsck import FsckReport, fsck, fsck_names, unopened
+from mergelake.gc.tables import collect_warehouse
 from mergelake.lake.environment import Environment, asks_for_news
 from mergelake.lake.table import Table
 from mergelake.log.backends import Backends, split_options
@@ -27,9 +30,6 @@ from mergelake.node.runner import ROLES, Node
 from mergelake.peer.client import PeerClient
 from mergelake.store import Store, StoreSpec, open_store
 from mergelake.table.catalog import Catalog, Name
-from mergelake.table.collect import CollectReport, collect_round
-from mergelake.table.collect_tables import collect_warehouse
-from mergelake.table.fsck import FsckReport, fsck, fsck_names, unopened
 from mergelake.table.handle import TableHandle
 
 if TYPE_CHECKING:
@@ -274,7 +274,7 @@ class Warehouse:
     def fsck(
         self, name: str | None = None, *, repair: bool = False, on_progress: Progress | None = None
     ) -> Iterator[tuple[str, FsckReport]]:
-        """Does all that belongs to each table (or one) fit together? Names and findings; see `table.fsck`.
+        """Does all that belongs to each table (or one) fit together? Names and findings; see `gc.fsck`.
 
         Without a name the log of the names comes first, as `the catalog`. One bad table does not keep the others from
         being looked at; a store that does not answer is an error.

@@ -34,16 +34,16 @@ from mergelake.merge.gather import gather_column
 from mergelake.merge.order import RowOrder, record_order
 from mergelake.merge.plan import MergeTask, check_engine
 from mergelake.merge.source import SourceReader
+from mergelake.order.keys import TableKeys, table_keys
+from mergelake.order.merging import MergeStep, merge_runs
+from mergelake.order.normalized_keys import word_count
+from mergelake.order.replacing import ReplacingMode, replacing_mode
 from mergelake.parts.ahead import open_parts
 from mergelake.parts.fetch import is_remote
 from mergelake.parts.indexing import BoundIndex
 from mergelake.parts.listing import projection_names
 from mergelake.parts.writer import PartWriter, is_compact
 from mergelake.store.protocol import Store
-from mergelake.table.key_words import word_count
-from mergelake.table.keys import TableKeys, table_keys
-from mergelake.table.merging import MergeStep, merge_runs
-from mergelake.table.replacing import ReplacingMode, replacing_mode
 
 Progress = Callable[[int, int], None]
 """Called with (rows done, rows in all), from any thread, never going back."""

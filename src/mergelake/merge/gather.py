@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from mergelake.core.arrow import storage_type
 from mergelake.core.errors import InternalError
-from mergelake.core.jit import copy, kernel, peek32
 from mergelake.core.types import DataType
+from mergelake.jit.intrinsics import copy, kernel, peek32
 from mergelake.merge.order import RowOrder, count_rows
 
 memcpy: Any = copy

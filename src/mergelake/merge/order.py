@@ -18,9 +18,9 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mergelake.core.jit import kernel
-from mergelake.table.merging import MergeStep
-from mergelake.table.replacing import WinnerStream
+from mergelake.jit.intrinsics import kernel
+from mergelake.order.merging import MergeStep
+from mergelake.order.replacing import WinnerStream
 
 _MEMORY_BYTES = 64 << 20
 Entry = np.dtype[np.uint8] | np.dtype[np.uint16]

@@ -14,7 +14,7 @@ from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo, merged_name
 from mergelake.core.schema import TableSchema
 from mergelake.merge.select import Candidate
-from mergelake.table.replacing import ENGINE as REPLACING
+from mergelake.order.replacing import ENGINE as REPLACING
 
 ENGINES = ("MergeTree", REPLACING)
 """Engines whose parts can be merged."""

@@ -17,8 +17,8 @@ from math import log1p
 import numpy as np
 from numpy.typing import NDArray
 
-from mergelake.core.jit import kernel
 from mergelake.core.settings import TableSettings
+from mergelake.jit.intrinsics import kernel
 
 _SIZE_FIXED_COST = 5.0 * (1 << 20)  # bytes that a part costs beyond its own, so that tiny parts still weigh something
 _LOG_MIN_SIZE = log1p(1 << 20)

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from mergelake.convert.text_write import to_text
 from mergelake.core import types as t
 from mergelake.core.errors import CorruptDataError, MergelakeError
-from mergelake.core.text_write import to_text
 from mergelake.expr.binder import bind
 from mergelake.expr.nodes import ColumnRef
 from mergelake.format.frames import decode_frames

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
+from mergelake.convert.public import to_public_table
 from mergelake.core.arrow import arrow_schema, storage_schema
-from mergelake.core.public import to_public_table
 from mergelake.core.schema import unknown_column
 from mergelake.core.types import DataType
 from mergelake.parts.adopt import open_directory

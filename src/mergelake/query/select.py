@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from mergelake.convert.storage import to_public_table
 from mergelake.core.arrow import storage_schema
-from mergelake.core.convert import to_public_table
 from mergelake.core.errors import MergelakeError
 from mergelake.query.answer import Answer, Meter, answer_of, given
 from mergelake.query.attach.attaching import NotAttachedError

@@ -17,8 +17,8 @@ from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode
 from mergelake.expr.nodes import ColumnRef, Node, column_name
 from mergelake.format.values import decode_values
 from mergelake.log.state import ActivePart
+from mergelake.order.keys import as_partition_key, columns_read, key_tree, partition_sources
 from mergelake.scan.analyze import Key
-from mergelake.table.keys import as_partition_key, columns_read, key_tree, partition_sources
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,9 @@ from numpy.typing import NDArray
 from mergelake.core.arrow import storage_type
 from mergelake.core.types import DataType, is_nullable
 from mergelake.expr.bound import BoundNode, columns_of
+from mergelake.order.normalized_keys import normalized_keys, same_as_previous
+from mergelake.order.replacing import final_rows, replacing_mode
+from mergelake.order.sorting import sort_order
 from mergelake.parts.ahead import open_parts
 from mergelake.parts.flight import Limits, Slots
 from mergelake.scan.filter import TOGETHER_BYTES, Survivors, fetch_ahead
@@ -45,9 +48,6 @@ from mergelake.scan.prewhere import FilterStep, filter_steps
 from mergelake.scan.prune import MarkRange
 from mergelake.scan.run import ReadRun
 from mergelake.scan.source import Arrays, PartSource, evaluate, joined
-from mergelake.table.key_words import key_words, same_as_previous
-from mergelake.table.replacing import final_rows, replacing_mode
-from mergelake.table.sorting import sort_order
 
 LAYER_ROWS = 1 << 20
 """Rows of one layer, about."""
@@ -361,7 +361,7 @@ def _ranks(keys: Sequence[pa.Array], types: Sequence[DataType], descending: Sequ
     order = sort_order(keys, types, descending)
     at = np.arange(rows) if order is None else order
     taken = [key.take(pa.array(at)) for key in keys]
-    fresh = ~same_as_previous(key_words(taken, types))
+    fresh = ~same_as_previous(normalized_keys(taken, types))
     fresh[:1] = False
     ranks = np.empty(rows, dtype=np.int64)
     ranks[at] = np.cumsum(fresh)

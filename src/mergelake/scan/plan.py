@@ -30,6 +30,7 @@ from mergelake.expr.bound import BoundNode, columns_of
 from mergelake.expr.evaluate import Context
 from mergelake.format.names import streams_by_column
 from mergelake.log.state import ActivePart
+from mergelake.order.replacing import replacing_mode
 from mergelake.parts.ahead import open_parts
 from mergelake.parts.cache import PartCache
 from mergelake.parts.fetch import is_remote
@@ -55,7 +56,6 @@ from mergelake.scan.skip import COMBINED, PartSkips, SkipPlan, skip_in_part, ski
 from mergelake.scan.source import of_part, open_part
 from mergelake.store.protocol import Store
 from mergelake.table.handle import Snapshot
-from mergelake.table.replacing import replacing_mode
 
 _MANY_PARTS = 64
 """From so many parts on their indexes are searched together."""

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from mergelake.core.errors import UnavailableError
-from mergelake.machine.private import private_directory, private_file
+from mergelake.jit.private import private_directory, private_file
 
 
 def java_binary() -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from mergelake.core.convert import to_storage
+from mergelake.convert.storage import to_storage
 from mergelake.core.types import DataType
 from mergelake.spark.scan import BATCH_ROWS
 from mergelake.spark.tasks import shipped

@@ -33,9 +33,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mergelake.convert.storage import to_public, to_storage
 from mergelake.core import types as t
 from mergelake.core.arrow import storage_type, tuple_names
-from mergelake.core.convert import to_public, to_storage
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import Column, TableSchema
 from mergelake.table.blocks import check_given

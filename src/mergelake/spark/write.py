@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from mergelake.convert.storage import to_storage
 from mergelake.core.clock import SystemClock
-from mergelake.core.convert import to_storage
 from mergelake.core.errors import error
 from mergelake.core.ids import RandomIds
 from mergelake.core.manifest import PartManifest

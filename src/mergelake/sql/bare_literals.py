@@ -12,9 +12,9 @@ from decimal import Decimal, InvalidOperation
 
 import numpy as np
 
+from mergelake.convert.text_write import float_text, time_text
 from mergelake.core import types as t
 from mergelake.core.errors import MergelakeError, error
-from mergelake.core.text_write import float_text, time_text
 
 _WHOLE = re.compile(r"[-+]?\d+")
 _DAYS = {t.Date: (0, 0xFFFF), t.Date32: (-719_528, 120_529)}

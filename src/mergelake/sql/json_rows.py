@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from mergelake.convert.public import to_public
+from mergelake.convert.text_nested import text_type
 from mergelake.core import types as t
 from mergelake.core.arrow import tuple_names
 from mergelake.core.errors import MergelakeError, error
-from mergelake.core.public import to_public
-from mergelake.core.text_nested import text_type
 from mergelake.format.defaults import LEFT_OUT, default_array
 from mergelake.sql.bare_literals import bare_text
 from mergelake.sql.rows import EMPTY_IS_ZERO, Rows, text_column

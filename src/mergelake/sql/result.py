@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from mergelake.convert.storage import to_storage
 from mergelake.core import types as t
-from mergelake.core.convert import to_storage
 from mergelake.core.errors import UnsupportedError, error
 from mergelake.core.text import back_quote, quote_string, unused_stem
 from mergelake.query.embedded import engine

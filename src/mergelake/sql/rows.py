@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from mergelake.convert.storage import to_public_table, to_storage
 from mergelake.core import types as t
-from mergelake.core.convert import to_public_table, to_storage
 from mergelake.core.errors import error
 from mergelake.core.schema import TableSchema
 from mergelake.table.blocks import Flags, fill_in

@@ -8,9 +8,9 @@ from typing import Any
 
 from mergelake.core.schema import Column, SkipIndex, TableSchema
 from mergelake.core.text import back_quote, quote_identifier_if_needed, quote_string
+from mergelake.order.keys import table_keys
 from mergelake.sql.result import Result, rows_result
 from mergelake.sql.statements import Like
-from mergelake.table.keys import table_keys
 
 _NULLABLE = ("Nullable(", "LowCardinality(Nullable(")
 

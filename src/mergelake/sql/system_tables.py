@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from mergelake.convert.storage import to_storage
 from mergelake.core import types as t
 from mergelake.core.arrow import arrow_type
-from mergelake.core.convert import to_storage
 from mergelake.core.errors import InternalError, error
 from mergelake.lake.inspect import parts_table
+from mergelake.order.keys import bind_key, table_keys
 from mergelake.query.source import IN_MEMORY, ArrowScan, ArrowSource, AsOf, Layers, Source, Wanted
 from mergelake.sql import system_settings
 from mergelake.sql.show import create_table_text, engine_text, key_text, sorting_text
 from mergelake.sql.system_parts import index_rows, moments, part_columns, part_facts
-from mergelake.table.keys import bind_key, table_keys
 from mergelake.table.shared import SharedSpace, shared_space
 
 if TYPE_CHECKING:

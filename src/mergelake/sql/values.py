@@ -15,8 +15,8 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
+from mergelake.convert.storage import to_public, to_storage
 from mergelake.core import types as t
-from mergelake.core.convert import to_public, to_storage
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.text import unescape
 from mergelake.query.statement.access import check_data

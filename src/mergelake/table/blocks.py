@@ -19,7 +19,7 @@ from mergelake.core.types import DataType
 from mergelake.expr import Compiled, compile_expression
 from mergelake.format.defaults import LEFT_OUT, default_array, default_elements
 from mergelake.format.streams import shared_sizes_stream
-from mergelake.table.keys import Block, whole_column
+from mergelake.order.keys import Block, whole_column
 
 Flags = npt.NDArray[np.bool_]
 """A flag for each row."""

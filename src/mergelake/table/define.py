@@ -20,10 +20,10 @@ from mergelake.format.codec import parse_default_codec
 from mergelake.format.codec_types import check_codec
 from mergelake.format.profile import PROFILES
 from mergelake.format.state_programs import state_program
+from mergelake.order.keys import KeyColumn, bind_key, bind_partition_key, key_tree
+from mergelake.order.replacing import replacing_mode
 from mergelake.table.blocks import check_defaults
 from mergelake.table.define_indexes import check_deterministic, check_indexes, check_repeated
-from mergelake.table.keys import KeyColumn, bind_key, bind_partition_key, key_tree
-from mergelake.table.replacing import replacing_mode
 
 ENGINES = ("MergeTree", "ReplacingMergeTree")
 """Engines that can be created."""

@@ -33,14 +33,14 @@ from mergelake.format.partition import WHOLE_TABLE, Partition, partition_keys
 from mergelake.log.operations import AddParts, LogOp
 from mergelake.log.retention import directory_of, reachable, refers
 from mergelake.log.state import State
+from mergelake.order.keys import Block, TableKeys, plain_column, table_keys
+from mergelake.order.replacing import collapse_block
+from mergelake.order.sorting import sort_order
 from mergelake.parts.objects import PartObjects, shared_size
 from mergelake.parts.writer import write_part
 from mergelake.store.protocol import Store
 from mergelake.table.blocks import BlockCompleter, block_limits, cut_blocks
 from mergelake.table.handle import TableHandle
-from mergelake.table.keys import Block, TableKeys, plain_column, table_keys
-from mergelake.table.replacing import collapse_block
-from mergelake.table.sorting import sort_order
 from mergelake.table.together import Together, encode_together
 
 Collapse = Callable[[pa.Table, TableSchema], pa.Table]

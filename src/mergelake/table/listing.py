@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from mergelake.store.keys import LIST_PAGE
 from mergelake.store.protocol import ObjectMeta
-from mergelake.table.collect_notes import FOLDER
+from mergelake.table.gc_notes import FOLDER
 from mergelake.table.handle import TableHandle
 
 T = TypeVar("T")

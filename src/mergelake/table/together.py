@@ -15,7 +15,7 @@ from mergelake.format.columns_txt import encode_columns
 from mergelake.format.extremes import extremes_each
 from mergelake.format.many import Encoded, encode_keys, encode_parts
 from mergelake.format.profile import Profile
-from mergelake.table.keys import TableKeys
+from mergelake.order.keys import TableKeys
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,11 @@ from unittest import mock
 
 from mergelake.core.errors import MergelakeError, NotFoundError
 from mergelake.core.settings import TableSettings
+from mergelake.gc import collect
+from mergelake.gc import holds as collect_holds
+from mergelake.gc import plan as collect_plan
+from mergelake.gc.plan import Periods
+from mergelake.gc.reached import Reached
 from mergelake.log import conflict, fold, retention
 from mergelake.log.conflict import Reject
 from mergelake.log.operations import Hold, RenewLease
@@ -15,10 +20,9 @@ from mergelake.log.part_map import Partitions
 from mergelake.log.retention import pins, reachable
 from mergelake.log.retired import Retired
 from mergelake.log.state import State
-from mergelake.table import clone, collect, collect_holds, collect_notes, collect_plan, insert
-from mergelake.table.collect_plan import Periods
+from mergelake.table import clone, insert
+from mergelake.table import gc_notes as collect_notes
 from mergelake.table.insert import discard_parts
-from mergelake.table.reached import Reached
 from tests.simulation import admins
 from tests.simulation.bugs.registry import both, bug
 

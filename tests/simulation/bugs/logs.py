@@ -8,10 +8,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from unittest import mock
 
+from mergelake.gc import collect
+from mergelake.gc import log_objects as collect_log
 from mergelake.log import checkpoint, commit, tags, tail, truncate
 from mergelake.log.part_map import Partitions
 from mergelake.log.volatile import covered
-from mergelake.table import collect, collect_log
 from tests.simulation.bugs.registry import both, bug
 
 

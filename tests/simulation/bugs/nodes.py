@@ -10,6 +10,7 @@ from unittest import mock
 from mergelake.core.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from mergelake.core.manifest_json import decode_manifest
 from mergelake.core.names import PartInfo, merged_name
+from mergelake.gc import fsck
 from mergelake.log import verify
 from mergelake.log.verify import LogProblem
 from mergelake.merge import volatile
@@ -17,7 +18,8 @@ from mergelake.merge.commit import commit_merge
 from mergelake.merge.volatile import LocalPart
 from mergelake.node import disk, plan, worker
 from mergelake.node.disk import copy_part
-from mergelake.table import fsck, publish, published, shown
+from mergelake.publish import plan as published
+from mergelake.publish import publish, shown
 from tests.simulation.bugs.registry import both, bug
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.core.convert import to_storage
+from mergelake.convert.storage import to_storage
 from mergelake.core.types import parse_type
 from mergelake.format.codec import parse_codec
 from mergelake.format.many import encode_parts

@@ -9,9 +9,9 @@ import pytest
 from mergelake.core.clock import ManualClock
 from mergelake.core.errors import MergelakeError
 from mergelake.core.ids import SeededIds
+from mergelake.publish.definition import attach_text, create_statement, disk_text
 from mergelake.store import open_store
 from mergelake.store.spec import StoreSpec
-from mergelake.table.attach import attach_text, create_statement, disk_text
 from mergelake.table.define import define
 from mergelake.table.handle import TableHandle
 

@@ -14,8 +14,8 @@ from mergelake.core.types import parse_type
 from mergelake.log.state import ActivePart
 from mergelake.merge.order import record_order
 from mergelake.merge.plan import SOURCES_MAX, plan_merge
-from mergelake.table.merging import MergeStep, merge_runs
-from mergelake.table.replacing import WinnerStream, winners
+from mergelake.order.merging import MergeStep, merge_runs
+from mergelake.order.replacing import WinnerStream, winners
 from tests.helpers.manifests import SCHEMA, manifest
 
 

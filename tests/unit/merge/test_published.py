@@ -8,7 +8,7 @@ import pytest
 
 from mergelake.core.names import LEVEL_MAX, PartInfo
 from mergelake.log.state import State
-from mergelake.table.published import PublishedName, PublishPlan, empty_token, floor_part, plan_publish
+from mergelake.publish.plan import PublishedName, PublishPlan, empty_token, floor_part, plan_publish
 from tests.helpers.work import bytecodes
 
 
@@ -158,7 +158,7 @@ def test_a_plan_over_thousands_of_covered_names_takes_no_quadratic_time() -> Non
 
 
 def test_columns_of_infos_cover_as_infos_do() -> None:
-    from mergelake.table.published import _Infos
+    from mergelake.publish.plan import _Infos
 
     rng = np.random.default_rng(1)
     infos = [

@@ -6,8 +6,8 @@ import pytest
 from mergelake.core.errors import MergelakeError
 from mergelake.core.schema import TableSchema
 from mergelake.core.types import DataType, parse_type
+from mergelake.order.replacing import collapse_block, final_rows, replacing_mode
 from mergelake.table.define import define
-from mergelake.table.replacing import collapse_block, final_rows, replacing_mode
 
 COLUMNS = {"k": "UInt32", "v": "UInt8", "gone": "UInt8", "a": "String"}
 

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from mergelake.convert.storage import to_public, to_storage
 from mergelake.core.arrow import arrow_type, storage_type
-from mergelake.core.convert import to_public, to_storage
 from mergelake.core.types import is_nullable, parse_type
 from mergelake.query.embedded import engine
 from mergelake.query.embedded.arrow_bridge import exact_expression, parse_types

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.core.convert import to_storage
+from mergelake.convert.storage import to_storage
 from mergelake.core.errors import MergelakeError
 from mergelake.core.types import DataType, parse_type
 from mergelake.format.values import encode_values

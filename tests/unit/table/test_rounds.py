@@ -9,17 +9,17 @@ import pytest
 
 from mergelake.core.clock import ManualClock
 from mergelake.core.ids import SeededIds
+from mergelake.gc.collect import Known, collect_round
+from mergelake.gc.reached import Reached
 from mergelake.log.operations import AddParts, Collect, DropParts, DropRange, Publish
 from mergelake.log.retention import reachable
 from mergelake.log.state import State
+from mergelake.publish.plan import shown_token
+from mergelake.publish.publish import names_shown, publish
+from mergelake.publish.shown import Shown
 from mergelake.store.memory import MemoryStore
 from mergelake.table import listing
-from mergelake.table.collect import Known, collect_round
 from mergelake.table.handle import TableHandle
-from mergelake.table.publish import names_shown, publish
-from mergelake.table.published import shown_token
-from mergelake.table.reached import Reached
-from mergelake.table.shown import Shown
 from tests.helpers.manifests import SCHEMA, manifest
 from tests.helpers.work import bytecodes
 

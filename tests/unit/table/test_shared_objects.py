@@ -14,6 +14,8 @@ from mergelake.core.clock import ManualClock
 from mergelake.core.errors import ConflictError, MergelakeError, UnavailableError
 from mergelake.core.ids import SeededIds
 from mergelake.core.types import parse_type
+from mergelake.gc.collect import collect_round
+from mergelake.gc.fsck import fsck
 from mergelake.lake import Warehouse
 from mergelake.log.conflict import check
 from mergelake.log.operations import AddParts
@@ -21,9 +23,7 @@ from mergelake.log.retention import reachable, refers
 from mergelake.parts.objects import PartObjects, shared_size
 from mergelake.store.memory import MemoryStore
 from mergelake.table import insert
-from mergelake.table.collect import collect_round
 from mergelake.table.define import define
-from mergelake.table.fsck import fsck
 from mergelake.table.insert import commit_parts, discard_refused, write_blocks
 from mergelake.table.shared import SharedSpace, shared_space
 from mergelake.testing.faulty_store import Fault, FaultyStore

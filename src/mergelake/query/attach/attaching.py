@@ -31,13 +31,13 @@ from mergelake.core.errors import CorruptDataError, MergelakeError, NotFoundErro
 from mergelake.core.text import quote_string
 from mergelake.parts.fetch import is_remote
 from mergelake.parts.layout import layout
+from mergelake.publish.definition import definition
 from mergelake.query.attach.endpoint import Endpoint
 from mergelake.query.attach.part_files import PartFiles
 from mergelake.query.attach.part_set import PartSet
 from mergelake.query.embedded import engine
 from mergelake.store.cached import CachedStore
 from mergelake.store.protocol import Buffer
-from mergelake.table.attach import definition
 
 DATABASE = "_mergelake"
 """Where attached tables stand, in the embedded ClickHouse."""

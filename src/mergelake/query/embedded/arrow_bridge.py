@@ -25,9 +25,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mergelake.convert.storage import to_public as storage_to_public
 from mergelake.core import types as t
 from mergelake.core.arrow import arrow_type
-from mergelake.core.convert import to_public as storage_to_public
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.text import back_quote, quote_string
 

@@ -1,0 +1,80 @@
+"""Which tables still hold something of this one.
+
+A clone holds directories of the tables whose objects it refers to *before* its own first entry, and refers to fewer of
+them as it is merged and its history is cut; nothing of another table is ever added later. So a hold may go as soon as
+the holder's state reaches nothing here. A holder that does not exist may be a clone under way: it is given a grace
+period, and then its first position is taken from it, so that it can never begin.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from mergelake.core.errors import MergelakeError, NotFoundError
+from mergelake.gc.plan import Holds
+from mergelake.log.commit import Log
+from mergelake.log.machine import TableMachine
+from mergelake.log.operations import CreateTable, DropTable
+from mergelake.log.retention import foreign
+from mergelake.log.state import State
+from mergelake.table.handle import OpenTable, TableHandle
+
+_logger = logging.getLogger("mergelake.gc")
+
+
+@dataclass(frozen=True, slots=True)
+class Holders:
+    """What became of the tables that hold something here."""
+
+    released: Holds
+    """They reach nothing here, and never will again: the holds as they were seen."""
+    absent: tuple[str, ...]
+    """They do not exist (yet)."""
+
+
+def look_at_holders(
+    handle: TableHandle, state: State, missed: Collection[str], dry_run: bool, open_table: OpenTable
+) -> Holders:
+    """Open every holder: 3 GETs each. `missed` are those that did not exist a grace period ago."""
+    released: dict[str, tuple[str, ...]] = {}
+    absent = []
+    for holder, held in state.holds.items():
+        try:
+            reaches = refers_to(open_table(holder).log.state, handle.directory)
+        except NotFoundError:
+            if holder in missed and (dry_run or _buried(handle, holder)):
+                released[holder] = held
+            else:
+                absent.append(holder)
+        except MergelakeError as problem:
+            _logger.warning("table %s cannot be opened, and keeps what it holds: %s", holder, problem)
+        else:
+            if not reaches:
+                released[holder] = held
+    return Holders(released, tuple(absent))
+
+
+def refers_to(state: State, table: str) -> bool:
+    """Whether a state needs objects of another table."""
+    return any(owner == table for owner, _ in foreign(state))
+
+
+def _buried(handle: TableHandle, holder: str) -> bool:
+    """Make a table that never began a dropped one; False if it has begun after all, or if that is not known."""
+    log = Log(
+        handle.store,
+        f"{holder}/_log",
+        TableMachine(),
+        clock=handle.clock,
+        ids=handle.ids,
+        author=handle.log.author,
+        backends=handle.log.backends,
+    )
+    schema = next(iter(handle.log.state.schemas.values()))
+    try:
+        return log.commit(lambda state: () if state.version else (CreateTable(schema), DropTable())).entry is not None
+    except MergelakeError as problem:
+        _logger.warning("table %s never began, and keeps what it holds for now: %s", holder, problem)
+        return False
