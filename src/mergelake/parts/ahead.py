@@ -59,6 +59,8 @@ def open_parts(
         held = frozenset(reader.manifest.columns)
         first = next((name for name in columns if name in reader.columns and reader.columns[name].id in held), "")
         reader.take(dict(zip(names, bodies, strict=True)), complete=whole and is_small(reader), first=first)
+        if reader.complete:
+            continue  # nothing is fetched any more, and what is read together needs no marks
         try:
             reader.warm([name for name in columns if name in reader.columns])
             if key is not None:
