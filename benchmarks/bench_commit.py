@@ -34,7 +34,7 @@ from mergelake.log.checkpoint import encode_checkpoint
 from mergelake.log.commit import Log
 from mergelake.log.keeper import Address, close_all
 from mergelake.log.machine import TableMachine
-from mergelake.log.moving import new_tree
+from mergelake.log.migrate import new_tree
 from mergelake.log.operations import AddParts, CreateTable
 from mergelake.log.state import State
 from mergelake.store import Store, StoreSpec, open_store

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.bench_metadata import SCHEMA, inserted, new_log, part
-from mergelake.log.operations import AddParts, Collect, CreateTable, DropRange
+from mergelake.log.operations import AddParts, AdvanceGcHorizon, CreateTable, DropRange
 from mergelake.store.memory import MemoryStore
 
 PARTS = 1000
@@ -52,7 +52,7 @@ def measure(retired: int) -> list[str]:
     memory = tracemalloc.get_traced_memory()[0] + pa.total_allocated_bytes()
     tracemalloc.stop()
     kept, started = len(log.state.retired), time.process_time()
-    log.commit(lambda _: [Collect(0, max(middle, log.state.history))])
+    log.commit(lambda _: [AdvanceGcHorizon(0, max(middle, log.state.history))])
     forget_s = time.process_time() - started
     return [
         f"{kept:,}",

@@ -64,7 +64,7 @@ def schema(columns: int = COLUMNS) -> TableSchema:
 SCHEMA = schema()
 
 
-def part(partition: int, born: int = 0, columns: int = COLUMNS) -> PartManifest:
+def part(partition: int, base_version: int = 0, columns: int = COLUMNS) -> PartManifest:
     """A packed part as an insert of some thousand rows makes it: two files a column and five more."""
     name, at, files = IDS.new_id(), 0, list[PartFile]()
     names = [f"column_{n}.{kind}" for n in range(columns) for kind in ("bin", "cmrk2")]
@@ -90,7 +90,7 @@ def part(partition: int, born: int = 0, columns: int = COLUMNS) -> PartManifest:
         bytes_uncompressed=80_000,
         columns=tuple(range(columns)),
         storage="packed",
-        born=born,
+        base_version=base_version,
     )
 
 

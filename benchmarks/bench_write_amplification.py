@@ -18,7 +18,7 @@ from mergelake.core.schema import Column, TableSchema
 from mergelake.core.settings import GIB
 from mergelake.core.types import parse_type
 from mergelake.log.fold import apply
-from mergelake.log.operations import AddParts, AddVolatile, Collect, CreateTable, Entry, LogOp, MergeRecipe, Publish
+from mergelake.log.operations import AddParts, AddVolatile, AdvanceGcHorizon, CreateTable, Entry, LogOp, MergeRecipe, Publish
 from mergelake.log.state import State
 from mergelake.log.volatile import leaves, top_level
 from mergelake.merge.select import Slots
@@ -187,7 +187,7 @@ def simulate(settings: dict[str, str], hours: float, batch: int, every_s: float)
         if number < batches and number % max(1, round(10 / every_s)) == 0:
             run.sample()
         if number % 500 == 0:  # what was retired is forgotten, as collection does
-            run.commit(Collect(run.state.version, run.state.version))
+            run.commit(AdvanceGcHorizon(run.state.version, run.state.version))
     run.figures.parts.append(len(run.state.partitions["all"]))
     return run.figures
 

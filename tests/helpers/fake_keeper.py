@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mergelake.core.errors import UnavailableError
-from mergelake.log.keeper import Check, Create, Delete, Node, Refused, SetData
+from mergelake.log.keeper import Check, Create, Delete, KeeperNode, Refused, SetData
 
 
 class FakeEnsemble:
     """What all sessions share."""
 
     def __init__(self):
-        self.nodes: dict[str, Node] = {"/": Node(b"", 0)}
+        self.nodes: dict[str, KeeperNode] = {"/": KeeperNode(b"", 0)}
 
     def commit(self, steps):
         """All steps or none; the rules of ZooKeeper."""
@@ -24,11 +24,11 @@ class FakeEnsemble:
                     parent = path.rpartition("/")[0] or "/"
                     if there is not None or parent not in nodes:
                         raise Refused(path)
-                    nodes[path] = Node(data, 0)
+                    nodes[path] = KeeperNode(data, 0)
                 case SetData(path, data, version):
                     if there is None or there.version != version:
                         raise Refused(path)
-                    nodes[path] = Node(data, version + 1)
+                    nodes[path] = KeeperNode(data, version + 1)
                 case Check(path):
                     if there is None:
                         raise Refused(path)
@@ -79,4 +79,4 @@ class FakeKeeper:
     def ensure(self, path):
         parts = path.strip("/").split("/")
         for end in range(1, len(parts) + 1):
-            self._ensemble.nodes.setdefault("/" + "/".join(parts[:end]), Node(b"", 0))
+            self._ensemble.nodes.setdefault("/" + "/".join(parts[:end]), KeeperNode(b"", 0))

@@ -36,7 +36,7 @@ class SmallTable:
         """One insert of storage-form blocks."""
         handle = self.handle
         written = write_blocks(
-            self.store, "t", handle.schema, blocks, ids=self.ids, clock=self.clock, born=handle.born()
+            self.store, "t", handle.schema, blocks, ids=self.ids, clock=self.clock, base_version=handle.base_version()
         )
         return commit_parts(self.handle, written)
 

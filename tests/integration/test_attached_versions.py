@@ -11,7 +11,7 @@ import pytest
 from mergelake.query import select
 from mergelake.query.attach import attached, attaching
 from mergelake.query.attach.attached import AttachedSets
-from mergelake.query.source import AsOf, Wanted
+from mergelake.query.source import AsOf, ReadRequest
 from mergelake.sql.database import Database, connect
 
 QUERY = "SELECT count(), sum(k), sum(cityHash64(v)), uniqExact(_part), max(w) FROM t"
@@ -24,7 +24,7 @@ def _scanned(db: Database, version: int) -> list[tuple[object, ...]]:
     source = db.resolver()("default", "t")
     assert source is not None
     found = source.at(AsOf(version))
-    parts = found._part_set(Wanted(("k",)))  # type: ignore[attr-defined]
+    parts = found._part_set(ReadRequest(("k",)))  # type: ignore[attr-defined]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(AttachedSets, "why_not", lambda *_, **__: "asked for")
         rows = select.run_select(f"{QUERY} AS OF VERSION {version}", db.resolver(), context).table.to_pylist()

@@ -146,7 +146,7 @@ def test_tables_parts_history_and_log_show_what_there_is(run: Any, url: str) -> 
         (1, "create table"),
     ]
     entry = json.loads(run("log", "show", url, "t").out)
-    assert (entry["format"], entry["version"], entry["ops"][0]["op"]) == (1, 2, "AddParts")
+    assert (entry["format"], entry["version"], entry["ops"][0]["op"]) == (3, 2, "AddParts")
     assert json.loads(run("log", "show", url, "t", "1").out)["ops"][0]["op"] == "CreateTable"
     for command in (["tables", url], ["parts", url, "t"], ["history", url, "default.t"]):
         drawn = run(*command)

@@ -158,7 +158,7 @@ def test_a_log_entry_of_a_newer_format_is_refused_and_nothing_is_written(tmp_pat
     opened = damaged.db()
     table = opened.table("t")
     newer = entry.with_name(f"{raw['version'] + 1:020d}.json")
-    for change in ({"format": 3}, {"ops": [{"op": "Teleport", "to": "elsewhere"}]}):
+    for change in ({"format": 5}, {"ops": [{"op": "Teleport", "to": "elsewhere"}]}):
         newer.write_text(json.dumps({**raw, "version": raw["version"] + 1, "attempt": "x", **change}))
         for call in (
             lambda: damaged.db().table("t"),
@@ -185,8 +185,8 @@ def test_a_garbled_log_entry_is_corrupt_and_named(tmp_path: Path) -> None:
     for text in (
         "",
         "{",
-        '{"format": 1}',
-        '{"format": 1, "version": 99, "attempt": "", "timestamp_ms": 1, "author": "", "ops": []}',
+        '{"format": 3}',
+        '{"format": 3, "version": 99, "attempt": "", "timestamp_ms": 1, "author": "", "ops": []}',
     ):
         entry.write_text(text)
         with pytest.raises(ml.CorruptDataError) as caught:

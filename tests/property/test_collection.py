@@ -83,7 +83,7 @@ class World:
 
     def write(self, handle, rows=1):
         """The objects of a part; nothing is committed."""
-        part = manifest(self.ids.new_id(), self.random.choice("ab"), rows=rows, born=handle.born())
+        part = manifest(self.ids.new_id(), self.random.choice("ab"), rows=rows, base_version=handle.base_version())
         for key in {extent.key for file in part.file_table().values() for extent in file.extents}:
             self.store.put(f"{handle.directory}/{key}", b"x")
         return part
@@ -99,7 +99,7 @@ class World:
             parts = partitions[self.random.choice(sorted(partitions))]
             first = self.random.randrange(len(parts))
             chosen = parts[first : first + self.random.randint(1, 4)]
-            made = manifest(self.ids.new_id(), chosen[0].info.partition_id, born=handle.born())
+            made = manifest(self.ids.new_id(), chosen[0].info.partition_id, base_version=handle.base_version())
             self.store.put(f"{handle.directory}/{made.id}/files.packed", b"x")
             self.pending.append((handle, made, tuple(part.manifest.id for part in chosen)))
 
@@ -128,7 +128,7 @@ class World:
             if self.random.random() < 0.3:
                 handle.log.commit(lambda _: [DropDetached((part.id,))])
                 return
-            again = replace(part, id=self.ids.new_id(), born=handle.born())
+            again = replace(part, id=self.ids.new_id(), base_version=handle.base_version())
             handle.log.commit(lambda _: [AddParts((again,), detached=(part.id,))])
 
     def version(self, handle):

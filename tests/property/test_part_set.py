@@ -18,20 +18,20 @@ from mergelake.log.encoding import decode_entry, encode_entry
 from mergelake.log.fold import fold
 from mergelake.log.operations import (
     AddParts,
+    AddReference,
     AddVolatile,
     AdoptVolatile,
+    AdvanceGcHorizon,
     CancelVolatile,
-    Collect,
     CreateTable,
     DropDetached,
     DropRange,
+    DropReference,
     Entry,
-    Hold,
     KillMutation,
     MergeRecipe,
     Mutation,
     Publish,
-    Release,
     ReleaseLease,
     RenewLease,
     Tag,
@@ -61,8 +61,8 @@ class Chooser:
         return self.random.choice(kinds)(state)
 
     def part(self, state, partition, **fields):
-        born = self.random.randint(0, state.version) if self.wild else state.version
-        return manifest(self.ids.new_id(), partition, rows=1, files=1, born=born, **fields)
+        base_version = self.random.randint(0, state.version) if self.wild else state.version
+        return manifest(self.ids.new_id(), partition, rows=1, files=1, base_version=base_version, **fields)
 
     def window(self, elements, most=4):
         """Ids of neighbours, or of any elements."""
@@ -149,11 +149,13 @@ class Chooser:
         name = self.random.choice(["x", "y"])
         tag = Tag(name, self.random.randint(0, state.version + 1))
         held = ("nowhere",) if self.wild else tuple(sorted(reachable(state))[:2])
-        return self.random.choice([tag, Untag(name), Hold(name, held), Release(name)])
+        return self.random.choice([tag, Untag(name), AddReference(name, held), DropReference(name)])
 
     def collect(self, state):
         low = max(0, state.version - 15)
-        return Collect(self.random.randint(low, state.version + 2), self.random.randint(low, state.version + 1))
+        return AdvanceGcHorizon(
+            self.random.randint(low, state.version + 2), self.random.randint(low, state.version + 1)
+        )
 
 
 class Model:
@@ -265,5 +267,5 @@ def test_no_operation_that_is_let_in_breaks_the_part_set(group):  # M-038
             raise AssertionError(f"seed {seed}: {failure!r}") from failure
     accepted = {name for name, refused in tried if not refused}
     assert {"AddVolatile", "Publish", "CancelVolatile", "AdoptVolatile", "Mutation", "KillMutation"} <= accepted
-    assert {"DropRange", "DropDetached", "Collect", "Tag", "Untag", "Hold", "Release", "RenewLease"} <= accepted
+    assert {"DropRange", "DropDetached", "AdvanceGcHorizon", "Tag", "Untag", "AddReference", "DropReference", "RenewLease"} <= accepted
     assert min(tried["Publish", True], tried["AddVolatile", True], tried["AddParts", True]) > 20

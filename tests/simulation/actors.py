@@ -19,9 +19,9 @@ from mergelake.core.errors import (
 )
 from mergelake.core.manifest import PartManifest
 from mergelake.log.backends import Backends
+from mergelake.log.head_freshness import HEAD_FRESHNESS_S
 from mergelake.log.operations import LogOp
 from mergelake.log.state import State
-from mergelake.log.trust import TRUST_S
 from mergelake.table.handle import TableHandle
 from tests.simulation.bucket import ProcessStore
 from tests.simulation.kernel import EPOCH_MS, Process
@@ -90,7 +90,7 @@ class Actor:
                 # Damaged bytes may look like a version that was collected; of a table that was dropped all may be gone.
                 if table.was_dropped(since) or self.table.state.dropped:
                     self.reopen()
-                elif self.world.kernel.now_s - began_s > TRUST_S and self.world.bucket.damaged_ever:
+                elif self.world.kernel.now_s - began_s > HEAD_FRESHNESS_S and self.world.bucket.damaged_ever:
                     self.reopen()  # what stood for a damaged segment may be gone by now
                 elif not process.doubtful:
                     raise
@@ -151,19 +151,19 @@ class Actor:
         """Commit; the version if it is in the log for certain."""
         return self.handle.log.commit(build).version
 
-    def write(self, partition_id: str, rows: Rows, born: int | None = None):
+    def write(self, partition_id: str, rows: Rows, base_version: int | None = None):
         """A new part in the store."""
         part_id = self.process.ids.new_id()
         self.world.bodies[f"{self.directory}/{part_id}/files.packed", 0] = rows
-        born = self.handle.born() if born is None else born
-        return write(self.store, self.directory, part_id, partition_id, rows, born)
+        base_version = self.handle.base_version() if base_version is None else base_version
+        return write(self.store, self.directory, part_id, partition_id, rows, base_version)
 
-    def write_all(self, held: Mapping[str, Rows], born: int) -> list[PartManifest]:
+    def write_all(self, held: Mapping[str, Rows], base_version: int) -> list[PartManifest]:
         """New parts of one insert; several often share an object."""
         if len(held) < 2 or self.random.random() < 0.2:
-            return [self.write(partition_id, rows, born) for partition_id, rows in held.items()]
+            return [self.write(partition_id, rows, base_version) for partition_id, rows in held.items()]
         parts = [(self.process.ids.new_id(), partition_id, rows) for partition_id, rows in held.items()]
-        data, manifests = sharing(self.process.ids.new_id(), parts, born)
+        data, manifests = sharing(self.process.ids.new_id(), parts, base_version)
         for manifest, (_, _, rows) in zip(manifests, parts, strict=True):
             ((key, offset, _),) = places_of(self.directory, manifest)
             self.world.bodies[key, offset] = rows

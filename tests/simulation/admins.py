@@ -200,7 +200,7 @@ class Admin(Actor):
         if not detached:
             return
         chosen = self.random.choice(detached).manifest
-        part = dataclasses.replace(chosen, id=self.process.ids.new_id(), born=self.state.version)
+        part = dataclasses.replace(chosen, id=self.process.ids.new_id(), base_version=self.state.version)
         self.commit(lambda _: [AddParts((part,), detached=(chosen.id,))])
 
     def drop_detached(self) -> None:

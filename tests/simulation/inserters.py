@@ -66,8 +66,8 @@ class Inserter(Actor):
         parts = order.parts
         try:
             if not parts:
-                born = self.handle.born()
-                parts = self.write_all(order.rows, born)
+                base_version = self.handle.base_version()
+                parts = self.write_all(order.rows, base_version)
             done = commit_parts(self.handle, parts, order.token or None, order.digest)
         except EXPLAINED as failure:
             # A known refusal has deleted the parts; while the outcome is open, they may be sent as they are.
@@ -105,7 +105,7 @@ class Repeater(Inserter):
 
     def repeat(self) -> None:
         rows = {self.random.choice(PARTITIONS): self.world.new_rows(1)}
-        order = Order(self.directory, "", "", rows, self.write_all(rows, self.handle.born()))
+        order = Order(self.directory, "", "", rows, self.write_all(rows, self.handle.base_version()))
         self.bring(order)
         self.process.clock.sleep_s(self.random.random() * REPEAT_MAX_S)
         self.bring(order)

@@ -102,7 +102,7 @@ class Hasty(Inserter):
     def change_its_mind(self) -> None:
         """An insert that is given up as soon as it has to be said anew: then it is not in the log, and never will
         be."""
-        parts = self.write_all({self.random.choice(PARTITIONS): self.world.new_rows(1)}, self.handle.born())
+        parts = self.write_all({self.random.choice(PARTITIONS): self.world.new_rows(1)}, self.handle.base_version())
         said = _additions(parts, "", "", by_part=False)
 
         def build(_):

@@ -96,9 +96,9 @@ class Merger(Actor):
         if runs:
             chosen = self.window(self.random.choice(runs))
             task = plan_merge(self.directory, self.state.schema, chosen)
-            born = self.state.version
+            base_version = self.state.version
             rows = self.bytes_of(chosen)
-            new = self.write(chosen[0].info.partition_id, rows, born)
+            new = self.write(chosen[0].info.partition_id, rows, base_version)
             try:
                 done = commit_merge(self.handle, task, new)
             except UnavailableError:

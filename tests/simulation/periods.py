@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mergelake.core.settings import TableSettings
-from mergelake.log.operations import Collect, Entry, Release, ReleaseLease, RenewLease
+from mergelake.log.operations import AdvanceGcHorizon, DropReference, Entry, ReleaseLease, RenewLease
 from mergelake.log.retention import foreign
 from mergelake.log.state import State
 from tests.simulation.tiny import keys_of
@@ -34,17 +34,17 @@ class Periods:
 
     def on_entry(self, before: State, entry: Entry, after: State, landed_ms: int) -> None:
         self.landed_ms[entry.version] = landed_ms
-        collects = any(isinstance(op, Collect) for op in entry.ops)
+        collects = any(isinstance(op, AdvanceGcHorizon) for op in entry.ops)
         for op in entry.ops:
             match op:
                 case RenewLease(node, version):
                     assert version in self.table.kept_by(before), f"{node} leases version {version}, which is not kept"
                 case ReleaseLease(node) if collects and node in before.leases:
                     self.lease_is_over(before, node, landed_ms)
-                case Release(holder):
+                case DropReference(holder):
                     self.holder_needs_nothing(holder)
-                case Collect(born, history):
-                    self.collects_in_time(before, born, history, landed_ms)
+                case AdvanceGcHorizon(base_version, history):
+                    self.collects_in_time(before, base_version, history, landed_ms)
         assert after.history >= before.history, "history went back"
         for node, lease in after.leases.items():
             if before.leases.get(node) != lease:
@@ -65,15 +65,17 @@ class Periods:
         grace = int(settings["gc_grace_seconds"])
         return 1000 * max(int(settings["history_retention_seconds"]), grace), 1000 * grace
 
-    def collects_in_time(self, before: State, born: int, history: int, now_ms: int) -> None:
+    def collects_in_time(self, before: State, base_version: int, history: int, now_ms: int) -> None:
         retention_ms, grace_ms = self.of(before)
         if history > before.history:
             age_ms = now_ms - self.landed_ms[history] + SLACK_MS
             assert age_ms >= retention_ms or self.over_limit(before), f"history went to {history} before its time"
             assert age_ms >= grace_ms, f"history went to {history}, younger than the grace period"
-        if born > before.fence:
-            at = self.landed_ms.get(born - 1, 0)
-            assert at <= now_ms - grace_ms + SLACK_MS, f"the fence went to {born}, younger than the grace period"
+        if base_version > before.fence:
+            at = self.landed_ms.get(base_version - 1, 0)
+            assert at <= now_ms - grace_ms + SLACK_MS, (
+                f"the fence went to {base_version}, younger than the grace period"
+            )
 
     def over_limit(self, state: State) -> bool:
         """Whether more is kept for older versions than the settings of a table say that it is worth."""

@@ -24,7 +24,7 @@ class Worker(TableWorker):
 
     actor: PlannedNode
 
-    def went_wrong(self, failure: Exception) -> None:
+    def record_failure(self, failure: Exception) -> None:
         actor = self.actor
         damaged = actor.process.thread.doubtful or actor.process.machine.torn
         explained = isinstance(failure, UnavailableError) or (
@@ -37,7 +37,7 @@ class Worker(TableWorker):
         )
         if not explained:
             actor.world.bucket.violation = actor.world.bucket.violation or failure
-        super().went_wrong(failure)
+        super().record_failure(failure)
 
 
 class PlannedNode(Actor):
@@ -112,13 +112,15 @@ class PlannedNode(Actor):
         return decode(data)
 
     def merge_bytes(self, handle, task):
-        return self.write(task.result.partition_id, self.rows_of(task, None), task.born)
+        return self.write(task.result.partition_id, self.rows_of(task, None), task.base_version)
 
     def build_bytes(self, handle, task, disk, unwanted):
         rows = self.rows_of(task, disk.store)
         if unwanted():
             raise error("ABORTED", "given up", "")
-        return write(disk.store, self.directory, self.process.ids.new_id(), task.result.partition_id, rows, task.born)
+        return write(
+            disk.store, self.directory, self.process.ids.new_id(), task.result.partition_id, rows, task.base_version
+        )
 
 
 class NodeThread(PlannedNode):

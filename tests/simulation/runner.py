@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from unittest import mock
 
-from mergelake.log import checkpoint, encoding, layout, stored_runs, turns
+from mergelake.log import checkpoint, contention, encoding, layout, stored_runs
 from mergelake.log.segments import EAGER_BYTES, MADE_MAX
 from mergelake.publish.plan import Cover
 from mergelake.table.handle import TableHandle
@@ -143,8 +143,8 @@ def _crowded(seed: int) -> Iterator[None]:
         mock.patch("mergelake.log.intake.TAKEN_MAX", 3),
         mock.patch("mergelake.log.recent.VERSIONS_MAX", 4 + seed % 13),
         mock.patch("mergelake.log.leader.ANSWER_MAX", 3000 if seed % 3 else 1 << 20),
-        mock.patch("mergelake.log.turns.APPEND_MIN_S", CROWDED_S if crowd else turns.APPEND_MIN_S),
-        mock.patch("mergelake.log.turns.APPEND_MAX_S", CROWDED_S if crowd else turns.APPEND_MAX_S),
+        mock.patch("mergelake.log.contention.APPEND_MIN_S", CROWDED_S if crowd else contention.APPEND_MIN_S),
+        mock.patch("mergelake.log.contention.APPEND_MAX_S", CROWDED_S if crowd else contention.APPEND_MAX_S),
     ):
         yield
 

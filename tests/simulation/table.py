@@ -107,7 +107,7 @@ class Table:
             if (key, offset) not in self.bodies:  # copied from a disk
                 assert key in self.bucket.objects, f"part {part.id} was committed without object {key}"
                 held = decode(self.bucket.objects[key][0][offset : offset + length])
-                told = manifest_of(part.id, part.partition_id, held, part.born, key.partition("/")[2], offset)
+                told = manifest_of(part.id, part.partition_id, held, part.base_version, key.partition("/")[2], offset)
                 same = [getattr(part, name) == getattr(told, name) for name in _TOLD]
                 same.append(part.file_table() == told.file_table())
                 assert all(same), f"part {part.id} is not what the log says of it"

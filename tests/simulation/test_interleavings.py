@@ -35,7 +35,7 @@ def test_the_collector_of_the_stage_collects_and_the_stalled_writer_is_refused()
         stage.play([])
         stage.kernel.close()
     table = stage.tables["t"]
-    assert table.landed["Collect"] >= 2
+    assert table.landed["AdvanceGcHorizon"] >= 2
     assert table.deleted > 0
     assert stage.failed["ConflictError"] == 1
 

@@ -49,7 +49,7 @@ def changed(rows: Iterable[Row], version: int, commands: str) -> Rows:
 
 
 def manifest_of(
-    part_id: str, partition_id: str, rows: Rows, born: int, key: str | None = None, offset: int = 0
+    part_id: str, partition_id: str, rows: Rows, base_version: int, key: str | None = None, offset: int = 0
 ) -> PartManifest:
     """What the log says of a part with these rows, in an object of its own or at an offset of another."""
     data = encode(rows)
@@ -58,11 +58,18 @@ def manifest_of(
     digest = hashlib.blake2b(data, digest_size=16).hexdigest()
     file = PartFile("data.bin", size, (Extent(key, offset, size),), file_hash(data), size, digest)
     return PartManifest(
-        part_id, partition_id, len(rows), encode_files([file]), marks=1, bytes_on_disk=size, columns=(0,), born=born
+        part_id,
+        partition_id,
+        len(rows),
+        encode_files([file]),
+        marks=1,
+        bytes_on_disk=size,
+        columns=(0,),
+        base_version=base_version,
     )
 
 
-def write(store: Store, directory: str, part_id: str, partition_id: str, rows: Rows, born: int) -> PartManifest:
+def write(store: Store, directory: str, part_id: str, partition_id: str, rows: Rows, base_version: int) -> PartManifest:
     """Write a part, by multipart upload now and then."""
     data = encode(rows)
     key = f"{directory}/{part_id}/files.packed"
@@ -70,16 +77,18 @@ def write(store: Store, directory: str, part_id: str, partition_id: str, rows: R
         store.put(key, data)
     else:
         store.put_large(key, [data[:5], data[5:]])
-    return manifest_of(part_id, partition_id, rows, born)
+    return manifest_of(part_id, partition_id, rows, base_version)
 
 
-def sharing(shared_id: str, parts: Sequence[tuple[str, str, Rows]], born: int) -> tuple[bytes, list[PartManifest]]:
+def sharing(
+    shared_id: str, parts: Sequence[tuple[str, str, Rows]], base_version: int
+) -> tuple[bytes, list[PartManifest]]:
     """The object that parts (id, partition, rows) share, and what the log says of them."""
     bodies = [encode(rows) for _, _, rows in parts]
     key = f"{shared_id}/{sum(map(len, bodies))}.packed"
     offsets = accumulate(map(len, bodies[:-1]), initial=0)
     return b"".join(bodies), [
-        manifest_of(*part, born, key, offset) for part, offset in zip(parts, offsets, strict=True)
+        manifest_of(*part, base_version, key, offset) for part, offset in zip(parts, offsets, strict=True)
     ]
 
 

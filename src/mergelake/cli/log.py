@@ -104,15 +104,15 @@ def seal(
     form: Form = "table",
     options: Options = None,
 ) -> None:
-    """Take logs out of ZooKeeper: copy what is missing, and make the bucket their authority."""
+    """Take logs out of ZooKeeper: copy what is missing, and make the bucket their sequencer."""
     output = output_as(form)
     rows = []
     for name, done in seal_logs(url, storage_options(options), table=table, force=force).items():
-        if not done.authority:
+        if not done.sequencer:
             told = "was in the bucket already"
         elif done.ended is None:
             told = f"taken over by force: what ZooKeeper held from version {done.version} on is lost"
         else:
             told = f"all versions up to {done.ended} were copied"
-        rows.append({"table": name, "was_in": done.authority, "version": done.version, "result": told})
+        rows.append({"table": name, "was_in": done.sequencer, "version": done.version, "result": told})
     output.rows(pa.Table.from_pylist(rows))

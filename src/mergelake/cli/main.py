@@ -12,10 +12,9 @@ from typing import Annotated, Any
 
 import typer
 
-from mergelake.cli import fsck
+from mergelake.cli import fsck, retention
 from mergelake.cli import log as log_commands
 from mergelake.cli import parts as part_commands
-from mergelake.cli import retention
 from mergelake.cli.common import Form, Options, TableName, Url, open_database, output_as
 from mergelake.cli.log import follow_history
 from mergelake.cli.output import FORMATS, Output, format_of, print_result, size

@@ -212,7 +212,7 @@ class PartManifest:
     """Level with which the part enters the set: 0, or 1 where the insert was already merged."""
     created_ms: int = 0
     """Clock of the writer; for ages, never for order."""
-    born: int = 0
+    base_version: int = 0
     """The newest version of the table that the writer knew when it chose the id: collection is fenced by it."""
     volume: str = "default"
     ttl: Mapping[str, tuple[int, int]] = field(default_factory=dict)

@@ -41,7 +41,7 @@ class ManifestJson(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
     storage: str = "full"
     level: Count = 0
     created_ms: int = 0
-    born: Count = 0
+    base_version: Count = 0
     partition: str = ""
     minmax: dict[str, tuple[str, str]] = {}
     volume: str = "default"
@@ -65,7 +65,7 @@ class ManifestJson(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
             manifest.storage,
             manifest.level,
             manifest.created_ms,
-            manifest.born,
+            manifest.base_version,
             manifest.partition,
             dict(manifest.minmax),
             manifest.volume,
@@ -91,7 +91,7 @@ class ManifestJson(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
             self.storage,
             self.level,
             self.created_ms,
-            self.born,
+            self.base_version,
             self.volume,
             self.ttl,
         )

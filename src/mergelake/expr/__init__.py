@@ -2,7 +2,7 @@
 
 ::
 
-    text --parse--> Node --bind--> BoundNode --compile_expression--> Compiled.evaluate(block), .mask(block)
+    text --parse--> SyntaxNode --bind--> BoundNode --compile_expression--> Compiled.evaluate(block), .mask(block)
 
 1. `parse` reads ClickHouse's grammar into literals, columns and calls (`nodes`).
 2. `bind` looks names up, decides ClickHouse's result types, folds constants (`binder`, `registry`).
@@ -56,12 +56,12 @@ from mergelake.expr import (
     subcolumns as _subcolumns,
 )
 from mergelake.expr import (
-    tokens as _tokens,
+    token_search as _token_search,
 )
 from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundCall, BoundColumn, BoundLiteral, BoundNode, columns_of, conjuncts, walk
 from mergelake.expr.compiled import Compiled, compile_expression
-from mergelake.expr.nodes import Call, ColumnRef, Literal, Node, column_name, referenced_columns
+from mergelake.expr.nodes import Call, ColumnRef, Literal, SyntaxNode, column_name, referenced_columns
 from mergelake.expr.parser import parse, parse_list
 from mergelake.expr.registry import known_functions
 
@@ -81,7 +81,7 @@ FAMILIES = (
     _rounding,
     _strings,
     _subcolumns,
-    _tokens,
+    _token_search,
 )
 """The modules that fill the table of functions; importing them is what registers."""
 
@@ -94,7 +94,7 @@ __all__ = [
     "ColumnRef",
     "Compiled",
     "Literal",
-    "Node",
+    "SyntaxNode",
     "bind",
     "column_name",
     "columns_of",

@@ -9,14 +9,14 @@ from mergelake.core import types as t
 from mergelake.core.errors import error, there_are
 from mergelake.expr.bound import BoundCall, BoundColumn, BoundLiteral, BoundNode
 from mergelake.expr.evaluate import evaluate_constant, propagating
-from mergelake.expr.nodes import Call, ColumnRef, Literal, Node
+from mergelake.expr.nodes import Call, ColumnRef, Literal, SyntaxNode
 from mergelake.expr.registry import Environment, Operand, find_function
 from mergelake.expr.subcolumns import find_subcolumn
 
 _NULL = t.Nullable(t.Nothing())
 
 
-def bind(node: Node, columns: Mapping[str, t.DataType], now_ms: int | None = None) -> BoundNode:
+def bind(node: SyntaxNode, columns: Mapping[str, t.DataType], now_ms: int | None = None) -> BoundNode:
     """`node` over a block with these columns.
 
     Raises UNKNOWN_IDENTIFIER, UNKNOWN_FUNCTION, ILLEGAL_TYPE_OF_ARGUMENT and what folding constants raises.
@@ -29,7 +29,7 @@ class _Binder:
         self._columns = columns
         self._environment = Environment(self.call, now_ms)
 
-    def bind(self, node: Node) -> BoundNode:
+    def bind(self, node: SyntaxNode) -> BoundNode:
         match node:
             case Literal(value, data_type):
                 return BoundLiteral(value, data_type)

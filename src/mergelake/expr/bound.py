@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mergelake.core import types as t
-from mergelake.expr.nodes import Call, ColumnRef, Literal, Node
+from mergelake.expr.nodes import Call, ColumnRef, Literal, SyntaxNode
 
 if TYPE_CHECKING:
     from mergelake.expr.evaluate import Context
@@ -84,7 +84,7 @@ def conjuncts(node: BoundNode) -> tuple[BoundNode, ...]:
     return (node,)
 
 
-def unbind(node: BoundNode) -> Node:
+def unbind(node: BoundNode) -> SyntaxNode:
     """The tree as written that binds to `node`: its text is what a person or ClickHouse can read."""
     from mergelake.convert.text_write import literal_text
 
@@ -109,7 +109,7 @@ def unbind(node: BoundNode) -> Node:
             return Literal(literal_text(value, plain).encode(), t.STRING)
 
 
-def unbind_typed(literal: BoundLiteral) -> Node:
+def unbind_typed(literal: BoundLiteral) -> SyntaxNode:
     """As `unbind`, but the tree binds to a literal of the same plain type whatever stands beside it."""
     plain, value = t.inner_type(literal.type), literal.value
     if value is not None and isinstance(plain, t.Tuple):

@@ -73,7 +73,7 @@ class Call:
     """A function or operator applied to `args`; the name as typed, or ClickHouse's name of the operator."""
 
     function: str
-    args: tuple[Node, ...]
+    args: tuple[SyntaxNode, ...]
 
     def __str__(self) -> str:
         name, args = self.function, self.args
@@ -92,17 +92,17 @@ class Call:
         return f"{name}({', '.join(map(str, args))})"
 
 
-Node = Literal | ColumnRef | Call
+SyntaxNode = Literal | ColumnRef | Call
 
 
-def column_name(node: Node) -> str:
+def column_name(node: SyntaxNode) -> str:
     """ClickHouse's name for the column of `node`'s values: operators as functions, `plus(a, 1)`."""
     if isinstance(node, Call):
         return f"{node.function}({', '.join(map(column_name, node.args))})"
     return node.name if isinstance(node, ColumnRef) else str(node)
 
 
-def walk(node: Node) -> Iterator[Node]:
+def walk(node: SyntaxNode) -> Iterator[SyntaxNode]:
     """`node` and all below it, parents first."""
     yield node
     if isinstance(node, Call):
@@ -110,7 +110,7 @@ def walk(node: Node) -> Iterator[Node]:
             yield from walk(arg)
 
 
-def referenced_columns(node: Node) -> tuple[str, ...]:
+def referenced_columns(node: SyntaxNode) -> tuple[str, ...]:
     """Names of the columns that `node` mentions, each once, in order of appearance."""
     return tuple(dict.fromkeys(n.name for n in walk(node) if isinstance(n, ColumnRef)))
 
@@ -124,7 +124,7 @@ def quote_bytes(value: bytes) -> str:
         return f"'{shown}'"
 
 
-def _operand(node: Node) -> str:
+def _operand(node: SyntaxNode) -> str:
     return f"({node})" if isinstance(node, Call) and node.function in _OPERATORS else str(node)
 
 

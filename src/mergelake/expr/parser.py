@@ -22,7 +22,7 @@ from functools import lru_cache
 from mergelake.core.errors import UnsupportedError, error
 from mergelake.core.types import INTERVAL_UNITS, STRING, Bool, DataType, Float, Int, Nothing, Nullable
 from mergelake.expr.lexer import Token, string_bytes, tokenize
-from mergelake.expr.nodes import Call, ColumnRef, Literal, Node
+from mergelake.expr.nodes import Call, ColumnRef, Literal, SyntaxNode
 
 _BINARY = {
     "=": (9, "equals"),
@@ -56,7 +56,7 @@ _MAX_DEPTH = 120
 
 
 @lru_cache(maxsize=1024)
-def parse(text: str) -> Node:
+def parse(text: str) -> SyntaxNode:
     """The tree of one ClickHouse expression.
 
     Raises SYNTAX_ERROR for what cannot be read, UnsupportedError for lambdas, subqueries and parameters.
@@ -69,7 +69,7 @@ def parse(text: str) -> Node:
     return node
 
 
-def parse_list(text: str) -> tuple[Node, ...]:
+def parse_list(text: str) -> tuple[SyntaxNode, ...]:
     """Comma-separated expressions; empty text gives none."""
     parser = _Parser(text)
     if parser.peek().kind == "end":
@@ -83,9 +83,9 @@ def parse_list(text: str) -> tuple[Node, ...]:
     return tuple(nodes)
 
 
-def _check_height(node: Node) -> None:
+def _check_height(node: SyntaxNode) -> None:
     """TOO_DEEP_AST for a tree that recursion over it could not go through: `1 + 1 + …` nests to the left."""
-    level: list[Node] = [node]
+    level: list[SyntaxNode] = [node]
     for _ in range(_MAX_DEPTH):
         level = [arg for each in level if isinstance(each, Call) for arg in each.args]
         if not level:
@@ -156,7 +156,7 @@ class _Parser:
 
     # --- operators
 
-    def expression(self, least: int) -> Node:
+    def expression(self, least: int) -> SyntaxNode:
         """The longest expression whose operators all have at least priority `least`."""
         self._depth += 1
         if self._depth > _MAX_DEPTH:
@@ -171,7 +171,7 @@ class _Parser:
                 return left
             left = longer
 
-    def _extend(self, left: Node, least: int) -> Node | None:
+    def _extend(self, left: SyntaxNode, least: int) -> SyntaxNode | None:
         token = self.peek()
         if token.kind == "sign" and token.text in (".", "[", "::"):
             return self._postfix(left)
@@ -215,14 +215,14 @@ class _Parser:
         token = self.peek()
         return token.text.upper() if token.kind in ("word", "sign") else ""
 
-    def _is_null(self, left: Node) -> Node:
+    def _is_null(self, left: SyntaxNode) -> SyntaxNode:
         self._at += 1
         negated = self._word("NOT")
         if not self._word("NULL"):
             raise self._unexpected("NULL")
         return Call("isNotNull" if negated else "isNull", (left,))
 
-    def _postfix(self, left: Node) -> Node:
+    def _postfix(self, left: SyntaxNode) -> SyntaxNode:
         if self.accept("::"):
             return Call("CAST", (left, Literal(self._type_text().encode(), STRING)))
         if self.accept("["):
@@ -243,7 +243,7 @@ class _Parser:
 
     # --- operands
 
-    def _prefix(self) -> Node:
+    def _prefix(self) -> SyntaxNode:
         token = self._next()
         if token.kind == "number":
             return number_literal(token.text)
@@ -268,7 +268,7 @@ class _Parser:
             raise UnsupportedError("Query parameters are not supported in expressions", name="NOT_IMPLEMENTED")
         raise self._unexpected("an expression")
 
-    def _parenthesis(self) -> Node:
+    def _parenthesis(self) -> SyntaxNode:
         if self.peek().text.upper() in ("SELECT", "WITH") and self.peek(1).kind != "sign":
             raise UnsupportedError("Subqueries are not supported here", name="NOT_IMPLEMENTED")
         if self.accept(")"):
@@ -283,7 +283,7 @@ class _Parser:
             self._expect(")")
         return Call("tuple", (first, *rest))
 
-    def _list(self, close: str) -> tuple[Node, ...]:
+    def _list(self, close: str) -> tuple[SyntaxNode, ...]:
         if self.accept(close):
             return ()
         nodes = [self.expression(0)]
@@ -292,7 +292,7 @@ class _Parser:
         self._expect(close)
         return tuple(nodes)
 
-    def _named(self, token: Token) -> Node:
+    def _named(self, token: Token) -> SyntaxNode:
         upper = token.text.upper()
         if upper == "NOT":
             return Call("not", (self.expression(5),))
@@ -317,7 +317,7 @@ class _Parser:
             raise self._unexpected("an expression")
         return ColumnRef(token.text)
 
-    def _call(self, name: str) -> Node:
+    def _call(self, name: str) -> SyntaxNode:
         if name.upper() in ("EXISTS", "ANY", "ALL") and self.peek().text.upper() == "SELECT":
             raise UnsupportedError("Subqueries are not supported here", name="NOT_IMPLEMENTED")
         if self.accept("*"):
@@ -330,7 +330,7 @@ class _Parser:
             return Call(name.lower(), args)
         return Call(name, args)
 
-    def _cast(self) -> Node:
+    def _cast(self) -> SyntaxNode:
         value = self.expression(0)
         if self._word("AS"):
             target = self._type_text()
@@ -360,12 +360,12 @@ class _Parser:
         last = self._tokens[self._at - 1]
         return self._text[start.at : last.at + len(last.text)]
 
-    def _interval(self) -> Node:
+    def _interval(self) -> SyntaxNode:
         token = self.peek()
         if token.kind == "text":
             self._at += 1
             pieces = string_bytes(token.text).decode(errors="replace").split()
-            amount: Node = number_literal(pieces[0]) if pieces and _is_integer(pieces[0]) else Literal(0, STRING)
+            amount: SyntaxNode = number_literal(pieces[0]) if pieces and _is_integer(pieces[0]) else Literal(0, STRING)
             if isinstance(amount, Literal) and amount.type == STRING:
                 raise error("SYNTAX_ERROR", f"Expected a number in the interval {token.text}")
             unit = pieces[1] if len(pieces) == 2 else self._next().text
@@ -374,11 +374,11 @@ class _Parser:
             unit = self._next().text
         return Call(f"toInterval{interval_unit(unit)}", (amount,))
 
-    def _case(self) -> Node:
+    def _case(self) -> SyntaxNode:
         subject = None if self._word("WHEN") else self.expression(0)
         if subject is not None:
             self._expect("WHEN")
-        args: list[Node] = []
+        args: list[SyntaxNode] = []
         while True:
             condition = self.expression(0)
             self._expect("THEN")

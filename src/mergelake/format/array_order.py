@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.format import ragged
-from mergelake.format.ragged import Cells
+from mergelake.format.ragged import VarBinaryColumn
 from mergelake.format.values import binary_cells, fixed_bytes
 
 _BYTES_MAX = (1 << 31) - 1
@@ -43,7 +43,7 @@ def array_key_bytes(array: pa.Array, data_type: t.Array | t.Map, *, nulls_last: 
     return pa.BinaryArray.from_buffers(pa.binary(), len(array), buffers)
 
 
-def order_cells(array: pa.Array, data_type: t.DataType, nulls_last: bool = True) -> Cells:
+def order_cells(array: pa.Array, data_type: t.DataType, nulls_last: bool = True) -> VarBinaryColumn:
     """The encoded value of each row, none of which begins another; DATA_TYPE_CANNOT_BE_USED_IN_KEY without an order."""
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
@@ -72,10 +72,12 @@ def order_cells(array: pa.Array, data_type: t.DataType, nulls_last: bool = True)
             return ragged.fixed(big_endian(fixed_bytes(array), signed=signed))
 
 
-def _elements(array: pa.Array, data_type: t.Array | t.Map, nulls_last: bool, before_each: bytes = b"") -> Cells:
+def _elements(
+    array: pa.Array, data_type: t.Array | t.Map, nulls_last: bool, before_each: bytes = b""
+) -> VarBinaryColumn:
     """The encoded elements of each list behind each other."""
     if not len(array):
-        return Cells(np.empty(0, np.uint8), np.zeros(1, np.int64))
+        return VarBinaryColumn(np.empty(0, np.uint8), np.zeros(1, np.int64))
     inner = t.Tuple((data_type.key, data_type.value)) if isinstance(data_type, t.Map) else data_type.inner
     starts = array.offsets.to_numpy().astype(np.int64)
     values = array.values.slice(starts[0], starts[-1] - starts[0])
@@ -85,7 +87,7 @@ def _elements(array: pa.Array, data_type: t.Array | t.Map, nulls_last: bool, bef
     return ragged.regroup(cells, starts - starts[0])
 
 
-def _escaped(cells: Cells) -> Cells:
+def _escaped(cells: VarBinaryColumn) -> VarBinaryColumn:
     """Strings whose end is part of the order: what follows is compared only where they are equal."""
     lengths = cells.lengths()
     zeros = cells.data == 0
@@ -96,7 +98,7 @@ def _escaped(cells: Cells) -> Cells:
     out = np.zeros(int(offsets[-1]), np.uint8)
     out[places] = cells.data
     out[places[zeros] + 1] = 0xFF
-    return Cells(out, offsets)
+    return VarBinaryColumn(out, offsets)
 
 
 def _is_signed_wide(data_type: t.DataType) -> bool:

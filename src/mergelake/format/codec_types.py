@@ -24,7 +24,9 @@ _FLOATING = (c.GORILLA, c.FPC)
 
 
 def stream_types(data_type: t.DataType) -> Iterator[t.DataType | None]:
-    """The type of each stream's values, in the order of `Node.streams`; None for a stream that holds no values."""
+    """The type of each stream's values, in the order of `Serialization.streams`; None for a stream that holds no
+    values.
+    """
     match data_type:
         case t.SimpleAggregateFunction(_, inner):
             yield from stream_types(inner)

@@ -23,10 +23,10 @@ from mergelake.format.codec_types import stream_codec
 from mergelake.format.frames import MAX_BLOCK, encode_frames
 from mergelake.format.hashes import FileDigest, FileHash
 from mergelake.format.memory import Region
-from mergelake.format.node import Bounds
 from mergelake.format.profile import Profile
+from mergelake.format.serialization import Bounds
 from mergelake.format.streams import shared_sizes_stream
-from mergelake.format.tree import build_node
+from mergelake.format.tree import build_serialization
 from mergelake.format.wide import value_types
 from mergelake.jit.city_hash128 import file_hash_finish
 
@@ -38,8 +38,8 @@ class CompactColumn:
 
     def __init__(self, name: str, data_type: t.DataType, codec: Codec, profile: Profile) -> None:
         self.name = name
-        self._node = build_node(name, data_type, profile.form)
-        kinds = value_types(self._node, data_type)
+        self._serialization = build_serialization(name, data_type, profile.form)
+        kinds = value_types(self._serialization, data_type)
         self._codecs = {stream: stream_codec(codec, values) for stream, values in kinds}
         self._sizes = shared_sizes_stream(name, data_type)
         self._streams: dict[str, list[bytes]] = {stream: [] for stream in self._codecs}
@@ -48,7 +48,7 @@ class CompactColumn:
     def append(self, array: pa.Array | pa.ChunkedArray, granule_rows: Bounds) -> None:
         """Take whole granules; errors as `ColumnWriter.append`."""
         whole = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
-        self._node.encode(whole, np.cumsum(granule_rows), self)
+        self._serialization.encode(whole, np.cumsum(granule_rows), self)
 
     def put(self, stream: str, data: Region, ends: Bounds | None) -> None:
         """The sink of the nodes: cut at granules; what belongs to none comes before each."""

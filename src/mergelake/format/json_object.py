@@ -34,9 +34,19 @@ from mergelake.format import ragged
 from mergelake.format.defaults import default_array
 from mergelake.format.memory import region
 from mergelake.format.nested import Array
-from mergelake.format.node import Bounds, Cursor, Node, OneCursor, Sink, Source, as_numpy, coerced, refuse_nulls
-from mergelake.format.ragged import Cells
+from mergelake.format.ragged import VarBinaryColumn
 from mergelake.format.scalars import INT32_MAX, InlineString
+from mergelake.format.serialization import (
+    Bounds,
+    Cursor,
+    OneCursor,
+    Serialization,
+    Sink,
+    Source,
+    as_numpy,
+    coerced,
+    refuse_nulls,
+)
 from mergelake.format.values import binary_cells, decode_values, encode_cells
 from mergelake.format.variant import NULL, Dynamic, read_count, read_text, read_varuint, skip_statistics
 
@@ -64,9 +74,11 @@ class _Entries:
     names: dict[bytes, int] = field(default_factory=dict)
     rows: list[NDArray[np.int64]] = field(default_factory=list)
     paths: list[NDArray[np.int64]] = field(default_factory=list)
-    cells: list[Cells] = field(default_factory=list)
+    cells: list[VarBinaryColumn] = field(default_factory=list)
 
-    def add(self, rows: NDArray[np.int64], names: Sequence[bytes], at: NDArray[np.int64], cells: Cells) -> None:
+    def add(
+        self, rows: NDArray[np.int64], names: Sequence[bytes], at: NDArray[np.int64], cells: VarBinaryColumn
+    ) -> None:
         """Values of the paths `names[at]` in `rows`."""
         known = np.array([self.names.setdefault(name, len(self.names)) for name in names], np.int64)
         self.rows.append(rows)
@@ -89,7 +101,9 @@ class _Entries:
         return pa.ListArray.from_arrays(pa.array(ragged.offsets_of(sizes).astype(np.int32)), entries, type=kind)
 
 
-def _reordered(pieces: Sequence[Cells], piece: NDArray[np.int64], order: NDArray[np.int64]) -> Cells:
+def _reordered(
+    pieces: Sequence[VarBinaryColumn], piece: NDArray[np.int64], order: NDArray[np.int64]
+) -> VarBinaryColumn:
     base = np.cumsum([0, *(len(cells.data) for cells in pieces)])[:-1]
     none = np.zeros(0, np.int64)
     starts = np.concatenate([none, *(cells.offsets[:-1] for cells in pieces)]) + base[piece]
@@ -98,10 +112,10 @@ def _reordered(pieces: Sequence[Cells], piece: NDArray[np.int64], order: NDArray
     out = np.empty(int(offsets[-1]), np.uint8)
     data = np.concatenate([np.zeros(0, np.uint8), *(cells.data for cells in pieces)])
     ragged.gather(data, starts[order], offsets, out)
-    return Cells(out, offsets)
+    return VarBinaryColumn(out, offsets)
 
 
-def _binary(cells: Cells) -> pa.Array:
+def _binary(cells: VarBinaryColumn) -> pa.Array:
     if cells.offsets[-1] > INT32_MAX:
         raise error("TOO_LARGE_STRING_SIZE", "More than 2 GiB of JSON values in one piece", "Read fewer rows at once")
     buffers = [None, pa.py_buffer(cells.offsets.astype(np.int32)), pa.py_buffer(cells.data)]
@@ -134,7 +148,7 @@ class Pairs:
         into.add(row, at.dictionary.to_pylist(), np.asarray(at.indices).astype(np.int64), binary_cells(values))
 
 
-class Json(Node):
+class Json(Serialization):
     """Path and value of everything in each object, `list<struct<path, value>>`."""
 
     def __init__(
@@ -142,7 +156,7 @@ class Json(Node):
         path: str,
         kind: t.Json,
         depth: int,
-        typed: Sequence[Node],
+        typed: Sequence[Serialization],
         dynamic: Callable[[str], Dynamic],
     ) -> None:
         self.structure = path + ".object_structure"
@@ -226,7 +240,7 @@ class Json(Node):
             which, cells = dynamic.cells(source, rows)
             there = every[which != NULL]
             ends = np.append(cells.offsets[:-1][there], cells.offsets[-1])  # what is NULL has no bytes
-            entries.add(there, [name], np.zeros(len(there), np.int64), Cells(cells.data, ends))
+            entries.add(there, [name], np.zeros(len(there), np.int64), VarBinaryColumn(cells.data, ends))
         if found.form == _MAP:
             self._pairs.read(source, rows, entries)
         elif found.form == _BUCKETS:
@@ -289,7 +303,9 @@ class Json(Node):
         done = 0
         for rows_of, names, places in found:
             offsets = values.offsets[done : done + len(places) + 1]
-            into.add(rows_of, names, places, Cells(values.data[offsets[0] : offsets[-1]], offsets - offsets[0]))
+            into.add(
+                rows_of, names, places, VarBinaryColumn(values.data[offsets[0] : offsets[-1]], offsets - offsets[0])
+            )
             done += len(places)
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from mergelake.core.errors import InternalError
 from mergelake.format.kernels_dictionary import number_rows, place_keys
 from mergelake.format.memory import region
-from mergelake.format.node import Ids, as_numpy, validity
+from mergelake.format.serialization import Ids, as_numpy, validity
 
 T = TypeVar("T", bound=np.generic)
 

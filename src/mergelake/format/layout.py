@@ -20,7 +20,7 @@ from mergelake.core.errors import CorruptDataError, error
 from mergelake.format.marks import Marks, parse_marks
 from mergelake.format.memory import Bytes
 from mergelake.format.names import stream_file_name, streams_by_column
-from mergelake.format.node import Node
+from mergelake.format.serialization import Serialization
 from mergelake.format.serialization_json import (
     ColumnKind,
     SerializationInfo,
@@ -28,7 +28,7 @@ from mergelake.format.serialization_json import (
     decode_substreams,
 )
 from mergelake.format.streams import shared_sizes_stream
-from mergelake.format.tree import Form, build_node
+from mergelake.format.tree import Form, build_serialization
 
 _EXTENSIONS = ("mrk", "cmrk", "mrk2", "cmrk2", "mrk3", "cmrk3", "mrk4", "cmrk4")
 _COMPACT = {"mrk3", "cmrk3", "mrk4", "cmrk4"}
@@ -80,12 +80,12 @@ class Layout:
         """Whether all columns lie in one `data.bin`."""
         return self.mark_extension[1:] in _COMPACT
 
-    def node(self, name: str, data_type: t.DataType) -> Node:
+    def node(self, name: str, data_type: t.DataType) -> Serialization:
         """The serialiser of a column in this part."""
         kind = self.info.columns.get(name, ColumnKind())
         sizes = self.info.string_sizes, self.info.string_sizes_nested
         escaped = t.holds(data_type, t.Variant, t.Dynamic, t.Json) and self._escapes(name)
-        return build_node(name, data_type, Form(*sizes, kind=kind, escaped=escaped))
+        return build_serialization(name, data_type, Form(*sizes, kind=kind, escaped=escaped))
 
     def _escapes(self, name: str) -> bool:
         """Whether names of the types of a Variant are escaped in the names of a column's streams."""

@@ -21,8 +21,18 @@ from mergelake.format.kernels_dictionary import pack_blocks, unpack_ids, unpack_
 from mergelake.format.kernels_nulls import mark_nulls
 from mergelake.format.keytable import KeyTable, unknown_ids
 from mergelake.format.memory import Region, allocate, region
-from mergelake.format.node import Bounds, Cursor, Ids, Node, OneCursor, Sink, Source, coerced, refuse_nulls
 from mergelake.format.scalars import INT32_MAX, InlineString
+from mergelake.format.serialization import (
+    Bounds,
+    Cursor,
+    Ids,
+    OneCursor,
+    Serialization,
+    Sink,
+    Source,
+    coerced,
+    refuse_nulls,
+)
 
 VERSION = 1
 KEYS_MAX = 1 << 20
@@ -34,10 +44,10 @@ _SHARED, _ADDITIONAL, _NEW = 0x100, 0x200, 0x400
 _CACHED = 4
 
 
-class LowCardinality(Node):
+class LowCardinality(Serialization):
     """Indexes of type i32 into a dictionary, as Arrow has them."""
 
-    def __init__(self, stream: str, keys: Node, *, nullable: bool, local: bool = False) -> None:
+    def __init__(self, stream: str, keys: Serialization, *, nullable: bool, local: bool = False) -> None:
         self.stream = stream
         self.dictionary = stream + ".dict"
         self.keys = keys
@@ -248,7 +258,7 @@ class _Gathered:
     """Keys of all dictionaries that a range meets, one after another."""
 
     def __init__(self, node: LowCardinality) -> None:
-        self._node = node
+        self._serialization = node
         self._pieces: list[pa.Array] = []
         self._size = 0
 
@@ -263,7 +273,7 @@ class _Gathered:
 
     def array(self, ids: Ids) -> pa.DictionaryArray:
         """The rows; ids of -1 are NULL. Keys that came more than once are made one."""
-        kind = self._node.keys.arrow
+        kind = self._serialization.keys.arrow
         keys = self._pieces[0] if len(self._pieces) == 1 else pa.concat_arrays(self._pieces or [pa.array([], kind)])
         if len(self._pieces) > 1:
             if self._size > INT32_MAX:
@@ -273,7 +283,7 @@ class _Gathered:
             ids = places[ids]
             keys = unique.dictionary
         bits = None
-        if self._node.nullable:
+        if self._serialization.nullable:
             valid = allocate((len(ids) + 7) // 8)
             if mark_nulls(ids.ctypes.data, len(ids), valid.address):
                 bits = valid.buffer()
@@ -297,7 +307,7 @@ class _Collect:
         self.data = data.tobytes()
 
 
-def plain_bytes(node: Node, values: pa.Array) -> bytes:
+def plain_bytes(node: Serialization, values: pa.Array) -> bytes:
     """`values` in the bulk form of `node`, a type with one stream."""
     sink = _Collect()
     node.encode(values, np.array([len(values)], np.int64), sink)

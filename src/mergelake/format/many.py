@@ -22,10 +22,10 @@ from mergelake.format.hashes import FileDigest, file_hashes
 from mergelake.format.memory import Region, region
 from mergelake.format.names import stream_file_name
 from mergelake.format.nested import Nullable
-from mergelake.format.node import Bounds, Node
 from mergelake.format.profile import Profile
 from mergelake.format.scalars import Fixed, InlineString
-from mergelake.format.tree import build_node
+from mergelake.format.serialization import Bounds, Serialization
+from mergelake.format.tree import build_serialization
 from mergelake.format.values import value_cells
 from mergelake.format.wide import value_types
 
@@ -64,7 +64,7 @@ def encode_parts(
     `array` (storage form) has the rows of all parts, `ends` (ascending, none twice) where those of each end. None of
     the streams may have `frame_max` bytes of one part: it would be more than one frame.
     """
-    node = build_node(name, data_type, profile.form)
+    node = build_serialization(name, data_type, profile.form)
     if profile.modern or profile.compact or not _stands_alone(node):
         return None
     sink = _Sink()
@@ -80,7 +80,7 @@ def encode_parts(
     return out
 
 
-def _stands_alone(node: Node) -> bool:
+def _stands_alone(node: Serialization) -> bool:
     """Whether what it writes of a granule depends on nothing before it, and each stream comes at once."""
     return isinstance(node.inner if isinstance(node, Nullable) else node, (Fixed, InlineString))
 

@@ -10,14 +10,24 @@ import pyarrow as pa
 from mergelake.core.errors import InternalError
 from mergelake.format.kernels_strings import sparse_positions, sum_lengths
 from mergelake.format.memory import allocate, region
-from mergelake.format.node import Bounds, Node, Sink, Source, as_numpy, coerced, mismatch, null_bytes, refuse_nulls
 from mergelake.format.scalars import INT32_MAX
+from mergelake.format.serialization import (
+    Bounds,
+    Serialization,
+    Sink,
+    Source,
+    as_numpy,
+    coerced,
+    mismatch,
+    null_bytes,
+    refuse_nulls,
+)
 
 
-class Nullable(Node):
+class Nullable(Serialization):
     """A byte a row, 1 for NULL, and a value for every row."""
 
-    def __init__(self, stream: str, inner: Node) -> None:
+    def __init__(self, stream: str, inner: Serialization) -> None:
         self.stream = stream + ".null"
         self.inner = inner
         self.arrow = inner.arrow
@@ -55,10 +65,10 @@ class Nullable(Node):
         return pa.Array.from_buffers(values.type, rows, [bits, *values.buffers()[1:]])
 
 
-class Array(Node):
+class Array(Serialization):
     """A u64 length a row, then the elements of all rows."""
 
-    def __init__(self, sizes: str, inner: Node, arrow: pa.DataType) -> None:
+    def __init__(self, sizes: str, inner: Serialization, arrow: pa.DataType) -> None:
         self.sizes = sizes
         self.inner = inner
         self.arrow = arrow
@@ -101,10 +111,10 @@ class Array(Node):
         return pa.Array.from_buffers(self.arrow, rows, [None, offsets.buffer()], children=[values])
 
 
-class Tuple(Node):
+class Tuple(Serialization):
     """Each element as a column of its own."""
 
-    def __init__(self, elements: Sequence[Node], arrow: pa.DataType) -> None:
+    def __init__(self, elements: Sequence[Serialization], arrow: pa.DataType) -> None:
         self.elements = tuple(elements)
         self.arrow = arrow
 
@@ -137,10 +147,10 @@ class Tuple(Node):
         return pa.Array.from_buffers(self.arrow, rows, [None], children=children)
 
 
-class Sparse(Node):
+class Sparse(Serialization):
     """Only the values that are not default, with their distances in `.sparse.idx`. Read, never written."""
 
-    def __init__(self, stream: str, inner: Node, *, nullable: bool = False) -> None:
+    def __init__(self, stream: str, inner: Serialization, *, nullable: bool = False) -> None:
         """`nullable`: the default, which is left out, is NULL."""
         self.stream = stream + ".sparse.idx"
         self.inner = inner

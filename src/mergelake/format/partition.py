@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.format import ragged
-from mergelake.format.ragged import Cells
+from mergelake.format.ragged import VarBinaryColumn
 from mergelake.format.siphash import siphash128_rows
 from mergelake.format.values import binary_cells, encode_cells, fixed_bytes, plain_type, value_cells
 
@@ -139,7 +139,7 @@ def _integer_text(array: pa.Array, data_type: t.DataType) -> pa.Array | None:
             return None
 
 
-def _tagged(array: pa.Array, data_type: t.DataType) -> Cells:
+def _tagged(array: pa.Array, data_type: t.DataType) -> VarBinaryColumn:
     """The bytes that each value adds to the hash: its class, then the value."""
     rows = len(array)
     if pa.types.is_dictionary(array.type):
@@ -181,7 +181,7 @@ def _tagged(array: pa.Array, data_type: t.DataType) -> Cells:
             return ragged.join([ragged.repeat(_fixed_class(data_type), rows), ragged.fixed(fixed_bytes(array))])
 
 
-def _number(tag: bytes, array: pa.Array, kind: type[np.generic]) -> Cells:
+def _number(tag: bytes, array: pa.Array, kind: type[np.generic]) -> VarBinaryColumn:
     """The tag, then each value widened to 8 bytes. Values under NULL may be anything."""
     values = np.frombuffer(fixed_bytes(array).tobytes(), array.type.to_pandas_dtype()).astype(kind)
     return ragged.join([ragged.repeat(tag, len(array)), ragged.fixed(values.view(np.uint8).reshape(-1, 8))])

@@ -1,6 +1,6 @@
 """Rows of bytes of different lengths, handled a column at a time.
 
-Key values, partition keys and hashes are made of short runs of bytes, one run per row. `Cells` holds such
+Key values, partition keys and hashes are made of short runs of bytes, one run per row. `VarBinaryColumn` holds such
 a column as one buffer and the offsets between rows, the way Arrow holds strings. `join` puts the runs of
 several columns one behind the other in each row, which is all it takes to build `primary.idx`,
 `partition.dat` and the input of the partition hash without a loop over rows in Python.
@@ -20,7 +20,7 @@ from mergelake.jit.intrinsics import kernel
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
+class VarBinaryColumn:
     """One run of bytes per row: row i is `data[offsets[i]:offsets[i + 1]]`."""
 
     data: NDArray[np.uint8]
@@ -50,18 +50,18 @@ class Cells:
         return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(self), buffers)
 
 
-def fixed(matrix: NDArray[np.uint8]) -> Cells:
-    """Cells of equal width from a (rows, width) matrix of bytes."""
+def fixed(matrix: NDArray[np.uint8]) -> VarBinaryColumn:
+    """VarBinaryColumn of equal width from a (rows, width) matrix of bytes."""
     rows, width = matrix.shape
-    return Cells(np.ascontiguousarray(matrix).reshape(-1), np.arange(rows + 1, dtype=np.int64) * width, width)
+    return VarBinaryColumn(np.ascontiguousarray(matrix).reshape(-1), np.arange(rows + 1, dtype=np.int64) * width, width)
 
 
-def repeat(value: bytes, rows: int) -> Cells:
+def repeat(value: bytes, rows: int) -> VarBinaryColumn:
     """The same bytes in every row."""
     return fixed(np.tile(np.frombuffer(value, np.uint8), (rows, 1)))
 
 
-def join(columns: Sequence[Cells]) -> Cells:
+def join(columns: Sequence[VarBinaryColumn]) -> VarBinaryColumn:
     """Row by row, the runs of all columns one behind the other."""
     if len(columns) == 1:
         return columns[0]
@@ -74,31 +74,31 @@ def join(columns: Sequence[Cells]) -> Cells:
     for column in columns:
         _scatter(column.data, column.offsets, at, out)
         at += column.lengths()
-    return Cells(out, offsets)
+    return VarBinaryColumn(out, offsets)
 
 
-def take(cells: Cells, keep: NDArray[np.bool_]) -> Cells:
+def take(cells: VarBinaryColumn, keep: NDArray[np.bool_]) -> VarBinaryColumn:
     """The same rows, those where `keep` is false emptied."""
     lengths = np.where(keep, cells.lengths(), 0)
     offsets = offsets_of(lengths)
     out = np.empty(int(offsets[-1]), np.uint8)
     gather(cells.data, cells.offsets[:-1], offsets, out)
-    return Cells(out, offsets)
+    return VarBinaryColumn(out, offsets)
 
 
-def regroup(cells: Cells, bounds: NDArray[np.int64]) -> Cells:
+def regroup(cells: VarBinaryColumn, bounds: NDArray[np.int64]) -> VarBinaryColumn:
     """Fewer, longer rows: new row i is the old rows `bounds[i]` to `bounds[i + 1]`, which follow each other."""
     offsets = cells.offsets[bounds]
     data = cells.data[offsets[0] : offsets[-1]] if len(offsets) else cells.data[:0]
-    return Cells(data, offsets - offsets[0])
+    return VarBinaryColumn(data, offsets - offsets[0])
 
 
-def with_length(cells: Cells) -> Cells:
+def with_length(cells: VarBinaryColumn) -> VarBinaryColumn:
     """Each row preceded by its length as a varuint: ClickHouse's binary string."""
     return join([varuints(cells.lengths()), cells])
 
 
-def varuints(values: NDArray[np.int64]) -> Cells:
+def varuints(values: NDArray[np.int64]) -> VarBinaryColumn:
     """Each value as a varuint (LEB128): 7 bits a byte, low group first. Values are not negative."""
     if len(values) == 0 or int(values.max()) < 128:
         return fixed(values.astype(np.uint8).reshape(-1, 1))
@@ -110,7 +110,7 @@ def varuints(values: NDArray[np.int64]) -> Cells:
     offsets = offsets_of(lengths)
     out = np.empty(int(offsets[-1]), np.uint8)
     _write_varuints(values, offsets, out)
-    return Cells(out, offsets)
+    return VarBinaryColumn(out, offsets)
 
 
 def offsets_of(lengths: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -23,7 +23,7 @@ from mergelake.format.layout import Layout
 from mergelake.format.marks import Marks
 from mergelake.format.memory import Bytes, Region, region
 from mergelake.format.names import stream_file_name
-from mergelake.format.node import Cursor, OneCursor
+from mergelake.format.serialization import Cursor, OneCursor
 
 STRUCTURES = (".dynamic_structure", ".object_structure")
 """Ends of the names of streams that say how others lie: they are read whole, whatever is wanted."""
@@ -84,7 +84,7 @@ class ColumnReader:
         self.name = name
         self.data_type = data_type
         self._compact, self._joined = layout.compact, layout.joined
-        self._node = layout.node(name, data_type)
+        self._serialization = layout.node(name, data_type)
         stems = layout.stems(name, data_type)
         self._files = {stream: stem + ".bin" for stream, stem in stems.items()}
         self._marks = {stream: marks[stem + layout.mark_extension] for stream, stem in stems.items()}
@@ -181,7 +181,7 @@ class ColumnReader:
         rows = self.granule_rows[first:end]
         if not self._compact:
             source = _WideSource(self._files, self._spans(first, end), data, joined=self._joined)
-            found = self._node.decode(source, int(rows.sum()), rows)
+            found = self._serialization.decode(source, int(rows.sum()), rows)
             source.check_end()
             return found
         body = region(data["data.bin"])
@@ -191,9 +191,9 @@ class ColumnReader:
             span = self._compact_span(granule)
             _check_size("data.bin", body, span.end - base, at_least=True)
             shared = _CompactSource(span.decode(body, base), partial(self._place, granule, body, base))
-            self._node.prefix(shared)
+            self._serialization.prefix(shared)
             count = self.granule_rows[granule : granule + 1]
-            pieces.append(self._node.decode(shared, int(count[0]), count))
+            pieces.append(self._serialization.decode(shared, int(count[0]), count))
             shared.check_end()
         return concatenate(pieces)
 

@@ -10,12 +10,22 @@ import pyarrow as pa
 from mergelake.format.kernels_nulls import blank_nulls
 from mergelake.format.kernels_strings import join_inline, split_inline, sum_lengths
 from mergelake.format.memory import Region, allocate, region
-from mergelake.format.node import Bounds, Node, Sink, Source, aligned, coerced, null_bytes, refuse_nulls, validity
+from mergelake.format.serialization import (
+    Bounds,
+    Serialization,
+    Sink,
+    Source,
+    aligned,
+    coerced,
+    null_bytes,
+    refuse_nulls,
+    validity,
+)
 
 INT32_MAX = 0x7FFFFFFF
 
 
-class Fixed(Node):
+class Fixed(Serialization):
     """Values of `width` bytes, back to back: nothing is copied either way."""
 
     def __init__(self, stream: str, arrow: pa.DataType) -> None:
@@ -55,7 +65,7 @@ def fixed_bytes(array: pa.Array, width: int) -> Region:
     return copy
 
 
-class InlineString(Node):
+class InlineString(Serialization):
     """Per value a varint length and the bytes."""
 
     arrow = pa.binary()
@@ -109,7 +119,7 @@ class InlineString(Node):
         return pa.Array.from_buffers(self.arrow, rows, [None, offsets.buffer(), data.part(0, used - rows).buffer()])
 
 
-class SizedString(Node):
+class SizedString(Serialization):
     """Lengths in a stream of their own (ClickHouse 25.11 and newer); the bytes are taken as they are."""
 
     arrow = pa.binary()

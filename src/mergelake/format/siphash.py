@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mergelake.format.ragged import Cells
+from mergelake.format.ragged import VarBinaryColumn
 from mergelake.jit.sip_hash import siphash_rows
 
 
@@ -26,6 +26,6 @@ def siphash128(data: bytes) -> bytes:
     return siphash_rows(np.frombuffer(data, np.uint8), offsets).tobytes()
 
 
-def siphash128_rows(cells: Cells) -> NDArray[np.uint8]:
+def siphash128_rows(cells: VarBinaryColumn) -> NDArray[np.uint8]:
     """The hash of each row: a (rows, 16) matrix of bytes in output order."""
     return siphash_rows(cells.data, cells.offsets).view(np.uint8).reshape(len(cells), 16)

@@ -22,12 +22,12 @@ from mergelake.format import ragged
 from mergelake.format.kernels_skip import first_rows
 from mergelake.format.lowcardinality import VERSION, LowCardinality
 from mergelake.format.memory import Region
-from mergelake.format.node import Bounds, Cursor, Node, OneCursor, as_numpy
-from mergelake.format.ragged import Cells
+from mergelake.format.ragged import VarBinaryColumn
 from mergelake.format.reader import concatenate
+from mergelake.format.serialization import Bounds, Cursor, OneCursor, Serialization, as_numpy
 from mergelake.format.skip_builder import GranuleBuilder, Rows, segments
 from mergelake.format.skip_types import ValueSet
-from mergelake.format.tree import build_node
+from mergelake.format.tree import build_serialization
 
 _NEEDS_UPDATE = 0x400
 """Flag of a LowCardinality block that ClickHouse sets where no dictionary came before."""
@@ -106,7 +106,7 @@ def encode_sets(
     bounds = np.cumsum(counts)
     cells = [ragged.fixed(counts.astype("<u8").view(np.uint8).reshape(-1, 8))]
     for array, kind in zip(arrays, types, strict=True):
-        node = build_node("v", kind)
+        node = build_serialization("v", kind)
         sink = _Pieces()
         if isinstance(node, LowCardinality):
             version = ragged.repeat(VERSION.to_bytes(8, "little"), len(counts))
@@ -115,7 +115,7 @@ def encode_sets(
             (blocks,) = sink.streams.values()
             data = blocks.data.copy()
             data[blocks.offsets[:-1][counts > 0] + 1] |= _NEEDS_UPDATE >> 8
-            cells.append(Cells(data, blocks.offsets))
+            cells.append(VarBinaryColumn(data, blocks.offsets))
         else:
             node.encode(array, bounds, sink)
             cells += sink.streams.values()
@@ -127,13 +127,13 @@ class _Pieces:
     """A sink that keeps every stream, cut at granules."""
 
     def __init__(self) -> None:
-        self.streams: dict[str, Cells] = {}
+        self.streams: dict[str, VarBinaryColumn] = {}
 
     def put(self, stream: str, data: Region, ends: Bounds | None) -> None:
         """The only bytes of a stream."""
         if ends is not None:
             offsets = np.concatenate((np.zeros(1, np.int64), ends))
-            self.streams[stream] = Cells(as_numpy(data, np.uint8).copy(), offsets)
+            self.streams[stream] = VarBinaryColumn(as_numpy(data, np.uint8).copy(), offsets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def decode_sets(plain: Region, types: Sequence[t.DataType], granules: int) -> Se
     """The first `granules` granules. Raises CorruptDataError for bytes that are not what they should be."""
     cursor = Cursor(plain, 0, 0)
     source = OneCursor(cursor)
-    nodes: list[Node] = [build_node("v", kind) for kind in types]
+    nodes: list[Serialization] = [build_serialization("v", kind) for kind in types]
     counts = np.zeros(granules, np.int64)
     pieces: list[list[pa.Array]] = [[node_slice(node)] for node in nodes]
     for g in range(granules):
@@ -165,6 +165,6 @@ def decode_sets(plain: Region, types: Sequence[t.DataType], granules: int) -> Se
     return SetGranules(tuple(concatenate(values) for values in pieces), counts)
 
 
-def node_slice(node: Node) -> pa.Array:
+def node_slice(node: Serialization) -> pa.Array:
     """No values of a node's type."""
     return pa.array([], node.arrow)

@@ -22,8 +22,8 @@ from mergelake.core import types as t
 from mergelake.core.errors import CorruptDataError
 from mergelake.format.kernels_skip import add_piece, text_filters
 from mergelake.format.memory import Region
-from mergelake.format.node import as_numpy
-from mergelake.format.ragged import Cells, fixed
+from mergelake.format.ragged import VarBinaryColumn, fixed
+from mergelake.format.serialization import as_numpy
 from mergelake.format.skip_builder import GranuleBuilder, Rows, segments
 from mergelake.format.skip_types import TextBloom
 from mergelake.format.values import binary_cells, fixed_bytes
@@ -82,7 +82,7 @@ class TextBuilder(GranuleBuilder):
         return found.tobytes(), np.array([found.size], np.int64)
 
 
-def text_cells(array: pa.Array) -> Cells:
+def text_cells(array: pa.Array) -> VarBinaryColumn:
     """The bytes of each String or FixedString."""
     return binary_cells(array) if pa.types.is_binary(array.type) else fixed(np.ascontiguousarray(fixed_bytes(array)))
 

@@ -17,11 +17,11 @@ from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.format.kernels_states import DEPTH, walk_states
 from mergelake.format.memory import region
-from mergelake.format.node import Bounds, Node, Sink, Source, as_numpy, coerced, refuse_nulls
+from mergelake.format.serialization import Bounds, Serialization, Sink, Source, as_numpy, coerced, refuse_nulls
 from mergelake.format.state_programs import state_program
 
 
-class States(Node):
+class States(Serialization):
     """States as binary values, one a row, just as they lie."""
 
     arrow = pa.binary()

@@ -14,8 +14,8 @@ from mergelake.format.json_object import Json
 from mergelake.format.lowcardinality import LowCardinality
 from mergelake.format.names import escape_for_file_name
 from mergelake.format.nested import Array, Nullable, Sparse, Tuple
-from mergelake.format.node import Node
 from mergelake.format.scalars import Fixed, InlineString, SizedString
+from mergelake.format.serialization import Serialization
 from mergelake.format.serialization_json import ColumnKind
 from mergelake.format.state_programs import state_program
 from mergelake.format.states import States
@@ -44,7 +44,7 @@ class Form:
 CLASSIC = Form()
 
 
-def build_node(name: str, data_type: t.DataType, form: Form = CLASSIC) -> Node:
+def build_serialization(name: str, data_type: t.DataType, form: Form = CLASSIC) -> Serialization:
     """The serialiser of column `name`. NOT_IMPLEMENTED for a type that we cannot store yet."""
     if form.escaped is None:
         variants = (kind for kind in t.parts(data_type) if isinstance(kind, t.Variant))
@@ -70,7 +70,7 @@ class _Builder:
 
     def node(
         self, path: str, data_type: t.DataType, depth: int, kind: ColumnKind, sized: bool, sizes: str | None = None
-    ) -> Node:
+    ) -> Serialization:
         """The serialiser at `path`, under `depth` arrays; `sized` strings, `sizes` names a shared size stream."""
         if kind.sparse and kind.nullable and isinstance(data_type, t.Nullable) and _may_be_sparse(data_type.inner):
             inside = self.node(path, data_type.inner, depth, ColumnKind(), self._nested_sizes)

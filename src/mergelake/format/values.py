@@ -10,9 +10,9 @@ Values of a row follow each other without padding or separators::
     Map(K, V)              as Array(Tuple(K, V))
     Tuple(…)               its elements
 
-Encoding works on whole columns (`ragged.Cells`). Decoding of rows without arrays is a compiled walk that notes
-where each value lies, after which whole columns are cut out; rows with arrays, which keys hardly ever have,
-are read one value at a time.
+Encoding works on whole columns (`ragged.VarBinaryColumn`). Decoding of rows without arrays is a compiled walk that
+notes where each value lies, after which whole columns are cut out; rows with arrays, which keys hardly ever have, are
+read one value at a time.
 
 Source: ClickHouse, `ISerialization::serializeBinary`.
 """
@@ -32,7 +32,7 @@ from mergelake.core.arrow import storage_type, tuple_names
 from mergelake.core.errors import CorruptDataError
 from mergelake.core.single_value import read_value, write_value
 from mergelake.format import ragged
-from mergelake.format.ragged import Cells
+from mergelake.format.ragged import VarBinaryColumn
 from mergelake.jit.intrinsics import kernel
 
 _STRING, _NULL_FLAG = 0, -1  # codes of the walk's program; positive codes are widths
@@ -43,12 +43,12 @@ def encode_values(arrays: Sequence[pa.Array], types: Sequence[t.DataType]) -> by
     return value_cells(arrays, types).tobytes()
 
 
-def value_cells(arrays: Sequence[pa.Array], types: Sequence[t.DataType]) -> Cells:
+def value_cells(arrays: Sequence[pa.Array], types: Sequence[t.DataType]) -> VarBinaryColumn:
     """As `encode_values`, with the bytes of each row apart."""
     return ragged.join([encode_cells(array, kind) for array, kind in zip(arrays, types, strict=True)])
 
 
-def encode_cells(array: pa.Array, data_type: t.DataType) -> Cells:
+def encode_cells(array: pa.Array, data_type: t.DataType) -> VarBinaryColumn:
     """The single value binary form of each value of one column (storage form, LowCardinality also plain)."""
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
@@ -85,7 +85,7 @@ def fixed_bytes(array: pa.Array) -> NDArray[np.uint8]:
     return flat.reshape(len(array), width)
 
 
-def binary_cells(array: pa.Array) -> Cells:
+def binary_cells(array: pa.Array) -> VarBinaryColumn:
     """The raw bytes of each value of a string column, without copying. NULLs may hold anything."""
     _, offsets_buffer, data_buffer = array.buffers()
     if offsets_buffer is None or len(array) == 0:
@@ -93,19 +93,19 @@ def binary_cells(array: pa.Array) -> Cells:
     kind = np.int64 if pa.types.is_large_binary(array.type) or pa.types.is_large_string(array.type) else np.int32
     offsets = np.frombuffer(offsets_buffer, kind)[array.offset : array.offset + len(array) + 1].astype(np.int64)
     data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.empty(0, np.uint8)
-    return Cells(data[offsets[0] : offsets[-1]], offsets - offsets[0])
+    return VarBinaryColumn(data[offsets[0] : offsets[-1]], offsets - offsets[0])
 
 
-def by_value(array: pa.Array, data_type: t.DataType) -> Cells:
+def by_value(array: pa.Array, data_type: t.DataType) -> VarBinaryColumn:
     """The single value binary form of each value, made one by one: for types whose values differ in type."""
     # A NULL of a Nullable has no bytes; those of Variant and Dynamic have.
     nullable = not isinstance(data_type, (t.Variant, t.Dynamic))
     pieces = [b"" if v is None and nullable else write_value(v, data_type) for v in array.to_pylist()]
     lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
-    return Cells(np.frombuffer(b"".join(pieces), np.uint8), ragged.offsets_of(lengths))
+    return VarBinaryColumn(np.frombuffer(b"".join(pieces), np.uint8), ragged.offsets_of(lengths))
 
 
-def _nullable_cells(array: pa.Array, inner: t.DataType) -> Cells:
+def _nullable_cells(array: pa.Array, inner: t.DataType) -> VarBinaryColumn:
     if array.null_count == 0:
         return ragged.join([ragged.repeat(b"\0", len(array)), encode_cells(array, inner)])
     null = pc.is_null(array).to_numpy(zero_copy_only=False)
@@ -115,7 +115,7 @@ def _nullable_cells(array: pa.Array, inner: t.DataType) -> Cells:
     return ragged.join([flags, ragged.take(encode_cells(array, inner), ~null)])
 
 
-def _list_cells(array: pa.Array, inner: t.DataType) -> Cells:
+def _list_cells(array: pa.Array, inner: t.DataType) -> VarBinaryColumn:
     starts = array.offsets.to_numpy().astype(np.int64)
     elements = encode_cells(array.values.slice(starts[0], starts[-1] - starts[0]), inner)
     return ragged.join([ragged.varuints(np.diff(starts)), ragged.regroup(elements, starts - starts[0])])

@@ -31,10 +31,12 @@ from mergelake.core.type_binary import decode_type, encode_name, type_name
 from mergelake.core.varuint import write_varuint
 from mergelake.format import ragged
 from mergelake.format.memory import region
-from mergelake.format.node import (
+from mergelake.format.ragged import VarBinaryColumn
+from mergelake.format.scalars import INT32_MAX
+from mergelake.format.serialization import (
     Bounds,
     Cursor,
-    Node,
+    Serialization,
     Sink,
     Source,
     as_numpy,
@@ -43,8 +45,6 @@ from mergelake.format.node import (
     null_bytes,
     refuse_nulls,
 )
-from mergelake.format.ragged import Cells
-from mergelake.format.scalars import INT32_MAX
 from mergelake.format.values import binary_cells, encode_cells
 
 NULL = 255
@@ -54,10 +54,10 @@ _TYPE_BYTES = 4096
 """Bytes in which the text of a type is looked for at first."""
 
 
-class Variant(Node):
+class Variant(Serialization):
     """A discriminator a row, and the values of each type as a column of their own."""
 
-    def __init__(self, path: str, alternatives: Sequence[Node], arrow: pa.DataType) -> None:
+    def __init__(self, path: str, alternatives: Sequence[Serialization], arrow: pa.DataType) -> None:
         self.stream = path + ".variant_discr"
         self.alternatives = tuple(alternatives)
         self.arrow = arrow
@@ -190,7 +190,7 @@ Build = Callable[[Sequence[str], Sequence[t.DataType]], Variant]
 """The serialiser of a Variant over types of these names."""
 
 
-class Dynamic(Node):
+class Dynamic(Serialization):
     """Type and value of each row as bytes, `binary`; NULL where the row is."""
 
     arrow = pa.binary()
@@ -238,7 +238,7 @@ class Dynamic(Node):
         offsets = pa.py_buffer(cells.offsets.astype(np.int32))
         return pa.Array.from_buffers(self.arrow, rows, [bits, offsets, pa.py_buffer(cells.data)])
 
-    def cells(self, source: Source, rows: int) -> tuple[NDArray[np.uint8], Cells]:
+    def cells(self, source: Source, rows: int) -> tuple[NDArray[np.uint8], VarBinaryColumn]:
         """The discriminators of `rows` rows, and type and value of each; a NULL has no bytes."""
         if self.structure not in source.notes:
             source.notes[self.structure], _ = self._types(source.start(self.structure))
@@ -298,7 +298,7 @@ def _read_type(cursor: Cursor) -> tuple[bytes, t.DataType]:
     raise cursor.corrupt("A type ends too early")
 
 
-def interleave(which: NDArray[np.uint8], pieces: Sequence[Cells]) -> Cells:
+def interleave(which: NDArray[np.uint8], pieces: Sequence[VarBinaryColumn]) -> VarBinaryColumn:
     """Row by row the next cell of `pieces[which[row]]`; none where there is no such piece."""
     starts, lengths = np.zeros(len(which), np.int64), np.zeros(len(which), np.int64)
     base = 0
@@ -311,4 +311,4 @@ def interleave(which: NDArray[np.uint8], pieces: Sequence[Cells]) -> Cells:
     out: NDArray[Any] = np.empty(int(offsets[-1]), np.uint8)
     data = pieces[0].data if len(pieces) == 1 else np.concatenate([np.zeros(0, np.uint8), *(c.data for c in pieces)])
     ragged.gather(data, starts, offsets, out)
-    return Cells(out, offsets)
+    return VarBinaryColumn(out, offsets)

@@ -21,9 +21,9 @@ from mergelake.format.frames import MAX_BLOCK, MIN_BLOCK, FrameWriter
 from mergelake.format.hashes import FileDigest, FileHash
 from mergelake.format.memory import Region
 from mergelake.format.names import stream_file_name
-from mergelake.format.node import Bounds, Node
 from mergelake.format.profile import CLASSIC_PROFILE, Profile
-from mergelake.format.tree import build_node
+from mergelake.format.serialization import Bounds, Serialization
+from mergelake.format.tree import build_serialization
 
 PIECE_ROWS = 1 << 17
 """Most rows that go through the kernels at once: their bytes should stay in the processor's cache."""
@@ -33,7 +33,7 @@ PIECE_BYTES = 1 << 21
 
 def stream_files(name: str, data_type: t.DataType, *, skip: Collection[str] = ()) -> tuple[str, ...]:
     """The files that a column of this name and type has, without those of the streams in `skip`."""
-    streams = [stream for stream in build_node(name, data_type).streams() if stream not in skip]
+    streams = [stream for stream in build_serialization(name, data_type).streams() if stream not in skip]
     return tuple(stream_file_name(s) + extension for s in streams for extension in (".bin", ".mrk2"))
 
 
@@ -46,7 +46,7 @@ def empty_files(name: str, data_type: t.DataType, *, skip: Collection[str] = ())
     }
 
 
-def value_types(node: Node, data_type: t.DataType) -> Iterator[tuple[str, t.DataType | None]]:
+def value_types(node: Serialization, data_type: t.DataType) -> Iterator[tuple[str, t.DataType | None]]:
     """Each stream of `node`, of a column of `data_type`, and the type of its values (None: sizes, null maps, …)."""
     types = stream_types(data_type)
     for stream in node.streams():
@@ -75,8 +75,8 @@ class ColumnWriter:
         self.name = name
         self.data_type = data_type
         self._profile = profile
-        self._node = build_node(name, data_type, profile.form)
-        kinds = value_types(self._node, data_type)
+        self._serialization = build_serialization(name, data_type, profile.form)
+        kinds = value_types(self._serialization, data_type)
         self._streams = {
             stream: _Stream(FrameWriter(stream_codec(codec, values), min_block, max_block), profile)
             for stream, values in kinds
@@ -100,7 +100,7 @@ class ColumnWriter:
 
     def _append(self, array: pa.Array, granule_rows: Bounds) -> None:
         sink = _Granules(self._streams, granule_rows)
-        self._node.encode(array, np.cumsum(granule_rows), sink)
+        self._serialization.encode(array, np.cumsum(granule_rows), sink)
         self.rows += len(array)
 
     def drain(self) -> list[tuple[str, bytes | memoryview]]:
@@ -115,7 +115,7 @@ class ColumnWriter:
     def finish(self) -> list[tuple[str, bytes | memoryview]]:
         """Write what waits and the final mark; the last bytes of each file. Nothing may be appended afterwards."""
         if self.rows:
-            self._node.finish(_Granules(self._streams, np.empty(0, np.int64)))
+            self._serialization.finish(_Granules(self._streams, np.empty(0, np.int64)))
             for stream in self._streams.values():
                 stream.mark(stream.frames.finish())
                 stream.finish()

@@ -41,7 +41,7 @@ from mergelake.gc.plan import (
 )
 from mergelake.gc.reached import Reached
 from mergelake.gc.remove import remove_table
-from mergelake.log.operations import Collect
+from mergelake.log.operations import AdvanceGcHorizon
 from mergelake.log.state import State
 from mergelake.publish.publish import names_shown
 from mergelake.publish.shown import Shown, list_names
@@ -265,7 +265,7 @@ def _look(
     if holders.absent and not dry_run:
         notes.write(handle.refresh().version + 1, now_ms, "holders", Note(holders=holders.absent))
     if noted:
-        handle.log.commit(lambda newest: [Collect(newest.fence, newest.history)])
+        handle.log.commit(lambda newest: [AdvanceGcHorizon(newest.fence, newest.history)])
 
 
 def _pages(found: Iterator[Unused]) -> Iterator[list[Unused]]:

@@ -23,8 +23,8 @@ def absurd_part(manifest: PartManifest, state: State) -> Iterator[str]:
         yield f"schema version {manifest.schema_version} is not known"
     elif strange := set(manifest.columns) - {column.id for column in schema.columns}:
         yield f"columns {sorted(strange)} are not in schema version {manifest.schema_version}"
-    if manifest.born > state.version:
-        yield f"it was begun at version {manifest.born}, which does not exist yet"
+    if manifest.base_version > state.version:
+        yield f"it was begun at version {manifest.base_version}, which does not exist yet"
     ends = [text for pair in manifest.minmax.values() for text in pair]
     try:
         for text in (manifest.partition, *manifest.key_range, *ends):

@@ -5,8 +5,8 @@ whoever began to write before it can no longer commit, so what is unreferenced t
 
 A round has two halves, and is the second half of an earlier one:
 
-1. **Work off** notes that are older than the grace period: commit `Collect(born=fence, history)`, and delete what they
-   name and the state of that entry does not reach.
+1. **Work off** notes that are older than the grace period: commit `AdvanceGcHorizon(base_version=fence, history)`, and
+   delete what they name and the state of that entry does not reach.
 2. **Look**, if no note waits: list the table, note what is not reached, and commit once more, so that whoever begins
    after that is not mistaken for one of those who began before.
 """
@@ -21,10 +21,10 @@ from typing import TypeAlias
 
 from mergelake.core.settings import TableSettings
 from mergelake.log.fold import apply
-from mergelake.log.operations import Collect, Entry, Release, ReleaseLease, TableOp
+from mergelake.log.head_freshness import GRACE_MIN_S
+from mergelake.log.operations import AdvanceGcHorizon, DropReference, Entry, ReleaseLease, TableOp
 from mergelake.log.retention import pins, reachable
 from mergelake.log.state import State
-from mergelake.log.trust import GRACE_MIN_S
 from mergelake.publish.plan import PART_DIRECTORY, part_of
 from mergelake.table.gc_notes import NoteName, Unused
 
@@ -82,7 +82,7 @@ class RoundPlan:
     """Notes that are older than the grace period."""
     waiting: tuple[NoteName, ...]
     """The others."""
-    born: int
+    base_version: int
     """The fence that the due notes ask for; 0 for none."""
     history: int
     """The oldest version to keep."""
@@ -99,9 +99,11 @@ class RoundPlan:
 
         `released` are holds that nobody needs, as they were seen; `silent_nodes` go too.
         """
-        ops: list[TableOp] = [Release(holder) for holder, held in released.items() if state.holds.get(holder) == held]
+        ops: list[TableOp] = [
+            DropReference(holder) for holder, held in released.items() if state.holds.get(holder) == held
+        ]
         ops += [ReleaseLease(node) for node in silent_nodes(state, over_ms, old or {})]
-        return [*ops, Collect(max(self.born, state.fence), max(self.history, state.history))]
+        return [*ops, AdvanceGcHorizon(max(self.base_version, state.fence), max(self.history, state.history))]
 
 
 def oldest_to_keep(state: State, periods: Periods, before: Callable[[int], int]) -> int:
@@ -120,13 +122,13 @@ def plan_round(state: State, notes: Iterable[NoteName], now_ms: int, periods: Pe
     due = tuple(note for note in noted if periods.due_ms(note) <= now_ms)
     waiting = tuple(note for note in noted if periods.due_ms(note) > now_ms)
     history = max(history, state.history, *(note.fence - 1 for note in due if note.kind == "history"))
-    born = max((note.fence for note in due if note.kind == "objects"), default=0)
+    base_version = max((note.fence for note in due if note.kind == "objects"), default=0)
     kept = state.retired.still_shown(history, pins(history, state.tags, state.leases, state.dropped))
     # History alone is worth an entry once it frees entries of the log.
-    commit = born > 0 or len(kept) < len(state.retired) or history >= state.history + periods.step
+    commit = base_version > 0 or len(kept) < len(state.retired) or history >= state.history + periods.step
     # So does what ends the time in which a dropped table can come back.
     commit = commit or state.history < state.dropped_version <= history
-    return RoundPlan(due, waiting, born, history, commit)
+    return RoundPlan(due, waiting, base_version, history, commit)
 
 
 def silent_nodes(state: State, over_ms: int, old: Leases) -> list[str]:

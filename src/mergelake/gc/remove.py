@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mergelake.core.errors import CorruptDataError
-from mergelake.log.operations import Collect
+from mergelake.log.operations import AdvanceGcHorizon
 from mergelake.log.segment import is_segment
 from mergelake.publish.publish import unpublish
 from mergelake.table.handle import TableHandle
@@ -58,7 +58,7 @@ def _leave_word(handle: TableHandle) -> None:
     """Write the newest state down. A checkpoint that was damaged on the way stays: the next version gets another."""
     for attempt in range(_CHECKPOINTS_MAX):
         if attempt:
-            handle.log.commit(lambda state: [Collect(state.fence, state.history)])
+            handle.log.commit(lambda state: [AdvanceGcHorizon(state.fence, state.history)])
         handle.log.write_checkpoint()
         if handle.log.has_checkpoint(handle.log.state.version):
             return

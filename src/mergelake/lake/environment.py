@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def asks_for_news(read_consistency: str) -> bool:
+def is_strong_read(read_consistency: str) -> bool:
     """Whether a read looks for the newest version first; BAD_ARGUMENTS for what is neither of these.
 
     `strong`: it sees every commit that was acknowledged before it began, by whatever process, for one small request a
@@ -44,7 +44,7 @@ class Environment:
     spark: SparkSession | str | None = None
     """A session, a master URL on which to start one when it is first needed, or None: heavy work runs here."""
     read_consistency: str = "strong"
-    """What a read sees that does not say a version: see `asks_for_news`."""
+    """What a read sees that does not say a version: see `is_strong_read`."""
 
     def spark_session(self) -> SparkSession:
         """The session; started now if only its master was given (or nothing: `local[*]`)."""

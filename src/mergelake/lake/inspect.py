@@ -11,10 +11,10 @@ from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo
 from mergelake.core.types import DataType
 from mergelake.format.partition_text import partition_texts
+from mergelake.log.describe import describe_op
 from mergelake.log.operations import AddParts, Entry, LogOp, Publish
 from mergelake.log.state import ActivePart, RetiredPart, State
 from mergelake.log.volatile import dependents, leaves
-from mergelake.log.words import in_words
 
 _PARTS = pa.schema(
     [
@@ -186,7 +186,7 @@ def _version(entry: Entry, gone: Sequence[RetiredPart], tags: Sequence[str]) -> 
         "version": entry.version,
         "time": entry.timestamp_ms,
         "author": entry.authors,
-        "operations": "; ".join(map(in_words, entry.ops)),
+        "operations": "; ".join(map(describe_op, entry.ops)),
         "rows_added": sum(part.rows for part in new),
         "rows_removed": sum(part.rows for part in gone),
         "parts_added": len(new),

@@ -15,7 +15,7 @@ from mergelake.log.backends import SEALED, Backends, split_options
 from mergelake.log.catalog import CatalogMachine
 from mergelake.log.commit import Log
 from mergelake.log.machine import TableMachine
-from mergelake.log.moving import Takeover, new_tree, take_over
+from mergelake.log.migrate import Takeover, new_tree, take_over
 from mergelake.store import open_store
 from mergelake.table.catalog import LOG_PREFIX, Catalog
 
@@ -28,7 +28,7 @@ def seal_logs(
     force: bool = False,
     log: str | None = None,
 ) -> dict[str, Takeover]:
-    """Make the bucket the authority of one table's log, or of all (the catalog's too, first).
+    """Make the bucket the sequencer of one table's log, or of all (the catalog's too, first).
 
     Returns what happened by name; tables without one (they were dropped) have that of their directory. Readers and
     writers go on, and follow by themselves. It may be repeated, after a crash too. `force` is for a ZooKeeper that is
@@ -70,7 +70,7 @@ def move_logs(warehouse: Warehouse, *, table: str = "") -> dict[str, str]:
     if not logs:
         catalog.find(split_name(table))  # tells the nearest name
     for log in logs.values():
-        if not log.refresh().authority.url:
+        if not log.refresh().sequencer.url:
             move = new_tree(address, store, log.prefix, clock, ids)
-            log.commit(lambda state, move=move: () if state.authority.url else (move,))  # type: ignore[misc]
-    return {name: log.state.authority.url for name, log in logs.items()}
+            log.commit(lambda state, move=move: () if state.sequencer.url else (move,))  # type: ignore[misc]
+    return {name: log.state.sequencer.url for name, log in logs.items()}

@@ -17,7 +17,7 @@ from mergelake.core.settings import TableSettings
 from mergelake.format.partition import WHOLE_TABLE, partitions_of
 from mergelake.gc.collect import CollectReport, collect_round
 from mergelake.lake.check import check_table
-from mergelake.lake.environment import Environment, asks_for_news
+from mergelake.lake.environment import Environment, is_strong_read
 from mergelake.lake.input import RowHash, storage_batches
 from mergelake.lake.inspect import history_table, merges_table, parts_table
 from mergelake.lake.scan import Scan
@@ -126,7 +126,7 @@ class Table:
             ids=handle.ids,
             clock=handle.clock,
             threads=self.env.threads,
-            born=handle.born(),
+            base_version=handle.base_version(),
         )
         return commit_parts(handle, manifests, dedup_token, rows.hexdigest() if hashed else "", by_part=by_part)
 
@@ -135,7 +135,7 @@ class Table:
         from mergelake.spark.write import write_frame
 
         handle = self.handle
-        manifests = write_frame(frame, handle.store.spec, handle.directory, handle.schema, handle.born())
+        manifests = write_frame(frame, handle.store.spec, handle.directory, handle.schema, handle.base_version())
         return commit_parts(handle, manifests, dedup_token)
 
     def scan(
@@ -173,7 +173,7 @@ class Table:
             raise error("TYPE_MISMATCH", f"columns is the text '{columns}'", f"Give a list of names: ['{columns}']")
         if isinstance(max_staleness_ms, bool) or not isinstance(max_staleness_ms, int) or max_staleness_ms < 0:
             raise error("BAD_ARGUMENTS", f"max_staleness_ms is {max_staleness_ms!r}", "Give a whole number, 0 or more")
-        if asks_for_news(read_consistency or self.env.read_consistency) and version is None and timestamp is None:
+        if is_strong_read(read_consistency or self.env.read_consistency) and version is None and timestamp is None:
             log = self.handle.log
             log.fresh(max_staleness_ms / 1000) if max_staleness_ms else log.refresh()
         request = ScanRequest(
@@ -220,8 +220,8 @@ class Table:
         failed: list[MergelakeError] = []
         statement = current()
         for batch in together:
-            born = self.handle.born()
-            batch = [replace(task, born=born) for task in batch]
+            base_version = self.handle.base_version()
+            batch = [replace(task, base_version=base_version) for task in batch]
             try:
                 check()
                 made = self.env.run_merges(self.handle, batch, statement.flag if statement is not None else None)

@@ -17,7 +17,7 @@ from mergelake.core.schema import TableSchema
 from mergelake.gc.collect import CollectReport, collect_round
 from mergelake.gc.fsck import FsckReport, fsck, fsck_names, unopened
 from mergelake.gc.tables import collect_warehouse
-from mergelake.lake.environment import Environment, asks_for_news
+from mergelake.lake.environment import Environment, is_strong_read
 from mergelake.lake.table import Table
 from mergelake.log.backends import Backends, split_options
 from mergelake.log.catalog import DEFAULT
@@ -66,9 +66,9 @@ class Warehouse:
         `author` goes into the history (default: host and process id). `threads` is how many one insert, scan or
         merge may use here (default: all cores, up to 8). `spark`: a session, or a master URL to start one on when
         it is first needed; merges run there then. `log` (also an option of that name) says where commits are ordered,
-        see `log.backends.Backends`. `read_consistency` is `strong` or `cached`, see `environment.asks_for_news`.
+        see `log.backends.Backends`. `read_consistency` is `strong` or `cached`, see `environment.is_strong_read`.
         """
-        asks_for_news(read_consistency)
+        is_strong_read(read_consistency)
         if threads is not None and threads < 1:
             raise error("BAD_ARGUMENTS", f"The number of threads is {threads}", "Give 1 or more, or None for all cores")
         if spark is not None and not isinstance(spark, str) and not hasattr(spark, "createDataFrame"):

@@ -10,8 +10,8 @@
 `machine`       those four as one value, so that tables and the catalog share the code below
 `checkpoint`    a state as one columnar object
 `tail`          reading: entries, checkpoints, the newest state
-`authority`     who gives out positions; `moving`: handing a log over
-`backend`       what a log asks of that place, and the bucket as one; `backends`: from an authority to its backend
+`sequencer`     who gives out positions; `moving`: handing a log over
+`backend`       what a log asks of that place, and the bucket as one; `backends`: from an sequencer to its backend
 `backend_…`     ZooKeeper as another; `sealing`: its entries on their way to the bucket; `keeper`: the door to kazoo
 `commit`        append by create-if-absent, follow the tail, open from a checkpoint, AS OF
 `group`         several callers' commits in one entry; `turns`: writers of several processes

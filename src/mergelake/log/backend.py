@@ -162,7 +162,7 @@ class ObjectBackend:
         return f"{self.prefix}/{version:020d}.json"
 
     def large_key(self, version: int, digest: str) -> str:
-        """Key of an entry that is too big for another authority's nodes, until it is sealed."""
+        """Key of an entry that is too big for another sequencer's nodes, until it is sealed."""
         return f"{self.prefix}/large/{version:020d}-{digest}"
 
     def create(self, version: int, data: bytes) -> PutOutcome:
@@ -318,16 +318,16 @@ class ObjectBackend:
 
 
 class SealedBackend(ObjectBackend):
-    """What has reached the bucket of a log whose authority is elsewhere: to be read, never to be appended to."""
+    """What has reached the bucket of a log whose sequencer is elsewhere: to be read, never to be appended to."""
 
-    def __init__(self, bucket: ObjectBackend, authority: str) -> None:
+    def __init__(self, bucket: ObjectBackend, sequencer: str) -> None:
         super().__init__(bucket.store, bucket.prefix, clock=bucket.clock, threads=bucket.threads, batched=EVERY)
-        self._authority = authority
+        self._sequencer = sequencer
         self.intake = None
 
     def create(self, version: int, data: bytes) -> PutOutcome:
         """READONLY."""
-        raise read_only(self._authority)
+        raise read_only(self._sequencer)
 
     def truncate(self, before: int) -> int:
         """Nothing is deleted."""
@@ -339,10 +339,10 @@ def _version_of(key: str) -> int | None:
     return int(stem) if stem.isdigit() else None
 
 
-def read_only(authority: str) -> MergelakeError:
+def read_only(sequencer: str) -> MergelakeError:
     """For who asks the bucket alone to take something."""
     return error(
         "READONLY",
-        f"The log is in {authority}, and here it is only read",
+        f"The log is in {sequencer}, and here it is only read",
         'Connect without log="sealed", or take it over: mergelake log seal',
     )

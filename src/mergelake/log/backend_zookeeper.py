@@ -39,7 +39,7 @@ from mergelake.core.clock import Clock
 from mergelake.core.errors import CorruptDataError, FencedError, MergelakeError, NotFoundError, UnavailableError
 from mergelake.log.backend import CollectedError, ObjectBackend
 from mergelake.log.intake import PAGE, Intake, Page
-from mergelake.log.keeper import RECHECK_S, Check, Create, Delete, Keeper, Node, Refused, SetData
+from mergelake.log.keeper import RECHECK_S, Check, Create, Delete, Keeper, KeeperNode, Refused, SetData
 from mergelake.log.sealing import Sealer, Tree, lost_branch, missing_tree
 from mergelake.store.protocol import Lost, PutOutcome, Stored, Unknown
 
@@ -62,7 +62,7 @@ class ZooKeeperBackend:
     tells = True
 
     def __init__(self, keeper: Keeper, path: str, since: int, bucket: ObjectBackend, clock: Clock) -> None:
-        """`path` is the tree's, `since` the version of the `MoveLog` that made it the authority."""
+        """`path` is the tree's, `since` the version of the `MoveLog` that made it the sequencer."""
         self._keeper = keeper
         self._tree = Tree(path)
         self._since = since
@@ -202,7 +202,7 @@ class ZooKeeperBackend:
         """Remove the tree."""
         self._sealer.forget()
 
-    def _look(self, paths: Sequence[str]) -> tuple[list[Node | None], int, bool]:
+    def _look(self, paths: Sequence[str]) -> tuple[list[KeeperNode | None], int, bool]:
         """The nodes, then the last version, and whether the log has ended here."""
         *nodes, tail = self._keeper.get_many([*paths, self._tree.tail])
         if tail is not None:
@@ -212,7 +212,7 @@ class ZooKeeperBackend:
             raise missing_tree(self._keeper, self._tree, self._bucket.prefix)
         return nodes, int(end.data), True
 
-    def _entry(self, version: int, node: Node | None) -> bytes | None:
+    def _entry(self, version: int, node: KeeperNode | None) -> bytes | None:
         if node is None or not node.data.startswith(b"@"):
             return None if node is None else node.data
         key = node.data[1:].decode()

@@ -1,4 +1,4 @@
-"""From what a log says about its authority to the backend that holds its tail."""
+"""From what a log says about its sequencer to the backend that holds its tail."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from mergelake.core.clock import Clock
 from mergelake.core.errors import error
-from mergelake.log.authority import Authority
 from mergelake.log.backend import EVERY, LogBackend, ObjectBackend, SealedBackend
 from mergelake.log.keeper import Address, keeper
+from mergelake.log.sequencer import Sequencer
 from mergelake.peer.client import Peers
 from mergelake.store.protocol import Store
 
@@ -36,7 +36,7 @@ class Backends:
         * `zookeeper://…`: logs that lie in ZooKeeper are looked for on these servers (whatever servers the log names:
           they may have moved, or ask for a password), and new ones are made there;
         * `bucket`: new ones are made in the bucket;
-        * `sealed`: nothing but the bucket is asked: what has reached it is read, and a log whose authority is elsewhere
+        * `sealed`: nothing but the bucket is asked: what has reached it is read, and a log whose sequencer is elsewhere
           cannot be written;
         * empty: logs are where they say, and new ones where the catalog's is.
 
@@ -54,20 +54,20 @@ class Backends:
     def __reduce__(self) -> tuple[type[Backends], tuple[str]]:
         return Backends, (self.log,)  # connections stay here
 
-    def of(self, authority: Authority, store: Store, prefix: str, *, clock: Clock, threads: int = 16) -> LogBackend:
-        """The backend for the entries behind `authority.since` of the log below `prefix`."""
-        bucket = bucket_of(authority, store, prefix, clock=clock, threads=threads)
-        if not authority.url:
+    def of(self, sequencer: Sequencer, store: Store, prefix: str, *, clock: Clock, threads: int = 16) -> LogBackend:
+        """The backend for the entries behind `sequencer.since` of the log below `prefix`."""
+        bucket = bucket_of(sequencer, store, prefix, clock=clock, threads=threads)
+        if not sequencer.url:
             return bucket
         if self.log == SEALED:
-            return SealedBackend(bucket, authority.url)
+            return SealedBackend(bucket, sequencer.url)
         from mergelake.log.backend_zookeeper import ZooKeeperBackend
 
-        recorded = Address.parse(authority.url)
-        return ZooKeeperBackend(keeper(self.address or recorded, clock), recorded.root, authority.since, bucket, clock)
+        recorded = Address.parse(sequencer.url)
+        return ZooKeeperBackend(keeper(self.address or recorded, clock), recorded.root, sequencer.since, bucket, clock)
 
 
-def bucket_of(authority: Authority, store: Store, prefix: str, *, clock: Clock, threads: int = 16) -> ObjectBackend:
+def bucket_of(sequencer: Sequencer, store: Store, prefix: str, *, clock: Clock, threads: int = 16) -> ObjectBackend:
     """What the bucket holds of the log below `prefix`. Entries that were sealed may lie in batches."""
-    batched = EVERY if authority.url else authority.since
+    batched = EVERY if sequencer.url else sequencer.since
     return ObjectBackend(store, prefix, clock=clock, threads=threads, batched=batched)

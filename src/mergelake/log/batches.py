@@ -1,4 +1,4 @@
-"""Several entries in one object of the bucket: how a log that is copied there keeps up with its authority.
+"""Several entries in one object of the bucket: how a log that is copied there keeps up with its sequencer.
 
 An object is named after its first entry, as if that were alone, and may hold those that follow, too::
 

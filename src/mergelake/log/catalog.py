@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from mergelake.core.errors import CorruptDataError, there_are
 from mergelake.core.ids import IdSource
 from mergelake.core.json_load import loads
-from mergelake.log.authority import BUCKET, Authority
 from mergelake.log.conflict import Reject
 from mergelake.log.encoding import is_sealed, require_format, sealed
 from mergelake.log.layout import Layout
@@ -30,8 +29,9 @@ from mergelake.log.operations import (
     RenameTable,
 )
 from mergelake.log.segments import Segments
+from mergelake.log.sequencer import BUCKET, Sequencer
 
-CATALOG_FORMAT = 1
+CATALOG_FORMAT = 2
 DEFAULT = "default"
 """The database that is always there: dropped or renamed, it leaves an empty one of its name."""
 CHECKPOINT_INTERVAL = 64
@@ -49,7 +49,7 @@ class CatalogState:
     timestamp_ms: int = 0
     databases: Databases = field(default_factory=lambda: {DEFAULT: {}})
     """Database -> table -> table id."""
-    authority: Authority = BUCKET
+    sequencer: Sequencer = BUCKET
     """Where the entries behind this version lie."""
 
     @property
@@ -91,8 +91,8 @@ def check(state: CatalogState, op: LogOp) -> Reject | None:
             return _there(state, database, name) or _free(state, new_database, new_name)
         case Exchange(database, name, other_database, other_name):
             return _there(state, database, name) or _there(state, other_database, other_name)
-        case MoveLog(authority):
-            if authority == state.authority.url:
+        case MoveLog(sequencer):
+            if sequencer == state.sequencer.url:
                 return Reject("The log lies there already", kind="duplicate")
         case _:
             return Reject(f"{type(op).__name__} belongs into a table's log", "LOGICAL_ERROR", "invalid")
@@ -178,7 +178,7 @@ class CatalogMachine:
     def fold(self, state: CatalogState, entries: Iterable[Entry]) -> CatalogState:
         """The state after `entries`."""
         databases = {name: dict(tables) for name, tables in state.databases.items()}
-        version, timestamp_ms, authority = state.version, state.timestamp_ms, state.authority
+        version, timestamp_ms, sequencer = state.version, state.timestamp_ms, state.sequencer
         for entry in entries:
             if entry.version != version + 1:
                 raise CorruptDataError(
@@ -187,10 +187,10 @@ class CatalogMachine:
             version, timestamp_ms = entry.version, max(entry.timestamp_ms, timestamp_ms)
             for op in entry.ops:
                 if isinstance(op, MoveLog):
-                    authority = Authority(op.authority, version)
+                    sequencer = Sequencer(op.sequencer, version)
                 else:
                     _applied(databases, op, version)
-        return CatalogState(version, timestamp_ms, databases, authority)
+        return CatalogState(version, timestamp_ms, databases, sequencer)
 
     def step(self, state: CatalogState, entry: Entry) -> CatalogState | Reject:
         """The state after one new entry, or why it may not follow."""
@@ -227,7 +227,7 @@ class CatalogMachine:
             "version": state.version,
             "timestamp_ms": state.timestamp_ms,
             "databases": databases,
-            "authority": [state.authority.url, state.authority.since],
+            "sequencer": [state.sequencer.url, state.sequencer.since],
         }
         return sealed(raw)
 
@@ -246,12 +246,12 @@ class CatalogMachine:
             newest = int(raw["format"])
         except _UNREADABLE as cause:
             raise CorruptDataError("A checkpoint is not readable", object_key=key, found=str(cause)) from cause
-        require_format(newest, CATALOG_FORMAT, f"Checkpoint {key}")
+        require_format(newest, (CATALOG_FORMAT,), f"Checkpoint {key}")
         try:
             databases: dict[str, dict[str, str]] = {DEFAULT: {}}
             for name, tables in raw["databases"].items():
                 databases[name] = {str(table): str(table_id) for table, table_id in tables.items()}
-            authority = Authority(*raw["authority"])
-            return CatalogState(int(raw["version"]), int(raw["timestamp_ms"]), databases, authority)
+            sequencer = Sequencer(*raw["sequencer"])
+            return CatalogState(int(raw["version"]), int(raw["timestamp_ms"]), databases, sequencer)
         except _UNREADABLE as cause:
             raise CorruptDataError("A checkpoint is not readable", object_key=key, found=str(cause)) from cause

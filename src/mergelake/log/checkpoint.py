@@ -31,7 +31,6 @@ from mergelake.core.errors import CorruptDataError, InternalError
 from mergelake.core.manifest import FileTable
 from mergelake.core.names import PartInfo
 from mergelake.core.schema import TableSchema
-from mergelake.log.authority import Authority
 from mergelake.log.encoding import require_format, tuples
 from mergelake.log.layout import Layout, Placed
 from mergelake.log.operations import MergeRecipe
@@ -55,6 +54,7 @@ from mergelake.log.part_rows import (
 from mergelake.log.retired import MemoryRun, Retired, Run, RunFacts, memory_runs
 from mergelake.log.segment import Member, SegmentRef
 from mergelake.log.segments import Segments
+from mergelake.log.sequencer import Sequencer
 from mergelake.log.state import (
     ActivePart,
     DetachedPart,
@@ -68,7 +68,7 @@ from mergelake.log.state import (
 from mergelake.log.stored import stored_partitions
 from mergelake.log.stored_runs import PlacedRun, RunRef
 
-CHECKPOINT_FORMAT = 4
+CHECKPOINT_FORMAT = 5
 _WITHOUT_SEGMENTS, _WITHOUT_RUNS = 2, 3
 """Formats before. The hash of the first was made otherwise, and is not compared."""
 _SEGMENTS = pa.schema(
@@ -180,7 +180,7 @@ def decode_root(data: bytes, key: str = "") -> Root:
         header = header_of(parts_reader.schema)
     except _UNREADABLE as cause:
         raise CorruptDataError("A checkpoint is not readable", object_key=key, found=str(cause)) from cause
-    require_format(int(header["format"]), CHECKPOINT_FORMAT, f"Checkpoint {key}")
+    require_format(int(header["format"]), (CHECKPOINT_FORMAT,), f"Checkpoint {key}")
     try:
         columns = lists_of(parts_reader.read_all())
         parts = parts_of(columns, map(FileTable, columns["files"]))
@@ -302,7 +302,7 @@ def _header(state: State) -> dict[str, Any]:
         "leases": {node: _lease(lease) for node, lease in state.leases.items()},
         "fence": state.fence,
         "history": state.history,
-        "authority": [state.authority.url, state.authority.since],
+        "sequencer": [state.sequencer.url, state.sequencer.since],
     }
 
 
@@ -372,7 +372,7 @@ def _state(root: Root, segments: Segments | None) -> State:
         leases={node: Lease(*lease) for node, lease in header["leases"].items()},
         fence=header["fence"],
         history=header["history"],
-        authority=Authority(*header["authority"]),
+        sequencer=Sequencer(*header["sequencer"]),
     )
 
 

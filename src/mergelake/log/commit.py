@@ -29,7 +29,7 @@ Positions are dense: a missing object means "not committed yet", and nobody ever
 nothing; they only find checkpoints faster.
 
 Old entries are deleted at last, and then a missing object means nothing: knowledge of the head that is older than
-`trust.TRUST_S` is not believed. The log is opened anew before it is read on or appended to, and a writer whose
+`trust.HEAD_FRESHNESS_S` is not believed. The log is opened anew before it is read on or appended to, and a writer whose
 append took that long looks whether the position had been collected before it says that the entry is stored.
 
 One `Log` may be shared by threads: commits that come while one is under way share the next entry (`group`). Where a
@@ -63,16 +63,16 @@ from mergelake.log import truncate
 from mergelake.log.at_once import apart
 from mergelake.log.backend import LogBackend
 from mergelake.log.backends import Backends
+from mergelake.log.contention import ContentionBackoff, Way
 from mergelake.log.encoding import TIME_END_MS, encode_entry
-from mergelake.log.group import Committed, Proposal, Request, WaitingLine, propose, states_within, taken_along, within
+from mergelake.log.group import CommitQueue, Committed, Proposal, Request, propose, states_within, taken_along, within
+from mergelake.log.head_freshness import HEAD_FRESHNESS_S, Instant
 from mergelake.log.intake import TAKEN_BYTES_MAX, Intake, Left, encode_left
 from mergelake.log.machine import S, StateMachine
 from mergelake.log.operations import WRITER_DIGITS, Entry, LogOp, gives_space_back, writer_of
 from mergelake.log.recent import Recent
 from mergelake.log.sending import Sending
 from mergelake.log.tail import LogReader
-from mergelake.log.trust import TRUST_S, Instant
-from mergelake.log.turns import Turns, Way
 from mergelake.log.verify import LogReport, Progress, repair_checkpoints, verify_log
 from mergelake.store.protocol import PutOutcome, Store, Stored, Unknown
 from mergelake.store.reserve import freeing
@@ -108,10 +108,10 @@ class Log(Generic[S]):
         ids: IdSource,
         author: str = "",
         threads: int = 16,
-        trust_s: float = TRUST_S,
+        head_freshness_s: float = HEAD_FRESHNESS_S,
         backends: Backends | None = None,
     ) -> None:
-        """`threads` read long tails; `trust_s` is how long knowledge of the head is believed (see `trust`);
+        """`threads` read long tails; `head_freshness_s` is how long knowledge of the head is believed (see `trust`);
         `backends` say how logs that are not in the bucket are reached.
         """
         self._store = store
@@ -124,16 +124,16 @@ class Log(Generic[S]):
         self._ids = ids
         self.author = author
         """Who commits, for people."""
-        self._trust_s = trust_s
+        self._head_freshness_s = head_freshness_s
         self._lock = threading.RLock()
-        self._line: WaitingLine[S] = WaitingLine()
+        self._line: CommitQueue[S] = CommitQueue()
         self._writing = threading.Lock()
         self._look_due = False  # whether others may have left something in the intake
         self._due: tuple[S, Instant, LogBackend] | None = None  # what is to be written as a checkpoint
         self.checkpoint_failure = ""
         """Why the last checkpoint that was due could not be written; empty if it was."""
         self._writer = writer_of(ids.new_id())
-        self._turns = Turns(clock, ids, self._writer)
+        self._contention = ContentionBackoff(clock, ids, self._writer)
         self._lagging = True  # whether a lost race may be one of many
         self._looks = self._seen = 0  # how many were begun, and the last one that saw the head
         self._state = machine.initial()
@@ -172,7 +172,7 @@ class Log(Generic[S]):
         seen = self._looks
         with self._lock:
             if self._seen <= seen:
-                self._look()
+                self._refresh_head()
             return self._state
 
     def fresh(self, within_s: float = float("inf")) -> S:
@@ -255,7 +255,7 @@ class Log(Generic[S]):
         """Second step: delete the entries before checkpoint `base`, the answer of the first; how many went.
 
         And, if `sweep`, the segments that no later checkpoint has. The newest state known here must keep nothing older
-        (`Collect`).
+        (`AdvanceGcHorizon`).
         """
         return truncate.truncate(self._reader, base, self._state.history, sweep)
 
@@ -274,7 +274,7 @@ class Log(Generic[S]):
                 # Where the log was cut while it was read, what is missing was collected: its beginning is gone too.
                 missing = any(problem.kind == "entry" for problem in report.problems)
                 # What two looks say alike, the second one of them quick, is damage.
-                same = report.first == first and began.age_s(self._clock) <= self._trust_s
+                same = report.first == first and began.age_s(self._clock) <= self._head_freshness_s
                 if not missing or same or self._reader.backend.read(report.first) is not None:
                     return report
                 first = report.first
@@ -369,17 +369,17 @@ class Log(Generic[S]):
     def _commit_or_raise(self, group: list[Request[S]]) -> None:
         looked = not self._usable()
         if looked:
-            self._look()
+            self._refresh_head()
         if self._sending is not None and self._reader.recent is None:
             self._pass_on(self._sending, group)
             if group and not self._trusted():
-                self._look()
+                self._refresh_head()
                 looked = True
         if not group:
             return
         for races_lost in range(RETRIES_MAX):
             if races_lost and (self._lagging or races_lost % LOOK_EVERY == 0):
-                self._look(AHEAD if races_lost > 1 else 1)
+                self._refresh_head(AHEAD if races_lost > 1 else 1)
                 looked = True
             self._resolve(group)
             before, head = self._state, self._head()
@@ -390,7 +390,7 @@ class Log(Generic[S]):
             if not proposal.ops and not looked:
                 # Only a position that was free proves that a state is the newest. Without one, look: an insert that
                 # was known as done may have been dropped since, by another process.
-                self._look()
+                self._refresh_head()
                 self._resolve(group)
                 before, head = self._state, self._head()
                 proposal = propose(self._machine, before, group, head)
@@ -416,7 +416,7 @@ class Log(Generic[S]):
                 proposal.settle(entry, races_lost)
                 if self._state.version % self._machine.checkpoint_interval(self._state) == 0:
                     self._due = self._knowledge()
-                self._look_due |= self._turns.looks()
+                self._look_due |= self._contention.looks()
                 return
         raise ConflictError(
             f"Lost {RETRIES_MAX} races for the next position of the log",
@@ -481,25 +481,25 @@ class Log(Generic[S]):
         `own` is an entry of these alone, `after` the state after it.
         """
         intake = self.backend.intake
-        way = self._turns.way() if intake is not None else Way.APPEND
+        way = self._contention.way() if intake is not None else Way.APPEND
         if way is Way.LEAVE and own.members:  # what other processes know by their attempts lands under these only
             way = Way.APPEND
-        if intake is not None and not self._turns.alone:
+        if intake is not None and not self._contention.alone:
             own = dataclasses.replace(own, members=own.parties)  # tells who loses to it that its writer gathers
         if intake is not None and way is Way.LEAVE and (left := self._to_leave(own)) is not None:
             return self._left(intake, own, after, left)
         if way is Way.WAIT:
             asked = Instant.now(self._clock)
-            holder = self._awaited(own.version, self._turns.pauses_for_other(self.backend.tells))
+            holder = self._awaited(own.version, self._contention.pauses_for_other(self.backend.tells))
             if holder is not None:
-                self._turns.lost(holder, mine=False, paced=False)
+                self._contention.lost(holder, mine=False, paced=False)
                 self._lagging = False
                 return self._moved_on(own, after, holder, asked, left=False)
         if intake is not None and way is Way.GATHER:
             intake.sweep(own.version)
-            self._turns.gather()
+            self._contention.gather()
             bundle = self._gathered(intake, own, after)
-            self._turns.came_late(intake.late)
+            self._contention.came_late(intake.late)
             return self._stored(*bundle, own=own)
         self._lagging = True  # how far the log has gone on since the state is not known
         return self._stored(own, after, own=own)
@@ -519,15 +519,15 @@ class Log(Generic[S]):
             try:
                 with freeing(gives_space_back(own.ops)):
                     intake.leave(own.version, own.attempt, data)
-                self._turns.took(began.age_s(self._clock))
+                self._contention.took(began.age_s(self._clock))
             except MergelakeError as problem:  # it may be there, or come late
                 _logger.warning("a member may not have reached the intake: %s", problem)
-            holder = self._awaited(own.version, self._turns.pauses(self.backend.tells))
+            holder = self._awaited(own.version, self._contention.pauses(self.backend.tells))
             if holder is None and (rank := intake.rank(own.version, own.attempt)):
-                holder = self._awaited(own.version, self._turns.pauses_behind(rank, self.backend.tells))
+                holder = self._awaited(own.version, self._contention.pauses_behind(rank, self.backend.tells))
             if holder is None:
                 return self._stored(*self._gathered(intake, own, after), own=own, left=True)
-            self._turns.lost(holder, holder.holds(own.attempt), paced=True)
+            self._contention.lost(holder, holder.holds(own.attempt), paced=True)
             self._lagging = not holder.members
             return self._moved_on(own, after, holder, began, left=True)
         except UnavailableError:
@@ -558,7 +558,7 @@ class Log(Generic[S]):
         self._lagging = False
         if gives_space_back(own.ops):
             return own, after
-        left = intake.take(own.version, own.attempt, self._turns.near)
+        left = intake.take(own.version, own.attempt, self._contention.near)
         return taken_along(self._machine, self._state, own, after, left)
 
     def _stored(self, entry: Entry, after: S, *, own: Entry, left: bool = False) -> Entry | None:
@@ -569,11 +569,11 @@ class Log(Generic[S]):
         """
         sent = Instant.now(self._clock)
         holder = self._append(entry)
-        self._turns.took(sent.age_s(self._clock) / (1 if holder is None else 2))  # who has lost has read one, too
+        self._contention.took(sent.age_s(self._clock) / (1 if holder is None else 2))  # who has lost has read one, too
         if holder is None:
-            self._turns.won(entry, [writer_of(member.attempt) for member in own.parties])
+            self._contention.won(entry, [writer_of(member.attempt) for member in own.parties])
         else:
-            self._turns.lost(holder, holder.holds(entry.attempt), paced=False)
+            self._contention.lost(holder, holder.holds(entry.attempt), paced=False)
         return self._moved_on(entry, after, holder, sent, left=left)
 
     def _moved_on(self, entry: Entry, after: S, holder: Entry | None, since: Instant, *, left: bool) -> Entry | None:
@@ -611,14 +611,14 @@ class Log(Generic[S]):
         return self._writer + self._ids.new_id()[WRITER_DIGITS:]
 
     def _trusted(self) -> bool:
-        return self._known.age_s(self._clock) <= self._trust_s
+        return self._known.age_s(self._clock) <= self._head_freshness_s
 
     def _usable(self) -> bool:
         """Whether the state can be gone on from: its head is believed, and what it has yet to read will be there.
 
         Segments that no newer checkpoint names go a grace period later at the earliest (`truncate`).
         """
-        young = self._opened.age_s(self._clock) <= self._trust_s / 2
+        young = self._opened.age_s(self._clock) <= self._head_freshness_s / 2
         return self._trusted() and (young or self._machine.complete(self._state, self._reader.segments))
 
     def _proposed(self, group: list[Request[S]], head: Entry) -> Proposal[S] | None:
@@ -635,10 +635,10 @@ class Log(Generic[S]):
             gone = any(isinstance(why, NotFoundError | CorruptDataError) for _, why in proposal.refused)
             if not gone or self._usable():
                 return proposal
-        self._look()
+        self._refresh_head()
         return None
 
-    def _look(self, ahead: int = 1) -> None:
+    def _refresh_head(self, ahead: int = 1) -> None:
         """Learn the head: from the state on, or anew if that is too old. `ahead`: see `LogReader.follow`."""
         self._looks += 1
         began = Instant.now(self._clock)
@@ -657,10 +657,10 @@ class Log(Generic[S]):
             try:
                 state = self._reader.newest()
             except CorruptDataError:
-                if began.age_s(self._clock) <= self._trust_s:
+                if began.age_s(self._clock) <= self._head_freshness_s:
                     raise
                 continue  # what was listed, or hinted at, may be gone: nothing need be damaged
-            if began.age_s(self._clock) > self._trust_s:
+            if began.age_s(self._clock) > self._head_freshness_s:
                 continue  # what lay behind the checkpoint may be gone
             if state.version == 0 < self._state.version:
                 raise error("UNKNOWN_TABLE", "The log is gone: its table was dropped, and has been collected since")
@@ -674,7 +674,7 @@ class Log(Generic[S]):
             self._state, self._known, self._seen = state, began, self._looks
             self._opened = began
             return
-        raise UnavailableError(f"The log could not be read within {self._trust_s:.0f} s", hint="Try again")
+        raise UnavailableError(f"The log could not be read within {self._head_freshness_s:.0f} s", hint="Try again")
 
     def _append(self, entry: Entry) -> Entry | None:
         """None if the entry got its position, else the entry that holds it."""
@@ -744,7 +744,7 @@ class Log(Generic[S]):
 
     def _look_for_others(self) -> None:
         if (intake := self.backend.intake) is not None:
-            self._turns.knocked = intake.knocked(self._state.version - KNOCKS_SINCE)
+            self._contention.knocked = intake.knocked(self._state.version - KNOCKS_SINCE)
 
     def write_checkpoint(self) -> None:
         """Write the newest state as a checkpoint, and the hint that finds it.
@@ -765,7 +765,7 @@ class Log(Generic[S]):
         if layout is None:
             return  # another process was faster
         data = self._machine.encode(state, layout)
-        if layout.names and known.age_s(self._clock) > self._trust_s:
+        if layout.names and known.age_s(self._clock) > self._head_freshness_s:
             # What it names may have been swept since: no checkpoint that stands there named it.
             raise UnavailableError("The checkpoint was not written in time", hint="The next one will be")
         outcome = self._store.create(self._reader.checkpoint_key(state.version), data)
@@ -774,7 +774,7 @@ class Log(Generic[S]):
         if isinstance(outcome, Stored) and layout.names:  # else another one stands there, which names others
             with self._lock:
                 self._state = self._machine.adopt(self._state, state.version, layout, self._reader.segments)
-        if known.age_s(self._clock) <= self._trust_s:
+        if known.age_s(self._clock) <= self._head_freshness_s:
             self._store.put(self._reader.hint_key, json.dumps({"version": state.version}).encode())
         backend.trim(state.version)
 

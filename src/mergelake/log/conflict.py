@@ -17,23 +17,23 @@ from mergelake.core.names import PartInfo, merged_name
 from mergelake.log.fold import Draft
 from mergelake.log.operations import (
     AddParts,
+    AddReference,
     AddVolatile,
     AdoptVolatile,
+    AdvanceGcHorizon,
     AlterMetadata,
     CancelVolatile,
-    Collect,
     CreateTable,
     DropDetached,
     DropParts,
     DropRange,
+    DropReference,
     Entry,
-    Hold,
     KillMutation,
     LogOp,
     MoveLog,
     Mutation,
     Publish,
-    Release,
     ReleaseLease,
     RenewLease,
     Tag,
@@ -72,7 +72,9 @@ def check(state: State, op: LogOp, position: int = 0) -> Reject | None:
         return None if state.schema_version == 0 else _invalid("The table exists already", "TABLE_ALREADY_EXISTS")
     if state.schema_version == 0:
         return _invalid("The table does not exist", "UNKNOWN_TABLE")
-    if state.dropped and not isinstance(op, (UndropTable, Hold, Release, ReleaseLease, Collect, MoveLog)):
+    if state.dropped and not isinstance(
+        op, (UndropTable, AddReference, DropReference, ReleaseLease, AdvanceGcHorizon, MoveLog)
+    ):
         return _invalid("The table has been dropped", "UNKNOWN_TABLE")
     match op:
         case AlterMetadata(schema):
@@ -118,15 +120,15 @@ def check(state: State, op: LogOp, position: int = 0) -> Reject | None:
         case Untag(name):
             if name not in state.tags:
                 return _invalid(f"There is no tag {name}", "BAD_ARGUMENTS")
-        case Hold(_, directories):
+        case AddReference(_, directories):
             return _check_reachable(state, directories)
-        case MoveLog(authority):
-            if authority == state.authority.url:
+        case MoveLog(sequencer):
+            if sequencer == state.sequencer.url:
                 return Reject("The log lies there already", kind="duplicate")
-        case Collect(born, history):
-            if max(born - 1, history) > state.version:
+        case AdvanceGcHorizon(base_version, history):
+            if max(base_version - 1, history) > state.version:
                 return _invalid("What is yet to come cannot be collected", "LOGICAL_ERROR")
-            if born < state.fence or history < state.history:
+            if base_version < state.fence or history < state.history:
                 return Reject("Another collector has gone further")
     return None
 
@@ -157,8 +159,9 @@ def _check_new(
 ) -> Reject | None:
     """What is asked of every part that comes in, whatever brings it.
 
-    Directories in `begun` need not be reachable yet. Like the directory of a part itself they were begun at `born` or
-    later, so where a collector may be deleting one, `born` lies before the fence and the parts are refused for that.
+    Directories in `begun` need not be reachable yet. Like the directory of a part itself they were begun at
+    `base_version` or later, so where a collector may be deleting one, `base_version` lies before the fence and the
+    parts are refused for that.
     """
     twice = known_ids(state, parts)
     if twice or len({part.id for part in parts}) < len(parts):
@@ -168,10 +171,10 @@ def _check_new(
             return _invalid(f"Part {part.id} has the unknown schema version {part.schema_version}", "INCORRECT_DATA")
         if part.rows < 0 or not part.partition_id:
             return _invalid(f"Part {part.id} has no partition or a negative number of rows", "INCORRECT_DATA")
-        if part.born < state.fence:
+        if part.base_version < state.fence:
             return Reject(
-                f"Part {part.id} was begun at version {part.born}, and unused objects of that time are being deleted. "
-                "Please write it again; if that takes longer than gc_grace_seconds, raise that setting",
+                f"Part {part.id} was begun at version {part.base_version}, and unused objects of that time are being "
+                "deleted. Please write it again; if that takes longer than gc_grace_seconds, raise that setting",
                 "ABORTED",
             )
     # What a clone refers to was held for it before its first entry; nothing of another table is added later.

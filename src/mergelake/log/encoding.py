@@ -19,7 +19,7 @@ UNKNOWN_FORMAT_VERSION: skipping it would show a state that never was.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -36,7 +36,7 @@ from mergelake.log.operations import Entry, LogOp, Member
 
 TIME_END_MS = 10_413_792_000_000
 """The year 2300, where DateTime64 ends. Times beyond it are no times."""
-FORMAT, FORMAT_OF_MEMBERS = 1, 2
+FORMAT, FORMAT_OF_MEMBERS = 3, 4
 """The formats that this version writes and reads: of one writer's entries, and of those that have members."""
 
 _LEFT_OUT = ("begun", "detached", "mutations")
@@ -46,6 +46,7 @@ _FIELDS_OF_MEMBERS = {*_FIELDS, "members"}
 _DIGEST, _END, _DIGEST_DIGITS = b',"digest":"', b'"}', 32
 _TAIL = len(_DIGEST) + _DIGEST_DIGITS + len(_END)
 _WAY_OUT = "The table was written by a newer mergelake: upgrade this one"
+_OLD = "It was written before the first release, by a version that must export it: read it there, write it anew here"
 
 
 def encode_entry(entry: Entry) -> bytes:
@@ -103,7 +104,7 @@ def decode_entry(data: bytes, key: str = "") -> Entry:
         newest = int(value(raw["format"]))
     except (ValueError, KeyError, TypeError, ArithmeticError) as cause:
         raise CorruptDataError("A log entry is not readable JSON", object_key=key, found=str(cause)) from cause
-    require_format(newest, FORMAT_OF_MEMBERS, f"Log entry {key}".rstrip())
+    require_format(newest, (FORMAT, FORMAT_OF_MEMBERS), f"Log entry {key}".rstrip())
     known = _FIELDS_OF_MEMBERS if newest == FORMAT_OF_MEMBERS else _FIELDS
     strange = set(raw) - known - ({"digest"} if has_digest else set())
     if strange:  # a digest that is not the last field cannot be checked, one of another name was damaged
@@ -138,11 +139,11 @@ def _time(stated: Any) -> int:
     return int(stated) if 0 <= stated < TIME_END_MS else 0
 
 
-def require_format(found: int, newest_known: int, what: str) -> None:
-    """Refuse what a newer version wrote."""
-    if found > newest_known:
-        message = f"{what} has format {found}, and this version reads up to {newest_known}"
-        raise error("UNKNOWN_FORMAT_VERSION", message, _WAY_OUT)
+def require_format(found: int, known: Collection[int], what: str) -> None:
+    """UNKNOWN_FORMAT_VERSION for what a newer version wrote, or one from before the first release."""
+    if found not in known:
+        message = f"{what} has format {found}, and this version reads {' and '.join(map(str, sorted(known)))}"
+        raise error("UNKNOWN_FORMAT_VERSION", message, _WAY_OUT if found > max(known) else _OLD)
 
 
 def encode_op(op: LogOp) -> dict[str, Any]:
@@ -272,9 +273,9 @@ _PLAIN: tuple[Callable[..., LogOp], ...] = (
     ops.KillMutation,
     ops.Tag,
     ops.Untag,
-    ops.Hold,
-    ops.Release,
-    ops.Collect,
+    ops.AddReference,
+    ops.DropReference,
+    ops.AdvanceGcHorizon,
     ops.MoveLog,
     ops.CreateDatabase,
     ops.DropDatabase,

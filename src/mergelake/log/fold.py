@@ -21,28 +21,27 @@ from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo, merged_name
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
-from mergelake.log.authority import Authority
 from mergelake.log.operations import (
     AddParts,
+    AddReference,
     AddVolatile,
     AdoptVolatile,
+    AdvanceGcHorizon,
     AlterMetadata,
     CancelVolatile,
-    Collect,
     CreateTable,
     DropDetached,
     DropParts,
     DropRange,
+    DropReference,
     DropTable,
     Entry,
-    Hold,
     KillMutation,
     KnownInsert,
     LogOp,
     MoveLog,
     Mutation,
     Publish,
-    Release,
     ReleaseLease,
     RenewLease,
     Tag,
@@ -50,6 +49,7 @@ from mergelake.log.operations import (
     Untag,
 )
 from mergelake.log.retention import pins, refers
+from mergelake.log.sequencer import Sequencer
 from mergelake.log.state import (
     FINISHED_MUTATIONS_TO_KEEP,
     TOKENS_MAX,
@@ -113,7 +113,7 @@ class Draft:
         self._detached = state.detached
         self._tags, self._holds, self._leases = state.tags, state.holds, state.leases
         self._fence, self._history = state.fence, state.history
-        self._authority = state.authority
+        self._sequencer = state.sequencer
         self._owned = set[str]()
         self._window = _window(self._schemas.get(self._schema_version))
 
@@ -173,14 +173,14 @@ class Draft:
                 self._tags = {**self._tags, name: version}
             case Untag(name):
                 self._tags = _lacking(self._tags, name)
-            case Hold(holder, directories):
+            case AddReference(holder, directories):
                 self._holds = {**self._holds, holder: directories}
-            case Release(holder):
+            case DropReference(holder):
                 self._holds = _lacking(self._holds, holder)
-            case Collect():
+            case AdvanceGcHorizon():
                 self._collect(op)
-            case MoveLog(authority):
-                self._authority = Authority(authority, self._version)
+            case MoveLog(sequencer):
+                self._sequencer = Sequencer(sequencer, self._version)
             case _:
                 raise CorruptDataError(f"A table's log holds {type(op).__name__}, which belongs into the catalog's")
 
@@ -216,7 +216,7 @@ class Draft:
             leases=self._leases,
             fence=self._fence,
             history=self._history,
-            authority=self._authority,
+            sequencer=self._sequencer,
         )
 
     def _own(self, name: str) -> dict[Any, Any]:
@@ -273,10 +273,12 @@ class Draft:
         self._newly_retired.append(gone)
 
     def _take_from_detached(self, ids: tuple[str, ...]) -> None:
-        # Versions before the detachment may still be read. They show a part after `born` at the earliest.
+        # Versions before the detachment may still be read. They show a part after `base_version` at the earliest.
         for part in self._detached:
             if part.manifest.id in ids:
-                self._remember(part.manifest, part.info, part.manifest.born + 1, part.detached, part.detached_ms)
+                self._remember(
+                    part.manifest, part.info, part.manifest.base_version + 1, part.detached, part.detached_ms
+                )
         self._detached = tuple(part for part in self._detached if part.manifest.id not in ids)
 
     def _add_parts(self, op: AddParts) -> None:
@@ -375,10 +377,10 @@ class Draft:
             forgotten = set(done[:-FINISHED_MUTATIONS_TO_KEEP])
         self._mutations = (*(m for m in self._mutations if m.version not in forgotten), new)
 
-    def _collect(self, op: Collect) -> None:
+    def _collect(self, op: AdvanceGcHorizon) -> None:
         self._history = max(self._history, op.history)
         # What history forgets must not come back: `known_ids` no longer knows it, the fence does.
-        self._fence = max(self._fence, op.born, self._history)
+        self._fence = max(self._fence, op.base_version, self._history)
         self._settle_retired()
         pinned = pins(self._history, self._tags, self._leases, self._dropped)
         self._retired = self._retired.still_shown(self._history, pinned)

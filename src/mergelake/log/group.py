@@ -103,7 +103,7 @@ class Request(Generic[S]):
         return self.committed
 
 
-class WaitingLine(Generic[S]):
+class CommitQueue(Generic[S]):
     """The threads that want to commit to one log. One of them leads at any time, or nobody waits."""
 
     def __init__(self) -> None:

@@ -34,7 +34,7 @@ from mergelake.log.encoding import decode_ops, encode_ops, is_sealed, require_fo
 from mergelake.log.operations import LogOp, writer_of
 from mergelake.store.protocol import Store
 
-INTAKE_FORMAT = 1
+INTAKE_FORMAT = 2
 TAKEN_MAX = 64
 """Members that one entry takes along."""
 TAKEN_BYTES_MAX = 256 << 10
@@ -78,7 +78,7 @@ def decode_left(data: bytes, key: str = "") -> Left:
         raise CorruptDataError("A member in the intake has no digest", object_key=key)
     try:
         raw = fields(data)
-        require_format(int(value(raw["format"])), INTAKE_FORMAT, f"Member {key}")
+        require_format(int(value(raw["format"])), (INTAKE_FORMAT,), f"Member {key}")
         position, attempt, author = (value(raw[name]) for name in ("position", "attempt", "author"))
         return Left(int(position), str(attempt), str(author), decode_ops(raw["ops"]))
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError) as cause:

@@ -114,7 +114,7 @@ class Check:
     path: str
 
 
-Step = Create | SetData | Delete | Check
+KeeperOp = Create | SetData | Delete | Check
 
 
 class Refused(Exception):
@@ -122,7 +122,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class KeeperNode:
     """What a node holds."""
 
     data: bytes
@@ -150,7 +150,7 @@ class Keeper:
         """The servers."""
         return self._address.hosts
 
-    def commit(self, *steps: Step) -> None:
+    def commit(self, *steps: KeeperOp) -> None:
         """All steps or none. Raises `Refused` if none was, UnavailableError if that is not known."""
         transaction = self._connected().transaction()
         for step in steps:
@@ -168,21 +168,21 @@ class Keeper:
             if isinstance(result, Exception) and type(result).__name__ not in _MARKERS:
                 raise self._translated(result, "a commit") from result
 
-    def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+    def get_many(self, paths: Sequence[str]) -> list[KeeperNode | None]:
         """The nodes at `paths`, None for those that do not exist, as of now; one round trip."""
         client = self._connected()
         asked = [client.sync_async(paths[0]), *(client.get_async(path) for path in paths)]
-        found: list[Node | None] = []
+        found: list[KeeperNode | None] = []
         self._result(asked[0], "a sync")
         for path, answer in zip(paths, asked[1:], strict=True):
             try:
                 data, stat = self._result(answer, path)
-                found.append(Node(data, stat.version))
+                found.append(KeeperNode(data, stat.version))
             except Refused:
                 found.append(None)
         return found
 
-    def get(self, path: str) -> Node | None:
+    def get(self, path: str) -> KeeperNode | None:
         """One node."""
         return self.get_many([path])[0]
 
@@ -200,7 +200,7 @@ class Keeper:
         """Make a node and those above it, where they do not exist."""
         self._result(self._connected().ensure_path_async(path), path)
 
-    def wait_change(self, path: str, seen: Node | None, timeout_s: float) -> None:
+    def wait_change(self, path: str, seen: KeeperNode | None, timeout_s: float) -> None:
         """Return when a node is no longer what was `seen`, after `timeout_s`, or just so: look again."""
         with self._changed:
             changes = self._changes

@@ -2,7 +2,7 @@
 
 For each request (`passing`), in the thread that brought it:
 
-1. Its members join the line of those who wait to commit in this process (`group.WaitingLine`), each with the operations
+1. Its members join the line of those who wait to commit in this process (`group.CommitQueue`), each with the operations
    that its sender made, its attempt and its author. Whoever leads the line appends them with all others that wait.
 2. Before an entry is proposed each member is judged at its own place in it, like everybody's operations; and it is
    asked of `Recent` whether its attempt is in the log already (it landed), and whether everything since it was made is

@@ -8,12 +8,12 @@ from typing import Protocol, TypeVar
 from mergelake.core.ids import IdSource
 from mergelake.core.settings import TableSettings
 from mergelake.log import checkpoint, conflict
-from mergelake.log.authority import Authority
 from mergelake.log.conflict import Reject
 from mergelake.log.fold import fold
 from mergelake.log.layout import Layout
 from mergelake.log.operations import Entry
 from mergelake.log.segments import Segments
+from mergelake.log.sequencer import Sequencer
 from mergelake.log.state import State
 
 
@@ -36,7 +36,7 @@ class Versioned(Protocol):
         ...
 
     @property
-    def authority(self) -> Authority:
+    def sequencer(self) -> Sequencer:
         """Where the entries behind it lie."""
         ...
 

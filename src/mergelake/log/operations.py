@@ -7,7 +7,8 @@ a retry costs nothing. Kinds are added over time; what a kind means never change
 
 Table operations: `CreateTable`, `AlterMetadata`, `DropTable`, `UndropTable`; rows: `AddParts`, `Publish`,
 `DropRange`, `DropParts`, `DropDetached`; intentions to merge: `AddVolatile`, `CancelVolatile`, `AdoptVolatile`; changes
-of rows: `Mutation`, `KillMutation`; what is kept: `Tag`, `Untag`, `Hold`, `Release`, `Collect`; nodes: `RenewLease`,
+of rows: `Mutation`, `KillMutation`; what is kept: `Tag`, `Untag`, `AddReference`, `DropReference`, `AdvanceGcHorizon`;
+nodes: `RenewLease`,
 `ReleaseLease`.
 Catalog operations: `CreateDatabase`, `DropDatabase`, `RenameDatabase`, `PutTable`, `RemoveTable`, `RenameTable`,
 `Exchange`. Of both: `MoveLog`.
@@ -53,7 +54,7 @@ class AddParts:
     """Ids of detached parts that these take back (under ids of their own)."""
     begun: tuple[str, ...] = ()
     """Directories of objects that parts of this insert share. Their ids were drawn as those of the parts were: after
-    the writer had read `born`."""
+    the writer had read `base_version`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +225,7 @@ class Untag:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class AddReference:
     """Another table refers to objects of this one."""
 
     holder: str
@@ -234,17 +235,17 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class DropReference:
     """The other table refers to nothing here any more."""
 
     holder: str
 
 
 @dataclass(frozen=True, slots=True)
-class Collect:
+class AdvanceGcHorizon:
     """What may be deleted from here on (see `docs/design/0007`)."""
 
-    born: int
+    base_version: int
     """The fence: a part that was begun at an older version can no longer be committed."""
     history: int
     """Older versions are no longer kept, but for tags and leases."""
@@ -252,9 +253,9 @@ class Collect:
 
 @dataclass(frozen=True, slots=True)
 class MoveLog:
-    """Entries behind this one are given their positions elsewhere; see `authority`. Of tables and of the catalog."""
+    """Entries behind this one are given their positions elsewhere; see `sequencer`. Of tables and of the catalog."""
 
-    authority: str = ""
+    sequencer: str = ""
     """`zookeeper://hosts/path`; empty is the bucket."""
 
 
@@ -338,9 +339,9 @@ TableOp: TypeAlias = (
     | KillMutation
     | Tag
     | Untag
-    | Hold
-    | Release
-    | Collect
+    | AddReference
+    | DropReference
+    | AdvanceGcHorizon
     | MoveLog
 )
 CatalogOp: TypeAlias = (
@@ -349,7 +350,7 @@ CatalogOp: TypeAlias = (
 LogOp: TypeAlias = TableOp | CatalogOp
 
 _DROPS = (DropTable, DropRange, DropParts, DropDetached, RemoveTable, DropDatabase)
-_LETS_GO = (AlterMetadata, CancelVolatile, Untag, Release, ReleaseLease, Collect)
+_LETS_GO = (AlterMetadata, CancelVolatile, Untag, DropReference, ReleaseLease, AdvanceGcHorizon)
 
 
 def gives_space_back(ops: Sequence[LogOp]) -> bool:

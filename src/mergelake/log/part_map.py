@@ -86,8 +86,8 @@ class StoredParts(Protocol):
         """In block order. May ask the store."""
         ...
 
-    def find(self, ids: Collection[str], born: int) -> list[ActivePart]:
-        """Those with one of these ids, of parts that were begun at version `born` or later. May ask the store."""
+    def find(self, ids: Collection[str], base_version: int) -> list[ActivePart]:
+        """Those with one of these ids, begun at version `base_version` or later. May ask the store."""
         ...
 
     def plus(self, parts: Sequence[ActivePart]) -> StoredParts:
@@ -220,15 +220,15 @@ class Partitions(Mapping[str, "tuple[ActivePart, ...]"]):
         found: Held = self._held.get(partition_id, ())
         return found
 
-    def find(self, partition_id: str, ids: Collection[str], born: int) -> list[ActivePart]:
-        """The parts of a partition with one of these ids, which were begun at version `born` or later.
+    def find(self, partition_id: str, ids: Collection[str], base_version: int) -> list[ActivePart]:
+        """The parts of a partition with one of these ids, which were begun at version `base_version` or later.
 
         No request where they must be younger than what is not read yet.
         """
         held = self.held(partition_id)
         if isinstance(held, tuple):
             return [part for part in held if part.manifest.id in ids]
-        return held.find(ids, born)
+        return held.find(ids, base_version)
 
     def partition_value(self, partition_id: str) -> str:
         """Hex of a partition's `partition.dat`; no request."""

@@ -27,7 +27,7 @@ _INFO = [
     ("level", pa.uint32()),
     ("mutation", pa.int64()),
 ]
-_NUMBERS = ("rows", "marks", "bytes_on_disk", "bytes_uncompressed", "schema_version", "created_ms", "born")
+_NUMBERS = ("rows", "marks", "bytes_on_disk", "bytes_uncompressed", "schema_version", "created_ms", "base_version")
 _TEXTS = ("id", "partition", "part_type", "storage", "volume")
 _REPEATED = pa.dictionary(pa.int32(), pa.string())
 """Texts that many parts share."""
@@ -160,7 +160,7 @@ def parts_of(columns: Mapping[str, Sequence[Any]], files: Iterable[FileTable]) -
     found: list[ActivePart] = []
     for info, added, added_ms, table, *fields in rows:
         part_id, partition, part_type, storage, volume = fields[:5]
-        row_count, marks, on_disk, uncompressed, schema_version, created_ms, born = fields[5:12]
+        row_count, marks, on_disk, uncompressed, schema_version, created_ms, base_version = fields[5:12]
         level, low, high, ids, minmax, ttl = fields[12:]
         manifest = PartManifest(
             id=part_id,
@@ -179,7 +179,7 @@ def parts_of(columns: Mapping[str, Sequence[Any]], files: Iterable[FileTable]) -
             storage=storage,
             level=level,
             created_ms=created_ms,
-            born=born,
+            base_version=base_version,
             volume=volume,
             ttl=pairs[ttl],
         )

@@ -139,9 +139,11 @@ class Retired(Collection["RetiredPart"]):
         """The one with this id; may read all that is stored."""
         return self.find((part_id,)).get(part_id)
 
-    def find(self, part_ids: Collection[str], born: int = 0) -> dict[str, RetiredPart]:
-        """Those of these ids that are among them, of parts that were begun (`PartManifest.born`) at `born` or later."""
-        runs = [run for run in self.runs if run.facts.last > born]
+    def find(self, part_ids: Collection[str], base_version: int = 0) -> dict[str, RetiredPart]:
+        """Those of these ids that are among them, of parts that were begun (`PartManifest.base_version`) at
+        `base_version` or later.
+        """
+        runs = [run for run in self.runs if run.facts.last > base_version]
         return {part.id: part for run in runs for part in run.find(part_ids)}
 
     def plus(self, parts: Sequence[RetiredPart]) -> Retired:

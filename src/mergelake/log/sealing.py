@@ -37,7 +37,7 @@ from mergelake.core.json_load import loads
 from mergelake.log import batches
 from mergelake.log.backend import ObjectBackend
 from mergelake.log.batches import BATCH_MAX
-from mergelake.log.keeper import Create, Delete, Keeper, Node, Refused, SetData
+from mergelake.log.keeper import Create, Delete, Keeper, KeeperNode, Refused, SetData
 from mergelake.store.protocol import Stored, Unknown
 
 FETCH = 64
@@ -103,7 +103,7 @@ class Sealer:
         tree: Tree,
         since: int,
         bucket: ObjectBackend,
-        body: Callable[[int, Node | None], bytes | None],
+        body: Callable[[int, KeeperNode | None], bytes | None],
     ) -> None:
         """`body` gives an entry's bytes for its node."""
         self._keeper = keeper

@@ -30,7 +30,7 @@ from mergelake.log.encoding import require_format
 from mergelake.log.part_rows import digest_of, header_of, lists_of, open_stream, parts_of, require_digest, write_stream
 from mergelake.log.state import ActivePart
 
-SEGMENT_FORMAT = 1
+SEGMENT_FORMAT = 2
 FRAME_ROWS = 64
 FRAME_BYTES = 1 << 20
 """File tables that one request brings, at most; and their texts, about."""
@@ -181,7 +181,7 @@ def decode_segment(ref: SegmentRef, hot: bytes, source: FrameSource, key: str) -
     require_digest(hot, ref.digest, NOT_WHAT_WAS_WRITTEN, key)
     reader = open_stream(pa.BufferReader(hot))
     header: dict[str, Any] = header_of(reader.schema)
-    require_format(int(header["format"]), SEGMENT_FORMAT, f"Segment {key}")
+    require_format(int(header["format"]), (SEGMENT_FORMAT,), f"Segment {key}")
     rows = reader.read_all().replace_schema_metadata(None)
     return OpenSegment(ref, rows, _places(ref.hot_bytes, header["frames"]), int(header["frame_rows"]), source)
 

@@ -24,10 +24,10 @@ from mergelake.core.errors import error
 from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo
 from mergelake.core.schema import TableSchema
-from mergelake.log.authority import BUCKET, Authority
 from mergelake.log.operations import KnownInsert, MergeRecipe
 from mergelake.log.part_map import Partitions
 from mergelake.log.retired import Retired
+from mergelake.log.sequencer import BUCKET, Sequencer
 
 TOKENS_MAX = 10_000
 """Inserts with an explicit `dedup_token` that a table remembers."""
@@ -188,10 +188,10 @@ class State:
     leases: Mapping[str, Lease] = field(default_factory=dict)
     """By node."""
     fence: int = 0
-    """A part begun (`PartManifest.born`) at an older version can no longer be committed."""
+    """A part begun (`PartManifest.base_version`) at an older version can no longer be committed."""
     history: int = 0
     """Older versions are no longer kept, but for tags and leases."""
-    authority: Authority = BUCKET
+    sequencer: Sequencer = BUCKET
     """Where the entries behind this version lie."""
 
     @property
@@ -264,11 +264,11 @@ def positions(parts: tuple[ActivePart, ...] | list[ActivePart], ids: tuple[str, 
 def known_ids(state: State, parts: Collection[PartManifest]) -> set[str]:
     """The ids of those of `parts` that are active, detached, or were active once: their objects are the table's."""
     wanted = {part.id: part.partition_id for part in parts}
-    born = min((part.born for part in parts), default=0)
+    base_version = min((part.base_version for part in parts), default=0)
     found = {
         part.manifest.id
         for partition_id in set(wanted.values())
-        for part in state.partitions.find(partition_id, wanted.keys(), born)
+        for part in state.partitions.find(partition_id, wanted.keys(), base_version)
     }
     found.update(part.manifest.id for part in state.detached if part.manifest.id in wanted)
-    return found | state.retired.find(wanted.keys() - found, born).keys()
+    return found | state.retired.find(wanted.keys() - found, base_version).keys()

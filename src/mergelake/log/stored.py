@@ -151,9 +151,9 @@ class StoredPartition:
         """Those that came since the checkpoint."""
         return self.beside[len(self.beside) - self._grown :]
 
-    def find(self, ids: Collection[str], born: int) -> list[ActivePart]:
+    def find(self, ids: Collection[str], base_version: int) -> list[ActivePart]:
         """See `part_map.StoredParts`. A part that a checkpoint holds was begun at a version before it."""
-        parts = self._since() if born >= self.version else self.parts()
+        parts = self._since() if base_version >= self.version else self.parts()
         return [part for part in parts if part.manifest.id in ids]
 
     def plus(self, parts: Sequence[ActivePart]) -> StoredPartition:

@@ -31,7 +31,6 @@ import cachetools
 from mergelake.core.errors import CorruptDataError, MergelakeError, NotFoundError, error
 from mergelake.core.json_load import loads
 from mergelake.core.manifest import FileTable
-from mergelake.log.authority import Authority
 from mergelake.log.backend import CollectedError, LogBackend
 from mergelake.log.batches import reach
 from mergelake.log.encoding import decode_entry
@@ -42,6 +41,7 @@ from mergelake.log.operations import AddParts, Entry, MoveLog, Publish
 from mergelake.log.recent import Recent
 from mergelake.log.segment import is_segment
 from mergelake.log.segments import Segments
+from mergelake.log.sequencer import Sequencer
 from mergelake.log.state import State
 from mergelake.store.protocol import ObjectMeta, Store
 
@@ -62,15 +62,15 @@ class LogReader(Generic[S]):
         store: Store,
         prefix: str,
         machine: StateMachine[S],
-        choose: Callable[[Authority], LogBackend],
+        choose: Callable[[Sequencer], LogBackend],
         threads: int = 1,
     ) -> None:
         self._store = store
         self._prefix = prefix
         self._machine = machine
         self._choose = choose
-        self._authority = Authority()
-        self._bucket = self.backend = choose(self._authority)
+        self._sequencer = Sequencer()
+        self._bucket = self.backend = choose(self._sequencer)
         """Where the newest entries lie, and from where older ones are found."""
         self.segments = Segments(
             store,
@@ -88,9 +88,9 @@ class LogReader(Generic[S]):
 
     def backend_of(self, state: S) -> LogBackend:
         """Where the entry behind `state` lies, or will; this is `backend` from now on."""
-        if state.authority != self._authority:
-            self.backend = self._choose(state.authority)
-            self._authority = state.authority
+        if state.sequencer != self._sequencer:
+            self.backend = self._choose(state.sequencer)
+            self._sequencer = state.sequencer
         return self.backend
 
     @property
@@ -142,7 +142,7 @@ class LogReader(Generic[S]):
         """The state after all that follows, wherever the log has moved to."""
         while True:
             after = self._follow(state, self.backend_of(state), ahead=ahead)
-            if after.authority == state.authority:
+            if after.sequencer == state.sequencer:
                 return after
             state = after
 
@@ -183,7 +183,7 @@ class LogReader(Generic[S]):
         else:
             # The hint leads nowhere, or there is none: an empty log, a young one, or one that was truncated.
             state = self._first(*self._listed())
-        if state.authority.url:
+        if state.sequencer.url:
             return self._chase(state)
         self.backend_of(state)  # which knows whether older entries may lie in batches
         return state
@@ -203,7 +203,7 @@ class LogReader(Generic[S]):
 
     def _bucket_behind(self, state: S) -> LogBackend:
         """The bucket, for who goes on from a checkpoint: if the log is elsewhere, what follows may lie in a batch."""
-        return self._choose(Authority(since=state.version + 1)) if state.authority.url else self._bucket
+        return self._choose(Sequencer(since=state.version + 1)) if state.sequencer.url else self._bucket
 
     def state_at(self, version: int) -> S:
         """The state right after entry `version`, which exists."""

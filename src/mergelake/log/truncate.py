@@ -28,7 +28,7 @@ What is left in the intake for positions that were taken long ago goes with the 
 
 Segments of checkpoints go with the cut: those written for a checkpoint before it that none behind it names. A
 writer names a segment that it has written itself, or that the newest checkpoint names; and creates no checkpoint once
-its knowledge is older than `trust.TRUST_S`. So none comes to be named again.
+its knowledge is older than `trust.HEAD_FRESHNESS_S`. So none comes to be named again.
 """
 
 from __future__ import annotations
@@ -85,10 +85,10 @@ def truncate(reader: LogReader[Any], base: int, history: int, sweep: bool) -> in
     """Delete the entries before checkpoint `base`, which `retire_checkpoints` gave at least a grace period ago.
 
     Segments too, where `sweep` says that nobody reads a version of before: a state in memory leads to file tables in
-    them. `history` is the oldest version that the newest state keeps, as `Collect` said. Returns how many entries went:
-    none if another collector has cut here, and retired this checkpoint in its turn, or if one before it stands (again):
-    a late writer's, from which somebody may begin. Retire it, and wait once more.
-    Raises CorruptDataError if the checkpoint cannot be read.
+    them. `history` is the oldest version that the newest state keeps, as `AdvanceGcHorizon` said. Returns how many
+    entries went: none if another collector has cut here, and retired this checkpoint in its turn, or if one before it
+    stands (again): a late writer's, from which somebody may begin. Retire it, and wait once more. Raises
+    CorruptDataError if the checkpoint cannot be read.
     """
     if base > history:
         raise InternalError(f"Version {history} is kept: entries up to {base} must stay")

@@ -82,7 +82,7 @@ def execute_merge(
     writer = merge.open_writer(order, ids, clock)
     try:
         merge.write(writer, order)
-        return replace(writer.finish(), born=task.born)
+        return replace(writer.finish(), base_version=task.base_version)
     except BaseException:
         writer.abort()
         raise

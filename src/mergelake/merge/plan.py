@@ -46,8 +46,8 @@ class MergeTask:
     """What the result will be called if it is committed while the sources are active."""
     kind: str = "regular"
     """Why: `regular` (chosen by the selector), `forced` (a rested partition), `optimize` (a user asked)."""
-    born: int = 0
-    """Version of the table at which this was decided: `PartManifest.born` of the result."""
+    base_version: int = 0
+    """Version of the table at which this was decided: `PartManifest.base_version` of the result."""
     local: bool = False
     """The result goes to the disk of the node that merges: the bytes of a volatile part."""
 
@@ -68,11 +68,11 @@ class MergeTask:
 
 
 def plan_merge(
-    directory: str, schema: TableSchema, parts: Sequence[Candidate], kind: str = "regular", born: int = 0
+    directory: str, schema: TableSchema, parts: Sequence[Candidate], kind: str = "regular", base_version: int = 0
 ) -> MergeTask:
     """The task that merges `parts`: active neighbours of one partition, in block order (a selector's answer).
 
-    `born` is the table's version at which they were chosen.
+    `base_version` is the table's version at which they were chosen.
     Raises NOT_IMPLEMENTED for an engine that cannot be merged here, TOO_MANY_PARTS for more than `SOURCES_MAX`.
     """
     check_engine(schema)
@@ -91,7 +91,7 @@ def plan_merge(
         tuple(MergeSource(part.info, part.manifest) for part in parts),
         merged_name(infos),
         kind,
-        born,
+        base_version,
     )
 
 

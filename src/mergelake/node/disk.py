@@ -113,7 +113,7 @@ def copy_part(
     directory: str,
     manifest: PartManifest,
     new_id: str,
-    born: int,
+    base_version: int,
     go_on: Callable[[], None] = lambda: None,
 ) -> PartManifest:
     """Copy a part's objects from one store to another, under a new id; its manifest there.
@@ -143,7 +143,7 @@ def copy_part(
             target.delete(done)
         raise
     keys = {key: _renamed(key, manifest.id, new_id) for key in manifest.object_keys()}
-    return replace(with_keys(manifest, keys), id=new_id, born=born)
+    return replace(with_keys(manifest, keys), id=new_id, base_version=base_version)
 
 
 def _pieces(data: Buffer, go_on: Callable[[], None]) -> Iterator[Buffer]:

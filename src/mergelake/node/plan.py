@@ -53,7 +53,7 @@ def tick(node: NodeView, tables: Sequence[TableView], memories: dict[str, Memory
     memories = {} if memories is None else memories
     kept = {table.table_id: _kept(table) for table in tables}
     room = DiskRoom(node, tables, [cached for each in kept.values() for cached in each.cached])
-    actions: list[Action] = [action for table in tables for action in _keep_house(node, table, kept[table.table_id])]
+    actions: list[Action] = [action for table in tables for action in _housekeeping(node, table, kept[table.table_id])]
     awake = sorted((table for table in tables if not table.waits), key=lambda table: -table.state.part_count)
     uploads = node.slots.total - sum(len(table.uploading) for table in tables)
     for table in awake:
@@ -88,7 +88,7 @@ def _placed(work: Build | Adopt, table: TableView, room: DiskRoom) -> Build | Ad
     return None if room.make(size) else replace(work, past_disk=True)
 
 
-def _keep_house(node: NodeView, table: TableView, kept: _Kept) -> Iterator[ShortWork]:
+def _housekeeping(node: NodeView, table: TableView, kept: _Kept) -> Iterator[ShortWork]:
     if kept.lost:
         yield Discard(table.table_id, tuple(kept.lost), tuple(kept.different))
     if table.waits:

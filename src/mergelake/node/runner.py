@@ -179,7 +179,7 @@ class Node:
                 worker.view()
             except Exception as failure:  # noqa: BLE001
                 worker.unreadable = True
-                worker.went_wrong(failure)
+                worker.record_failure(failure)
             else:
                 worker.unreadable = False
                 known.append(worker)

@@ -48,10 +48,10 @@ from mergelake.node.actions import (
     Upload,
 )
 from mergelake.node.disk import LocalDisk, copy_part
+from mergelake.node.failures import FailureTracker
 from mergelake.node.listening import Listening, Traffic
 from mergelake.node.plan import lease_left_ms, lease_ms
 from mergelake.node.status import NodeStatus
-from mergelake.node.trouble import Trouble
 from mergelake.table.handle import TableHandle
 from mergelake.table.insert import COMMIT_REFUSED, discard_refused
 
@@ -95,7 +95,7 @@ class TableWorker:
         self._building: dict[str, int] = {}
         self._uploading: dict[str, int] = {}
         self._uploaded: dict[str, PartManifest] = {}
-        self._trouble = Trouble(handle.clock)
+        self._failures = FailureTracker(handle.clock)
         self._signs: dict[str, tuple[Lease, float]] = {}
         self._listening = listening
         self._announced_s = float("-inf")
@@ -115,7 +115,7 @@ class TableWorker:
                 if node not in self._signs or self._signs[node][0] != lease:
                     self._signs[node] = (lease, now_s)
             others = [node for node in state.leases if node != self._node]
-            self._trouble.forget({part.id for live in state.volatile.values() for part in live})
+            self._failures.forget({part.id for live in state.volatile.values() for part in live})
             return TableView(
                 self.handle.directory,
                 state,
@@ -124,10 +124,10 @@ class TableWorker:
                 frozenset(self._building),
                 frozenset(self._uploading),
                 frozenset(self._uploaded),
-                frozenset(self._trouble.failed),
-                self._trouble.avoided(),
+                frozenset(self._failures.failed),
+                self._failures.avoided(),
                 frozenset(node for node in others if now_s - self._signs[node][1] >= lease_s),
-                self._trouble.waits,
+                self._failures.waits,
                 self._listens() if self._may_announce(state, now_s) else None,
             )
 
@@ -146,7 +146,7 @@ class TableWorker:
     @property
     def waits(self) -> bool:
         """Whether work failed a moment ago, and has a pause."""
-        return self._trouble.waits
+        return self._failures.waits
 
     @property
     def busy(self) -> bool:
@@ -174,7 +174,7 @@ class TableWorker:
         try:
             self._do(action)
             if not isinstance(action, (Discard, Renew)):
-                self._trouble.over()
+                self._failures.over()
         except ConflictError:
             self.status.add(merges_lost=1)
         except Exception as failure:  # noqa: BLE001  one bad merge must not end the node
@@ -252,7 +252,9 @@ class TableWorker:
 
     def _merge(self, action: Merge) -> None:
         handle, state = self.handle, self.handle.log.state
-        task = plan_merge(handle.directory, state.schema, action.sources, born=self._merging[action.part_ids][0])
+        task = plan_merge(
+            handle.directory, state.schema, action.sources, base_version=self._merging[action.part_ids][0]
+        )
         merged = commit_merge(handle, task, self._run_merge(handle, task))
         self._merged(task)
         _logger.info("merged %s parts into %s", len(task.sources), merged.name)
@@ -285,7 +287,7 @@ class TableWorker:
             manifest = self._run_merge(self.handle, task)
             self._now_in_store(action.id, manifest)
         with self._lock:
-            self._trouble.built(action.id)
+            self._failures.built(action.id)
         self._merged(task)
 
     def _build_on_disk(self, part: VolatilePart, task: MergeTask, disk: LocalDisk, build: BuildRunner) -> bool:
@@ -322,10 +324,16 @@ class TableWorker:
             if self._unwanted(volatile_id):
                 raise error("ABORTED", f"The upload of {found.info} was given up", "It is due again later")
 
-        born = self._uploading[volatile_id]
+        base_version = self._uploading[volatile_id]
         try:
             manifest = copy_part(
-                self._disk.store, handle.store, handle.directory, found.manifest, handle.ids.new_id(), born, go_on
+                self._disk.store,
+                handle.store,
+                handle.directory,
+                found.manifest,
+                handle.ids.new_id(),
+                base_version,
+                go_on,
             )
         except (CorruptDataError, NotFoundError):
             self._forget([found])
@@ -429,15 +437,15 @@ class TableWorker:
         with self._lock:
             part = state.live(action.id) if isinstance(action, Build) else None
             if part is not None:
-                self._trouble.build_failed(part.id, part.info, failure)
+                self._failures.build_failed(part.id, part.info, failure)
             elif isinstance(action, Merge) and isinstance(failure, CorruptDataError):
-                self._trouble.avoid([source.info for source in action.sources])
-        self.went_wrong(failure)
+                self._failures.avoid([source.info for source in action.sources])
+        self.record_failure(failure)
 
-    def went_wrong(self, failure: Exception) -> None:
+    def record_failure(self, failure: Exception) -> None:
         """Something failed: wait, longer each time, before the next work on this table."""
         with self._lock:
-            wait_s = self._trouble.pause()
+            wait_s = self._failures.pause()
         self.status.add(merges_failed=1)
         self.status.last_error = str(failure)
         _logger.warning("work on %s failed, next try in %.0f s: %s", self.handle.directory, wait_s, failure)

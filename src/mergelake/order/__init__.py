@@ -1,4 +1,5 @@
-"""The order of rows, below tables: keys, sorting, merging of sorted runs, and what engines make of rows with equal keys.
+"""The order of rows, below tables: keys, sorting, merging of sorted runs, and what engines make of rows with equal
+keys.
 
 =================  ============================================================================
 `keys`             partition and sorting keys as columns of a block

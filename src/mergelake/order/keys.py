@@ -24,7 +24,7 @@ from mergelake.expr import (
     BoundNode,
     Call,
     ColumnRef,
-    Node,
+    SyntaxNode,
     bind,
     columns_of,
     compile_expression,
@@ -90,7 +90,7 @@ def table_keys(schema: TableSchema) -> TableKeys:
 
 
 def partition_sources(
-    trees: Sequence[Node], read: Sequence[Sequence[str]], types: Mapping[str, DataType]
+    trees: Sequence[SyntaxNode], read: Sequence[Sequence[str]], types: Mapping[str, DataType]
 ) -> tuple[str, ...]:
     """Names of the columns and subcolumns (`t.a`) that the partition key reads, each once.
 
@@ -103,7 +103,7 @@ def partition_sources(
     return tuple(found)
 
 
-def columns_read(tree: Node, node: BoundNode, types: Mapping[str, DataType]) -> tuple[str, ...]:
+def columns_read(tree: SyntaxNode, node: BoundNode, types: Mapping[str, DataType]) -> tuple[str, ...]:
     """Columns that an expression of a key reads: `tree`, bound as `node`."""
     columns = columns_of(node)
     if columns or node.type != _NULL or (isinstance(tree, Call) and tree.function in _COMPARISONS):
@@ -138,7 +138,7 @@ def _keeps_dictionary(node: BoundNode) -> bool:
     return len(varying) == 1 and _keeps_dictionary(varying[0])
 
 
-def as_partition_key(node: Node) -> Node:
+def as_partition_key(node: SyntaxNode) -> SyntaxNode:
     """`node` as ClickHouse computes it in a partition key: each `modulo` is `moduloLegacy`.
 
     A rest's type was once as wide as the divisor, and partitions are still named by such rests: with a signed `k` the
@@ -159,7 +159,7 @@ def _bound(text: str, computed: str, schema: TableSchema) -> KeyColumn:
     return KeyColumn(text, compiled.type, columns, compiled.evaluate)
 
 
-def key_tree(text: str, names: Sequence[str]) -> Node:
+def key_tree(text: str, names: Sequence[str]) -> SyntaxNode:
     """An expression of a key, `names` being the table's columns."""
     name = plain_column(text, names)
     return parse(text) if name is None else ColumnRef(name)

@@ -49,10 +49,10 @@ def merge_runs(
     for run, batches in enumerate(runs):
         merger.feed(run, next(batches, None))
     while merger.live:
-        step, dry = merger.step()
+        step, exhausted = merger.step()
         # The arrays of a step are the caller's; only then may the run be asked for more.
         yield step
-        merger.feed(dry, next(runs[dry], None))
+        merger.feed(exhausted, next(runs[exhausted], None))
 
 
 class _Merger:
@@ -134,11 +134,11 @@ class _Merger:
             runs, repeats, ranks, self._queue, self.live, self._positions, self._lengths, self._words, self._ranks,
             self._places, self._data, self._string_words, self._string_desc, self._started,
         )  # fmt: skip
-        dry = int(runs[count - 1])
-        self._remember(dry, int(self._positions[dry]) - 1)
+        exhausted = int(runs[count - 1])
+        self._remember(exhausted, int(self._positions[exhausted]) - 1)
         self.live -= 1
         self._queue[: self.live] = self._queue[1 : self.live + 1]
-        return MergeStep(runs[:count], repeats[:count], ranks[:count]), dry
+        return MergeStep(runs[:count], repeats[:count], ranks[:count]), exhausted
 
     def _remember(self, run: int, row: int) -> None:
         """Keep the key of the last row given out: its batch is about to go."""

@@ -22,7 +22,7 @@ from mergelake.core.types import DataType
 from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundColumn, BoundNode, columns_of
 from mergelake.expr.evaluate import Context
-from mergelake.expr.nodes import Call, Node, column_name
+from mergelake.expr.nodes import Call, SyntaxNode, column_name
 from mergelake.expr.parser import parse
 from mergelake.expr.values import to_arrow
 from mergelake.format.codec import parse_default_codec
@@ -70,7 +70,7 @@ def bind_index(index: SkipIndex, schema: TableSchema) -> BoundIndex:
     )
 
 
-def index_expressions(index: SkipIndex) -> tuple[Node, ...]:
+def index_expressions(index: SkipIndex) -> tuple[SyntaxNode, ...]:
     """The expressions of an index: `(a, b)` are two."""
     tree = parse(index.expression)
     return tree.args if isinstance(tree, Call) and tree.function == "tuple" and tree.args else (tree,)

@@ -26,7 +26,7 @@ from mergelake.parts.ahead import SMALL_BYTES
 from mergelake.parts.cache import PartCache
 from mergelake.parts.layout import object_key
 from mergelake.parts.reader import ROW_EXISTS, PartReader
-from mergelake.parts.steps import MarkRange, Step
+from mergelake.parts.steps import MarkRange, ReadStep
 from mergelake.parts.window import Window
 from mergelake.store.protocol import Buffer
 
@@ -137,7 +137,7 @@ class JoinedReader(PartReader):
         names = self._parts[0].files
         return {name: PartFile(name, sum(len(part.files[name]) for part in self._parts), ()) for name in names}, 0
 
-    def _fetch(self, readers: Mapping[str, ColumnReader], steps: Sequence[Step], under: Window | None) -> Window:
+    def _fetch(self, readers: Mapping[str, ColumnReader], steps: Sequence[ReadStep], under: Window | None) -> Window:
         return _Streams(self._parts)
 
     def _small(self, names: Sequence[str]) -> dict[str, bytes]:

@@ -10,8 +10,8 @@ with a single part in it. Until `finish` a part of a shared object knows it by a
     objects.abort()                                    # deletes what was stored
 
 The key of a shared object is `<drawn id>/<bytes>.packed`: the log alone tells how large it is, and so how much of it
-no part needs any more. Its id is drawn after the writer read `born`, as the ids of its parts are, so the fence that
-keeps a late part out of the log keeps the references to a collected shared object out, too.
+no part needs any more. Its id is drawn after the writer read `base_version`, as the ids of its parts are, so the fence
+that keeps a late part out of the log keeps the references to a collected shared object out, too.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ from mergelake.parts.evolve import evolve
 from mergelake.parts.fetch import FileRange, PartRanges, begin_parts, fetch_whole, is_remote, verified
 from mergelake.parts.held import Held, held_key, is_data
 from mergelake.parts.layout import locate
-from mergelake.parts.steps import MarkRange, Step, join_ranges, plan_steps, plan_windows
+from mergelake.parts.steps import MarkRange, ReadStep, join_ranges, plan_steps, plan_windows
 from mergelake.parts.window import Window, fetch_window, merge_ranges, plain_bytes
 from mergelake.store.cached import forget
 from mergelake.store.protocol import Buffer, Store
@@ -169,7 +169,7 @@ class PartReader:
         if self.masked:
             wanted = list(dict.fromkeys([*wanted, ROW_EXISTS]))
         readers = {n: s.reader for n, s in self._sources(wanted).items() if s.reader is not None}
-        step = Step(join_ranges(ranges), 0)
+        step = ReadStep(join_ranges(ranges), 0)
         found = merge_ranges([FileRange(*need) for reader in readers.values() for need in _needs(reader, step)])
         held = self.held
         return [part for part in found if held is None or not held.covers(part)]
@@ -294,13 +294,13 @@ class PartReader:
                         batch = self._batch(sources, window, piece, pool)
                         yield _alive(batch, asked) if masked else batch
 
-    def _fetch(self, readers: Mapping[str, ColumnReader], steps: Sequence[Step], under: Window | None) -> Window:
+    def _fetch(self, readers: Mapping[str, ColumnReader], steps: Sequence[ReadStep], under: Window | None) -> Window:
         if under is not None and self.complete:
             return under
         wanted = [FileRange(*need) for step in steps for reader in readers.values() for need in _needs(reader, step)]
         return fetch_window(self.store, self.directory, self.files, wanted, under)
 
-    def _bounded(self, sources: Mapping[str, _Source], window: Window, step: Step) -> list[Step]:
+    def _bounded(self, sources: Mapping[str, _Source], window: Window, step: ReadStep) -> list[ReadStep]:
         """The step, cut in two as often as it takes to keep every column's plain bytes in bounds."""
         if sum(end - first for first, end in step.ranges) < 2:
             return [step]
@@ -315,7 +315,7 @@ class PartReader:
         return [step]
 
     def _batch(
-        self, sources: Mapping[str, _Source], window: Window, step: Step, pool: Executor | None
+        self, sources: Mapping[str, _Source], window: Window, step: ReadStep, pool: Executor | None
     ) -> pa.RecordBatch:
         def column(source: _Source) -> pa.Array:
             return self._decode(source, window, step)
@@ -329,7 +329,7 @@ class PartReader:
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
-    def _decode(self, source: _Source, window: Window, step: Step) -> pa.Array:
+    def _decode(self, source: _Source, window: Window, step: ReadStep) -> pa.Array:
         reader = source.reader
         if reader is None or source.stored is None:
             return default_array(source.wanted, step.rows)
@@ -600,19 +600,19 @@ def _alive(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
     return pa.RecordBatch.from_struct_array(pa.StructArray.from_buffers(pa.struct([]), rows, [None]))
 
 
-def _needs(reader: ColumnReader, step: Step) -> list[tuple[str, int, int]]:
+def _needs(reader: ColumnReader, step: ReadStep) -> list[tuple[str, int, int]]:
     """(file, start, end) of the bytes that a column needs for a step."""
     return [(f, a, b) for first, end in step.ranges for f, (a, b) in reader.byte_ranges(first, end).items()]
 
 
-def _halves(step: Step, granule_rows: NDArray[np.int64]) -> tuple[Step, Step]:
+def _halves(step: ReadStep, granule_rows: NDArray[np.int64]) -> tuple[ReadStep, ReadStep]:
     """Two steps with half of the granules each."""
     granules = [g for first, end in step.ranges for g in range(first, end)]
     middle = granules[len(granules) // 2]
     left = tuple((first, min(end, middle)) for first, end in step.ranges if first < middle)
     right = tuple((max(first, middle), end) for first, end in step.ranges if end > middle)
     rows = sum(int(granule_rows[first:end].sum()) for first, end in left)
-    return Step(left, rows), Step(right, step.rows - rows)
+    return ReadStep(left, rows), ReadStep(right, step.rows - rows)
 
 
 def _is_variable(data_type: t.DataType) -> bool:

@@ -20,17 +20,17 @@ MarkRange = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ReadStep:
     """The granules of one batch."""
 
     ranges: tuple[MarkRange, ...]
     rows: int
 
 
-def plan_steps(granule_rows: NDArray[np.int64], ranges: Sequence[MarkRange], batch_rows: int) -> list[Step]:
+def plan_steps(granule_rows: NDArray[np.int64], ranges: Sequence[MarkRange], batch_rows: int) -> list[ReadStep]:
     """Cut ascending, disjoint mark ranges into steps of about `batch_rows` rows, a granule at least."""
     starts = np.concatenate([[0], np.cumsum(granule_rows)])
-    steps: list[Step] = []
+    steps: list[ReadStep] = []
     pending: list[MarkRange] = []
     rows = 0
     last = 0
@@ -44,18 +44,18 @@ def plan_steps(granule_rows: NDArray[np.int64], ranges: Sequence[MarkRange], bat
             upto = int(np.searchsorted(starts, starts[first] + room, side="right")) - 1
             upto = min(max(upto, first + 1), end)
             if pending and rows + int(starts[upto] - starts[first]) > batch_rows:
-                steps.append(Step(tuple(pending), rows))
+                steps.append(ReadStep(tuple(pending), rows))
                 pending, rows = [], 0
                 continue
             pending.append((first, upto))
             rows += int(starts[upto] - starts[first])
             first = upto
             if rows >= batch_rows:
-                steps.append(Step(tuple(pending), rows))
+                steps.append(ReadStep(tuple(pending), rows))
                 pending, rows = [], 0
     if pending:
-        steps.append(Step(tuple(pending), rows))
-    return [Step(join_ranges(step.ranges), step.rows) for step in steps]
+        steps.append(ReadStep(tuple(pending), rows))
+    return [ReadStep(join_ranges(step.ranges), step.rows) for step in steps]
 
 
 def join_ranges(ranges: Sequence[MarkRange]) -> tuple[MarkRange, ...]:

@@ -35,9 +35,9 @@ from mergelake.core.names import PartInfo
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.format.partition import Partition
+from mergelake.log.head_freshness import HEAD_FRESHNESS_S, Instant
 from mergelake.log.retention import reachable
 from mergelake.log.state import ActivePart
-from mergelake.log.trust import TRUST_S, Instant
 from mergelake.order.keys import table_keys
 from mergelake.parts.fetch import fetch_whole
 from mergelake.parts.layout import layout
@@ -151,7 +151,7 @@ def _publish(handle: TableHandle, shown: Shown, grace_seconds: float) -> Publish
             _name(store, directory, cover.token, cover.info)
     finally:
         # A fraction of the time between noting an object and deleting it, as for knowledge of the log.
-        if began.age_s(handle.clock) > min(TRUST_S, handle.settings.integer("gc_grace_seconds") / 4):
+        if began.age_s(handle.clock) > min(HEAD_FRESHNESS_S, handle.settings.integer("gc_grace_seconds") / 4):
             _take_back(handle, adding, plan.cover)
     removed = plan.remove
     if grace_ms == 0 and (plan.add or plan.cover):

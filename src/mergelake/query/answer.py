@@ -18,7 +18,7 @@ from mergelake.query.embedded.piping import begin
 from mergelake.query.embedded.streamed import Batches, Chunks
 from mergelake.query.prepare import Prepared
 from mergelake.query.statement.limits import ReadLimits
-from mergelake.query.statement.meaning import writes_file
+from mergelake.query.statement.settings_semantics import writes_file
 
 HELD_BYTES = 64 << 20
 """Most bytes of one scan that are read before ClickHouse starts."""

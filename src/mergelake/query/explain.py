@@ -23,8 +23,8 @@ from mergelake.query.prepare import (
 )
 from mergelake.query.source import Resolve
 from mergelake.query.spread.executor import choose_executor, may_be_spread, told
-from mergelake.query.statement.meaning import check_explain
 from mergelake.query.statement.rewrite import filled
+from mergelake.query.statement.settings_semantics import check_explain
 from mergelake.query.statement.wording import in_own_words, without_moments
 
 

@@ -16,10 +16,10 @@ from mergelake.query.embedded import engine
 from mergelake.query.source import ArrowSource, AsOf, Layers, Resolve, Scan, Source
 from mergelake.query.statement.access import check_access, check_expression, check_fixed, set_names
 from mergelake.query.statement.limits import ReadLimits, check_size, read_limits
-from mergelake.query.statement.meaning import check_meaning, last_settings, setting_items, statement_settings
-from mergelake.query.statement.outline import Outline, outline
+from mergelake.query.statement.parsed_select import ParsedSelect, outline
 from mergelake.query.statement.rewrite import NOW, Rewritten, Slot, rewrite
 from mergelake.query.statement.settings import describes, for_clickhouse, honoured, reading
+from mergelake.query.statement.settings_semantics import check_meaning, last_settings, setting_items, statement_settings
 from mergelake.query.statement.wording import in_words
 
 _plans = Kept()
@@ -30,7 +30,7 @@ _types = Kept()
 class Prepared:
     """A statement ready to run: what ClickHouse will be given, and from where."""
 
-    plan: Outline
+    plan: ParsedSelect
     rewritten: Rewritten
     sources: tuple[Source, ...]
     """For each slot its table."""
@@ -86,7 +86,9 @@ class Tables:
     """`id` of an occurrence -> its table; without those that are ClickHouse's own."""
 
 
-def look_up_tables(plan: Outline, resolve: Resolve, context: Context, explained: Explained, before: str = "") -> Tables:
+def look_up_tables(
+    plan: ParsedSelect, resolve: Resolve, context: Context, explained: Explained, before: str = ""
+) -> Tables:
     """Look up what the statement names. ACCESS_DENIED if it, or an expression of a table, reaches outside of tables."""
     check_fixed(set_names(plan.tokens))
     external = context.external
@@ -103,7 +105,7 @@ def look_up_tables(plan: Outline, resolve: Resolve, context: Context, explained:
         return seen[database, name, moment]
 
     sources: dict[int, Source] = {}
-    for found in plan.occurrences:
+    for found in plan.references:
         if found.explain:
             kind, query = found.explain
             lines = pa.table({"explain": pa.array(explained(query, resolve, context, kind), pa.large_binary())})
@@ -123,14 +125,14 @@ def look_up_tables(plan: Outline, resolve: Resolve, context: Context, explained:
     return Tables(seen, sources)
 
 
-def prepared_of(plan: Outline, tables: Tables, context: Context) -> Prepared:
+def prepared_of(plan: ParsedSelect, tables: Tables, context: Context) -> Prepared:
     """The statement over the tables that were looked up; kept by its text and the columns of the tables."""
     database, setting = context.database, reading({**context.settings, **statement_settings(plan)})
     key = (
         plan.text,
         database,
         bool(setting),
-        tuple(_key(tables.by_occurrence.get(id(found))) for found in plan.occurrences),
+        tuple(_key(tables.by_occurrence.get(id(found))) for found in plan.references),
     )
     rewritten = _plans.get(key)
     if not isinstance(rewritten, Rewritten):
@@ -149,16 +151,16 @@ def _key(source: Source | None) -> Hashable:
 _outlines = Kept()
 
 
-def outlined(sql: str) -> Outline:
+def outlined(sql: str) -> ParsedSelect:
     """The statement taken apart; kept by its text."""
     plan = _outlines.get(sql)
-    if not isinstance(plan, Outline):
+    if not isinstance(plan, ParsedSelect):
         plan = outline(sql)
         _outlines.put(sql, plan)
     return plan
 
 
-def checked(plan: Outline, context: Context) -> ReadLimits:
+def checked(plan: ParsedSelect, context: Context) -> ReadLimits:
     """Refuse what is not done here; how much may be read."""
     check_meaning(plan)
     chosen = {**context.honoured, **engine.plain_values(honoured(statement_settings(plan)))}
@@ -166,7 +168,7 @@ def checked(plan: Outline, context: Context) -> ReadLimits:
     return read_limits(chosen)
 
 
-def with_last_settings(plan: Outline, context: Context) -> Context:
+def with_last_settings(plan: ParsedSelect, context: Context) -> Context:
     """The context with the settings that the statement ends in after brackets: its text goes to ClickHouse without."""
     last = last_settings(plan)
     if last is None:
@@ -199,7 +201,7 @@ def described(
     return found
 
 
-def _without_filters(plan: Outline) -> tuple[str, ...]:
+def _without_filters(plan: ParsedSelect) -> tuple[str, ...]:
     """The statement's tokens, the literals of WHERE and PREWHERE left out. An alias made there keeps its own."""
     out = [token.text for token in plan.tokens]
     for scope in plan.scopes:

@@ -20,10 +20,10 @@ from mergelake.core.errors import MergelakeError
 from mergelake.query.answer import Answer, Meter, answer_of, given
 from mergelake.query.attach.attaching import NotAttachedError
 from mergelake.query.context import Context
-from mergelake.query.direct import direct_scan, first_rows
 from mergelake.query.embedded.streamed import until_end
 from mergelake.query.explain import explain
 from mergelake.query.in_place import check_scannable, in_place_because, run_in_place, why_scanned
+from mergelake.query.point_lookup import direct_scan, first_rows
 from mergelake.query.prepare import (
     Prepared,
     Tables,
@@ -40,7 +40,7 @@ from mergelake.query.source import Resolve, Scan
 from mergelake.query.spread.executor import Chosen, choose_executor, may_be_spread, run_spread
 from mergelake.query.spread.halves import NotSplitError
 from mergelake.query.statement.limits import ReadLimits
-from mergelake.query.statement.outline import Outline
+from mergelake.query.statement.parsed_select import ParsedSelect
 from mergelake.query.statement.settings import reading
 from mergelake.query.statement.wording import in_words
 
@@ -126,7 +126,7 @@ def _result(
 
 
 def _look_up(
-    plan: Outline, tables: Tables, context: Context, limits: ReadLimits, started_s: float
+    plan: ParsedSelect, tables: Tables, context: Context, limits: ReadLimits, started_s: float
 ) -> QueryResult | None:
     """The answer of a statement that is a short scan and nothing else; None for every other."""
     if context.executor == "spark" or context.format or len(tables.by_occurrence) != 1 or reading(context.settings):
@@ -154,7 +154,7 @@ def _run_local(prepared: Prepared, scans: Mapping[str, Scan], context: Context, 
     return answer_of(prepared, text, tables, context)
 
 
-def _may_stop_early(plan: Outline, scans: Mapping[str, Scan]) -> bool:
+def _may_stop_early(plan: ParsedSelect, scans: Mapping[str, Scan]) -> bool:
     """Whether a LIMIT may be full before the scans are: not in a look-up, nor where all rows are sorted or grouped."""
     if sum(scan.rows for scan in scans.values()) <= SMALL_ROWS:
         return False

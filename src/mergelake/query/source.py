@@ -36,7 +36,7 @@ class AsOf:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ReadRequest:
     """What one occurrence of a table needs."""
 
     columns: tuple[str, ...]
@@ -122,10 +122,10 @@ class Source(Protocol):
         ...
 
     def can_filter(self, predicate: str) -> bool:
-        """Whether `Wanted.where` may hold `predicate`."""
+        """Whether `ReadRequest.where` may hold `predicate`."""
         ...
 
-    def scans_sooner(self, wanted: Wanted) -> bool:
+    def scans_sooner(self, wanted: ReadRequest) -> bool:
         """Whether a scan gives a few rows sooner than ClickHouse does where it has the parts attached."""
         ...
 
@@ -133,22 +133,22 @@ class Source(Protocol):
         """The same table at an older version; BAD_ARGUMENTS for one that never was, NOT_IMPLEMENTED without any."""
         ...
 
-    def plan(self, wanted: Wanted) -> Scan:
+    def plan(self, wanted: ReadRequest) -> Scan:
         """Decide what to read."""
         ...
 
-    def why_scanned(self, wanted: Wanted, *, count: bool = False, must: bool = False) -> str:
+    def why_scanned(self, wanted: ReadRequest, *, count: bool = False, must: bool = False) -> str:
         """Why ClickHouse does not read it by itself; empty if it does.
 
         `count`: a statement is about to read it. `must`: it cannot be scanned.
         """
         ...
 
-    def shared(self, wanted: Wanted) -> tuple[StoreSpec, PartSet] | None:
+    def shared(self, wanted: ReadRequest) -> tuple[StoreSpec, PartSet] | None:
         """The parts that the ClickHouse of another process could read by itself, and how it opens the store."""
         ...
 
-    def attached(self, wanted: Wanted, *, must: bool = False) -> AbstractContextManager[Layers]:
+    def attached(self, wanted: ReadRequest, *, must: bool = False) -> AbstractContextManager[Layers]:
         """Its tables in the embedded ClickHouse, while they are needed. Only where `why_scanned` is empty."""
         ...
 
@@ -199,7 +199,7 @@ class ArrowSource:
         """ClickHouse filters; nothing is gained before it."""
         return False
 
-    def scans_sooner(self, wanted: Wanted) -> bool:
+    def scans_sooner(self, wanted: ReadRequest) -> bool:
         """There are no parts."""
         return True
 
@@ -207,21 +207,21 @@ class ArrowSource:
         """Rows in memory have no history."""
         raise error("NOT_IMPLEMENTED", "This table has no older versions", "Leave out AS OF")
 
-    def plan(self, wanted: Wanted) -> ArrowScan:
+    def plan(self, wanted: ReadRequest) -> ArrowScan:
         """The whole table, its wanted columns; NOT_IMPLEMENTED where exactly the rows of a condition are asked for."""
         if wanted.exact and (wanted.where or wanted.prewhere):
             raise error("NOT_IMPLEMENTED", "Rows in memory are filtered by ClickHouse")
         schema = storage_schema({name: self.columns[name] for name in wanted.columns})
         return ArrowScan(self.table.select(wanted.columns).cast(schema))
 
-    def why_scanned(self, wanted: Wanted, *, count: bool = False, must: bool = False) -> str:
+    def why_scanned(self, wanted: ReadRequest, *, count: bool = False, must: bool = False) -> str:
         """Always."""
         return IN_MEMORY
 
-    def shared(self, wanted: Wanted) -> None:
+    def shared(self, wanted: ReadRequest) -> None:
         """There are none."""
 
-    def attached(self, wanted: Wanted, *, must: bool = False) -> AbstractContextManager[Layers]:
+    def attached(self, wanted: ReadRequest, *, must: bool = False) -> AbstractContextManager[Layers]:
         """There is none."""
         raise InternalError("Rows in memory are not attached")
 

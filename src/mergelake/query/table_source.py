@@ -31,7 +31,7 @@ from mergelake.parts.fetch import is_remote
 from mergelake.query.attach import attached
 from mergelake.query.attach.part_set import PARTS_AT_ONCE, PartSet, differs
 from mergelake.query.embedded import engine
-from mergelake.query.source import AsOf, Layers, Wanted
+from mergelake.query.source import AsOf, Layers, ReadRequest
 from mergelake.scan.explain import explain_text
 from mergelake.scan.plan import ScanItem, ScanPlan, partitions_that_fit, plan_scan
 from mergelake.scan.predicate import all_types
@@ -81,7 +81,7 @@ class TableSource:
         self._store, self._directory, self._spec = store, directory, spec
         self._now_ms, self._caches, self._threads = now_ms, caches, threads
         self._history = history
-        self._part_sets: dict[Wanted, PartSet] = {}
+        self._part_sets: dict[ReadRequest, PartSet] = {}
         schema = snapshot.schema
         self.columns: Mapping[str, DataType] = {
             **{column.name: column.type for column in schema.stored},
@@ -109,12 +109,12 @@ class TableSource:
             return False
         return _bound(predicate, tuple(all_types(self.snapshot.schema).items())) is not None
 
-    def scans_sooner(self, wanted: Wanted) -> bool:
+    def scans_sooner(self, wanted: ReadRequest) -> bool:
         """By the first column of the key: in a bucket, for a scan asks in fewer rounds, or little of one part."""
         little = len(wanted.columns) <= LITTLE_COLUMNS and self.snapshot.partitions.totals.parts == 1
         return (little or _is_far(self._store)) and self._by_key(wanted)
 
-    def _by_key(self, wanted: Wanted) -> bool:
+    def _by_key(self, wanted: ReadRequest) -> bool:
         """Whether the conditions name the first column of the key; what the key makes of it does not matter."""
         predicate = " AND ".join(f"({text})" for text in (wanted.prewhere, wanted.where) if text)
         schema = self.snapshot.schema
@@ -139,7 +139,7 @@ class TableSource:
             spec=self._spec,
         )
 
-    def plan(self, wanted: Wanted) -> TableScan:
+    def plan(self, wanted: ReadRequest) -> TableScan:
         """Prune parts and marks."""
         request = self._request(wanted)
         planned = partial(plan_scan, self._store, self._directory, self.snapshot, request, self._caches)
@@ -150,7 +150,7 @@ class TableSource:
             self.name, self._store, self._directory, plan, planned, self._caches, self._threads, self._spec
         )
 
-    def _request(self, wanted: Wanted) -> ScanRequest:
+    def _request(self, wanted: ReadRequest) -> ScanRequest:
         return ScanRequest(
             columns=wanted.columns,
             where=wanted.where or None,
@@ -161,7 +161,7 @@ class TableSource:
             now_ms=self._now_ms,
         )
 
-    def why_scanned(self, wanted: Wanted, *, count: bool = False, must: bool = False) -> str:
+    def why_scanned(self, wanted: ReadRequest, *, count: bool = False, must: bool = False) -> str:
         """See `attached`; also for columns that are not what they were, and settings that only a scan goes by."""
         if engine.folder() is None:
             return "ClickHouse was started with a path by somebody else"
@@ -181,7 +181,7 @@ class TableSource:
             lambda: differs(snapshot.schema, snapshot.schemas, versions),
         )
 
-    def shared(self, wanted: Wanted) -> tuple[StoreSpec, PartSet] | None:
+    def shared(self, wanted: ReadRequest) -> tuple[StoreSpec, PartSet] | None:
         """See `attached`."""
         parts = self._part_set(wanted)
         if self._spec is None or parts.rows < attached.ROWS_MIN or wanted.sample or self._never_attached(parts):
@@ -191,20 +191,20 @@ class TableSource:
         return self._spec, parts
 
     @contextmanager
-    def attached(self, wanted: Wanted, *, must: bool = False) -> Iterator[Layers]:
+    def attached(self, wanted: ReadRequest, *, must: bool = False) -> Iterator[Layers]:
         """See `attached`."""
         with attached.SETS.using(self._part_set(wanted), exact=must or _exact(wanted)) as reading:
             rest = None if reading.rest is None else self._scan_of(reading.rest, wanted)
             yield Layers(reading.tables, rest, reading.served)
 
-    def _part_set(self, wanted: Wanted) -> PartSet:
+    def _part_set(self, wanted: ReadRequest) -> PartSet:
         """The parts to attach for a statement: all, or those of the partitions that it reads if they are many."""
         found = self._part_sets.get(wanted)
         if found is None:
             found = self._part_sets[wanted] = self._chosen(wanted)
         return found
 
-    def _chosen(self, wanted: Wanted) -> PartSet:
+    def _chosen(self, wanted: ReadRequest) -> PartSet:
         snapshot, partitions = self.snapshot, self.snapshot.partitions
         if partitions.totals.parts > PARTS_AT_ONCE:
             fit = partitions_that_fit(snapshot, self._request(wanted))
@@ -218,7 +218,7 @@ class TableSource:
         caches = self._caches if self._caches is not None else PartCache()
         return PartSet(self._store, self._directory, self.snapshot.schema, tuple(parts), caches)
 
-    def _scan_of(self, parts: PartSet, wanted: Wanted) -> TableScan:
+    def _scan_of(self, parts: PartSet, wanted: ReadRequest) -> TableScan:
         by_partition: dict[str, list[ActivePart]] = {}
         for part in parts.parts:
             by_partition.setdefault(part.info.partition_id, []).append(part)
@@ -226,7 +226,7 @@ class TableSource:
         source.snapshot = replace(self.snapshot, partitions=Partitions.of(by_partition))
         return source.plan(wanted)
 
-    def _filters_rows(self, plan: ScanPlan, wanted: Wanted) -> bool:
+    def _filters_rows(self, plan: ScanPlan, wanted: ReadRequest) -> bool:
         """Whether the conditions cost less than reading the columns that they do not need."""
         predicate = " AND ".join(text for text in (wanted.prewhere, wanted.where) if text)
         rows = max((item.manifest.rows for item in plan.items), default=0)
@@ -246,7 +246,7 @@ class TableSource:
         return value if value <= 1 else min(1.0, value / max(1, self.snapshot.rows))
 
 
-def _exact(wanted: Wanted) -> bool:
+def _exact(wanted: ReadRequest) -> bool:
     """Whether its meaning needs all rows in one table."""
     return wanted.final or bool(wanted.sample)
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 from mergelake.core.errors import error
 from mergelake.core.text import quote_string
 from mergelake.query.embedded import engine
-from mergelake.query.statement.meaning import statement_settings
-from mergelake.query.statement.outline import Outline
+from mergelake.query.statement.parsed_select import ParsedSelect
+from mergelake.query.statement.settings_semantics import statement_settings
 
 _SPECIAL = re.compile(rb"[^ -~]|[\\']")
 
@@ -29,7 +29,7 @@ class RowsAndTotals:
     totals: pa.Table | None
 
 
-def has_totals(plan: Outline) -> bool:
+def has_totals(plan: ParsedSelect) -> bool:
     """Whether the outermost SELECT says WITH TOTALS."""
     for scope in plan.scopes:
         if scope.role != "top":
@@ -46,7 +46,7 @@ _TEXT = ("bool_", "date_time_", "extremes", "format_", "interval_output_", "outp
 """How the names of settings begin that shape the text that the rows travel in."""
 
 
-def carried(settings: Mapping[str, str], plan: Outline) -> dict[str, str]:
+def carried(settings: Mapping[str, str], plan: ParsedSelect) -> dict[str, str]:
     """The settings that leave that text as it is; NOT_IMPLEMENTED for one in the statement itself that does not."""
     for name in statement_settings(plan):
         if name.startswith(_TEXT):

@@ -1,7 +1,8 @@
 """Reading tables: which marks of which parts, and then the rows that pass.
 
 - `request`: what is asked; `plan`: what has to be read for it; `read`: reading it; `explain`: the plan in words.
-- `analyze` turns a predicate into a `condition` on a key, `boxes` judges it for ranges of keys, `prune` picks marks.
+- `analyze` turns a predicate into a `condition` on a key, `hyperrectangles` judges it for ranges of keys, `prune` picks
+  marks.
 - `prewhere` orders conditions, `filter` runs them, `source` gives a part the columns that the table has now.
 - `final` is SELECT … FINAL.
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 from mergelake.core.errors import CorruptDataError, NotFoundError
 from mergelake.parts.ahead import SMALL_BYTES, open_parts
 from mergelake.parts.flight import Limits, Slots
-from mergelake.scan.filter import TOGETHER_BYTES, Survivors, fetch_ahead
+from mergelake.scan.filter import TOGETHER_BYTES, RowSelection, fetch_ahead
 from mergelake.scan.pieces import batch_schema, cut_pieces
 from mergelake.scan.plan import ScanItem, ScanPlan, column_bytes
 from mergelake.scan.predicate import all_types
@@ -111,9 +111,9 @@ class _Ahead:
         if self._joins:
             with suppress(CorruptDataError, NotFoundError):  # they are told by who reads the parts one by one
                 return self._read(begin_rows(self._shared, job.pieces))
-        return self._read([Survivors(source, ranges, self._shared.stats) for _, source, ranges in job.pieces])
+        return self._read([RowSelection(source, ranges, self._shared.stats) for _, source, ranges in job.pieces])
 
-    def _read(self, rows: list[Survivors]) -> list[pa.RecordBatch]:
+    def _read(self, rows: list[RowSelection]) -> list[pa.RecordBatch]:
         self._fetch(rows, self._names_from(0, rows))
         self._shared.check()
         with self._slots.computing():
@@ -127,11 +127,11 @@ class _Ahead:
             self._fetch(rows, self._plan.columns)
             return [] if self._ended else [each.batch(self._plan.columns, self._schema) for each in rows]
 
-    def _fetch(self, rows: Sequence[Survivors], names: Sequence[str]) -> None:
+    def _fetch(self, rows: Sequence[RowSelection], names: Sequence[str]) -> None:
         """Get the bytes of columns of all pieces in one round."""
         fetch_ahead([each for each in rows if not each.source.reader.complete], names)
 
-    def _names_from(self, number: int, rows: Sequence[Survivors]) -> Sequence[str]:
+    def _names_from(self, number: int, rows: Sequence[RowSelection]) -> Sequence[str]:
         """The columns to fetch before a step judges, those of the next ones too where they are few bytes."""
         found: list[str] = []
         first = size = 0

@@ -26,9 +26,21 @@ from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode, unbind_type
 from mergelake.expr.membership import convert_member
 from mergelake.expr.nodes import Call, ColumnRef
 from mergelake.expr.values import arrow_value
-from mergelake.scan.condition import And, Chain, Condition, Constant, InRange, InSet, IsNull, Not, Or, Step, Unknown
+from mergelake.scan.condition import (
+    And,
+    Condition,
+    Constant,
+    FunctionChain,
+    InRange,
+    InSet,
+    IsNull,
+    MonotonicFunction,
+    Not,
+    Or,
+    Unknown,
+)
 from mergelake.scan.constants import comparable, in_type
-from mergelake.scan.monotonic import evaluator, step_of
+from mergelake.scan.monotonic import evaluator, monotonic_function_of
 from mergelake.scan.ordered import Value, is_native_integer, orderable
 from mergelake.scan.preimage import TURNED, preimage
 from mergelake.scan.simplify import simplify
@@ -151,7 +163,7 @@ def _as_flag(node: BoundNode, key: Key, *, negated: bool = False) -> Condition:
 # --- where the key is
 
 
-def _find_key(node: BoundNode, key: Key) -> tuple[int, Chain] | None:
+def _find_key(node: BoundNode, key: Key) -> tuple[int, FunctionChain] | None:
     """The key column that `node` is a monotonic function of, and that function."""
     for i, expression in enumerate(key.nodes):
         if node == expression:
@@ -159,7 +171,7 @@ def _find_key(node: BoundNode, key: Key) -> tuple[int, Chain] | None:
     if not isinstance(node, BoundCall):
         return None
     try:
-        found = _any_step(node) if key.single_point else step_of(node)
+        found = _any_function(node) if key.single_point else monotonic_function_of(node)
     except MergelakeError:
         return None
     if found is None:
@@ -168,9 +180,11 @@ def _find_key(node: BoundNode, key: Key) -> tuple[int, Chain] | None:
     return None if inner is None else (inner[0], (*inner[1], found[1]))
 
 
-def _any_step(call: BoundCall) -> tuple[BoundNode, Step] | None:
-    """As `step_of`, for any function of one argument that varies: enough where each key has a single value."""
-    known = step_of(call)
+def _any_function(call: BoundCall) -> tuple[BoundNode, MonotonicFunction] | None:
+    """As `monotonic_function_of`, for any function of one argument that varies: enough where each key has a single
+    value.
+    """
+    known = monotonic_function_of(call)
     if known is not None:
         return known[0], known[1]
     varying = [i for i, arg in enumerate(call.args) if not isinstance(arg, BoundLiteral)]
@@ -179,7 +193,7 @@ def _any_step(call: BoundCall) -> tuple[BoundNode, Step] | None:
     argument = call.args[varying[0]]
     over = tuple(unbind_typed(a) if isinstance(a, BoundLiteral) else ColumnRef("x") for a in call.args)
     apply, result = evaluator(Call(call.function, over), argument.type)
-    return (argument, Step(apply, result, f"{call.function}(", ")")) if result == call.type else None
+    return (argument, MonotonicFunction(apply, result, f"{call.function}(", ")")) if result == call.type else None
 
 
 def _through_key(node: BoundNode, key: Key) -> list[tuple[int, list[BoundCall]]]:
@@ -230,7 +244,7 @@ def _compare(function: str, node: BoundNode, constant: BoundLiteral, key: Key) -
     for column, calls in _through_key(node, key):
         rising = True
         if function not in ("equals", "notEquals"):
-            steps = [step_of(call) for call in calls]
+            steps = [monotonic_function_of(call) for call in calls]
             if any(step is None or step[1].monotonic != "always" for step in steps):
                 continue
             for step in steps:
@@ -249,7 +263,7 @@ def _compare(function: str, node: BoundNode, constant: BoundLiteral, key: Key) -
 
 
 def _range(
-    function: str, column: int, chain: Chain, data_type: t.DataType, constant: BoundLiteral, *, relaxed: bool
+    function: str, column: int, chain: FunctionChain, data_type: t.DataType, constant: BoundLiteral, *, relaxed: bool
 ) -> Condition:
     if not orderable(data_type):
         return Unknown()
@@ -346,7 +360,7 @@ def _in_set(left: BoundNode, right: BoundLiteral, negated: bool, key: Key) -> Co
     rows = set_rows(right, len(items) if is_tuple else 0)
     if rows is None:
         return Unknown()
-    chosen: dict[int, tuple[int, Chain, list[BoundCall]]] = {}
+    chosen: dict[int, tuple[int, FunctionChain, list[BoundCall]]] = {}
     relaxed = False
     for position, item in enumerate(items):
         found = _find_key(item, key)
@@ -411,7 +425,7 @@ def set_rows(right: BoundLiteral, width: int) -> list[tuple[BoundLiteral, ...]] 
 def _set_row(
     row: tuple[BoundLiteral, ...],
     items: Sequence[BoundNode],
-    chosen: Mapping[int, tuple[int, Chain, list[BoundCall]]],
+    chosen: Mapping[int, tuple[int, FunctionChain, list[BoundCall]]],
     columns: tuple[int, ...],
     key: Key,
 ) -> tuple[Value, ...] | None:

@@ -22,8 +22,8 @@ from mergelake.log.part_map import Partitions
 from mergelake.log.segment import OpenSegment
 from mergelake.log.state import ActivePart
 from mergelake.log.stored import Everything, as_rows, everything
-from mergelake.scan.boxes import Checker, KeyTable
 from mergelake.scan.condition import Condition
+from mergelake.scan.hyperrectangles import KeyConditionEvaluator, KeyTable
 from mergelake.scan.keys import ScanKeys, decode_keys
 from mergelake.scan.ordered import ordered
 
@@ -94,7 +94,7 @@ def _judged(segment: OpenSegment, rows: Rows, condition: Condition, keys: ScanKe
     else:
         table, begin, end = ends.table, first, first + half
     left = np.ones(len(rows), np.bool_)
-    left[known] = Checker(condition, table).ranges(begin, end)[0]
+    left[known] = KeyConditionEvaluator(condition, table).ranges(begin, end)[0]
     return left
 
 
@@ -105,7 +105,7 @@ def _grouped(
     key = (_groups, keys.primary.types, keys.descending)
     groups = partitions.remembered(key, partial(_groups, every.segments, keys))
     left = np.ones(groups.starts[-1], np.bool_)
-    left[groups.place] = Checker(condition, groups.table).ranges(*_halves(len(groups.place)))[0]
+    left[groups.place] = KeyConditionEvaluator(condition, groups.table).ranges(*_halves(len(groups.place)))[0]
     for segment, start, end in zip(every.segments, groups.starts, groups.starts[1:], strict=False):
         if left[start:end].any():
             yield segment, np.flatnonzero(np.repeat(left[start:end], GROUP_ROWS)[: segment.ref.rows])

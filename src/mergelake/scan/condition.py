@@ -3,7 +3,7 @@
 A *box* gives each key column an interval of values. For a box a condition answers two questions at once, as
 ClickHouse's `BoolMask` does: can it be true for some row in the box, and can it be false for some row. Both
 may err towards "yes" only, so a granule whose box cannot be true is skipped without losing a row, and NOT just
-swaps the two answers. Everything is evaluated for many boxes at a time.
+swaps the two answers. Everything is evaluated for many hyperrectangles at a time.
 
 Atoms compare one key column (or a monotonic function of it) with a range, or several with a set of tuples.
 What a predicate says beyond that is `Unknown`: both answers yes.
@@ -25,7 +25,7 @@ from mergelake.scan.ordered import Value
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class MonotonicFunction:
     """One function on the way from a key column to what the predicate compares."""
 
     apply: Callable[[pa.Array], pa.Array]
@@ -46,7 +46,7 @@ class Step:
     segment_type: DataType | None = None
 
 
-Chain = tuple[Step, ...]
+FunctionChain = tuple[MonotonicFunction, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class InRange:
     """A key column, after its chain, lies (or lies not) between two values. None is infinity."""
 
     column: int
-    chain: Chain
+    chain: FunctionChain
     low: Value | None
     low_included: bool
     high: Value | None
@@ -86,7 +86,7 @@ class InSet:
 
     columns: tuple[int, ...]
     """Ascending."""
-    chains: tuple[Chain, ...]
+    chains: tuple[FunctionChain, ...]
     rows: tuple[tuple[Value, ...], ...]
     """Sorted, distinct."""
     negated: bool = False

@@ -15,9 +15,9 @@ from mergelake.core import types as t
 from mergelake.core.text import quote_string
 from mergelake.scan.condition import (
     And,
-    Chain,
     Condition,
     Constant,
+    FunctionChain,
     InRange,
     InSet,
     IsNull,
@@ -46,8 +46,8 @@ def _pair(node: Condition, names: Sequence[str]) -> tuple[str, str]:
         case Constant(value):
             return (_TRUE, _FALSE) if value else (_FALSE, _TRUE)
         case Not(child):
-            can_true, can_false = _pair(child, names)
-            return can_false, can_true
+            can_be_true, can_be_false = _pair(child, names)
+            return can_be_false, can_be_true
         case And(left, right):
             a, b = _pair(right, names), _pair(left, names)
             return _join("and", a[0], b[0]), _join("or", a[1], b[1])
@@ -81,7 +81,7 @@ def _atom(atom: InRange | InSet | IsNull, names: Sequence[str]) -> str:
     return f"({_wrapped(names[atom.column], atom.chain)} {word} {low}, {high})"
 
 
-def _wrapped(name: str, chain: Chain) -> str:
+def _wrapped(name: str, chain: FunctionChain) -> str:
     for step in chain:
         name = f"{step.before}{name}{step.after}"
     return name

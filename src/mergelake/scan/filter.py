@@ -30,7 +30,7 @@ TOGETHER_BYTES = 1 << 20
 """Bytes of a far store that are fetched at once, whatever the conditions may leave: a round trip takes as long."""
 
 
-class Survivors:
+class RowSelection:
     """The rows of some mark ranges that have passed so far, with the columns read so far."""
 
     def __init__(
@@ -124,7 +124,7 @@ class Survivors:
         return np.asarray(self._rows - begins[which] + before[which])
 
 
-def fetch_ahead(rows: Sequence[Survivors], names: Sequence[str]) -> None:
+def fetch_ahead(rows: Sequence[RowSelection], names: Sequence[str]) -> None:
     """Get the bytes of columns of several parts from a far store, in one round."""
     wanted = [(each, ranges) for each in rows if (ranges := each.needs(names))]
     windows = fetch_windows([(each.source.reader, ranges, each.under) for each, ranges in wanted])

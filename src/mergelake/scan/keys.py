@@ -14,7 +14,7 @@ from mergelake.core.types import DataType
 from mergelake.expr.arithmetic import as_int, promoted
 from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode
-from mergelake.expr.nodes import ColumnRef, Node, column_name
+from mergelake.expr.nodes import ColumnRef, SyntaxNode, column_name
 from mergelake.format.values import decode_values
 from mergelake.log.state import ActivePart
 from mergelake.order.keys import as_partition_key, columns_read, key_tree, partition_sources
@@ -81,7 +81,7 @@ def _rest_as_written(written: BoundNode, kept: BoundNode) -> BoundNode:
     return written if exact and fits else kept
 
 
-def _bound(trees: Sequence[Node], schema: TableSchema) -> Key:
+def _bound(trees: Sequence[SyntaxNode], schema: TableSchema) -> Key:
     types = schema.types
     return Key(tuple(bind(tree, types) for tree in trees), tuple(column_name(tree) for tree in trees))
 

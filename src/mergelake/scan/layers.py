@@ -39,7 +39,7 @@ from mergelake.order.replacing import final_rows, replacing_mode
 from mergelake.order.sorting import sort_order
 from mergelake.parts.ahead import open_parts
 from mergelake.parts.flight import Limits, Slots
-from mergelake.scan.filter import TOGETHER_BYTES, Survivors, fetch_ahead
+from mergelake.scan.filter import TOGETHER_BYTES, RowSelection, fetch_ahead
 from mergelake.scan.keys import decode_keys, scan_keys
 from mergelake.scan.ordered import Value, orderable, ordered
 from mergelake.scan.plan import ScanItem
@@ -211,7 +211,7 @@ class _Layers:
         """The rows of the layer that stay and pass the conditions."""
         self._shared.check()
         self._open(layer.items)
-        every = [Survivors(self.source(item), item.ranges, self._shared.stats) for item in layer.items]
+        every = [RowSelection(self.source(item), item.ranges, self._shared.stats) for item in layer.items]
         self._shared.stats.add(parts=len(every))
         if self._shared.is_far:
             fetch_ahead(every, self._names if self._at_once(every) else self._first)
@@ -221,14 +221,14 @@ class _Layers:
             rows.source.reader.let_go()  # another layer regains it, if it could be kept
         return found
 
-    def _at_once(self, every: Sequence[Survivors]) -> bool:
+    def _at_once(self, every: Sequence[RowSelection]) -> bool:
         """Whether all columns are fetched together: most rows are expected to stay, or a round trip takes longer."""
         if self._limit is None and not self._early and not self._late:
             return True
         return sum(part.end - part.start for rows in every for part in rows.needs(self._names)) <= TOGETHER_BYTES
 
-    def _read(self, layer: Layer, every: Sequence[Survivors]) -> list[pa.RecordBatch]:
-        alive: list[Survivors] = []
+    def _read(self, layer: Layer, every: Sequence[RowSelection]) -> list[pa.RecordBatch]:
+        alive: list[RowSelection] = []
         for rows in every:
             self._shared.check()
             self._within(rows, layer)
@@ -247,7 +247,7 @@ class _Layers:
         batches = [rows.batch(self._plan.columns, self._schema) for rows in left]
         return self._sorted(left, batches) if self._plan.request.ordered and left else batches
 
-    def _first_rows(self, left: Sequence[Survivors], limit: int) -> list[Survivors]:
+    def _first_rows(self, left: Sequence[RowSelection], limit: int) -> list[RowSelection]:
         """Without the rows that `limit` others of the layer come before."""
         total = sum(rows.count for rows in left)
         if total <= limit:
@@ -259,7 +259,7 @@ class _Layers:
             rows.keep(mask)
         return [rows for rows in left if rows.count]
 
-    def _sorted(self, left: Sequence[Survivors], batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    def _sorted(self, left: Sequence[RowSelection], batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
         """The rows of the layer as one batch, in the order of the sorting key."""
         order = sort_order(*self._joined_keys(left), self._descending)
         columns = [joined([batch.column(at) for batch in batches]) for at in range(len(self._schema))]
@@ -267,19 +267,19 @@ class _Layers:
             columns = [column.take(pa.array(order)) for column in columns]
         return [pa.RecordBatch.from_arrays(columns, schema=self._schema)]
 
-    def _joined_keys(self, rows: Sequence[Survivors]) -> tuple[list[pa.Array], list[DataType]]:
+    def _joined_keys(self, rows: Sequence[RowSelection]) -> tuple[list[pa.Array], list[DataType]]:
         """(values of the sorting key's expressions in all of the parts, their types)."""
         per_part = [self._keys(each) for each in rows]
         types = [node.type for node in self._sorting]
         return [joined([part[k] for part in per_part]) for k in range(len(types))], types
 
-    def _run(self, rows: Survivors, steps: Sequence[FilterStep]) -> bool:
+    def _run(self, rows: RowSelection, steps: Sequence[FilterStep]) -> bool:
         for step in steps:
             if rows.count:
                 rows.filter(step, self._types)
         return rows.count > 0
 
-    def _within(self, rows: Survivors, layer: Layer) -> None:
+    def _within(self, rows: RowSelection, layer: Layer) -> None:
         """Drop the rows of the first and the last granules that belong to the layers next to this one."""
         if layer.low is None and layer.high is None:
             return
@@ -293,12 +293,12 @@ class _Layers:
             keep &= _precedes(keys, self._primary.types, flags, layer.high)
         rows.keep(keep)
 
-    def _keys(self, rows: Survivors) -> list[pa.Array]:
+    def _keys(self, rows: RowSelection) -> list[pa.Array]:
         """Values of the sorting key's expressions."""
         arrays: Arrays = rows.fetch(self._key_columns)
         return [evaluate(node, arrays, self._types, rows.count) for node in self._sorting]
 
-    def _staying(self, alive: Sequence[Survivors]) -> list[NDArray[np.bool_]]:
+    def _staying(self, alive: Sequence[RowSelection]) -> list[NDArray[np.bool_]]:
         """For each part which of its rows FINAL shows."""
         counts = [rows.count for rows in alive]
         total = sum(counts)

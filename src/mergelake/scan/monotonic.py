@@ -1,7 +1,7 @@
 """Which functions keep the order of their argument, and on what intervals.
 
 A predicate on `f(key)` can be judged from the key's ends only where `f` is monotonic between them. Kinds of
-functions (`Step.monotonic`): always; where the ends stay in order (`plus` may wrap around); where the ends
+functions (`MonotonicFunction.monotonic`): always; where the ends stay in order (`plus` may wrap around); where the ends
 share a segment (`toMonth` rises within a year).
 
 Source: ClickHouse, `getMonotonicityForRange` of each function; `FactorTransform`s of `DateTimeTransforms.h`.
@@ -20,14 +20,14 @@ from mergelake.core.arrow import storage_schema
 from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode, unbind_typed
 from mergelake.expr.evaluate import Context
-from mergelake.expr.nodes import Call, ColumnRef, Node
+from mergelake.expr.nodes import Call, ColumnRef, SyntaxNode
 from mergelake.expr.values import to_arrow
-from mergelake.scan.condition import Step
+from mergelake.scan.condition import MonotonicFunction
 from mergelake.scan.describe import literal_text
 
 _ARGUMENT = "x"
 Order = tuple[Literal["always", "anywhere", "checked", "segment"], bool, str]
-"""(kind, rising, segment function) of a function's order, see `Step`."""
+"""(kind, rising, segment function) of a function's order, see `MonotonicFunction`."""
 _TIME_RISING = {
     "toDate",
     "toDate32",
@@ -66,7 +66,7 @@ _CLOCK_SEGMENTS = {"toHour": "toDate", "toMinute": "toStartOfHour", "toSecond": 
 _INTEGER_CASTS = {f"to{sign}Int{bits}": (bits, sign == "") for sign in ("", "U") for bits in (8, 16, 32, 64)}
 
 
-def evaluator(call: Node, argument: t.DataType) -> tuple[Callable[[pa.Array], pa.Array], t.DataType]:
+def evaluator(call: SyntaxNode, argument: t.DataType) -> tuple[Callable[[pa.Array], pa.Array], t.DataType]:
     """`call`, an expression over the column `x`, as a function of storage arrays; and its type."""
     columns = {_ARGUMENT: argument}
     bound = bind(call, columns)
@@ -84,7 +84,7 @@ def evaluator(call: Node, argument: t.DataType) -> tuple[Callable[[pa.Array], pa
     return apply, bound.type
 
 
-def step_of(call: BoundCall) -> tuple[BoundNode, Step] | None:
+def monotonic_function_of(call: BoundCall) -> tuple[BoundNode, MonotonicFunction] | None:
     """The argument of `call` that varies and the function of it; None if nothing is known of its order."""
     varying = [i for i, arg in enumerate(call.args) if not isinstance(arg, BoundLiteral)]
     if len(varying) != 1 or len(call.args) > 2:
@@ -107,11 +107,11 @@ def step_of(call: BoundCall) -> tuple[BoundNode, Step] | None:
     end = _wraps_from(call, t.inner_type(argument.type))
     if end:
         by = _wraps(argument.type, end)
-        return argument, Step(apply, result, before, after, "segment", rising, by, t.Int(64, signed=True))
+        return argument, MonotonicFunction(apply, result, before, after, "segment", rising, by, t.Int(64, signed=True))
     if segment:
         by, by_type = evaluator(Call(segment, (ColumnRef(_ARGUMENT),)), argument.type)
-        return argument, Step(apply, result, before, after, "segment", rising, by, by_type)
-    return argument, Step(apply, result, before, after, monotonic, rising)
+        return argument, MonotonicFunction(apply, result, before, after, "segment", rising, by, by_type)
+    return argument, MonotonicFunction(apply, result, before, after, monotonic, rising)
 
 
 def _wraps_from(call: BoundCall, argument: t.DataType) -> int:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from mergelake.core.arrow import storage_type
 from mergelake.core.types import is_nullable
-from mergelake.scan.filter import Survivors
+from mergelake.scan.filter import RowSelection
 from mergelake.scan.plan import ScanItem, ScanPlan
 from mergelake.scan.predicate import all_types
 from mergelake.scan.prewhere import FilterStep
@@ -51,7 +51,7 @@ def cut_pieces(item: ScanItem, granules: int) -> Iterator[Piece]:
 
 
 def read_rows(
-    pieces: Iterable[Survivors], plan: ScanPlan, steps: Sequence[FilterStep], schema: pa.Schema
+    pieces: Iterable[RowSelection], plan: ScanPlan, steps: Sequence[FilterStep], schema: pa.Schema
 ) -> list[pa.RecordBatch]:
     """Those of the rows of each piece that pass, where any does."""
     types = all_types(plan.schema)

@@ -37,10 +37,10 @@ from mergelake.parts.fetch import is_remote
 from mergelake.parts.flight import Limits
 from mergelake.parts.reader import PartReader
 from mergelake.scan.analyze import Key, analyze
-from mergelake.scan.boxes import Checker, KeyTable
 from mergelake.scan.by_key import parts_by_key
 from mergelake.scan.condition import Condition, is_never, is_useless
 from mergelake.scan.describe import describe
+from mergelake.scan.hyperrectangles import KeyConditionEvaluator, KeyTable
 from mergelake.scan.keys import ScanKeys, key_ends, minmax_columns, partition_values, scan_keys
 from mergelake.scan.predicate import bound_conjuncts, conjunction, requested_columns, split_by_key
 from mergelake.scan.prune import (
@@ -321,7 +321,7 @@ def _search(
     first, last = key_ends(parts, keys)
     ends = [pa.concat_arrays([a, b]) for a, b in zip(first, last, strict=True)]
     rows = np.arange(len(parts))
-    alive = Checker(condition, KeyTable(ends, types, keys.descending)).ranges(rows, rows + len(parts))[0]
+    alive = KeyConditionEvaluator(condition, KeyTable(ends, types, keys.descending)).ranges(rows, rows + len(parts))[0]
     bounded = keys.bounded
     limits = minmax_columns(parts, keys) if bounded else ([], [])
 

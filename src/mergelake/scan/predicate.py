@@ -15,7 +15,7 @@ from mergelake.core.schema import TableSchema, unknown_column
 from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundCall, BoundColumn, BoundNode, columns_of, conjuncts
 from mergelake.expr.evaluate import Context
-from mergelake.expr.nodes import Call, ColumnRef, Literal, Node
+from mergelake.expr.nodes import Call, ColumnRef, Literal, SyntaxNode
 from mergelake.expr.parser import parse
 from mergelake.expr.values import Vec
 from mergelake.scan.request import VIRTUAL_COLUMNS, ScanRequest
@@ -28,7 +28,7 @@ def all_types(schema: TableSchema) -> dict[str, t.DataType]:
     return {**VIRTUAL_COLUMNS, **schema.types}
 
 
-def expand_aliases(node: Node, schema: TableSchema, depth: int = 0) -> Node:
+def expand_aliases(node: SyntaxNode, schema: TableSchema, depth: int = 0) -> SyntaxNode:
     """`node` with ALIAS columns replaced by what they stand for."""
     if isinstance(node, Call):
         return Call(node.function, tuple(expand_aliases(arg, schema, depth) for arg in node.args))
@@ -41,7 +41,7 @@ def expand_aliases(node: Node, schema: TableSchema, depth: int = 0) -> Node:
     return node
 
 
-def alias_expression(name: str, schema: TableSchema, depth: int = 0) -> Node:
+def alias_expression(name: str, schema: TableSchema, depth: int = 0) -> SyntaxNode:
     """The expression of an ALIAS column over stored columns, cast to the column's type."""
     column = schema.column(name)
     inner = expand_aliases(parse(column.default), schema, depth)

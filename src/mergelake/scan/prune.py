@@ -1,7 +1,7 @@
 """Which marks of a part may hold matching rows; and which parts, by what the partition key says.
 
-The granule between two marks is read if the condition can be true in the boxes between their keys
-(`scan.boxes`). ClickHouse looks for such granules in two ways, which EXPLAIN names:
+The granule between two marks is read if the condition can be true in the hyperrectangles between their keys
+(`scan.hyperrectangles`). ClickHouse looks for such granules in two ways, which EXPLAIN names:
 
 * *generic exclusion search*: split the marks in eight, drop pieces that cannot match, go on in the others.
   A piece can match if a granule in it can, so the outcome is that of asking every granule, which is what
@@ -22,8 +22,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mergelake.core.types import DataType
-from mergelake.scan.boxes import Box, Checker, KeyTable, Span
 from mergelake.scan.condition import Condition, is_continuous, is_useless
+from mergelake.scan.hyperrectangles import Hyperrectangle, KeyConditionEvaluator, KeyTable, Span
 
 MarkRange = tuple[int, int]
 """Half-open, in marks."""
@@ -52,11 +52,11 @@ def mark_ranges(keys: KeyTable, condition: Condition, marks: int | None = None) 
         return ()
     if is_useless(condition) or not keys.columns:
         return ((0, granules),)
-    checker = Checker(condition, keys)
+    evaluator = KeyConditionEvaluator(condition, keys)
     if is_continuous(condition, len(keys.columns)):
-        return _binary_search(checker, granules)
+        return _binary_search(evaluator, granules)
     begin = np.arange(granules)
-    return join(np.flatnonzero(checker.ranges(begin, begin + 1)[0]))
+    return join(np.flatnonzero(evaluator.ranges(begin, begin + 1)[0]))
 
 
 def mark_ranges_of_parts(
@@ -77,7 +77,7 @@ def mark_ranges_of_parts(
     ends = np.cumsum(marks)
     begin = np.delete(np.arange(int(ends[-1])), ends - 1)
     fits = np.zeros(int(ends[-1]), dtype=bool)
-    fits[begin] = Checker(condition, keys).ranges(begin, begin + 1)[0]
+    fits[begin] = KeyConditionEvaluator(condition, keys).ranges(begin, begin + 1)[0]
     hits = np.flatnonzero(fits)
     cuts = np.searchsorted(hits, ends)
     out: list[tuple[MarkRange, ...]] = []
@@ -102,21 +102,21 @@ def join(granules: NDArray[np.int64]) -> tuple[MarkRange, ...]:
     return tuple(zip(begins.tolist(), ends.tolist(), strict=True))
 
 
-def _binary_search(checker: Checker, granules: int) -> tuple[MarkRange, ...]:
+def _binary_search(evaluator: KeyConditionEvaluator, granules: int) -> tuple[MarkRange, ...]:
     """The one range between the first and the last granule that can match.
 
     Whether [0, m) can match is false up to some m and true from there on, so many m are probed in each round.
     """
 
     def until(ends: NDArray[np.int64]) -> NDArray[np.bool_]:
-        return checker.ranges(np.zeros(len(ends), dtype=np.int64), ends)[0]
+        return evaluator.ranges(np.zeros(len(ends), dtype=np.int64), ends)[0]
 
     first = _boundary(until, 0, granules + 1) - 1
     if first == granules:
         return ()
 
     def after(begins: NDArray[np.int64]) -> NDArray[np.bool_]:
-        return ~checker.ranges(begins, np.full(len(begins), granules))[0]
+        return ~evaluator.ranges(begins, np.full(len(begins), granules))[0]
 
     return ((first, _boundary(after, first, granules)),)
 
@@ -147,8 +147,8 @@ def parts_by_minmax(
         return np.ones(count, dtype=bool)
     joined = [pa.concat_arrays([a, b]) for a, b in zip(low, high, strict=True)]
     rows = np.arange(count)
-    box: Box = {c: Span(rows, False, rows + count, False) for c in range(len(low))}
-    return Checker(condition, KeyTable(joined, types)).box(box, count)[0]
+    box: Hyperrectangle = {c: Span(rows, False, rows + count, False) for c in range(len(low))}
+    return KeyConditionEvaluator(condition, KeyTable(joined, types)).box(box, count)[0]
 
 
 def parts_by_partition(
@@ -159,5 +159,5 @@ def parts_by_partition(
     if is_useless(condition):
         return np.ones(count, dtype=bool)
     rows = np.arange(count)
-    box: Box = {c: Span(rows, False, rows, False) for c in range(len(values))}
-    return Checker(condition, KeyTable(list(values), types), single_point=True).box(box, count)[0]
+    box: Hyperrectangle = {c: Span(rows, False, rows, False) for c in range(len(values))}
+    return KeyConditionEvaluator(condition, KeyTable(list(values), types), single_point=True).box(box, count)[0]

@@ -20,7 +20,7 @@ from mergelake.core.errors import CorruptDataError, NotFoundError, error
 from mergelake.parts.cache import PartCache, of_tasks
 from mergelake.parts.fetch import is_remote
 from mergelake.scan.ahead import read_ahead
-from mergelake.scan.filter import Survivors
+from mergelake.scan.filter import RowSelection
 from mergelake.scan.layers import read_layers
 from mergelake.scan.pieces import Piece, all_pieces, batch_schema, read_rows
 from mergelake.scan.plan import ScanItem, ScanPlan
@@ -89,7 +89,7 @@ def _read_pieces(run: ReadRun, *, ordered: bool) -> Iterator[pa.RecordBatch]:
             with suppress(CorruptDataError, NotFoundError):  # they are told by who reads the parts one by one
                 opened = [(piece.item, run.source(piece.item), piece.ranges) for piece in group]
                 return read_rows(begin_rows(run, opened), plan, steps, schema)
-        rows = (Survivors(source_of(piece.item), piece.ranges, run.stats) for piece in group)
+        rows = (RowSelection(source_of(piece.item), piece.ranges, run.stats) for piece in group)
         return read_rows(rows, plan, steps, schema)
 
     ahead = list(islice(groups, 2))

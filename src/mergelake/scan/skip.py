@@ -35,12 +35,12 @@ from mergelake.parts.index_reader import corrupt_index, find_index, index_size, 
 from mergelake.parts.indexing import BoundIndex, table_indexes
 from mergelake.parts.reader import PartReader
 from mergelake.scan.analyze import Key, analyze, analyze_leaves
-from mergelake.scan.boxes import Checker, KeyTable, Mask, Span
 from mergelake.scan.condition import Condition, InRange, InSet, Probe, Unknown, atoms
 from mergelake.scan.describe import describe
+from mergelake.scan.hyperrectangles import KeyConditionEvaluator, KeyTable, Mask, Span
 from mergelake.scan.prune import MarkRange
 from mergelake.scan.skip_bloom import ask_bloom, bloom_leaf
-from mergelake.scan.skip_judge import Bools, Judgement, is_conjunction, judge, merge_leaves, says_nothing
+from mergelake.scan.skip_evaluate import Bools, Judgement, is_conjunction, judge, merge_leaves, says_nothing
 from mergelake.scan.skip_set import granules_by_values, set_leaf
 from mergelake.scan.skip_text import ask_text, text_leaf
 
@@ -174,7 +174,7 @@ def _ask(
             found, told = _judged(useful, plain, stop - first, combined=said is not None)
         except CorruptDataError as problem:
             raise corrupt_index(reader, file, problem) from None
-        keep[first:stop] = found.can_true
+        keep[first:stop] = found.can_be_true
         if said is not None:
             inside = np.flatnonzero((granule >= first) & (granule < stop))
             inside = inside[told[granule[inside] - first]]
@@ -230,21 +230,21 @@ def _probed(leaf: Condition, ask) -> Mask:  # type: ignore[no-untyped-def]
 def _in_bounds(
     condition: Condition, index: BoundIndex, bounds: Sequence[tuple[pa.Array, pa.Array]], count: int
 ) -> Judgement:
-    """The condition in the boxes between the extremes."""
+    """The condition in the hyperrectangles between the extremes."""
     types = [plain_type(kind) for kind in index.types]
     keys = KeyTable([pa.concat_arrays([low, high]) for low, high in bounds], types)
     rows = np.arange(count)
     box = {c: Span(rows, False, rows + count, False) for c in range(len(types))}
 
     def ask(leaf: Condition) -> Mask:
-        can_true, can_false = Checker(leaf, keys).box(box, count)
+        can_be_true, can_be_false = KeyConditionEvaluator(leaf, keys).box(box, count)
         columns = (leaf.column,) if isinstance(leaf, InRange) else leaf.columns if isinstance(leaf, InSet) else ()
         if any(isinstance(t.inner_type(types[c]), t.Float) for c in columns):
             # The extremes pass over NaN, for which no comparison holds but `!=` and NOT do.
             negated = isinstance(leaf, (InRange, InSet)) and leaf.negated
             maybe = np.ones(count, np.bool_)
-            return (maybe, can_false) if negated else (can_true, maybe)
-        return can_true, can_false
+            return (maybe, can_be_false) if negated else (can_be_true, maybe)
+        return can_be_true, can_be_false
 
     return judge(condition, count, ask)
 
@@ -259,8 +259,8 @@ def _with_extremes(useful: UsefulIndex, sets: SetGranules, found: Bools, told: B
         plain = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
         bounds.append(segment_extremes(plain, plain_type(kind), ends))
     inside = _in_bounds(useful.key_condition, useful.index, bounds, int(told.sum()))
-    can_true = found.copy()
-    can_true[told] &= inside.can_true
+    can_be_true = found.copy()
+    can_be_true[told] &= inside.can_be_true
     leaves: list[Bools | None] = []
     for answer in inside.leaves:
         whole = None
@@ -268,7 +268,7 @@ def _with_extremes(useful: UsefulIndex, sets: SetGranules, found: Bools, told: B
             whole = np.ones_like(found)
             whole[told] = answer
         leaves.append(whole)
-    return Judgement(can_true, np.ones_like(found), leaves)
+    return Judgement(can_be_true, np.ones_like(found), leaves)
 
 
 def _runs(granules: NDArray[np.int64]) -> list[tuple[int, int]]:

@@ -20,12 +20,12 @@ from mergelake.core.types import DataType
 from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundCall, BoundColumn, BoundLiteral, BoundNode, unbind_typed
 from mergelake.expr.evaluate import Context, truth
-from mergelake.expr.nodes import Call, ColumnRef, Node
+from mergelake.expr.nodes import Call, ColumnRef, SyntaxNode
 from mergelake.format.skip_set import SetGranules
 from mergelake.parts.indexing import BoundIndex
-from mergelake.scan.boxes import Mask
 from mergelake.scan.condition import Condition, Probe, Unknown
-from mergelake.scan.skip_judge import judge
+from mergelake.scan.hyperrectangles import Mask
+from mergelake.scan.skip_evaluate import judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +62,17 @@ def granules_by_values(condition: Condition, index: BoundIndex, granules: SetGra
         except MergelakeError:  # a value makes the comparison fail: the rows will tell
             return np.ones(count, np.bool_), np.ones(count, np.bool_)
         known = truth(found.data)
-        can_true, can_false = known, ~known
+        can_be_true, can_be_false = known, ~known
         if found.valid is not None:  # as for ClickHouse a comparison with NULL may be anything
-            can_true, can_false = can_true | ~found.valid, can_false | ~found.valid
+            can_be_true, can_be_false = can_be_true | ~found.valid, can_be_false | ~found.valid
         if found.codes is not None:
-            can_true, can_false = can_true[found.codes], can_false[found.codes]
-        can_true, can_false = np.broadcast_to(can_true, count), np.broadcast_to(can_false, count)
-        return (can_false, can_true) if leaf.negated else (can_true, can_false)
+            can_be_true, can_be_false = can_be_true[found.codes], can_be_false[found.codes]
+        can_be_true, can_be_false = np.broadcast_to(can_be_true, count), np.broadcast_to(can_be_false, count)
+        return (can_be_false, can_be_true) if leaf.negated else (can_be_true, can_be_false)
 
     if not count:
         return np.ones(len(granules.counts), np.bool_)
-    matches = judge(condition, count, ask).can_true
+    matches = judge(condition, count, ask).can_be_true
     total = np.concatenate((np.zeros(1, np.int64), np.cumsum(matches)))
     ends = np.cumsum(granules.counts)
     return np.asarray((total[ends] > total[ends - granules.counts]) | (granules.counts == 0))
@@ -82,7 +82,7 @@ def _columns(index: BoundIndex) -> Mapping[str, DataType]:
     return {f"e{i}": kind for i, kind in enumerate(index.types)}
 
 
-def _over_values(index: BoundIndex, node: BoundNode) -> Node | None:
+def _over_values(index: BoundIndex, node: BoundNode) -> SyntaxNode | None:
     """`node` with the index's expressions as columns; None if it reads anything else."""
     if node in index.nodes:
         return ColumnRef(f"e{index.nodes.index(node)}")

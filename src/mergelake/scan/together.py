@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from mergelake.parts.joined import JoinedReader, WholePart, fetch_whole_part, is_joinable
-from mergelake.scan.filter import Survivors
+from mergelake.scan.filter import RowSelection
 from mergelake.scan.pieces import Piece
 from mergelake.scan.plan import ScanItem, ScanPlan
 from mergelake.scan.prune import MarkRange
@@ -55,18 +55,18 @@ def grouped(pieces: Iterable[Piece], plan: ScanPlan) -> Iterator[tuple[Piece, ..
         yield tuple(group)
 
 
-def begin_rows(run: ReadRun, pieces: Sequence[Opened]) -> list[Survivors]:
+def begin_rows(run: ReadRun, pieces: Sequence[Opened]) -> list[RowSelection]:
     """The rows of pieces, in their order: of small parts that follow each other and are alike, together."""
-    out: list[Survivors] = []
+    out: list[RowSelection] = []
     fetched = ((piece, _fetched(*piece)) for piece in pieces)
     for structure, alike in groupby(fetched, lambda each: each[1].structure if each[1] is not None else None):
         members = list(alike)
         parts = [part for _, part in members if part is not None]
         if structure is not None and len(parts) > 1:
             source = PartSource(JoinedReader(parts), members[0][0][0].info, run.plan.schema)
-            out.append(Survivors(source, [(0, len(parts))], run.stats))
+            out.append(RowSelection(source, [(0, len(parts))], run.stats))
         else:
-            out += [Survivors(source, ranges, run.stats) for (_, source, ranges), _ in members]
+            out += [RowSelection(source, ranges, run.stats) for (_, source, ranges), _ in members]
     return out
 
 

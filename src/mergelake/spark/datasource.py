@@ -95,7 +95,7 @@ class MergelakeDataSource(ds.DataSource):
         handle = _open(options)
         check_frame(handle.schema, schema)
         throttle(handle)
-        return MergelakeWriter(TablePlace.of(handle), handle.schema, handle.born(), options.dedup_token)
+        return MergelakeWriter(TablePlace.of(handle), handle.schema, handle.base_version(), options.dedup_token)
 
     def streamReader(self, schema: StructType) -> ds.DataSourceStreamReader:  # noqa: N802  Spark's name
         """Refused."""
@@ -180,15 +180,15 @@ class _Written(ds.WriterCommitMessage):
 class MergelakeWriter(ds.DataSourceArrowWriter):
     """Tasks write parts; the commit is one log entry for the whole job, in the table that the job began with."""
 
-    def __init__(self, place: TablePlace, schema: TableSchema, born: int, dedup_token: str | None) -> None:
-        self._place, self._schema, self._born, self._token = place, schema, born, dedup_token
+    def __init__(self, place: TablePlace, schema: TableSchema, base_version: int, dedup_token: str | None) -> None:
+        self._place, self._schema, self._base_version, self._token = place, schema, base_version, dedup_token
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Written:
         """Parts of one task's rows."""
         from mergelake.spark.write import write_parts
 
         place = self._place
-        return _Written(tuple(write_parts(place.store, place.directory, self._schema, iterator, self._born)))
+        return _Written(tuple(write_parts(place.store, place.directory, self._schema, iterator, self._base_version)))
 
     def commit(self, messages: list[ds.WriterCommitMessage | None]) -> None:
         """All parts of all tasks, together or not at all."""

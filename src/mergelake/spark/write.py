@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 def write_parts(
-    store: StoreSpec, directory: str, schema: TableSchema, batches: Iterator[pa.RecordBatch], born: int
+    store: StoreSpec, directory: str, schema: TableSchema, batches: Iterator[pa.RecordBatch], base_version: int
 ) -> list[PartManifest]:
     """Parts of one task's rows (public Arrow form, as Spark gives them); not committed.
 
-    `born`: `TableHandle.born()` from before the job.
+    `base_version`: `TableHandle.base_version()` from before the job.
     """
     types = schema.types
 
@@ -43,15 +43,17 @@ def write_parts(
             arrays = [to_storage(batch.column(name), types[name], name) for name in names]
             yield pa.RecordBatch.from_arrays(arrays, names=names)
 
-    return write_blocks(store.open(), directory, schema, blocks(), ids=RandomIds(), clock=SystemClock(), born=born)
+    return write_blocks(
+        store.open(), directory, schema, blocks(), ids=RandomIds(), clock=SystemClock(), base_version=base_version
+    )
 
 
 def write_frame(
-    frame: DataFrame, store: StoreSpec, directory: str, schema: TableSchema, born: int
+    frame: DataFrame, store: StoreSpec, directory: str, schema: TableSchema, base_version: int
 ) -> list[PartManifest]:
     """Write all rows of `frame` as parts, in Spark; the caller commits the manifests.
 
-    `born` is `TableHandle.born()` from before the call.
+    `base_version` is `TableHandle.base_version()` from before the call.
 
     Columns are matched by name; missing ones get their defaults. Raises NO_SUCH_COLUMN_IN_TABLE for one too many,
     TYPE_MISMATCH for one whose type does not fit, and what was wrong with the rows of a task, after deleting what the
@@ -68,7 +70,7 @@ def write_frame(
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         def run() -> list[PartManifest]:
-            return write_parts(store, directory, schema, (b.rename_columns(names) for b in batches), born)
+            return write_parts(store, directory, schema, (b.rename_columns(names) for b in batches), base_version)
 
         yield result_batch(0, attempt(run))
 

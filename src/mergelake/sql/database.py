@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from mergelake.core.cancel import Cancel, check, running
 from mergelake.core.errors import MergelakeError, error, there_are
 from mergelake.core.text import back_quote, quote_string
-from mergelake.lake.environment import Environment, asks_for_news
+from mergelake.lake.environment import Environment, is_strong_read
 from mergelake.lake.table import Table
 from mergelake.lake.warehouse import DEFAULT_DATABASE, Warehouse
 from mergelake.parts.fetch import is_remote
@@ -25,8 +25,8 @@ from mergelake.query.result import QueryResult
 from mergelake.query.select import run_select
 from mergelake.query.source import Resolve, Source
 from mergelake.query.statement.access import check_fixed
-from mergelake.query.statement.meaning import writes_file
 from mergelake.query.statement.settings import for_clickhouse, honoured
+from mergelake.query.statement.settings_semantics import writes_file
 from mergelake.query.statement.tokens import split_statements
 from mergelake.query.table_source import TableSource
 from mergelake.sql.foreign import foreign_names, foreign_table
@@ -225,7 +225,7 @@ class Database:
         return read_beside(lambda: run_select(query, resolve, context), still_so, QueryResult.close)
 
     def _asks_for_news(self) -> bool:
-        return asks_for_news(self.settings.get("read_consistency", self.warehouse.env.read_consistency).strip("'"))
+        return is_strong_read(self.settings.get("read_consistency", self.warehouse.env.read_consistency).strip("'"))
 
     def resolver(self, query: str = "", looked: Iterable[set[str]] = ()) -> Resolve:
         """How a SELECT finds tables: every one of them as it is at this moment, or as it is known here.
@@ -255,7 +255,7 @@ class Database:
     def _named(self, query: str) -> list[tuple[str, str]]:
         """Database and name of the tables in a query; none where it cannot be read."""
         with suppress(MergelakeError):
-            return [(each.database or self.current_database, each.name) for each in outlined(query).occurrences]
+            return [(each.database or self.current_database, each.name) for each in outlined(query).references]
         return []
 
     def _source(self, table: Table, now_ms: int) -> Source:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from mergelake.core.errors import error
 from mergelake.core.settings import kind_of_setting
 from mergelake.core.text import quote_string
-from mergelake.lake.environment import asks_for_news
+from mergelake.lake.environment import is_strong_read
 from mergelake.query.embedded import engine
 from mergelake.query.statement.settings import (
     READS_INSERTS,
@@ -71,7 +71,7 @@ def _check_own(settings: Mapping[str, str]) -> None:
     conversion_of(settings)
     staleness_ms(settings)
     if "read_consistency" in settings:
-        asks_for_news(plain_value(settings["read_consistency"]))
+        is_strong_read(plain_value(settings["read_consistency"]))
 
 
 def staleness_ms(settings: Mapping[str, str]) -> int:

@@ -18,7 +18,7 @@ from mergelake.core.arrow import arrow_type
 from mergelake.core.errors import InternalError, error
 from mergelake.lake.inspect import parts_table
 from mergelake.order.keys import bind_key, table_keys
-from mergelake.query.source import IN_MEMORY, ArrowScan, ArrowSource, AsOf, Layers, Source, Wanted
+from mergelake.query.source import IN_MEMORY, ArrowScan, ArrowSource, AsOf, Layers, ReadRequest, Source
 from mergelake.sql import system_settings
 from mergelake.sql.show import create_table_text, engine_text, key_text, sorting_text
 from mergelake.sql.system_parts import index_rows, moments, part_columns, part_facts
@@ -63,7 +63,7 @@ class SystemSource:
         """ClickHouse filters."""
         return False
 
-    def scans_sooner(self, wanted: Wanted) -> bool:
+    def scans_sooner(self, wanted: ReadRequest) -> bool:
         """There are no parts."""
         return True
 
@@ -71,7 +71,7 @@ class SystemSource:
         """It has no history."""
         raise error("NOT_IMPLEMENTED", "A system table has no older versions", "Leave out AS OF")
 
-    def plan(self, wanted: Wanted) -> ArrowScan:
+    def plan(self, wanted: ReadRequest) -> ArrowScan:
         """The rows, as they are now."""
         cells = list(zip(*self.rows(wanted.columns), strict=True)) or [() for _ in self.columns]
         arrays = {
@@ -81,14 +81,14 @@ class SystemSource:
         }
         return ArrowSource(pa.table(arrays), self.columns).plan(wanted)
 
-    def why_scanned(self, wanted: Wanted, *, count: bool = False, must: bool = False) -> str:
+    def why_scanned(self, wanted: ReadRequest, *, count: bool = False, must: bool = False) -> str:
         """Always."""
         return IN_MEMORY
 
-    def shared(self, wanted: Wanted) -> None:
+    def shared(self, wanted: ReadRequest) -> None:
         """There are none."""
 
-    def attached(self, wanted: Wanted, *, must: bool = False) -> AbstractContextManager[Layers]:
+    def attached(self, wanted: ReadRequest, *, must: bool = False) -> AbstractContextManager[Layers]:
         """There is none."""
         raise InternalError("A system table is not attached")
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mergelake.core.errors import error
-from mergelake.query.statement.meaning import setting_items, settings_clauses
-from mergelake.query.statement.outline import outline
+from mergelake.query.statement.parsed_select import outline
+from mergelake.query.statement.settings_semantics import setting_items, settings_clauses
 from mergelake.sql import statements as s
 from mergelake.sql.cursor import Cursor
 from mergelake.sql.ddl import setting_literals

@@ -19,7 +19,7 @@ from mergelake.log.backends import Backends
 from mergelake.log.catalog import DEFAULT, CatalogMachine, CatalogState, no_database, no_table
 from mergelake.log.commit import Log
 from mergelake.log.machine import TableMachine
-from mergelake.log.moving import new_tree, place_of_new
+from mergelake.log.migrate import new_tree, place_of_new
 from mergelake.log.operations import (
     CatalogOp,
     CreateDatabase,
@@ -157,7 +157,7 @@ class Catalog:
             ids=self._ids,
             author=self._author,
             backends=self._backends,
-            log_at=place_of_new(self._backends, self.state.authority),
+            log_at=place_of_new(self._backends, self.state.sequencer),
             more=more,
         )
 

@@ -21,7 +21,7 @@ from mergelake.core.errors import ConflictError, error
 from mergelake.core.ids import IdSource
 from mergelake.core.manifest import Extent, FileTable, PartFile, PartManifest, encode_files
 from mergelake.core.schema import TableSchema
-from mergelake.log.operations import AddParts, AlterMetadata, Hold, TableOp
+from mergelake.log.operations import AddParts, AddReference, AlterMetadata, TableOp
 from mergelake.log.retention import refers
 from mergelake.log.state import State
 from mergelake.log.volatile import unfinished
@@ -46,7 +46,7 @@ def plan_clone(state: State, directory: str, ids: IdSource) -> ClonePlan:
     """
     refuse_unfinished(state, "cloned")
     schemas = [state.schemas[version] for version in sorted(state.schemas) if version <= state.schema_version]
-    parts = renewed(state, ids, born=0, table=directory)
+    parts = renewed(state, ids, base_version=0, table=directory)
     holds: dict[str, list[str]] = {}
     for name in sorted({name for part in parts for name in refers(part)}):
         _, owner, inner = name.split("/", 2)
@@ -57,13 +57,13 @@ def plan_clone(state: State, directory: str, ids: IdSource) -> ClonePlan:
     return ClonePlan(schemas[0], tuple(more), {owner: tuple(inner) for owner, inner in holds.items()})
 
 
-def renewed(state: State, ids: IdSource, born: int, table: str = "") -> tuple[PartManifest, ...]:
+def renewed(state: State, ids: IdSource, base_version: int, table: str = "") -> tuple[PartManifest, ...]:
     """The parts of a state under new ids, their files where they are: seen from another table if `table` owns them."""
     return tuple(
         replace(
             part.manifest,
             id=ids.new_id(),
-            born=born,
+            base_version=base_version,
             level=part.info.level,
             files=_seen_from_outside(part.manifest, table) if table else part.manifest.files,
         )
@@ -95,7 +95,7 @@ def take_holds(holder: str, plan: ClonePlan, open_table: OpenTable) -> list[Tabl
     owners = []
     for owner, directories in plan.holds.items():
         handle = open_table(owner)
-        hold = Hold(holder, directories)
+        hold = AddReference(holder, directories)
         handle.log.commit(lambda _, hold=hold: (hold,))  # type: ignore[misc]
         owners.append(handle)
     return owners

@@ -9,7 +9,7 @@ from mergelake.core import types as t
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import SkipIndex, TableSchema
 from mergelake.expr.bound import columns_of
-from mergelake.expr.nodes import Call, Node, referenced_columns
+from mergelake.expr.nodes import Call, SyntaxNode, referenced_columns
 from mergelake.format.skip_types import check_index_types, parse_index_type
 from mergelake.parts.indexing import bind_index, index_expressions
 
@@ -57,7 +57,7 @@ def _check(index: SkipIndex, schema: TableSchema, stored: frozenset[str]) -> Non
     check_index_types(kind, bound.types)
 
 
-def check_deterministic(tree: Node) -> None:
+def check_deterministic(tree: SyntaxNode) -> None:
     """Refuse a key or an index that does not give the same for the same row again."""
     varying = sorted(_functions(tree) & _VARYING)
     if varying:
@@ -67,7 +67,7 @@ def check_deterministic(tree: Node) -> None:
         )
 
 
-def check_repeated(tree: Node, schema: TableSchema) -> None:
+def check_repeated(tree: SyntaxNode, schema: TableSchema) -> None:
     """Refuse `nullIf(k, k)` as a whole key or index: ClickHouse takes it for a mistake, unless a setting allows it."""
     if schema.settings.get("allow_suspicious_indices", "0") not in ("0", "false"):
         return
@@ -79,7 +79,7 @@ def check_repeated(tree: Node, schema: TableSchema) -> None:
         )
 
 
-def _functions(tree: Node) -> set[str]:
+def _functions(tree: SyntaxNode) -> set[str]:
     if not isinstance(tree, Call):
         return set()
     return {tree.function}.union(*(_functions(arg) for arg in tree.args))

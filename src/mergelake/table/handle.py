@@ -18,7 +18,7 @@ from mergelake.log.backends import Backends
 from mergelake.log.commit import Log
 from mergelake.log.keeper import Address
 from mergelake.log.machine import TableMachine
-from mergelake.log.moving import new_tree
+from mergelake.log.migrate import new_tree
 from mergelake.log.operations import CreateTable, TableOp
 from mergelake.log.part_map import Partitions
 from mergelake.log.retention import require_kept, version_of_tag
@@ -163,8 +163,8 @@ class TableHandle:
         """Learn what others committed: one GET if they did not."""
         return self.log.refresh()
 
-    def born(self) -> int:
-        """`PartManifest.born` of a part that is begun now; one GET if nobody has looked for long.
+    def base_version(self) -> int:
+        """`PartManifest.base_version` of a part that is begun now; one GET if nobody has looked for long.
 
         Who knows no newer version than one of a grace period ago would be taken for somebody who began then.
         """

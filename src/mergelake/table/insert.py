@@ -95,15 +95,15 @@ def write_blocks(
     threads: int = 1,
     collapse: Collapse = collapse_block,
     name_part: NamePart | None = None,
-    born: int = 0,
+    base_version: int = 0,
 ) -> list[PartManifest]:
     """Write rows as parts of the table in `directory`, without committing them.
 
     `blocks` are batches of storage-form columns, all with the same columns, any number of rows; columns that
     are missing get their defaults. `threads` write columns and parts at the same time. `collapse` is applied
     to each sorted piece where the engine collapses rows and `optimize_on_insert` is on; its result has level 1.
-    `name_part` gives parts ids of the caller's choice. `born` is `TableHandle.born()` from before the call: without it
-    the parts cannot be committed to a table that was ever collected.
+    `name_part` gives parts ids of the caller's choice. `base_version` is `TableHandle.base_version()` from before the
+    call: without it the parts cannot be committed to a table that was ever collected.
 
     Raises TOO_MANY_PARTS for a block with too many partitions, QUERY_WAS_CANCELLED in a statement that is, and what
     completing a block raises, after deleting what had been written.
@@ -111,7 +111,7 @@ def write_blocks(
     settings = TableSettings(schema.settings)
     share_max, object_max = map(settings.integer, ("max_bytes_to_share_object", "max_shared_object_bytes"))
     objects = PartObjects(store, directory, ids, share_max=share_max, object_max=object_max)
-    writer = _BlockWriter(store, directory, schema, ids, clock, threads, collapse, name_part, born, objects)
+    writer = _BlockWriter(store, directory, schema, ids, clock, threads, collapse, name_part, base_version, objects)
     written: list[PartManifest] = []
     try:
         for block in cut_blocks(blocks, *block_limits(settings)):
@@ -135,7 +135,7 @@ class _BlockWriter:
         threads: int,
         collapse: Collapse,
         name_part: NamePart | None,
-        born: int,
+        base_version: int,
         objects: PartObjects,
     ) -> None:
         self._store, self._directory, self._schema = store, directory, schema
@@ -144,7 +144,7 @@ class _BlockWriter:
         self._keys = table_keys(schema)
         self._collapse = collapse
         self._name_part = name_part
-        self._born = born
+        self._base_version = base_version
         self._objects = objects
         self._collapses = schema.engine != "MergeTree" and self.settings.integer("optimize_on_insert") > 0
         self._completer: BlockCompleter | None = None
@@ -237,7 +237,7 @@ class _BlockWriter:
             objects=self._objects,
             encoded=made.encoded if made else None,
         )
-        return replace(manifest, born=self._born)
+        return replace(manifest, base_version=self._base_version)
 
 
 def _by_partition(
@@ -285,7 +285,7 @@ def discard_refused(handle: TableHandle, manifests: Sequence[PartManifest]) -> N
     """
     state = handle.log.state
     theirs = reachable(state)
-    mine = [part for part in manifests if part.id not in theirs and part.born >= state.fence]
+    mine = [part for part in manifests if part.id not in theirs and part.base_version >= state.fence]
     discard_parts(handle.store, handle.directory, mine, keep=theirs)
 
 
@@ -327,8 +327,11 @@ def commit_parts(
         discard_refused(handle, [part for part in manifests if part.id not in ids])
     if committed.entry is None:
         return duplicate_of(committed.state, additions[0].dedup_token, additions[0].dedup_hash)
-    partitions, born = dict.fromkeys(part.partition_id for part in added), min(part.born for part in added)
-    new_parts = [part for p in partitions for part in committed.state.partitions.find(p, ids, born)]
+    partitions, base_version = (
+        dict.fromkeys(part.partition_id for part in added),
+        min(part.base_version for part in added),
+    )
+    new_parts = [part for p in partitions for part in committed.state.partitions.find(p, ids, base_version)]
     infos = sorted((part.info for part in new_parts), key=lambda info: info.min_block)
     return Commit(
         committed.version,

@@ -34,7 +34,7 @@ def attach_part(handle: TableHandle, name: str) -> int:
 
     def build(state: State) -> Sequence[TableOp]:
         part = _detached(state, name)
-        made = replace(part.manifest, id=handle.ids.new_id(), born=state.version, level=part.info.level)
+        made = replace(part.manifest, id=handle.ids.new_id(), base_version=state.version, level=part.info.level)
         return [AddParts((made,), detached=(part.manifest.id,))]
 
     return _commit(handle, build)

@@ -46,7 +46,7 @@ def back_to(target: State, state: State, ids: IdSource) -> list[TableOp]:
     if target.schema_version != state.schema_version:
         ops.append(AlterMetadata(replace(target.schema, version=state.schema_version + 1)))
     # None of level 0: such a part is known to be of the insert that its entry brought, and this entry brings none.
-    parts = tuple(replace(part, level=max(part.level, 1)) for part in renewed(target, ids, born=state.version))
+    parts = tuple(replace(part, level=max(part.level, 1)) for part in renewed(target, ids, base_version=state.version))
     return [*ops, AddParts(parts)] if parts else ops
 
 

@@ -14,7 +14,7 @@ from mergelake.log.backends import Backends
 from mergelake.log.commit import Log
 from mergelake.log.keeper import Address, Keeper, close_all
 from mergelake.log.machine import TableMachine
-from mergelake.log.moving import new_tree
+from mergelake.log.migrate import new_tree
 from mergelake.log.operations import AddParts, CreateTable
 from tests.helpers.manifests import SCHEMA, manifest
 

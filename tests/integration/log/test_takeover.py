@@ -1,4 +1,4 @@
-"""A log on its way into ZooKeeper and back: one authority at a time, whoever sleeps, dies or comes back."""
+"""A log on its way into ZooKeeper and back: one sequencer at a time, whoever sleeps, dies or comes back."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from mergelake.core.errors import FencedError, InvalidInputError, UnavailableError
 from mergelake.core.ids import RandomIds
 from mergelake.log import backend_zookeeper
-from mergelake.log.authority import Authority
 from mergelake.log.backends import Backends
 from mergelake.log.keeper import Address
 from mergelake.log.machine import TableMachine
-from mergelake.log.moving import new_tree, take_over
+from mergelake.log.migrate import new_tree, take_over
+from mergelake.log.sequencer import Sequencer
 from mergelake.store.memory import MemoryStore
 from mergelake.store.protocol import Lost, Stored, Unknown
 from tests.helpers.tcp_proxy import TcpProxy
@@ -56,7 +56,7 @@ def test_the_bucket_alone_shows_what_is_sealed_and_takes_nothing(place):
 def test_nobody_appends_through_the_bucket_by_mistake(place):
     insert(place.new_log())
     log = place.open_log(backends=Backends(""))
-    assert log.state.authority.url.startswith(f"zookeeper://{place.hosts}{place.root}/")
+    assert log.state.sequencer.url.startswith(f"zookeeper://{place.hosts}{place.root}/")
     insert(log)
     assert place.open_log().state == log.state
 
@@ -67,11 +67,11 @@ def test_a_takeover_copies_everything_and_writers_go_on(place):
     done = taken_over(place)
     assert done.ended == 101
     assert done.version == 102
-    assert taken_over(place).authority == ""
-    name = done.authority.rpartition("/")[2]
+    assert taken_over(place).sequencer == ""
+    name = done.sequencer.rpartition("/")[2]
     assert name not in place.children()  # nothing is left behind
     ids += [insert(writer), insert(place.open_log(backends=SEALED))]
-    assert writer.refresh().authority == Authority("", 102)
+    assert writer.refresh().sequencer == Sequencer("", 102)
     assert part_ids(Bucket(place.store).open_log(backends=SEALED).state) == ids
     assert len(list(writer.entries())) == 104
 

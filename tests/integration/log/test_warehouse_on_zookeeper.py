@@ -53,12 +53,12 @@ def test_a_warehouse_remembers_where_its_logs_are(url, log):
         other.sql("INSERT INTO t VALUES (3, 'three')")
         other.sql("ALTER TABLE t DELETE WHERE k = 3") if False else other.sql("TRUNCATE TABLE t")
         other.sql("INSERT INTO t VALUES (1, 'one'), (2, 'two')")
-    assert db.table("t").handle.log.refresh().authority.url.startswith(log.partition("?")[0])
+    assert db.table("t").handle.log.refresh().sequencer.url.startswith(log.partition("?")[0])
     db.sql("CREATE TABLE u AS t")
-    assert ml.connect(url).table("u").handle.log.state.authority.url
+    assert ml.connect(url).table("u").handle.log.state.sequencer.url
     bucket = ml.connect(url, log="bucket")
     bucket.sql("CREATE TABLE b AS t")
-    assert bucket.table("b").handle.log.state.authority.url == ""
+    assert bucket.table("b").handle.log.state.sequencer.url == ""
 
 
 def test_a_commit_asks_nothing_of_the_bucket_while_the_user_waits(url, log):
@@ -96,7 +96,7 @@ def test_opening_costs_what_it_costs_in_a_bucket(url, log):
 def test_a_table_that_was_dropped_and_collected_leaves_nothing_in_zookeeper(url, log):
     warehouse = ml.Warehouse(url, log=log)
     warehouse.create_table("t", SCHEMA.with_settings({"gc_grace_seconds": "0", "history_retention_seconds": "0"}))
-    (tree,) = {warehouse.table("t").handle.log.state.authority.url}
+    (tree,) = {warehouse.table("t").handle.log.state.sequencer.url}
     warehouse.drop_table("t")
     for _ in range(4):
         warehouse.gc()
@@ -192,7 +192,7 @@ def test_without_zookeeper_the_bucket_is_read_and_taken_over(url, log, capsys):
     after.sql("INSERT INTO t VALUES (2, 'two')")
     assert rows(after) == [1, 2]
     after.sql("CREATE TABLE u AS t")
-    assert after.table("u").handle.log.state.authority.url == ""
+    assert after.table("u").handle.log.state.sequencer.url == ""
 
 
 def test_a_warehouse_is_sealed_while_it_is_in_use(url, log, capsys):
@@ -250,16 +250,16 @@ def test_a_warehouse_is_moved_into_zookeeper_while_it_is_in_use(url, log, capsys
     (moved,) = json.loads(capsys.readouterr().out)
     assert moved["is_in"].startswith(log.partition("?")[0])
     handle.refresh()
-    assert handle.log.state.authority.url == moved["is_in"]
+    assert handle.log.state.sequencer.url == moved["is_in"]
     db.sql("INSERT INTO t VALUES (2, 'two')")
-    assert ml.connect(url).table("u").handle.log.state.authority.url == ""
+    assert ml.connect(url).table("u").handle.log.state.sequencer.url == ""
     with pytest.raises(SystemExit):
         app(["log", "move", url, "-o", f"log={log}", "--format", "json"])
     assert {row["table"] for row in json.loads(capsys.readouterr().out)} == {CATALOG, "default.t", "default.u"}
     db.sql("CREATE TABLE v AS t")
     db.sql("INSERT INTO t VALUES (3, 'three')")
     assert rows(ml.connect(url)) == [1, 2, 3]
-    assert db.table("v").handle.log.state.authority.url
+    assert db.table("v").handle.log.state.sequencer.url
     for wrong, name in ((["-o", "log=bucket"], "BAD_ARGUMENTS"), (["nosuch", "-o", f"log={log}"], "UNKNOWN_TABLE")):
         with pytest.raises(SystemExit) as ended:
             app(["log", "move", url, *wrong])

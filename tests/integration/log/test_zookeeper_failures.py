@@ -107,7 +107,7 @@ def test_a_tree_that_is_gone_is_no_empty_log(place):
     time.sleep(0.3)
     keeper = place.keeper()
     for node in ("tail", "progress"):
-        keeper.commit(_delete(f"{Address.parse(log.state.authority.url).root}/{node}"))
+        keeper.commit(_delete(f"{Address.parse(log.state.sequencer.url).root}/{node}"))
     keeper.close()
     with pytest.raises(CorruptDataError, match="does not hold the log of t/_log"):
         place.open_log()

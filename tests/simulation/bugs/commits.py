@@ -7,8 +7,8 @@ from unittest import mock
 
 from mergelake.core.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from mergelake.log import commit, conflict, fold, group
+from mergelake.log.head_freshness import Instant
 from mergelake.log.operations import Entry
-from mergelake.log.trust import Instant
 from mergelake.store.protocol import Stored, Unknown
 from mergelake.table.insert import discard_parts
 from tests.simulation.bugs.registry import both, bug
@@ -156,7 +156,7 @@ def who_lost_a_race_says_the_same_again():
 
 @bug
 def callers_for_whom_there_is_no_room_are_forgotten():
-    return mock.patch.object(group.WaitingLine, "put_back", return_value=None)
+    return mock.patch.object(group.CommitQueue, "put_back", return_value=None)
 
 
 @bug

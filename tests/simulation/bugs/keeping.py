@@ -15,7 +15,7 @@ from mergelake.gc.plan import Periods
 from mergelake.gc.reached import Reached
 from mergelake.log import conflict, fold, retention
 from mergelake.log.conflict import Reject
-from mergelake.log.operations import Hold, RenewLease
+from mergelake.log.operations import AddReference, RenewLease
 from mergelake.log.part_map import Partitions
 from mergelake.log.retention import pins, reachable
 from mergelake.log.retired import Retired
@@ -47,7 +47,7 @@ def a_collector_has_no_second_round():
 
     def careless(state, notes, now_ms, periods, history):
         plan = real(state, notes, now_ms, periods, history)
-        return dataclasses.replace(plan, due=(*plan.due, *plan.waiting), waiting=(), born=0)
+        return dataclasses.replace(plan, due=(*plan.due, *plan.waiting), waiting=(), base_version=0)
 
     return mock.patch.object(collect, "plan_round", careless)
 
@@ -99,7 +99,7 @@ def a_clone_begins_before_it_holds():
 
     def hold(holder, owners):
         for handle, directories in owners:
-            handle.log.commit(lambda _, directories=directories: (Hold(holder, directories),))
+            handle.log.commit(lambda _, directories=directories: (AddReference(holder, directories),))
         clone.check_holds(holder, [handle for handle, _ in owners])
 
     return both(mock.patch.object(admins, "take_holds", begin), mock.patch.object(admins, "check_holds", hold))
@@ -182,7 +182,7 @@ def what_history_forgets_may_come_back():
     real = fold.Draft._collect
 
     def careless(self, op):
-        fence = max(self._fence, op.born)
+        fence = max(self._fence, op.base_version)
         real(self, op)
         self._fence = fence
 

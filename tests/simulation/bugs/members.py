@@ -9,9 +9,9 @@ from unittest import mock
 from mergelake.core.errors import ConflictError, UnavailableError
 from mergelake.log import commit, group, intake
 from mergelake.log.conflict import Reject
+from mergelake.log.contention import ContentionBackoff
+from mergelake.log.head_freshness import Instant
 from mergelake.log.operations import Member, writer_of
-from mergelake.log.trust import Instant
-from mergelake.log.turns import Turns
 from tests.simulation.bugs.registry import bug
 
 
@@ -75,10 +75,10 @@ def who_is_out_of_patience_fails():
         began = Instant.now(self._clock)
         with contextlib.suppress(UnavailableError):
             intake.leave(own.version, own.attempt, data)
-        holder = self._awaited(own.version, self._turns.pauses())
+        holder = self._awaited(own.version, self._contention.pauses())
         if holder is None:
             raise ConflictError("nobody takes it")
-        self._turns.lost(holder, holder.holds(own.attempt), paced=True)
+        self._contention.lost(holder, holder.holds(own.attempt), paced=True)
         return self._moved_on(own, after, holder, began, left=True)
 
     return mock.patch.object(commit.Log, "_left", careless)
@@ -87,7 +87,7 @@ def who_is_out_of_patience_fails():
 @contextlib.contextmanager
 def _reads_along():
     """What one of two reads while it waits is taken for what it wanted to say."""
-    pauses, moved_on = Turns.pauses_for_other, commit.Log._moved_on
+    pauses, moved_on = ContentionBackoff.pauses_for_other, commit.Log._moved_on
 
     def waits(self, told=False):
         self.waited = True
@@ -95,9 +95,12 @@ def _reads_along():
 
     def careless(self, entry, after, holder, since, *, left):
         landed = moved_on(self, entry, after, holder, since, left=left)
-        return entry if self._turns.__dict__.pop("waited", False) and holder is not None else landed
+        return entry if self._contention.__dict__.pop("waited", False) and holder is not None else landed
 
-    with mock.patch.object(Turns, "pauses_for_other", waits), mock.patch.object(commit.Log, "_moved_on", careless):
+    with (
+        mock.patch.object(ContentionBackoff, "pauses_for_other", waits),
+        mock.patch.object(commit.Log, "_moved_on", careless),
+    ):
         yield
 
 

@@ -33,8 +33,8 @@ def an_upload_goes_though_its_publish_is_not_known():
 def an_upload_has_the_id_of_the_local_bytes():
     """Two attempts write the same object, and the first one's failure deletes the second one's."""
 
-    def careless(source, target, directory, manifest, new_id, born, go_on):
-        return copy_part(source, target, directory, manifest, manifest.id, born, go_on)
+    def careless(source, target, directory, manifest, new_id, base_version, go_on):
+        return copy_part(source, target, directory, manifest, manifest.id, base_version, go_on)
 
     return mock.patch.object(worker, "copy_part", careless)
 
@@ -44,7 +44,7 @@ def an_upload_is_born_when_it_ends():
     real = worker.TableWorker._now_in_store
 
     def careless(self, volatile_id, manifest):
-        real(self, volatile_id, dataclasses.replace(manifest, born=self.handle.log.state.version))
+        real(self, volatile_id, dataclasses.replace(manifest, base_version=self.handle.log.state.version))
 
     return mock.patch.object(worker.TableWorker, "_now_in_store", careless)
 
@@ -52,7 +52,7 @@ def an_upload_is_born_when_it_ends():
 @bug
 def a_merge_is_born_when_it_is_committed():
     def careless(handle, task, manifest):
-        return commit_merge(handle, task, dataclasses.replace(manifest, born=handle.log.state.version))
+        return commit_merge(handle, task, dataclasses.replace(manifest, base_version=handle.log.state.version))
 
     places = ("mergelake.node.worker", "tests.simulation.nodes")
     return both(*(mock.patch(f"{place}.commit_merge", careless) for place in places))

@@ -31,10 +31,10 @@ def an_intention_takes_what_lies_under_another():
 def keys_are_deterministic():
     """The name of a part follows from its rows: two nodes that make the same merge write the same object."""
 
-    def write(self, partition_id, rows, born=None):
+    def write(self, partition_id, rows, base_version=None):
         digest = hashlib.blake2b(repr((partition_id, rows)).encode(), digest_size=16).hexdigest()
         with mock.patch.object(self.process.ids, "new_id", return_value=digest):
-            return real(self, partition_id, rows, born)
+            return real(self, partition_id, rows, base_version)
 
     real = actors.Actor.write
     return mock.patch.object(actors.Actor, "write", write)

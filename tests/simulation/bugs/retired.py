@@ -46,7 +46,7 @@ def parts_in_stored_runs_are_not_known_any_more():
 @bug
 def stored_runs_are_looked_into_as_if_a_part_were_begun_when_it_is_committed():
     real = Retired.find
-    return mock.patch.object(Retired, "find", lambda self, part_ids, born=0: real(self, part_ids, 1 << 60))
+    return mock.patch.object(Retired, "find", lambda self, part_ids, base_version=0: real(self, part_ids, 1 << 60))
 
 
 @bug

@@ -12,7 +12,7 @@ from mergelake.core.json_load import loads
 from mergelake.expr.compiled import compile_expression
 from mergelake.expr.parser import parse, parse_list
 from mergelake.log.encoding import decode_entry
-from mergelake.query.statement.outline import outline
+from mergelake.query.statement.parsed_select import outline
 from tests.helpers.work import bytecodes
 
 COLUMNS = {"a": t.Int(64, signed=True), "s": t.STRING}
@@ -64,7 +64,7 @@ def test_width_costs_its_length(name: str) -> None:
 def test_nested_json_of_the_log_is_corrupt_not_a_crash(depth: int) -> None:
     for ops in (b"[" * depth + b"]" * depth, b'{"a":' * depth + b"1" + b"}" * depth):
         with pytest.raises(MergelakeError) as caught:
-            decode_entry(b'{"format":1,"version":1,"ops":' + ops + b"}")
+            decode_entry(b'{"format":3,"version":1,"ops":' + ops + b"}")
         assert caught.value.code == 246
 
 

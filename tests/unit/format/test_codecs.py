@@ -15,7 +15,7 @@ from mergelake.format.codec import CODEC_LZ4, CODEC_NONE, Codec, parse_codec, pa
 from mergelake.format.codec_types import check_codec, stream_codec, stream_types
 from mergelake.format.frames import decode_frames, encode_frames
 from mergelake.format.hashes import city128
-from mergelake.format.tree import build_node
+from mergelake.format.tree import build_serialization
 from tests.helpers.series import SHAPES, series
 
 FITTING = [
@@ -210,7 +210,7 @@ def test_the_default_codec_is_a_general_one_in_any_case() -> None:
     ],
 )
 def test_there_is_a_type_for_every_stream(text: str) -> None:
-    names = list(build_node("c", parse_type(text)).streams())
+    names = list(build_serialization("c", parse_type(text)).streams())
     kinds = list(stream_types(parse_type(text)))
     assert len(names) == len(kinds)
     for name, kind in zip(names, kinds, strict=True):

@@ -9,7 +9,7 @@ import pytest
 from mergelake.core.errors import InternalError
 from mergelake.format.kernels_nulls import blank_nulls, mark_nulls
 from mergelake.format.keytable import KeyTable
-from mergelake.format.node import null_bytes
+from mergelake.format.serialization import null_bytes
 
 
 def _flags(rows: int, seed: int) -> np.ndarray:

@@ -11,7 +11,7 @@ from mergelake.core.ids import SeededIds
 from mergelake.gc.collect import collect_round
 from mergelake.lake import Warehouse
 from mergelake.log.checkpoint import encode_checkpoint
-from mergelake.log.operations import Hold, RenewLease
+from mergelake.log.operations import AddReference, RenewLease
 from mergelake.log.retention import reachable
 from mergelake.publish import publish as publishing
 from mergelake.publish.plan import shown_token
@@ -139,7 +139,7 @@ def test_an_insert_that_outlives_the_grace_period_is_refused_and_says_the_way_ou
     handle = table.handle
     late = write_blocks(
         handle.store, handle.directory, table.schema, [_block([7])], ids=handle.ids, clock=handle.clock,
-        born=handle.born(),
+        base_version=handle.base_version(),
     )  # fmt: skip
     collect_round(handle)
     advance(table, GRACE)
@@ -158,7 +158,7 @@ def test_an_insert_between_the_two_halves_is_let_in(table):
     advance(table, GRACE - 1)
     timely = write_blocks(
         handle.store, handle.directory, table.schema, [_block([7])], ids=handle.ids, clock=handle.clock,
-        born=handle.born(),
+        base_version=handle.base_version(),
     )  # fmt: skip
     advance(table, 2)
     assert len(collect_round(handle).deleted) == 1
@@ -288,7 +288,7 @@ def test_a_holder_that_does_not_answer_is_left_for_the_next_round(table, monkeyp
     fill(table, 1)
     handle = table.handle
     (part,) = handle.refresh().parts()
-    handle.log.commit(lambda _: [Hold("f" * 32, (part.manifest.id,))])
+    handle.log.commit(lambda _: [AddReference("f" * 32, (part.manifest.id,))])
     collect_round(handle)
     advance(table, GRACE)
     create = MemoryStore.create

@@ -62,7 +62,7 @@ def test_a_whole_table_has_no_absurd_numbers(db: Database) -> None:
         ({"rows": 3, "marks": 9}, "3 rows in 9 granules"),
         ({"schema_version": 7}, "schema version 7 is not known"),
         ({"columns": (0, 99)}, "columns [99]"),
-        ({"born": 10**9}, "does not exist yet"),
+        ({"base_version": 10**9}, "does not exist yet"),
         ({"bytes_on_disk": 1}, "it should have 1"),
         ({"key_range": ("zz", "")}, "not hexadecimal"),
     ],
@@ -96,14 +96,14 @@ def test_fsck_tells_them_with_the_part_and_reads_on(db: Database) -> None:
     part = log.state.partitions["1"][0].manifest
     raw = json.loads(part.files.text)
     raw[1][0][6] = -5
-    strange = replace(part, id="f" * 32, files=FileTable(json.dumps(raw)), born=log.state.version)
+    strange = replace(part, id="f" * 32, files=FileTable(json.dumps(raw)), base_version=log.state.version)
     log.commit(lambda _: [AddParts((strange,))])
     report = dict(db.warehouse.fsck("t"))["default.t"]
     assert not report.clean
     assert "file table" in str([finding.what for finding in report.findings])
 
 
-@pytest.mark.parametrize("name", ["rows", "marks", "bytes_on_disk", "schema_version", "level", "born"])
+@pytest.mark.parametrize("name", ["rows", "marks", "bytes_on_disk", "schema_version", "level", "base_version"])
 @pytest.mark.parametrize("value", [-1, 2**63, "1", 1.5, None])
 def test_a_manifest_with_counts_that_cannot_be_is_refused(db: Database, name: str, value: object) -> None:
     raw = json.loads(msgspec.json.encode(ManifestJson.of(db.table("t").snapshot().parts[0].manifest)))

@@ -8,14 +8,14 @@ from mergelake.gc.plan import Periods, is_gone, plan_round, unused
 from mergelake.log.fold import apply
 from mergelake.log.operations import (
     AddParts,
-    Collect,
+    AddReference,
+    AdvanceGcHorizon,
     CreateTable,
     DropRange,
+    DropReference,
     DropTable,
     Entry,
-    Hold,
     Publish,
-    Release,
     ReleaseLease,
     RenewLease,
     Tag,
@@ -48,7 +48,7 @@ def test_directories_are_first_segments_and_absolute_ones_have_two():
 def test_notes_are_due_after_the_grace_period_and_those_of_the_log_after_a_longer_one():
     state = history((AddParts((manifest("a"),)),))
     plan = plan_round(state, [note(2, 0), note(3, 50), note(4, 0, "log")], 100, PERIODS, 0)
-    assert (plan.due, plan.born, plan.commit, plan.looks) == ((note(2, 0),), 2, True, False)
+    assert (plan.due, plan.base_version, plan.commit, plan.looks) == ((note(2, 0),), 2, True, False)
     assert {each.fence for each in plan.waiting} == {3, 4}
     assert plan_round(state, [note(4, 0, "log")], 100, PERIODS, 0).looks
 
@@ -61,26 +61,26 @@ def test_history_is_written_down_when_it_forgets_a_part_or_frees_the_log():
 
 
 def test_leases_and_holds_that_changed_meanwhile_stay():
-    state = history((AddParts((manifest("a"),)), Hold("t", ("a",)), RenewLease("n", 1, 500)))
+    state = history((AddParts((manifest("a"),)), AddReference("t", ("a",)), RenewLease("n", 1, 500)))
     plan = plan_round(state, [], 0, PERIODS, 0)
-    assert plan.ops(state, {"t": ("a",)}, 501) == [Release("t"), ReleaseLease("n"), Collect(0, 0)]
-    assert plan.ops(state, {"t": ("a", "b")}, 500) == [Collect(0, 0)]
+    assert plan.ops(state, {"t": ("a",)}, 501) == [DropReference("t"), ReleaseLease("n"), AdvanceGcHorizon(0, 0)]
+    assert plan.ops(state, {"t": ("a", "b")}, 500) == [AdvanceGcHorizon(0, 0)]
 
 
 @pytest.mark.parametrize("kept", [Tag("x", 2), RenewLease("n", 2, 0)])
 def test_a_retired_part_is_reached_until_no_kept_version_shows_it(kept):
     merge = (AddParts((manifest("a"),)),), (kept,), (Publish(manifest("b"), ("a",)),)
     assert reachable(history(*merge)) == {"a", "b"}
-    assert reachable(history(*merge, (Collect(0, 3),))) == {"a", "b"}
-    assert reachable(history(*merge, (Collect(0, 4),))) == {"a", "b"}  # pinned
-    assert reachable(history(merge[0], merge[2], (Collect(0, 3),))) == {"b"}
-    assert reachable(history(*merge, (DropTable(),), (Collect(0, 6),))) == set()
+    assert reachable(history(*merge, (AdvanceGcHorizon(0, 3),))) == {"a", "b"}
+    assert reachable(history(*merge, (AdvanceGcHorizon(0, 4),))) == {"a", "b"}  # pinned
+    assert reachable(history(merge[0], merge[2], (AdvanceGcHorizon(0, 3),))) == {"b"}
+    assert reachable(history(*merge, (DropTable(),), (AdvanceGcHorizon(0, 6),))) == set()
 
 
 def test_a_dropped_table_is_gone_when_nobody_holds_anything():
-    gone = (AddParts((manifest("a"),)), Hold("t", ("a",))), (DropTable(),), (Collect(0, 4),)
+    gone = (AddParts((manifest("a"),)), AddReference("t", ("a",))), (DropTable(),), (AdvanceGcHorizon(0, 4),)
     assert not is_gone(history(*gone))
-    assert is_gone(history(*gone, (Release("t"),)))
+    assert is_gone(history(*gone, (DropReference("t"),)))
     assert not is_gone(history())
 
 

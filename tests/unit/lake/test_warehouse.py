@@ -177,7 +177,7 @@ def test_of_many_that_create_one_table_one_wins(tmp_path):
 def test_a_table_of_a_newer_format_is_refused(warehouse):
     table = warehouse.create_table("t", SCHEMA)
     key = f"{table.handle.directory}/_log/00000000000000000002.json"
-    warehouse.store.put(key, b'{"format": 3, "version": 2}')
+    warehouse.store.put(key, b'{"format": 5, "version": 2}')
     with pytest.raises(InvalidInputError, match="UNKNOWN_FORMAT_VERSION"):
         warehouse.table("t")
     assert isinstance(next(table.handle.log.entries(1, 1)).ops[0], CreateTable)

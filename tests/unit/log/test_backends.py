@@ -1,4 +1,4 @@
-"""Where logs lie: addresses, authorities, waiting; without a server."""
+"""Where logs lie: addresses, sequencers, waiting; without a server."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import pytest
 
 from mergelake.core.clock import ManualClock
 from mergelake.core.errors import InvalidInputError, UnsupportedError
-from mergelake.log.authority import BUCKET, Authority
 from mergelake.log.backend import ObjectBackend, SealedBackend
 from mergelake.log.backends import Backends, split_options
 from mergelake.log.catalog import CatalogMachine, CatalogState
@@ -14,8 +13,9 @@ from mergelake.log.checkpoint import decode_checkpoint, encode_checkpoint
 from mergelake.log.conflict import Reject
 from mergelake.log.keeper import Address
 from mergelake.log.machine import TableMachine
-from mergelake.log.moving import place_of_new, take_over
+from mergelake.log.migrate import place_of_new, take_over
 from mergelake.log.operations import CreateDatabase, DropTable, Entry, MoveLog
+from mergelake.log.sequencer import BUCKET, Sequencer
 from mergelake.store.memory import MemoryStore
 from tests.helpers.manifests import SeededIds, new_log, open_log
 
@@ -54,7 +54,7 @@ def test_the_environment_says_where_logs_are_unless_the_caller_does(monkeypatch)
 
 
 def test_new_logs_are_made_where_the_user_says_or_else_where_the_catalogs_is():
-    catalog = Authority("zookeeper://h3:1/logs/0123", 1)
+    catalog = Sequencer("zookeeper://h3:1/logs/0123", 1)
     assert place_of_new(Backends(""), BUCKET) is None
     assert place_of_new(Backends("bucket"), catalog) is None
     assert place_of_new(Backends(""), catalog).public == "zookeeper://h3:1/logs"
@@ -68,7 +68,7 @@ def test_a_log_in_the_bucket_is_not_taken_over():
     store, clock = MemoryStore(), ManualClock()
     log = new_log(store, clock=clock)
     done = take_over(store, "t/_log", TableMachine(), Backends(""), clock=clock, ids=SeededIds(), force=True)
-    assert (done.version, done.authority, done.ended) == (0, "", None)
+    assert (done.version, done.sequencer, done.ended) == (0, "", None)
     assert log.refresh().version == 1
     with pytest.raises(UnsupportedError):
         log.backend.end()
@@ -78,21 +78,21 @@ def test_a_state_says_where_its_log_goes_on():
     log = new_log(MemoryStore())
     machine, state = TableMachine(), log.state
     moved = machine.step(state, Entry(2, "a", 0, "", (MoveLog(ZOO),)))
-    assert moved.authority == Authority(ZOO, 2)
+    assert moved.sequencer == Sequencer(ZOO, 2)
     assert decode_checkpoint(encode_checkpoint(moved)) == moved
     assert isinstance(machine.step(moved, Entry(3, "b", 0, "", (MoveLog(ZOO),))), Reject)
     back = machine.step(moved, Entry(3, "b", 0, "", (DropTable(), MoveLog())))
-    assert back.authority == Authority("", 3)
+    assert back.sequencer == Sequencer("", 3)
     assert isinstance(machine.step(state, Entry(2, "a", 0, "", (MoveLog(),))), Reject)
 
 
 def test_a_catalog_says_where_its_log_goes_on():
     machine = CatalogMachine()
     moved = machine.step(CatalogState(), Entry(1, "a", 0, "", (CreateDatabase("d"), MoveLog(ZOO))))
-    assert moved.authority == Authority(ZOO, 1)
+    assert moved.sequencer == Sequencer(ZOO, 1)
     assert machine.decode(machine.encode(moved), "") == moved
     assert isinstance(machine.step(moved, Entry(2, "b", 0, "", (MoveLog(ZOO),))), Reject)
-    assert machine.step(moved, Entry(2, "b", 0, "", (MoveLog(),))).authority == Authority("", 2)
+    assert machine.step(moved, Entry(2, "b", 0, "", (MoveLog(),))).sequencer == Sequencer("", 2)
 
 
 def test_waiting_polls_less_and_less_often():

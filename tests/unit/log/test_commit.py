@@ -99,10 +99,10 @@ def test_a_repeated_insert_is_done_only_if_the_newest_state_says_so():
 def test_a_refusal_is_of_the_newest_state():
     store = MemoryStore()
     log, other = new_log(store), open_log(store, seed=1)
-    insert(log, 1, born=1)
+    insert(log, 1, base_version=1)
     other.commit(lambda _: [DropRange(kind="detach")])
     with pytest.raises(ConflictError, match="is in the table already"):
-        insert(log, 1, born=1)
+        insert(log, 1, base_version=1)
     log.commit(lambda _: [Tag("a", 2)])
     other.commit(lambda _: [Untag("a")])
     assert log.commit(lambda _: [Tag("a", 3)]).state.tags == {"a": 3}

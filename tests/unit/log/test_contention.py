@@ -77,7 +77,7 @@ def test_writers_with_something_else_to_do_meet_now_and_then():
 def test_a_writer_that_met_others_is_alone_again_after_sixteen_entries():
     store = MemoryStore()
     log = new_log(store)
-    log._turns.knocked = ["a third", "a fourth"]
+    log._contention.knocked = ["a third", "a fourth"]
     lists = []
     for number in range(20):
         before = store.counters

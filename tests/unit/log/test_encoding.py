@@ -26,7 +26,7 @@ EVERY_KIND = (
     ops.DropRange(None, "truncate", None, 7, (("é", 3, ("a", "b")), ("u", 5, ())), ()),
     ops.DropRange(None, "truncate", None, 7, hashes=(("h", 6, ("a",)),)),
     ops.DropTable(),
-    ops.Publish(manifest(4, "2026", born=7), ("a",), "mutation", "v", (8, 9)),
+    ops.Publish(manifest(4, "2026", base_version=7), ("a",), "mutation", "v", (8, 9)),
     ops.AddParts((manifest(5),), detached=("d",)),
     ops.AddVolatile("v", "2026", ("a", "b"), ops.MergeRecipe(1, 1_700_000_000_000), "node"),
     ops.CancelVolatile(("v",), "gave up"),
@@ -41,9 +41,9 @@ EVERY_KIND = (
     ops.DropDetached(("d",)),
     ops.Tag("release", 7),
     ops.Untag("release"),
-    ops.Hold("other", ("a", "b")),
-    ops.Release("other"),
-    ops.Collect(3, 2),
+    ops.AddReference("other", ("a", "b")),
+    ops.DropReference("other"),
+    ops.AdvanceGcHorizon(3, 2),
     ops.MoveLog("zookeeper://host:2181/logs/1"),
     ops.MoveLog(),
     ops.CreateDatabase("d"),
@@ -70,7 +70,7 @@ def test_every_kind_of_operation_is_the_same_after_json():
 
 def test_a_newer_format_is_refused_by_name():
     with pytest.raises(InvalidInputError, match=r"UNKNOWN_FORMAT_VERSION") as caught:
-        decode_entry(raw(format=3), "t/_log/7.json")
+        decode_entry(raw(format=5), "t/_log/7.json")
     assert "t/_log/7.json" in str(caught.value)
     assert "upgrade" in str(caught.value)
 
@@ -81,7 +81,7 @@ MEMBERS = (ops.Member("x", "me", 2), ops.Member("y", "you", 1))
 def test_an_entry_of_several_members_says_whose_its_operations_are():
     entry = Entry(3, "x", 1_700_000_000_000, "me", EVERY_KIND[:3], MEMBERS)
     data = encode_entry(entry)
-    assert json.loads(data)["format"] == 2
+    assert json.loads(data)["format"] == 4
     assert decode_entry(data) == entry
     assert [entry.holds(attempt) for attempt in "xyz"] == [True, True, False]
     assert entry.until("x").ops == EVERY_KIND[:2]
@@ -93,7 +93,7 @@ def test_an_entry_of_several_members_says_whose_its_operations_are():
 def test_an_entry_of_one_writer_is_written_as_ever():
     entry = Entry(7, "x", 5, "me", EVERY_KIND[:2])
     assert "members" not in json.loads(encode_entry(entry))
-    assert json.loads(encode_entry(entry))["format"] == 1
+    assert json.loads(encode_entry(entry))["format"] == 3
     assert entry.parties == (ops.Member("x", "me", 2),)
     assert entry.holds("x")
     assert not entry.holds("y")
@@ -109,9 +109,9 @@ def said(attempt, count):
 )
 def test_members_that_do_not_share_the_operations_are_damage(members):
     two = [{"op": "Untag", "name": "a"}, {"op": "Untag", "name": "b"}]
-    assert decode_entry(raw(format=2, members=[said("x", 1), said("y", 1)], ops=two)).holds("y")
+    assert decode_entry(raw(format=4, members=[said("x", 1), said("y", 1)], ops=two)).holds("y")
     with pytest.raises(CorruptDataError, match="lacks or garbles"):
-        decode_entry(raw(format=2, members=members, ops=two))
+        decode_entry(raw(format=4, members=members, ops=two))
     with pytest.raises(CorruptDataError, match="unknown field"):
         decode_entry(raw(members=members, ops=two))
 
@@ -119,6 +119,14 @@ def test_members_that_do_not_share_the_operations_are_damage(members):
 def test_an_unknown_operation_is_refused_by_name():
     with pytest.raises(InvalidInputError, match=r"'FreezePart'.*UNKNOWN_FORMAT_VERSION"):
         decode_entry(raw(ops=[{"op": "FreezePart", "uuid": "1"}]))
+
+
+def test_what_was_written_before_the_first_release_is_refused_by_its_format():
+    for old in (1, 2):
+        with pytest.raises(
+            InvalidInputError, match=rf"format {old}, and this version reads 3 and 4.*before the first release"
+        ):
+            decode_entry(raw(format=old))
 
 
 BROKEN = [b"", b"{", b"[]", b"7", b"\xff", raw(ops=[{"op": "DropRange", "what": 1}]), raw(ops=7)]
@@ -132,7 +140,7 @@ def test_bytes_that_are_no_entry_are_corrupt(data):
 
 def test_a_missing_field_is_corrupt():
     with pytest.raises(CorruptDataError):
-        decode_entry(json.dumps({"format": 1, "version": 1}).encode())
+        decode_entry(json.dumps({"format": 3, "version": 1}).encode())
 
 
 def test_an_entry_without_a_digest_is_read():

@@ -7,14 +7,14 @@ import pytest
 from mergelake.core.clock import ManualClock
 from mergelake.core.errors import ConflictError, CorruptDataError, InvalidInputError, UnavailableError
 from mergelake.log import intake
+from mergelake.log.contention import Way
 from mergelake.log.group import Request
+from mergelake.log.head_freshness import GRACE_MIN_S
 from mergelake.log.intake import Intake, Left, decode_left, encode_left
 from mergelake.log.operations import AddParts, DropRange, Publish, Tag
-from mergelake.log.trust import GRACE_MIN_S
-from mergelake.log.turns import Way
 from mergelake.store.memory import MemoryStore
 from tests.helpers.manifests import manifest, new_log, open_log
-from tests.unit.log.test_trust import FREQUENT, SleepyStore, shorten
+from tests.unit.log.test_head_freshness import FREQUENT, SleepyStore, shorten
 
 LEFT = Left(7, "a" * 32, "me", (AddParts((manifest(1),)), Tag("x", 3)))
 
@@ -25,7 +25,7 @@ def adding(*part_ids):
 
 def going(log, way):
     """A log whose next commits go one way only."""
-    log._turns.way = lambda: way
+    log._contention.way = lambda: way
     return log
 
 
@@ -173,7 +173,7 @@ def test_who_slept_does_not_believe_what_stands_at_a_position_that_was_collected
 
     def meanwhile():
         first.commit(adding(1))
-        first._turns.way = lambda: Way.APPEND
+        first._contention.way = lambda: Way.APPEND
         for number in range(2, 9):
             first.commit(adding(number))
         entry = store.get(first.backend.key(2))

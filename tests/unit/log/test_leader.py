@@ -422,7 +422,7 @@ def test_more_members_than_an_entry_takes_go_into_several(store, network, lead, 
 
 
 def test_members_for_whom_there_was_no_room_come_before_callers_of_the_process(store, lead):
-    line = group.WaitingLine()
+    line = group.CommitQueue()
     own, passed = group.Request(adding("own")), group.Request(adding("passed"), attempt="x", author="me")
     assert line.join(own)
     line.put_back([passed])

@@ -11,7 +11,7 @@ from mergelake.log import batches
 from mergelake.log.backends import Backends
 from mergelake.log.encoding import encode_entry
 from mergelake.log.machine import TableMachine
-from mergelake.log.moving import take_over
+from mergelake.log.migrate import take_over
 from mergelake.log.operations import AddParts, CreateTable, Entry, MoveLog
 from mergelake.store.memory import MemoryStore
 from tests.helpers.manifests import SCHEMA, manifest, open_log
@@ -25,9 +25,9 @@ MIDDLE = [1, 40, 63, 64, 65, 96, 97, 99, 100]
 class Gone(Backends):
     """A ZooKeeper that does not answer."""
 
-    def of(self, authority, *arguments, **options):
-        backend = SEALED.of(authority, *arguments, **options)
-        if authority.url:
+    def of(self, sequencer, *arguments, **options):
+        backend = SEALED.of(sequencer, *arguments, **options)
+        if sequencer.url:
             backend.end = self._silent
         return backend
 

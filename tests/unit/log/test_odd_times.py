@@ -68,7 +68,7 @@ def test_collection_goes_on_behind_an_odd_time(odd: int) -> None:
 
 @pytest.mark.parametrize("odd", ["x", None, [], True])
 def test_a_time_that_is_no_number_is_a_damaged_entry(odd: object) -> None:
-    raw = {"format": 1, "version": 1, "attempt": "a", "timestamp_ms": odd, "author": "", "ops": []}
+    raw = {"format": 3, "version": 1, "attempt": "a", "timestamp_ms": odd, "author": "", "ops": []}
     if odd is True:
         assert decode_entry(sealed(raw)).timestamp_ms == 1
         return

@@ -147,8 +147,8 @@ def test_stored_runs_of_several_writers_hold_what_a_plain_list_has(small: None, 
             assert {p.id for p in came} == {p.id for p in plain} - {p.id for p in states[0]}
             assert {p.id for p in went} == {p.id for p in states[0]} - {p.id for p in plain}
             wanted = draw.sample(parts[:at], min(at, 10))
-            born = min(part.added for part in wanted) - 1
-            assert after.find({p.id for p in wanted}, born) == {p.id: p for p in wanted if p in plain}
+            base_version = min(part.added for part in wanted) - 1
+            assert after.find({p.id for p in wanted}, base_version) == {p.id: p for p in wanted if p in plain}
     assert stored > 5
     assert pickle.loads(pickle.dumps(writers[0][1])) == plain
     assert _objects(store) > 3
@@ -160,7 +160,7 @@ def test_a_part_that_was_begun_lately_is_not_looked_for_in_old_runs(small: None)
     laid = runs.laid_out(State(version=1000, retired=Retired().plus(parts)), (), (), SeededIds(1))
     held = Retired.of(_runs(store).stored(1000, laid))
     before = store.counters
-    assert held.find({"f" * 32}, born=parts[-1].noted) == {}
+    assert held.find({"f" * 32}, base_version=parts[-1].noted) == {}
     assert held.bytes_on_disk == 200
     assert len(held) == 200
     assert held.still_shown(parts[-1].noted + 1, []) == ()

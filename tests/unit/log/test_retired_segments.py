@@ -9,8 +9,8 @@ import pytest
 from mergelake.core.clock import ManualClock
 from mergelake.core.errors import ConflictError
 from mergelake.log import stored_runs
-from mergelake.log.operations import AddParts, Collect, DropParts, Publish, Tag
-from mergelake.log.trust import TRUST_S
+from mergelake.log.head_freshness import HEAD_FRESHNESS_S
+from mergelake.log.operations import AddParts, AdvanceGcHorizon, DropParts, Publish, Tag
 from mergelake.store.memory import MemoryStore
 from tests.helpers.manifests import manifest, new_log, open_log, schema_with
 
@@ -24,12 +24,12 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 def merge(log, numbers):
     """Insert a part and merge it into the one that stands there, over and over: one retired part an entry, about."""
     for n in numbers:
-        new = manifest(2 * n, "all", born=log.state.version)
+        new = manifest(2 * n, "all", base_version=log.state.version)
         log.commit(lambda _, new=new: [AddParts((new,))])
         parts = log.state.partitions["all"]
         if len(parts) > 1:
             rows = sum(part.manifest.rows for part in parts)
-            into = manifest(2 * n + 1, "all", rows=rows, born=log.state.version)
+            into = manifest(2 * n + 1, "all", rows=rows, base_version=log.state.version)
             log.commit(lambda _, into=into, parts=parts: [Publish(into, tuple(p.manifest.id for p in parts))])
 
 
@@ -88,7 +88,7 @@ def test_a_part_that_was_in_the_table_does_not_come_in_again_whoever_asks():
     log.write_checkpoint()
     other = open_log(store)
     for number in (2, 5, 100, 190):
-        again = manifest(number, "all", born=0)
+        again = manifest(number, "all", base_version=0)
         assert other.state.retired.get(again.id) is not None
         with pytest.raises(ConflictError):
             other.commit(lambda _, again=again: [AddParts((again,))])
@@ -103,16 +103,16 @@ def test_they_are_swept_once_history_has_passed_them_but_for_what_tags_pin():
     merge(log, range(60, 300))
     log.write_checkpoint()
     old = open_log(store, seed=7, clock=(clock := ManualClock()))
-    log.commit(lambda state: [Collect(state.version, state.version)])
+    log.commit(lambda state: [AdvanceGcHorizon(state.version, state.version)])
     assert [part.id for part in log.state.retired] == [part.manifest.id for part in tagged.parts()]
     log.write_checkpoint()
-    log.commit(lambda state: [Collect(state.version, state.version)])
+    log.commit(lambda state: [AdvanceGcHorizon(state.version, state.version)])
     there = segments(store)
     base = log.retire_checkpoints(log.state.history)
     assert base == log.state.version - 1
     log.truncate(base)
     assert segments(store) == set() < there
-    clock.sleep_s(2 * TRUST_S)
+    clock.sleep_s(2 * HEAD_FRESHNESS_S)
     assert old.refresh() == log.state
     merge(old, range(300, 320))
     old.write_checkpoint()
@@ -144,11 +144,11 @@ def test_damage_is_made_good_from_an_older_checkpoint_and_written_anew(gone):
 def test_what_was_detached_for_long_keeps_its_place_in_the_list():
     store = MemoryStore()
     log = new_log(store, schema_with(checkpoint_interval=16))
-    log.commit(lambda state: [AddParts((manifest(10_000, "aside", born=state.version),))])
+    log.commit(lambda state: [AddParts((manifest(10_000, "aside", base_version=state.version),))])
     log.commit(lambda _: [DropParts("aside", (f"{10_000:032x}",), "detach")])
     merge(log, range(1, 60))
     part = log.state.detached[0].manifest
-    new = replace(part, id="f" * 32, born=log.state.version)
+    new = replace(part, id="f" * 32, base_version=log.state.version)
     log.commit(lambda _: [AddParts((new,), detached=(part.id,))])
     merge(log, range(60, 120))
     log.write_checkpoint()

@@ -15,11 +15,11 @@ from mergelake.core.manifest import FileTable
 from mergelake.log import layout
 from mergelake.log import segments as segments_module
 from mergelake.log.fold import fold
+from mergelake.log.head_freshness import HEAD_FRESHNESS_S
 from mergelake.log.layout import FANOUT, SEGMENT_MAX, to_merge
-from mergelake.log.operations import AddParts, Collect, DropParts, Publish
+from mergelake.log.operations import AddParts, AdvanceGcHorizon, DropParts, Publish
 from mergelake.log.segment import Member, OpenSegment, SegmentRef, StoredFiles
 from mergelake.log.state import State
-from mergelake.log.trust import TRUST_S
 from mergelake.store.memory import MemoryStore
 from tests.helpers.manifests import manifest, new_log, open_log, schema_with
 
@@ -33,7 +33,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def insert(log, numbers, partitions=3):
     for n in numbers:
-        part = manifest(n, f"p{n % partitions}", born=log.state.version)
+        part = manifest(n, f"p{n % partitions}", base_version=log.state.version)
         log.commit(lambda _, part=part: [AddParts((part,))])
 
 
@@ -116,7 +116,7 @@ def test_inserts_and_their_checkpoints_make_no_part_of_a_partition_that_lies_in_
             other.write_checkpoint()
         assert made.call_count == 0
         with pytest.raises(ConflictError, match="in the table already"):  # sent again, as it was
-            other.commit(lambda _: [AddParts((manifest(200, "p2", born=199),))])
+            other.commit(lambda _: [AddParts((manifest(200, "p2", base_version=199),))])
     assert made.call_count > 0  # it was begun before the checkpoint that holds it: its partition is looked through
     log.refresh()
     assert open_log(store).state == other.state == log.state
@@ -180,7 +180,7 @@ def test_segments_are_swept_once_the_log_is_cut_and_who_still_knows_one_finds_th
     clock = ManualClock()
     old = open_log(store, seed=7, clock=clock)
     insert(log, range(150, 700))
-    log.commit(lambda state: [Collect(state.version, state.version)])
+    log.commit(lambda state: [AdvanceGcHorizon(state.version, state.version)])
     log.write_checkpoint()
     there = segments(store)
     base = log.retire_checkpoints(log.state.history)
@@ -193,7 +193,7 @@ def test_segments_are_swept_once_the_log_is_cut_and_who_still_knows_one_finds_th
     assert files(open_log(store).state) == files(log.state)
     assert files(old.state) == {key: text for key, text in files(log.state).items() if int(key, 16) < 150}
     # What it knew was swept: its next checkpoint names none of it.
-    clock.sleep_s(2 * TRUST_S)
+    clock.sleep_s(2 * HEAD_FRESHNESS_S)
     old.refresh()
     insert(old, range(700, 730))
     old.write_checkpoint()
@@ -209,7 +209,7 @@ def test_a_file_table_is_found_in_any_checkpoint_that_stands(monkeypatch):
     log.write_checkpoint()
     whole = files(open_log(store).state)
     insert(log, range(200, 500))
-    log.commit(lambda state: [Collect(240, 240)])
+    log.commit(lambda state: [AdvanceGcHorizon(240, 240)])
     log.write_checkpoint()
     log.truncate(log.retire_checkpoints(log.state.history), sweep=False)
     standing = [version for version, size in log._reader.checkpoints() if size]
@@ -232,7 +232,7 @@ def test_a_sweep_that_stood_still_takes_nothing_of_checkpoints_that_came_meanwhi
     log = new_log(store, schema_with(checkpoint_interval=16))
     insert(log, range(1, 300))
     log.write_checkpoint()
-    log.commit(lambda state: [Collect(state.version, state.version)])
+    log.commit(lambda state: [AdvanceGcHorizon(state.version, state.version)])
     base, slow = log.retire_checkpoints(log.state.history), open_log(store)
     listed = slow._reader.beside_entries()
     old = {f"t/_log/checkpoints/{name}" for name in listed[1]}
@@ -241,7 +241,7 @@ def test_a_sweep_that_stood_still_takes_nothing_of_checkpoints_that_came_meanwhi
         """The checkpoint that it has listed is emptied, and the one behind it names the same segments."""
         insert(log, range(300, 320))
         log.write_checkpoint()
-        log.commit(lambda state: [Collect(state.version, state.version)])
+        log.commit(lambda state: [AdvanceGcHorizon(state.version, state.version)])
         assert log.retire_checkpoints(log.state.history) > base
         return listed
 
@@ -258,7 +258,7 @@ def test_a_writer_that_followed_the_log_for_long_names_no_segment_that_is_gone()
     log.write_checkpoint()
     old = open_log(store, seed=7)
     insert(log, range(150, 700))
-    log.commit(lambda state: [Collect(state.version, state.version)])
+    log.commit(lambda state: [AdvanceGcHorizon(state.version, state.version)])
     log.write_checkpoint()
     base = log.retire_checkpoints(log.state.history)
     old.refresh()

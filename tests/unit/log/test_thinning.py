@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from mergelake.log import truncate
-from mergelake.log.operations import AddParts, Collect
+from mergelake.log.operations import AddParts, AdvanceGcHorizon
 from mergelake.log.tail import LogReader
 from mergelake.store.memory import MemoryStore
 from tests.helpers.manifests import manifest, new_log, open_log, schema_with
@@ -81,9 +81,9 @@ def test_a_collector_that_slept_never_empties_where_the_log_is_cut(history, monk
     slept.retire_checkpoints(slept.state.history)
     monkeypatch.undo()
     monkeypatch.setattr(truncate, "ENTRY_BYTES", 1)
-    log.commit(lambda _: [Collect(log.state.fence, history)])
+    log.commit(lambda _: [AdvanceGcHorizon(log.state.fence, history)])
     for number in range(60):  # the head goes on: others are no longer kept
-        log.commit(lambda state, n=number: [AddParts((replace(manifest(f"q{n}"), born=state.version),))])
+        log.commit(lambda state, n=number: [AddParts((replace(manifest(f"q{n}"), base_version=state.version),))])
     states = {version: log.state_at(version) for version in range(history, log.state.version, 9)}
     base = log.retire_checkpoints(log.state.history)
     assert 0 < base <= history
@@ -102,7 +102,7 @@ def test_who_opens_while_all_that_it_listed_is_emptied_looks_again():
 
     def insert(numbers):
         for n in numbers:
-            log.commit(lambda state, n=n: [AddParts((manifest(n, born=state.version),))])
+            log.commit(lambda state, n=n: [AddParts((manifest(n, base_version=state.version),))])
 
     insert(range(1, 60))
     store.delete(["t/_log/_last_checkpoint"])
@@ -112,7 +112,7 @@ def test_who_opens_while_all_that_it_listed_is_emptied_looks_again():
         asked.append(version)
         if len(asked) == 1:
             insert(range(60, 120))
-            log.commit(lambda state: [Collect(state.version, state.version)])
+            log.commit(lambda state: [AdvanceGcHorizon(state.version, state.version)])
             log.write_checkpoint()
             log.truncate(log.retire_checkpoints(log.state.history))
         return real(self, version)

@@ -10,7 +10,7 @@ from mergelake.core.clock import ManualClock
 from mergelake.core.errors import UnavailableError
 from mergelake.log.checkpoint import encode_checkpoint
 from mergelake.log.encoding import decode_entry, encode_entry
-from mergelake.log.operations import AddParts, Collect, DropRange, Entry, Publish
+from mergelake.log.operations import AddParts, AdvanceGcHorizon, DropRange, Entry, Publish
 from mergelake.log.tail import LogReader
 from mergelake.store.memory import MemoryStore
 from tests.helpers.manifests import manifest, new_log, open_log, schema_with
@@ -77,7 +77,7 @@ def test_entries_that_were_collected_while_the_log_was_read_are_not_missing(stor
 
     def late(key):
         if key == entry(5) and get(checkpoint(4)):
-            other.commit(lambda _: [Collect(10, 9)])
+            other.commit(lambda _: [AdvanceGcHorizon(10, 9)])
             other.truncate(other.retire_checkpoints(9))
         return get(key)
 
@@ -96,9 +96,9 @@ def test_a_log_that_is_cut_during_every_look_is_not_called_damaged(store, monkey
 
     def late(self, versions):
         for number in range(4):
-            part = manifest(100 * other.state.version + number, born=other.state.version)
+            part = manifest(100 * other.state.version + number, base_version=other.state.version)
             other.commit(lambda _, part=part: [AddParts((part,))])
-        other.commit(lambda state: [Collect(state.version, state.version)])
+        other.commit(lambda state: [AdvanceGcHorizon(state.version, state.version)])
         other.truncate(other.retire_checkpoints(other.state.history))
         clock.sleep_s(7200)
         return read(self, versions)
@@ -111,7 +111,7 @@ def test_a_log_that_is_cut_during_every_look_is_not_called_damaged(store, monkey
 
 def test_a_shortened_log_is_verified_from_its_first_checkpoint(store):
     log = open_log(store)
-    log.commit(lambda _: [Collect(10, 9)])
+    log.commit(lambda _: [AdvanceGcHorizon(10, 9)])
     log.truncate(log.retire_checkpoints(9))
     _, report = verified(store)
     assert found(report) == []
@@ -122,7 +122,7 @@ def test_a_checkpoint_that_came_after_the_log_was_cut_is_no_gap(store):
     """Its writer slept: nothing behind it is there, and nothing of that is kept."""
     log = open_log(store)
     late = encode_checkpoint(log.state_at(3))
-    log.commit(lambda _: [Collect(10, 9)])
+    log.commit(lambda _: [AdvanceGcHorizon(10, 9)])
     log.truncate(log.retire_checkpoints(9))
     store.put("t/_log/checkpoints/00000000000000000003.arrow", late)
     _, report = verified(store)
@@ -224,7 +224,7 @@ def test_who_slept_since_the_look_makes_nothing_good(store):
 
 def test_the_only_checkpoint_of_a_shortened_log_is_never_emptied(store):
     log = open_log(store)
-    log.commit(lambda _: [Collect(10, 9)])
+    log.commit(lambda _: [AdvanceGcHorizon(10, 9)])
     log.truncate(log.retire_checkpoints(9))
     store.put(checkpoint(8), store.get(checkpoint(8))[:-1])
     before = {item.key: item.size for item in store.list("t")}

@@ -9,8 +9,8 @@ from mergelake.log.operations import (
     AddParts,
     AddVolatile,
     AdoptVolatile,
+    AdvanceGcHorizon,
     CancelVolatile,
-    Collect,
     CreateTable,
     DropRange,
     Entry,
@@ -167,9 +167,9 @@ def test_an_element_under_a_volatile_part_is_not_mutated_alone(family):
 
 
 def test_what_was_begun_before_the_fence_cannot_be_committed(six):
-    state = after(six, Collect(born=4, history=2))
-    late = after(state, AddParts((manifest("late", born=3),)))
+    state = after(six, AdvanceGcHorizon(base_version=4, history=2))
+    late = after(state, AddParts((manifest("late", base_version=3),)))
     assert "write it again" in late.reason
-    assert names(after(state, AddParts((manifest("timely", born=4),))))[-1] == "all_7_7_0"
-    assert isinstance(after(state, publish("p", "ab")), Reject)  # born 0
-    assert "further" in after(state, Collect(born=3, history=2)).reason
+    assert names(after(state, AddParts((manifest("timely", base_version=4),))))[-1] == "all_7_7_0"
+    assert isinstance(after(state, publish("p", "ab")), Reject)  # base_version 0
+    assert "further" in after(state, AdvanceGcHorizon(base_version=3, history=2)).reason

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from mergelake.log import operations as ops
-from mergelake.log.words import in_words
+from mergelake.log.describe import describe_op
 from tests.helpers.manifests import manifest
 from tests.unit.log.test_encoding import EVERY_KIND
 
 
 @pytest.mark.parametrize("op", EVERY_KIND, ids=lambda op: type(op).__name__)
 def test_every_kind_has_words(op):
-    assert in_words(op)
+    assert describe_op(op)
 
 
 @pytest.mark.parametrize(
@@ -26,8 +26,8 @@ def test_every_kind_has_words(op):
         (ops.DropRange("202601"), "drop partition 202601"),
         (ops.DropRange(kind="truncate"), "truncate"),
         (ops.MoveLog(), "move the log to the bucket"),
-        (ops.Collect(7, 3), "collect what only versions before 3 need"),
+        (ops.AdvanceGcHorizon(7, 3), "collect what only versions before 3 need"),
     ],
 )
 def test_words_say_what_was_done(op, words):
-    assert in_words(op) == words
+    assert describe_op(op) == words

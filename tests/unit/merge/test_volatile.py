@@ -38,7 +38,7 @@ def test_bytes_on_the_disk_are_used_as_far_as_they_go_and_stored_parts_beside_th
     ]
     assert sources(build_task("t", state, middle, here(outer))) == plain[1:6]
     task = build_task("t", state, outer, {})
-    assert (task.result, task.local, task.born) == (outer.info, True, state.version)
+    assert (task.result, task.local, task.base_version) == (outer.info, True, state.version)
 
 
 def test_a_published_source_is_read_from_the_store_or_from_the_disk_if_it_is_kept_there():

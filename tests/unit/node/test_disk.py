@@ -37,7 +37,7 @@ def test_a_copy_has_the_same_rows_under_another_id(held, monkeypatch, small):
     monkeypatch.setattr(disk_module, "_CHUNK", 50)
     target = FaultyStore(MemoryStore())
     copy = copy_part(node.disk, target, "t", part.manifest, NEW, 7)
-    assert (copy.id, copy.born, copy.storage) == (NEW, 7, part.manifest.storage)
+    assert (copy.id, copy.base_version, copy.storage) == (NEW, 7, part.manifest.storage)
     assert len(objects(target, NEW)) == len(objects(node.disk, part.manifest.id))
     if copy.storage == "full":
         assert [line for line in target.trace if line.startswith("put")][-1].endswith("checksums.txt")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from mergelake.core.clock import ManualClock
 from mergelake.core.errors import UnavailableError
 from mergelake.core.names import PartInfo
-from mergelake.node.trouble import AVOID_S, BACKOFF_MAX_S, Trouble
+from mergelake.node.failures import AVOID_S, BACKOFF_MAX_S, FailureTracker
 
 INFO = PartInfo.parse("all_1_5_1")
 
 
 def test_pauses_grow_to_a_minute_and_are_short_again_after_a_success():
-    trouble = Trouble(ManualClock())
+    trouble = FailureTracker(ManualClock())
     assert not trouble.waits
     assert [trouble.pause() for _ in range(8)] == [1, 2, 4, 8, 16, 32, BACKOFF_MAX_S, BACKOFF_MAX_S]
     assert trouble.waits
@@ -21,7 +21,7 @@ def test_pauses_grow_to_a_minute_and_are_short_again_after_a_success():
 
 def test_what_fails_three_times_is_given_up_and_its_blocks_are_left_alone_for_a_while():
     clock = ManualClock()
-    trouble = Trouble(clock)
+    trouble = FailureTracker(clock)
     for _ in range(2):
         trouble.build_failed("v", INFO, MemoryError())
     trouble.built("v")
@@ -40,7 +40,7 @@ def test_what_fails_three_times_is_given_up_and_its_blocks_are_left_alone_for_a_
 
 
 def test_a_store_that_is_silent_for_a_while_makes_nobody_give_up():
-    trouble = Trouble(ManualClock())
+    trouble = FailureTracker(ManualClock())
     for _ in range(9):
         trouble.build_failed("v", INFO, UnavailableError("no answer"))
     assert not trouble.failed

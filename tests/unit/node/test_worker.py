@@ -56,7 +56,7 @@ def test_merges_stay_on_the_disk_and_only_the_last_result_goes_to_the_store(lake
     assert (node.status.volatile_proposed, node.status.merges_done, node.status.volatile_published) == (2, 2, 1)
     (publish,) = operations(lake, Publish)
     assert publish.kind == "volatile"
-    assert publish.part.born > 0
+    assert publish.part.base_version > 0
 
 
 def test_a_large_result_is_uploaded_and_larger_merges_are_claimed_and_go_straight_to_the_store():

@@ -8,14 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mergelake.core.errors import InternalError
-from mergelake.parts.steps import Step, join_ranges, plan_steps, plan_windows
+from mergelake.parts.steps import ReadStep, join_ranges, plan_steps, plan_windows
 
 
 def test_neighbouring_granules_make_batches_of_about_the_wanted_rows() -> None:
     granules = np.array([10] * 9 + [3])
-    assert plan_steps(granules, [(0, 10)], 40) == [Step(((0, 4),), 40), Step(((4, 8),), 40), Step(((8, 10),), 13)]
-    assert plan_steps(granules, [(0, 1), (3, 4), (9, 10)], 40) == [Step(((0, 1), (3, 4), (9, 10)), 23)]
-    assert plan_steps(granules, [(0, 2)], 1) == [Step(((0, 1),), 10), Step(((1, 2),), 10)]
+    assert plan_steps(granules, [(0, 10)], 40) == [
+        ReadStep(((0, 4),), 40),
+        ReadStep(((4, 8),), 40),
+        ReadStep(((8, 10),), 13),
+    ]
+    assert plan_steps(granules, [(0, 1), (3, 4), (9, 10)], 40) == [ReadStep(((0, 1), (3, 4), (9, 10)), 23)]
+    assert plan_steps(granules, [(0, 2)], 1) == [ReadStep(((0, 1),), 10), ReadStep(((1, 2),), 10)]
     assert plan_steps(granules, [], 40) == []
 
 

@@ -8,7 +8,7 @@ import pytest
 from mergelake.core.clock import ManualClock
 from mergelake.core.errors import UnavailableError
 from mergelake.core.ids import SeededIds
-from mergelake.log.operations import Collect, DropParts
+from mergelake.log.operations import AdvanceGcHorizon, DropParts
 from mergelake.publish import publish as publishing
 from mergelake.publish.plan import shown_token
 from mergelake.publish.publish import publish
@@ -38,7 +38,9 @@ def _published(store: MemoryStore) -> TableHandle:
 def test_a_name_that_was_read_wrong_once_is_not_believed():
     store = MemoryStore()
     table = _published(store)
-    table.log.commit(lambda state: [Collect(state.fence, state.version)])  # the log forgets the part, not its name
+    table.log.commit(
+        lambda state: [AdvanceGcHorizon(state.fence, state.version)]
+    )  # the log forgets the part, not its name
     (dropped,) = (m.key for m in store.list("t/__meta") if m.key.split("/")[2] not in _active(table))
 
     class Flipping(MemoryStore):

@@ -21,7 +21,7 @@ from mergelake.query.statement.access import (
     pure_functions,
     words,
 )
-from mergelake.query.statement.outline import outline
+from mergelake.query.statement.parsed_select import outline
 
 pytestmark = pytest.mark.chdb
 REFUSED_FUNCTIONS = re.compile(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from mergelake.core.errors import MergelakeError
-from mergelake.query.statement.meaning import statement_settings
-from mergelake.query.statement.outline import outline
+from mergelake.query.statement.parsed_select import outline
 from mergelake.query.statement.settings import keeps_conditions
+from mergelake.query.statement.settings_semantics import statement_settings
 from mergelake.sql.database import Database, connect
 
 

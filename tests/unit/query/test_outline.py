@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from mergelake.query.statement.outline import outline
+from mergelake.query.statement.parsed_select import outline
 
 
 def names(sql: str) -> list[str]:
-    return [".".join(filter(None, (found.database, found.name))) for found in outline(sql).occurrences]
+    return [".".join(filter(None, (found.database, found.name))) for found in outline(sql).references]
 
 
 def test_every_place_that_names_a_table_is_found_once() -> None:
@@ -28,12 +28,12 @@ def test_a_cte_hides_a_table_only_after_its_own_definition() -> None:
 
 def test_set_operations_and_doubled_brackets_are_walked() -> None:
     plan = outline("((SELECT a FROM t) UNION ALL (SELECT * EXCEPT (b) FROM u)) EXCEPT SELECT a FROM v")
-    assert [found.name for found in plan.occurrences] == ["t", "u", "v"]
+    assert [found.name for found in plan.references] == ["t", "u", "v"]
     assert all(scope.in_set_operation for scope in plan.scopes)
 
 
 def test_alias_final_and_sample_stand_where_clickhouse_wants_them() -> None:
-    (found,) = outline("SELECT 1 FROM db.`my table` AS m FINAL SAMPLE 1/10 OFFSET 1/2 PREWHERE a WHERE b").occurrences
+    (found,) = outline("SELECT 1 FROM db.`my table` AS m FINAL SAMPLE 1/10 OFFSET 1/2 PREWHERE a WHERE b").references
     assert (found.database, found.name, found.alias) == ("db", "my table", "m")
     assert found.final is not None
     assert (found.sample_ratio, found.sample_offset) == ("1/10", "1/2")
@@ -41,7 +41,7 @@ def test_alias_final_and_sample_stand_where_clickhouse_wants_them() -> None:
 
 def test_array_join_is_no_join_of_tables() -> None:
     plan = outline("SELECT x FROM t LEFT ARRAY JOIN xs AS x, ys AS y ASOF LEFT JOIN u ON t.a = u.a")
-    assert [(found.name, found.join) for found in plan.occurrences] == [("t", ""), ("u", "ASOF LEFT")]
+    assert [(found.name, found.join) for found in plan.references] == [("t", ""), ("u", "ASOF LEFT")]
     assert [plan.slice(*place) for place in plan.scopes[0].array_join] == ["xs AS x, ys AS y"]
 
 

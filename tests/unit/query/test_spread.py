@@ -18,7 +18,7 @@ from mergelake.query.spread import task
 from mergelake.query.spread.broadcast import Broadcast, path_mark
 from mergelake.query.spread.final_shares import cuts
 from mergelake.query.spread.materialising import edited, shared_cte, subqueries, with_ctes_in_place
-from mergelake.query.statement.outline import outline
+from mergelake.query.statement.parsed_select import outline
 from mergelake.sql.database import Database, connect
 from tests.helpers.tasks import TasksHere
 

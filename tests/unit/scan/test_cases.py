@@ -11,8 +11,8 @@ from mergelake.core.arrow import storage_type
 from mergelake.core.schema import Column
 from mergelake.core.types import STRING, parse_type
 from mergelake.scan.analyze import analyze
-from mergelake.scan.boxes import KeyTable
 from mergelake.scan.describe import describe
+from mergelake.scan.hyperrectangles import KeyTable
 from mergelake.scan.keys import scan_keys
 from mergelake.scan.predicate import bound_conjuncts, conjunction
 from mergelake.scan.prune import mark_ranges, search_algorithm

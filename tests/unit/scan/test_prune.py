@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 
 from mergelake.core.types import STRING, Int, Nullable
-from mergelake.scan.boxes import Checker, KeyTable
 from mergelake.scan.condition import (
     And,
     Condition,
@@ -21,6 +20,7 @@ from mergelake.scan.condition import (
     is_continuous,
     is_useless,
 )
+from mergelake.scan.hyperrectangles import KeyConditionEvaluator, KeyTable
 from mergelake.scan.prune import BINARY_SEARCH, EXCLUSION_SEARCH, join, mark_ranges, search_algorithm
 from tests.helpers.work import bytecodes
 
@@ -156,7 +156,7 @@ def test_ten_thousand_marks_are_searched_with_little_more_work_than_a_hundred() 
 
 
 def test_three_valued_answers_of_a_granule() -> None:
-    checker = Checker(between(0, 3, 8), keys([0, 4, 6, 9]))
-    can_true, can_false = checker.ranges(np.arange(3), np.arange(3) + 1)
-    assert can_true.tolist() == [True, True, True]
-    assert can_false.tolist() == [True, False, True]
+    evaluator = KeyConditionEvaluator(between(0, 3, 8), keys([0, 4, 6, 9]))
+    can_be_true, can_be_false = evaluator.ranges(np.arange(3), np.arange(3) + 1)
+    assert can_be_true.tolist() == [True, True, True]
+    assert can_be_false.tolist() == [True, False, True]

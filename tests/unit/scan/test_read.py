@@ -12,7 +12,7 @@ from mergelake.core.errors import InvalidInputError, MergelakeError
 from mergelake.core.schema import Column
 from mergelake.core.types import parse_type
 from mergelake.scan.explain import explain_text
-from mergelake.scan.filter import Survivors
+from mergelake.scan.filter import RowSelection
 from mergelake.scan.pieces import cut_pieces
 from mergelake.scan.plan import ScanItem
 from mergelake.scan.read import read_items
@@ -248,4 +248,4 @@ def test_survivors_keep_columns_in_step_with_rows() -> None:
     table = many(rows=50, granularity=5)
     rows = [r for b in table.batches(ScanRequest(where="v % 3 = 0 AND k % 7 = 1")) for r in b.to_pylist()]
     assert [(r["k"], r["v"]) for r in rows] == [(i, 2 * i) for i in range(50) if 2 * i % 3 == 0 and i % 7 == 1]
-    assert Survivors.__doc__
+    assert RowSelection.__doc__

@@ -11,7 +11,7 @@ from mergelake.core.clock import ManualClock
 from mergelake.core.ids import SeededIds
 from mergelake.gc.collect import Known, collect_round
 from mergelake.gc.reached import Reached
-from mergelake.log.operations import AddParts, Collect, DropParts, DropRange, Publish
+from mergelake.log.operations import AddParts, AdvanceGcHorizon, DropParts, DropRange, Publish
 from mergelake.log.retention import reachable
 from mergelake.log.state import State
 from mergelake.publish.plan import shown_token
@@ -40,7 +40,7 @@ class Table:
         return self.handle.refresh()
 
     def made(self, partition: str, **fields: object):
-        part = manifest(self.ids.new_id(), partition, files=1, born=self.state.version, **fields)
+        part = manifest(self.ids.new_id(), partition, files=1, base_version=self.state.version, **fields)
         self.store.put(f"t/{part.id}/files.packed", bytes(1000))
         return part
 
@@ -76,7 +76,7 @@ def _move(table: Table, draw: random.Random) -> None:
             table.handle.log.commit(lambda _: [DropRange(draw.choice([partition, partition, None]))])
         case 7:
             history = draw.randint(table.state.history, table.state.version)
-            table.handle.log.commit(lambda _: [Collect(table.state.fence, history)])
+            table.handle.log.commit(lambda _: [AdvanceGcHorizon(table.state.fence, history)])
         case 8:
             keys = [meta.key for meta in table.store.list("t/__meta")]
             if keys and draw.random() < 0.3:

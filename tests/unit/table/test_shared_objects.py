@@ -60,7 +60,13 @@ def rows(parts, start=0, each=2):
 def write(table, data):
     handle = table.handle
     return write_blocks(
-        handle.store, handle.directory, table.schema, [data], ids=handle.ids, clock=handle.clock, born=handle.born()
+        handle.store,
+        handle.directory,
+        table.schema,
+        [data],
+        ids=handle.ids,
+        clock=handle.clock,
+        base_version=handle.base_version(),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from mergelake.query.statement.outline import Outline, Scope
+from mergelake.query.statement.parsed_select import ParsedSelect, Scope
 from mergelake.query.statement.tokens import Token, closing
 
 Range = tuple[int, int]
@@ -57,7 +57,7 @@ class Limit:
 class ScopeText:
     """A scope and its text."""
 
-    plan: Outline
+    plan: ParsedSelect
     scope: Scope
 
     @property

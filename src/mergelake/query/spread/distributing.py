@@ -12,7 +12,7 @@ from mergelake.query.spread.aggregates import find_calls
 from mergelake.query.spread.cutting import ScopeText
 from mergelake.query.spread.shuffling import BUCKET, is_windowed
 from mergelake.query.statement.access import words
-from mergelake.query.statement.outline import Occurrence, Outline, Scope
+from mergelake.query.statement.parsed_select import ParsedSelect, Scope, TableReference
 from mergelake.query.statement.rewrite import MARK
 
 _LEFT_ALONE = (
@@ -32,9 +32,9 @@ _BY_BLOCK = words(
 """Functions whose value depends on which rows come together."""
 
 
-def table_to_spread(plan: Outline, scope: Scope, rows: Mapping[int, int]) -> Occurrence | None:
+def table_to_spread(plan: ParsedSelect, scope: Scope, rows: Mapping[int, int]) -> TableReference | None:
     """The largest table that stands in its FROM, or in a subquery there that only filters and projects."""
-    best: Occurrence | None = None
+    best: TableReference | None = None
     for index, source in enumerate(scope.sources):
         found = source
         if source is None:
@@ -46,7 +46,7 @@ def table_to_spread(plan: Outline, scope: Scope, rows: Mapping[int, int]) -> Occ
     return best
 
 
-def path_to(plan: Outline, scope: Scope, spread: Occurrence) -> list[Scope]:
+def path_to(plan: ParsedSelect, scope: Scope, spread: TableReference) -> list[Scope]:
     """The scopes from `scope` down to the one that names the table."""
     found: list[Scope] = []
     at: Scope | None = plan.scope_of[id(spread)]
@@ -56,7 +56,7 @@ def path_to(plan: Outline, scope: Scope, spread: Occurrence) -> list[Scope]:
     return [scope, *reversed(found)]
 
 
-def why_not(plan: Outline, scope: Scope, spread: Occurrence) -> str:
+def why_not(plan: ParsedSelect, scope: Scope, spread: TableReference) -> str:
     """Why the FROM of a scope is not the union over shares of the table; empty if it is."""
     path = path_to(plan, scope, spread)
     for outer, inner in zip(path, [*path[1:], None], strict=True):
@@ -86,7 +86,7 @@ def _joins(scope: Scope, index: int) -> str:
     return ""
 
 
-def _not_row_wise(plan: Outline, scope: Scope) -> str:
+def _not_row_wise(plan: ParsedSelect, scope: Scope) -> str:
     """Why what a subquery gives is not computed from each row alone, or from whole partitions; empty if it is."""
     text = ScopeText(plan, scope)
     known = {"WITH", "SELECT", "FROM", "WHERE", "PREWHERE"}
@@ -98,12 +98,12 @@ def _not_row_wise(plan: Outline, scope: Scope) -> str:
     return "a subquery has aggregates" if calls else ""
 
 
-def _subquery(plan: Outline, scope: Scope, index: int) -> Scope | None:
+def _subquery(plan: ParsedSelect, scope: Scope, index: int) -> Scope | None:
     groups = _groups(plan, scope)
     return groups[index][0] if groups is not None and len(groups[index]) == 1 else None
 
 
-def _groups(plan: Outline, scope: Scope) -> list[list[Scope]] | None:
+def _groups(plan: ParsedSelect, scope: Scope) -> list[list[Scope]] | None:
     """For each source the scopes of its subquery; None where a source is something else, or brackets hold a join."""
     first, end = scope.clauses["FROM"]
     inside = [s for s in plan.scopes if s.parent is scope and s.role == "from" and first <= s.first < end]

@@ -21,9 +21,9 @@ from mergelake.query.spread.halves import NotSplitError
 from mergelake.query.spread.here import native, native_here, run_here
 from mergelake.query.spread.shuffling import BUCKET, without_bucket
 from mergelake.query.spread.steps import Planned, Planner, Steps
-from mergelake.query.statement.meaning import statement_settings
 from mergelake.query.statement.rewrite import Rewritten, Slot, filled
 from mergelake.query.statement.settings import keeps_partial_answers
+from mergelake.query.statement.settings_semantics import statement_settings
 
 SPARK_ROWS_MIN = 50_000_000
 """`executor = 'auto'` goes to Spark from this many rows to read."""

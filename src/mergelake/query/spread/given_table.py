@@ -9,7 +9,7 @@ from pathlib import Path
 from mergelake.core.errors import InternalError, error
 from mergelake.core.text import back_quote, quote_string
 from mergelake.core.types import DataType
-from mergelake.query.source import ArrowScan, AsOf, Layers, Source, Wanted
+from mergelake.query.source import ArrowScan, AsOf, Layers, ReadRequest, Source
 
 
 def file_table(path: str, columns: Mapping[str, str]) -> str:
@@ -55,7 +55,7 @@ class GivenTable:
         """ClickHouse filters; nothing is gained before it."""
         return False
 
-    def scans_sooner(self, wanted: Wanted) -> bool:
+    def scans_sooner(self, wanted: ReadRequest) -> bool:
         """It is never scanned."""
         return False
 
@@ -63,18 +63,18 @@ class GivenTable:
         """An answer has no history."""
         raise error("NOT_IMPLEMENTED", "This table has no older versions", "Leave out AS OF")
 
-    def plan(self, wanted: Wanted) -> ArrowScan:
+    def plan(self, wanted: ReadRequest) -> ArrowScan:
         """It is never scanned."""
         raise InternalError("An answer is read by ClickHouse alone")
 
-    def why_scanned(self, wanted: Wanted, *, count: bool = False, must: bool = False) -> str:
+    def why_scanned(self, wanted: ReadRequest, *, count: bool = False, must: bool = False) -> str:
         """ClickHouse reads it by itself."""
         return ""
 
-    def shared(self, wanted: Wanted) -> None:
+    def shared(self, wanted: ReadRequest) -> None:
         """It has no parts."""
 
     @contextmanager
-    def attached(self, wanted: Wanted, *, must: bool = False) -> Iterator[Layers]:
+    def attached(self, wanted: ReadRequest, *, must: bool = False) -> Iterator[Layers]:
         """The file."""
         yield Layers(((file_table(str(self._path), self.types), ()),))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from mergelake.query.spread.cutting import ScopeText
 from mergelake.query.spread.halves import NotSplitError
-from mergelake.query.statement.outline import CteUse, Outline, Scope
+from mergelake.query.statement.parsed_select import CteUse, ParsedSelect, Scope
 from mergelake.query.statement.tokens import Token, closing
 
 RESULT = "_ml_result_"
@@ -46,7 +46,7 @@ def edited(text: str, edits: Collection[Edit], name: str = "") -> str:
     return "".join((*out, text[at:]))
 
 
-def with_ctes_in_place(plan: Outline) -> str:
+def with_ctes_in_place(plan: ParsedSelect) -> str:
     """The statement with the first CTE that is named once, or never, where it is named; the same text without one."""
     for cte in _ctes(plan):
         if len(cte.uses) <= 1:
@@ -58,7 +58,7 @@ def with_ctes_in_place(plan: Outline) -> str:
     return plan.text
 
 
-def shared_cte(plan: Outline) -> Piece | None:
+def shared_cte(plan: ParsedSelect) -> Piece | None:
     """The first CTE, which is named more than once."""
     for cte in _ctes(plan):
         words = [token.text.lower() for token in plan.tokens if cte.start <= token.start < cte.end]
@@ -72,7 +72,7 @@ def shared_cte(plan: Outline) -> Piece | None:
     return None
 
 
-def branches(plan: Outline) -> list[Piece]:
+def branches(plan: ParsedSelect) -> list[Piece]:
     """The SELECTs of UNION, INTERSECT and EXCEPT at the top of a statement."""
     if any("WITH" in scope.clauses for scope in plan.scopes if scope.parent is None):
         raise NotSplitError("WITH of a set operation is not split")
@@ -87,7 +87,7 @@ def branches(plan: Outline) -> list[Piece]:
     return out
 
 
-def subqueries(plan: Outline, kept: Sequence[Scope]) -> list[Piece]:
+def subqueries(plan: ParsedSelect, kept: Sequence[Scope]) -> list[Piece]:
     """Those that stand in scopes that are kept, and are not kept themselves."""
     out: dict[int, Piece] = {}
     for scope in plan.scopes:
@@ -148,7 +148,7 @@ class _Cte:
     uses: tuple[CteUse, ...]
 
 
-def _ctes(plan: Outline) -> list[_Cte]:
+def _ctes(plan: ParsedSelect) -> list[_Cte]:
     found: dict[int, _Cte] = {}
     for scope in plan.scopes:
         if scope.role != "cte" or scope.parent is None:
@@ -165,7 +165,7 @@ def _ctes(plan: Outline) -> list[_Cte]:
     return list(found.values())
 
 
-def _definition(plan: Outline, owner: Scope, first: int, last: int) -> tuple[int, int]:
+def _definition(plan: ParsedSelect, owner: Scope, first: int, last: int) -> tuple[int, int]:
     begin, end = owner.clauses["WITH"]
     if plan.tokens[begin].upper == "RECURSIVE":
         raise NotSplitError("WITH RECURSIVE is not split")
@@ -183,7 +183,7 @@ def _in_place(use: CteUse, new: str) -> Edit:
     return use.start, use.end, new + alias
 
 
-def _around(plan: Outline, scope: Scope) -> str:
+def _around(plan: ParsedSelect, scope: Scope) -> str:
     """The items of its WITH that are no subqueries."""
     text = ScopeText(plan, scope)
     items = text.items(*text.range("WITH"))

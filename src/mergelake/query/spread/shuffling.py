@@ -14,7 +14,7 @@ from mergelake.query.spread.cutting import ScopeText
 from mergelake.query.spread.halves import NotSplitError
 from mergelake.query.spread.split_groups import aliases_inside
 from mergelake.query.spread.windows import common_partition
-from mergelake.query.statement.outline import Outline, Scope
+from mergelake.query.statement.parsed_select import ParsedSelect, Scope
 from mergelake.query.statement.rewrite import MARK
 
 BUCKET = "ml_bucket"
@@ -40,14 +40,14 @@ def without_bucket(table: str, columns: Iterable[str]) -> str:
     return f"(SELECT {', '.join(back_quote(name) for name in columns if name != BUCKET)} FROM {table})"
 
 
-def is_windowed(plan: Outline, scope: Scope) -> bool:
+def is_windowed(plan: ParsedSelect, scope: Scope) -> bool:
     """Whether a scope computes windows of rows, not of groups, and their partitions can be told apart."""
     text = ScopeText(plan, scope)
     plain = len(scope.sources) == 1 and not scope.array_join and "GROUP" not in scope.clauses
     return plain and "OVER" in text.words and bool(common_partition(text))
 
 
-def shuffled(plan: Outline, scope: Scope, columns: Collection[str]) -> Shuffle:
+def shuffled(plan: ParsedSelect, scope: Scope, columns: Collection[str]) -> Shuffle:
     """The stages for the scope of a marked statement; `columns` are those of its tables."""
     text = ScopeText(plan, scope)
     words, keys = scope.clause_words, common_partition(text)

@@ -16,7 +16,7 @@ from mergelake.query.spread.aggregates import AggregateCall
 from mergelake.query.spread.cutting import Item, Range, ScopeText, shape
 from mergelake.query.spread.halves import FILES, Halves, NotSplitError
 from mergelake.query.statement.access import words
-from mergelake.query.statement.outline import names_in
+from mergelake.query.statement.parsed_select import names_in
 
 _WORDS = words(
     "ALL AND AS ASC ASCENDING BETWEEN BY CASE CAST COLLATE CURRENT DAY DESC DESCENDING DISTINCT DIV ELSE END FALSE",

@@ -23,7 +23,7 @@ from mergelake.query.spread.shuffling import BUCKET, Shuffle, is_windowed, shuff
 from mergelake.query.spread.split_groups import split_groups
 from mergelake.query.spread.split_rows import split_rows
 from mergelake.query.statement.access import words
-from mergelake.query.statement.outline import Occurrence, Outline, Scope, outline
+from mergelake.query.statement.parsed_select import ParsedSelect, Scope, TableReference, outline
 from mergelake.query.statement.rewrite import MARK
 from mergelake.query.statement.tokens import tokenize
 
@@ -59,7 +59,7 @@ def split(marked: str, rows: Mapping[str, int], names: Sequence[str], columns: C
     text = ScopeText(plan, scope)
     if "FROM" not in scope.clauses or "INTO" in text.words or text.picks:
         raise NotSplitError("it reads no table, writes a file, or has a limit that is no LIMIT")
-    by_id = {id(o): rows[name] for o in plan.occurrences if (name := o.name.strip(MARK)) in rows and not o.in_operator}
+    by_id = {id(o): rows[name] for o in plan.references if (name := o.name.strip(MARK)) in rows and not o.in_operator}
     found = distributing.table_to_spread(plan, scope, by_id)
     if found is None:
         raise NotSplitError("no table stands in FROM by itself")
@@ -73,7 +73,7 @@ def split(marked: str, rows: Mapping[str, int], names: Sequence[str], columns: C
         plan = outline(shuffle.rest)
         scope = next(scope for scope in plan.scopes if scope.parent is None)
         text = ScopeText(plan, scope)
-        found = next(each for each in plan.occurrences if each.name.strip(MARK) == BUCKET)
+        found = next(each for each in plan.references if each.name.strip(MARK) == BUCKET)
         calls = _calls(text)
     why = distributing.why_not(plan, scope, found)
     if why:
@@ -97,7 +97,9 @@ def _check_constants(partial: str) -> None:
             raise NotSplitError(f"{token.text} would be another one in each task")
 
 
-def _shuffle(plan: Outline, windowed: Sequence[Scope], spread: Occurrence, columns: Collection[str]) -> Shuffle:
+def _shuffle(
+    plan: ParsedSelect, windowed: Sequence[Scope], spread: TableReference, columns: Collection[str]
+) -> Shuffle:
     if len(windowed) > 1:
         raise NotSplitError("windows are computed from windows")
     why = distributing.why_not(plan, windowed[0], spread)

@@ -14,7 +14,7 @@ from mergelake.core.errors import MergelakeError, error
 from mergelake.core.types import parse_type
 from mergelake.query.context import Context
 from mergelake.query.prepare import Prepared, Tables, checked, described, look_up_tables, outlined, prepared_of
-from mergelake.query.source import Resolve, Scan, Source, Wanted
+from mergelake.query.source import ReadRequest, Resolve, Scan, Source
 from mergelake.query.spread import distributing, materialising
 from mergelake.query.spread.final_shares import FinalShare, final_shares
 from mergelake.query.spread.given_table import GivenTable, structure
@@ -23,10 +23,10 @@ from mergelake.query.spread.materialising import Piece
 from mergelake.query.spread.shuffling import BUCKET, Shuffle, without_bucket
 from mergelake.query.spread.splitting import Split, split
 from mergelake.query.spread.task import TASKS_A_CORE
-from mergelake.query.statement.meaning import statement_settings, writes_file
-from mergelake.query.statement.outline import Outline, Scope
+from mergelake.query.statement.parsed_select import ParsedSelect, Scope
 from mergelake.query.statement.rewrite import filled
 from mergelake.query.statement.settings import for_clickhouse
+from mergelake.query.statement.settings_semantics import statement_settings, writes_file
 from mergelake.query.table_source import TableSource
 
 _NOT_HASHED = ("Float", "Dynamic", "Variant", "JSON", "AggregateFunction", "Object")
@@ -52,7 +52,7 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SpreadStep:
     """A subquery."""
 
     gives: GivenTable
@@ -63,7 +63,7 @@ class Step:
 class Steps:
     """All of a statement."""
 
-    before: tuple[Step, ...]
+    before: tuple[SpreadStep, ...]
     last: Planned
 
     @property
@@ -79,12 +79,12 @@ class Planner:
         """`tables` are those that the statement names; answers of its subqueries will lie in `folder`."""
         self._tables, self._context, self._folder = tables, context, folder
         self._given: dict[str, GivenTable] = {}
-        self._scans: dict[tuple[int, Wanted], Scan] = {}
+        self._scans: dict[tuple[int, ReadRequest], Scan] = {}
 
     def steps(self, sql: str) -> Steps:
         """Those of a statement; none before it, and no split, where nothing of it can be spread."""
         plan = outlined(sql)
-        if materialising.RESULT in sql or any(occurrence.explain for occurrence in plan.occurrences):
+        if materialising.RESULT in sql or any(occurrence.explain for occurrence in plan.references):
             raise NotSplitError("it reads what is made while it runs")
         if writes_file(plan):
             raise NotSplitError("it writes a file")
@@ -93,7 +93,7 @@ class Planner:
         )
         return self._steps(sql, self._context, replace(context, format=""))
 
-    def scan(self, source: Source, wanted: Wanted) -> Scan:
+    def scan(self, source: Source, wanted: ReadRequest) -> Scan:
         """A planned read; planned once."""
         key = id(source), wanted
         if key not in self._scans:
@@ -117,7 +117,7 @@ class Planner:
     def _steps(self, sql: str, context: Context, inside: Context) -> Steps:
         """`context` is the statement's, `inside` that of its subqueries."""
         original, _ = self._prepare(sql, context)
-        before: list[Step] = []
+        before: list[SpreadStep] = []
         try:
             last = self._reduced(sql, context, inside, before)
             same = last.prepared.columns(context.settings) == original.columns(context.settings)
@@ -130,7 +130,7 @@ class Planner:
         found = Steps(tuple(before), last)
         return found if found.spread else Steps((), Planned(original, None, last.why, {}))
 
-    def _reduced(self, text: str, context: Context, inside: Context, before: list[Step]) -> Planned:
+    def _reduced(self, text: str, context: Context, inside: Context, before: list[SpreadStep]) -> Planned:
         while True:
             plan = outlined(text)
             in_place = materialising.with_ctes_in_place(plan)
@@ -154,7 +154,7 @@ class Planner:
         except NotSplitError as why:
             return Planned(prepared, None, str(why), {})
 
-    def _without(self, text: str, pieces: Collection[Piece], inside: Context, before: list[Step]) -> str:
+    def _without(self, text: str, pieces: Collection[Piece], inside: Context, before: list[SpreadStep]) -> str:
         """The text with subqueries replaced by tables of what they give, which are computed before it."""
         edits = []
         for piece in pieces:
@@ -164,7 +164,7 @@ class Planner:
             if len(before) >= STEPS_MAX:
                 raise NotSplitError(f"it has more than {STEPS_MAX} subqueries")
             gives = self._table_of(found.last.prepared, inside)
-            before.append(Step(gives, found.last))
+            before.append(SpreadStep(gives, found.last))
             edits += [(start, end, new.replace("{}", gives.name)) for start, end, new in piece.edits]
         return materialising.edited(text, edits)
 
@@ -190,10 +190,10 @@ class Planner:
         self._given[found.name] = found
         return found
 
-    def _kept(self, plan: Outline, prepared: Prepared, tables: Tables) -> list[Scope]:
+    def _kept(self, plan: ParsedSelect, prepared: Prepared, tables: Tables) -> list[Scope]:
         """The scopes that stay: the outermost, and those that lead down from it to the table that will be spread."""
         top = next(scope for scope in plan.scopes if scope.parent is None)
-        ours = [found for found in plan.occurrences if id(found) in tables.by_occurrence]
+        ours = [found for found in plan.references if id(found) in tables.by_occurrence]
         rows = self._rows(prepared)
         by_id = {
             id(found): rows[slot.object_name]
@@ -245,7 +245,7 @@ class Planner:
         why += ", after a shuffle by the partitions of windows" * (found.shuffle is not None)
         return Planned(prepared, found, why, partial, finals, rows)
 
-    def _final_shares(self, source: Source, wanted: Wanted) -> tuple[FinalShare, ...]:
+    def _final_shares(self, source: Source, wanted: ReadRequest) -> tuple[FinalShare, ...]:
         shared = source.shared(wanted)
         if shared is None or self._context.run_tasks is None:
             raise NotSplitError("FINAL of parts that tasks do not attach")

@@ -24,7 +24,7 @@ from importlib import resources
 
 from mergelake.core.errors import MergelakeError, error
 from mergelake.query.embedded import engine
-from mergelake.query.statement.outline import Outline
+from mergelake.query.statement.parsed_select import ParsedSelect
 from mergelake.query.statement.tokens import Token, tokenize
 
 
@@ -67,7 +67,7 @@ def pure_functions() -> frozenset[str]:
     )
 
 
-def check_access(plan: Outline, before: str = "") -> None:
+def check_access(plan: ParsedSelect, before: str = "") -> None:
     """ACCESS_DENIED if the statement reaches outside of its tables. `before` is what stands before it (EXPLAIN …)."""
     if plan.judged and not before:
         return

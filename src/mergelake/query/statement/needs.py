@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 
-from mergelake.query.source import Source, Wanted
-from mergelake.query.statement.meaning import statement_settings
-from mergelake.query.statement.outline import Occurrence, Outline, Scope, names_in
+from mergelake.query.source import ReadRequest, Source
+from mergelake.query.statement.parsed_select import ParsedSelect, Scope, TableReference, names_in
 from mergelake.query.statement.settings import keeps_conditions
+from mergelake.query.statement.settings_semantics import statement_settings
 from mergelake.query.statement.tokens import Token
 
 _NOT_PUSHED = frozenset(
@@ -52,7 +52,7 @@ _NOT_BEFORE_ALIAS = frozenset(
 )
 
 
-def wanted(plan: Outline, found: Occurrence, source: Source, sources: Mapping[int, Source]) -> Wanted:
+def wanted(plan: ParsedSelect, found: TableReference, source: Source, sources: Mapping[int, Source]) -> ReadRequest:
     """What `found` must give. `sources` has the table of every occurrence, by `id`.
 
     `columns` is empty where the statement needs only the number of rows.
@@ -66,7 +66,7 @@ def wanted(plan: Outline, found: Occurrence, source: Source, sources: Mapping[in
     for name in computed_names(plan, found, source):
         names.update(_expression_names(source.computed[name][1]))
     where, prewhere = predicates(plan, found, source, sources)
-    return Wanted(
+    return ReadRequest(
         tuple(name for name in source.columns if name in names),
         where,
         prewhere,
@@ -76,7 +76,7 @@ def wanted(plan: Outline, found: Occurrence, source: Source, sources: Mapping[in
     )
 
 
-def computed_names(plan: Outline, found: Occurrence, source: Source) -> list[str]:
+def computed_names(plan: ParsedSelect, found: TableReference, source: Source) -> list[str]:
     """The computed columns that the scope of `found` mentions. `n.a`, where that is a column, does not mention `n`."""
     scope = plan.scope_of[id(found)]
     if not source.computed or found.in_operator:
@@ -89,7 +89,7 @@ def computed_names(plan: Outline, found: Occurrence, source: Source) -> list[str
     return [name for name in source.computed if name in names]
 
 
-def mentioned(plan: Outline, scope: Scope) -> set[str]:
+def mentioned(plan: ParsedSelect, scope: Scope) -> set[str]:
     """Every identifier in `scope`, its subqueries included."""
     return set(names_in(plan.tokens[scope.first : scope.end]))
 
@@ -100,14 +100,14 @@ def _expression_names(expression: str) -> set[str]:
     return set(names_in(tokenize(expression)))
 
 
-def _needs_all(plan: Outline, found: Occurrence, scope: Scope) -> bool:
+def _needs_all(plan: ParsedSelect, found: TableReference, scope: Scope) -> bool:
     if found.in_operator:
         return True
     words = {token.upper for token in plan.tokens[scope.first : scope.end] if token.kind == "word"}
     return "NATURAL" in words or "COLUMNS" in words or "APPLY" in words
 
 
-def star_tokens(plan: Outline, scope: Scope) -> list[int]:
+def star_tokens(plan: ParsedSelect, scope: Scope) -> list[int]:
     """Indices of the `*` in `scope` itself, any clause, that stand for columns (`count(*)` does not)."""
     first, end = scope.first, scope.end
     inner = [s for s in plan.scopes if s is not scope and first <= s.first < end]
@@ -122,11 +122,11 @@ def star_tokens(plan: Outline, scope: Scope) -> list[int]:
     return out
 
 
-def _has_star(plan: Outline, scope: Scope) -> bool:
+def _has_star(plan: ParsedSelect, scope: Scope) -> bool:
     return bool(star_tokens(plan, scope))
 
 
-def _outside_names(plan: Outline, scope: Scope) -> set[str] | None:
+def _outside_names(plan: ParsedSelect, scope: Scope) -> set[str] | None:
     """What the scopes around a `SELECT *` mention; None if all columns may matter."""
     first, _ = scope.clauses.get("SELECT", (0, 0))
     if scope.role != "from" or scope.in_set_operation or scope.parent is None or plan.tokens[first].upper == "DISTINCT":
@@ -144,7 +144,7 @@ def _outside_names(plan: Outline, scope: Scope) -> set[str] | None:
     return None if outside is None else names | outside
 
 
-def _counts_columns(plan: Outline, scope: Scope) -> bool:
+def _counts_columns(plan: ParsedSelect, scope: Scope) -> bool:
     """Whether fewer columns behind a star would change a value or an order: `f(*)`, ORDER BY 2, GROUP BY ALL."""
     for clause in ("GROUP", "ORDER", "LIMIT"):
         tokens = plan.tokens[slice(*scope.clauses.get(clause, (0, 0)))]
@@ -161,7 +161,9 @@ def _counts_columns(plan: Outline, scope: Scope) -> bool:
     return plain < len(stars)
 
 
-def predicates(plan: Outline, found: Occurrence, source: Source, sources: Mapping[int, Source]) -> tuple[str, str]:
+def predicates(
+    plan: ParsedSelect, found: TableReference, source: Source, sources: Mapping[int, Source]
+) -> tuple[str, str]:
     """The parts of WHERE and of PREWHERE that the table can judge alone, as text without qualifiers."""
     scope = plan.scope_of[id(found)]
     if found.in_operator or found not in scope.sources or not _may_filter_before_joins(scope, found):
@@ -177,7 +179,7 @@ def predicates(plan: Outline, found: Occurrence, source: Source, sources: Mappin
     return out[0], out[1]
 
 
-def prewhere_alone(plan: Outline, found: Occurrence, source: Source) -> str:
+def prewhere_alone(plan: ParsedSelect, found: TableReference, source: Source) -> str:
     """PREWHERE as text over the columns of the one table that its scope reads; empty if it needs more than these."""
     scope = plan.scope_of[id(found)]
     if scope.sources != [found] or scope.array_join or computed_names(plan, found, source):
@@ -190,7 +192,7 @@ def prewhere_alone(plan: Outline, found: Occurrence, source: Source) -> str:
     return " AND ".join(f"({text})" for text in texts) if all(texts) else ""
 
 
-def _may_filter_before_joins(scope: Scope, found: Occurrence) -> bool:
+def _may_filter_before_joins(scope: Scope, found: TableReference) -> bool:
     kinds = [set(words.split()) for words in scope.joins if words]
     if all(kind <= _INNER for kind in kinds):
         return True
@@ -201,7 +203,7 @@ def _may_filter_before_joins(scope: Scope, found: Occurrence) -> bool:
     )
 
 
-def scope_aliases(plan: Outline, scope: Scope, *, select_only: bool = False) -> set[str]:
+def scope_aliases(plan: ParsedSelect, scope: Scope, *, select_only: bool = False) -> set[str]:
     """Names that mean something other than a column in `scope`: its aliases, those around it, ARRAY JOIN's.
 
     With `select_only` just those of its SELECT list.
@@ -234,7 +236,7 @@ def _is_bare_alias(tokens: list[Token], at: int) -> bool:
     return before.kind in ("number", "string") or before.text in (")", "]")
 
 
-def conjuncts(plan: Outline, first: int, end: int) -> list[tuple[int, int]]:
+def conjuncts(plan: ParsedSelect, first: int, end: int) -> list[tuple[int, int]]:
     """Token ranges of the conditions that AND joins at the top of an expression."""
     out: list[tuple[int, int]] = []
     depth = cases = betweens = 0
@@ -265,9 +267,9 @@ def conjuncts(plan: Outline, first: int, end: int) -> list[tuple[int, int]]:
 
 
 def _own_text(
-    plan: Outline,
+    plan: ParsedSelect,
     conjunct: tuple[int, int],
-    found: Occurrence,
+    found: TableReference,
     scope: Scope,
     source: Source,
     sources: Mapping[int, Source],
@@ -309,7 +311,7 @@ def _in_cast(tokens: list[Token], first: int, at: int) -> bool:
     return False
 
 
-def _qualifier(tokens: list[Token], at: int, found: Occurrence) -> int:
+def _qualifier(tokens: list[Token], at: int, found: TableReference) -> int:
     """How many tokens of `alias.` or `db.table.` stand before a column of `found`."""
     if tokens[at + 1].text != "." or not tokens[at + 2].is_name:
         return 0

@@ -13,11 +13,11 @@ from mergelake.core import types as t
 from mergelake.core.errors import MergelakeError, UnsupportedError, error
 from mergelake.core.text import back_quote, quote_string
 from mergelake.query.embedded.arrow_bridge import exact_expression
-from mergelake.query.source import AsOf, Layers, Source, Wanted
-from mergelake.query.statement.meaning import last_settings
+from mergelake.query.source import AsOf, Layers, ReadRequest, Source
 from mergelake.query.statement.needs import computed_names, mentioned, prewhere_alone, star_tokens, wanted
-from mergelake.query.statement.outline import Occurrence, Outline, Scope
+from mergelake.query.statement.parsed_select import ParsedSelect, Scope, TableReference
 from mergelake.query.statement.settings import keeps_conditions
+from mergelake.query.statement.settings_semantics import last_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Slot:
     """`Python(object_name)` reads it."""
     table: tuple[str, str, AsOf | None]
     """Database (or empty), name and version, as the statement has them."""
-    wanted: Wanted
+    wanted: ReadRequest
     counted: bool
     """Nothing but the number of rows is needed, and it is known: no scan at all."""
     given: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class Slot:
         """A table without rows in its place, of the same columns and types."""
         return f"(SELECT {', '.join(map(back_quote, self.given))} FROM null({quote_string(self.structure)}))"
 
-    def judged(self, settings: Mapping[str, str]) -> Wanted:
+    def judged(self, settings: Mapping[str, str]) -> ReadRequest:
         """What it needs, without conditions whose meaning the settings may change: these are left to ClickHouse."""
         return self.wanted if keeps_conditions(settings) else replace(self.wanted, where="", prewhere="")
 
@@ -148,7 +148,7 @@ def filled(marked: str, forms: Mapping[str, str]) -> str:
 
 
 def rewrite(
-    plan: Outline, sources: Mapping[int, Source], database: str = "default", *, counts: bool = True
+    plan: ParsedSelect, sources: Mapping[int, Source], database: str = "default", *, counts: bool = True
 ) -> Rewritten:
     """Replace every occurrence that has a source; others stay for ClickHouse to resolve, in `database`.
 
@@ -157,7 +157,7 @@ def rewrite(
     edits: list[tuple[int, int, str]] = []
     slots: list[Slot] = []
     gaps: list[tuple[int, int]] = []
-    for found in plan.occurrences:
+    for found in plan.references:
         source = sources.get(id(found))
         if source is None:
             if not found.database and not found.in_operator and database != "default":
@@ -210,7 +210,7 @@ def _scanned(source: Source, columns: Sequence[str], object_name: str) -> tuple[
         return "", refused
 
 
-def _moved_prewheres(plan: Outline) -> list[tuple[int, int]]:
+def _moved_prewheres(plan: ParsedSelect) -> list[tuple[int, int]]:
     """Where the PREWHEREs stand that are read with FINAL: they go to the tables (`Slot.before_final`)."""
     return [
         (plan.tokens[scope.clause_words["PREWHERE"]].start, plan.tokens[scope.clauses["PREWHERE"][1] - 1].end)
@@ -227,7 +227,7 @@ def _inside(edit: tuple[int, int, str], places: Sequence[tuple[int, int]]) -> bo
     return any(start <= edit[0] and edit[1] <= end for start, end in places)
 
 
-def _before_final(plan: Outline, found: Occurrence, source: Source) -> str:
+def _before_final(plan: ParsedSelect, found: TableReference, source: Source) -> str:
     """`Slot.before_final`."""
     text = prewhere_alone(plan, found, source)
     if not text:
@@ -236,8 +236,8 @@ def _before_final(plan: Outline, found: Occurrence, source: Source) -> str:
     return text
 
 
-def _with_columns(need: Wanted, columns: Sequence[str]) -> Wanted:
-    return Wanted(tuple(columns), need.where, need.prewhere, need.final, need.sample, need.sample_offset)
+def _with_columns(need: ReadRequest, columns: Sequence[str]) -> ReadRequest:
+    return ReadRequest(tuple(columns), need.where, need.prewhere, need.final, need.sample, need.sample_offset)
 
 
 def _narrowest(source: Source) -> str:
@@ -261,7 +261,7 @@ def _narrowest(source: Source) -> str:
     return min(source.columns, key=lambda name: width(source.columns[name]))
 
 
-def _table_edits(plan: Outline, found: Occurrence, source: Source, slot: Slot) -> list[tuple[int, int, str]]:
+def _table_edits(plan: ParsedSelect, found: TableReference, source: Source, slot: Slot) -> list[tuple[int, int, str]]:
     edits: list[tuple[int, int, str]] = []
     if slot.counted:
         inner = f"(SELECT 1 FROM numbers({_GAP}))"
@@ -288,7 +288,7 @@ def _list(source: Source, columns: Sequence[str]) -> str:
     return ", ".join(out)
 
 
-def _prewhere_edits(plan: Outline, sources: Mapping[int, Source]) -> list[tuple[int, int, str]]:
+def _prewhere_edits(plan: ParsedSelect, sources: Mapping[int, Source]) -> list[tuple[int, int, str]]:
     edits: list[tuple[int, int, str]] = []
     for scope in plan.scopes:
         if (
@@ -311,7 +311,7 @@ def _prewhere_edits(plan: Outline, sources: Mapping[int, Source]) -> list[tuple[
     return edits
 
 
-def _moment_edits(plan: Outline, sources: Mapping[int, Source]) -> list[tuple[int, int, str]]:
+def _moment_edits(plan: ParsedSelect, sources: Mapping[int, Source]) -> list[tuple[int, int, str]]:
     """now() and today() in filters become one instant, so that a scan and ClickHouse agree on it."""
     edits = []
     for scope in plan.scopes:
@@ -331,7 +331,7 @@ def _moment_edits(plan: Outline, sources: Mapping[int, Source]) -> list[tuple[in
     return edits
 
 
-def _database_edits(plan: Outline, database: str) -> list[tuple[int, int, str]]:
+def _database_edits(plan: ParsedSelect, database: str) -> list[tuple[int, int, str]]:
     """`currentDatabase()` becomes the name of ours: ClickHouse itself is always in `default`."""
     edits: list[tuple[int, int, str]] = []
     for at in range(len(plan.tokens) - 3 if database != "default" else 0):
@@ -350,11 +350,11 @@ def _database_edits(plan: Outline, database: str) -> list[tuple[int, int, str]]:
     return edits
 
 
-def _qualifier_edits(plan: Outline, sources: Mapping[int, Source]) -> list[tuple[int, int, str]]:
+def _qualifier_edits(plan: ParsedSelect, sources: Mapping[int, Source]) -> list[tuple[int, int, str]]:
     """`db.table.column` loses its database, because a subquery has none."""
     edits = []
     tokens = plan.tokens
-    pairs = {(o.database, o.name) for o in plan.occurrences if o.database and not o.alias and id(o) in sources}
+    pairs = {(o.database, o.name) for o in plan.references if o.database and not o.alias and id(o) in sources}
     for at in range(len(tokens) - 4) if pairs else ():
         dots = tokens[at + 1].text == "." and tokens[at + 3].text == "." and (at == 0 or tokens[at - 1].text != ".")
         if dots and (tokens[at].name, tokens[at + 2].name) in pairs:
@@ -362,7 +362,7 @@ def _qualifier_edits(plan: Outline, sources: Mapping[int, Source]) -> list[tuple
     return edits
 
 
-def _hidden_edits(plan: Outline, sources: Mapping[int, Source]) -> list[tuple[int, int, str]]:
+def _hidden_edits(plan: ParsedSelect, sources: Mapping[int, Source]) -> list[tuple[int, int, str]]:
     """A star leaves MATERIALIZED and ALIAS columns out even where the scan reads them."""
     edits = []
     for scope in plan.scopes:
@@ -376,7 +376,7 @@ def _hidden_edits(plan: Outline, sources: Mapping[int, Source]) -> list[tuple[in
     return edits
 
 
-def _nested_edits(plan: Outline, sources: Mapping[int, Source]) -> list[tuple[int, int, str]]:
+def _nested_edits(plan: ParsedSelect, sources: Mapping[int, Source]) -> list[tuple[int, int, str]]:
     """Under a star `ARRAY JOIN n` names the columns `n.a`, `n.b` of a Nested: the star stands for them."""
     edits = []
     for scope in plan.scopes:

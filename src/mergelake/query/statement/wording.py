@@ -10,7 +10,7 @@ from mergelake.core.errors import MergelakeError, error, there_are
 from mergelake.core.text import quote_string
 from mergelake.query.embedded import engine
 from mergelake.query.source import Source
-from mergelake.query.statement.outline import Outline
+from mergelake.query.statement.parsed_select import ParsedSelect
 from mergelake.query.statement.tokens import syntax_error
 from mergelake.scan.request import NOT_GIVEN, VIRTUAL_COLUMNS
 
@@ -18,7 +18,7 @@ _EXPECTED_MAX = 160
 """Characters of what ClickHouse would have expected that an error shows."""
 
 
-def in_words(failure: MergelakeError, plan: Outline, sources: Sequence[Source]) -> MergelakeError:
+def in_words(failure: MergelakeError, plan: ParsedSelect, sources: Sequence[Source]) -> MergelakeError:
     """ClickHouse's error with the nearest column, where it is an unknown one."""
     if failure.name == "UNKNOWN_IDENTIFIER" and not failure.hint:
         virtual = re.search(r"[`'.](_\w+)[`']", failure.message)
@@ -36,15 +36,15 @@ def in_words(failure: MergelakeError, plan: Outline, sources: Sequence[Source]) 
     return failure
 
 
-def without_moments(plan: Outline) -> str:
+def without_moments(plan: ParsedSelect) -> str:
     """The user's text with blanks for AS OF …, which ClickHouse does not know."""
     text = plan.text
-    for start, end in (o.as_of_at for o in plan.occurrences if o.as_of_at is not None):
+    for start, end in (o.as_of_at for o in plan.references if o.as_of_at is not None):
         text = text[:start] + " " * len(text[start:end]) + text[end:]
     return text
 
 
-def in_own_words(plan: Outline) -> MergelakeError:
+def in_own_words(plan: ParsedSelect) -> MergelakeError:
     """Where a statement is wrong, in the text that the user wrote: ClickHouse told a place in the rewritten one."""
     text = without_moments(plan)
     try:

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 
 from mergelake.core.errors import MergelakeError
-from mergelake.query.source import Scan, Source, Wanted
-from mergelake.query.statement.outline import Outline
+from mergelake.query.source import ReadRequest, Scan, Source
+from mergelake.query.statement.parsed_select import ParsedSelect
 from mergelake.query.statement.tokens import Token
 
 ROWS_MAX = 200_000
@@ -23,11 +23,11 @@ _SETTINGS = {"max_threads"}
 """Settings that change how fast, never what."""
 
 
-def direct_scan(plan: Outline, source: Source, settings: Mapping[str, str]) -> tuple[Scan, int | None] | None:
+def direct_scan(plan: ParsedSelect, source: Source, settings: Mapping[str, str]) -> tuple[Scan, int | None] | None:
     """The planned scan whose rows are the answer, and the LIMIT; None if the statement needs ClickHouse."""
-    if len(plan.scopes) != 1 or len(plan.occurrences) != 1 or plan.format:
+    if len(plan.scopes) != 1 or len(plan.references) != 1 or plan.format:
         return None
-    scope, found = plan.scopes[0], plan.occurrences[0]
+    scope, found = plan.scopes[0], plan.references[0]
     if not scope.clauses.keys() <= _CLAUSES or not settings.keys() <= _SETTINGS:
         return None
     if found.alias or found.final or found.sample or scope.array_join or not _only_the_table(plan):
@@ -37,7 +37,7 @@ def direct_scan(plan: Outline, source: Source, settings: Mapping[str, str]) -> t
     if not columns or (limit and (len(limit) != 1 or not limit[0].text.isdigit())):
         return None
     where, prewhere = (plan.slice(*scope.clauses.get(name, (0, 0))) for name in ("WHERE", "PREWHERE"))
-    wanted = Wanted(columns, where, prewhere, exact=True)
+    wanted = ReadRequest(columns, where, prewhere, exact=True)
     sooner = source.scans_sooner(wanted)
     if not sooner and not source.why_scanned(wanted):
         return None
@@ -65,14 +65,14 @@ def first_rows(batches: Iterable[pa.RecordBatch], schema: pa.Schema, limit: int 
     return pa.Table.from_batches(taken, schema)
 
 
-def _clause(plan: Outline, name: str) -> list[Token]:
+def _clause(plan: ParsedSelect, name: str) -> list[Token]:
     first, end = plan.scopes[0].clauses.get(name, (0, 0))
     return plan.tokens[first:end]
 
 
-def _only_the_table(plan: Outline) -> bool:
+def _only_the_table(plan: ParsedSelect) -> bool:
     """Whether FROM holds the name of the table (and AS OF …) and nothing more."""
-    found = plan.occurrences[0]
+    found = plan.references[0]
     end = found.as_of_at[1] if found.as_of_at else found.end
     tokens = _clause(plan, "FROM")
     return bool(tokens) and tokens[0].start == found.start and tokens[-1].end == end

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from mergelake.core.clock import Clock
 
-TRUST_S = 900.0
+HEAD_FRESHNESS_S = 900.0
 """Seconds for which knowledge of the head is believed."""
-GRACE_MIN_S = 4 * TRUST_S
+GRACE_MIN_S = 4 * HEAD_FRESHNESS_S
 """Seconds for which the entries behind a checkpoint stay after it was retired, at least."""
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from mergelake.scan.boxes import Mask
 from mergelake.scan.condition import And, Condition, Constant, Not, Or, Unknown
+from mergelake.scan.hyperrectangles import Mask
 
 Bools = NDArray[np.bool_]
 
@@ -18,8 +18,8 @@ Bools = NDArray[np.bool_]
 class Judgement:
     """What a condition says of some granules."""
 
-    can_true: Bools
-    can_false: Bools
+    can_be_true: Bools
+    can_be_false: Bools
     leaves: list[Bools | None] = field(default_factory=list)
     """For each leaf, in order, whether it can be true; None where it is not known."""
 
@@ -43,15 +43,15 @@ def judge(condition: Condition, count: int, ask: Callable[[Condition], Mask]) ->
                 a, b = walk(left), walk(right)
                 return a[0] | b[0], a[1] & b[1]
             case Not(child):
-                can_true, can_false = walk(child)
-                return can_false, can_true
+                can_be_true, can_be_false = walk(child)
+                return can_be_false, can_be_true
             case _:
                 mask = ask(node)
                 leaves.append(mask[0])
                 return mask
 
-    can_true, can_false = walk(condition)
-    return Judgement(can_true, can_false, leaves)
+    can_be_true, can_be_false = walk(condition)
+    return Judgement(can_be_true, can_be_false, leaves)
 
 
 def merge_leaves(shape: Condition, leaves: NDArray[np.bool_]) -> Bools:

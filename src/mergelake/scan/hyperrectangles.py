@@ -1,13 +1,13 @@
-"""Evaluation of a condition on many boxes of key values at once.
+"""Evaluation of a condition on many hyperrectangles of key values at once.
 
 Between two marks lie the rows whose keys, as tuples, lie between the keys at these marks. Such a range of
-tuples is a union of boxes ::
+tuples is a union of hyperrectangles ::
 
     [x1 y1 .. x2 y2]  =  (x1 .. x2) x everything   +   [x1] x [y1 .. )   +   [x2] x ( .. y2]
 
 recursively for longer keys, and just [x1] x [y1 .. y2] while the leading columns are equal. A range can hold
-matching rows if one of its boxes can. Ranges that share the number of equal leading columns share the shape of
-their boxes, so each shape is evaluated for all its ranges in a few array operations.
+matching rows if one of its hyperrectangles can. Ranges that share the number of equal leading columns share the shape
+of their hyperrectangles, so each shape is evaluated for all its ranges in a few array operations.
 
 Source: ClickHouse, `KeyCondition.cpp`: `forAnySparseHyperrectangle`, `checkInHyperrectangle`.
 """
@@ -26,9 +26,9 @@ from mergelake.core.types import DataType, inner_type, is_nullable
 from mergelake.core.types import Float as FloatType
 from mergelake.scan.condition import (
     And,
-    Chain,
     Condition,
     Constant,
+    FunctionChain,
     InRange,
     InSet,
     IsNull,
@@ -57,7 +57,7 @@ class Span:
     high_open: bool
 
 
-Box = dict[int, Span]
+Hyperrectangle = dict[int, Span]
 """Intervals by key column; a column that is not there is unbounded."""
 
 
@@ -126,7 +126,7 @@ class _Cuts:
     shrunk: bool
 
 
-class Checker:
+class KeyConditionEvaluator:
     """A condition together with the keys of one part."""
 
     def __init__(self, condition: Condition, keys: KeyTable, *, single_point: bool = False) -> None:
@@ -137,14 +137,14 @@ class Checker:
         self._prefix = self._used[-1] + 1 if self._used else 0
         self._shrink = not has_chain(condition)
         self._cuts: dict[tuple[int, int], _Cuts] = {}
-        self._chains: dict[tuple[int, Chain], list[Ordered]] = {}
+        self._chains: dict[tuple[int, FunctionChain], list[Ordered]] = {}
 
     def ranges(self, begin: Rows, end: Rows) -> Mask:
         """For each range of marks [begin, end): can the condition be true, can it be false.
 
         The rows lie between the keys at `begin` and at `end`, both included.
         """
-        can_true, can_false = np.zeros(len(begin), dtype=bool), np.zeros(len(begin), dtype=bool)
+        can_be_true, can_be_false = np.zeros(len(begin), dtype=bool), np.zeros(len(begin), dtype=bool)
         equal = np.zeros(len(begin), dtype=np.int64)
         alive = np.ones(len(begin), dtype=bool)
         for column in range(self._prefix):
@@ -153,14 +153,14 @@ class Checker:
         for prefix in range(self._prefix + 1):
             rows = np.flatnonzero(equal == prefix)
             if len(rows):
-                can_true[rows], can_false[rows] = self._split(begin[rows], end[rows], prefix)
-        return can_true, can_false
+                can_be_true[rows], can_be_false[rows] = self._split(begin[rows], end[rows], prefix)
+        return can_be_true, can_be_false
 
-    def box(self, spans: Box, count: int) -> Mask:
-        """The condition's answers for `count` boxes."""
+    def box(self, spans: Hyperrectangle, count: int) -> Mask:
+        """The condition's answers for `count` hyperrectangles."""
         return self._evaluate(self._condition, spans, count)
 
-    # --- the boxes of a range
+    # --- the hyperrectangles of a range
 
     def _split(self, begin: Rows, end: Rows, prefix: int) -> Mask:
         count = len(begin)
@@ -176,7 +176,7 @@ class Checker:
             out = _either(out, self._edge(rows, edge, prefix + 1, is_left))
         return out
 
-    def _edge(self, rows: Rows, box: Box, column: int, is_left: bool) -> Mask:
+    def _edge(self, rows: Rows, box: Hyperrectangle, column: int, is_left: bool) -> Mask:
         """Boxes of the keys that share `column` leading values with one end of the range."""
         count = len(rows)
         if column == self._prefix:
@@ -197,9 +197,9 @@ class Checker:
             return Span(rows, is_open, whole.high, False)
         return Span(whole.low, False, rows, is_open)
 
-    # --- the condition on boxes
+    # --- the condition on hyperrectangles
 
-    def _evaluate(self, node: Condition, box: Box, count: int) -> Mask:
+    def _evaluate(self, node: Condition, box: Hyperrectangle, count: int) -> Mask:
         match node:
             case Unknown():
                 return np.ones(count, dtype=bool), np.ones(count, dtype=bool)
@@ -212,8 +212,8 @@ class Checker:
                 a, b = self._evaluate(left, box, count), self._evaluate(right, box, count)
                 return a[0] | b[0], a[1] & b[1]
             case Not(child):
-                can_true, can_false = self._evaluate(child, box, count)
-                return can_false, can_true
+                can_be_true, can_be_false = self._evaluate(child, box, count)
+                return can_be_false, can_be_true
             case InRange():
                 mask = self._in_range(node, box, count)
             case InSet():
@@ -226,16 +226,16 @@ class Checker:
             mask = mask[0], np.ones(count, dtype=bool)
         return (mask[1], mask[0]) if node.negated else mask
 
-    def _in_range(self, atom: InRange, box: Box, count: int) -> Mask:
+    def _in_range(self, atom: InRange, box: Hyperrectangle, count: int) -> Mask:
         cuts = sorted({v for v in (atom.low, atom.high) if v is not None})
         low, high, known = self._cells(atom, 0, atom.column, atom.chain, cuts, atom.shrink, box, count)
         first = 0 if atom.low is None else 2 * cuts.index(atom.low) + (1 if atom.low_included else 2)
         last = 2 * len(cuts) if atom.high is None else 2 * cuts.index(atom.high) + (1 if atom.high_included else 0)
-        can_true = ~known | ((low <= last) & (high >= first))
-        can_false = ~known | ~((low >= first) & (high <= last))
-        return can_true, can_false
+        can_be_true = ~known | ((low <= last) & (high >= first))
+        can_be_false = ~known | ~((low >= first) & (high <= last))
+        return can_be_true, can_be_false
 
-    def _is_null(self, atom: IsNull, box: Box, count: int) -> Mask:
+    def _is_null(self, atom: IsNull, box: Hyperrectangle, count: int) -> Mask:
         key = (id(atom), 0)
         if key not in self._cuts:
             null = np.asarray(self._keys.values(atom.column).is_null()).astype(np.int64)
@@ -247,7 +247,7 @@ class Checker:
         can_null, can_value = high == 1, low == 0
         return (can_value, can_null) if atom.negated else (can_null, can_value)
 
-    def _in_set(self, atom: InSet, box: Box, count: int) -> Mask:
+    def _in_set(self, atom: InSet, box: Hyperrectangle, count: int) -> Mask:
         low = np.zeros(count, dtype=np.int64)
         high = np.zeros(count, dtype=np.int64)
         rows = np.zeros(len(atom.rows), dtype=np.int64)
@@ -280,10 +280,10 @@ class Checker:
         atom: InRange | InSet,
         j: int,
         column: int,
-        chain: Chain,
+        chain: FunctionChain,
         cuts: Sequence[Value],
         shrink: bool,
-        box: Box,
+        box: Hyperrectangle,
         count: int,
         *,
         raw: bool = False,
@@ -302,7 +302,7 @@ class Checker:
         high = _take(found.below if span.high_open else found.at, span.high, found.top, count)
         return low, high, known
 
-    def _cut(self, column: int, chain: Chain, cuts: Sequence[Value], shrink: bool) -> _Cuts:
+    def _cut(self, column: int, chain: FunctionChain, cuts: Sequence[Value], shrink: bool) -> _Cuts:
         source = self._applied(column, chain)[-1]
         data_type = chain[-1].type if chain else self._keys.types[column]
         at = source.cells(cuts)
@@ -311,7 +311,7 @@ class Checker:
             return _Cuts(at, source.cells(cuts, 1), source.cells(cuts, -1), top, True)
         return _Cuts(at, at + (at & 1), at - (at & 1), top, False)
 
-    def _applied(self, column: int, chain: Chain) -> list[Ordered]:
+    def _applied(self, column: int, chain: FunctionChain) -> list[Ordered]:
         """Values of the column before and after each step of the chain."""
         key = (column, chain)
         if key not in self._chains:
@@ -322,7 +322,7 @@ class Checker:
             self._chains[key] = out
         return self._chains[key]
 
-    def _monotonic(self, column: int, chain: Chain, span: Span, count: int) -> tuple[Bools, bool]:
+    def _monotonic(self, column: int, chain: FunctionChain, span: Span, count: int) -> tuple[Bools, bool]:
         """For each interval whether the chain is monotonic on it, and whether the whole chain rises."""
         known, rising = np.ones(count, dtype=bool), True
         for i, step in enumerate(chain):

@@ -1,4 +1,4 @@
-"""Who gives out the positions of a log: one authority at a time, and the log itself says which.
+"""Who gives out the positions of a log: one sequencer at a time, and the log itself says which.
 
 A log begins in the bucket. `MoveLog` hands it over from the next position on, to ZooKeeper or back, and is always
 committed **in the bucket**, by its create-if-absent. So whoever can append has folded the entry that says where, nobody
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Authority:
+class Sequencer:
     """The place of the entries behind `since`."""
 
     url: str = ""
@@ -20,5 +20,5 @@ class Authority:
     """Version of the `MoveLog` that made it so; 0 is the beginning."""
 
 
-BUCKET = Authority()
+BUCKET = Sequencer()
 """Where every log begins."""

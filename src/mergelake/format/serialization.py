@@ -124,7 +124,7 @@ class OneCursor:
         return None
 
 
-class Node(ABC):
+class Serialization(ABC):
     """One level of a type."""
 
     arrow: pa.DataType

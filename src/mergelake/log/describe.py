@@ -6,10 +6,10 @@ from mergelake.log import operations as ops
 from mergelake.log.operations import LogOp
 
 
-def in_words(op: LogOp) -> str:
+def describe_op(op: LogOp) -> str:
     """What an operation did, in a few words.
 
-    >>> in_words(ops.DropRange("202601", "detach"))
+    >>> describe_op(ops.DropRange("202601", "detach"))
     'detach partition 202601'
     """
     match op:
@@ -54,14 +54,14 @@ def in_words(op: LogOp) -> str:
             return f"tag version {version} as {name}"
         case ops.Untag(name):
             return f"remove tag {name}"
-        case ops.Hold(holder, directories):
+        case ops.AddReference(holder, directories):
             return f"lend {_count(len(directories), 'part')} to table {holder}"
-        case ops.Release(holder):
+        case ops.DropReference(holder):
             return f"table {holder} gives back what was lent"
-        case ops.Collect(_, history):
+        case ops.AdvanceGcHorizon(_, history):
             return f"collect what only versions before {history} need" if history else "collect what nobody needs"
-        case ops.MoveLog(authority):
-            return f"move the log to {authority or 'the bucket'}"
+        case ops.MoveLog(sequencer):
+            return f"move the log to {sequencer or 'the bucket'}"
         case ops.CreateDatabase(name):
             return f"create database {name}"
         case ops.DropDatabase(name):

@@ -8,13 +8,13 @@ import pytest
 
 from mergelake.core.clock import ManualClock
 from mergelake.core.errors import CorruptDataError, InternalError, InvalidInputError, UnavailableError
-from mergelake.log.operations import AddParts, Collect
-from mergelake.log.trust import TRUST_S, Instant
+from mergelake.log.head_freshness import HEAD_FRESHNESS_S, Instant
+from mergelake.log.operations import AddParts, AdvanceGcHorizon
 from mergelake.store.memory import MemoryStore
 from mergelake.store.protocol import Stored, Unknown
 from tests.helpers.manifests import manifest, new_log, open_log, schema_with
 
-LONG_S = TRUST_S + 1
+LONG_S = HEAD_FRESHNESS_S + 1
 FREQUENT = schema_with(checkpoint_interval=4)
 
 
@@ -50,13 +50,13 @@ class SleepyStore(MemoryStore):
 
 
 def insert(log, part_id):
-    return log.commit(lambda _: [AddParts((manifest(part_id, born=log.state.version),))])
+    return log.commit(lambda _: [AddParts((manifest(part_id, base_version=log.state.version),))])
 
 
 def shorten(log, clock=None):
     """Collect everything but the newest version. Returns where the log begins now."""
     log.refresh()
-    log.commit(lambda state: [Collect(state.version, state.version)])
+    log.commit(lambda state: [AdvanceGcHorizon(state.version, state.version)])
     base = log.retire_checkpoints(log.state.history)
     log.truncate(base)
     return base
@@ -96,12 +96,12 @@ def test_age_is_told_by_the_clock_that_says_more():
 
 def test_a_log_is_cut_at_the_newest_checkpoint_that_history_allows():
     store, log = filled(10)
-    log.commit(lambda _: [Collect(9, 7)])
+    log.commit(lambda _: [AdvanceGcHorizon(9, 7)])
     assert log.retire_checkpoints(log.state.history) == 4
     assert log.truncate(4) == 3
     assert log.truncate(4) == 0
     assert entry_versions(store) == list(range(4, 12))
-    log.commit(lambda _: [Collect(9, 9)])
+    log.commit(lambda _: [AdvanceGcHorizon(9, 9)])
     assert log.retire_checkpoints(log.state.history) == 8
     assert log.truncate(8) == 4
     sizes = {item.key[-8:-6]: item.size for item in store.list("t/_log/checkpoints")}
@@ -118,16 +118,16 @@ def test_who_opens_a_log_without_a_hint_does_not_begin_where_it_is_cut():
     """The hint of the only checkpoint was lost: the first entry is where readers begin, and must not be later on."""
     store, log = filled(5)
     store.delete(["t/_log/_last_checkpoint"])
-    log.commit(lambda _: [Collect(6, 5)])
+    log.commit(lambda _: [AdvanceGcHorizon(6, 5)])
     assert log.retire_checkpoints(log.state.history) == 4
     assert json.loads(store.get("t/_log/_last_checkpoint")) == {"version": 4}
 
 
 def test_a_collector_that_stood_still_does_not_mind_that_another_cut_further():
     _, log = filled(10)
-    log.commit(lambda _: [Collect(9, 7)])
+    log.commit(lambda _: [AdvanceGcHorizon(9, 7)])
     assert log.retire_checkpoints(7) == 4
-    log.commit(lambda _: [Collect(9, 9)])
+    log.commit(lambda _: [AdvanceGcHorizon(9, 9)])
     assert log.retire_checkpoints(9) == 8
     assert log.truncate(4) == 0
 
@@ -136,7 +136,7 @@ def test_nothing_is_cut_that_history_needs_or_that_no_readable_checkpoint_replac
     store, log = filled(10)
     with pytest.raises(InternalError, match="is kept"):
         log.truncate(8)
-    log.commit(lambda _: [Collect(11, 10)])
+    log.commit(lambda _: [AdvanceGcHorizon(11, 10)])
     assert log.truncate(8) == 0  # one before it stands
     key = "t/_log/checkpoints/00000000000000000008.arrow"
     whole = store.get(key)
@@ -168,7 +168,7 @@ def test_a_quiet_reader_pays_for_a_new_look_only_after_the_trust_period():
     clock = ManualClock()
     store, _ = filled(8, clock)
     reader = open_log(store, clock=clock, seed=1)
-    for pause_s, requests in ((TRUST_S - 1, 1), (TRUST_S - 1, 1), (LONG_S, 3)):
+    for pause_s, requests in ((HEAD_FRESHNESS_S - 1, 1), (HEAD_FRESHNESS_S - 1, 1), (LONG_S, 3)):
         clock.advance_s(pause_s)
         before = store.counters.requests
         reader.refresh()
@@ -359,7 +359,7 @@ def test_versions_are_found_by_time_in_a_shortened_log():
     for number in range(1, 20):
         clock.advance_s(1)
         insert(log, number)
-    log.commit(lambda _: [Collect(12, 12)])
+    log.commit(lambda _: [AdvanceGcHorizon(12, 12)])
     log.truncate(log.retire_checkpoints(12))
     again = open_log(store, clock=clock)
     assert again.state_at(timestamp_ms=1_000 + 15_500).version == 16
@@ -415,7 +415,7 @@ def test_what_an_old_state_has_yet_to_read_may_be_gone_and_is_learned_anew(monke
     def build(state):
         if where == "build":
             stumble()
-        return [AddParts((manifest(40, born=state.version),))]
+        return [AddParts((manifest(40, base_version=state.version),))]
 
     def stumbling(self, *told):
         if where == "step":

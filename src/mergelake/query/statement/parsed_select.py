@@ -1,7 +1,7 @@
 """The outline of a SELECT: its scopes, the tables it reads, its clauses; found by tokens alone.
 
 Words: a *scope* is one SELECT with its clauses; an *occurrence* is one place where a table is named (the same
-table twice is two occurrences). The walk keeps a stack of brackets and knows, for each, whether it holds a
+table twice is two references). The walk keeps a stack of brackets and knows, for each, whether it holds a
 SELECT, a parenthesised FROM, or anything else; `extract(YEAR FROM d)` is anything else, so its FROM is none.
 
 What is found is exact for the tables (they must all be replaced) and generous for the columns (a name more
@@ -74,7 +74,7 @@ _AFTER_WITH = frozenset(("TOTALS", "ROLLUP", "CUBE", "FILL", "TIES"))
 
 
 @dataclass(slots=True)
-class Occurrence:
+class TableReference:
     """One place where a table is named."""
 
     database: str
@@ -139,23 +139,23 @@ class Scope:
     """Clause -> its tokens, keyword left out, half-open."""
     clause_words: dict[str, int] = field(default_factory=dict)
     """Clause -> index of its keyword."""
-    sources: list[Occurrence | None] = field(default_factory=list)
+    sources: list[TableReference | None] = field(default_factory=list)
     """What its FROM reads, in order; None for a subquery, a CTE or a table function."""
     joins: list[str] = field(default_factory=list)
-    """For each source the words of its join, as `Occurrence.join`."""
+    """For each source the words of its join, as `TableReference.join`."""
     array_join: list[tuple[int, int]] = field(default_factory=list)
     """Token ranges of its ARRAY JOINs."""
     in_set_operation: bool = False
 
 
 @dataclass(slots=True)
-class Outline:
+class ParsedSelect:
     """A SELECT statement, taken apart."""
 
     text: str
     tokens: list[Token]
     scopes: list[Scope]
-    occurrences: list[Occurrence]
+    references: list[TableReference]
     scope_of: dict[int, Scope]
     """id(occurrence) -> the scope that names it."""
     files: list[Token] = field(default_factory=list)
@@ -199,19 +199,19 @@ class _Frame:
     """First token of a SETTINGS clause after brackets; 0 for none."""
 
 
-def outline(text: str) -> Outline:
+def outline(text: str) -> ParsedSelect:
     """Take a SELECT (or WITH … SELECT, or EXPLAIN's inside) apart."""
     return _Walker(text).walk()
 
 
 class _Walker:
     def __init__(self, text: str) -> None:
-        self.out = Outline(text, tokenize(text), [], [], {})
+        self.out = ParsedSelect(text, tokenize(text), [], [], {})
         self.tokens = self.out.tokens
         self.stack: list[_Frame] = [_Frame("select", role="top")]
         self._run_end = 0
 
-    def walk(self) -> Outline:
+    def walk(self) -> ParsedSelect:
         at = 0
         while self.tokens[at].kind != "end" and self.tokens[at].text != ";":
             at = self._step(at)
@@ -312,7 +312,7 @@ class _Walker:
         while begin < end and self.tokens[begin].upper not in ("SELECT", "WITH", "FROM", "("):
             begin += 1
         kind, query = (self.out.slice(first, last) for first, last in ((at + 2, begin), (begin, end)))
-        found = Occurrence(
+        found = TableReference(
             "", query, self.tokens[at].start, self.tokens[end].end, explain=(kind, query), join=frame.join
         )
         frame.expects_table = False
@@ -506,21 +506,21 @@ class _Walker:
         self._keep(found, scope)
         return self._after_table(found, following)
 
-    def _name(self, at: int) -> tuple[Occurrence, int]:
+    def _name(self, at: int) -> tuple[TableReference, int]:
         first = self.tokens[at]
         if self.tokens[at + 1].text == "." and self.tokens[at + 2].is_name:
             last = self.tokens[at + 2]
-            return Occurrence(first.name, last.name, first.start, last.end), at + 3
-        return Occurrence("", first.name, first.start, first.end), at + 1
+            return TableReference(first.name, last.name, first.start, last.end), at + 3
+        return TableReference("", first.name, first.start, first.end), at + 1
 
     def _is_cte(self, name: str) -> bool:
         return any(name in frame.ctes for frame in self.stack)
 
-    def _keep(self, found: Occurrence, scope: Scope) -> None:
-        self.out.occurrences.append(found)
+    def _keep(self, found: TableReference, scope: Scope) -> None:
+        self.out.references.append(found)
         self.out.scope_of[id(found)] = scope
 
-    def _after_table(self, found: Occurrence, at: int) -> int:
+    def _after_table(self, found: TableReference, at: int) -> int:
         at = self._as_of(found, at)
         if self.tokens[at].upper == "AS" and self.tokens[at + 1].is_name:
             found.alias = self.tokens[at + 1].name
@@ -539,7 +539,7 @@ class _Walker:
             found.sample = (self.tokens[begin].start, self.tokens[at - 1].end)
         return at
 
-    def _as_of(self, found: Occurrence, at: int) -> int:
+    def _as_of(self, found: TableReference, at: int) -> int:
         """`AS OF VERSION 42 | TAG 'name' | TIMESTAMP 'text'`: ours; ClickHouse has no number or string there."""
         word, value = (
             self.tokens[min(at + 2, len(self.tokens) - 1)].upper,

@@ -10,17 +10,17 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from mergelake.core.errors import error
-from mergelake.query.statement.outline import Outline
+from mergelake.query.statement.parsed_select import ParsedSelect
 from mergelake.query.statement.settings import refuse_meaningless
 
 
-def statement_settings(plan: Outline) -> dict[str, str]:
+def statement_settings(plan: ParsedSelect) -> dict[str, str]:
     """The SETTINGS of the statement and its subqueries: name -> literal. A name alone means 1."""
     clauses = settings_clauses(plan)
     return {name: value for first, end in clauses for name, value, _ in setting_items(plan, first, end)}
 
 
-def last_settings(plan: Outline) -> tuple[int, int] | None:
+def last_settings(plan: ParsedSelect) -> tuple[int, int] | None:
     """The tokens of a SETTINGS after brackets that ends the statement, with its keyword."""
     for first, end in plan.loose_settings:
         follow = plan.tokens[end]
@@ -29,20 +29,20 @@ def last_settings(plan: Outline) -> tuple[int, int] | None:
     return None
 
 
-def setting_items(plan: Outline, first: int, end: int) -> Iterator[tuple[str, str, str]]:
+def setting_items(plan: ParsedSelect, first: int, end: int) -> Iterator[tuple[str, str, str]]:
     """Name, literal and text of each setting of a clause."""
     for begin, stop in _items(plan, first, end):
         given = stop - begin > 1 and plan.tokens[begin + 1].text == "="
         yield plan.tokens[begin].name, plan.slice(begin + 2, stop) if given else "1", plan.slice(begin, stop)
 
 
-def settings_clauses(plan: Outline) -> list[tuple[int, int]]:
+def settings_clauses(plan: ParsedSelect) -> list[tuple[int, int]]:
     """The tokens of every SETTINGS, keyword left out."""
     inside = [scope.clauses["SETTINGS"] for scope in plan.scopes if "SETTINGS" in scope.clauses]
     return [*inside, *plan.loose_settings]
 
 
-def _items(plan: Outline, first: int, end: int) -> Iterator[tuple[int, int]]:
+def _items(plan: ParsedSelect, first: int, end: int) -> Iterator[tuple[int, int]]:
     depth, begin = 0, first
     for at in range(first, end):
         token = plan.tokens[at]
@@ -87,7 +87,7 @@ _TELL_OF_TABLES = {
 """Functions that ClickHouse would answer from its own tables and defaults."""
 
 
-def _check_functions(plan: Outline) -> None:
+def _check_functions(plan: ParsedSelect) -> None:
     for name in plan.table_functions:
         if name.lower() in _READ_TABLES:
             raise error("NOT_IMPLEMENTED", f"The table function {name} is not supported", _READ_TABLES[name.lower()])
@@ -122,13 +122,13 @@ def check_explain(kind: str) -> str:
     return form
 
 
-def check_meaning(plan: Outline) -> None:
+def check_meaning(plan: ParsedSelect) -> None:
     """NOT_IMPLEMENTED for what would change the rows that our tables give."""
     _check_functions(plan)
     refuse_meaningless(statement_settings(plan), carrier=plan.format.startswith("Arrow"))
 
 
-def writes_file(plan: Outline) -> bool:
+def writes_file(plan: ParsedSelect) -> bool:
     """Whether the statement says INTO OUTFILE: ClickHouse writes it as it comes, and nothing is left for us."""
     words = [token.upper for token in plan.tokens]
     return ("INTO", "OUTFILE") in pairwise(words)

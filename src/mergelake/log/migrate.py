@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from mergelake.core.clock import Clock
 from mergelake.core.errors import CorruptDataError, UnavailableError
 from mergelake.core.ids import IdSource
-from mergelake.log.authority import Authority
 from mergelake.log.backend import LogBackend, read_only
 from mergelake.log.backends import BUCKET, SEALED, Backends, bucket_of
 from mergelake.log.commit import Log
 from mergelake.log.keeper import Address, keeper
 from mergelake.log.machine import S, StateMachine
 from mergelake.log.operations import MoveLog
+from mergelake.log.sequencer import Sequencer
 from mergelake.store.protocol import Store
 
 
-def place_of_new(backends: Backends, catalog: Authority) -> Address | None:
+def place_of_new(backends: Backends, catalog: Sequencer) -> Address | None:
     """Where the logs of new tables are made: in the ZooKeeper that the user named or else the catalog's, if any.
 
     READONLY if the catalog is elsewhere and only the bucket may be asked.
@@ -42,8 +42,8 @@ def new_tree(address: Address, store: Store, prefix: str, clock: Clock, ids: IdS
 class _Everything(Backends):
     """Every log is read from the bucket, and appended to there: for who has ended it elsewhere."""
 
-    def of(self, authority: Authority, store: Store, prefix: str, *, clock: Clock, threads: int = 16) -> LogBackend:
-        return bucket_of(authority, store, prefix, clock=clock, threads=threads)
+    def of(self, sequencer: Sequencer, store: Store, prefix: str, *, clock: Clock, threads: int = 16) -> LogBackend:
+        return bucket_of(sequencer, store, prefix, clock=clock, threads=threads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Takeover:
 
     version: int
     """Of the `MoveLog`; entries behind it are the bucket's. 0 for a log that was always there."""
-    authority: str
+    sequencer: str
     """Where it was; empty if it was in the bucket already."""
     ended: int | None
     """The last version there, and all of them were copied. None if nobody could be asked: what had not reached the
@@ -71,7 +71,7 @@ def take_over(
     author: str = "",
     force: bool = False,
 ) -> Takeover:
-    """Make the bucket the authority of a log: end it in ZooKeeper, copy what is missing, commit the move.
+    """Make the bucket the sequencer of a log: end it in ZooKeeper, copy what is missing, commit the move.
 
     Safe against writers, copiers and other takeovers at any point of theirs, and may be repeated after a crash. With
     `force` a ZooKeeper that does not answer (or has lost its data) is taken for gone for ever; should it come back, its
@@ -79,19 +79,19 @@ def take_over(
     Raises UnavailableError or CorruptDataError without `force`.
     """
     log = Log.open(store, prefix, machine, clock=clock, ids=ids, author=author, backends=_Everything())
-    authority = log.state.authority
-    if not authority.url:
-        return Takeover(authority.since, "", None)
-    backend = backends.of(authority, store, prefix, clock=clock)
+    sequencer = log.state.sequencer
+    if not sequencer.url:
+        return Takeover(sequencer.since, "", None)
+    backend = backends.of(sequencer, store, prefix, clock=clock)
     ended = None
     try:
         ended = backend.end()
         backend.seal(ended)
     except (UnavailableError, CorruptDataError):
-        if not force and log.refresh().authority == authority:
+        if not force and log.refresh().sequencer == sequencer:
             raise
     log.refresh()
-    log.commit(lambda state: [MoveLog()] if state.authority == authority else [])
+    log.commit(lambda state: [MoveLog()] if state.sequencer == sequencer else [])
     if ended is not None:
         backend.forget()
-    return Takeover(log.state.authority.since, authority.url, ended)
+    return Takeover(log.state.sequencer.since, sequencer.url, ended)

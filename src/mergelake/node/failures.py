@@ -15,7 +15,7 @@ BUILDS_MAX, SILENT_BUILDS_MAX = 3, 10
 """Failed builds after which a volatile part is given up; the second where only a store or a disk does not answer."""
 
 
-class Trouble:
+class FailureTracker:
     """Memory of failures. Not for threads: its owner holds a lock."""
 
     def __init__(self, clock: Clock) -> None:

@@ -82,7 +82,7 @@ class Way(enum.Enum):
     WAIT = "let the other one append, and append if it does not"
 
 
-class Turns:
+class ContentionBackoff:
     """What one writer has seen of the others. Not for several threads at once."""
 
     def __init__(self, clock: Clock, ids: IdSource, writer: str = "") -> None:
