@@ -18,7 +18,16 @@ from mergelake.core.schema import Column, TableSchema
 from mergelake.core.settings import GIB
 from mergelake.core.types import parse_type
 from mergelake.log.fold import apply
-from mergelake.log.operations import AddParts, AddVolatile, AdvanceGcHorizon, CreateTable, Entry, LogOp, MergeRecipe, Publish
+from mergelake.log.operations import (
+    AddParts,
+    AddVolatile,
+    AdvanceGcHorizon,
+    CreateTable,
+    Entry,
+    LogOp,
+    MergeRecipe,
+    Publish,
+)
 from mergelake.log.state import State
 from mergelake.log.volatile import leaves, top_level
 from mergelake.merge.select import Slots

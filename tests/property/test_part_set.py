@@ -267,5 +267,14 @@ def test_no_operation_that_is_let_in_breaks_the_part_set(group):  # M-038
             raise AssertionError(f"seed {seed}: {failure!r}") from failure
     accepted = {name for name, refused in tried if not refused}
     assert {"AddVolatile", "Publish", "CancelVolatile", "AdoptVolatile", "Mutation", "KillMutation"} <= accepted
-    assert {"DropRange", "DropDetached", "AdvanceGcHorizon", "Tag", "Untag", "AddReference", "DropReference", "RenewLease"} <= accepted
+    assert {
+        "DropRange",
+        "DropDetached",
+        "AdvanceGcHorizon",
+        "Tag",
+        "Untag",
+        "AddReference",
+        "DropReference",
+        "RenewLease",
+    } <= accepted
     assert min(tried["Publish", True], tried["AddVolatile", True], tried["AddParts", True]) > 20

@@ -29,7 +29,17 @@ def test_no_schedule_of_faults_breaks_an_invariant(capsys):  # M-020, M-094
 KINDS = (
     *("AddParts", "AddVolatile", "CancelVolatile", "AdoptVolatile", "RenewLease", "ReleaseLease", "Mutation"),
     "Member",
-    *("KillMutation", "DropDetached", "Tag", "Untag", "AdvanceGcHorizon", "AlterMetadata", "AddReference", "DropReference", "DropTable"),
+    *(
+        "KillMutation",
+        "DropDetached",
+        "Tag",
+        "Untag",
+        "AdvanceGcHorizon",
+        "AlterMetadata",
+        "AddReference",
+        "DropReference",
+        "DropTable",
+    ),
     "UndropTable",
     *(f"Publish {kind}" for kind in ("direct", "volatile", "mutation")),
     *(f"DropParts {kind}" for kind in ("drop", "detach")),
