@@ -25,8 +25,8 @@ dev: $(READY) ## Set up .venv with everything (Java too, when it is missing)
 demo: $(READY) ## Ingest, merge, query and serve a log table of two million rows
 	@$(IN) python examples/demo.py
 
-test: $(READY) ## Run all tests, with real S3, Spark and ClickHouse
-	@$(IN) python -m pytest $(PARALLEL) $(PYTEST_ARGS)
+test: $(READY) ## Run all tests, with real S3, Spark and ClickHouse; some of them (T=tests/unit/log/test_commit.py::name)
+	@$(IN) python -m pytest $(if $(T),$(T),$(PARALLEL)) $(PYTEST_ARGS)
 
 quick: $(READY) ## Run the quick half of the tests (under two minutes)
 	@$(IN) HYPOTHESIS_PROFILE=quick python -m pytest -m "not slow and not spark and not s3 and not zookeeper" \

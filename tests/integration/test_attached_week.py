@@ -27,6 +27,7 @@ def test_a_week_of_commits_leaves_nothing_stale_attached(tmp_path: Path, monkeyp
     if kind == "served":
         monkeypatch.setattr(attaching, "COPIED_MAX", -1)
     clock, draw = ManualClock(START_MS), random.Random(7)
+    attached.SETS.settle()  # of the tests before
     monkeypatch.setattr(attached, "SETS", AttachedSets(clock=clock))
     url = f"memory://week-{kind}" if kind == "memory" else str(tmp_path / "warehouse")
     db = ml.Database(Warehouse(url, clock=clock))

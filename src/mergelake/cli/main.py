@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +21,7 @@ from mergelake.cli.log import follow_history
 from mergelake.cli.output import FORMATS, Output, format_of, print_result, size
 from mergelake.cli.running import run_watched, when_up
 from mergelake.cli.signals import stop_on_signals
+from mergelake.cli.stdin_data import with_data
 from mergelake.core.clock import SystemClock
 from mergelake.core.errors import MergelakeError, error
 from mergelake.node.runner import Node
@@ -55,6 +57,21 @@ def app(arguments: list[str] | None = None) -> None:
         sys.exit(130)
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"mergelake {version('mergelake')}")
+        raise typer.Exit
+
+
+@commands.callback()
+def _common(
+    _: Annotated[
+        bool, typer.Option("--version", "-V", help="Print the version", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
 @commands.command()
 def sql(
     file: Annotated[Path | None, typer.Argument(help="Script to run; - reads stdin", show_default=False)] = None,
@@ -87,6 +104,8 @@ def sql(
         Shell(db, output, clock, format_name or "pretty").run()
         return
     chosen = format_name or ("pretty" if output.interactive else "tsv")
+    if query is not None:
+        text = with_data(text, sys.stdin)
     for start, end in split_statements(text):
         result = run_watched(db, text[start:end], output, clock, format_of(chosen))
         print_result(output, result, footer=timing or (output.interactive and not format_name))

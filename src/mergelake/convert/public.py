@@ -6,7 +6,7 @@ not checked to be UTF-8.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,12 @@ def to_public_table(table: pa.Table | pa.RecordBatch, types: Mapping[str, t.Data
         chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
         columns.append(pa.chunked_array([to_public(chunk, types[name]) for chunk in chunks], schema.field(i).type))
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
+    """The rows of batches as tuples of Python values."""
+    for batch in batches:
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 def to_public(array: pa.Array, data_type: t.DataType) -> pa.Array:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mergelake.convert.storage import to_public_table
+from mergelake.convert.public import rows_of, to_public_table
 from mergelake.core.arrow import arrow_schema
 from mergelake.core.errors import error
 from mergelake.core.types import DataType
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Scan:
     """A planned scan of one version. It can be read more than once, always with the same rows."""
 
@@ -50,6 +50,19 @@ class Scan:
         """Columns of the result and their ClickHouse types."""
         types = all_types(self.plan.schema)
         return {name: types[name] for name in self.plan.columns}
+
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{name} {kind}" for name, kind in self.types.items())
+        read = f"about {self.plan.rows_estimate:,} rows in {len(self.plan.items)} parts"
+        return f"<Scan of {self.name} at version {self.plan.version}: {read}; {columns}>"
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        """The rows as tuples of Python values, as they are read."""
+        return rows_of(self.batches())
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """What makes `polars.DataFrame(scan)`, `pyarrow.table(scan)`, DuckDB's `FROM scan`, … work."""
+        return self.reader().__arrow_c_stream__(requested_schema)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows in Arrow's usual types (`core.arrow`, public form), streamed; unordered unless that was asked."""

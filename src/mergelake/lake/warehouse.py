@@ -7,17 +7,18 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mergelake.core.clock import Clock, SystemClock
 from mergelake.core.errors import UnavailableError, error
 from mergelake.core.ids import IdSource, RandomIds
 from mergelake.core.manifest import PartManifest
-from mergelake.core.schema import TableSchema
+from mergelake.core.types import DataType
 from mergelake.gc.collect import CollectReport, collect_round
 from mergelake.gc.fsck import FsckReport, fsck, fsck_names, unopened
 from mergelake.gc.tables import collect_warehouse
 from mergelake.lake.environment import Environment, is_strong_read
+from mergelake.lake.new_table import schema_and_rows
 from mergelake.lake.table import Table
 from mergelake.log.backends import Backends, split_options
 from mergelake.log.catalog import DEFAULT
@@ -129,11 +130,45 @@ class Warehouse:
         self.catalog.undrop_database(name)
         return self.tables(name)
 
-    def create_table(self, name: str, schema: TableSchema, *, if_not_exists: bool = False) -> Table:
-        """A new, empty table; TABLE_ALREADY_EXISTS unless it may (then the one that is there)."""
+    def create_table(
+        self,
+        name: str,
+        schema: Any,
+        *,
+        order_by: str | Sequence[str] | None = None,
+        partition_by: str | Sequence[str] = (),
+        primary_key: str | Sequence[str] = (),
+        engine: str = "",
+        settings: Mapping[str, str | int | float | bool] | None = None,
+        types: Mapping[str, str | DataType] | None = None,
+        if_not_exists: bool = False,
+    ) -> Table:
+        """A new table; TABLE_ALREADY_EXISTS unless it may (then the one that is there, as it is).
+
+        `schema` is one of `define`, `{column: type}`, a pyarrow Schema, or data: a frame of pandas, polars or Spark, a
+        pyarrow Table, a dict of lists, …, whose rows go in with a second commit. Types of data are those that
+        ClickHouse infers from Arrow, Nullable where there are NULLs; `types` says otherwise for some columns. The other
+        arguments are those of `define`.
+        """
         full = split_name(name)
-        handle = self.catalog.create_table(full, schema, if_not_exists=if_not_exists)
-        return Table(".".join(full), handle, self.env)
+        made, rows = schema_and_rows(
+            schema,
+            types,
+            order_by=order_by,
+            partition_by=partition_by,
+            primary_key=primary_key,
+            engine=engine,
+            settings=settings,
+        )
+        there = if_not_exists and self.has_table(name)
+        table = Table(".".join(full), self.catalog.create_table(full, made, if_not_exists=if_not_exists), self.env)
+        if rows is not None and not there:
+            try:
+                table.append(rows)
+            except BaseException:
+                self.drop_table(name)
+                raise
+        return table
 
     def table(self, name: str) -> Table:
         """The table `name` or `database.name`, at its newest version; UNKNOWN_TABLE with the nearest name."""

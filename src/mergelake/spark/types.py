@@ -41,6 +41,7 @@ from mergelake.core.schema import Column, TableSchema
 from mergelake.table.blocks import check_given
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType as SparkType
     from pyspark.sql.types import StructType
 
@@ -94,6 +95,14 @@ def spark_schema(columns: Mapping[str, t.DataType]) -> StructType:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(spark_arrow_schema(columns))
+
+
+def frame_schema(frame: DataFrame) -> pa.Schema:
+    """The Arrow schema of a frame's columns; timestamps in UTC."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    found: pa.Schema = to_arrow_schema(frame.schema, timezone="UTC")
+    return found
 
 
 def spark_arrow_schema(columns: Mapping[str, t.DataType]) -> pa.Schema:

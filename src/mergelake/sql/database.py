@@ -157,6 +157,18 @@ class Database:
         database, dot, table = name.partition(".")
         return self.open(Name(database, table) if dot else Name("", name))
 
+    def create_table(self, name: str, schema: Any, *, if_not_exists: bool = False, **options: Any) -> Table:
+        """A new table from a schema or from data: see `Warehouse.create_table` for both and for the options.
+
+        >>> db = connect("memory://created")
+        >>> db.create_table("t", {"k": [1, 2], "s": ["a", None]}, order_by="k").schema.types["s"]
+        Nullable(inner=String())
+        """
+        database, dot, table = name.partition(".")
+        full = self.full_name(Name(database, table) if dot else Name("", name))
+        self.warehouse.create_table(full, schema, if_not_exists=if_not_exists, **options)
+        return self.table(full)
+
     def tables(self, database: str | None = None) -> list[str]:
         """Names of the tables of `database` (default: the current one)."""
         return self.table_names(database or self.current_database)
@@ -209,7 +221,7 @@ class Database:
 
         Ids of the tables that were asked for news are added to `looked`.
         """
-        far = is_remote(self.warehouse.store) and self._asks_for_news() and not staleness_ms(self.settings)
+        far = is_remote(self.warehouse.store) and self._is_strong_read() and not staleness_ms(self.settings)
         known = self._tables.at_rest(self._named(query)) if far and not writes_file(outlined(query)) else None
         if not known:
             return None
@@ -224,7 +236,7 @@ class Database:
 
         return read_beside(lambda: run_select(query, resolve, context), still_so, QueryResult.close)
 
-    def _asks_for_news(self) -> bool:
+    def _is_strong_read(self) -> bool:
         return is_strong_read(self.settings.get("read_consistency", self.warehouse.env.read_consistency).strip("'"))
 
     def resolver(self, query: str = "", looked: Iterable[set[str]] = ()) -> Resolve:
@@ -234,7 +246,7 @@ class Database:
         """
         catalog = self.warehouse.catalog
         staleness_s = staleness_ms(self.settings) / 1000
-        news = self._asks_for_news()
+        news = self._is_strong_read()
         fresh = list(looked)
         now_ms = self.warehouse.clock.now_ms()
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from mergelake.convert.public import rows_of
 from mergelake.convert.storage import to_storage
 from mergelake.core import types as t
 from mergelake.core.errors import UnsupportedError, error
@@ -78,8 +79,11 @@ class Result:
         return self._found.rows is None or self._found.rows > 0
 
     def __repr__(self) -> str:
-        rows = self._found.rows
-        return f"<Result {'…' if rows is None else rows} rows, columns {', '.join(self.columns) or 'none'}>"
+        return f"<Result in a format: {len(self.columns)} columns>" if self.has_format else self.drawn(10)
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        """The rows as tuples of Python values; given once, as by `batches`, unless `arrow` has kept them."""
+        return rows_of(self.batches())
 
     def __enter__(self) -> Result:
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -135,3 +136,27 @@ def test_publish_names_what_became_visible(url: str, capsys: pytest.CaptureFixtu
     captured = capsys.readouterr()
     assert json.loads(captured.out)["added"] == ["all_1_1_0", "all_2_2_0"]
     assert "ClickHouse reads it from" in captured.err
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--version") == 0
+    assert capsys.readouterr().out.startswith("mergelake 0.")
+
+
+@pytest.mark.parametrize(
+    ("query", "data", "expected"),
+    [
+        ("INSERT INTO t (k, s) FORMAT CSV", '7,"x;y"\n8,\n', "7\tx;y\n8\t\n"),
+        ("SELECT 0; INSERT INTO t (k, s) FORMAT JSONEachRow;", '{"k": 9, "s": "z"}', "9\tz\n"),
+        ("INSERT INTO t (k, s) VALUES", "(7, 'a'), (8, 'b')", "7\ta\n8\tb\n"),
+        ("INSERT INTO t (k, s) VALUES (7, 'c')", "(8, 'not read')", "7\tc\n"),
+    ],
+)
+def test_standard_input_is_the_data_of_an_insert_without_any(
+    url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, query: str, data: str, expected: str
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(data))
+    assert run("sql", "-d", url, "-q", query) == 0
+    capsys.readouterr()
+    assert run("sql", "-d", url, "-q", "SELECT k, s FROM t WHERE k > 6 ORDER BY k") == 0
+    assert capsys.readouterr().out == expected
