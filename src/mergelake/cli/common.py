@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mergelake.cli.output import Output
 from mergelake.core.errors import error
-from mergelake.sql.database import Database, connect
-from mergelake.table.catalog import no_warehouse
+
+if TYPE_CHECKING:
+    from mergelake.sql.database import Database
 
 Url = Annotated[str, typer.Argument(help="Warehouse: a directory or s3://, gs://, az:// URL", show_default=False)]
 TableName = Annotated[str, typer.Argument(help="table, or database.table", show_default=False)]
@@ -41,6 +42,9 @@ def open_database(url: str, options: list[str] | None, spark: str | None = None,
 
     Who gives commands may read this machine's files anyway: so may the statements.
     """
+    from mergelake.sql.database import connect
+    from mergelake.table.catalog import no_warehouse
+
     db = connect(url, storage_options(options), spark=spark, allow_external_access=True)
     if not new and not db.warehouse.exists:
         raise no_warehouse(db.warehouse.url)

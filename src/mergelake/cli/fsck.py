@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import pyarrow as pa
 import typer
 
 from mergelake.cli.common import Form, Options, Url, open_database, output_as
 from mergelake.cli.output import Output
-from mergelake.gc.fsck import FsckReport
+
+if TYPE_CHECKING:
+    from mergelake.gc.fsck import FsckReport
 
 
 def register(commands: typer.Typer) -> None:
@@ -54,7 +55,7 @@ def _show(output: Output, name: str, report: FsckReport) -> None:
             {"table": name, "kind": f.kind, "where": f.where, "finding": f.what, "way out": f.way_out}
             for f in report.findings
         ]
-        output.rows(pa.Table.from_pylist(rows))
+        output.rows(rows)
     for done in report.repaired:
         output.verdict(f"{name}: {done}")
     seen = f"version {report.version}, {report.parts} parts, {report.objects} objects, {report.entries} log entries"

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import pyarrow as pa
 import typer
 
 from mergelake.cli.common import Form, Options, TableName, Url, open_database, output_as, storage_options
 from mergelake.cli.output import Output
 from mergelake.core.errors import error
-from mergelake.lake.seal import move_logs, seal_logs
-from mergelake.lake.table import Table
-from mergelake.log.encoding import encode_entry
+
+if TYPE_CHECKING:
+    from mergelake.lake.table import Table
 
 _FOLLOW_S = 1.0
 """How often `history --follow` sees whether it is to end."""
@@ -58,6 +57,8 @@ def show(
     if form == "table":
         output.rows(found.versions(start, end))
         return
+    from mergelake.log.encoding import encode_entry
+
     entries = [json.loads(encode_entry(entry)) for entry in found.handle.log.entries(start, end)]
     output.json(entries[0] if one else entries)
 
@@ -74,7 +75,7 @@ def verify(url: Url, table: TableName, form: Form = "table", options: Options = 
         output.json({**counts, "checkpoints": report.checkpoints, "problems": problems})
     else:
         if problems:
-            output.rows(pa.Table.from_pylist(problems))
+            output.rows(problems)
         told = f"{report.entries} entries, versions {report.first} to {report.last}"
         told += f", {len(report.checkpoints)} checkpoints"
         output.verdict(f"{told}: {len(problems)} problems" if problems else f"{told}: nothing wrong")
@@ -90,8 +91,10 @@ def move(
     options: Options = None,
 ) -> None:
     """Hand logs over to the ZooKeeper of the option log=zookeeper://…"""
+    from mergelake.lake.seal import move_logs
+
     moved = move_logs(open_database(url, options).warehouse, table=table)
-    output_as(form).rows(pa.Table.from_pylist([{"table": name, "is_in": place} for name, place in moved.items()]))
+    output_as(form).rows([{"table": name, "is_in": place} for name, place in moved.items()])
 
 
 @log.command()
@@ -105,6 +108,8 @@ def seal(
     options: Options = None,
 ) -> None:
     """Take logs out of ZooKeeper: copy what is missing, and make the bucket their sequencer."""
+    from mergelake.lake.seal import seal_logs
+
     output = output_as(form)
     rows = []
     for name, done in seal_logs(url, storage_options(options), table=table, force=force).items():
@@ -115,4 +120,4 @@ def seal(
         else:
             told = f"all versions up to {done.ended} were copied"
         rows.append({"table": name, "was_in": done.sequencer, "version": done.version, "result": told})
-    output.rows(pa.Table.from_pylist(rows))
+    output.rows(rows)

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import signal
 import sys
-from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,11 +20,11 @@ from mergelake.cli.log import follow_history
 from mergelake.cli.output import FORMATS, Output, format_of, print_result, size
 from mergelake.cli.running import run_watched, when_up
 from mergelake.cli.signals import stop_on_signals
-from mergelake.cli.stdin_data import with_data
 from mergelake.core.clock import SystemClock
 from mergelake.core.errors import MergelakeError, error
-from mergelake.node.runner import Node
-from mergelake.query.statement.tokens import split_statements
+
+if TYPE_CHECKING:
+    from mergelake.node.runner import Node
 
 _GRACE_S = 2.0
 """How long a node that is told to stop waits for the merges under way."""
@@ -59,6 +58,8 @@ def app(arguments: list[str] | None = None) -> None:
 
 def _version(asked: bool) -> None:
     if asked:
+        from importlib.metadata import version
+
         print(f"mergelake {version('mergelake')}")
         raise typer.Exit
 
@@ -87,6 +88,9 @@ def sql(
     timing: Annotated[bool, typer.Option("--time", "-t", help="Print rows and seconds, to stderr")] = False,
 ) -> None:
     """Run SQL: statements, a script, or a shell."""
+    from mergelake.cli.stdin_data import with_data
+    from mergelake.query.statement.tokens import split_statements
+
     output, clock = Output(), SystemClock()
     text = query
     if file is not None:

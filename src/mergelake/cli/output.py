@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-import pyarrow as pa
 from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from mergelake.core.errors import MergelakeError
-from mergelake.sql.cells import cell, cell_rows, is_numeric
-from mergelake.sql.result import Result
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from mergelake.sql.result import Result
 
 _WIDTH_IN_FILES = 400
 ROWS_SHOWN = 1000
@@ -50,8 +52,11 @@ class Output:
         """Whether a person reads along."""
         return self.console.is_terminal
 
-    def rows(self, table: pa.Table, *, empty: str = "Nothing to show.") -> None:
+    def rows(self, found: pa.Table | Sequence[Mapping[str, Any]], *, empty: str = "Nothing to show.") -> None:
         """A table of results."""
+        import pyarrow as pa
+
+        table = found if isinstance(found, pa.Table) else pa.Table.from_pylist(list(found))
         if self.form == "json":
             self.json([dict(zip(table.column_names, row, strict=True)) for row in _values(table)])
         elif table.num_rows == 0:
@@ -61,6 +66,8 @@ class Output:
 
     def json(self, value: Any) -> None:
         """A value as JSON."""
+        from mergelake.sql.cells import cell
+
         self.text(json.dumps(value, default=cell, indent=2, ensure_ascii=False))
 
     def facts(self, facts: dict[str, Any]) -> None:
@@ -121,6 +128,8 @@ def drawn(
     table: pa.Table, types: tuple[str, ...], limit: int = ROWS_SHOWN, totals: pa.Table | None = None
 ) -> RichTable:
     """A result as a table on the screen: types under the names, numbers to the right, totals under a line."""
+    from mergelake.sql.cells import cell_rows, is_numeric
+
     out = RichTable(box=box.ROUNDED, header_style="bold", show_lines=False, pad_edge=True)
     for index, field in enumerate(table.schema):
         head = Text(field.name)
@@ -168,6 +177,8 @@ def print_result(output: Output, result: Result, *, footer: bool) -> None:
 
 def _first(result: Result, rows: int) -> pa.Table:
     """The first rows, and all of an EXPLAIN; the others are counted as they pass."""
+    import pyarrow as pa
+
     kept: list[pa.RecordBatch] = []
     held = 0
     for batch in result.batches():

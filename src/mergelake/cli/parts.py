@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import pyarrow as pa
 import typer
 from rich import box
 from rich.table import Table as RichTable
@@ -15,14 +14,10 @@ from rich.text import Text
 from mergelake.cli.common import Form, Options, output_as, storage_options
 from mergelake.cli.output import Output, size
 from mergelake.core.errors import CorruptDataError, error
-from mergelake.core.schema import TableSchema
-from mergelake.lake.check import check_directory
-from mergelake.parts.inspect import PartFacts, inspect_part
-from mergelake.parts.public import read_part
-from mergelake.parts.verify import Problem, check_part
-from mergelake.sql.parser import parse_one
-from mergelake.sql.statements import CreateTable
-from mergelake.table.define import check_schema
+
+if TYPE_CHECKING:
+    from mergelake.core.schema import TableSchema
+    from mergelake.parts.inspect import PartFacts
 
 PathOrUrl = Annotated[str, typer.Argument(help="Part directory: a path or s3://, gs://, az:// URL", show_default=False)]
 Granularity = Annotated[
@@ -47,6 +42,9 @@ def inspect(
     check: Annotated[bool, typer.Option("--check", help="Verify every byte, not only small files and marks")] = False,
 ) -> None:
     """Print a part: files, columns, codecs, granules, index rows. Code 1 if something is wrong with it."""
+    from mergelake.parts.inspect import inspect_part
+    from mergelake.parts.public import read_part
+
     output = output_as(form)
     opened = read_part(path, options=storage_options(options), granularity=granularity)
     facts = inspect_part(opened.part, opened.name, check="full" if check else "fast")
@@ -72,6 +70,10 @@ def check_part_command(
     ] = None,
 ) -> None:
     """Verify every byte of a part directory; code 1 if something is wrong."""
+    from mergelake.lake.check import check_directory
+    from mergelake.parts.public import read_part
+    from mergelake.parts.verify import Problem, check_part
+
     output = output_as(form)
     schema = _schema(ddl)
     try:
@@ -81,12 +83,16 @@ def check_part_command(
         problems = [Problem(broken.message, "", broken.object_key, broken.offset, broken.expected, broken.found)]
     message = "; ".join(map(str, problems))
     row = {"part_path": path.rstrip("/").rpartition("/")[2], "is_passed": int(not problems), "message": message}
-    output.rows(pa.Table.from_pylist([row]))
+    output.rows([row])
     if problems:
         raise typer.Exit(1)
 
 
 def _schema(ddl: Path | None) -> TableSchema | None:
+    from mergelake.sql.parser import parse_one
+    from mergelake.sql.statements import CreateTable
+    from mergelake.table.define import check_schema
+
     if ddl is None:
         return None
     try:

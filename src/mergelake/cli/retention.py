@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import pyarrow as pa
 import typer
 
 from mergelake.cli.common import Form, Options, TableName, Url, open_database, output_as
 from mergelake.cli.output import Output, size
 from mergelake.core.errors import error
-from mergelake.gc.collect import CollectReport, Gone
+
+if TYPE_CHECKING:
+    from mergelake.gc.collect import CollectReport, Gone
 
 Version = Annotated[str | None, typer.Option("--version", help="A version, or the name of a tag", show_default=False)]
 Timestamp = Annotated[
@@ -59,7 +60,7 @@ def _show(output: Output, name: str, report: CollectReport, dry_run: bool) -> No
             "size": [size(gone.bytes) for _, gone in rows],
             "why": [gone.why for _, gone in rows],
         }
-        output.rows(pa.table(columns))
+        output.rows([dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)])
     words = [f"{what}: {_sum(gone)}" for what, gone in _kinds(report, dry_run) if gone]
     if report.waiting:
         words.append("what was noted before waits for its grace period")
@@ -96,7 +97,7 @@ def tag(
         if delete or version is not None:
             raise error("BAD_ARGUMENTS", "There is no name of a tag", "mergelake tag URL TABLE NAME")
         tags = found.tags()
-        listed = pa.table({"tag": pa.array(tags.keys(), pa.string()), "version": pa.array(tags.values(), pa.int64())})
+        listed = [{"tag": each, "version": number} for each, number in tags.items()]
         output.rows(listed, empty="There are no tags.")
     elif delete:
         found.untag(name)

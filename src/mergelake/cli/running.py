@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from rich.live import Live
 from rich.text import Text
@@ -13,9 +13,10 @@ from mergelake.cli.output import Output, count
 from mergelake.cli.signals import counted_interrupts
 from mergelake.core.clock import Clock
 from mergelake.core.errors import UnavailableError
-from mergelake.node.runner import DOWN_FIRST_S, DOWN_MAX_S
-from mergelake.sql.database import Database
-from mergelake.sql.result import Result
+
+if TYPE_CHECKING:
+    from mergelake.sql.database import Database
+    from mergelake.sql.result import Result
 
 T = TypeVar("T")
 
@@ -51,6 +52,8 @@ def when_up(begin: Callable[[], T], stop: threading.Event, output: Output) -> T 
 
     None if `stop` was set first. That it waits, and why, is said once.
     """
+    from mergelake.node.runner import DOWN_FIRST_S, DOWN_MAX_S
+
     wait_s = 0.0
     while not stop.is_set():
         try:

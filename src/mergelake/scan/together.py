@@ -66,6 +66,8 @@ def begin_rows(run: ReadRun, pieces: Sequence[Opened]) -> list[RowSelection]:
             source = PartSource(JoinedReader(parts), members[0][0][0].info, run.plan.schema)
             out.append(RowSelection(source, [(0, len(parts))], run.stats))
         else:
+            for part in parts:
+                part.reader.hold(part.files)  # it is not asked for again
             out += [RowSelection(source, ranges, run.stats) for (_, source, ranges), _ in members]
     return out
 

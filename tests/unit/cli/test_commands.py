@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -160,3 +162,17 @@ def test_standard_input_is_the_data_of_an_insert_without_any(
     capsys.readouterr()
     assert run("sql", "-d", url, "-q", "SELECT k, s FROM t WHERE k > 6 ORDER BY k") == 0
     assert capsys.readouterr().out == expected
+
+
+def test_wrong_usage_is_told_before_anything_large_is_loaded() -> None:
+    program = """
+import sys
+from mergelake.cli.main import app
+try:
+    app(["sql", "--nope"])
+except SystemExit as left:
+    print(left.code, sorted({"numpy", "pyarrow", "chdb", "llvmlite", "mergelake.sql.database"} & set(sys.modules)))
+"""
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout == "2 []\n"
+    assert "No such option: --nope" in found.stderr
