@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -37,6 +37,9 @@ from mergelake.table.modify import modify_settings
 from mergelake.table.parts import attach_part, drop_detached_part, drop_part
 from mergelake.table.rollback import rollback
 from mergelake.table.throttle import throttle
+
+if TYPE_CHECKING:
+    import polars
 
 
 class Table:
@@ -182,6 +185,30 @@ class Table:
         )  # fmt: skip
         snapshot = self.snapshot(version, timestamp, skip_broken_parts=skip_broken_parts)
         return Scan.of(self.name, self.handle, snapshot, request, self.env)
+
+    def lazy(
+        self,
+        *,
+        final: bool = False,
+        version: int | str | None = None,
+        timestamp: datetime | str | int | None = None,
+    ) -> polars.LazyFrame:
+        """A Polars LazyFrame over one version (the newest, or an older one as for `scan`).
+
+        Columns, limits and conditions of its query are pushed down to the scan, which reads what they leave.
+        """
+        from mergelake.lake.polars_frame import lazy_frame
+
+        if version is None and timestamp is None:
+            self.handle.log.refresh()
+        snapshot = self.snapshot(version, timestamp)
+        now_ms = self.handle.clock.now_ms()
+
+        def plan(columns: Sequence[str], where: str | None, limit: int | None) -> Scan:
+            request = ScanRequest(tuple(columns), where, final=final, limit=limit, now_ms=now_ms)
+            return Scan.of(self.name, self.handle, snapshot, request, self.env)
+
+        return lazy_frame({column.name: column.type for column in snapshot.schema.stored}, plan)
 
     def optimize(
         self,
