@@ -46,12 +46,21 @@ def lazy_frame(types: Mapping[str, t.DataType], plan: Plan) -> polars.LazyFrame:
         columns = names if wanted is None else wanted or names[:1]
         where = None
         if predicate is not None and rows is None:  # a limit counts rows before the condition
-            where = condition_text(json.loads(predicate.meta.serialize(format="json")), types)
+            where = _pushed(predicate, types)
         for batch in _scan(plan, columns, where, rows).batches():
             frame = pl.DataFrame(pl.from_arrow(_plain(pa.Table.from_batches([batch]))))
             yield frame if predicate is None else frame.filter(predicate)
 
     return register_io_source(source, schema=schema, is_pure=True)
+
+
+def _pushed(predicate: polars.Expr, types: Mapping[str, t.DataType]) -> str | None:
+    import polars as pl
+
+    try:
+        return condition_text(json.loads(predicate.meta.serialize(format="json")), types)
+    except (pl.exceptions.PolarsError, TypeError, ValueError):  # an expression that has no such form
+        return None
 
 
 def _scan(plan: Plan, columns: Sequence[str], where: str | None, limit: int | None) -> Scan:
@@ -132,9 +141,9 @@ def _constant(value: Any, data_type: t.DataType) -> str | None:
         case ("Date", int(days)) if isinstance(kind, t.Date | t.Date32):
             return f"toDate32('{date(1970, 1, 1) + timedelta(days)}')" if 0 <= days < 84_000 else None
         case ("Datetime", [int(ticks), str(unit), dict() as zone]) if isinstance(kind, t.DateTime | t.DateTime64):
-            digits = _TICKS[unit]
+            digits = _TICKS.get(unit, 0)
             seconds, rest = divmod(ticks, 10**digits)
-            if not (zone and 0 <= seconds < 4_000_000_000):
+            if not (digits and zone and 0 <= seconds < 4_000_000_000):
                 return None
             text = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}.{rest:0{digits}}"
             return f"toDateTime64('{text}', {digits}, 'UTC')"
