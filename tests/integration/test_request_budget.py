@@ -241,7 +241,7 @@ SCENARIOS: dict[str, Callable[[Place], Call]] = {
     "Tag": _tag,
     "Roll back": _rollback,
     "Clone": _clone,
-    "AdvanceGcHorizon": _collect,
+    "Collect": _collect,
 }
 
 
