@@ -274,6 +274,20 @@ def _abs(args: tuple[Operand, ...], environment: Environment) -> Resolved:
     return Resolved(result, lambda x: wrap(np.abs(x), result.bits, signed=False))
 
 
+def _is_a(name: str, test: np.ufunc, of_integers: int) -> None:
+    @function(name, 1)
+    def rule(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+        (kind,) = _numbers(name, args)
+        if isinstance(kind, t.Float):
+            return Resolved(t.UINT8, lambda x: test(x).astype(np.uint8))
+        return Resolved(t.UINT8, lambda x: np.full(len(x), of_integers, np.uint8))
+
+
+_is_a("isNaN", np.isnan, 0)
+_is_a("isInfinite", np.isinf, 0)
+_is_a("isFinite", np.isfinite, 1)
+
+
 def _bitwise(name: str, ufunc: np.ufunc) -> None:
     @function(name, 2)
     def rule(args: tuple[Operand, ...], environment: Environment) -> Resolved:

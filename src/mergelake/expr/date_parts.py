@@ -148,12 +148,39 @@ def _last_day(days: Numbers) -> Numbers:
     return days_of(year + (month == 12), month % 12 + 1, 1) - 1
 
 
+def iso_year(days: Numbers) -> Numbers:
+    """The year to which most days of the week belong, which is that of its Thursday."""
+    return np.asarray(year_of(monday(days) + 3))
+
+
+def _iso_week(days: Numbers) -> Numbers:
+    thursday = np.asarray(monday(days) + 3, np.int64)
+    return np.asarray((thursday - days_of(year_of(thursday), np.ones(1, np.int64), 1)) // 7 + 1)
+
+
+def _quarters(days: Numbers) -> Numbers:
+    year, month, _ = civil(days)
+    return year * 4 + (month - 1) // 3
+
+
+def _months(days: Numbers) -> Numbers:
+    year, month, _ = civil(days)
+    return year * 12 + month
+
+
 _U8, _U16, _U32 = t.Int(8, False), t.Int(16, False), t.Int(32, False)
 _part("toYear", _U16, year_of, ("YEAR",))
 _part("toQuarter", _U8, lambda days: (civil(days)[1] + 2) // 3, ("QUARTER",))
 _part("toMonth", _U8, lambda days: civil(days)[1], ("MONTH",))
 _part("toDayOfMonth", _U8, lambda days: civil(days)[2], ("DAY", "DAYOFMONTH"))
 _part("toDayOfYear", _U16, lambda days: days - start_of_year(days) + 1, ("DAYOFYEAR",))
+_part("toISOYear", _U16, iso_year)
+_part("toISOWeek", _U8, _iso_week)
+_part("toRelativeYearNum", _U16, year_of)
+_part("toRelativeQuarterNum", _U32, _quarters)
+_part("toRelativeMonthNum", _U32, _months)
+_part("toRelativeWeekNum", _U32, lambda days: np.maximum(days.astype(np.int64) + 3, 0) // 7)
+_part("toRelativeDayNum", _U32, lambda days: np.clip(days.astype(np.int64), 0, 0xFFFF))
 _part("toYYYYMM", _U32, _yyyymm)
 _part("toYYYYMMDD", _U32, _yyyymmdd)
 _clock_part("toHour", _U8, lambda seconds: seconds // 3600 % 24, ("HOUR",))

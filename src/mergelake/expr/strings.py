@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.expr import casts
+from mergelake.expr.bound import BoundLiteral
 from mergelake.expr.comparison import scalars
 from mergelake.expr.evaluate import Kernel
 from mergelake.expr.registry import Environment, Operand, Resolved, function, illegal
@@ -299,6 +300,33 @@ def _substring(args: tuple[Operand, ...], environment: Environment) -> Resolved:
         return slices(texts, begin_inside, np.where(first == 0, 0, found))
 
     return Resolved(t.STRING, kernel, can_raise=zero, cost=20)
+
+
+@function("left", 2, any_case=True)
+def _left(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    _texts("left", args[:1])
+    first = BoundLiteral(1, t.UINT8)
+    return Resolved(t.STRING, node=environment.call("substring", (args[0].node, first, args[1].node)))
+
+
+@function("right", 2, any_case=True)
+def _right(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    _texts("right", args[:1])
+    if not isinstance(args[1].type, t.Int):
+        raise illegal("right", *(arg.type for arg in args))
+    binary = as_binary(args[0].type)
+
+    def kernel(x: Data, count: npt.NDArray[Any]) -> pa.Array:
+        texts = binary(x)
+        rows = 0 if 0 in (len(texts), len(count)) else max(len(texts), len(count))
+        if len(texts) != rows:
+            texts = texts.take(pa.array(np.zeros(rows, np.int32)))
+        size, wanted = lengths(texts), np.broadcast_to(_clamped(count), (rows,))
+        # A negative number leaves that many bytes off the beginning.
+        begin = np.clip(np.where(wanted >= 0, size - wanted, -wanted), 0, size)
+        return slices(texts, begin, size - begin)
+
+    return Resolved(t.STRING, kernel, cost=20)
 
 
 def _clamped(data: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
