@@ -160,7 +160,8 @@ def _iso_week(days: Numbers) -> Numbers:
 
 def _quarters(days: Numbers) -> Numbers:
     year, month, _ = civil(days)
-    return year * 4 + (month - 1) // 3
+    found: Numbers = (thursday - days_of(year_of(thursday), np.ones(1, np.int64), 1)) // 7 + 1
+    return found
 
 
 def _months(days: Numbers) -> Numbers:
