@@ -156,6 +156,26 @@ def test_the_quickstart_runs_without_spark_and_buckets(tmp_path: Path, oracle: A
     assert db.table("events").parts().num_rows == 2  # OPTIMIZE … FINAL left one a month
 
 
+def test_what_the_page_says_for_those_who_come_from_elsewhere(tmp_path: Path) -> None:
+    reader = Reader(tmp_path)
+    for snippet in snippets("docs/coming-from.md"):
+        reader.follow(snippet)
+    assert len(reader.followed) == 2
+
+
+def test_the_page_of_what_is_refused_is_true() -> None:
+    db = ml.connect("memory://refused")
+    db.sql("CREATE TABLE t (k UInt64, s String) ENGINE = MergeTree ORDER BY k")
+    version = db.table("t").version
+    rows = re.findall(r"^\| `(.*?)` \| (\w+) \| (.*) \|$", (ROOT / "docs/refused.md").read_text(), re.MULTILINE)
+    assert len(rows) > 40
+    for statement, name, hint in rows:
+        with pytest.raises(ml.MergelakeError) as caught:
+            db.sql(statement)
+        assert (caught.value.name, caught.value.hint) == (name, hint.replace("\\|", "|")), statement
+    assert (db.tables(), db.table("t").version) == (["t"], version)
+
+
 def test_the_quickstart_runs_with_spark(tmp_path: Path, spark: Any, oracle: Any) -> None:
     reader = Reader(tmp_path)
     for snippet in snippets("docs/quickstart.md"):
