@@ -166,7 +166,8 @@ class Warehouse:
             try:
                 table.append(rows)
             except BaseException:
-                self.drop_table(name)
+                if not if_not_exists:  # else it may be another process's
+                    self.drop_table(name)
                 raise
         return table
 
