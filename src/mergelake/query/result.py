@@ -83,7 +83,9 @@ class QueryResult:
         return self._all() if self.has_format else None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, piece by piece. A generator: closing it ends the statement."""
+        """The rows, piece by piece; none of an answer in a format. A generator: closing it ends the statement."""
+        if self.has_format:
+            return iter(())
         with self._lock:
             self._give()
             whole = self._whole

@@ -79,7 +79,11 @@ class Result:
         return self._found.rows is None or self._found.rows > 0
 
     def __repr__(self) -> str:
-        return f"<Result in a format: {len(self.columns)} columns>" if self.has_format else self.drawn(10)
+        return (
+            "<Result in a format: its bytes are in formatted, or come by chunks()>"
+            if self.has_format
+            else self.drawn(10)
+        )
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         """The rows as tuples of Python values; given once, as by `batches`, unless `arrow` has kept them."""

@@ -108,3 +108,10 @@ def test_results_and_scans_are_streams_of_arrow_and_iterable(db: ml.Database) ->
     assert list(db.sql("SELECT * FROM t ORDER BY k")) == [(1, "a"), (2, "b")]
     assert repr(scan) == "<Scan of default.t at version 2: about 2 rows in 1 parts; k Int64, s String>"
     assert "│ 2 │ b │" in repr(db.sql("SELECT * FROM t ORDER BY k"))
+
+
+def test_a_result_in_a_format_has_bytes_and_no_rows(db: ml.Database) -> None:
+    result = db.sql("SELECT 1 FORMAT CSV")
+    assert (list(result), list(result.batches()), result.rows()) == ([], [], [])
+    assert (result.formatted, b"".join(result.chunks())) == (b"1\n", b"1\n")
+    assert "formatted" in repr(result)
