@@ -35,6 +35,8 @@ ROWS = ex.block()
 @given(expression=ex.expressions())
 def test_random_expressions_have_clickhouses_types_and_values(session: Any, expression: str) -> None:
     assume(len(expression) < 300)
+    # There ILIKE misses a value after one that ends within a character of UTF-8.
+    assume(not ("ILIKE" in expression and "substring" in expression))
     mine = ex.ours(ROWS, expression)
     assume(not (isinstance(mine, str) and mine in REFUSED))
     known = ex.theirs(session, expression)

@@ -257,8 +257,8 @@ def publish(
         output.facts({**facts, "empty parts": list(report.dropped), "waiting": report.waiting})
 
     if follow:
-        output.note(f"Publishing {found.name} at {found.location}. Ctrl-C ends.")
         with stop_on_signals() as stop:
+            output.note(f"Publishing {found.name} at {found.location}. Ctrl-C ends.")
             follow_table(found.handle, poll, stop.is_set, on_report=show)
     else:
         show(found.publish())
