@@ -76,9 +76,17 @@ def works(kind: str, columns: int) -> dict[str, Counter[str]]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_function_does_more_than_in_proportion_to_the_columns(kind: str) -> None:
     works(kind, 2)  # what is imported and compiled once
+    found = _steep(kind)
+    for _ in range(2):
+        if found:  # threads of tests before may have worked meanwhile: what grows does so each time
+            found = found & _steep(kind)
+    assert not found
+
+
+def _steep(kind: str) -> set[tuple[str, str]]:
+    """Verbs, and functions in them, that do more than in proportion to the columns."""
     few, many = works(kind, FEW), works(kind, MANY)
-    found = {verb: steep(few[verb], many[verb], STEEP) for verb in many}
-    assert not {verb: places for verb, places in found.items() if places}
+    return {(verb, place) for verb in many for place in steep(few[verb], many[verb], STEEP)}
 
 
 @pytest.mark.slow
