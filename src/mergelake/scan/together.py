@@ -58,7 +58,7 @@ def grouped(pieces: Iterable[Piece], plan: ScanPlan) -> Iterator[tuple[Piece, ..
 def begin_rows(run: ReadRun, pieces: Sequence[Opened]) -> list[RowSelection]:
     """The rows of pieces, in their order: of small parts that follow each other and are alike, together."""
     out: list[RowSelection] = []
-    fetched = ((piece, _fetched(*piece)) for piece in pieces)
+    fetched = ((piece, _fetched(run, *piece)) for piece in pieces)
     for structure, alike in groupby(fetched, lambda each: each[1].structure if each[1] is not None else None):
         members = list(alike)
         parts = [part for _, part in members if part is not None]
@@ -72,8 +72,10 @@ def begin_rows(run: ReadRun, pieces: Sequence[Opened]) -> list[RowSelection]:
     return out
 
 
-def _fetched(item: ScanItem, source: PartSource, ranges: Sequence[MarkRange]) -> WholePart | None:
-    return fetch_whole_part(source.reader) if _is_whole(item, ranges) else None
+def _fetched(run: ReadRun, item: ScanItem, source: PartSource, ranges: Sequence[MarkRange]) -> WholePart | None:
+    """Of a far store only what is here: each part would wait for a round of its own."""
+    here = source.reader.complete or not run.is_far
+    return fetch_whole_part(source.reader) if here and _is_whole(item, ranges) else None
 
 
 def _is_whole(item: ScanItem, ranges: Sequence[MarkRange]) -> bool:

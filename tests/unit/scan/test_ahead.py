@@ -166,6 +166,16 @@ def test_an_ordered_read_with_a_limit_reads_the_first_granules_only() -> None:
         assert read(made, ScanRequest(("k", "text"), ordered=True, limit=limit)) == whole[:limit]
 
 
+def test_small_parts_that_the_cache_has_no_room_for_are_not_asked_for_one_after_the_other() -> None:
+    made = table(12, settings=PACKED)
+    store = cold(made)
+    made.caches = PartCache(400 << 10)
+    store.gated = True
+    rows = read(made, ScanRequest(("k", "text")))
+    assert sorted(row["k"] for row in rows) == list(range(12_000))
+    assert store.rounds <= 3
+
+
 def test_final_reads_all_its_parts_at_once() -> None:
     made = table(6, engine="ReplacingMergeTree")
     made.insert([{"k": 3, "word": b"new", "v": 9, "text": b"x"}, {"k": 9999, "word": b"new", "v": 9, "text": b"y"}])
