@@ -10,7 +10,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -73,7 +72,7 @@ def _write(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> str:
     ):
         for batch in batches:
             out.write_batch(batch)
-    return str(Path(file.name))
+    return file.name
 
 
 @cache
