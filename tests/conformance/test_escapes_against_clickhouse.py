@@ -16,7 +16,10 @@ from mergelake.convert.storage import to_storage
 from mergelake.convert.text_write import literal_text
 from mergelake.core.errors import MergelakeError
 from mergelake.core.text import quote_string, unescape
-from mergelake.core.types import parse_type
+from mergelake.core.types import Enum, parse_type
+from mergelake.expr import compile_expression
+from mergelake.expr.nodes import Literal
+from mergelake.expr.parser import parse
 from mergelake.query.embedded import engine
 from mergelake.sql.delimited import read_csv, read_tsv
 from mergelake.sql.values import read_values
@@ -115,6 +118,44 @@ def test_escapes_in_statements(quote: str) -> None:
         elif found and found.isascii() and min(body) >= 32 and body != b"`":  # a name is printable text
             answer = engine.run(f"SELECT 1 AS {text}", output="JSONCompact").text()
             assert found.decode() == json.loads(answer)["meta"][0]["name"], body
+
+
+def test_escapes_in_expressions_and_types() -> None:
+    for body in BODIES:
+        if not body.isascii():
+            continue
+        literal = f"'{body.decode()}'"
+        try:
+            constant = parse(literal)
+            found: bytes | None = constant.value if isinstance(constant, Literal) else None
+        except MergelakeError:
+            found = None
+        assert found == theirs(f"SELECT {literal}"), body
+        if found is None or not found.isascii():
+            continue  # names in an Enum are text here
+        kind = parse_type(f"Enum8({literal} = - 0x7)")
+        assert isinstance(kind, Enum)
+        assert kind.items[0] == (found.decode(), -7), body
+
+
+LITERALS = [
+    "x'4142'", "X'f'",
+    "x''", "b'01000001'", "B'1'", "b''", "$$a'b\\n$$", "$t$a$$b$t$", "\u2018a\\nb\u2019", "''", "'a''b'",
+    "1", "1_000", "0x1F", "0b101", "1.", ".5", "1e3", "1_0.0_1e1_0", "0x1.8p1", "0xp1", "1e", "18446744073709551616",
+    "0x1_F", "-0x1F", "1.5abc", "DATE '2024-01-02'",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("literal", LITERALS)
+def test_literals_of_all_forms_in_expressions(literal: str) -> None:
+    """Hexadecimal, binary and dollar strings, numbers with underscores and exponents: the value, or a refusal."""
+    expected = theirs(f"SELECT toString({literal})")
+    try:
+        column = compile_expression(f"toString({literal})", {}).evaluate(pa.table({"x": [1]}))
+        found: bytes | None = column.to_pylist()[0]
+    except MergelakeError:
+        found = None
+    assert found == expected
 
 
 def test_what_is_written_in_quotes_is_what_clickhouse_writes() -> None:

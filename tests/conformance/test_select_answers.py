@@ -12,8 +12,8 @@ import pytest
 
 from mergelake.query.context import Context
 from mergelake.query.select import run_select
-from mergelake.query.statement.tokens import split_statements
 from mergelake.sql.database import Database, connect
+from mergelake.sql.script import split_statements
 from mergelake.testing.webanalytics import CREATE_TABLE, generate
 from tests.helpers.attached import Reading
 from tests.helpers.tasks import TasksHere

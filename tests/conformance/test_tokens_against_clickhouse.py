@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from mergelake.core.errors import MergelakeError
+from mergelake.core.lexer import tokenize
 from mergelake.query.embedded import engine
-from mergelake.query.statement.tokens import tokenize
 
 pytestmark = pytest.mark.chdb
 _PIECES = [

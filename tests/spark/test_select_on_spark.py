@@ -9,7 +9,7 @@ import pytest
 
 import mergelake as ml
 from mergelake.core.errors import InvalidInputError
-from mergelake.query.statement.tokens import split_statements
+from mergelake.sql.script import split_statements
 from mergelake.testing.webanalytics import CREATE_TABLE, generate
 
 QUERIES = Path(__file__).parents[1] / "conformance" / "queries"

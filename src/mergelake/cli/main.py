@@ -89,7 +89,7 @@ def sql(
 ) -> None:
     """Run SQL: statements, a script, or a shell."""
     from mergelake.cli.stdin_data import with_data
-    from mergelake.query.statement.tokens import split_statements
+    from mergelake.sql.script import split_statements
 
     output, clock = Output(), SystemClock()
     text = query

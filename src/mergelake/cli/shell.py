@@ -17,8 +17,8 @@ from mergelake.cli.output import Output, format_of, print_result
 from mergelake.cli.running import run_watched
 from mergelake.core.clock import Clock
 from mergelake.core.errors import MergelakeError
-from mergelake.query.statement.tokens import split_statements
 from mergelake.sql.database import Database
+from mergelake.sql.script import split_statements
 
 KEYWORDS = [
     "SELECT",

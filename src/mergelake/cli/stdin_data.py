@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TextIO
 
 from mergelake.core.errors import error
-from mergelake.query.statement.tokens import split_statements
 from mergelake.sql.parser import parse_statement
+from mergelake.sql.script import split_statements
 from mergelake.sql.statements import Insert
 
 

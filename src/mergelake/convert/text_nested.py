@@ -14,11 +14,12 @@ import pyarrow as pa
 from mergelake.core import types as t
 from mergelake.core.arrow import tuple_names
 from mergelake.core.errors import MergelakeError, error
+from mergelake.core.lexer import QUOTED_STRING
 from mergelake.core.text import unescape_bytes
 
 _BARE = re.compile(rb"[^,\]\)\}:\s]+(?:[^,\]\)\}:]*[^,\]\)\}:\s])?")
 _BARE_WITH_COLON = re.compile(rb"[^,\]\)\}\s]+")
-_QUOTED = re.compile(rb"'((?:[^'\\]|\\.|'')*)'", re.DOTALL)
+_QUOTED = re.compile(QUOTED_STRING.encode(), re.DOTALL)
 _SPACE = re.compile(rb"\s*")
 
 
@@ -96,7 +97,7 @@ class _Cutter:
         quoted = _QUOTED.match(self.text, self.at)
         if quoted:
             self.at = quoted.end()
-            return unescape_bytes(quoted.group(1), b"'", "CANNOT_PARSE_QUOTED_STRING")
+            return unescape_bytes(quoted.group()[1:-1], b"'", "CANNOT_PARSE_QUOTED_STRING")
         bare = (_BARE if in_map else _BARE_WITH_COLON).match(self.text, self.at)
         if bare is None:
             raise self.wrong("a value")

@@ -15,9 +15,9 @@ from functools import partial
 
 from mergelake.core import type_tree as k
 from mergelake.core.errors import MergelakeError, error
+from mergelake.core.lexer import number_value
 from mergelake.core.text import unescape
 
-_UNSIGNED = re.compile(r"\+?(?:0[xX][0-9A-Fa-f]+|\d+)")
 _DIGITS_MAX = 40
 
 
@@ -26,14 +26,15 @@ class Argument:
     """What stands between two commas."""
 
     kind: str
-    """`number`, `text`, `null`, or `other` for what is no literal."""
+    """`number`, `string`, `null`, or `other` for what is no literal."""
     text: str
 
     def number(self) -> int | None:
         """Its value, if it is an unsigned integer."""
-        if self.kind != "number" or len(self.text) > _DIGITS_MAX or not _UNSIGNED.fullmatch(self.text):
+        if self.kind != "number" or len(self.text) > _DIGITS_MAX or self.text[0] == "-":
             return None
-        return int(self.text, 16 if "x" in self.text.lower() else 10)
+        value = number_value(self.text)
+        return value if isinstance(value, int) else None
 
 
 Arguments = Sequence[Argument]
@@ -108,12 +109,12 @@ def _at_most_two(name: str, arguments: Arguments) -> None:
 
 
 def _zone(arguments: Arguments) -> str:
-    return unescape(arguments[0].text) if arguments and arguments[0].kind == "text" else ""
+    return unescape(arguments[0].text) if arguments and arguments[0].kind == "string" else ""
 
 
 def _datetime(name: str, arguments: Arguments) -> k.DataType:
     _at_most_two(name, arguments)
-    if not arguments or (len(arguments) == 1 and arguments[0].kind == "text"):
+    if not arguments or (len(arguments) == 1 and arguments[0].kind == "string"):
         return k.DateTime(_zone(arguments))
     if arguments[0].kind == "other":
         raise _wrong("ILLEGAL_TYPE_OF_ARGUMENT", name, "a time zone in quotes")
@@ -124,7 +125,7 @@ def _datetime(name: str, arguments: Arguments) -> k.DataType:
 def _datetime32(name: str, arguments: Arguments) -> k.DataType:
     if len(arguments) > 1 or any(a.kind == "other" for a in arguments):
         raise _wrong("NUMBER_OF_ARGUMENTS_DOESNT_MATCH", name, "at most one argument")
-    if arguments and arguments[0].kind != "text":
+    if arguments and arguments[0].kind != "string":
         raise _wrong("ILLEGAL_TYPE_OF_ARGUMENT", name, "a time zone in quotes")
     return k.DateTime(_zone(arguments))
 
@@ -145,7 +146,7 @@ def _time(name: str, arguments: Arguments) -> k.DataType:
 
 def _time64(name: str, arguments: Arguments) -> k.Time64:
     _at_most_two(name, arguments)
-    if any(a.kind == "text" for a in arguments[1:]):
+    if any(a.kind == "string" for a in arguments[1:]):
         raise _wrong("ILLEGAL_TYPE_OF_ARGUMENT", name, "no time zone")
     return k.Time64(_scale(name, arguments[0])) if arguments else k.Time64()
 

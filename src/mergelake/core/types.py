@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 
 from mergelake.core.errors import MergelakeError, error
+from mergelake.core.lexer import Token, TokenReader, number_value
 from mergelake.core.text import unescape
 from mergelake.core.type_families import ANY_CASE, FAMILIES, LONGER, Argument
 from mergelake.core.type_families import (
@@ -122,21 +124,13 @@ _NOT_KEPT = frozenset({"QBit"})
 _NAMED = re.compile(r"\b(?:LineString|MultiLineString|MultiPolygon|Point|Polygon|Ring)\b")
 """Names that ClickHouse keeps and `str` of what they stand for does not give."""
 
-_TOKEN = re.compile(
-    r"""\s*(?:(?P<word>[A-Za-z_][A-Za-z0-9_]*)
-    |(?P<number>[-+]?0[xX][0-9A-Fa-f]+|[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)
-    |(?P<text>'(?:[^'\\]|\\.|'')*')
-    |(?P<quoted>`(?:[^`\\]|\\.)*`|"(?:[^"\\]|\\.)*")
-    |(?P<sign>[][(),=.]))""",
-    re.VERBOSE,
-)
 
-
+@lru_cache(maxsize=4096)
 def parse_type(text: str) -> DataType:
     """The type that `text` names. Raises UNKNOWN_TYPE, or BAD_ARGUMENTS and friends for bad parameters."""
     parser = _Parser(text)
     found = parser.type()
-    parser.end()
+    parser.finish()
     return found
 
 
@@ -213,49 +207,23 @@ _DEPTH_MAX = 100
 _DIGITS_MAX = 40
 _Element = tuple[str, int | None]
 """A name of an Enum, and its number if it is given."""
-_INTEGER = re.compile(r"[-+]?(?:0[xX][0-9A-Fa-f]+|\d+)")
 
 
-class _Parser:
+class _Parser(TokenReader):
     """Recursive descent over one type's text."""
 
     def __init__(self, text: str) -> None:
-        self._text = text
-        self._tokens: list[tuple[str, str]] = []
-        self._spans: list[tuple[int, int]] = []
-        at, end = 0, len(text.rstrip())
-        while at < end:
-            match = _TOKEN.match(text, at)
-            if match is None:
-                raise error("SYNTAX_ERROR", f"Cannot read the type '{text}' at '{text[at:].strip()[:20]}'")
-            self._tokens.append((str(match.lastgroup), match.group(str(match.lastgroup))))
-            self._spans.append((match.start(str(match.lastgroup)), match.end()))
-            at = match.end()
-        self._at = 0
+        super().__init__(text)
         self._depth = 0
 
-    def _peek(self) -> tuple[str, str]:
-        return self._tokens[self._at] if self._at < len(self._tokens) else ("end", "")
-
-    def _next(self) -> tuple[str, str]:
-        token = self._peek()
-        self._at += 1
-        return token
-
-    def _accept(self, sign: str) -> bool:
-        if self._peek() == ("sign", sign):
-            self._at += 1
-            return True
-        return False
-
     def _expect(self, sign: str) -> None:
-        if not self._accept(sign):
-            found = self._peek()[1] or "the end"
-            raise error("SYNTAX_ERROR", f"Expected '{sign}' but found {found} in the type '{self._text}'")
+        if not self.accept(sign):
+            found = self.peek().text or "the end"
+            raise error("SYNTAX_ERROR", f"Expected '{sign}' but found {found} in the type '{self.text}'")
 
-    def end(self) -> None:
-        if self._peek()[0] != "end":
-            raise error("SYNTAX_ERROR", f"Unexpected '{self._peek()[1]}' in the type '{self._text}'")
+    def finish(self) -> None:
+        if self.peek().kind != "end":
+            raise error("SYNTAX_ERROR", f"Unexpected '{self.peek().text}' in the type '{self.text}'")
 
     def type(self) -> DataType:
         self._depth += 1
@@ -266,11 +234,12 @@ class _Parser:
         return found
 
     def _named(self) -> DataType:
-        kind, word = self._next()
-        if kind != "word":
-            raise error("SYNTAX_ERROR", f"Expected the name of a type but found '{word}' in '{self._text}'")
-        while word.lower() in LONGER and self._peek()[0] == "word":
-            longer = f"{word} {self._peek()[1]}"
+        token = self.next()
+        word = token.text
+        if token.kind != "word":
+            raise error("SYNTAX_ERROR", f"Expected the name of a type but found '{word}' in '{self.text}'")
+        while word.lower() in LONGER and self.peek().kind == "word":
+            longer = f"{word} {self.peek().text}"
             if longer.lower() not in LONGER and longer.lower() not in ANY_CASE:
                 break
             word, self._at = longer, self._at + 1
@@ -287,41 +256,40 @@ class _Parser:
     def _arguments(self) -> list[Argument]:
         """The arguments in brackets, none where there are none; a comma may stand after the last."""
         out: list[Argument] = []
-        more = self._accept("(")
-        while more and not self._accept(")"):
+        more = self.accept("(")
+        while more and not self.accept(")"):
             first, depth = self._at, 0
-            while self._peek()[0] != "end" and (depth or self._peek() not in (("sign", ","), ("sign", ")"))):
-                kind, word = self._next()
-                if depth == 0 and kind == "word" and self._peek()[0] == "word":
+            while self.peek().kind != "end" and (depth or self.peek().upper not in (",", ")")):
+                token = self.next()
+                if depth == 0 and token.kind == "word" and self.peek().kind == "word":
                     self._expect(")")
-                depth += (word in ("(", "[")) - (word in (")", "]")) if kind == "sign" else 0
+                depth += (token.upper in ("(", "[")) - (token.upper in (")", "]"))
             taken = self._tokens[first : self._at]
             if not taken:
                 self._expect(")")
-            kind, word = taken[0] if len(taken) == 1 else ("other", "")
-            if kind == "word":
-                kind = "null" if word.upper() == "NULL" else "other"
-            out.append(Argument(kind, word))
-            if not self._accept(","):
+            out.append(_argument(taken))
+            if not self.accept(","):
                 self._expect(")")
                 break
         return out
 
     def _number(self) -> int:
-        kind, word = self._next()
-        if kind != "number" or len(word) > _DIGITS_MAX or _INTEGER.fullmatch(word) is None:
-            raise error("BAD_ARGUMENTS", f"Expected a number but found '{word}' in the type '{self._text}'")
-        return int(word, 16 if "x" in word.lower() else 10)
+        sign = self.next().text if self.at("-") or self.at("+") else ""
+        token = self.next()
+        value = number_value(sign + token.text) if token.kind == "number" and len(token.text) <= _DIGITS_MAX else None
+        if not isinstance(value, int):
+            raise error("BAD_ARGUMENTS", f"Expected a number but found '{sign}{token.text}' in the type '{self.text}'")
+        return value
 
     def _string(self) -> str:
-        kind, word = self._next()
-        if kind != "text":
-            raise error("BAD_ARGUMENTS", f"Expected a quoted string but found '{word}' in the type '{self._text}'")
-        return unescape(word)
+        token = self.next()
+        if token.kind != "string":
+            raise error("BAD_ARGUMENTS", f"Expected a quoted string but found '{token.text}' in the type '{self.text}'")
+        return unescape(token.text)
 
     def _takes(self, count: int) -> None:
         """Go past the bracket that holds `count` types. NUMBER_OF_ARGUMENTS_DOESNT_MATCH, or 223 for a literal."""
-        at, name = self._at, self._tokens[self._at - 1][1]
+        at, name = self._at, self._tokens[self._at - 1].text
         given = self._arguments()
         if len(given) != count:
             told = f"The type {name} takes {count} {'type' if count == 1 else 'types'}, got {len(given)}"
@@ -331,12 +299,12 @@ class _Parser:
 
     def _refuse_literals(self, given: Sequence[Argument]) -> None:
         for argument in given:
-            if argument.kind in ("number", "text"):
-                raise error("UNEXPECTED_AST_STRUCTURE", f"{argument.text} is not a type, in '{self._text}'")
+            if argument.kind in ("number", "string"):
+                raise error("UNEXPECTED_AST_STRUCTURE", f"{argument.text} is not a type, in '{self.text}'")
 
     def _close(self) -> None:
         """Go past the closing bracket; a comma may stand before it."""
-        self._accept(",")
+        self.accept(",")
         self._expect(")")
 
     def _one(self) -> DataType:
@@ -377,22 +345,19 @@ class _Parser:
     def tuple(self) -> DataType:
         names: list[str] = []
         elements: list[DataType] = []
-        if self._peek() != ("sign", "("):
+        if not self.at("("):
             return Tuple(())
         self._expect("(")
-        while not self._accept(")"):
+        while not self.accept(")"):
             if elements:
                 self._expect(",")
-            kind, word = self._peek()
-            following = self._tokens[self._at + 1] if self._at + 1 < len(self._tokens) else ("end", "")
-            if kind == "quoted" or (kind == "word" and following[0] == "word"):
-                self._at += 1
-                names.append(unescape(word) if kind == "quoted" else word)
+            if self.peek().kind == "quoted" or (self.peek().kind == "word" and self.peek(1).kind == "word"):
+                names.append(self.next().name)
             elements.append(self.type())
         if names and len(names) != len(elements):
-            raise error("BAD_ARGUMENTS", f"Names are specified not for all elements of the tuple '{self._text}'")
+            raise error("BAD_ARGUMENTS", f"Names are specified not for all elements of the tuple '{self.text}'")
         if len(set(names)) != len(names):
-            raise error("DUPLICATE_COLUMN", f"Tuple names must be unique in '{self._text}'")
+            raise error("DUPLICATE_COLUMN", f"Tuple names must be unique in '{self.text}'")
         return Tuple(tuple(elements), tuple(names))
 
     def nested(self) -> DataType:
@@ -404,11 +369,11 @@ class _Parser:
     def enum(self, bits: int) -> DataType:
         items: list[tuple[str, int]] = []
         numbered: list[bool] = []
-        if self._accept("("):
-            while not self._accept(")"):
+        if self.accept("("):
+            while not self.accept(")"):
                 if items:
                     self._expect(",")
-                    if self._accept(")"):
+                    if self.accept(")"):
                         break
                 name, value = self._enum_element()
                 numbered.append(value is not None)
@@ -427,23 +392,25 @@ class _Parser:
             if not low <= value <= high:
                 raise error("ARGUMENT_OUT_OF_BOUND", f"Value {value} of '{name}' does not fit into Enum{bits}")
         if len({n for n, _ in items}) != len(items) or len({v for _, v in items}) != len(items):
-            raise error("SYNTAX_ERROR", f"Duplicate names or values in the enum '{self._text}'")
+            raise error("SYNTAX_ERROR", f"Duplicate names or values in the enum '{self.text}'")
         return Enum(bits, tuple(sorted(items, key=lambda item: item[1])))
 
     def _enum_element(self) -> _Element:
-        kind, word = self._next()
-        if kind != "text":
+        token = self.next()
+        if token.kind != "string":
             raise self._enum_shape()
-        if not self._accept("="):
-            return unescape(word), None
-        if self._peek()[0] != "number" or _INTEGER.fullmatch(self._peek()[1]) is None:
+        if not self.accept("="):
+            return unescape(token.text), None
+        signed = self.at("-") or self.at("+")
+        number = self.peek(signed)
+        if number.kind != "number" or not isinstance(number_value(number.text), int):
             raise self._enum_shape()
-        return unescape(word), self._number()
+        return unescape(token.text), self._number()
 
     def _enum_shape(self) -> MergelakeError:
         return error(
             "UNEXPECTED_AST_STRUCTURE",
-            f"Elements of an Enum are 'name' = number, all of them, or 'name', in '{self._text}'",
+            f"Elements of an Enum are 'name' = number, all of them, or 'name', in '{self.text}'",
             "Only the first may have a number of its own where the others have none, or none where they have one",
         )
 
@@ -458,29 +425,29 @@ class _Parser:
     def aggregate(self) -> DataType:
         self._expect("(")
         version = None
-        if self._peek()[0] == "number":
+        if self.peek().kind == "number":
             version = self._number()
             self._expect(",")
         function = self._function_name()
         arguments: list[DataType] = []
-        while self._accept(","):
+        while self.accept(","):
             arguments.append(self.type())
         self._expect(")")
         return AggregateFunction(function, tuple(arguments), version)
 
     def _function_name(self) -> str:
-        kind, word = self._next()
-        if kind != "word":
-            raise error("SYNTAX_ERROR", f"Expected the name of an aggregate function in the type '{self._text}'")
-        if not self._accept("("):
-            return word
-        depth, parts = 1, [word, "("]
+        name = self.next()
+        if name.kind != "word":
+            raise error("SYNTAX_ERROR", f"Expected the name of an aggregate function in the type '{self.text}'")
+        if not self.accept("("):
+            return name.text
+        depth, parts = 1, [name.text, "("]
         while depth:
-            kind, token = self._next()
-            if kind == "end":
-                raise error("SYNTAX_ERROR", f"The parameters of {word} have no end in the type '{self._text}'")
-            depth += (token in ("(", "[")) - (token in (")", "]")) if kind == "sign" else 0
-            parts.append(", " if (kind, token) == ("sign", ",") else token)
+            token = self.next()
+            if token.kind == "end":
+                raise error("SYNTAX_ERROR", f"The parameters of {name.text} have no end in the type '{self.text}'")
+            depth += (token.upper in ("(", "[")) - (token.upper in (")", "]"))
+            parts.append(", " if token.upper == "," else token.text)
         return "".join(parts)
 
     def variant(self) -> DataType:
@@ -488,14 +455,14 @@ class _Parser:
         at = self._at
         self._refuse_literals(self._arguments())
         self._at = at
-        if not self._accept("("):
+        if not self.accept("("):
             raise error("BAD_ARGUMENTS", "Variant needs from 1 to 254 types", "Write Variant(String, UInt8)")
-        while not self._accept(")"):
+        while not self.accept(")"):
             if found:
                 self._expect(",")
-            start = self._spans[min(self._at, len(self._spans) - 1)][0]
+            start = self.peek().start
             inner = self.type()
-            spelled = self._text[start : self._spans[self._at - 1][1]]
+            spelled = self.text[start : self.previous_end]
             if is_nullable(inner):
                 raise error(
                     "BAD_ARGUMENTS", f"Type {inner} is not allowed inside Variant type", "A Variant is Nullable"
@@ -511,17 +478,17 @@ class _Parser:
 
     def dynamic(self) -> DataType:
         limit = 32
-        if self._accept("(") and not self._accept(")"):
-            if self._peek() != ("word", "max_types"):
-                raise error("SYNTAX_ERROR", f"Expected max_types = a number in the type '{self._text}'")
+        if self.accept("(") and not self.accept(")"):
+            if self.peek().text != "max_types":
+                raise error("SYNTAX_ERROR", f"Expected max_types = a number in the type '{self.text}'")
             limit = self._option("max_types", 254)
             self._expect(")")
         return Dynamic(limit)
 
     def _option(self, name: str, most: int) -> int:
         """The value of `name = value`."""
-        if self._next() != ("word", name):
-            raise error("BAD_ARGUMENTS", f"Expected {name} = a number in the type '{self._text}'")
+        if self.next().text != name:
+            raise error("BAD_ARGUMENTS", f"Expected {name} = a number in the type '{self.text}'")
         self._expect("=")
         value = self._number()
         if not 0 <= value <= most:
@@ -533,25 +500,22 @@ class _Parser:
         skip: set[str] = set()
         regexps: set[str] = set()
         limits = {"max_dynamic_paths": 1024, "max_dynamic_types": 32}
-        more = self._accept("(") and not self._accept(")")
+        more = self.accept("(") and not self.accept(")")
         while more:
-            kind, word = self._peek()
-            following = self._tokens[self._at + 1 : self._at + 2]
-            if kind == "word" and word in limits and following == [("sign", "=")]:
+            word = self.peek().text
+            if word in limits and self.peek(1).upper == "=":
                 limits[word] = self._option(word, 10000 if word == "max_dynamic_paths" else 254)
-            elif kind == "word" and word.upper() == "SKIP":
-                self._at += 1
-                if self._peek()[1].upper() == "REGEXP" and self._peek()[0] == "word":
-                    self._at += 1
+            elif self.accept("SKIP"):
+                if self.accept("REGEXP"):
                     regexps.add(self._string())
                 else:
                     skip.add(self._path())
             else:
                 path = self._path()
                 if path in typed:
-                    raise error("BAD_ARGUMENTS", f"Path {path} is there twice in the type '{self._text}'")
+                    raise error("BAD_ARGUMENTS", f"Path {path} is there twice in the type '{self.text}'")
                 typed[path] = self.type()
-            more = self._accept(",")
+            more = self.accept(",")
             if not more:
                 self._expect(")")
         return Json(
@@ -566,12 +530,23 @@ class _Parser:
         """A path of JSON: names with dots between them."""
         parts = []
         while True:
-            kind, word = self._next()
-            if kind not in ("word", "quoted"):
-                raise error("SYNTAX_ERROR", f"Expected a path but found '{word}' in the type '{self._text}'")
-            parts.append(unescape(word) if kind == "quoted" else word)
-            if not self._accept("."):
+            token = self.next()
+            if not token.is_name:
+                raise error("SYNTAX_ERROR", f"Expected a path but found '{token.text}' in the type '{self.text}'")
+            parts.append(token.name)
+            if not self.accept("."):
                 return ".".join(parts)
+
+
+def _argument(taken: Sequence[Token]) -> Argument:
+    """What stands between two commas, by its tokens."""
+    text = "".join(token.text for token in taken)
+    first = taken[0]
+    if len(taken) == 1 and first.kind in ("number", "string"):
+        return Argument(first.kind, text)
+    if len(taken) == 2 and first.upper in ("-", "+") and taken[1].kind == "number":
+        return Argument("number", text)
+    return Argument("null" if len(taken) == 1 and first.upper == "NULL" else "other", text)
 
 
 _NAMES = (

@@ -20,8 +20,9 @@ from __future__ import annotations
 from functools import lru_cache
 
 from mergelake.core.errors import UnsupportedError, error
+from mergelake.core.lexer import Token, TokenReader, number_value
+from mergelake.core.text import string_bytes
 from mergelake.core.types import INTERVAL_UNITS, STRING, Bool, DataType, Float, Int, Nothing, Nullable
-from mergelake.expr.lexer import Token, string_bytes, tokenize
 from mergelake.expr.nodes import Call, ColumnRef, Literal, SyntaxNode
 
 _BINARY = {
@@ -64,7 +65,7 @@ def parse(text: str) -> SyntaxNode:
     """
     parser = _Parser(text)
     node = parser.expression(0)
-    parser.end()
+    parser.finish()
     _check_height(node)
     return node
 
@@ -77,7 +78,7 @@ def parse_list(text: str) -> tuple[SyntaxNode, ...]:
     nodes = [parser.expression(0)]
     while parser.accept(","):
         nodes.append(parser.expression(0))
-    parser.end()
+    parser.finish()
     for node in nodes:
         _check_height(node)
     return tuple(nodes)
@@ -95,14 +96,9 @@ def _check_height(node: SyntaxNode) -> None:
 
 def number_literal(text: str) -> Literal:
     """A number as ClickHouse reads it: the narrowest integer type that holds it, else Float64."""
-    bare = text.replace("_", "")
-    digits = bare.lstrip("+-")
-    if digits[:2] in ("0x", "0X", "0b", "0B"):
-        value = int(digits, 0) * (-1 if bare[0] == "-" else 1)
-    elif digits.isdigit():
-        value = int(bare)
-    else:
-        return Literal(float(bare), Float(64))
+    value = number_value(text)
+    if isinstance(value, float):
+        return Literal(value, Float(64))
     signed = value < 0
     for bits in (8, 16, 32, 64):
         if (-(1 << (bits - 1)) <= value) if signed else value < 1 << bits:
@@ -110,47 +106,22 @@ def number_literal(text: str) -> Literal:
     return Literal(float(value), Float(64))
 
 
-class _Parser:
+class _Parser(TokenReader):
     def __init__(self, text: str) -> None:
-        self._text = text
-        self._tokens = tokenize(text)
-        self._at = 0
+        super().__init__(text)
         self._depth = 0
 
     # --- tokens
 
-    def peek(self, ahead: int = 0) -> Token:
-        return self._tokens[min(self._at + ahead, len(self._tokens) - 1)]
-
-    def _next(self) -> Token:
-        token = self.peek()
-        self._at += 1
-        return token
-
-    def _word(self, *words: str) -> bool:
-        """Take the next tokens if they are these keywords."""
-        for i, word in enumerate(words):
-            token = self.peek(i)
-            if token.kind != "word" or token.text.upper() != word:
-                return False
-        self._at += len(words)
-        return True
-
-    def accept(self, sign: str) -> bool:
-        if self.peek().kind == "sign" and self.peek().text == sign:
-            self._at += 1
-            return True
-        return False
-
     def _expect(self, what: str) -> None:
-        if not (self.accept(what) or (what.isalpha() and self._word(what))):
+        if not self.accept(what):
             raise self._unexpected(f"'{what}'")
 
     def _unexpected(self, wanted: str) -> Exception:
         found = self.peek().text or "the end"
-        return error("SYNTAX_ERROR", f"Expected {wanted} but found {found} in the expression '{self._text}'")
+        return error("SYNTAX_ERROR", f"Expected {wanted} but found {found} in the expression '{self.text}'")
 
-    def end(self) -> None:
+    def finish(self) -> None:
         if self.peek().kind != "end":
             raise self._unexpected("the end")
 
@@ -175,12 +146,12 @@ class _Parser:
         token = self.peek()
         if token.kind == "sign" and token.text in (".", "[", "::"):
             return self._postfix(left)
-        key = self._key()
+        key = self.peek().upper
         if key == "IS" and least <= 6:
             return self._is_null(left)
         negated = key == "NOT"
         if negated:
-            key = self.peek(1).text.upper()
+            key = self.peek(1).upper
             if key not in ("IN", "LIKE", "ILIKE", "BETWEEN"):
                 return None
         if key == "BETWEEN" and least <= 7:
@@ -196,7 +167,7 @@ class _Parser:
             self._expect(":")
             return Call("if", (left, then, self.expression(2)))
         if key in ("->", "<=>"):
-            raise UnsupportedError(f"'{key}' is not supported in the expression '{self._text}'", name="NOT_IMPLEMENTED")
+            raise UnsupportedError(f"'{key}' is not supported in the expression '{self.text}'", name="NOT_IMPLEMENTED")
         if key not in _BINARY or _BINARY[key][0] < least:
             return None
         priority, name = _BINARY[key]
@@ -206,19 +177,15 @@ class _Parser:
         if name not in _MERGED:
             return Call(name, (left, right))
         args = [*left.args, right] if isinstance(left, Call) and left.function == name else [left, right]
-        while _BINARY.get(self._key(), (0, ""))[1] == name:  # all of a chain at once: a thousand ORs are one node
+        while _BINARY.get(self.peek().upper, (0, ""))[1] == name:  # all of a chain at once: a thousand ORs are one node
             self._at += 1
             args.append(self.expression(priority + 1))
         return Call(name, tuple(args))
 
-    def _key(self) -> str:
-        token = self.peek()
-        return token.text.upper() if token.kind in ("word", "sign") else ""
-
     def _is_null(self, left: SyntaxNode) -> SyntaxNode:
         self._at += 1
-        negated = self._word("NOT")
-        if not self._word("NULL"):
+        negated = self.accept("NOT")
+        if not self.accept("NULL"):
             raise self._unexpected("NULL")
         return Call("isNotNull" if negated else "isNull", (left,))
 
@@ -230,46 +197,46 @@ class _Parser:
             self._expect("]")
             return Call("arrayElement", (left, index))
         self._expect(".")
-        token = self._next()
+        token = self.next()
         if token.kind == "number":
             return Call("tupleElement", (left, number_literal(token.text)))
         if token.text in (":", "::", "^") and token.kind == "sign":
             raise UnsupportedError("Paths of JSON are not supported in expressions here", name="NOT_IMPLEMENTED")
-        if token.kind not in ("word", "name"):
+        if token.kind not in ("word", "quoted"):
             raise self._unexpected("the name of an element")
         if isinstance(left, ColumnRef):
-            return ColumnRef(f"{left.name}.{token.text}")
-        return Call("tupleElement", (left, Literal(token.text.encode(), STRING)))
+            return ColumnRef(f"{left.name}.{token.name}")
+        return Call("tupleElement", (left, Literal(token.name.encode(), STRING)))
 
     # --- operands
 
     def _prefix(self) -> SyntaxNode:
-        token = self._next()
+        token = self.next()
         if token.kind == "number":
             return number_literal(token.text)
-        if token.kind == "text":
+        if token.kind == "string":
             return Literal(string_bytes(token.text), STRING)
-        if token.kind == "name":
-            return ColumnRef(token.text)
+        if token.kind == "quoted":
+            return ColumnRef(token.name)
         if token.kind == "word":
             return self._named(token)
         if token.text == "-":
             if self.peek().kind == "number":
-                return number_literal("-" + self._next().text)
+                return number_literal("-" + self.next().text)
             return Call("negate", (self.expression(13),))
         if token.text == "+" and self.peek().kind == "number":
-            return number_literal(self._next().text)
+            return number_literal(self.next().text)
         if token.text == "(":
             return self._parenthesis()
         if token.text == "[":
             return Call("array", self._list("]"))
-        self._at -= 1
+        self._at -= token.kind != "end"
         if token.text == "{":
             raise UnsupportedError("Query parameters are not supported in expressions", name="NOT_IMPLEMENTED")
         raise self._unexpected("an expression")
 
     def _parenthesis(self) -> SyntaxNode:
-        if self.peek().text.upper() in ("SELECT", "WITH") and self.peek(1).kind != "sign":
+        if self.peek().upper in ("SELECT", "WITH") and self.peek(1).kind != "sign":
             raise UnsupportedError("Subqueries are not supported here", name="NOT_IMPLEMENTED")
         if self.accept(")"):
             return Call("tuple", ())
@@ -293,15 +260,15 @@ class _Parser:
         return tuple(nodes)
 
     def _named(self, token: Token) -> SyntaxNode:
-        upper = token.text.upper()
+        upper = token.upper
         if upper == "NOT":
             return Call("not", (self.expression(5),))
         if upper == "CASE":
             return self._case()
         if upper == "INTERVAL" and self.peek().text != "(":
             return self._interval()
-        if upper in ("DATE", "TIMESTAMP") and self.peek().kind == "text":
-            text = Literal(string_bytes(self._next().text), STRING)
+        if upper in ("DATE", "TIMESTAMP") and self.peek().kind == "string":
+            text = Literal(string_bytes(self.next().text), STRING)
             return Call("toDate" if upper == "DATE" else "toDateTime", (text,))
         if self.peek().kind == "sign" and self.peek().text == "(":
             self._at += 1
@@ -318,7 +285,7 @@ class _Parser:
         return ColumnRef(token.text)
 
     def _call(self, name: str) -> SyntaxNode:
-        if name.upper() in ("EXISTS", "ANY", "ALL") and self.peek().text.upper() == "SELECT":
+        if name.upper() in ("EXISTS", "ANY", "ALL") and self.peek().upper == "SELECT":
             raise UnsupportedError("Subqueries are not supported here", name="NOT_IMPLEMENTED")
         if self.accept("*"):
             self._expect(")")
@@ -332,7 +299,7 @@ class _Parser:
 
     def _cast(self) -> SyntaxNode:
         value = self.expression(0)
-        if self._word("AS"):
+        if self.accept("AS"):
             target = self._type_text()
             self._expect(")")
             return Call("CAST", (value, Literal(target.encode(), STRING)))
@@ -350,32 +317,31 @@ class _Parser:
         if self.peek().text == "(" and self.peek().kind == "sign":
             depth = 0
             while True:
-                token = self._next()
+                token = self.next()
                 if token.kind == "end":
                     raise self._unexpected("')'")
                 if token.kind == "sign":
                     depth += (token.text == "(") - (token.text == ")")
                     if depth == 0:
                         break
-        last = self._tokens[self._at - 1]
-        return self._text[start.at : last.at + len(last.text)]
+        return self.text[start.start : self.previous_end]
 
     def _interval(self) -> SyntaxNode:
         token = self.peek()
-        if token.kind == "text":
+        if token.kind == "string":
             self._at += 1
             pieces = string_bytes(token.text).decode(errors="replace").split()
             amount: SyntaxNode = number_literal(pieces[0]) if pieces and _is_integer(pieces[0]) else Literal(0, STRING)
             if isinstance(amount, Literal) and amount.type == STRING:
                 raise error("SYNTAX_ERROR", f"Expected a number in the interval {token.text}")
-            unit = pieces[1] if len(pieces) == 2 else self._next().text
+            unit = pieces[1] if len(pieces) == 2 else self.next().text
         else:
             amount = self.expression(12)
-            unit = self._next().text
+            unit = self.next().text
         return Call(f"toInterval{interval_unit(unit)}", (amount,))
 
     def _case(self) -> SyntaxNode:
-        subject = None if self._word("WHEN") else self.expression(0)
+        subject = None if self.accept("WHEN") else self.expression(0)
         if subject is not None:
             self._expect("WHEN")
         args: list[SyntaxNode] = []
@@ -384,9 +350,9 @@ class _Parser:
             self._expect("THEN")
             args.append(condition if subject is None else Call("equals", (subject, condition)))
             args.append(self.expression(0))
-            if not self._word("WHEN"):
+            if not self.accept("WHEN"):
                 break
-        args.append(self.expression(0) if self._word("ELSE") else Literal(None, _NULL_TYPE))
+        args.append(self.expression(0) if self.accept("ELSE") else Literal(None, _NULL_TYPE))
         self._expect("END")
         return Call("multiIf", tuple(args))
 

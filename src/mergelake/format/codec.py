@@ -9,12 +9,13 @@ its two directions in `codec_run`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from mergelake.core.errors import error
+from mergelake.core.errors import MergelakeError, error
+from mergelake.core.lexer import Token, TokenReader, number_value
+from mergelake.core.text import unescape
 from mergelake.format.kernels_frames import LZ4, NONE
 
 ZSTD = 0x90
@@ -133,34 +134,53 @@ def parse_default_codec(text: str) -> Codec:
     return codec
 
 
-_LITERAL = r"-?\d+(?:\.\d+)?|'[^'\\]*'|(?i:NULL)\b"
-_STEP = re.compile(rf"\s*([A-Za-z_]\w*)\s*(\(\s*((?:{_LITERAL})(?:\s*,\s*(?:{_LITERAL}))*)?\s*\))?\s*(,|$)", re.ASCII)
 _Argument = int | float | str | None
 
 
 def parse_steps(text: str) -> list[Codec]:
     """The steps that `text` names, `Default` among them as a step of its own."""
-    inner = re.sub(r"^\s*CODEC\s*\((.*)\)\s*$", r"\1", text, flags=re.IGNORECASE | re.DOTALL).strip()
+    tokens = TokenReader(text)
+    wrapped = tokens.accept("CODEC", "(")
     steps: list[Codec] = []
-    at, more = 0, bool(inner)
+    more = tokens.peek().kind != "end"
     while more:
-        match = _STEP.match(inner, at)
-        if match is None:
-            raise error("SYNTAX_ERROR", f"Cannot read the codec '{text.strip()}' at '{inner[at : at + 20]}'")
-        given = [_argument(word) for word in re.findall(_LITERAL, match.group(3) or "")]
-        steps.append(_step(match.group(1), given))
-        at, more = match.end(), match.group(4) == ","
+        name = tokens.next()
+        if name.kind != "word":
+            raise _cannot_read(text, name)
+        steps.append(_step(name.text, _arguments(tokens) if tokens.accept("(") else []))
+        more = tokens.accept(",")
+    if (wrapped and not tokens.accept(")")) or tokens.peek().kind != "end":
+        raise _cannot_read(text, tokens.peek())
     if len(steps) > 255:
         raise error("BAD_ARGUMENTS", f"A chain of {len(steps)} codecs is too long", "There may be 255")
     return steps
 
 
-def _argument(word: str) -> _Argument:
-    if word.startswith("'"):
-        return word[1:-1]
-    if word.upper() == "NULL":
-        return None
-    return float(word) if "." in word else int(word)
+def _arguments(tokens: TokenReader) -> list[_Argument]:
+    """Literals up to the closing bracket."""
+    values: list[_Argument] = []
+    if tokens.accept(")"):
+        return values
+    while True:
+        sign = "-" if tokens.accept("-") else ""
+        token = tokens.next()
+        if token.kind == "number":
+            values.append(number_value(sign + token.text))
+        elif token.kind == "string" and not sign:
+            values.append(unescape(token.text))
+        elif token.upper == "NULL" and not sign:
+            values.append(None)
+        else:
+            raise _cannot_read(tokens.text, token)
+        if not tokens.accept(","):
+            break
+    if not tokens.accept(")"):
+        raise _cannot_read(tokens.text, tokens.peek())
+    return values
+
+
+def _cannot_read(text: str, token: Token) -> MergelakeError:
+    return error("SYNTAX_ERROR", f"Cannot read the codec '{text.strip()}' at '{text[token.start : token.start + 20]}'")
 
 
 def _step(name: str, given: list[_Argument]) -> Codec:

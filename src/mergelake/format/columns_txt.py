@@ -5,12 +5,15 @@ Source: ClickHouse, `NamesAndTypesList::writeText`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from mergelake.core.errors import CorruptDataError
+from mergelake.core.lexer import BACK_QUOTED
 from mergelake.core.text import back_quote, unescape
 from mergelake.core.types import DataType, stored_type
 
+_NAME = re.compile(BACK_QUOTED, re.DOTALL)
 _HEADER = "columns format version: 1"
 
 
@@ -36,20 +39,12 @@ def decode_columns(data: bytes) -> dict[str, DataType]:
         )
     columns: dict[str, DataType] = {}
     for row in rows:
-        end = _quoted_end(row)
-        columns[unescape(row[:end])] = stored_type(row[end + 1 :])
+        name = _NAME.match(row)
+        if name is None:
+            raise CorruptDataError("A line of the list of columns has no quoted name", found=row[:60])
+        columns[unescape(name.group())] = stored_type(row[name.end() + 1 :])
     if len(columns) != len(rows):
         raise CorruptDataError(
             "The list of columns has a name twice", expected=f"{len(rows)} names", found=f"{len(columns)}"
         )
     return columns
-
-
-def _quoted_end(row: str) -> int:
-    """Where the back-quoted name at the start of `row` ends."""
-    at = 1
-    while row.startswith("`") and at < len(row):
-        if row[at] == "`":
-            return at + 1
-        at += 2 if row[at] == "\\" else 1
-    raise CorruptDataError("A line of the list of columns has no quoted name", found=row[:60])

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from mergelake.core import types as t
 from mergelake.core.errors import MergelakeError
+from mergelake.core.lexer import quoted_name
 from mergelake.core.schema import TableSchema
-from mergelake.core.text import unescape
 from mergelake.core.types import DataType
 from mergelake.expr import (
     BoundCall,
@@ -39,7 +39,6 @@ _NULL = t.Nullable(t.Nothing())
 _COMPARISONS = ("equals", "notEquals", "less", "lessOrEquals", "greater", "greaterOrEquals")
 _OWN_TYPES = ("CAST", "if", "multiIf", "coalesce", "ifNull", "assumeNotNull", "nullIf")
 """Functions whose result has the type that they say, with or without a dictionary."""
-_QUOTED = re.compile(r'`(?:[^`\\]|\\.|``)*`|"(?:[^"\\]|\\.|"")*"', re.DOTALL)
 _BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 
@@ -171,9 +170,9 @@ def plain_column(text: str, names: Sequence[str]) -> str | None:
     A column may be called `a-b`: that text is the column unless it can be read as an expression over the others.
     """
     bare = text.strip()
-    if _QUOTED.fullmatch(bare):
-        bare = unescape(bare)
-        return bare if bare in names else None
+    quoted = quoted_name(bare)
+    if quoted is not None:
+        return quoted if quoted in names else None
     if bare not in names:
         return None
     if _BARE.fullmatch(bare):

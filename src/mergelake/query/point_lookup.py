@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 
 from mergelake.core.errors import MergelakeError
+from mergelake.core.lexer import Token
 from mergelake.query.source import ReadRequest, Scan, Source
 from mergelake.query.statement.parsed_select import ParsedSelect
-from mergelake.query.statement.tokens import Token
 
 ROWS_MAX = 200_000
 """Rows to look at up to which the direct way is taken; above it ClickHouse filters faster than we do."""

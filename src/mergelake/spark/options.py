@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mergelake.core.errors import MergelakeError, error
+from mergelake.core.lexer import BACK_QUOTED
 from mergelake.core.settings import truth
 from mergelake.core.text import unescape
 from mergelake.scan.request import ScanRequest
@@ -29,7 +30,7 @@ _STORE_WORDS = re.compile(
     r"|log|sync|allow_http|(connect_)?timeout_s|max_retries|coalesce_gap|chunk_size|skip_signature|cache_(dir|bytes)",
     re.IGNORECASE,
 )
-_COLUMN = re.compile(r"\s*(?:(`(?:[^`\\]|\\.|``)*`)|([^,`]+?))\s*(?:,|$)")
+_COLUMN = re.compile(rf"\s*(?:({BACK_QUOTED})|([^,`]+?))\s*(?:,|$)")
 
 
 @dataclass(frozen=True, slots=True)

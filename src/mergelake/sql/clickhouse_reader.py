@@ -20,11 +20,11 @@ import pyarrow as pa
 
 from mergelake.core import types as t
 from mergelake.core.errors import MergelakeError, UnavailableError, error
+from mergelake.core.lexer import tokenize
 from mergelake.core.schema import TableSchema
 from mergelake.core.text import back_quote, quote_string, unused_stem
 from mergelake.query.embedded import engine
 from mergelake.query.embedded.arrow_bridge import to_public, without_nothing
-from mergelake.query.statement.tokens import tokenize
 
 CONVERSIONS = ("strict", "clickhouse")
 """What `insert_conversion` may be: refuse values that a conversion would change, or convert as ClickHouse does."""

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Collection
 
 from mergelake.core.errors import MergelakeError, error
+from mergelake.core.lexer import Token, TokenReader, next_token, syntax_error
 from mergelake.core.text import unescape
-from mergelake.query.statement.tokens import Token, next_token, syntax_error
 from mergelake.sql.statements import Like, Name
 
 _WANTS_OPERAND = frozenset(
@@ -32,49 +32,8 @@ _WANTS_OPERAND = frozenset(
 _OPEN, _CLOSE = ("(", "[", "{"), (")", "]", "}")
 
 
-class Cursor:
-    """Tokens of `text` from `start` to `end`, read on demand: what follows VALUES is never cut into tokens."""
-
-    def __init__(self, text: str, start: int = 0, end: int | None = None) -> None:
-        self.text = text
-        self.end = len(text) if end is None else end
-        self._tokens: list[Token] = []
-        self._read_to = start
-        self._at = 0
-
-    def peek(self, ahead: int = 0) -> Token:
-        """The token `ahead` places on; of kind `end` after the last."""
-        while len(self._tokens) <= self._at + ahead:
-            token = next_token(self.text, self._read_to)
-            if token.kind == "end" or token.start >= self.end:
-                token = Token("end", "", self.end, self.end, "")
-            else:
-                self._read_to = token.end
-            self._tokens.append(token)
-        return self._tokens[self._at + ahead]
-
-    def next(self) -> Token:
-        """The token here, and go on."""
-        token = self.peek()
-        self._at += token.kind != "end"
-        return token
-
-    @property
-    def previous_end(self) -> int:
-        """Offset after the last token that was read."""
-        return self._tokens[self._at - 1].end if self._at else 0
-
-    def at(self, *words: str) -> bool:
-        """Whether these words (or signs) come next."""
-        return all(self.peek(i).upper == word for i, word in enumerate(words))
-
-    def accept(self, *words: str) -> bool:
-        """Go past these words if they come next."""
-        if not self.at(*words):
-            return False
-        for _ in words:
-            self.next()
-        return True
+class Cursor(TokenReader):
+    """The parsers' place in a statement: what follows VALUES is never cut into tokens."""
 
     def expect(self, *words: str) -> None:
         """Go past these words, or SYNTAX_ERROR."""

@@ -27,7 +27,6 @@ from mergelake.query.source import Resolve, Source
 from mergelake.query.statement.access import check_fixed
 from mergelake.query.statement.settings import for_clickhouse, honoured
 from mergelake.query.statement.settings_semantics import writes_file
-from mergelake.query.statement.tokens import split_statements
 from mergelake.query.table_source import TableSource
 from mergelake.sql.foreign import foreign_names, foreign_table
 from mergelake.sql.lower import execute
@@ -35,6 +34,7 @@ from mergelake.sql.open_tables import OpenTables
 from mergelake.sql.optimistic import read_beside
 from mergelake.sql.parser import parse_statement
 from mergelake.sql.result import Result
+from mergelake.sql.script import split_statements
 from mergelake.sql.settings import OWN_SETTINGS, judged, merged, plain, staleness_ms
 from mergelake.sql.statements import Name
 from mergelake.table.catalog import RESERVED
@@ -391,7 +391,7 @@ def fill_parameters(text: str, params: Mapping[str, object]) -> str:
         text = str(int(value)) if isinstance(value, bool) else str(value)
         return f"CAST({quote_string(text)}, {quote_string(kind)})"
 
-    from mergelake.query.statement.tokens import tokenize
+    from mergelake.core.lexer import tokenize
 
     out, at = [], 0
     skip = 0

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 
 from mergelake.convert.timezones import zone
 from mergelake.core.errors import MergelakeError, error
+from mergelake.core.lexer import number_value, syntax_error
 from mergelake.core.schema import Column, SkipIndex, TableSchema
 from mergelake.core.settings import TableSettings, is_table_setting
 from mergelake.core.text import unescape
 from mergelake.core.types import DataType, DateTime, DateTime64, is_nullable, nested_columns, parse_type, parts
 from mergelake.expr.compiled import compile_expression
 from mergelake.query.statement.settings import kind_of
-from mergelake.query.statement.tokens import syntax_error
 from mergelake.sql.cursor import Cursor, clean
 from mergelake.sql.statements import CloneTable, CreateTable, Name
 
@@ -355,15 +355,9 @@ def settings_list(cursor: Cursor) -> dict[str, str | int | float]:
 def _value_of(literal: str) -> str | int | float:
     if literal[0] == "'":
         return unescape(literal)
-    digits = literal.replace("_", "")
-    try:
-        return int(digits, 0) if digits[:3].lower().lstrip("-")[:2] in ("0x", "0b") else int(digits)
-    except ValueError:
-        pass
-    try:
-        return float(digits)
-    except ValueError:
-        return literal
+    if literal.lstrip("+-")[:1].isdigit() or literal.lstrip("+-")[:1] == ".":
+        return number_value(literal)
+    return literal
 
 
 def setting_literals(cursor: Cursor) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mergelake.core.lexer import number_value
 from mergelake.core.text import unescape
 from mergelake.sql.cursor import Cursor
 
@@ -12,8 +13,7 @@ def literal(cursor: Cursor) -> int | float | str | None:
     token = cursor.peek()
     if token.kind == "number":
         cursor.next()
-        digits = token.text.replace("_", "")
-        return sign * (int(digits, 0) if digits.isdigit() or digits[:2].lower() in ("0x", "0b") else float(digits))
+        return sign * number_value(token.text)
     if sign < 0:
         raise cursor.error("a number")
     if token.kind == "string":

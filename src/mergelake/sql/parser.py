@@ -15,12 +15,12 @@ import re
 from collections.abc import Callable, Iterator
 
 from mergelake.core.errors import MergelakeError, error
-from mergelake.query.statement.tokens import split_statements
 from mergelake.sql import ddl
 from mergelake.sql import statements as s
 from mergelake.sql.cursor import Cursor
 from mergelake.sql.insert_head import insert
 from mergelake.sql.literals import literal
+from mergelake.sql.script import split_statements
 from mergelake.sql.tail import ended
 from mergelake.sql.unsupported import HINTS, judged_syntax, refused
 

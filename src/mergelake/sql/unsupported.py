@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 
 from mergelake.core.errors import MergelakeError, error
+from mergelake.core.lexer import next_token
 from mergelake.core.text import quote_string
 from mergelake.query.embedded import engine
-from mergelake.query.statement.tokens import next_token
 
 _ASKED_MAX = 100_000
 """Characters of the longest statement that ClickHouse is asked about."""

@@ -18,19 +18,20 @@ import pyarrow as pa
 from mergelake.convert.storage import to_public, to_storage
 from mergelake.core import types as t
 from mergelake.core.errors import MergelakeError, error
+from mergelake.core.lexer import BACK_QUOTED, DOUBLE_QUOTED, QUOTED_STRING, syntax_error
 from mergelake.core.text import unescape
 from mergelake.query.statement.access import check_data
-from mergelake.query.statement.tokens import syntax_error
 from mergelake.sql.bare_literals import bare_text, is_usual
 from mergelake.sql.clickhouse_reader import read_cells
 from mergelake.sql.rows import Rows, stand_in
 from mergelake.table.blocks import Flags
 
 _NUMBER = r"[-+]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|(?i:inf|nan))"
-_LITERAL = rf"('(?:[^'\\]|\\.|'')*'|{_NUMBER}|(?i:null|true|false))"
+_LITERAL = rf"({QUOTED_STRING}|{_NUMBER}|(?i:null|true|false))"
 _PLAIN = re.compile(_LITERAL, re.DOTALL)
 _PIECE = re.compile(
-    r"'(?:[^'\\]+|\\.|'')*'|`(?:[^`\\]+|\\.|``)*`|\"(?:[^\"\\]+|\\.|\"\")*\"|\$(\w*)\$.*?\$\1\$"
+    rf"{QUOTED_STRING}|{BACK_QUOTED}|{DOUBLE_QUOTED}"
+    r"|\$(\w*)\$.*?\$\1\$"
     r"|--[^\n]*|/\*.*?\*/|[^'`\"$/()\[\]{},-]+|.",
     re.DOTALL,
 )

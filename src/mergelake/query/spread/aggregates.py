@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from mergelake.core.lexer import Token, closing
 from mergelake.query.embedded import engine
-from mergelake.query.statement.tokens import Token, closing
 
 _COMBINATORS = ("If", "Array", "Distinct", "OrNull", "OrDefault", "ForEach", "Map", "Resample", "ArgMin", "ArgMax")
 _NOT_SPLIT = ("State", "Merge", "MergeState", "SimpleState")

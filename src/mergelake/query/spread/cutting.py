@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from mergelake.core.lexer import Token, closing
 from mergelake.query.statement.parsed_select import ParsedSelect, Scope
-from mergelake.query.statement.tokens import Token, closing
 
 Range = tuple[int, int]
 """Tokens [first, end)."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from mergelake.core.lexer import Token, closing
 from mergelake.query.spread.cutting import ScopeText
 from mergelake.query.spread.halves import NotSplitError
 from mergelake.query.statement.parsed_select import CteUse, ParsedSelect, Scope
-from mergelake.query.statement.tokens import Token, closing
 
 RESULT = "_ml_result_"
 """How the names of these tables begin."""

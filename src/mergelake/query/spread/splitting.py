@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from mergelake.core.lexer import tokenize
 from mergelake.query.spread import distributing
 from mergelake.query.spread.aggregates import AggregateCall, find_calls
 from mergelake.query.spread.cutting import ScopeText
@@ -25,7 +26,6 @@ from mergelake.query.spread.split_rows import split_rows
 from mergelake.query.statement.access import words
 from mergelake.query.statement.parsed_select import ParsedSelect, Scope, TableReference, outline
 from mergelake.query.statement.rewrite import MARK
-from mergelake.query.statement.tokens import tokenize
 
 _ONE_VALUE = words(
     "connectionid current_date current_timestamp fqdn getosversion hostname initialqueryid localtimestamp now now64",

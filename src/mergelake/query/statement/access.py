@@ -10,7 +10,7 @@ OUTFILE. So a statement is judged by its tokens before ClickHouse sees it, unles
 2. No table is named by a string, no result goes INTO OUTFILE.
 3. Settings that are free text (paths, URLs, expressions) are refused but for `TEXT_SETTINGS`.
 
-Tokens are cut as ClickHouse does (`query.statement.tokens`, tested against `tokenizeQuery`): nothing hides in a
+Tokens are cut as ClickHouse does (`core.lexer`, tested against `tokenizeQuery`): nothing hides in a
 comment or quote.
 `FIXED_SETTINGS` belong to the process: no statement changes them.
 """
@@ -23,9 +23,9 @@ from functools import lru_cache
 from importlib import resources
 
 from mergelake.core.errors import MergelakeError, error
+from mergelake.core.lexer import Token, tokenize
 from mergelake.query.embedded import engine
 from mergelake.query.statement.parsed_select import ParsedSelect
-from mergelake.query.statement.tokens import Token, tokenize
 
 
 def words(*lines: str) -> frozenset[str]:

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 
+from mergelake.core.lexer import Token
 from mergelake.query.source import ReadRequest, Source
 from mergelake.query.statement.parsed_select import ParsedSelect, Scope, TableReference, names_in
 from mergelake.query.statement.settings import keeps_conditions
 from mergelake.query.statement.settings_semantics import statement_settings
-from mergelake.query.statement.tokens import Token
 
 _NOT_PUSHED = frozenset(
     ("SELECT", "ARRAYJOIN", "NOW64", "YESTERDAY", "CURRENT_TIMESTAMP", "UTCTIMESTAMP", "UTC_TIMESTAMP")
@@ -95,7 +95,7 @@ def mentioned(plan: ParsedSelect, scope: Scope) -> set[str]:
 
 
 def _expression_names(expression: str) -> set[str]:
-    from mergelake.query.statement.tokens import tokenize
+    from mergelake.core.lexer import tokenize
 
     return set(names_in(tokenize(expression)))
 

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from mergelake.core.errors import error
+from mergelake.core.lexer import Token, tokenize
 from mergelake.core.text import unescape
 from mergelake.query.source import AsOf
-from mergelake.query.statement.tokens import Token, tokenize
 
 CLAUSES = ("WITH", "SELECT", "FROM", "PREWHERE", "WHERE", "GROUP", "HAVING", "WINDOW", "QUALIFY", "ORDER", "LIMIT")
 _JOIN_WORDS = frozenset(

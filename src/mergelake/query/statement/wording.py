@@ -7,11 +7,11 @@ import re
 from collections.abc import Sequence
 
 from mergelake.core.errors import MergelakeError, error, there_are
+from mergelake.core.lexer import syntax_error
 from mergelake.core.text import quote_string
 from mergelake.query.embedded import engine
 from mergelake.query.source import Source
 from mergelake.query.statement.parsed_select import ParsedSelect
-from mergelake.query.statement.tokens import syntax_error
 from mergelake.scan.request import NOT_GIVEN, VIRTUAL_COLUMNS
 
 _EXPECTED_MAX = 160

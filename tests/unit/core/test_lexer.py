@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mergelake.core.errors import MergelakeError
+from mergelake.core.lexer import syntax_error, tokenize
 from mergelake.core.text import quote_string
-from mergelake.query.statement.tokens import split_statements, syntax_error, tokenize
+from mergelake.sql.script import split_statements
 
 
 def parts(text: str) -> list[str]:

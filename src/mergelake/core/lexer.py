@@ -1,7 +1,7 @@
-"""ClickHouse text to tokens that remember where they stand, so that a statement can be cut, never reprinted.
+"""The lexer: ClickHouse text to tokens that remember where they stand, for statements, expressions, types and codecs.
 
-Everything above keeps the user's own text: a table is replaced by cutting its name out, a predicate is
-pushed down by copying it. So no printer can change what a statement means.
+Statements are cut by the offsets of their tokens, never reprinted: a table is replaced by cutting its name out, a
+predicate is pushed down by copying it. So no printer can change what a statement means.
 
 Source: ClickHouse, `src/Parsers/Lexer.cpp`.
 """
@@ -15,6 +15,13 @@ from dataclasses import dataclass
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.text import unescape
 
+QUOTED_STRING = r"'(?:[^'\\]++|\\.|'')*+'"
+"""A string in single quotes, as a pattern (with DOTALL) for those that cut bulk data without a token each."""
+BACK_QUOTED = r"`(?:[^`\\]++|\\.|``)*+`"
+"""An identifier in back-quotes, likewise."""
+DOUBLE_QUOTED = r'"(?:[^"\\]++|\\.|"")*+"'
+"""And in double quotes."""
+_QUOTED_NAME = re.compile(rf"{BACK_QUOTED}|{DOUBLE_QUOTED}", re.DOTALL)
 _DIGITS, _HEX = r"\d(?:_?\d)*+", r"[0-9A-Fa-f](?:_?[0-9A-Fa-f])*+"
 _TOKEN = re.compile(
     rf"""(?P<space>[ \t\n\r\f\v\x85\xa0\u180e\u2000-\u200d\u2028\u2029\u202f\u205f\u2060\u3000\ufeff]++
@@ -23,9 +30,9 @@ _TOKEN = re.compile(
     |(?P<number>(?:0[xX]{_HEX}(?:\.(?:{_HEX})?)?(?:[pP](?!\Z)[+-]?(?:{_DIGITS})?)?
         |(?:0[bB](?=[01]){_DIGITS}|{_DIGITS})(?:\.(?:{_DIGITS})?)?(?:[eE](?!\Z)[+-]?(?:{_DIGITS})?)?)(?P<tail>\w*+)
         |\.{_DIGITS}(?:[eE](?!\Z)[+-]?(?:{_DIGITS})?)?)
-    |(?P<string>'(?:[^'\\]++|\\.|'')*+'|[xX]'[0-9A-Fa-f]*+'|[bB]'[01]*+'|\u2018[^\u2019]*+\u2019
+    |(?P<string>{QUOTED_STRING}|[xX]'[0-9A-Fa-f]*+'|[bB]'[01]*+'|\u2018[^\u2019]*+\u2019
         |(?P<tag>\$\w*+\$).*?(?P=tag))
-    |(?P<quoted>`(?:[^`\\]++|\\.|``)*+`|"(?:[^"\\]++|\\.|"")*+"|\u201c[^\u201d]*+\u201d)
+    |(?P<quoted>{BACK_QUOTED}|{DOUBLE_QUOTED}|\u201c[^\u201d]*+\u201d)
     |(?P<word>[A-Za-z_][\w$]*+|\$\w[\w$]*+)
     |(?P<sign>::|->|<=>|<=|>=|<>|!=|==|\|\||\|>|!?~\*?|@@|\\G|.)""",
     re.VERBOSE | re.DOTALL | re.ASCII,
@@ -145,73 +152,72 @@ def syntax_error(text: str, at: int, message: str) -> MergelakeError:
     return error("SYNTAX_ERROR", f"Syntax error at {place}: {message}\n  {shown}\n  {' ' * column}^\n")
 
 
-def split_statements(text: str) -> list[tuple[int, int]]:
-    """Where each statement of a script lies (`;` left out), as offsets. Data after FORMAT is its statement's own."""
-    out: list[tuple[int, int]] = []
-    at = 0
-    begin: int | None = None
-    while True:
-        token = next_token(text, at)
-        if token.kind == "end" or token.text == ";":
-            if begin is not None:
-                out.append((begin, token.start))
-            if token.kind == "end":
-                return out
-            begin = None
-        elif begin is None:
-            begin = token.start
-            if token.upper == "INSERT":
-                end = _insert_end(text, begin)
-                out.append((begin, end))
-                begin = None
-                at = end + text.startswith(";", end)
-                continue
-        at = token.end
+def number_value(text: str) -> int | float:
+    """The value of a token of kind number, a sign before it or not. SYNTAX_ERROR for what only begins as one.
+
+    >>> [number_value(text) for text in ("1_000", "-0x1F", "0b101", "1.5e1", "0x1.8p1")]
+    [1000, -31, 5, 15.0, 3.0]
+    """
+    bare = text.replace("_", "")
+    digits = bare.lstrip("+-").lower()
+    try:
+        if digits.isdigit():
+            return int(bare)
+        if digits[:2] in ("0x", "0b") and digits[2:].isalnum() and "p" not in digits:
+            return int(bare, 0)
+        return float.fromhex(bare) if digits.startswith("0x") else float(bare)
+    except ValueError:
+        raise error("SYNTAX_ERROR", f"{text} is not a number") from None
 
 
-def _insert_end(text: str, start: int) -> int:
-    """Where an INSERT ends: VALUES data may be large, so it is skipped by its quotes and brackets alone."""
-    at = start
-    before = ""
-    depth = 0
-    while True:
-        token = next_token(text, at)
-        if token.kind == "end" or (token.text == ";" and depth == 0):
-            return token.start
-        depth += (token.text in ("(", "[")) - (token.text in (")", "]"))
-        if depth == 0 and before == "FORMAT" and token.kind == "word" and token.upper != "VALUES":
-            # Inline data of a row format: up to a line that holds only `;`, or the end of the text.
-            rest = text[token.end :]
-            match = re.search(r"(?:^|\n)[ \t]*;[ \t]*(?:\r?\n|$)", rest)
-            if match is not None:
-                return token.end + match.start() + match.group().index(";")
-            if _ends_in_semicolon(rest, token.upper):
-                return token.end + rest.rstrip().rindex(";")
-            return len(text)
-        if depth == 0 and token.upper == "VALUES" and before != "FORMAT":
-            return values_end(text, token.end)
-        before = token.upper
-        at = token.end
+def quoted_name(text: str) -> str | None:
+    """The identifier, if `text` is nothing but one in quotes."""
+    return unescape(text) if _QUOTED_NAME.fullmatch(text) else None
 
 
-def _ends_in_semicolon(rest: str, format_name: str) -> bool:
-    return format_name.startswith("JSON") and rest.rstrip().endswith(";")
+class TokenReader:
+    """A place in the tokens of `text` from `start` to `end`, which are cut on demand: look ahead, accept, go on."""
 
+    def __init__(self, text: str, start: int = 0, end: int | None = None) -> None:
+        self.text = text
+        self.end = len(text) if end is None else end
+        self._tokens: list[Token] = []
+        self._read_to = start
+        self._at = 0
 
-_VALUES_SKIP = re.compile(r"[^'();\[\]$/-]+|'(?:[^'\\]+|\\.|'')*'|--[^\n]*|/\*.*?\*/|\$(\w*)\$.*?\$\1\$|.", re.DOTALL)
+    def peek(self, ahead: int = 0) -> Token:
+        """The token `ahead` places on; of kind `end` after the last."""
+        while len(self._tokens) <= self._at + ahead:
+            token = next_token(self.text, self._read_to, self._tokens[-1] if self._tokens else None)
+            if token.kind == "end" or token.start >= self.end:
+                token = Token("end", "", self.end, self.end, "")
+            else:
+                self._read_to = token.end
+            self._tokens.append(token)
+        return self._tokens[self._at + ahead]
 
+    def next(self) -> Token:
+        """The token here, and go on."""
+        token = self.peek()
+        self._at += token.kind != "end"
+        return token
 
-def values_end(text: str, start: int) -> int:
-    """Offset of the `;` (or the end) that closes VALUES data beginning at `start`."""
-    semicolon = text.find(";", start)
-    if semicolon < 0 or not text[semicolon + 1 :].strip():
-        # The common case: one statement, its `;` last. Only a `;` inside a string could fool this, and
-        # then an odd number of quotes follows it, which cannot be when nothing follows.
-        return len(text) if semicolon < 0 else semicolon
-    for match in _VALUES_SKIP.finditer(text, start):
-        if match.group() == ";":
-            return match.start()
-    return len(text)
+    @property
+    def previous_end(self) -> int:
+        """Offset after the last token that was read."""
+        return self._tokens[self._at - 1].end if self._at else 0
+
+    def at(self, *words: str) -> bool:
+        """Whether these words (or signs) come next."""
+        return all(self.peek(i).upper == word for i, word in enumerate(words))
+
+    def accept(self, *words: str) -> bool:
+        """Go past these words if they come next."""
+        if not self.at(*words):
+            return False
+        for _ in words:
+            self.next()
+        return True
 
 
 def closing(tokens: Sequence[Token], at: int) -> int:
