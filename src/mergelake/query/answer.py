@@ -47,15 +47,15 @@ class Answer:
 def answer_of(prepared: Prepared, text: str, tables: Mapping[str, object], context: Context) -> Answer:
     """What ClickHouse says to the statement in the form that it asks for; of a large answer, the beginning."""
     form = prepared.rewritten.format
-    if writes_file(prepared.plan):
+    if writes_file(prepared.parsed):
         data = engine.run(text, tables, output=form or "TabSeparated", settings=context.settings)
         return Answer(data.data.to_pybytes(), cost=(data.rows_read, data.bytes_read))
     if form:
         chunks = Chunks(begin(text, tables, output=form, settings=context.settings))
         return Answer(chunks.whole() if chunks.ended else chunks, cost=chunks.read, count=chunks.rows)
-    names, kinds = prepared.columns(context.settings)
-    if totals.has_totals(prepared.plan):
-        found = totals.run(text, tables, totals.carried(context.settings, prepared.plan), names, kinds)
+    names, kinds = prepared.columns(context)
+    if totals.has_totals(prepared.parsed):
+        found = totals.run(text, tables, totals.carried(context.settings, prepared.parsed), names, kinds)
         return finish(found.rows, kinds, totals=found.totals)
     batches = Batches(begin(without_nothing(text, names, kinds), tables, settings=context.settings), kinds)
     return Answer(batches.whole() if batches.ended else batches, kinds, cost=batches.read)

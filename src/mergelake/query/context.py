@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from cachetools import LRUCache
 
 from mergelake.core.clock import Clock, SystemClock
+from mergelake.query.statement.rewrite import Rewritten
 
 
 class RunTasks(Protocol):
@@ -37,7 +38,36 @@ class RunTasks(Protocol):
         ...
 
 
+T = TypeVar("T")
 _KEPT = 512
+
+
+class Kept(Generic[T]):
+    """The last few hundred values by key; safe for threads."""
+
+    def __init__(self) -> None:
+        self._values: LRUCache[Hashable, T] = LRUCache(_KEPT)
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What is kept by this key; else what `make` gives, in place of what was asked for longest ago."""
+        with self._lock:
+            if key in self._values:
+                return self._values[key]
+        value = make()
+        with self._lock:
+            self._values[key] = value
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class StatementCache:
+    """What is kept between the statements of a connection."""
+
+    rewritten: Kept[Rewritten] = field(default_factory=Kept)
+    """Statements over scans, by their text and the versions of their tables."""
+    columns: Kept[tuple[tuple[str, ...], tuple[str, ...]]] = field(default_factory=Kept)
+    """Names and types of what statements give."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +93,4 @@ class Context:
     """Of the answer, where the statement names none itself; without either it is Arrow."""
     external: bool = False
     """Whether the statement may read files and the network: `file`, `url`, `s3`, …"""
-
-
-class Kept:
-    """The last few hundred values by key; safe for threads."""
-
-    def __init__(self) -> None:
-        self._values: LRUCache[Hashable, object] = LRUCache(_KEPT)
-        self._lock = threading.Lock()
-
-    def get(self, key: Hashable) -> object | None:
-        """What was put there, if it is still kept."""
-        with self._lock:
-            return self._values.get(key)
-
-    def put(self, key: Hashable, value: object) -> None:
-        """Keep it, in place of what was asked for longest ago."""
-        with self._lock:
-            self._values[key] = value
+    cache: StatementCache = field(default_factory=StatementCache)

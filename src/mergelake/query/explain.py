@@ -16,7 +16,6 @@ from mergelake.query.prepare import (
     checked,
     empty_tables,
     look_up_tables,
-    outlined,
     plan_scans,
     prepared_of,
     with_last_settings,
@@ -24,6 +23,7 @@ from mergelake.query.prepare import (
 from mergelake.query.source import Resolve
 from mergelake.query.spread.executor import choose_executor, may_be_spread, told
 from mergelake.query.statement.rewrite import filled
+from mergelake.query.statement.select_parser import parse_select
 from mergelake.query.statement.settings_semantics import check_explain
 from mergelake.query.statement.wording import in_own_words, without_moments
 
@@ -31,17 +31,17 @@ from mergelake.query.statement.wording import in_own_words, without_moments
 def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: str = "") -> list[str]:
     """What would be done: the executor and why, each scan's pruning, ClickHouse's own plan for the rest."""
     context = context or Context()
-    plan = outlined(sql)
-    tables = look_up_tables(plan, resolve, context, explain, kind)
-    checked(plan, context)
+    parsed = parse_select(sql)
+    tables = look_up_tables(parsed, resolve, context, explain, kind)
+    checked(parsed, context)
     form = check_explain(kind)
     if form in ("AST", "SYNTAX"):  # of the text alone: ClickHouse reads no table for it
         try:
-            return _explained_lines(f"EXPLAIN {kind} {without_moments(plan)}", {}, context)
+            return _explained_lines(f"EXPLAIN {kind} {without_moments(parsed)}", {}, context)
         except MergelakeError as failure:
-            raise in_own_words(plan) if failure.name == "SYNTAX_ERROR" else failure from None
-    context = with_last_settings(plan, context)
-    prepared = prepared_of(plan, tables, context)
+            raise in_own_words(parsed) if failure.name == "SYNTAX_ERROR" else failure from None
+    context = with_last_settings(parsed, context)
+    prepared = prepared_of(parsed, tables, context)
     scans = plan_scans(prepared, context.settings) if may_be_spread(context) else {}
     chosen = choose_executor(prepared, tables, scans, context)
     chosen.close()

@@ -88,7 +88,7 @@ def run_in_place(
         except MergelakeError as failure:
             if failure.name.lower() in DAMAGE:
                 raise NotAttachedError(str(failure)) from failure
-            raise in_words(_named(failure, prepared, layers), prepared.plan, prepared.sources) from None
+            raise in_words(_named(failure, prepared, layers), prepared.parsed, prepared.sources) from None
         if answer.open is not None:
             answer.open.at_end(held.pop_all().close)  # what it reads stays attached as long
             answer.open.explained = partial(_scanned_or, prepared, layers, context)
@@ -113,7 +113,7 @@ def _scanned_or(
                     pass
         except MergelakeError as told:
             return told
-    return in_words(_named(failure, prepared, layers), prepared.plan, prepared.sources)
+    return in_words(_named(failure, prepared, layers), prepared.parsed, prepared.sources)
 
 
 @contextmanager

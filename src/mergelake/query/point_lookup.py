@@ -7,7 +7,7 @@ the long way, and so does a condition that our compiler does not know: what an e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -23,20 +23,20 @@ _SETTINGS = {"max_threads"}
 """Settings that change how fast, never what."""
 
 
-def direct_scan(plan: ParsedSelect, source: Source, settings: Mapping[str, str]) -> tuple[Scan, int | None] | None:
+def direct_scan(parsed: ParsedSelect, source: Source, settings: Mapping[str, str]) -> tuple[Scan, int | None] | None:
     """The planned scan whose rows are the answer, and the LIMIT; None if the statement needs ClickHouse."""
-    if len(plan.scopes) != 1 or len(plan.references) != 1 or plan.format:
+    if len(parsed.scopes) != 1 or len(parsed.references) != 1 or parsed.format:
         return None
-    scope, found = plan.scopes[0], plan.references[0]
+    scope, found = parsed.scopes[0], parsed.references[0]
     if not scope.clauses.keys() <= _CLAUSES or not settings.keys() <= _SETTINGS:
         return None
-    if found.alias or found.final or found.sample or scope.array_join or not _only_the_table(plan):
+    if found.alias or found.final or found.sample or scope.array_join or not _only_the_table(parsed):
         return None
-    columns = _columns(_clause(plan, "SELECT"), source)
-    limit = _clause(plan, "LIMIT")
+    columns = _columns(_clause(parsed, "SELECT"), source)
+    limit = _clause(parsed, "LIMIT")
     if not columns or (limit and (len(limit) != 1 or not limit[0].text.isdigit())):
         return None
-    where, prewhere = (plan.slice(*scope.clauses.get(name, (0, 0))) for name in ("WHERE", "PREWHERE"))
+    where, prewhere = (parsed.slice(*scope.clause(name)) for name in ("WHERE", "PREWHERE"))
     wanted = ReadRequest(columns, where, prewhere, exact=True)
     sooner = source.scans_sooner(wanted)
     if not sooner and not source.why_scanned(wanted):
@@ -65,20 +65,20 @@ def first_rows(batches: Iterable[pa.RecordBatch], schema: pa.Schema, limit: int 
     return pa.Table.from_batches(taken, schema)
 
 
-def _clause(plan: ParsedSelect, name: str) -> list[Token]:
-    first, end = plan.scopes[0].clauses.get(name, (0, 0))
-    return plan.tokens[first:end]
+def _clause(parsed: ParsedSelect, name: str) -> Sequence[Token]:
+    first, end = parsed.scopes[0].clause(name)
+    return parsed.tokens[first:end]
 
 
-def _only_the_table(plan: ParsedSelect) -> bool:
+def _only_the_table(parsed: ParsedSelect) -> bool:
     """Whether FROM holds the name of the table (and AS OF …) and nothing more."""
-    found = plan.references[0]
+    found = parsed.references[0]
     end = found.as_of_at[1] if found.as_of_at else found.end
-    tokens = _clause(plan, "FROM")
+    tokens = _clause(parsed, "FROM")
     return bool(tokens) and tokens[0].start == found.start and tokens[-1].end == end
 
 
-def _columns(tokens: list[Token], source: Source) -> tuple[str, ...]:
+def _columns(tokens: Sequence[Token], source: Source) -> tuple[str, ...]:
     """The columns that a list of bare names (or one `*`) means; empty if it is anything else."""
     if len(tokens) == 1 and tokens[0].text == "*":
         return tuple(name for name in source.columns if name not in source.hidden)

@@ -11,26 +11,23 @@ from mergelake.core.arrow import storage_schema
 from mergelake.core.errors import MergelakeError, NotFoundError, error
 from mergelake.core.types import STRING
 from mergelake.query.attach.attaching import DATABASE
-from mergelake.query.context import Context, Kept
+from mergelake.query.context import Context
 from mergelake.query.embedded import engine
 from mergelake.query.source import ArrowSource, AsOf, Layers, Resolve, Scan, Source
 from mergelake.query.statement.access import check_access, check_expression, check_fixed, set_names
 from mergelake.query.statement.limits import ReadLimits, check_size, read_limits
-from mergelake.query.statement.parsed_select import ParsedSelect, outline
+from mergelake.query.statement.parsed_select import ParsedSelect, TableReference
 from mergelake.query.statement.rewrite import NOW, Rewritten, Slot, rewrite
 from mergelake.query.statement.settings import describes, for_clickhouse, honoured, reading
 from mergelake.query.statement.settings_semantics import check_meaning, last_settings, setting_items, statement_settings
 from mergelake.query.statement.wording import in_words
-
-_plans = Kept()
-_types = Kept()
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A statement ready to run: what ClickHouse will be given, and from where."""
 
-    plan: ParsedSelect
+    parsed: ParsedSelect
     rewritten: Rewritten
     sources: tuple[Source, ...]
     """For each slot its table."""
@@ -60,7 +57,7 @@ class Prepared:
                 numbers[index] = self.sources[index].exact_rows() or 0
         return numbers
 
-    def columns(self, settings: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def columns(self, context: Context) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Names and types of the columns that the statement gives.
 
         Kept by the statement without the literals of its filters, which change neither: a look-up by another key
@@ -68,9 +65,9 @@ class Prepared:
         """
         versions = tuple(source.version for source in self.sources)
         try:
-            return described(self.rewritten.shape(), {}, settings, (_without_filters(self.plan), versions))
+            return described(self.rewritten.shape(), context, (_without_filters(self.parsed), versions))
         except MergelakeError as failure:
-            raise in_words(failure, self.plan, self.sources) from None
+            raise in_words(failure, self.parsed, self.sources) from None
 
 
 Explained = Callable[[str, Resolve, Context, str], list[str]]
@@ -82,18 +79,18 @@ class Tables:
     """What the names in a statement mean."""
 
     by_name: Mapping[tuple[str, str, AsOf | None], Source | None]
-    by_occurrence: Mapping[int, Source]
-    """`id` of an occurrence -> its table; without those that are ClickHouse's own."""
+    by_reference: Mapping[TableReference, Source]
+    """Without those that are ClickHouse's own."""
 
 
 def look_up_tables(
-    plan: ParsedSelect, resolve: Resolve, context: Context, explained: Explained, before: str = ""
+    parsed: ParsedSelect, resolve: Resolve, context: Context, explained: Explained, before: str = ""
 ) -> Tables:
     """Look up what the statement names. ACCESS_DENIED if it, or an expression of a table, reaches outside of tables."""
-    check_fixed(set_names(plan.tokens))
+    check_fixed(set_names(parsed.tokens))
     external = context.external
     if not external:
-        check_access(plan, before)
+        check_access(parsed, before)
     seen: dict[tuple[str, str, AsOf | None], Source | None] = {}
 
     def look_up(database: str, name: str, moment: AsOf | None) -> Source | None:
@@ -104,12 +101,12 @@ def look_up_tables(
             seen[database, name, moment] = newest if moment is None or newest is None else newest.at(moment)
         return seen[database, name, moment]
 
-    sources: dict[int, Source] = {}
-    for found in plan.references:
+    sources: dict[TableReference, Source] = {}
+    for found in parsed.references:
         if found.explain:
             kind, query = found.explain
             lines = pa.table({"explain": pa.array(explained(query, resolve, context, kind), pa.large_binary())})
-            seen[found.table] = sources[id(found)] = ArrowSource(lines, {"explain": STRING})
+            seen[found.table] = sources[found] = ArrowSource(lines, {"explain": STRING})
             continue
         try:
             source = look_up(found.database, found.name, found.as_of)
@@ -119,61 +116,48 @@ def look_up_tables(
                 raise  # to ClickHouse `/etc/passwd` would be a file, and what others attached a table
             continue  # `x IN list`: a column or an alias, not a table
         if source is not None:
-            sources[id(found)] = source
+            sources[found] = source
             for _, expression in source.computed.values() if not external else ():
                 check_expression(expression)
     return Tables(seen, sources)
 
 
-def prepared_of(plan: ParsedSelect, tables: Tables, context: Context) -> Prepared:
+def prepared_of(parsed: ParsedSelect, tables: Tables, context: Context) -> Prepared:
     """The statement over the tables that were looked up; kept by its text and the columns of the tables."""
-    database, setting = context.database, reading({**context.settings, **statement_settings(plan)})
+    database, setting = context.database, reading({**context.settings, **statement_settings(parsed)})
     key = (
-        plan.text,
+        parsed.text,
         database,
         bool(setting),
-        tuple(_key(tables.by_occurrence.get(id(found))) for found in plan.references),
+        tuple(_key(tables.by_reference.get(found)) for found in parsed.references),
     )
-    rewritten = _plans.get(key)
-    if not isinstance(rewritten, Rewritten):
-        rewritten = rewrite(plan, tables.by_occurrence, database, counts=not setting)
-        _plans.put(key, rewritten)
+    rewritten = context.cache.rewritten.get(
+        key, lambda: rewrite(parsed, tables.by_reference, database, counts=not setting)
+    )
     if context.format and not rewritten.format:
         rewritten = replace(rewritten, format=context.format)
     sources = [tables.by_name[slot.table] for slot in rewritten.slots]
-    return Prepared(plan, rewritten, tuple(source for source in sources if source is not None), setting)
+    return Prepared(parsed, rewritten, tuple(source for source in sources if source is not None), setting)
 
 
 def _key(source: Source | None) -> Hashable:
     return None if source is None else (source.version, source.exact_rows() is None)
 
 
-_outlines = Kept()
-
-
-def outlined(sql: str) -> ParsedSelect:
-    """The statement taken apart; kept by its text."""
-    plan = _outlines.get(sql)
-    if not isinstance(plan, ParsedSelect):
-        plan = outline(sql)
-        _outlines.put(sql, plan)
-    return plan
-
-
-def checked(plan: ParsedSelect, context: Context) -> ReadLimits:
+def checked(parsed: ParsedSelect, context: Context) -> ReadLimits:
     """Refuse what is not done here; how much may be read."""
-    check_meaning(plan)
-    chosen = {**context.honoured, **engine.plain_values(honoured(statement_settings(plan)))}
-    check_size(plan.text, chosen)
+    check_meaning(parsed)
+    chosen = {**context.honoured, **engine.plain_values(honoured(statement_settings(parsed)))}
+    check_size(parsed.text, chosen)
     return read_limits(chosen)
 
 
-def with_last_settings(plan: ParsedSelect, context: Context) -> Context:
+def with_last_settings(parsed: ParsedSelect, context: Context) -> Context:
     """The context with the settings that the statement ends in after brackets: its text goes to ClickHouse without."""
-    last = last_settings(plan)
+    last = last_settings(parsed)
     if last is None:
         return context
-    given = {name: value for name, value, _ in setting_items(plan, last[0] + 1, last[1])}
+    given = {name: value for name, value, _ in setting_items(parsed, last[0] + 1, last[1])}
     return replace(context, settings={**context.settings, **for_clickhouse(given)})
 
 
@@ -186,31 +170,26 @@ def plan_scans(prepared: Prepared, settings: Mapping[str, str], only: Collection
     }
 
 
-def described(
-    text: str, schemas: Mapping[str, pa.Table], settings: Mapping[str, str], key: Hashable = None
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names and types of the columns that a rewritten statement gives; kept by `key` (default: text and schemas)."""
-    if key is None:
-        key = (text, tuple((name, table.schema.to_string()) for name, table in schemas.items()))
-    kept = (key, tuple(settings.items()))
-    found = _types.get(kept)
-    if not isinstance(found, tuple):
-        rows = engine.run(f"DESCRIBE TABLE ({text}\n)", schemas, settings=describes(settings)).table()
-        found = (tuple(rows["name"].to_pylist()), tuple(rows["type"].to_pylist()))
-        _types.put(kept, found)
-    return found
+def described(text: str, context: Context, key: Hashable = None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names and types of the columns that a statement over tables without rows gives; kept by `key`, or its text."""
+
+    def ask() -> tuple[tuple[str, ...], tuple[str, ...]]:
+        rows = engine.run(f"DESCRIBE TABLE ({text}\n)", settings=describes(context.settings)).table()
+        return tuple(rows["name"].to_pylist()), tuple(rows["type"].to_pylist())
+
+    return context.cache.columns.get((text if key is None else key, tuple(context.settings.items())), ask)
 
 
-def _without_filters(plan: ParsedSelect) -> tuple[str, ...]:
+def _without_filters(parsed: ParsedSelect) -> tuple[str, ...]:
     """The statement's tokens, the literals of WHERE and PREWHERE left out. An alias made there keeps its own."""
-    out = [token.text for token in plan.tokens]
-    for scope in plan.scopes:
+    out = [token.text for token in parsed.tokens]
+    for scope in parsed.scopes:
         for clause in ("WHERE", "PREWHERE"):
-            first, end = scope.clauses.get(clause, (0, 0))
-            if any(token.upper == "AS" for token in plan.tokens[first:end]):
+            first, end = scope.clause(clause)
+            if any(token.upper == "AS" for token in parsed.tokens[first:end]):
                 continue
             for at in range(first, end):
-                if plan.tokens[at].kind in ("number", "string"):
+                if parsed.tokens[at].kind in ("number", "string"):
                     out[at] = ""
     return tuple(out)
 

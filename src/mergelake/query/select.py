@@ -1,12 +1,12 @@
-"""SELECT: outline, sources, rewrite, scans, ClickHouse.
+"""SELECT: parse, sources, rewrite, scans, ClickHouse.
 
-1. The statement is taken apart by tokens (`outline`) and every table it names is looked up.
+1. The statement is taken apart by tokens (`parse_select`) and every table it names is looked up.
 2. `rewrite` replaces each by a scan of the columns and rows it needs; the result is kept by statement text.
 3. An executor runs it. *Local*: all scans stream into ClickHouse in this process. *Spark*: subqueries one by one
    (`steps`), each task a partial answer in a ClickHouse of its own; the final merge runs here (`splitting`).
 4. The answer becomes Arrow in the public form, its types taken from ClickHouse's own DESCRIBE.
 
-A point look-up costs about 3 ms here beside its scan: 0.1 for the outline, 1.2 for DESCRIBE (kept by text),
+A point look-up costs about 3 ms here beside its scan: 0.1 for parsing, 1.2 for DESCRIBE (kept by text),
 1.6 for ClickHouse.
 """
 
@@ -30,7 +30,6 @@ from mergelake.query.prepare import (
     checked,
     empty_tables,
     look_up_tables,
-    outlined,
     plan_scans,
     prepared_of,
     with_last_settings,
@@ -41,6 +40,7 @@ from mergelake.query.spread.executor import Chosen, choose_executor, may_be_spre
 from mergelake.query.spread.halves import NotSplitError
 from mergelake.query.statement.limits import ReadLimits
 from mergelake.query.statement.parsed_select import ParsedSelect
+from mergelake.query.statement.select_parser import parse_select
 from mergelake.query.statement.settings import reading
 from mergelake.query.statement.wording import in_words
 
@@ -51,24 +51,24 @@ SMALL_ROWS = 100_000
 def prepare(sql: str, resolve: Resolve, context: Context | None = None) -> Prepared:
     """Take the statement apart and look its tables up. Nothing is read."""
     context = context or Context()
-    plan = outlined(sql)
-    tables = look_up_tables(plan, resolve, context, explain)
-    checked(plan, context)
-    return prepared_of(plan, tables, context)
+    parsed = parse_select(sql)
+    tables = look_up_tables(parsed, resolve, context, explain)
+    checked(parsed, context)
+    return prepared_of(parsed, tables, context)
 
 
 def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> QueryResult:
     """Run a SELECT over tables that `resolve` knows; others (`numbers(10)`, `system.one`) are ClickHouse's own."""
     context = context or Context()
     started = context.clock.monotonic_s()
-    plan = outlined(sql)
-    tables = look_up_tables(plan, resolve, context, explain)
-    limits = checked(plan, context)
-    context = with_last_settings(plan, context)
-    looked_up = _look_up(plan, tables, context, limits, started)
+    parsed = parse_select(sql)
+    tables = look_up_tables(parsed, resolve, context, explain)
+    limits = checked(parsed, context)
+    context = with_last_settings(parsed, context)
+    looked_up = _look_up(parsed, tables, context, limits, started)
     if looked_up is not None:
         return looked_up
-    prepared = prepared_of(plan, tables, context)
+    prepared = prepared_of(parsed, tables, context)
     scans = plan_scans(prepared, context.settings) if may_be_spread(context) else {}
     chosen = choose_executor(prepared, tables, scans, context)
     if chosen.steps is not None:
@@ -89,7 +89,7 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
     try:
         answer = _run_local(prepared, scans, context, meter)
     except MergelakeError as failure:
-        raise in_words(failure, prepared.plan, prepared.sources) from None
+        raise in_words(failure, prepared.parsed, prepared.sources) from None
     return _result(prepared, answer, chosen, context, meter, started)
 
 
@@ -108,7 +108,7 @@ def _run_spread(
         answer = run_spread(chosen, context, meter, context.run_tasks)
     except MergelakeError as failure:
         chosen.close()
-        raise in_words(failure, prepared.plan, prepared.sources) from None
+        raise in_words(failure, prepared.parsed, prepared.sources) from None
     return _result(prepared, answer, chosen, context, meter, started_s)
 
 
@@ -117,7 +117,7 @@ def _result(
 ) -> QueryResult:
     elapsed = until_end(answer.open, lambda: context.clock.monotonic_s() - started_s)
     if answer.open is not None:
-        answer.open.explained = lambda failure: in_words(failure, prepared.plan, prepared.sources)
+        answer.open.explained = lambda failure: in_words(failure, prepared.parsed, prepared.sources)
 
     def stats() -> Stats:
         return Stats(elapsed(), meter.rows, meter.bytes, chosen.executor, chosen.why)
@@ -126,13 +126,13 @@ def _result(
 
 
 def _look_up(
-    plan: ParsedSelect, tables: Tables, context: Context, limits: ReadLimits, started_s: float
+    parsed: ParsedSelect, tables: Tables, context: Context, limits: ReadLimits, started_s: float
 ) -> QueryResult | None:
     """The answer of a statement that is a short scan and nothing else; None for every other."""
-    if context.executor == "spark" or context.format or len(tables.by_occurrence) != 1 or reading(context.settings):
+    if context.executor == "spark" or context.format or len(tables.by_reference) != 1 or reading(context.settings):
         return None
-    (source,) = tables.by_occurrence.values()
-    found = direct_scan(plan, source, context.settings)
+    (source,) = tables.by_reference.values()
+    found = direct_scan(parsed, source, context.settings)
     if found is None:
         return None
     scan, limit = found
@@ -147,16 +147,16 @@ def _look_up(
 def _run_local(prepared: Prepared, scans: Mapping[str, Scan], context: Context, meter: Meter) -> Answer:
     text = prepared.text(context.now_ms)
     schemas = empty_tables(prepared)
-    whole = not _may_stop_early(prepared.plan, scans)
+    whole = not _may_stop_early(prepared.parsed, scans)
     tables = {
         name: given(meter.counted(scan.read()), schemas[name].schema, whole=whole) for name, scan in scans.items()
     }
     return answer_of(prepared, text, tables, context)
 
 
-def _may_stop_early(plan: ParsedSelect, scans: Mapping[str, Scan]) -> bool:
+def _may_stop_early(parsed: ParsedSelect, scans: Mapping[str, Scan]) -> bool:
     """Whether a LIMIT may be full before the scans are: not in a look-up, nor where all rows are sorted or grouped."""
     if sum(scan.rows for scan in scans.values()) <= SMALL_ROWS:
         return False
-    limited = [scope for scope in plan.scopes if "LIMIT" in scope.clauses]
+    limited = [scope for scope in parsed.scopes if "LIMIT" in scope.clauses]
     return any("ORDER" not in scope.clauses and "GROUP" not in scope.clauses for scope in limited)

@@ -37,7 +37,7 @@ class AsOf:
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """What one occurrence of a table needs."""
+    """What one reference to a table needs."""
 
     columns: tuple[str, ...]
     """Stored columns, in the table's order; never empty."""

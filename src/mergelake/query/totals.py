@@ -29,16 +29,15 @@ class RowsAndTotals:
     totals: pa.Table | None
 
 
-def has_totals(plan: ParsedSelect) -> bool:
+def has_totals(parsed: ParsedSelect) -> bool:
     """Whether the outermost SELECT says WITH TOTALS."""
-    for scope in plan.scopes:
+    for scope in parsed.scopes:
         if scope.role != "top":
             continue
-        first, end = scope.clauses.get("GROUP", scope.clauses.get("SELECT", (0, 0)))
-        inner = [s for s in plan.scopes if first <= s.first < end and s is not scope]
-        for at in range(first, end):
-            if plan.tokens[at].upper == "TOTALS" and plan.tokens[at - 1].upper == "WITH":
-                return not any(s.first <= at < s.end for s in inner)
+        first, end = scope.clauses.get("GROUP", scope.clause("SELECT"))
+        for at in parsed.own(scope, first, end):
+            if parsed.tokens[at].upper == "TOTALS" and parsed.tokens[at - 1].upper == "WITH":
+                return True
     return False
 
 
@@ -46,9 +45,9 @@ _TEXT = ("bool_", "date_time_", "extremes", "format_", "interval_output_", "outp
 """How the names of settings begin that shape the text that the rows travel in."""
 
 
-def carried(settings: Mapping[str, str], plan: ParsedSelect) -> dict[str, str]:
+def carried(settings: Mapping[str, str], parsed: ParsedSelect) -> dict[str, str]:
     """The settings that leave that text as it is; NOT_IMPLEMENTED for one in the statement itself that does not."""
-    for name in statement_settings(plan):
+    for name in statement_settings(parsed):
         if name.startswith(_TEXT):
             message = f"The setting {name} with WITH TOTALS is not supported"
             raise error("NOT_IMPLEMENTED", message, "Add FORMAT to the statement")

@@ -18,13 +18,13 @@ from mergelake.lake.environment import Environment, is_strong_read
 from mergelake.lake.table import Table
 from mergelake.lake.warehouse import DEFAULT_DATABASE, Warehouse
 from mergelake.parts.fetch import is_remote
-from mergelake.query.context import Context, RunTasks
+from mergelake.query.context import Context, RunTasks, StatementCache
 from mergelake.query.embedded.engine import setting_literal
-from mergelake.query.prepare import outlined
 from mergelake.query.result import QueryResult
 from mergelake.query.select import run_select
 from mergelake.query.source import Resolve, Source
 from mergelake.query.statement.access import check_fixed
+from mergelake.query.statement.select_parser import parse_select
 from mergelake.query.statement.settings import for_clickhouse, honoured
 from mergelake.query.statement.settings_semantics import writes_file
 from mergelake.query.table_source import TableSource
@@ -63,6 +63,7 @@ class Database:
         self._settings: dict[str, str] = _literals(settings or {})
         self._of_call = threading.local()
         self._tables = OpenTables(warehouse)
+        self._cache = StatementCache()
         self.on_progress: Callable[[int, int], None] | None = None
         """Called with (rows read, rows to read) while a SELECT runs."""
         self._under_way: set[Cancel] = set()
@@ -222,7 +223,7 @@ class Database:
         Ids of the tables that were asked for news are added to `looked`.
         """
         far = is_remote(self.warehouse.store) and self._is_strong_read() and not staleness_ms(self.settings)
-        known = self._tables.at_rest(self._named(query)) if far and not writes_file(outlined(query)) else None
+        known = self._tables.at_rest(self._named(query)) if far and not writes_file(parse_select(query)) else None
         if not known:
             return None
 
@@ -267,7 +268,7 @@ class Database:
     def _named(self, query: str) -> list[tuple[str, str]]:
         """Database and name of the tables in a query; none where it cannot be read."""
         with suppress(MergelakeError):
-            return [(each.database or self.current_database, each.name) for each in outlined(query).references]
+            return [(each.database or self.current_database, each.name) for each in parse_select(query).references]
         return []
 
     def _source(self, table: Table, now_ms: int) -> Source:
@@ -304,6 +305,7 @@ class Database:
             now_ms=self.warehouse.clock.now_ms(),
             on_progress=self.on_progress,
             external=self.allow_external_access,
+            cache=self._cache,
         )
 
     def _run_tasks(self) -> RunTasks | None:

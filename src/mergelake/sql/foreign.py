@@ -99,7 +99,7 @@ def describe_foreign(db: Database, database: str, name: str) -> Mapping[str, str
     if found is not None:
         return {column: str(kind) for column, kind in found.columns.items()}
     text = f"SELECT * FROM {back_quote(database)}.{back_quote(name)}"
-    names, kinds = prepare(text, db.resolver(), db.context()).columns({})
+    names, kinds = prepare(text, db.resolver(), db.context()).columns(db.context())
     return dict(zip(names, kinds, strict=True))
 
 

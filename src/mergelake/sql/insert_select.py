@@ -61,7 +61,7 @@ def insert_selected(
 def _casted(db: Database, query: str, targets: Mapping[str, t.DataType], *, strict: bool) -> str:
     """The SELECT with its columns cast to those that they fill. NUMBER_OF_COLUMNS_DOESNT_MATCH."""
     prepared = prepare(query, db.resolver(), db.context())
-    names, kinds = prepared.columns(db.engine_settings())
+    names, kinds = prepared.columns(db.context())
     if len(names) != len(targets):
         raise error(
             "NUMBER_OF_COLUMNS_DOESNT_MATCH",

@@ -88,7 +88,7 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
                 return show.columns_of(db.open(name).schema, like, full=full)
             return show.named_columns(describe_foreign(db, database, name.table), like, full=full)
         case s.Describe(_, query) if query:
-            given = prepare(query, db.resolver(), db.context()).columns(db.engine_settings())
+            given = prepare(query, db.resolver(), db.context()).columns(db.context())
             return show.describe_columns(dict(zip(*given, strict=True)))
         case s.Describe(name) if (name.database or db.current_database) in RESERVED:
             database = name.database or db.current_database
@@ -171,7 +171,7 @@ def _borrowed(db: Database, statement: s.CreateTable) -> TableSchema:
     from mergelake.core.types import parse_type
 
     prepared = prepare(statement.query, db.resolver(), db.context())
-    names, kinds = prepared.columns(db.engine_settings())
+    names, kinds = prepared.columns(db.context())
     columns = tuple(Column(i, name, parse_type(kind)) for i, (name, kind) in enumerate(zip(names, kinds, strict=True)))
     return with_columns(statement.clauses, columns)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mergelake.core.errors import error
-from mergelake.query.statement.parsed_select import outline
+from mergelake.query.statement.select_parser import parse_select
 from mergelake.query.statement.settings_semantics import setting_items, settings_clauses
 from mergelake.sql import statements as s
 from mergelake.sql.cursor import Cursor
@@ -67,11 +67,13 @@ def own_settings(query: str) -> tuple[str, dict[str, str]]:
     """
     if not any(name in query for name in OWN_SETTINGS):
         return query, {}
-    plan = outline(query)
-    whole = {scope.clauses.get("SETTINGS") for scope in plan.scopes if scope.role == "top"} | set(plan.loose_settings)
+    parsed = parse_select(query)
+    whole = {scope.clauses.get("SETTINGS") for scope in parsed.scopes if scope.role == "top"} | set(
+        parsed.loose_settings
+    )
     taken: dict[str, str] = {}
-    for first, end in settings_clauses(plan):
-        items = list(setting_items(plan, first, end))
+    for first, end in settings_clauses(parsed):
+        items = list(setting_items(parsed, first, end))
         own = {name: literal for name, literal, _ in items if name in OWN_SETTINGS}
         if not own:
             continue
@@ -79,7 +81,7 @@ def own_settings(query: str) -> tuple[str, dict[str, str]]:
             what = f"The setting {next(iter(own))} of a subquery is not supported"
             raise error("NOT_IMPLEMENTED", what, "Write it in the SETTINGS at the end of the statement")
         left = ", ".join(text for name, _, text in items if name not in own)
-        start, stop = plan.tokens[first - 1].start, plan.tokens[end - 1].end
+        start, stop = parsed.tokens[first - 1].start, parsed.tokens[end - 1].end
         query = query[:start] + (f"SETTINGS {left}" if left else "").ljust(stop - start) + query[stop:]
         taken |= own
     return query, taken

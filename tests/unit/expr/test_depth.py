@@ -12,7 +12,7 @@ from mergelake.core.json_load import loads
 from mergelake.expr.compiled import compile_expression
 from mergelake.expr.parser import parse, parse_list
 from mergelake.log.encoding import decode_entry
-from mergelake.query.statement.parsed_select import outline
+from mergelake.query.statement.select_parser import parse_select
 from tests.helpers.work import bytecodes
 
 COLUMNS = {"a": t.Int(64, signed=True), "s": t.STRING}
@@ -44,7 +44,12 @@ CODES = {43, 62, 130, 167, 306, 42, 53, 44, 386}
 @pytest.mark.parametrize("name", DEEP)
 def test_depth_ends_in_an_answer_or_a_coded_error(name: str, depth: int) -> None:
     text = DEEP[name](depth)
-    for read in (parse, parse_list, lambda x: compile_expression(x, COLUMNS), lambda x: outline(f"SELECT {x} FROM t")):
+    for read in (
+        parse,
+        parse_list,
+        lambda x: compile_expression(x, COLUMNS),
+        lambda x: parse_select(f"SELECT {x} FROM t"),
+    ):
         try:
             read(text)
         except MergelakeError as failure:
@@ -55,7 +60,7 @@ def test_depth_ends_in_an_answer_or_a_coded_error(name: str, depth: int) -> None
 def test_width_costs_its_length(name: str) -> None:
     def work(width: int) -> int:
         text = WIDE[name](width)
-        return bytecodes(lambda: (compile_expression(text, COLUMNS), outline(f"SELECT * FROM t WHERE {text}")))
+        return bytecodes(lambda: (compile_expression(text, COLUMNS), parse_select(f"SELECT * FROM t WHERE {text}")))
 
     assert work(1000) < 5 * work(250)  # four times the text; of the square it would be sixteen
 
@@ -81,9 +86,9 @@ def test_brackets_of_a_statement_are_counted_before_anything_else() -> None:
 
     def read() -> None:
         with pytest.raises(MergelakeError) as caught:
-            outline("SELECT " + "(" * 50_000 + "1" + ")" * 50_000)
+            parse_select("SELECT " + "(" * 50_000 + "1" + ")" * 50_000)
         failures.append(caught.value)
 
     assert bytecodes(read) < 50_000 * 100
     assert [(failure.code, failure.name) for failure in failures] == [(306, "TOO_DEEP_RECURSION")]
-    outline("SELECT " + "(" * 900 + "1" + ")" * 900)
+    parse_select("SELECT " + "(" * 900 + "1" + ")" * 900)

@@ -21,7 +21,7 @@ from mergelake.query.statement.access import (
     pure_functions,
     words,
 )
-from mergelake.query.statement.parsed_select import outline
+from mergelake.query.statement.select_parser import parse_select
 
 pytestmark = pytest.mark.chdb
 REFUSED_FUNCTIONS = re.compile(
@@ -68,7 +68,7 @@ def refusal(run: Callable[[], object]) -> MergelakeError | None:
 
 
 def denied(text: str) -> bool:
-    failure = refusal(lambda: check_access(outline(text)))
+    failure = refusal(lambda: check_access(parse_select(text)))
     assert failure is None or (failure.code, failure.name) == (497, "ACCESS_DENIED")
     return failure is not None
 

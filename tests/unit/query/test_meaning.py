@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mergelake.core.errors import MergelakeError
-from mergelake.query.statement.parsed_select import outline
+from mergelake.query.statement.select_parser import parse_select
 from mergelake.query.statement.settings import keeps_conditions
 from mergelake.query.statement.settings_semantics import statement_settings
 from mergelake.sql.database import Database, connect
@@ -68,12 +68,14 @@ def test_a_session_time_zone_holds_for_the_conditions_of_scans(db: Database) -> 
 
 
 def test_settings_of_every_select_are_found() -> None:
-    plan = outline("SELECT 1 FROM (SELECT 2 SETTINGS transform_null_in = 1) SETTINGS max_threads = 2, final = 0")
-    assert statement_settings(plan) == {"transform_null_in": "1", "max_threads": "2", "final": "0"}
-    assert statement_settings(outline("(SELECT 1) UNION ALL (SELECT 2) SETTINGS final, limit = -1 FORMAT CSV")) == {
+    parsed = parse_select("SELECT 1 FROM (SELECT 2 SETTINGS transform_null_in = 1) SETTINGS max_threads = 2, final = 0")
+    assert statement_settings(parsed) == {"transform_null_in": "1", "max_threads": "2", "final": "0"}
+    assert statement_settings(
+        parse_select("(SELECT 1) UNION ALL (SELECT 2) SETTINGS final, limit = -1 FORMAT CSV")
+    ) == {
         "final": "1",
         "limit": "-1",
     }
-    assert statement_settings(outline("SELECT settings x, a settings FROM t WHERE settings = 1")) == {}
+    assert statement_settings(parse_select("SELECT settings x, a settings FROM t WHERE settings = 1")) == {}
     assert keeps_conditions(["max_threads", "final"])
-    assert not keeps_conditions(statement_settings(plan))
+    assert not keeps_conditions(statement_settings(parsed))

@@ -10,8 +10,8 @@ import pytest
 from mergelake.core.types import DataType, parse_type
 from mergelake.query.source import Layers, ReadRequest
 from mergelake.query.statement.needs import wanted
-from mergelake.query.statement.parsed_select import outline
 from mergelake.query.statement.rewrite import rewrite
+from mergelake.query.statement.select_parser import parse_select
 
 COLUMNS = ("a", "b", "c", "d")
 
@@ -34,17 +34,17 @@ class Fake:
 
 
 def need(sql: str, index: int = 0, *, tables: tuple[str, ...] = ("t", "u"), source: Fake | None = None) -> ReadRequest:
-    plan = outline(sql)
+    parsed = parse_select(sql)
     known = {"t": source or Fake(), "u": Fake(dict.fromkeys(("x", "y"), parse_type("UInt8")))}
-    sources = {id(found): known[found.name] for found in plan.references if found.name in tables}
-    found = plan.references[index]
-    return wanted(plan, found, sources[id(found)], sources)  # type: ignore[arg-type]
+    sources = {found: known[found.name] for found in parsed.references if found.name in tables}
+    found = parsed.references[index]
+    return wanted(parsed, found, sources[found], sources)  # type: ignore[arg-type]
 
 
 def rewritten(sql: str, source: Fake | None = None) -> str:
-    plan = outline(sql)
-    sources = {id(found): source or Fake() for found in plan.references}
-    return rewrite(plan, sources).text({-1: 1000, 0: 7, 1: 7})  # type: ignore[arg-type]
+    parsed = parse_select(sql)
+    sources = {found: source or Fake() for found in parsed.references}
+    return rewrite(parsed, sources).text({-1: 1000, 0: 7, 1: 7})  # type: ignore[arg-type]
 
 
 def test_only_named_columns_are_wanted() -> None:
@@ -95,8 +95,8 @@ def test_a_disjunction_stays_whole() -> None:
     ],
 )
 def test_conditions_that_mean_something_else_below_stay_above(sql: str) -> None:
-    plan = outline(sql)
-    index = next(i for i, found in enumerate(plan.references) if found.name == "t")
+    parsed = parse_select(sql)
+    index = next(i for i, found in enumerate(parsed.references) if found.name == "t")
     assert need(sql, index).where == ""
 
 
@@ -112,8 +112,8 @@ def test_prewhere_final_and_sample_leave_the_text() -> None:
 
 
 def test_prewhere_with_final_goes_to_the_table_itself() -> None:
-    plan = outline("SELECT a FROM t AS q FINAL SAMPLE 1/2 PREWHERE q.b = 1 AND c > now() WHERE c = 2 ORDER BY a")
-    found = rewrite(plan, {id(plan.references[0]): Fake()})  # type: ignore[dict-item]
+    parsed = parse_select("SELECT a FROM t AS q FINAL SAMPLE 1/2 PREWHERE q.b = 1 AND c > now() WHERE c = 2 ORDER BY a")
+    found = rewrite(parsed, {parsed.references[0]: Fake()})  # type: ignore[dict-item]
     (slot,) = found.slots
     assert "PREWHERE" not in found.text({}, {})
     read = slot.attached(Layers((("_mergelake.x", ()),)))

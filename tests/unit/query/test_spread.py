@@ -18,7 +18,7 @@ from mergelake.query.spread import task
 from mergelake.query.spread.broadcast import Broadcast, path_mark
 from mergelake.query.spread.final_shares import cuts
 from mergelake.query.spread.materialising import edited, shared_cte, subqueries, with_ctes_in_place
-from mergelake.query.statement.parsed_select import outline
+from mergelake.query.statement.select_parser import parse_select
 from mergelake.sql.database import Database, connect
 from tests.helpers.tasks import TasksHere
 
@@ -130,7 +130,7 @@ def test_it_runs_here_and_says_why(db: Database, query: str) -> None:
     context = Context(executor="spark", run_tasks=TasksHere())
     resolver = db.resolver()
     prepared = prepare(query, resolver, context)
-    tables = look_up_tables(prepared.plan, resolver, context, explain)
+    tables = look_up_tables(prepared.parsed, resolver, context, explain)
     chosen = spread.choose_executor(prepared, tables, plan_scans(prepared, {}), context)
     assert (chosen.executor, chosen.steps) == ("local", None)
     assert HERE[query] in chosen.why
@@ -202,13 +202,13 @@ def test_cuts_are_even_and_never_the_least_key() -> None:
 
 def test_a_cte_that_is_named_once_stands_where_it_is_named() -> None:
     assert (
-        with_ctes_in_place(outline("WITH 1 AS x, c AS (SELECT k FROM t) SELECT * FROM c WHERE k = x"))
+        with_ctes_in_place(parse_select("WITH 1 AS x, c AS (SELECT k FROM t) SELECT * FROM c WHERE k = x"))
         == "WITH 1 AS x SELECT * FROM (SELECT k FROM t) AS `c` WHERE k = x"
     )
 
 
 def test_a_cte_that_is_named_twice_becomes_a_table() -> None:
-    plan = outline("WITH c AS (SELECT k FROM t) SELECT * FROM c JOIN c AS d USING k WHERE k IN c")
+    plan = parse_select("WITH c AS (SELECT k FROM t) SELECT * FROM c JOIN c AS d USING k WHERE k IN c")
     piece = shared_cte(plan)
     assert piece is not None
     assert piece.text == "SELECT k FROM t"
@@ -219,7 +219,7 @@ def test_a_cte_that_is_named_twice_becomes_a_table() -> None:
 
 
 def test_a_subquery_with_a_set_operation_is_one_piece() -> None:
-    plan = outline("SELECT f((SELECT 1 FROM t)) FROM ((SELECT a FROM t) UNION ALL (SELECT a FROM u)) AS q")
+    plan = parse_select("SELECT f((SELECT 1 FROM t)) FROM ((SELECT a FROM t) UNION ALL (SELECT a FROM u)) AS q")
     texts = [piece.text for piece in subqueries(plan, plan.scopes[:1])]
     assert texts == ["SELECT 1 FROM t", "(SELECT a FROM t) UNION ALL (SELECT a FROM u)"]
 

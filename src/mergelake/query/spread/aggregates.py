@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from mergelake.core.lexer import Token, closing
 from mergelake.query.embedded import engine
+from mergelake.query.statement.parsed_select import ParsedSelect
 
 _COMBINATORS = ("If", "Array", "Distinct", "OrNull", "OrDefault", "ForEach", "Map", "Resample", "ArgMin", "ArgMax")
 _NOT_SPLIT = ("State", "Merge", "MergeState", "SimpleState")
@@ -66,12 +66,13 @@ def aggregate_name(word: str) -> str | None:
 
 
 def find_calls(
-    text: str, tokens: list[Token], first: int, end: int, subqueries: Sequence[tuple[int, int]] = ()
+    parsed: ParsedSelect, first: int, end: int, subqueries: Sequence[tuple[int, int]] = ()
 ) -> list[AggregateCall] | str:
     """The aggregate calls among tokens [first, end), outermost first; a sentence instead, if one cannot be split.
 
     Without those in `subqueries`, which are ranges of tokens, and those that are window functions.
     """
+    text, tokens = parsed.text, parsed.tokens
     out: list[AggregateCall] = []
     inside = dict(subqueries)
     at = first
@@ -84,17 +85,17 @@ def find_calls(
         if name is None:
             at += 1
             continue
-        close = closing(tokens, at + 1)
+        close = parsed.closing(at + 1)
         parameters, open_at = "", at + 1
         if tokens[close + 1].text == "(":
             parameters = text[tokens[at + 1].start : tokens[close].end]
-            open_at, close = close + 1, closing(tokens, close + 1)
+            open_at, close = close + 1, parsed.closing(close + 1)
         if tokens[close + 1].upper == "OVER":
             at += 1  # its arguments may have aggregates
             continue
         stop, condition = close + 1, ""
         if tokens[stop].upper == "FILTER" and tokens[stop + 1].text == "(":
-            stop = closing(tokens, close + 2) + 1
+            stop = parsed.closing(close + 2) + 1
             condition = " " + text[tokens[close + 1].start : tokens[stop - 1].end]
             if tokens[stop].upper == "OVER":
                 at += 1

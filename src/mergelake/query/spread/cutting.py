@@ -1,4 +1,4 @@
-"""One scope of an outline as text to cut: its clauses, the items of its lists, its limits."""
+"""One scope of a statement as text to cut: its clauses, the items of its lists, its limits."""
 
 from __future__ import annotations
 
@@ -6,29 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from mergelake.core.lexer import Token, closing
-from mergelake.query.statement.parsed_select import ParsedSelect, Scope
+from mergelake.core.lexer import Token
+from mergelake.query.statement.parsed_select import Item, ParsedSelect, Range, Scope
 
-Range = tuple[int, int]
-"""Tokens [first, end)."""
-_OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
 _TAIL = frozenset(("LIMIT", "SETTINGS", "FORMAT", "INTO"))
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """One expression of a list."""
-
-    first: int
-    end: int
-    """One past its last token, its alias left out."""
-    alias: str
-    """Empty where it has none."""
-
-    @property
-    def range(self) -> Range:
-        """The expression's tokens."""
-        return self.first, self.end
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,25 +38,22 @@ class Limit:
 class ScopeText:
     """A scope and its text."""
 
-    plan: ParsedSelect
+    parsed: ParsedSelect
     scope: Scope
 
     @property
-    def tokens(self) -> list[Token]:
+    def tokens(self) -> tuple[Token, ...]:
         """Of the whole statement."""
-        return self.plan.tokens
+        return self.parsed.tokens
 
     @cached_property
     def inner(self) -> tuple[Range, ...]:
         """Its subqueries."""
-        scope = self.scope
-        return tuple(
-            (s.first, s.end) for s in self.plan.scopes if s is not scope and scope.first <= s.first < scope.end
-        )
+        return tuple((each.first, each.end) for each in self.parsed.inside(self.scope))
 
     def range(self, clause: str) -> Range:
         """Tokens of a clause, keyword left out; (0, 0) without it."""
-        return self.scope.clauses.get(clause, (0, 0))
+        return self.scope.clause(clause)
 
     def has(self, clause: str) -> bool:
         """Whether there is this clause."""
@@ -83,7 +61,7 @@ class ScopeText:
 
     def text(self, first: int, end: int) -> str:
         """The statement's own."""
-        return self.plan.slice(first, end)
+        return self.parsed.slice(first, end)
 
     def clause(self, word: str, keyword: str = "") -> str:
         """` WHERE …` as it is written; empty without it."""
@@ -91,14 +69,7 @@ class ScopeText:
 
     def own(self, first: int, end: int) -> Iterator[int]:
         """Indices of the tokens of a range that are in no subquery."""
-        at = first
-        while at < end:
-            stop = next((b for a, b in self.inner if a <= at < b), None)
-            if stop is None:
-                yield at
-                at += 1
-            else:
-                at = stop
+        return self.parsed.own(self.scope, first, end)
 
     @cached_property
     def words(self) -> frozenset[str]:
@@ -135,23 +106,11 @@ class ScopeText:
 
     def items(self, first: int, end: int) -> list[Item]:
         """The expressions between the commas of a list."""
-        out: list[Item] = []
-        depth, begin = 0, first
-        for at in range(first, end + 1):
-            token = self.tokens[at] if at < end else None
-            if token is not None and token.kind == "sign":
-                depth += (token.text in _OPENING) - (token.text in _CLOSING)
-            if token is None or (depth == 0 and token.text == ","):
-                if at > begin:
-                    named = at - begin >= 3 and self.tokens[at - 2].upper == "AS" and self.tokens[at - 1].is_name
-                    alias = self.tokens[at - 1].name if named else ""
-                    out.append(Item(begin, at - 2 if named else at, alias))
-                begin = at + 1
-        return out
+        return self.parsed.items(first, end)
 
     def closing(self, at: int) -> int:
         """The bracket that closes the one at `at`."""
-        return closing(self.tokens, at)
+        return self.parsed.closing(at)
 
     @cached_property
     def limits(self) -> list[Limit] | None:
@@ -164,7 +123,7 @@ class ScopeText:
         )
         at = next(i for i in self.own(before, self.scope.end) if self.tokens[i].upper in ("LIMIT", "OFFSET"))
         out: list[Limit] = []
-        begins = [i for i in self.level(at, self.scope.end) if self.tokens[i].upper in _TAIL or i == at]
+        begins = [i for i in self.parsed.level(at, self.scope.end) if self.tokens[i].upper in _TAIL or i == at]
         for begin, end in zip(begins, [*begins[1:], self.scope.end], strict=True):
             if self.tokens[begin].upper not in ("LIMIT", "OFFSET"):
                 break
@@ -174,16 +133,6 @@ class ScopeText:
             out.append(found)
         plain = [limit for limit in out if limit.by is None]
         return out if len(plain) <= 1 and out[len(out) - len(plain) :] == plain and len(out) <= 2 else None
-
-    def level(self, first: int, end: int) -> Iterator[int]:
-        """Tokens that are in no bracket."""
-        depth = 0
-        for at in range(first, end):
-            token = self.tokens[at]
-            if token.kind == "sign":
-                depth += (token.text in _OPENING) - (token.text in _CLOSING)
-            if depth == 0:
-                yield at
 
     def _limit(self, begin: int, end: int) -> Limit | None:
         """`LIMIT [offset,] count [OFFSET offset] [BY … | WITH TIES]`."""

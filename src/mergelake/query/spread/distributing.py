@@ -32,37 +32,37 @@ _BY_BLOCK = words(
 """Functions whose value depends on which rows come together."""
 
 
-def table_to_spread(plan: ParsedSelect, scope: Scope, rows: Mapping[int, int]) -> TableReference | None:
+def table_to_spread(parsed: ParsedSelect, scope: Scope, rows: Mapping[TableReference, int]) -> TableReference | None:
     """The largest table that stands in its FROM, or in a subquery there that only filters and projects."""
     best: TableReference | None = None
     for index, source in enumerate(scope.sources):
         found = source
         if source is None:
-            inner = _subquery(plan, scope, index)
-            through = inner is not None and (is_windowed(plan, inner) or not _not_row_wise(plan, inner))
-            found = table_to_spread(plan, inner, rows) if inner is not None and through else None
-        if found is not None and id(found) in rows and (best is None or rows[id(found)] > rows[id(best)]):
+            inner = _subquery(parsed, scope, index)
+            through = inner is not None and (is_windowed(parsed, inner) or not _not_row_wise(parsed, inner))
+            found = table_to_spread(parsed, inner, rows) if inner is not None and through else None
+        if found is not None and found in rows and (best is None or rows[found] > rows[best]):
             best = found
     return best
 
 
-def path_to(plan: ParsedSelect, scope: Scope, spread: TableReference) -> list[Scope]:
+def path_to(parsed: ParsedSelect, scope: Scope, spread: TableReference) -> list[Scope]:
     """The scopes from `scope` down to the one that names the table."""
     found: list[Scope] = []
-    at: Scope | None = plan.scope_of[id(spread)]
+    at: Scope | None = parsed.scope_of[spread]
     while at is not None and at is not scope:
         found.append(at)
         at = at.parent
     return [scope, *reversed(found)]
 
 
-def why_not(plan: ParsedSelect, scope: Scope, spread: TableReference) -> str:
+def why_not(parsed: ParsedSelect, scope: Scope, spread: TableReference) -> str:
     """Why the FROM of a scope is not the union over shares of the table; empty if it is."""
-    path = path_to(plan, scope, spread)
+    path = path_to(parsed, scope, spread)
     for outer, inner in zip(path, [*path[1:], None], strict=True):
-        if outer is not scope and (told := _not_row_wise(plan, outer)):
+        if outer is not scope and (told := _not_row_wise(parsed, outer)):
             return told
-        groups = _groups(plan, outer)
+        groups = _groups(parsed, outer)
         if groups is None:
             return "a table function or brackets stand in FROM"
         index = next(
@@ -72,7 +72,7 @@ def why_not(plan: ParsedSelect, scope: Scope, spread: TableReference) -> str:
         )
         if told := _joins(outer, index):
             return told
-    by_block = sorted({token.text.lower() for token in plan.tokens if token.kind == "word"} & _BY_BLOCK)
+    by_block = sorted({token.text.lower() for token in parsed.tokens if token.kind == "word"} & _BY_BLOCK)
     return f"{by_block[0]} depends on which rows come together" if by_block else ""
 
 
@@ -86,39 +86,33 @@ def _joins(scope: Scope, index: int) -> str:
     return ""
 
 
-def _not_row_wise(plan: ParsedSelect, scope: Scope) -> str:
+def _not_row_wise(parsed: ParsedSelect, scope: Scope) -> str:
     """Why what a subquery gives is not computed from each row alone, or from whole partitions; empty if it is."""
-    text = ScopeText(plan, scope)
+    text = ScopeText(parsed, scope)
     known = {"WITH", "SELECT", "FROM", "WHERE", "PREWHERE"}
     windows = any(source is not None and source.name.strip(MARK) == BUCKET for source in scope.sources)
     extra = sorted(scope.clauses.keys() - known - ({"WINDOW", "QUALIFY"} if windows else set()))
     if extra or scope.in_set_operation or text.distinct or text.picks or ("OVER" in text.words and not windows):
         return f"a subquery has {extra[0] if extra else 'DISTINCT, UNION or a window'}"
-    calls = find_calls(plan.text, plan.tokens, *text.range("SELECT"), text.inner)
+    calls = find_calls(parsed, *text.range("SELECT"), text.inner)
     return "a subquery has aggregates" if calls else ""
 
 
-def _subquery(plan: ParsedSelect, scope: Scope, index: int) -> Scope | None:
-    groups = _groups(plan, scope)
+def _subquery(parsed: ParsedSelect, scope: Scope, index: int) -> Scope | None:
+    groups = _groups(parsed, scope)
     return groups[index][0] if groups is not None and len(groups[index]) == 1 else None
 
 
-def _groups(plan: ParsedSelect, scope: Scope) -> list[list[Scope]] | None:
+def _groups(parsed: ParsedSelect, scope: Scope) -> list[list[Scope]] | None:
     """For each source the scopes of its subquery; None where a source is something else, or brackets hold a join."""
     first, end = scope.clauses["FROM"]
-    inside = [s for s in plan.scopes if s.parent is scope and s.role == "from" and first <= s.first < end]
-    text = ScopeText(plan, scope)
-    brackets = [
+    inside = [s for s in parsed.scopes if s.parent is scope and s.role == "from" and first <= s.first < end]
+    text = ScopeText(parsed, scope)
+    top = [
         at
-        for at in text.own(first, end)
-        if plan.tokens[at].text == "(" and (at == first or plan.tokens[at - 1].upper in ("JOIN", ","))
+        for at in parsed.level(first, end)
+        if parsed.tokens[at].upper == "(" and (at == first or parsed.tokens[at - 1].upper in ("JOIN", ","))
     ]
-    depth, top = 0, []
-    for at in text.own(first, end):
-        if plan.tokens[at].kind == "sign":
-            if depth == 0 and at in brackets:
-                top.append(at)
-            depth += (plan.tokens[at].text in ("(", "[", "{")) - (plan.tokens[at].text in (")", "]", "}"))
     groups: list[list[Scope]] = []
     for at in top:
         close = text.closing(at)

@@ -67,7 +67,7 @@ def choose_executor(prepared: Prepared, tables: Tables, scans: Mapping[str, Scan
         return Chosen("local", "no Spark session")
     if prepared.setting:
         return Chosen("local", f"the setting {prepared.setting} is for ClickHouse's own reading")
-    names = {*context.settings, *statement_settings(prepared.plan)} - _ALLOWED
+    names = {*context.settings, *statement_settings(prepared.parsed)} - _ALLOWED
     if not keeps_partial_answers(names):
         return Chosen("local", "a setting changes what partial answers mean")
     rows = sum(scan.rows for scan in scans.values())
@@ -78,7 +78,7 @@ def choose_executor(prepared: Prepared, tables: Tables, scans: Mapping[str, Scan
     folder = TemporaryDirectory(prefix="mergelake-select-")
     planner = Planner(tables, context, Path(folder.name))
     try:
-        steps = planner.steps(prepared.plan.text)
+        steps = planner.steps(prepared.parsed.text)
     except NotSplitError as why:
         folder.cleanup()
         return Chosen("local", str(why))
@@ -185,7 +185,7 @@ class _Tasks:
         texts = [text for text in (wanted.prewhere, wanted.where) if text and "now" not in text and "today" not in text]
         where = f" WHERE {' AND '.join(f'({text})' for text in texts)}" if texts else ""
         alone = Rewritten((f"SELECT * FROM {slot.place}{where}",), (), (slot,), "")
-        prepared = Prepared(self._planned.prepared.plan, alone, (source,))
+        prepared = Prepared(self._planned.prepared.parsed, alone, (source,))
         data = native_here(prepared, replace(self._context, format=""), self._meter, bytes_max=BYTES_MAX)
         return data, {name: str(source.columns[name]) for name in slot.given}
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from mergelake.core.lexer import Token, closing
 from mergelake.query.spread.cutting import ScopeText
 from mergelake.query.spread.halves import NotSplitError
 from mergelake.query.statement.parsed_select import CteUse, ParsedSelect, Scope
@@ -46,60 +45,60 @@ def edited(text: str, edits: Collection[Edit], name: str = "") -> str:
     return "".join((*out, text[at:]))
 
 
-def with_ctes_in_place(plan: ParsedSelect) -> str:
+def with_ctes_in_place(parsed: ParsedSelect) -> str:
     """The statement with the first CTE that is named once, or never, where it is named; the same text without one."""
-    for cte in _ctes(plan):
+    for cte in _ctes(parsed):
         if len(cte.uses) <= 1:
-            body = plan.text[cte.start : cte.end]
+            body = parsed.text[cte.start : cte.end]
             edits = [(*cte.cut, ""), *(_in_place(use, f"({body})") for use in cte.uses)]
             if any(cte.cut[0] <= use.start < cte.cut[1] for use in cte.uses):
                 raise NotSplitError("a CTE names itself")
-            return edited(plan.text, edits)
-    return plan.text
+            return edited(parsed.text, edits)
+    return parsed.text
 
 
-def shared_cte(plan: ParsedSelect) -> Piece | None:
+def shared_cte(parsed: ParsedSelect) -> Piece | None:
     """The first CTE, which is named more than once."""
-    for cte in _ctes(plan):
-        words = [token.text.lower() for token in plan.tokens if cte.start <= token.start < cte.end]
+    for cte in _ctes(parsed):
+        words = [token.text.lower() for token in parsed.tokens if cte.start <= token.start < cte.end]
         if any(word.startswith(_NOT_TWICE) for word in words):
             raise NotSplitError("a CTE that is named twice is another one each time")
         edits = [
             (*cte.cut, ""),
             *(_in_place(use, "{}" if not use.in_operator else "(SELECT * FROM {})") for use in cte.uses),
         ]
-        return Piece(plan.text[cte.start : cte.end], "", tuple(edits))
+        return Piece(parsed.text[cte.start : cte.end], "", tuple(edits))
     return None
 
 
-def branches(plan: ParsedSelect) -> list[Piece]:
+def branches(parsed: ParsedSelect) -> list[Piece]:
     """The SELECTs of UNION, INTERSECT and EXCEPT at the top of a statement."""
-    if any("WITH" in scope.clauses for scope in plan.scopes if scope.parent is None):
+    if any("WITH" in scope.clauses for scope in parsed.scopes if scope.parent is None):
         raise NotSplitError("WITH of a set operation is not split")
-    if plan.loose_settings or any("SETTINGS" in scope.clauses for scope in plan.scopes):
+    if parsed.loose_settings or any("SETTINGS" in scope.clauses for scope in parsed.scopes):
         raise NotSplitError("SETTINGS of a set operation are not split")
     out = []
-    for scope in plan.scopes:
+    for scope in parsed.scopes:
         if scope.parent is None:
             stop = min(scope.end, scope.clause_words.get("FORMAT", scope.end))
-            start, end = plan.tokens[scope.first].start, plan.tokens[stop - 1].end
-            out.append(Piece(plan.text[start:end], "", ((start, end, "SELECT * FROM {}"),)))
+            start, end = parsed.tokens[scope.first].start, parsed.tokens[stop - 1].end
+            out.append(Piece(parsed.text[start:end], "", ((start, end, "SELECT * FROM {}"),)))
     return out
 
 
-def subqueries(plan: ParsedSelect, kept: Sequence[Scope]) -> list[Piece]:
+def subqueries(parsed: ParsedSelect, kept: Sequence[Scope]) -> list[Piece]:
     """Those that stand in scopes that are kept, and are not kept themselves."""
     out: dict[int, Piece] = {}
-    for scope in plan.scopes:
+    for scope in parsed.scopes:
         if scope.parent is None or not any(scope.parent is one for one in kept) or any(scope is one for one in kept):
             continue
-        first, close = bracket_of(plan.tokens, scope)
+        first, close = bracket_of(parsed, scope)
         if first in out:
             continue
-        start, end = plan.tokens[first].start, plan.tokens[close].end
-        around = _around(plan, scope.parent)
+        start, end = parsed.tokens[first].start, parsed.tokens[close].end
+        around = _around(parsed, scope.parent)
         new = "{}" if scope.role == "from" else "(SELECT * FROM {})"
-        text = plan.text[plan.tokens[first].end : plan.tokens[close].start]
+        text = parsed.text[parsed.tokens[first].end : parsed.tokens[close].start]
         out[first] = Piece(text, around, ((start, end, new),))
     return list(out.values())
 
@@ -112,28 +111,19 @@ def with_around(piece: Piece) -> str:
     return f"WITH {piece.around} {text}"
 
 
-def bracket_of(tokens: list[Token], scope: Scope) -> tuple[int, int]:
+def bracket_of(parsed: ParsedSelect, scope: Scope) -> tuple[int, int]:
     """The brackets that hold a subquery, with all of the set operation that it is a branch of."""
-    opening = _opening_before(tokens, scope.first)
-    while True:
-        close = closing(tokens, opening)
+    tokens, opening = parsed.tokens, parsed.opening(scope.first)
+    while opening >= 0:
+        close = parsed.closing(opening)
         if tokens[close].kind == "end":
-            raise NotSplitError("a subquery stands in no brackets")
+            break
         joined = tokens[close + 1].upper in _SET_OPERATIONS or tokens[opening - 1].upper in _IN_SET_OPERATION
         if not joined or (
             tokens[opening - 1].upper in ("ALL", "DISTINCT") and tokens[opening - 2].upper not in _SET_OPERATIONS
         ):
             return opening, close
-        opening = _opening_before(tokens, opening)
-
-
-def _opening_before(tokens: list[Token], at: int) -> int:
-    depth = 0
-    for back in range(at - 1, -1, -1):
-        if tokens[back].kind == "sign":
-            depth += (tokens[back].text in (")", "]", "}")) - (tokens[back].text in ("(", "[", "{"))
-        if depth < 0:
-            return back
+        opening = parsed.opening(opening)
     raise NotSplitError("a subquery stands in no brackets")
 
 
@@ -148,34 +138,34 @@ class _Cte:
     uses: tuple[CteUse, ...]
 
 
-def _ctes(plan: ParsedSelect) -> list[_Cte]:
+def _ctes(parsed: ParsedSelect) -> list[_Cte]:
     found: dict[int, _Cte] = {}
-    for scope in plan.scopes:
+    for scope in parsed.scopes:
         if scope.role != "cte" or scope.parent is None:
             continue
-        opening, close = bracket_of(plan.tokens, scope)
-        name = plan.tokens[opening - 2].name
+        opening, close = bracket_of(parsed, scope)
+        name = parsed.tokens[opening - 2].name
         if opening not in found:
-            uses = tuple(use for use in plan.cte_uses if use.name == name)
-            inner = plan.tokens[opening].end, plan.tokens[close].start
-            found[opening] = _Cte(name, *inner, _definition(plan, scope.parent, opening - 2, close), uses)
+            uses = tuple(use for use in parsed.cte_uses if use.name == name)
+            inner = parsed.tokens[opening].end, parsed.tokens[close].start
+            found[opening] = _Cte(name, *inner, _definition(parsed, scope.parent, opening - 2, close), uses)
     names = [cte.name for cte in found.values()]
     if len(set(names)) < len(names):
         raise NotSplitError("two CTEs have one name")
     return list(found.values())
 
 
-def _definition(plan: ParsedSelect, owner: Scope, first: int, last: int) -> tuple[int, int]:
+def _definition(parsed: ParsedSelect, owner: Scope, first: int, last: int) -> tuple[int, int]:
     begin, end = owner.clauses["WITH"]
-    if plan.tokens[begin].upper == "RECURSIVE":
+    if parsed.tokens[begin].upper == "RECURSIVE":
         raise NotSplitError("WITH RECURSIVE is not split")
-    if plan.tokens[last + 1].text == ",":
-        return plan.tokens[first].start, plan.tokens[last + 1].end
-    if first > begin and plan.tokens[first - 1].text == ",":
-        return plan.tokens[first - 1].start, plan.tokens[last].end
+    if parsed.tokens[last + 1].text == ",":
+        return parsed.tokens[first].start, parsed.tokens[last + 1].end
+    if first > begin and parsed.tokens[first - 1].text == ",":
+        return parsed.tokens[first - 1].start, parsed.tokens[last].end
     if (first, last + 1) != (begin, end):
         raise NotSplitError("a CTE has something beside its SELECT")
-    return plan.tokens[owner.clause_words["WITH"]].start, plan.tokens[last].end
+    return parsed.tokens[owner.clause_words["WITH"]].start, parsed.tokens[last].end
 
 
 def _in_place(use: CteUse, new: str) -> Edit:
@@ -183,9 +173,9 @@ def _in_place(use: CteUse, new: str) -> Edit:
     return use.start, use.end, new + alias
 
 
-def _around(plan: ParsedSelect, scope: Scope) -> str:
+def _around(parsed: ParsedSelect, scope: Scope) -> str:
     """The items of its WITH that are no subqueries."""
-    text = ScopeText(plan, scope)
+    text = ScopeText(parsed, scope)
     items = text.items(*text.range("WITH"))
     plain = [item for item in items if not any(item.first <= first < item.end for first, _ in text.inner)]
     return ", ".join(f"{text.text(*item.range)} AS `{item.alias}`" for item in plain if item.alias)

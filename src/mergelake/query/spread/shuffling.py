@@ -40,16 +40,16 @@ def without_bucket(table: str, columns: Iterable[str]) -> str:
     return f"(SELECT {', '.join(back_quote(name) for name in columns if name != BUCKET)} FROM {table})"
 
 
-def is_windowed(plan: ParsedSelect, scope: Scope) -> bool:
+def is_windowed(parsed: ParsedSelect, scope: Scope) -> bool:
     """Whether a scope computes windows of rows, not of groups, and their partitions can be told apart."""
-    text = ScopeText(plan, scope)
+    text = ScopeText(parsed, scope)
     plain = len(scope.sources) == 1 and not scope.array_join and "GROUP" not in scope.clauses
     return plain and "OVER" in text.words and bool(common_partition(text))
 
 
-def shuffled(plan: ParsedSelect, scope: Scope, columns: Collection[str]) -> Shuffle:
+def shuffled(parsed: ParsedSelect, scope: Scope, columns: Collection[str]) -> Shuffle:
     """The stages for the scope of a marked statement; `columns` are those of its tables."""
-    text = ScopeText(plan, scope)
+    text = ScopeText(parsed, scope)
     words, keys = scope.clause_words, common_partition(text)
     last = "WHERE" if text.has("WHERE") else "FROM"
     if not words["SELECT"] < words["FROM"] <= words[last]:
@@ -60,8 +60,8 @@ def shuffled(plan: ParsedSelect, scope: Scope, columns: Collection[str]) -> Shuf
     by = ", ".join(text.text(*key) for key in keys)
     rows = f"{text.clause('FROM')}{text.clause('WHERE')}"
     bucket = f"toUInt8(ifNull(cityHash64({by}), 0) % {BUCKETS}) AS {BUCKET}"
-    first, end = plan.tokens[words["FROM"]].start, plan.tokens[text.range(last)[1] - 1].end
-    rest = f"{plan.text[:first]}FROM {back_quote(MARK + BUCKET + MARK)}{_alias(text)}{plan.text[end:]}"
+    first, end = parsed.tokens[words["FROM"]].start, parsed.tokens[text.range(last)[1] - 1].end
+    rest = f"{parsed.text[:first]}FROM {back_quote(MARK + BUCKET + MARK)}{_alias(text)}{parsed.text[end:]}"
     return Shuffle(f"{start} *, {bucket}{rows}", f"{start} {by}{rows}", rest)
 
 

@@ -13,10 +13,10 @@ from itertools import pairwise
 
 from mergelake.core.text import back_quote
 from mergelake.query.spread.aggregates import AggregateCall
-from mergelake.query.spread.cutting import Item, Range, ScopeText, shape
+from mergelake.query.spread.cutting import ScopeText, shape
 from mergelake.query.spread.halves import FILES, Halves, NotSplitError
 from mergelake.query.statement.access import words
-from mergelake.query.statement.parsed_select import names_in
+from mergelake.query.statement.parsed_select import Item, Range, names_in
 
 _WORDS = words(
     "ALL AND AS ASC ASCENDING BETWEEN BY CASE CAST COLLATE CURRENT DAY DESC DESCENDING DISTINCT DIV ELSE END FALSE",

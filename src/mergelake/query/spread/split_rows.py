@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mergelake.core.text import back_quote
-from mergelake.query.spread.cutting import Item, ScopeText, shape
+from mergelake.query.spread.cutting import ScopeText, shape
 from mergelake.query.spread.halves import FILES, Halves, NotSplitError
+from mergelake.query.statement.parsed_select import Item
 
 _DIRECTIONS = frozenset(("ASC", "DESC", "ASCENDING", "DESCENDING", "NULLS", "COLLATE", "WITH"))
 
@@ -62,7 +63,7 @@ class _Outputs:
     def ordered(self, item: Item) -> str:
         """An item of ORDER BY."""
         tokens = self._scope.tokens
-        level = [at for at in self._scope.level(item.first, item.end) if tokens[at].upper in _DIRECTIONS]
+        level = [at for at in self._scope.parsed.level(item.first, item.end) if tokens[at].upper in _DIRECTIONS]
         end = level[0] if level and level[0] > item.first else item.end
         if item.alias or "INTERPOLATE" in self._scope.words:
             raise NotSplitError("ORDER BY gives a name, or interpolates")

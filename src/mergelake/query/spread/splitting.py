@@ -24,8 +24,9 @@ from mergelake.query.spread.shuffling import BUCKET, Shuffle, is_windowed, shuff
 from mergelake.query.spread.split_groups import split_groups
 from mergelake.query.spread.split_rows import split_rows
 from mergelake.query.statement.access import words
-from mergelake.query.statement.parsed_select import ParsedSelect, Scope, TableReference, outline
+from mergelake.query.statement.parsed_select import ParsedSelect, Scope, TableReference
 from mergelake.query.statement.rewrite import MARK
+from mergelake.query.statement.select_parser import parse_select
 
 _ONE_VALUE = words(
     "connectionid current_date current_timestamp fqdn getosversion hostname initialqueryid localtimestamp now now64",
@@ -52,30 +53,30 @@ def split(marked: str, rows: Mapping[str, int], names: Sequence[str], columns: C
     `rows` are those to read, by object names, of the tables that may be spread; `names` are those of the statement's
     columns, `columns` those of its tables.
     """
-    plan = outline(marked)
-    scope = next((scope for scope in plan.scopes if scope.parent is None), None)
+    parsed = parse_select(marked)
+    scope = next((scope for scope in parsed.scopes if scope.parent is None), None)
     if scope is None or scope.in_set_operation:
         raise NotSplitError("it is no single SELECT")
-    text = ScopeText(plan, scope)
+    text = ScopeText(parsed, scope)
     if "FROM" not in scope.clauses or "INTO" in text.words or text.picks:
         raise NotSplitError("it reads no table, writes a file, or has a limit that is no LIMIT")
-    by_id = {id(o): rows[name] for o in plan.references if (name := o.name.strip(MARK)) in rows and not o.in_operator}
-    found = distributing.table_to_spread(plan, scope, by_id)
+    by_id = {o: rows[name] for o in parsed.references if (name := o.name.strip(MARK)) in rows and not o.in_operator}
+    found = distributing.table_to_spread(parsed, scope, by_id)
     if found is None:
         raise NotSplitError("no table stands in FROM by itself")
     calls = _calls(text)
     spread, shuffle = found.name.strip(MARK), None
-    windowed = [each for each in distributing.path_to(plan, scope, found) if is_windowed(plan, each)]
+    windowed = [each for each in distributing.path_to(parsed, scope, found) if is_windowed(parsed, each)]
     if calls and windowed[:1] == [scope]:
         del windowed[0]  # its windows are over groups
     if windowed:
-        shuffle = _shuffle(plan, windowed, found, columns)
-        plan = outline(shuffle.rest)
-        scope = next(scope for scope in plan.scopes if scope.parent is None)
-        text = ScopeText(plan, scope)
-        found = next(each for each in plan.references if each.name.strip(MARK) == BUCKET)
+        shuffle = _shuffle(parsed, windowed, found, columns)
+        parsed = parse_select(shuffle.rest)
+        scope = next(scope for scope in parsed.scopes if scope.parent is None)
+        text = ScopeText(parsed, scope)
+        found = next(each for each in parsed.references if each.name.strip(MARK) == BUCKET)
         calls = _calls(text)
-    why = distributing.why_not(plan, scope, found)
+    why = distributing.why_not(parsed, scope, found)
     if why:
         raise NotSplitError(why)
     if calls or text.has("GROUP"):
@@ -98,21 +99,21 @@ def _check_constants(partial: str) -> None:
 
 
 def _shuffle(
-    plan: ParsedSelect, windowed: Sequence[Scope], spread: TableReference, columns: Collection[str]
+    parsed: ParsedSelect, windowed: Sequence[Scope], spread: TableReference, columns: Collection[str]
 ) -> Shuffle:
     if len(windowed) > 1:
         raise NotSplitError("windows are computed from windows")
-    why = distributing.why_not(plan, windowed[0], spread)
+    why = distributing.why_not(parsed, windowed[0], spread)
     if why:
         raise NotSplitError(why)
-    return shuffled(plan, windowed[0], columns)
+    return shuffled(parsed, windowed[0], columns)
 
 
 def _calls(scope: ScopeText) -> list[AggregateCall]:
     """Aggregates of the clauses that are computed from groups."""
     out: list[AggregateCall] = []
     for clause in ("SELECT", "HAVING", "WINDOW", "QUALIFY", "ORDER"):
-        found = find_calls(scope.plan.text, scope.tokens, *scope.range(clause), scope.inner)
+        found = find_calls(scope.parsed, *scope.range(clause), scope.inner)
         if isinstance(found, str):
             raise NotSplitError(found)
         out += found

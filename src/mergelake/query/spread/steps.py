@@ -13,7 +13,7 @@ from pathlib import Path
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.types import parse_type
 from mergelake.query.context import Context
-from mergelake.query.prepare import Prepared, Tables, checked, described, look_up_tables, outlined, prepared_of
+from mergelake.query.prepare import Prepared, Tables, checked, described, look_up_tables, prepared_of
 from mergelake.query.source import ReadRequest, Resolve, Scan, Source
 from mergelake.query.spread import distributing, materialising
 from mergelake.query.spread.final_shares import FinalShare, final_shares
@@ -25,6 +25,7 @@ from mergelake.query.spread.splitting import Split, split
 from mergelake.query.spread.task import TASKS_A_CORE
 from mergelake.query.statement.parsed_select import ParsedSelect, Scope
 from mergelake.query.statement.rewrite import filled
+from mergelake.query.statement.select_parser import parse_select
 from mergelake.query.statement.settings import for_clickhouse
 from mergelake.query.statement.settings_semantics import statement_settings, writes_file
 from mergelake.query.table_source import TableSource
@@ -83,13 +84,13 @@ class Planner:
 
     def steps(self, sql: str) -> Steps:
         """Those of a statement; none before it, and no split, where nothing of it can be spread."""
-        plan = outlined(sql)
-        if materialising.RESULT in sql or any(occurrence.explain for occurrence in plan.references):
+        parsed = parse_select(sql)
+        if materialising.RESULT in sql or any(reference.explain for reference in parsed.references):
             raise NotSplitError("it reads what is made while it runs")
-        if writes_file(plan):
+        if writes_file(parsed):
             raise NotSplitError("it writes a file")
         context = replace(
-            self._context, settings={**self._context.settings, **for_clickhouse(statement_settings(plan))}
+            self._context, settings={**self._context.settings, **for_clickhouse(statement_settings(parsed))}
         )
         return self._steps(sql, self._context, replace(context, format=""))
 
@@ -109,10 +110,10 @@ class Planner:
 
     def _prepare(self, sql: str, context: Context) -> tuple[Prepared, Tables]:
         """The statement over the same versions of its tables."""
-        plan = outlined(sql)
-        tables = look_up_tables(plan, self._resolve, context, _unexplained)
-        checked(plan, context)
-        return prepared_of(plan, tables, context), tables
+        parsed = parse_select(sql)
+        tables = look_up_tables(parsed, self._resolve, context, _unexplained)
+        checked(parsed, context)
+        return prepared_of(parsed, tables, context), tables
 
     def _steps(self, sql: str, context: Context, inside: Context) -> Steps:
         """`context` is the statement's, `inside` that of its subqueries."""
@@ -120,7 +121,7 @@ class Planner:
         before: list[SpreadStep] = []
         try:
             last = self._reduced(sql, context, inside, before)
-            same = last.prepared.columns(context.settings) == original.columns(context.settings)
+            same = last.prepared.columns(context) == original.columns(context)
         except NotSplitError as why:
             return Steps((), Planned(original, None, str(why), {}))
         except MergelakeError as failure:  # it is told when the statement runs
@@ -132,18 +133,18 @@ class Planner:
 
     def _reduced(self, text: str, context: Context, inside: Context, before: list[SpreadStep]) -> Planned:
         while True:
-            plan = outlined(text)
-            in_place = materialising.with_ctes_in_place(plan)
-            cte = materialising.shared_cte(plan) if in_place == text else None
+            parsed = parse_select(text)
+            in_place = materialising.with_ctes_in_place(parsed)
+            cte = materialising.shared_cte(parsed) if in_place == text else None
             if in_place == text and cte is None:
                 break
             text = in_place if cte is None else self._without(text, [cte], inside, before)
         prepared, tables = self._prepare(text, context)
-        top = next(scope for scope in plan.scopes if scope.parent is None)
+        top = next(scope for scope in parsed.scopes if scope.parent is None)
         if top.in_set_operation:
-            pieces = materialising.branches(plan)
+            pieces = materialising.branches(parsed)
         else:
-            pieces = materialising.subqueries(plan, self._kept(plan, prepared, tables))
+            pieces = materialising.subqueries(parsed, self._kept(parsed, prepared, tables))
         if pieces:
             text = self._without(text, pieces, inside, before)
             prepared, _ = self._prepare(text, context)
@@ -172,14 +173,14 @@ class Planner:
         """The subquery as a statement; NotSplitError if it needs the statement around it."""
         for sql in (piece.text, *([materialising.with_around(piece)] if piece.around else [])):
             try:
-                self._prepare(sql, context)[0].columns(context.settings)
+                self._prepare(sql, context)[0].columns(context)
             except MergelakeError:
                 continue
             return sql
         raise NotSplitError("a subquery does not stand alone")
 
     def _table_of(self, prepared: Prepared, context: Context) -> GivenTable:
-        names, kinds = prepared.columns(context.settings)
+        names, kinds = prepared.columns(context)
         if len(set(names)) < len(names):
             raise NotSplitError("a subquery has two columns of one name")
         try:
@@ -190,20 +191,20 @@ class Planner:
         self._given[found.name] = found
         return found
 
-    def _kept(self, plan: ParsedSelect, prepared: Prepared, tables: Tables) -> list[Scope]:
+    def _kept(self, parsed: ParsedSelect, prepared: Prepared, tables: Tables) -> list[Scope]:
         """The scopes that stay: the outermost, and those that lead down from it to the table that will be spread."""
-        top = next(scope for scope in plan.scopes if scope.parent is None)
-        ours = [found for found in plan.references if id(found) in tables.by_occurrence]
+        top = next(scope for scope in parsed.scopes if scope.parent is None)
+        ours = [found for found in parsed.references if found in tables.by_reference]
         rows = self._rows(prepared)
         by_id = {
-            id(found): rows[slot.object_name]
+            found: rows[slot.object_name]
             for found, slot in zip(ours, prepared.rewritten.slots, strict=True)
             if slot.object_name in rows and not found.in_operator
         }
         if "FROM" not in top.clauses:
             return [top]
-        spread = distributing.table_to_spread(plan, top, by_id)
-        return [top] if spread is None else distributing.path_to(plan, top, spread)
+        spread = distributing.table_to_spread(parsed, top, by_id)
+        return [top] if spread is None else distributing.path_to(parsed, top, spread)
 
     def _rows(self, prepared: Prepared) -> dict[str, int]:
         """Rows to read of the tables that may be spread."""
@@ -218,7 +219,7 @@ class Planner:
         rewritten = prepared.rewritten
         if any(slot.counted for slot in rewritten.slots):
             raise NotSplitError("answered from the parts' row counts")
-        names, kinds = prepared.columns(context.settings)
+        names, kinds = prepared.columns(context)
         columns = {name for source in prepared.sources for name in (*source.columns, *source.computed)}
         found = split(prepared.marked(context.now_ms), self._rows(prepared), names, columns)
         slot = next(slot for slot in rewritten.slots if slot.object_name == found.spread)
@@ -232,11 +233,11 @@ class Planner:
         rows: Mapping[str, str] = {}
         try:
             if found.shuffle is not None:
-                rows = _shuffled_rows(found.shuffle, shapes, context.settings)
+                rows = _shuffled_rows(found.shuffle, shapes, context)
                 shapes[BUCKET] = without_bucket(f"null({structure(rows)})", rows)
-            partial = dict(zip(*described(filled(found.halves.partial, shapes), {}, context.settings), strict=True))
+            partial = dict(zip(*described(filled(found.halves.partial, shapes), context), strict=True))
             answers = f"null({structure(partial)})"
-            final = described(filled(found.halves.final_text(answers), shapes), {}, context.settings)
+            final = described(filled(found.halves.final_text(answers), shapes), context)
         except MergelakeError as failure:
             raise NotSplitError(f"its halves do not fit: {failure.message}") from None
         if final != (names, kinds):
@@ -256,13 +257,13 @@ def _unexplained(query: str, resolve: Resolve, context: Context, kind: str) -> l
     raise NotSplitError("it reads what EXPLAIN tells")
 
 
-def _shuffled_rows(shuffle: Shuffle, shapes: Mapping[str, str], settings: Mapping[str, str]) -> dict[str, str]:
+def _shuffled_rows(shuffle: Shuffle, shapes: Mapping[str, str], context: Context) -> dict[str, str]:
     """Names and types of the rows that go into buckets; NotSplitError where equal values may lie in different ones."""
-    _, keys = described(filled(shuffle.keys, shapes), {}, settings)
+    _, keys = described(filled(shuffle.keys, shapes), context)
     told = next((kind for kind in keys for word in _NOT_HASHED if word in kind), None)
     if told is not None:
         raise NotSplitError(f"a window is partitioned by {told}")
-    names, kinds = described(filled(shuffle.first, shapes), {}, settings)
+    names, kinds = described(filled(shuffle.first, shapes), context)
     if len(set(names)) < len(names):
         raise NotSplitError("a subquery has two columns of one name")
     return dict(zip(names, kinds, strict=True))

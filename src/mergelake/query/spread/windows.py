@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from mergelake.query.spread.cutting import Range, ScopeText, shape
+from mergelake.query.spread.cutting import ScopeText, shape
+from mergelake.query.statement.parsed_select import Range
 
 _AFTER_PARTITION = frozenset(("ORDER", "ROWS", "RANGE", "GROUPS"))
 
@@ -38,6 +39,6 @@ def _partition(scope: ScopeText, opening: int) -> list[Range] | None:
     close = scope.closing(opening)
     if scope.tokens[opening + 1].upper != "PARTITION" or scope.tokens[opening + 2].upper != "BY":
         return None
-    level = scope.level(opening + 1, close)
+    level = scope.parsed.level(opening + 1, close)
     end = next((at for at in level if scope.tokens[at].upper in _AFTER_PARTITION), close)
     return [item.range for item in scope.items(opening + 3, end)]

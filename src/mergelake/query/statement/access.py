@@ -67,14 +67,18 @@ def pure_functions() -> frozenset[str]:
     )
 
 
-def check_access(plan: ParsedSelect, before: str = "") -> None:
+def check_access(parsed: ParsedSelect, before: str = "") -> None:
     """ACCESS_DENIED if the statement reaches outside of its tables. `before` is what stands before it (EXPLAIN …)."""
-    if plan.judged and not before:
-        return
-    if plan.files:
-        raise denied(f"The table {plan.files[0].text} is a file")
-    _check_tokens(tokenize(f"{before} {plan.text}") if before else plan.tokens)
-    plan.judged = True
+    if before:
+        _check_tokens(tokenize(f"{before} {parsed.text}"))
+    _check_statement(parsed)
+
+
+@lru_cache(maxsize=1024)
+def _check_statement(parsed: ParsedSelect) -> None:
+    if parsed.files:
+        raise denied(f"The table {parsed.files[0].text} is a file")
+    _check_tokens(parsed.tokens)
 
 
 @lru_cache(maxsize=1024)

@@ -11,7 +11,7 @@ statement as well, so pushing it only ever saves work.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from mergelake.core.lexer import Token
@@ -24,6 +24,8 @@ _NOT_PUSHED = frozenset(
     ("SELECT", "ARRAYJOIN", "NOW64", "YESTERDAY", "CURRENT_TIMESTAMP", "UTCTIMESTAMP", "UTC_TIMESTAMP")
 )
 """Words of a condition that stays above: `now()` and `today()` are pinned to one instant, their relatives are not."""
+_ANY_COLUMN = frozenset(("NATURAL", "COLUMNS", "APPLY"))
+"""Words that may mean any column."""
 _INNER = frozenset(("GLOBAL", "LOCAL", "ALL", "INNER", "CROSS", ","))
 _NOT_BEFORE_ALIAS = frozenset(
     [
@@ -52,20 +54,22 @@ _NOT_BEFORE_ALIAS = frozenset(
 )
 
 
-def wanted(plan: ParsedSelect, found: TableReference, source: Source, sources: Mapping[int, Source]) -> ReadRequest:
-    """What `found` must give. `sources` has the table of every occurrence, by `id`.
+def wanted(
+    parsed: ParsedSelect, found: TableReference, source: Source, sources: Mapping[TableReference, Source]
+) -> ReadRequest:
+    """What `found` must give. `sources` has the table of every reference.
 
     `columns` is empty where the statement needs only the number of rows.
     """
-    scope = plan.scope_of[id(found)]
-    names = mentioned(plan, scope)
-    outside = _outside_names(plan, scope) if _has_star(plan, scope) and not found.in_operator else set()
-    if outside is None or _needs_all(plan, found, scope):
+    scope = parsed.scope_of[found]
+    names = parsed.names(scope.first, scope.end)
+    outside = _outside_names(parsed, scope) if star_tokens(parsed, scope) and not found.in_operator else set()
+    if outside is None or _needs_all(parsed, found, scope):
         outside = set(source.columns) - source.hidden
     names |= outside
-    for name in computed_names(plan, found, source):
+    for name in computed_names(parsed, found, source):
         names.update(_expression_names(source.computed[name][1]))
-    where, prewhere = predicates(plan, found, source, sources)
+    where, prewhere = predicates(parsed, found, source, sources)
     return ReadRequest(
         tuple(name for name in source.columns if name in names),
         where,
@@ -76,22 +80,17 @@ def wanted(plan: ParsedSelect, found: TableReference, source: Source, sources: M
     )
 
 
-def computed_names(plan: ParsedSelect, found: TableReference, source: Source) -> list[str]:
+def computed_names(parsed: ParsedSelect, found: TableReference, source: Source) -> list[str]:
     """The computed columns that the scope of `found` mentions. `n.a`, where that is a column, does not mention `n`."""
-    scope = plan.scope_of[id(found)]
+    scope = parsed.scope_of[found]
     if not source.computed or found.in_operator:
         return []
     names = set()
     for at in range(scope.first, scope.end):
-        token, dot = plan.tokens[at], plan.tokens[at + 1].text == "."
-        if token.is_name and not (dot and f"{token.name}.{plan.tokens[at + 2].name}" in source.columns):
+        token, dot = parsed.tokens[at], parsed.tokens[at + 1].text == "."
+        if token.is_name and not (dot and f"{token.name}.{parsed.tokens[at + 2].name}" in source.columns):
             names.add(token.name)
     return [name for name in source.computed if name in names]
-
-
-def mentioned(plan: ParsedSelect, scope: Scope) -> set[str]:
-    """Every identifier in `scope`, its subqueries included."""
-    return set(names_in(plan.tokens[scope.first : scope.end]))
 
 
 def _expression_names(expression: str) -> set[str]:
@@ -100,95 +99,86 @@ def _expression_names(expression: str) -> set[str]:
     return set(names_in(tokenize(expression)))
 
 
-def _needs_all(plan: ParsedSelect, found: TableReference, scope: Scope) -> bool:
+def _needs_all(parsed: ParsedSelect, found: TableReference, scope: Scope) -> bool:
     if found.in_operator:
         return True
-    words = {token.upper for token in plan.tokens[scope.first : scope.end] if token.kind == "word"}
-    return "NATURAL" in words or "COLUMNS" in words or "APPLY" in words
+    return bool(parsed.words(scope.first, scope.end) & _ANY_COLUMN)
 
 
-def star_tokens(plan: ParsedSelect, scope: Scope) -> list[int]:
+def star_tokens(parsed: ParsedSelect, scope: Scope) -> list[int]:
     """Indices of the `*` in `scope` itself, any clause, that stand for columns (`count(*)` does not)."""
-    first, end = scope.first, scope.end
-    inner = [s for s in plan.scopes if s is not scope and first <= s.first < end]
     out = []
-    for at in range(first, end):
-        token, before = plan.tokens[at], plan.tokens[at - 1]
-        if token.text != "*" or any(s.first <= at < s.end for s in inner):
+    for at in parsed.own(scope, scope.first, scope.end):
+        token, before = parsed.tokens[at], parsed.tokens[at - 1]
+        if token.text != "*":
             continue
-        counts = before.text == "(" and plan.tokens[at - 2].upper == "COUNT"
+        counts = before.text == "(" and parsed.tokens[at - 2].upper == "COUNT"
         if not counts and (before.text in (",", ".", "(", "[") or before.upper in ("SELECT", "DISTINCT", "ALL", "BY")):
             out.append(at)
     return out
 
 
-def _has_star(plan: ParsedSelect, scope: Scope) -> bool:
-    return bool(star_tokens(plan, scope))
-
-
-def _outside_names(plan: ParsedSelect, scope: Scope) -> set[str] | None:
+def _outside_names(parsed: ParsedSelect, scope: Scope) -> set[str] | None:
     """What the scopes around a `SELECT *` mention; None if all columns may matter."""
-    first, _ = scope.clauses.get("SELECT", (0, 0))
-    if scope.role != "from" or scope.in_set_operation or scope.parent is None or plan.tokens[first].upper == "DISTINCT":
+    first, _ = scope.clause("SELECT")
+    if (
+        scope.role != "from"
+        or scope.in_set_operation
+        or scope.parent is None
+        or parsed.tokens[first].upper == "DISTINCT"
+    ):
         return None
-    if _counts_columns(plan, scope):
+    if _counts_columns(parsed, scope):
         return None
     parent = scope.parent
-    words = {token.upper for token in plan.tokens[parent.first : parent.end] if token.kind == "word"}
-    if words & {"NATURAL", "COLUMNS", "APPLY"}:
+    if parsed.words(parent.first, parent.end) & _ANY_COLUMN:
         return None
-    names = mentioned(plan, parent)
-    if not _has_star(plan, parent):
+    names = parsed.names(parent.first, parent.end)
+    if not star_tokens(parsed, parent):
         return names
-    outside = _outside_names(plan, parent)
+    outside = _outside_names(parsed, parent)
     return None if outside is None else names | outside
 
 
-def _counts_columns(plan: ParsedSelect, scope: Scope) -> bool:
+def _counts_columns(parsed: ParsedSelect, scope: Scope) -> bool:
     """Whether fewer columns behind a star would change a value or an order: `f(*)`, ORDER BY 2, GROUP BY ALL."""
     for clause in ("GROUP", "ORDER", "LIMIT"):
-        tokens = plan.tokens[slice(*scope.clauses.get(clause, (0, 0)))]
+        tokens = parsed.tokens[slice(*scope.clause(clause))]
         by_place = clause != "LIMIT" and any(token.kind == "number" for token in tokens)
         if by_place or any(token.upper in ("ALL", "BY") for token in tokens):
             return True
-    first, end = scope.clauses.get("SELECT", (0, 0))
-    stars, depth, plain = set(star_tokens(plan, scope)), 0, 0
-    for at in range(first, end):
-        token = plan.tokens[at]
-        if token.kind == "sign":
-            depth += (token.text in ("(", "[", "{")) - (token.text in (")", "]", "}"))
-        plain += depth == 0 and at in stars
-    return plain < len(stars)
+    first, end = scope.clause("SELECT")
+    return not set(star_tokens(parsed, scope)) <= set(parsed.level(first, end))
 
 
 def predicates(
-    plan: ParsedSelect, found: TableReference, source: Source, sources: Mapping[int, Source]
+    parsed: ParsedSelect, found: TableReference, source: Source, sources: Mapping[TableReference, Source]
 ) -> tuple[str, str]:
     """The parts of WHERE and of PREWHERE that the table can judge alone, as text without qualifiers."""
-    scope = plan.scope_of[id(found)]
+    scope = parsed.scope_of[found]
     if found.in_operator or found not in scope.sources or not _may_filter_before_joins(scope, found):
         return "", ""
-    if not keeps_conditions(statement_settings(plan)):
+    if not keeps_conditions(statement_settings(parsed)):
         return "", ""
-    banned = scope_aliases(plan, scope)
+    banned = scope_aliases(parsed, scope)
     out = []
     for clause in ("WHERE", "PREWHERE"):
-        first, end = scope.clauses.get(clause, (0, 0))
-        texts = (_own_text(plan, c, found, scope, source, sources, banned) for c in conjuncts(plan, first, end))
+        first, end = scope.clause(clause)
+        texts = (_own_text(parsed, c, found, scope, source, sources, banned) for c in parsed.conjuncts(first, end))
         out.append(" AND ".join(f"({text})" for text in texts if text and source.can_filter(text)))
     return out[0], out[1]
 
 
-def prewhere_alone(plan: ParsedSelect, found: TableReference, source: Source) -> str:
+def prewhere_alone(parsed: ParsedSelect, found: TableReference, source: Source) -> str:
     """PREWHERE as text over the columns of the one table that its scope reads; empty if it needs more than these."""
-    scope = plan.scope_of[id(found)]
-    if scope.sources != [found] or scope.array_join or computed_names(plan, found, source):
+    scope = parsed.scope_of[found]
+    if scope.sources != (found,) or scope.array_join or computed_names(parsed, found, source):
         return ""
     first, end = scope.clauses["PREWHERE"]
-    banned = scope_aliases(plan, scope) - {found.alias}
-    if banned & set(names_in(plan.tokens[first:end])):
+    banned = scope_aliases(parsed, scope) - {found.alias}
+    if banned & parsed.names(first, end):
         return ""
-    texts = [_own_text(plan, c, found, scope, source, {}, banned) for c in conjuncts(plan, first, end)]
+    texts = [_own_text(parsed, c, found, scope, source, {}, banned) for c in parsed.conjuncts(first, end)]
     return " AND ".join(f"({text})" for text in texts) if all(texts) else ""
 
 
@@ -203,31 +193,33 @@ def _may_filter_before_joins(scope: Scope, found: TableReference) -> bool:
     )
 
 
-def scope_aliases(plan: ParsedSelect, scope: Scope, *, select_only: bool = False) -> set[str]:
+def scope_aliases(parsed: ParsedSelect, scope: Scope, *, select_only: bool = False) -> set[str]:
     """Names that mean something other than a column in `scope`: its aliases, those around it, ARRAY JOIN's.
 
     With `select_only` just those of its SELECT list.
     """
-    out: set[str] = set()
+    first, end = scope.clause("SELECT")
     if select_only:
-        first, end = scope.clauses.get("SELECT", (0, 0))
-        tokens = plan.tokens[first:end]
-        out.update(b.name for a, b in pairwise(tokens) if a.upper == "AS" and b.is_name)
-        out.update(plan.tokens[at].name for at in range(first + 1, end) if _is_bare_alias(plan.tokens, at))
-        return out
+        return _named_by_as(parsed, first, end) | _bare_aliases(parsed, first, end)
+    out: set[str] = set()
     around: Scope | None = scope
     while around is not None:
-        tokens = plan.tokens[around.first : around.end]
-        out.update(b.name for a, b in pairwise(tokens) if a.upper == "AS" and b.is_name)
-        first, end = around.clauses.get("SELECT", (0, 0))
-        out.update(plan.tokens[at].name for at in range(first + 1, end) if _is_bare_alias(plan.tokens, at))
+        out |= _named_by_as(parsed, around.first, around.end) | _bare_aliases(parsed, *around.clause("SELECT"))
         for begin, stop in around.array_join:
-            out.update(names_in(plan.tokens[begin:stop]))
+            out.update(parsed.names(begin, stop))
         around = around.parent
     return out
 
 
-def _is_bare_alias(tokens: list[Token], at: int) -> bool:
+def _named_by_as(parsed: ParsedSelect, first: int, end: int) -> set[str]:
+    return {b.name for a, b in pairwise(parsed.tokens[first:end]) if a.upper == "AS" and b.is_name}
+
+
+def _bare_aliases(parsed: ParsedSelect, first: int, end: int) -> set[str]:
+    return {parsed.tokens[at].name for at in range(first + 1, end) if _is_bare_alias(parsed.tokens, at)}
+
+
+def _is_bare_alias(tokens: Sequence[Token], at: int) -> bool:
     token, before = tokens[at], tokens[at - 1]
     if not token.is_name or token.upper in ("AS", "FROM", "END", "AND", "OR", "IN", "LIKE", "OVER"):
         return False
@@ -236,57 +228,27 @@ def _is_bare_alias(tokens: list[Token], at: int) -> bool:
     return before.kind in ("number", "string") or before.text in (")", "]")
 
 
-def conjuncts(plan: ParsedSelect, first: int, end: int) -> list[tuple[int, int]]:
-    """Token ranges of the conditions that AND joins at the top of an expression."""
-    out: list[tuple[int, int]] = []
-    depth = cases = betweens = 0
-    begin = first
-    for at in range(first, end):
-        token = plan.tokens[at]
-        if token.kind == "sign":
-            depth += (token.text in ("(", "[", "{")) - (token.text in (")", "]", "}"))
-            if depth == 0 and token.text in ("?", "->"):
-                return [(first, end)]
-        if depth or token.kind != "word":
-            continue
-        cases += (token.upper == "CASE") - (token.upper == "END" and cases > 0)
-        if cases:
-            continue
-        if token.upper == "BETWEEN":
-            betweens += 1
-        elif token.upper == "OR":
-            return [(first, end)]
-        elif token.upper == "AND" and betweens:
-            betweens -= 1
-        elif token.upper == "AND":
-            out.append((begin, at))
-            begin = at + 1
-    if end > begin:
-        out.append((begin, end))
-    return out
-
-
 def _own_text(
-    plan: ParsedSelect,
+    parsed: ParsedSelect,
     conjunct: tuple[int, int],
     found: TableReference,
     scope: Scope,
     source: Source,
-    sources: Mapping[int, Source],
+    sources: Mapping[TableReference, Source],
     banned: set[str],
 ) -> str:
     """The condition without qualifiers, or empty if it is not this table's own."""
     first, end = conjunct
-    tokens = plan.tokens
-    others = [sources.get(id(s)) if s is not None else None for s in scope.sources if s is not found]
+    tokens = parsed.tokens
+    others = [sources.get(s) if s is not None else None for s in scope.sources if s is not found]
     foreign = {s.alias or s.name for s in scope.sources if s is not None and s is not found}
     pieces: list[str] = []
     at = first
     while at < end:
         token = tokens[at]
-        if token.text == "{" or token.upper in _NOT_PUSHED or (token.upper == "AS" and not _in_cast(tokens, first, at)):
+        if token.text == "{" or token.upper in _NOT_PUSHED or (token.upper == "AS" and not _in_cast(parsed, first, at)):
             return ""
-        gap = plan.text[tokens[at - 1].end : token.start] if at > first else ""
+        gap = parsed.text[tokens[at - 1].end : token.start] if at > first else ""
         is_column = token.is_name and tokens[at + 1].text not in ("(", "'")
         skip = _qualifier(tokens, at, found) if is_column else 0
         if is_column and not skip and tokens[at + 1].text == "." and token.name in foreign:
@@ -302,16 +264,12 @@ def _own_text(
     return "".join(pieces).strip()
 
 
-def _in_cast(tokens: list[Token], first: int, at: int) -> bool:
-    depth = 0
-    for back in range(at - 1, first - 1, -1):
-        depth += (tokens[back].text == ")") - (tokens[back].text == "(")
-        if depth < 0:
-            return back > first and tokens[back - 1].upper == "CAST"
-    return False
+def _in_cast(parsed: ParsedSelect, first: int, at: int) -> bool:
+    opening = parsed.opening(at)
+    return opening > first and parsed.tokens[opening - 1].upper == "CAST"
 
 
-def _qualifier(tokens: list[Token], at: int, found: TableReference) -> int:
+def _qualifier(tokens: Sequence[Token], at: int, found: TableReference) -> int:
     """How many tokens of `alias.` or `db.table.` stand before a column of `found`."""
     if tokens[at + 1].text != "." or not tokens[at + 2].is_name:
         return 0

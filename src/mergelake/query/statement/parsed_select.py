@@ -1,81 +1,27 @@
-"""The outline of a SELECT: its scopes, the tables it reads, its clauses; found by tokens alone.
+"""A SELECT as a frozen value over its own text: scopes, clauses, items, brackets, and the tables that it reads.
 
-Words: a *scope* is one SELECT with its clauses; an *occurrence* is one place where a table is named (the same
-table twice is two references). The walk keeps a stack of brackets and knows, for each, whether it holds a
-SELECT, a parenthesised FROM, or anything else; `extract(YEAR FROM d)` is anything else, so its FROM is none.
-
-What is found is exact for the tables (they must all be replaced) and generous for the columns (a name more
-than needed costs bytes, never an answer).
+Words: a *scope* is one SELECT with its clauses; a *reference* is one place where a table is named (the same table
+twice is two references); a *range* is `[first, end)` of tokens. `select_parser` makes the value, once a text; all that
+is asked of a statement afterwards is asked here, so no other module keeps count of brackets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
-from mergelake.core.errors import error
-from mergelake.core.lexer import Token, tokenize
-from mergelake.core.text import unescape
+from mergelake.core.lexer import Token
 from mergelake.query.source import AsOf
 
-CLAUSES = ("WITH", "SELECT", "FROM", "PREWHERE", "WHERE", "GROUP", "HAVING", "WINDOW", "QUALIFY", "ORDER", "LIMIT")
-_JOIN_WORDS = frozenset(
-    [
-        "GLOBAL",
-        "LOCAL",
-        "ANY",
-        "ALL",
-        "ASOF",
-        "SEMI",
-        "ANTI",
-        "INNER",
-        "LEFT",
-        "RIGHT",
-        "FULL",
-        "OUTER",
-        "CROSS",
-        "PASTE",
-        "NATURAL",
-    ]
-)
-_NOT_ALIASES = _JOIN_WORDS | frozenset(
-    (
-        *CLAUSES,
-        *[
-            "OFFSET",
-            "FETCH",
-            "SETTINGS",
-            "FORMAT",
-            "INTO",
-            "UNION",
-            "EXCEPT",
-            "INTERSECT",
-            "JOIN",
-            "ARRAY",
-            "ON",
-            "USING",
-            "FINAL",
-            "SAMPLE",
-            "AS",
-            "BY",
-        ],
-    )
-)
-_AFTER_SETTINGS = frozenset(("FORMAT", "INTO", "UNION", "EXCEPT", "INTERSECT"))
-_BEFORE_OPERAND = frozenset(
-    [
-        "SELECT", "DISTINCT", "ALL", "FROM", "JOIN", "WHERE", "PREWHERE", "HAVING", "QUALIFY", "BY", "ON", "USING",
-        "LIMIT", "OFFSET", "AND", "OR", "NOT", "IN", "LIKE", "ILIKE", "BETWEEN", "IS", "AS", "CASE", "WHEN", "THEN",
-        "ELSE", "DIV", "MOD", "WITH", "INTERVAL", "SETTINGS",
-    ]
-)  # fmt: skip
-"""Words after which a value stands, so that what follows is no clause."""
-_AFTER_WITH = frozenset(("TOTALS", "ROLLUP", "CUBE", "FILL", "TIES"))
+Range = tuple[int, int]
+"""Tokens [first, end)."""
+_OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class TableReference:
-    """One place where a table is named."""
+    """One place where a table is named; offsets are in characters."""
 
     database: str
     """Empty where the statement names none."""
@@ -105,7 +51,7 @@ class TableReference:
 
     @property
     def table(self) -> tuple[str, str, AsOf | None]:
-        """What it names: the same for every occurrence of one table."""
+        """What it names: the same for every reference to one table."""
         return (f"EXPLAIN {self.explain[0]}" if self.explain else self.database), self.name, self.as_of
 
 
@@ -124,7 +70,23 @@ class CteUse:
     """It stands after IN rather than in a FROM."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One expression of a list."""
+
+    first: int
+    end: int
+    """One past its last token, its alias left out."""
+    alias: str
+    """Empty where it has none."""
+
+    @property
+    def range(self) -> Range:
+        """The expression's tokens."""
+        return self.first, self.end
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Scope:
     """One SELECT."""
 
@@ -133,451 +95,137 @@ class Scope:
     """top, from (a subquery in a FROM), cte, or expression."""
     first: int
     """Index of its first token."""
-    end: int = 0
+    end: int
     """Index one past its last token."""
-    clauses: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Clause -> its tokens, keyword left out, half-open."""
-    clause_words: dict[str, int] = field(default_factory=dict)
+    clauses: Mapping[str, Range]
+    """Clause -> its tokens, keyword left out."""
+    clause_words: Mapping[str, int]
     """Clause -> index of its keyword."""
-    sources: list[TableReference | None] = field(default_factory=list)
+    sources: tuple[TableReference | None, ...]
     """What its FROM reads, in order; None for a subquery, a CTE or a table function."""
-    joins: list[str] = field(default_factory=list)
+    joins: tuple[str, ...]
     """For each source the words of its join, as `TableReference.join`."""
-    array_join: list[tuple[int, int]] = field(default_factory=list)
-    """Token ranges of its ARRAY JOINs."""
-    in_set_operation: bool = False
+    array_join: tuple[Range, ...]
+    """Of its ARRAY JOINs."""
+    in_set_operation: bool
+
+    def clause(self, word: str) -> Range:
+        """Its tokens, keyword left out; (0, 0) without it."""
+        return self.clauses.get(word, (0, 0))
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, eq=False)
 class ParsedSelect:
     """A SELECT statement, taken apart."""
 
     text: str
-    tokens: list[Token]
-    scopes: list[Scope]
-    references: list[TableReference]
-    scope_of: dict[int, Scope]
-    """id(occurrence) -> the scope that names it."""
-    files: list[Token] = field(default_factory=list)
+    tokens: tuple[Token, ...]
+    """Ended by one of kind `end`."""
+    scopes: tuple[Scope, ...]
+    """In the order in which they begin."""
+    references: tuple[TableReference, ...]
+    scope_of: Mapping[TableReference, Scope]
+    """The scope that names each reference."""
+    files: tuple[Token, ...]
     """Strings that stand where a table is named: ClickHouse reads them as files."""
-    judged: bool = False
-    """Whether `query.statement.access` has found that it reaches its tables alone: outlines are kept by text."""
-    format_at: tuple[int, int] | None = None
+    format_at: tuple[int, int] | None
     """Where a final FORMAT clause stands, in characters."""
-    format: str = ""
-    table_functions: list[str] = field(default_factory=list)
+    format: str
+    table_functions: tuple[str, ...]
     """Names of the functions that it reads from."""
-    cte_uses: list[CteUse] = field(default_factory=list)
-    """Where CTEs are read."""
-    loose_settings: list[tuple[int, int]] = field(default_factory=list)
-    """Tokens of each SETTINGS that belongs to no SELECT of its own: `(SELECT 1) UNION ALL (SELECT 2) SETTINGS …`."""
+    cte_uses: tuple[CteUse, ...]
+    loose_settings: tuple[Range, ...]
+    """Each SETTINGS that belongs to no SELECT of its own: `(SELECT 1) UNION ALL (SELECT 2) SETTINGS …`."""
 
     def slice(self, first: int, end: int) -> str:
-        """The statement's own text from token `first` to before token `end`."""
+        """The statement's own text of a range."""
         return self.text[self.tokens[first].start : self.tokens[end - 1].end] if end > first else ""
 
+    @cached_property
+    def _brackets(self) -> tuple[dict[int, int], list[int]]:
+        """Of each opening bracket the index of its closing one; of each token the opening bracket around it, or -1."""
+        pairs: dict[int, int] = {}
+        around: list[int] = []
+        open_at: list[int] = []
+        for at, token in enumerate(self.tokens):
+            if token.kind == "sign" and token.text in _CLOSING and open_at:
+                pairs[open_at.pop()] = at
+            around.append(open_at[-1] if open_at else -1)
+            if token.kind == "sign" and token.text in _OPENING:
+                open_at.append(at)
+        return pairs, around
 
-@dataclass(slots=True)
-class _Frame:
-    kind: str
-    """select, group (a bracketed FROM) or other."""
-    scope: Scope | None = None
-    clause: str = ""
-    expects_table: bool = False
-    join: str = ""
-    mode: str = ""
-    """Within FROM: '', 'on', 'using' or 'array'."""
-    ctes: set[str] = field(default_factory=set)
-    pending_cte: str = ""
-    """The CTE that becomes visible when the current bracket closes."""
-    role: str = "expression"
-    inherits: bool = False
-    """The bracket only wraps what the bracket around it holds: `((SELECT 1) UNION ALL (SELECT 2))`."""
-    scopes: list[Scope] = field(default_factory=list)
-    set_operation: bool = False
-    loose: int = 0
-    """First token of a SETTINGS clause after brackets; 0 for none."""
+    def closing(self, at: int) -> int:
+        """The bracket that closes the one at `at`; the last token where none does."""
+        return self._brackets[0].get(at, len(self.tokens) - 1)
 
+    def opening(self, at: int) -> int:
+        """The bracket around the token at `at`; -1 where there is none."""
+        return self._brackets[1][at]
 
-def outline(text: str) -> ParsedSelect:
-    """Take a SELECT (or WITH … SELECT, or EXPLAIN's inside) apart."""
-    return _Walker(text).walk()
+    def level(self, first: int, end: int) -> Iterator[int]:
+        """The tokens of a range that stand in no bracket of it, brackets themselves among them."""
+        around = self._brackets[1]
+        return (at for at in range(first, end) if around[at] == around[first])
 
+    def items(self, first: int, end: int) -> list[Item]:
+        """The expressions between the commas of a list."""
+        commas = [at for at in self.level(first, end) if self.tokens[at].text == "," and self.tokens[at].kind == "sign"]
+        out = []
+        for begin, stop in zip([first, *(at + 1 for at in commas)], [*commas, end], strict=True):
+            if stop > begin:
+                named = stop - begin >= 3 and self.tokens[stop - 2].upper == "AS" and self.tokens[stop - 1].is_name
+                out.append(Item(begin, stop - 2 if named else stop, self.tokens[stop - 1].name if named else ""))
+        return out
 
-class _Walker:
-    def __init__(self, text: str) -> None:
-        self.out = ParsedSelect(text, tokenize(text), [], [], {})
-        self.tokens = self.out.tokens
-        self.stack: list[_Frame] = [_Frame("select", role="top")]
-        self._run_end = 0
+    def conjuncts(self, first: int, end: int) -> list[Range]:
+        """The conditions that AND joins at the top of an expression."""
+        out: list[Range] = []
+        cases = betweens = 0
+        begin = first
+        for at in self.level(first, end):
+            word = self.tokens[at].upper
+            if word in ("?", "->"):
+                return [(first, end)]
+            cases += (word == "CASE") - (word == "END" and cases > 0)
+            if cases:
+                continue
+            if word == "OR":
+                return [(first, end)]
+            if word == "BETWEEN":
+                betweens += 1
+            elif word == "AND" and betweens:
+                betweens -= 1
+            elif word == "AND":
+                out.append((begin, at))
+                begin = at + 1
+        return [*out, (begin, end)] if end > begin else out
 
-    def walk(self) -> ParsedSelect:
-        at = 0
-        while self.tokens[at].kind != "end" and self.tokens[at].text != ";":
-            at = self._step(at)
-        while self.stack:
-            self._pop(at)
-        return self.out
+    def names(self, first: int, end: int) -> set[str]:
+        """Every identifier of a range, dotted paths also as a whole."""
+        return set(names_in(self.tokens[first:end]))
 
-    def _pop(self, at: int) -> None:
-        frame = self.stack.pop()
-        self._close_scope(frame, at)
-        self._end_loose(frame, at)
-        if frame.set_operation:
-            for scope in frame.scopes:
-                scope.in_set_operation = True
-        if self.stack:
-            outer = self.stack[-1]
-            if frame.inherits:
-                outer.scopes += frame.scopes
-            if outer.pending_cte:
-                outer.ctes.add(outer.pending_cte)
-                outer.pending_cte = ""
+    def words(self, first: int, end: int) -> set[str]:
+        """The words of a range, in capitals."""
+        return {token.upper for token in self.tokens[first:end] if token.kind == "word"}
 
-    def _end_loose(self, frame: _Frame, at: int) -> None:
-        if frame.loose:
-            self.out.loose_settings.append((frame.loose, at))
-            frame.loose = 0
+    def inside(self, scope: Scope) -> list[Scope]:
+        """The subqueries of a scope, those of subqueries among them."""
+        return [each for each in self.scopes if each is not scope and scope.first <= each.first < scope.end]
 
-    def _step(self, at: int) -> int:
-        token, frame = self.tokens[at], self.stack[-1]
-        if token.text == "|>" and token.kind == "sign":
-            raise error("NOT_IMPLEMENTED", "The pipe operator |> is not supported", "Write the clauses of a SELECT")
-        if token.text == "(" and token.kind == "sign":
-            return self._open(at)
-        if token.text in ("[", "{") and token.kind == "sign":
-            self.stack.append(_Frame("other"))
-            return at + 1
-        if token.text in (")", "]", "}") and token.kind == "sign":
-            if len(self.stack) > 1:
-                self._pop(at)
-            return at + 1
-        if token.upper == "IN" and token.kind == "word" and self.tokens[at + 1].is_name:
-            return self._in_table(at)
-        if frame.kind == "other" or self._is_member(at):
-            return at + 1
-        if frame.expects_table and token.is_name:
-            return self._table(at)
-        if frame.expects_table and token.kind == "string":
-            frame.expects_table = False
-            self.out.files.append(token)
-        if token.kind == "word":
-            return self._word(at)
-        if token.kind == "quoted" and self._begins_cte(at):
-            return at + 2
-        if token.text == "," and frame.clause == "FROM" and frame.mode in ("", "on"):
-            frame.expects_table, frame.join, frame.mode = True, ",", ""
-        return at + 1
-
-    def _is_member(self, at: int) -> bool:
-        return at > 0 and self.tokens[at - 1].text == "." and self.tokens[at - 1].kind == "sign"
-
-    def _open(self, at: int) -> int:
-        frame = self.stack[-1]
-        follow = self.tokens[at + 1]
-        if frame.expects_table and frame.scope is not None and follow.upper == "EXPLAIN" and follow.kind == "word":
-            return self._explain(at)
-        # Brackets may be doubled before a SELECT: ((SELECT 1) UNION ALL (SELECT 2)).
-        is_select = self.tokens[self._inside(at)].upper in ("SELECT", "WITH", "FROM") and (
-            follow.text != "(" or frame.expects_table or frame.kind == "select"
-        )
-        if frame.expects_table and frame.kind in ("select", "group"):
-            frame.expects_table = False
-            if is_select and frame.scope is not None:
-                frame.scope.sources.append(None)
-                frame.scope.joins.append(frame.join)
-                self.stack.append(_Frame("select", role="from"))
+    def own(self, scope: Scope, first: int, end: int) -> Iterator[int]:
+        """The tokens of a range that stand in no subquery of the scope."""
+        ends = {each.first: each.end for each in self.inside(scope)}
+        at = next((each.end for each in self.inside(scope) if each.first <= first < each.end), first)
+        while at < end:
+            if at in ends:
+                at = ends[at]
             else:
-                self.stack.append(_Frame("group", frame.scope, "FROM", expects_table=True, join=frame.join))
-            return at + 1
-        if not is_select:
-            self.stack.append(_Frame("other"))
-            return at + 1
-        inherits = frame.kind == "select" and frame.scope is None
-        role = frame.role if inherits else "cte" if frame.pending_cte else "expression"
-        self.stack.append(_Frame("select", role=role, inherits=inherits))
-        return at + 1
-
-    def _explain(self, at: int) -> int:
-        """`(EXPLAIN … SELECT …)` where a table may stand."""
-        frame = self.stack[-1]
-        assert frame.scope is not None
-        end, depth = at, 0
-        while self.tokens[end].kind != "end":
-            depth += (self.tokens[end].text == "(") - (self.tokens[end].text == ")")
-            if depth == 0:
-                break
-            end += 1
-        begin = at + 2
-        while begin < end and self.tokens[begin].upper not in ("SELECT", "WITH", "FROM", "("):
-            begin += 1
-        kind, query = (self.out.slice(first, last) for first, last in ((at + 2, begin), (begin, end)))
-        found = TableReference(
-            "", query, self.tokens[at].start, self.tokens[end].end, explain=(kind, query), join=frame.join
-        )
-        frame.expects_table = False
-        frame.scope.joins.append(frame.join)
-        frame.scope.sources.append(found)
-        self._keep(found, frame.scope)
-        return self._after_table(found, min(end + 1, len(self.tokens) - 1))
-
-    def _inside(self, at: int) -> int:
-        """Index of the first token after the opening brackets that follow token `at`; each run is walked once."""
-        if at < self._run_end:
-            return self._run_end
-        ahead = at + 1
-        while self.tokens[ahead].text == "(":
-            ahead += 1
-        self._run_end = ahead
-        return ahead
-
-    def _word(self, at: int) -> int:
-        token, frame = self.tokens[at], self.stack[-1]
-        word = token.upper
-        self.tokens[at + 1]
-        if frame.kind == "select":
-            if self._is_set_operation(at):
-                frame.set_operation = True
-                self._close_scope(frame, at)
-                return at + 1
-            if frame.scope is None:
-                if word == "FORMAT" and self._starts_clause(at, frame):  # after a last SELECT in brackets
-                    self._end_loose(frame, at)
-                    self._keep_format(at)
-                if word == "SETTINGS" and self._starts_clause(at, frame):
-                    frame.loose = at + 1
-                    return at + 1
-                if word not in ("SELECT", "WITH", "FROM"):
-                    return at + 1
-                self._new_scope(frame, at)
-            if self._starts_clause(at, frame):
-                self._enter(frame, word, at)
-                return at + 1
-        if self._begins_cte(at):
-            return at + 2
-        if frame.clause == "FROM":
-            if word == "JOIN":
-                return self._join(at)
-            if word in ("ON", "USING"):
-                frame.mode = word.lower()
-        return at + 1
-
-    def _begins_cte(self, at: int) -> bool:
-        """Whether `name AS (SELECT …` of a WITH stands here; then the name is remembered."""
-        frame = self.stack[-1]
-        opens = self.tokens[at + 1].upper == "AS" and self.tokens[min(at + 2, len(self.tokens) - 1)].text == "("
-        if frame.scope is None or frame.clause != "WITH" or not opens:
-            return False
-        if self.tokens[at + 3].upper not in ("SELECT", "WITH", "FROM", "("):
-            return False
-        frame.pending_cte = self.tokens[at].name
-        if self.tokens[frame.scope.clause_words["WITH"] + 1].upper == "RECURSIVE":
-            frame.ctes.add(frame.pending_cte)
-        return True
-
-    def _is_set_operation(self, at: int) -> bool:
-        word, follow = self.tokens[at].upper, self.tokens[at + 1]
-        if word in ("UNION", "INTERSECT"):
-            return follow.upper in ("ALL", "DISTINCT", "SELECT", "WITH", "(")
-        if word != "EXCEPT" or self.tokens[at - 1].text == "*":
-            return False  # `* EXCEPT (a, b)` leaves columns out
-        if follow.text == "(":
-            return self.tokens[at + 2].upper in ("SELECT", "WITH", "(")
-        return follow.upper in ("SELECT", "ALL", "DISTINCT", "WITH")
-
-    def _starts_clause(self, at: int, frame: _Frame) -> bool:
-        token, follow = self.tokens[at], self.tokens[at + 1]
-        word = token.upper
-        if frame.clause == "SETTINGS" and follow.text == "=":
-            return False  # the setting `limit`
-        match word:
-            case "GROUP" | "ORDER":
-                return follow.upper == "BY"
-            case "WITH":
-                return follow.upper not in _AFTER_WITH and frame.clause == ""
-            case "WINDOW":
-                return follow.is_name and self.tokens[at + 2].upper == "AS"
-            case "SETTINGS":
-                return follow.is_name and (self.tokens[at + 2].text == "=" or self._is_flag(at))
-            case "FORMAT":
-                return follow.kind == "word" and (
-                    self.tokens[at + 2].kind == "end"
-                    or self.tokens[at + 2].text == ";"
-                    or self.tokens[at + 2].upper == "SETTINGS"
-                )
-            case "FROM":
-                # `a IS DISTINCT FROM b` and `WITH FILL FROM 0` read no table.
-                before = self.tokens[at - 1].upper
-                compares = before == "DISTINCT" and self.tokens[at - 2].upper in ("IS", "NOT")
-                return not compares and not (before == "FILL" and frame.clause == "ORDER")
-            case "SELECT" | "PREWHERE" | "WHERE" | "HAVING" | "QUALIFY" | "LIMIT":
-                return True
-            case "OFFSET":
-                return follow.kind == "number" and frame.clause in (
-                    "ORDER",
-                    "LIMIT",
-                    "FROM",
-                    "WHERE",
-                    "GROUP",
-                    "HAVING",
-                )
-        return False
-
-    def _is_flag(self, at: int) -> bool:
-        """Whether `SETTINGS name` without a value stands here, not a column `settings` with an alias."""
-        before, after = self.tokens[at - 1], self.tokens[at + 2]
-        ends = after.kind == "end" or after.text in (",", ")", ";") or after.upper in _AFTER_SETTINGS
-        operand = before.kind in ("number", "string", "quoted") or before.text in (")", "]", "*")
-        return ends and (operand or (before.kind == "word" and before.upper not in _BEFORE_OPERAND))
-
-    def _new_scope(self, frame: _Frame, at: int) -> None:
-        parent = next((f.scope for f in reversed(self.stack[:-1]) if f.scope is not None), None)
-        frame.scope = Scope(parent, frame.role, at)
-        self.out.scopes.append(frame.scope)
-        frame.scopes.append(frame.scope)
-        frame.clause = ""
-
-    def _enter(self, frame: _Frame, word: str, at: int) -> None:
-        assert frame.scope is not None
-        self._end_clause(frame, at)
-        frame.clause, frame.mode = word, ""
-        frame.expects_table, frame.join = word == "FROM", ""
-        begin = at + 2 if word in ("GROUP", "ORDER") else at + 1
-        frame.scope.clauses[word] = (begin, begin)
-        frame.scope.clause_words[word] = at
-        if word == "FORMAT":
-            self._keep_format(at)
-
-    def _keep_format(self, at: int) -> None:
-        if len(self.stack) == 1:
-            self.out.format_at = (self.tokens[at].start, self.tokens[at + 1].end)
-            self.out.format = self.tokens[at + 1].text
-
-    def _end_clause(self, frame: _Frame, at: int) -> None:
-        if frame.scope is not None and frame.clause:
-            begin, _ = frame.scope.clauses[frame.clause]
-            frame.scope.clauses[frame.clause] = (begin, at)
-            if frame.mode == "array":
-                first, _ = frame.scope.array_join[-1]
-                frame.scope.array_join[-1] = (first, at)
-
-    def _close_scope(self, frame: _Frame, at: int) -> None:
-        if frame.kind == "select" and frame.scope is not None:
-            self._end_clause(frame, at)
-            frame.scope.end = at
-            frame.scope, frame.clause, frame.expects_table = None, "", False
-
-    def _join(self, at: int) -> int:
-        frame = self.stack[-1]
-        first = at
-        while self.tokens[first - 1].upper in _JOIN_WORDS or self.tokens[first - 1].upper == "ARRAY":
-            first -= 1
-        words = [token.upper for token in self.tokens[first:at]]
-        assert frame.scope is not None
-        if frame.mode == "array":
-            begin, _ = frame.scope.array_join[-1]
-            frame.scope.array_join[-1] = (begin, first)
-        if "ARRAY" in words:
-            frame.mode = "array"
-            frame.scope.array_join.append((at + 1, at + 1))
-        else:
-            frame.mode, frame.expects_table, frame.join = "", True, " ".join(words) or "INNER"
-        return at + 1
-
-    def _table(self, at: int) -> int:
-        frame = self.stack[-1]
-        scope = frame.scope
-        assert scope is not None
-        frame.expects_table = False
-        scope.joins.append(frame.join)
-        found, following = self._name(at)
-        if self.tokens[following].text == "(":
-            self.out.table_functions.append(found.name)
-            scope.sources.append(None)
-            return following
-        if not found.database and self._is_cte(found.name):
-            scope.sources.append(None)
-            after = self.tokens[following]
-            aliased = after.upper == "AS" or (after.is_name and after.upper not in _NOT_ALIASES)
-            self.out.cte_uses.append(CteUse(found.name, found.start, found.end, aliased, in_operator=False))
-            return following
-        found.join = frame.join
-        scope.sources.append(found)
-        self._keep(found, scope)
-        return self._after_table(found, following)
-
-    def _name(self, at: int) -> tuple[TableReference, int]:
-        first = self.tokens[at]
-        if self.tokens[at + 1].text == "." and self.tokens[at + 2].is_name:
-            last = self.tokens[at + 2]
-            return TableReference(first.name, last.name, first.start, last.end), at + 3
-        return TableReference("", first.name, first.start, first.end), at + 1
-
-    def _is_cte(self, name: str) -> bool:
-        return any(name in frame.ctes for frame in self.stack)
-
-    def _keep(self, found: TableReference, scope: Scope) -> None:
-        self.out.references.append(found)
-        self.out.scope_of[id(found)] = scope
-
-    def _after_table(self, found: TableReference, at: int) -> int:
-        at = self._as_of(found, at)
-        if self.tokens[at].upper == "AS" and self.tokens[at + 1].is_name:
-            found.alias = self.tokens[at + 1].name
-            at += 2
-        elif self.tokens[at].is_name and self.tokens[at].upper not in _NOT_ALIASES:
-            found.alias = self.tokens[at].name
-            at += 1
-        if self.tokens[at].upper == "FINAL":
-            found.final = (self.tokens[at].start, self.tokens[at].end)
-            at += 1
-        if self.tokens[at].upper == "SAMPLE":
-            begin = at
-            found.sample_ratio, at = self._ratio(at + 1)
-            if self.tokens[at].upper == "OFFSET":
-                found.sample_offset, at = self._ratio(at + 1)
-            found.sample = (self.tokens[begin].start, self.tokens[at - 1].end)
-        return at
-
-    def _as_of(self, found: TableReference, at: int) -> int:
-        """`AS OF VERSION 42 | TAG 'name' | TIMESTAMP 'text'`: ours; ClickHouse has no number or string there."""
-        word, value = (
-            self.tokens[min(at + 2, len(self.tokens) - 1)].upper,
-            self.tokens[min(at + 3, len(self.tokens) - 1)],
-        )
-        if self.tokens[at].upper != "AS" or self.tokens[at + 1].upper != "OF":
-            return at
-        if word == "VERSION" and value.kind == "number" and value.text.isdecimal():
-            found.as_of = AsOf(version=int(value.text))
-        elif word == "TAG" and value.kind == "string":
-            found.as_of = AsOf(version=unescape(value.text))
-        elif word == "TIMESTAMP" and value.kind == "string":
-            found.as_of = AsOf(timestamp=unescape(value.text))
-        else:
-            return at
-        found.as_of_at = (self.tokens[at].start, value.end)
-        return at + 4
-
-    def _ratio(self, at: int) -> tuple[str, int]:
-        text = self.tokens[at].text
-        if self.tokens[at + 1].text == "/":
-            return f"{text}/{self.tokens[at + 2].text}", at + 3
-        return text, at + 1
-
-    def _in_table(self, at: int) -> int:
-        found, following = self._name(at + 1)
-        scope = next((frame.scope for frame in reversed(self.stack) if frame.scope is not None), None)
-        is_cte = not found.database and self._is_cte(found.name)
-        if is_cte and self.tokens[following].text not in ("(", "."):
-            self.out.cte_uses.append(CteUse(found.name, found.start, found.end, aliased=False, in_operator=True))
-        bare = self.tokens[following].text not in ("(", ".") and not is_cte
-        if bare and scope is not None and self.tokens[at + 1].upper not in ("NULL", "TRUE", "FALSE"):
-            found.in_operator = True
-            self._keep(found, scope)
-        return following
+                yield at
+                at += 1
 
 
-def names_in(tokens: list[Token]) -> Iterator[str]:
+def names_in(tokens: Sequence[Token]) -> Iterator[str]:
     """Every identifier among `tokens`, dotted paths also as a whole."""
     path = ""
     for index, token in enumerate(tokens):

@@ -14,7 +14,7 @@ from mergelake.core.errors import MergelakeError, UnsupportedError, error
 from mergelake.core.text import back_quote, quote_string
 from mergelake.query.embedded.arrow_bridge import exact_expression
 from mergelake.query.source import AsOf, Layers, ReadRequest, Source
-from mergelake.query.statement.needs import computed_names, mentioned, prewhere_alone, star_tokens, wanted
+from mergelake.query.statement.needs import computed_names, prewhere_alone, star_tokens, wanted
 from mergelake.query.statement.parsed_select import ParsedSelect, Scope, TableReference
 from mergelake.query.statement.settings import keeps_conditions
 from mergelake.query.statement.settings_semantics import last_settings
@@ -148,24 +148,24 @@ def filled(marked: str, forms: Mapping[str, str]) -> str:
 
 
 def rewrite(
-    plan: ParsedSelect, sources: Mapping[int, Source], database: str = "default", *, counts: bool = True
+    parsed: ParsedSelect, sources: Mapping[TableReference, Source], database: str = "default", *, counts: bool = True
 ) -> Rewritten:
-    """Replace every occurrence that has a source; others stay for ClickHouse to resolve, in `database`.
+    """Replace every reference that has a source; others stay for ClickHouse to resolve, in `database`.
 
     `counts`: where only the number of rows is needed, nothing is read.
     """
     edits: list[tuple[int, int, str]] = []
     slots: list[Slot] = []
     gaps: list[tuple[int, int]] = []
-    for found in plan.references:
-        source = sources.get(id(found))
+    for found in parsed.references:
+        source = sources.get(found)
         if source is None:
             if not found.database and not found.in_operator and database != "default":
                 edits.append((found.start, found.start, back_quote(database) + "."))
             continue
-        need = wanted(plan, found, source, sources)
+        need = wanted(parsed, found, source, sources)
         simple = not (need.final or need.sample or need.where or need.prewhere)
-        count_only = counts and not need.columns and simple and not computed_names(plan, found, source)
+        count_only = counts and not need.columns and simple and not computed_names(parsed, found, source)
         count_only = count_only and source.exact_rows() is not None
         if not need.columns:
             need = _with_columns(need, (_narrowest(source),))
@@ -173,33 +173,33 @@ def rewrite(
         given = tuple(each for each in need.columns if not (found.in_operator and each in source.hidden))
         structure = ", ".join(f"{back_quote(column)} {source.columns[column]}" for column in need.columns)
         slot = Slot(name, found.table, need, count_only, given, structure, *_scanned(source, given, name))
-        if found.final and "PREWHERE" in plan.scope_of[id(found)].clauses:
+        if found.final and "PREWHERE" in parsed.scope_of[found].clauses:
             only = error("NOT_IMPLEMENTED", "PREWHERE with FINAL is for ClickHouse itself", "Write WHERE")
-            slot = replace(slot, refused=only, before_final=_before_final(plan, found, source))
+            slot = replace(slot, refused=only, before_final=_before_final(parsed, found, source))
         slots.append(slot)
         if count_only:
             gaps.append((found.start, len(slots) - 1))
-        edits += _table_edits(plan, found, source, slot)
-    moved = _moved_prewheres(plan)
-    moments = [edit for edit in _moment_edits(plan, sources) if not _inside(edit, moved)]
+        edits += _table_edits(parsed, found, source, slot)
+    moved = _moved_prewheres(parsed)
+    moments = [edit for edit in _moment_edits(parsed, sources) if not _inside(edit, moved)]
     gaps += [(start, NOW) for start, _, _ in moments]
     edits += moments
     others = (
-        _database_edits(plan, database)
-        + _prewhere_edits(plan, sources)
-        + _qualifier_edits(plan, sources)
-        + _hidden_edits(plan, sources)
-        + _nested_edits(plan, sources)
+        _database_edits(parsed, database)
+        + _prewhere_edits(parsed, sources)
+        + _qualifier_edits(parsed, sources)
+        + _hidden_edits(parsed, sources)
+        + _nested_edits(parsed, sources)
     )
     edits += [edit for edit in others if not _inside(edit, moved)] + [(*place, "") for place in moved]
-    if (last := last_settings(plan)) is not None:  # no place for it where the statement is described or piped
-        edits.append((plan.tokens[last[0]].start, plan.tokens[last[1] - 1].end, ""))
-    if plan.format_at is not None:
-        edits.append((*plan.format_at, ""))
-    end = len(plan.text) if plan.tokens[-1].kind == "end" else plan.tokens[-1].end
-    text = _apply(plan.text[:end].rstrip().rstrip(";"), edits)
+    if (last := last_settings(parsed)) is not None:  # no place for it where the statement is described or piped
+        edits.append((parsed.tokens[last[0]].start, parsed.tokens[last[1] - 1].end, ""))
+    if parsed.format_at is not None:
+        edits.append((*parsed.format_at, ""))
+    end = len(parsed.text) if parsed.tokens[-1].kind == "end" else parsed.tokens[-1].end
+    text = _apply(parsed.text[:end].rstrip().rstrip(";"), edits)
     order = tuple(gap for _, gap in sorted(gaps))
-    return Rewritten(tuple(text.split(_GAP)), order, tuple(slots), plan.format)
+    return Rewritten(tuple(text.split(_GAP)), order, tuple(slots), parsed.format)
 
 
 def _scanned(source: Source, columns: Sequence[str], object_name: str) -> tuple[str, MergelakeError | None]:
@@ -210,11 +210,11 @@ def _scanned(source: Source, columns: Sequence[str], object_name: str) -> tuple[
         return "", refused
 
 
-def _moved_prewheres(plan: ParsedSelect) -> list[tuple[int, int]]:
+def _moved_prewheres(parsed: ParsedSelect) -> list[tuple[int, int]]:
     """Where the PREWHEREs stand that are read with FINAL: they go to the tables (`Slot.before_final`)."""
     return [
-        (plan.tokens[scope.clause_words["PREWHERE"]].start, plan.tokens[scope.clauses["PREWHERE"][1] - 1].end)
-        for scope in plan.scopes
+        (parsed.tokens[scope.clause_words["PREWHERE"]].start, parsed.tokens[scope.clauses["PREWHERE"][1] - 1].end)
+        for scope in parsed.scopes
         if "PREWHERE" in scope.clauses and _is_moved(scope)
     ]
 
@@ -227,9 +227,9 @@ def _inside(edit: tuple[int, int, str], places: Sequence[tuple[int, int]]) -> bo
     return any(start <= edit[0] and edit[1] <= end for start, end in places)
 
 
-def _before_final(plan: ParsedSelect, found: TableReference, source: Source) -> str:
+def _before_final(parsed: ParsedSelect, found: TableReference, source: Source) -> str:
     """`Slot.before_final`."""
-    text = prewhere_alone(plan, found, source)
+    text = prewhere_alone(parsed, found, source)
     if not text:
         what = "PREWHERE with FINAL is supported over the columns of one table, without aliases and subqueries"
         raise error("NOT_IMPLEMENTED", what, "Write WHERE, which filters after rows are replaced")
@@ -261,13 +261,13 @@ def _narrowest(source: Source) -> str:
     return min(source.columns, key=lambda name: width(source.columns[name]))
 
 
-def _table_edits(plan: ParsedSelect, found: TableReference, source: Source, slot: Slot) -> list[tuple[int, int, str]]:
+def _table_edits(parsed: ParsedSelect, found: TableReference, source: Source, slot: Slot) -> list[tuple[int, int, str]]:
     edits: list[tuple[int, int, str]] = []
     if slot.counted:
         inner = f"(SELECT 1 FROM numbers({_GAP}))"
     else:
         inner = slot.place
-        computed = computed_names(plan, found, source)
+        computed = computed_names(parsed, found, source)
         if computed:
             extra = ", ".join(
                 f"CAST({source.computed[n][1]} AS {source.computed[n][0]}) AS {back_quote(n)}" for n in computed
@@ -288,21 +288,21 @@ def _list(source: Source, columns: Sequence[str]) -> str:
     return ", ".join(out)
 
 
-def _prewhere_edits(plan: ParsedSelect, sources: Mapping[int, Source]) -> list[tuple[int, int, str]]:
+def _prewhere_edits(parsed: ParsedSelect, sources: Mapping[TableReference, Source]) -> list[tuple[int, int, str]]:
     edits: list[tuple[int, int, str]] = []
-    for scope in plan.scopes:
+    for scope in parsed.scopes:
         if (
             "PREWHERE" not in scope.clauses
             or _is_moved(scope)
-            or not any(s is not None and id(s) in sources for s in scope.sources)
+            or not any(s is not None and s in sources for s in scope.sources)
         ):
             continue
-        keyword = plan.tokens[scope.clause_words["PREWHERE"]]
+        keyword = parsed.tokens[scope.clause_words["PREWHERE"]]
         if "WHERE" not in scope.clauses:
             edits.append((keyword.start, keyword.end, "WHERE"))
             continue
-        second = plan.tokens[scope.clause_words["WHERE"]]
-        last = plan.tokens[scope.clauses["WHERE"][1] - 1]
+        second = parsed.tokens[scope.clause_words["WHERE"]]
+        last = parsed.tokens[scope.clauses["WHERE"][1] - 1]
         edits += [
             (keyword.start, keyword.end, "WHERE ("),
             (second.start, second.end, ") AND ("),
@@ -311,50 +311,51 @@ def _prewhere_edits(plan: ParsedSelect, sources: Mapping[int, Source]) -> list[t
     return edits
 
 
-def _moment_edits(plan: ParsedSelect, sources: Mapping[int, Source]) -> list[tuple[int, int, str]]:
+def _moment_edits(parsed: ParsedSelect, sources: Mapping[TableReference, Source]) -> list[tuple[int, int, str]]:
     """now() and today() in filters become one instant, so that a scan and ClickHouse agree on it."""
     edits = []
-    for scope in plan.scopes:
-        if not any(s is not None and id(s) in sources for s in scope.sources):
+    for scope in parsed.scopes:
+        if not any(s is not None and s in sources for s in scope.sources):
             continue
         for clause in ("PREWHERE", "WHERE"):
-            first, end = scope.clauses.get(clause, (0, 0))
-            inner = [s for s in plan.scopes if first <= s.first < end]
-            for at in range(first, end - 2):
-                word = plan.tokens[at].text.lower()
+            first, end = scope.clause(clause)
+            for at in parsed.own(scope, first, end - 2):
+                word = parsed.tokens[at].text.lower()
                 is_call = (
-                    word in ("now", "today") and plan.tokens[at + 1].text == "(" and plan.tokens[at + 2].text == ")"
+                    word in ("now", "today") and parsed.tokens[at + 1].text == "(" and parsed.tokens[at + 2].text == ")"
                 )
-                if is_call and not any(s.first <= at < s.end for s in inner):
+                if is_call:
                     new = f"toDateTime({_GAP})" if word == "now" else f"toDate(toDateTime({_GAP}))"
-                    edits.append((plan.tokens[at].start, plan.tokens[at + 2].end, new))
+                    edits.append((parsed.tokens[at].start, parsed.tokens[at + 2].end, new))
     return edits
 
 
-def _database_edits(plan: ParsedSelect, database: str) -> list[tuple[int, int, str]]:
+def _database_edits(parsed: ParsedSelect, database: str) -> list[tuple[int, int, str]]:
     """`currentDatabase()` becomes the name of ours: ClickHouse itself is always in `default`."""
     edits: list[tuple[int, int, str]] = []
-    for at in range(len(plan.tokens) - 3 if database != "default" else 0):
-        word = plan.tokens[at]
-        call = word.kind == "word" and plan.tokens[at + 1].text == "(" and (at == 0 or plan.tokens[at - 1].text != ".")
+    for at in range(len(parsed.tokens) - 3 if database != "default" else 0):
+        word = parsed.tokens[at]
+        call = (
+            word.kind == "word" and parsed.tokens[at + 1].text == "(" and (at == 0 or parsed.tokens[at - 1].text != ".")
+        )
         if not call or word.upper not in (*_CURRENT_DATABASE, "CURRENTSCHEMAS", "CURRENT_SCHEMAS"):
             continue
         literal = quote_string(database)
-        if word.upper in _CURRENT_DATABASE and plan.tokens[at + 2].text == ")":
+        if word.upper in _CURRENT_DATABASE and parsed.tokens[at + 2].text == ")":
             # The column keeps its name where the call is all of it.
-            alone = plan.tokens[at - 1].upper in ("SELECT", ",") and plan.tokens[at + 3].upper in _AFTER_COLUMN
-            name = f" AS {back_quote(word.text + '()')}" if alone and plan.tokens[at + 3].text != "." else ""
-            edits.append((word.start, plan.tokens[at + 2].end, literal + name))
-        elif plan.tokens[at + 3].text == ")":
-            edits.append((word.start, plan.tokens[at + 3].end, f"[{literal}]"))
+            alone = parsed.tokens[at - 1].upper in ("SELECT", ",") and parsed.tokens[at + 3].upper in _AFTER_COLUMN
+            name = f" AS {back_quote(word.text + '()')}" if alone and parsed.tokens[at + 3].text != "." else ""
+            edits.append((word.start, parsed.tokens[at + 2].end, literal + name))
+        elif parsed.tokens[at + 3].text == ")":
+            edits.append((word.start, parsed.tokens[at + 3].end, f"[{literal}]"))
     return edits
 
 
-def _qualifier_edits(plan: ParsedSelect, sources: Mapping[int, Source]) -> list[tuple[int, int, str]]:
+def _qualifier_edits(parsed: ParsedSelect, sources: Mapping[TableReference, Source]) -> list[tuple[int, int, str]]:
     """`db.table.column` loses its database, because a subquery has none."""
     edits = []
-    tokens = plan.tokens
-    pairs = {(o.database, o.name) for o in plan.references if o.database and not o.alias and id(o) in sources}
+    tokens = parsed.tokens
+    pairs = {(o.database, o.name) for o in parsed.references if o.database and not o.alias and o in sources}
     for at in range(len(tokens) - 4) if pairs else ():
         dots = tokens[at + 1].text == "." and tokens[at + 3].text == "." and (at == 0 or tokens[at - 1].text != ".")
         if dots and (tokens[at].name, tokens[at + 2].name) in pairs:
@@ -362,31 +363,31 @@ def _qualifier_edits(plan: ParsedSelect, sources: Mapping[int, Source]) -> list[
     return edits
 
 
-def _hidden_edits(plan: ParsedSelect, sources: Mapping[int, Source]) -> list[tuple[int, int, str]]:
+def _hidden_edits(parsed: ParsedSelect, sources: Mapping[TableReference, Source]) -> list[tuple[int, int, str]]:
     """A star leaves MATERIALIZED and ALIAS columns out even where the scan reads them."""
     edits = []
-    for scope in plan.scopes:
+    for scope in parsed.scopes:
         hidden: set[str] = set()
         for found in scope.sources:
-            if found is not None and id(found) in sources:
-                hidden |= sources[id(found)].hidden & mentioned(plan, scope)
-        for at in star_tokens(plan, scope) if hidden else ():
+            if found is not None and found in sources:
+                hidden |= sources[found].hidden & parsed.names(scope.first, scope.end)
+        for at in star_tokens(parsed, scope) if hidden else ():
             names = ", ".join(back_quote(name) for name in sorted(hidden))
-            edits.append((plan.tokens[at].end, plan.tokens[at].end, f" EXCEPT ({names})"))
+            edits.append((parsed.tokens[at].end, parsed.tokens[at].end, f" EXCEPT ({names})"))
     return edits
 
 
-def _nested_edits(plan: ParsedSelect, sources: Mapping[int, Source]) -> list[tuple[int, int, str]]:
+def _nested_edits(parsed: ParsedSelect, sources: Mapping[TableReference, Source]) -> list[tuple[int, int, str]]:
     """Under a star `ARRAY JOIN n` names the columns `n.a`, `n.b` of a Nested: the star stands for them."""
     edits = []
-    for scope in plan.scopes:
-        if not scope.array_join or not star_tokens(plan, scope):
+    for scope in parsed.scopes:
+        if not scope.array_join or not star_tokens(parsed, scope):
             continue
-        known = [sources[id(found)] for found in scope.sources if found is not None and id(found) in sources]
+        known = [sources[found] for found in scope.sources if found is not None and found in sources]
         for begin, stop in scope.array_join:
             for at in range(begin, stop):
-                token, alone = plan.tokens[at], at == begin or plan.tokens[at - 1].text == ","
-                if alone and (at + 1 == stop or plan.tokens[at + 1].text == ","):
+                token, alone = parsed.tokens[at], at == begin or parsed.tokens[at - 1].text == ","
+                if alone and (at + 1 == stop or parsed.tokens[at + 1].text == ","):
                     columns = next(filter(None, (_of_group(source, token.name) for source in known)), [])
                     if columns:
                         edits.append((token.start, token.end, ", ".join(map(back_quote, columns))))

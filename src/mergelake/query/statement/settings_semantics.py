@@ -14,45 +14,32 @@ from mergelake.query.statement.parsed_select import ParsedSelect
 from mergelake.query.statement.settings import refuse_meaningless
 
 
-def statement_settings(plan: ParsedSelect) -> dict[str, str]:
+def statement_settings(parsed: ParsedSelect) -> dict[str, str]:
     """The SETTINGS of the statement and its subqueries: name -> literal. A name alone means 1."""
-    clauses = settings_clauses(plan)
-    return {name: value for first, end in clauses for name, value, _ in setting_items(plan, first, end)}
+    clauses = settings_clauses(parsed)
+    return {name: value for first, end in clauses for name, value, _ in setting_items(parsed, first, end)}
 
 
-def last_settings(plan: ParsedSelect) -> tuple[int, int] | None:
+def last_settings(parsed: ParsedSelect) -> tuple[int, int] | None:
     """The tokens of a SETTINGS after brackets that ends the statement, with its keyword."""
-    for first, end in plan.loose_settings:
-        follow = plan.tokens[end]
+    for first, end in parsed.loose_settings:
+        follow = parsed.tokens[end]
         if follow.kind == "end" or follow.text == ";" or follow.upper == "FORMAT":
             return first - 1, end
     return None
 
 
-def setting_items(plan: ParsedSelect, first: int, end: int) -> Iterator[tuple[str, str, str]]:
+def setting_items(parsed: ParsedSelect, first: int, end: int) -> Iterator[tuple[str, str, str]]:
     """Name, literal and text of each setting of a clause."""
-    for begin, stop in _items(plan, first, end):
-        given = stop - begin > 1 and plan.tokens[begin + 1].text == "="
-        yield plan.tokens[begin].name, plan.slice(begin + 2, stop) if given else "1", plan.slice(begin, stop)
+    for begin, stop in (item.range for item in parsed.items(first, end)):
+        given = stop - begin > 1 and parsed.tokens[begin + 1].text == "="
+        yield parsed.tokens[begin].name, parsed.slice(begin + 2, stop) if given else "1", parsed.slice(begin, stop)
 
 
-def settings_clauses(plan: ParsedSelect) -> list[tuple[int, int]]:
+def settings_clauses(parsed: ParsedSelect) -> list[tuple[int, int]]:
     """The tokens of every SETTINGS, keyword left out."""
-    inside = [scope.clauses["SETTINGS"] for scope in plan.scopes if "SETTINGS" in scope.clauses]
-    return [*inside, *plan.loose_settings]
-
-
-def _items(plan: ParsedSelect, first: int, end: int) -> Iterator[tuple[int, int]]:
-    depth, begin = 0, first
-    for at in range(first, end):
-        token = plan.tokens[at]
-        if token.kind == "sign":
-            depth += (token.text in ("(", "[", "{")) - (token.text in (")", "]", "}"))
-            if token.text == "," and depth == 0:
-                yield begin, at
-                begin = at + 1
-    if begin < end:
-        yield begin, end
+    inside = [scope.clauses["SETTINGS"] for scope in parsed.scopes if "SETTINGS" in scope.clauses]
+    return [*inside, *parsed.loose_settings]
 
 
 _READ_TABLES = {
@@ -87,11 +74,11 @@ _TELL_OF_TABLES = {
 """Functions that ClickHouse would answer from its own tables and defaults."""
 
 
-def _check_functions(plan: ParsedSelect) -> None:
-    for name in plan.table_functions:
+def _check_functions(parsed: ParsedSelect) -> None:
+    for name in parsed.table_functions:
         if name.lower() in _READ_TABLES:
             raise error("NOT_IMPLEMENTED", f"The table function {name} is not supported", _READ_TABLES[name.lower()])
-    for word, follow in pairwise(plan.tokens):
+    for word, follow in pairwise(parsed.tokens):
         hint = _TELL_OF_TABLES.get(word.text.lower()) if follow.text == "(" and word.kind == "word" else None
         if hint:
             raise error("NOT_IMPLEMENTED", f"The function {word.text} is not supported", hint)
@@ -122,13 +109,13 @@ def check_explain(kind: str) -> str:
     return form
 
 
-def check_meaning(plan: ParsedSelect) -> None:
+def check_meaning(parsed: ParsedSelect) -> None:
     """NOT_IMPLEMENTED for what would change the rows that our tables give."""
-    _check_functions(plan)
-    refuse_meaningless(statement_settings(plan), carrier=plan.format.startswith("Arrow"))
+    _check_functions(parsed)
+    refuse_meaningless(statement_settings(parsed), carrier=parsed.format.startswith("Arrow"))
 
 
-def writes_file(plan: ParsedSelect) -> bool:
+def writes_file(parsed: ParsedSelect) -> bool:
     """Whether the statement says INTO OUTFILE: ClickHouse writes it as it comes, and nothing is left for us."""
-    words = [token.upper for token in plan.tokens]
+    words = [token.upper for token in parsed.tokens]
     return ("INTO", "OUTFILE") in pairwise(words)

@@ -18,7 +18,7 @@ _EXPECTED_MAX = 160
 """Characters of what ClickHouse would have expected that an error shows."""
 
 
-def in_words(failure: MergelakeError, plan: ParsedSelect, sources: Sequence[Source]) -> MergelakeError:
+def in_words(failure: MergelakeError, parsed: ParsedSelect, sources: Sequence[Source]) -> MergelakeError:
     """ClickHouse's error with the nearest column, where it is an unknown one."""
     if failure.name == "UNKNOWN_IDENTIFIER" and not failure.hint:
         virtual = re.search(r"[`'.](_\w+)[`']", failure.message)
@@ -32,21 +32,21 @@ def in_words(failure: MergelakeError, plan: ParsedSelect, sources: Sequence[Sour
         near = difflib.get_close_matches(match.group(1).rsplit(".", 1)[-1], known, n=1) if match else []
         failure.hint = f"Maybe you meant {near[0]}" if near else there_are("columns", known) if known else ""
     elif failure.name == "SYNTAX_ERROR" and not failure.message.startswith("Syntax error at"):
-        return in_own_words(plan)
+        return in_own_words(parsed)
     return failure
 
 
-def without_moments(plan: ParsedSelect) -> str:
+def without_moments(parsed: ParsedSelect) -> str:
     """The user's text with blanks for AS OF …, which ClickHouse does not know."""
-    text = plan.text
-    for start, end in (o.as_of_at for o in plan.references if o.as_of_at is not None):
+    text = parsed.text
+    for start, end in (o.as_of_at for o in parsed.references if o.as_of_at is not None):
         text = text[:start] + " " * len(text[start:end]) + text[end:]
     return text
 
 
-def in_own_words(plan: ParsedSelect) -> MergelakeError:
+def in_own_words(parsed: ParsedSelect) -> MergelakeError:
     """Where a statement is wrong, in the text that the user wrote: ClickHouse told a place in the rewritten one."""
-    text = without_moments(plan)
+    text = without_moments(parsed)
     try:
         engine.run(f"SELECT formatQuery({quote_string(text)})")
     except MergelakeError as told:
@@ -59,7 +59,7 @@ def in_own_words(plan: ParsedSelect) -> MergelakeError:
             rest = wanted.group() if wanted is not None else ""
             if len(rest) > _EXPECTED_MAX:
                 rest = rest[:_EXPECTED_MAX].rpartition(",")[0] + ", …"
-            return syntax_error(plan.text, at, f"unexpected {place[2] or 'text'}. {rest}".rstrip(". "))
+            return syntax_error(parsed.text, at, f"unexpected {place[2] or 'text'}. {rest}".rstrip(". "))
     what = "ClickHouse cannot read the statement once its tables are replaced by scans"
-    inserts = any(token.upper == "INSERT" for token in plan.tokens)
+    inserts = any(token.upper == "INSERT" for token in parsed.tokens)
     return error("NOT_IMPLEMENTED", what, "Write INSERT INTO t WITH … SELECT" if inserts else "")

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from mergelake.query.statement.parsed_select import outline
+from mergelake.query.statement.select_parser import parse_select
 
 
 def names(sql: str) -> list[str]:
-    return [".".join(filter(None, (found.database, found.name))) for found in outline(sql).references]
+    return [".".join(filter(None, (found.database, found.name))) for found in parse_select(sql).references]
 
 
 def test_every_place_that_names_a_table_is_found_once() -> None:
@@ -27,29 +27,30 @@ def test_a_cte_hides_a_table_only_after_its_own_definition() -> None:
 
 
 def test_set_operations_and_doubled_brackets_are_walked() -> None:
-    plan = outline("((SELECT a FROM t) UNION ALL (SELECT * EXCEPT (b) FROM u)) EXCEPT SELECT a FROM v")
-    assert [found.name for found in plan.references] == ["t", "u", "v"]
-    assert all(scope.in_set_operation for scope in plan.scopes)
+    parsed = parse_select("((SELECT a FROM t) UNION ALL (SELECT * EXCEPT (b) FROM u)) EXCEPT SELECT a FROM v")
+    assert [found.name for found in parsed.references] == ["t", "u", "v"]
+    assert all(scope.in_set_operation for scope in parsed.scopes)
 
 
 def test_alias_final_and_sample_stand_where_clickhouse_wants_them() -> None:
-    (found,) = outline("SELECT 1 FROM db.`my table` AS m FINAL SAMPLE 1/10 OFFSET 1/2 PREWHERE a WHERE b").references
+    parsed = parse_select("SELECT 1 FROM db.`my table` AS m FINAL SAMPLE 1/10 OFFSET 1/2 PREWHERE a WHERE b")
+    (found,) = parsed.references
     assert (found.database, found.name, found.alias) == ("db", "my table", "m")
     assert found.final is not None
     assert (found.sample_ratio, found.sample_offset) == ("1/10", "1/2")
 
 
 def test_array_join_is_no_join_of_tables() -> None:
-    plan = outline("SELECT x FROM t LEFT ARRAY JOIN xs AS x, ys AS y ASOF LEFT JOIN u ON t.a = u.a")
-    assert [(found.name, found.join) for found in plan.references] == [("t", ""), ("u", "ASOF LEFT")]
-    assert [plan.slice(*place) for place in plan.scopes[0].array_join] == ["xs AS x, ys AS y"]
+    parsed = parse_select("SELECT x FROM t LEFT ARRAY JOIN xs AS x, ys AS y ASOF LEFT JOIN u ON t.a = u.a")
+    assert [(found.name, found.join) for found in parsed.references] == [("t", ""), ("u", "ASOF LEFT")]
+    assert [parsed.slice(*place) for place in parsed.scopes[0].array_join] == ["xs AS x, ys AS y"]
 
 
 def test_clauses_are_cut_at_their_keywords_and_not_at_columns_of_those_names() -> None:
     sql = "SELECT t.format, t.final FROM t WHERE settings = 1 AND t.offset > 2 GROUP BY a ORDER BY b LIMIT 5 FORMAT CSV"
-    plan = outline(sql)
-    scope = plan.scopes[0]
-    assert {clause: plan.slice(*place) for clause, place in scope.clauses.items()} == {
+    parsed = parse_select(sql)
+    scope = parsed.scopes[0]
+    assert {clause: parsed.slice(*place) for clause, place in scope.clauses.items()} == {
         "SELECT": "t.format, t.final",
         "FROM": "t",
         "WHERE": "settings = 1 AND t.offset > 2",
@@ -58,7 +59,7 @@ def test_clauses_are_cut_at_their_keywords_and_not_at_columns_of_those_names() -
         "LIMIT": "5",
         "FORMAT": "CSV",
     }
-    assert plan.format == "CSV"
+    assert parsed.format == "CSV"
 
 
 def test_strings_and_comments_hide_what_looks_like_sql() -> None:

@@ -1,0 +1,519 @@
+"""A SELECT to a `ParsedSelect`: one walk over its tokens, with a stack of brackets.
+
+The walk knows of each bracket whether it holds a SELECT, a parenthesised FROM, or anything else; `extract(YEAR FROM d)`
+is anything else, so its FROM is none. What is found is exact for the tables (they must all be replaced) and generous
+for the columns (a name more than needed costs bytes, never an answer).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+from mergelake.core.errors import error
+from mergelake.core.lexer import Token, closing, tokenize
+from mergelake.core.text import unescape
+from mergelake.query.source import AsOf
+from mergelake.query.statement.parsed_select import CteUse, ParsedSelect, Range, Scope, TableReference
+
+_KEPT_LENGTH_MAX = 100_000
+"""Longest text, in characters, that is kept with what it was taken apart to."""
+CLAUSES = ("WITH", "SELECT", "FROM", "PREWHERE", "WHERE", "GROUP", "HAVING", "WINDOW", "QUALIFY", "ORDER", "LIMIT")
+_JOIN_WORDS = frozenset(
+    [
+        "GLOBAL",
+        "LOCAL",
+        "ANY",
+        "ALL",
+        "ASOF",
+        "SEMI",
+        "ANTI",
+        "INNER",
+        "LEFT",
+        "RIGHT",
+        "FULL",
+        "OUTER",
+        "CROSS",
+        "PASTE",
+        "NATURAL",
+    ]
+)
+_NOT_ALIASES = _JOIN_WORDS | frozenset(
+    (
+        *CLAUSES,
+        *[
+            "OFFSET",
+            "FETCH",
+            "SETTINGS",
+            "FORMAT",
+            "INTO",
+            "UNION",
+            "EXCEPT",
+            "INTERSECT",
+            "JOIN",
+            "ARRAY",
+            "ON",
+            "USING",
+            "FINAL",
+            "SAMPLE",
+            "AS",
+            "BY",
+        ],
+    )
+)
+_AFTER_SETTINGS = frozenset(("FORMAT", "INTO", "UNION", "EXCEPT", "INTERSECT"))
+_BEFORE_OPERAND = frozenset(
+    [
+        "SELECT", "DISTINCT", "ALL", "FROM", "JOIN", "WHERE", "PREWHERE", "HAVING", "QUALIFY", "BY", "ON", "USING",
+        "LIMIT", "OFFSET", "AND", "OR", "NOT", "IN", "LIKE", "ILIKE", "BETWEEN", "IS", "AS", "CASE", "WHEN", "THEN",
+        "ELSE", "DIV", "MOD", "WITH", "INTERVAL", "SETTINGS",
+    ]
+)  # fmt: skip
+"""Words after which a value stands, so that what follows is no clause."""
+_AFTER_WITH = frozenset(("TOTALS", "ROLLUP", "CUBE", "FILL", "TIES"))
+
+
+@dataclass(slots=True, eq=False)
+class _OpenScope:
+    """A `Scope` while it is walked."""
+
+    parent: _OpenScope | None
+    role: str
+    first: int
+    end: int = 0
+    clauses: dict[str, Range] = field(default_factory=dict)
+    clause_words: dict[str, int] = field(default_factory=dict)
+    sources: list[TableReference | None] = field(default_factory=list)
+    joins: list[str] = field(default_factory=list)
+    array_join: list[Range] = field(default_factory=list)
+    in_set_operation: bool = False
+
+    def closed(self, parent: Scope | None) -> Scope:
+        """As a value."""
+        return Scope(
+            parent,
+            self.role,
+            self.first,
+            self.end,
+            self.clauses,
+            self.clause_words,
+            tuple(self.sources),
+            tuple(self.joins),
+            tuple(self.array_join),
+            self.in_set_operation,
+        )
+
+
+@dataclass(slots=True)
+class _Frame:
+    kind: str
+    """select, group (a bracketed FROM) or other."""
+    scope: _OpenScope | None = None
+    clause: str = ""
+    expects_table: bool = False
+    join: str = ""
+    mode: str = ""
+    """Within FROM: '', 'on', 'using' or 'array'."""
+    ctes: set[str] = field(default_factory=set)
+    pending_cte: str = ""
+    """The CTE that becomes visible when the current bracket closes."""
+    role: str = "expression"
+    inherits: bool = False
+    """The bracket only wraps what the bracket around it holds: `((SELECT 1) UNION ALL (SELECT 2))`."""
+    scopes: list[_OpenScope] = field(default_factory=list)
+    set_operation: bool = False
+    loose: int = 0
+    """First token of a SETTINGS clause after brackets; 0 for none."""
+
+
+def parse_select(text: str) -> ParsedSelect:
+    """Take a SELECT (or WITH … SELECT, or EXPLAIN's inside) apart; kept by its text, if that is not long."""
+    return _parsed(text) if len(text) <= _KEPT_LENGTH_MAX else _Walker(text).walk()
+
+
+@lru_cache(maxsize=512)
+def _parsed(text: str) -> ParsedSelect:
+    return _Walker(text).walk()
+
+
+class _Walker:
+    def __init__(self, text: str) -> None:
+        self.text, self.tokens = text, tuple(tokenize(text))
+        self.stack: list[_Frame] = [_Frame("select", role="top")]
+        self.scopes: list[_OpenScope] = []
+        self.references: list[tuple[TableReference, _OpenScope]] = []
+        self.files: list[Token] = []
+        self.format_at: tuple[int, int] | None = None
+        self.format = ""
+        self.table_functions: list[str] = []
+        self.cte_uses: list[CteUse] = []
+        self.loose_settings: list[Range] = []
+        self._run_end = 0
+
+    def walk(self) -> ParsedSelect:
+        at = 0
+        while self.tokens[at].kind != "end" and self.tokens[at].text != ";":
+            at = self._step(at)
+        while self.stack:
+            self._pop(at)
+        closed: dict[_OpenScope, Scope] = {}
+        for scope in self.scopes:  # a scope begins after the one around it
+            closed[scope] = scope.closed(None if scope.parent is None else closed[scope.parent])
+        return ParsedSelect(
+            self.text,
+            self.tokens,
+            tuple(closed.values()),
+            tuple(found for found, _ in self.references),
+            {found: closed[scope] for found, scope in self.references},
+            tuple(self.files),
+            self.format_at,
+            self.format,
+            tuple(self.table_functions),
+            tuple(self.cte_uses),
+            tuple(self.loose_settings),
+        )
+
+    def _slice(self, first: int, end: int) -> str:
+        return self.text[self.tokens[first].start : self.tokens[end - 1].end] if end > first else ""
+
+    def _pop(self, at: int) -> None:
+        frame = self.stack.pop()
+        self._close_scope(frame, at)
+        self._end_loose(frame, at)
+        if frame.set_operation:
+            for scope in frame.scopes:
+                scope.in_set_operation = True
+        if self.stack:
+            outer = self.stack[-1]
+            if frame.inherits:
+                outer.scopes += frame.scopes
+            if outer.pending_cte:
+                outer.ctes.add(outer.pending_cte)
+                outer.pending_cte = ""
+
+    def _end_loose(self, frame: _Frame, at: int) -> None:
+        if frame.loose:
+            self.loose_settings.append((frame.loose, at))
+            frame.loose = 0
+
+    def _step(self, at: int) -> int:
+        token, frame = self.tokens[at], self.stack[-1]
+        if token.text == "|>" and token.kind == "sign":
+            raise error("NOT_IMPLEMENTED", "The pipe operator |> is not supported", "Write the clauses of a SELECT")
+        if token.text == "(" and token.kind == "sign":
+            return self._open(at)
+        if token.text in ("[", "{") and token.kind == "sign":
+            self.stack.append(_Frame("other"))
+            return at + 1
+        if token.text in (")", "]", "}") and token.kind == "sign":
+            if len(self.stack) > 1:
+                self._pop(at)
+            return at + 1
+        if token.upper == "IN" and token.kind == "word" and self.tokens[at + 1].is_name:
+            return self._in_table(at)
+        if frame.kind == "other" or self._is_member(at):
+            return at + 1
+        if frame.expects_table and token.is_name:
+            return self._table(at)
+        if frame.expects_table and token.kind == "string":
+            frame.expects_table = False
+            self.files.append(token)
+        if token.kind == "word":
+            return self._word(at)
+        if token.kind == "quoted" and self._begins_cte(at):
+            return at + 2
+        if token.text == "," and frame.clause == "FROM" and frame.mode in ("", "on"):
+            frame.expects_table, frame.join, frame.mode = True, ",", ""
+        return at + 1
+
+    def _is_member(self, at: int) -> bool:
+        return at > 0 and self.tokens[at - 1].text == "." and self.tokens[at - 1].kind == "sign"
+
+    def _open(self, at: int) -> int:
+        frame = self.stack[-1]
+        follow = self.tokens[at + 1]
+        if frame.expects_table and frame.scope is not None and follow.upper == "EXPLAIN" and follow.kind == "word":
+            return self._explain(at)
+        # Brackets may be doubled before a SELECT: ((SELECT 1) UNION ALL (SELECT 2)).
+        is_select = self.tokens[self._inside(at)].upper in ("SELECT", "WITH", "FROM") and (
+            follow.text != "(" or frame.expects_table or frame.kind == "select"
+        )
+        if frame.expects_table and frame.kind in ("select", "group"):
+            frame.expects_table = False
+            if is_select and frame.scope is not None:
+                frame.scope.sources.append(None)
+                frame.scope.joins.append(frame.join)
+                self.stack.append(_Frame("select", role="from"))
+            else:
+                self.stack.append(_Frame("group", frame.scope, "FROM", expects_table=True, join=frame.join))
+            return at + 1
+        if not is_select:
+            self.stack.append(_Frame("other"))
+            return at + 1
+        inherits = frame.kind == "select" and frame.scope is None
+        role = frame.role if inherits else "cte" if frame.pending_cte else "expression"
+        self.stack.append(_Frame("select", role=role, inherits=inherits))
+        return at + 1
+
+    def _explain(self, at: int) -> int:
+        """`(EXPLAIN … SELECT …)` where a table may stand."""
+        frame = self.stack[-1]
+        assert frame.scope is not None
+        end = closing(self.tokens, at)
+        begin = at + 2
+        while begin < end and self.tokens[begin].upper not in ("SELECT", "WITH", "FROM", "("):
+            begin += 1
+        kind, query = (self._slice(first, last) for first, last in ((at + 2, begin), (begin, end)))
+        found = TableReference(
+            "", query, self.tokens[at].start, self.tokens[end].end, explain=(kind, query), join=frame.join
+        )
+        frame.expects_table = False
+        frame.scope.joins.append(frame.join)
+        return self._after_table(found, min(end + 1, len(self.tokens) - 1), frame.scope)
+
+    def _inside(self, at: int) -> int:
+        """Index of the first token after the opening brackets that follow token `at`; each run is walked once."""
+        if at < self._run_end:
+            return self._run_end
+        ahead = at + 1
+        while self.tokens[ahead].text == "(":
+            ahead += 1
+        self._run_end = ahead
+        return ahead
+
+    def _word(self, at: int) -> int:
+        token, frame = self.tokens[at], self.stack[-1]
+        word = token.upper
+        if frame.kind == "select":
+            if self._is_set_operation(at):
+                frame.set_operation = True
+                self._close_scope(frame, at)
+                return at + 1
+            if frame.scope is None:
+                if word == "FORMAT" and self._starts_clause(at, frame):  # after a last SELECT in brackets
+                    self._end_loose(frame, at)
+                    self._keep_format(at)
+                if word == "SETTINGS" and self._starts_clause(at, frame):
+                    frame.loose = at + 1
+                    return at + 1
+                if word not in ("SELECT", "WITH", "FROM"):
+                    return at + 1
+                self._new_scope(frame, at)
+            if self._starts_clause(at, frame):
+                self._enter(frame, word, at)
+                return at + 1
+        if self._begins_cte(at):
+            return at + 2
+        if frame.clause == "FROM":
+            if word == "JOIN":
+                return self._join(at)
+            if word in ("ON", "USING"):
+                frame.mode = word.lower()
+        return at + 1
+
+    def _begins_cte(self, at: int) -> bool:
+        """Whether `name AS (SELECT …` of a WITH stands here; then the name is remembered."""
+        frame = self.stack[-1]
+        opens = self.tokens[at + 1].upper == "AS" and self.tokens[min(at + 2, len(self.tokens) - 1)].text == "("
+        if frame.scope is None or frame.clause != "WITH" or not opens:
+            return False
+        if self.tokens[at + 3].upper not in ("SELECT", "WITH", "FROM", "("):
+            return False
+        frame.pending_cte = self.tokens[at].name
+        if self.tokens[frame.scope.clause_words["WITH"] + 1].upper == "RECURSIVE":
+            frame.ctes.add(frame.pending_cte)
+        return True
+
+    def _is_set_operation(self, at: int) -> bool:
+        word, follow = self.tokens[at].upper, self.tokens[at + 1]
+        if word in ("UNION", "INTERSECT"):
+            return follow.upper in ("ALL", "DISTINCT", "SELECT", "WITH", "(")
+        if word != "EXCEPT" or self.tokens[at - 1].text == "*":
+            return False  # `* EXCEPT (a, b)` leaves columns out
+        if follow.text == "(":
+            return self.tokens[at + 2].upper in ("SELECT", "WITH", "(")
+        return follow.upper in ("SELECT", "ALL", "DISTINCT", "WITH")
+
+    def _starts_clause(self, at: int, frame: _Frame) -> bool:
+        token, follow = self.tokens[at], self.tokens[at + 1]
+        word = token.upper
+        if frame.clause == "SETTINGS" and follow.text == "=":
+            return False  # the setting `limit`
+        match word:
+            case "GROUP" | "ORDER":
+                return follow.upper == "BY"
+            case "WITH":
+                return follow.upper not in _AFTER_WITH and frame.clause == ""
+            case "WINDOW":
+                return follow.is_name and self.tokens[at + 2].upper == "AS"
+            case "SETTINGS":
+                return follow.is_name and (self.tokens[at + 2].text == "=" or self._is_flag(at))
+            case "FORMAT":
+                return follow.kind == "word" and (
+                    self.tokens[at + 2].kind == "end"
+                    or self.tokens[at + 2].text == ";"
+                    or self.tokens[at + 2].upper == "SETTINGS"
+                )
+            case "FROM":
+                # `a IS DISTINCT FROM b` and `WITH FILL FROM 0` read no table.
+                before = self.tokens[at - 1].upper
+                compares = before == "DISTINCT" and self.tokens[at - 2].upper in ("IS", "NOT")
+                return not compares and not (before == "FILL" and frame.clause == "ORDER")
+            case "SELECT" | "PREWHERE" | "WHERE" | "HAVING" | "QUALIFY" | "LIMIT":
+                return True
+            case "OFFSET":
+                return follow.kind == "number" and frame.clause in (
+                    "ORDER",
+                    "LIMIT",
+                    "FROM",
+                    "WHERE",
+                    "GROUP",
+                    "HAVING",
+                )
+        return False
+
+    def _is_flag(self, at: int) -> bool:
+        """Whether `SETTINGS name` without a value stands here, not a column `settings` with an alias."""
+        before, after = self.tokens[at - 1], self.tokens[at + 2]
+        ends = after.kind == "end" or after.text in (",", ")", ";") or after.upper in _AFTER_SETTINGS
+        operand = before.kind in ("number", "string", "quoted") or before.text in (")", "]", "*")
+        return ends and (operand or (before.kind == "word" and before.upper not in _BEFORE_OPERAND))
+
+    def _new_scope(self, frame: _Frame, at: int) -> None:
+        parent = next((f.scope for f in reversed(self.stack[:-1]) if f.scope is not None), None)
+        frame.scope = _OpenScope(parent, frame.role, at)
+        self.scopes.append(frame.scope)
+        frame.scopes.append(frame.scope)
+        frame.clause = ""
+
+    def _enter(self, frame: _Frame, word: str, at: int) -> None:
+        assert frame.scope is not None
+        self._end_clause(frame, at)
+        frame.clause, frame.mode = word, ""
+        frame.expects_table, frame.join = word == "FROM", ""
+        begin = at + 2 if word in ("GROUP", "ORDER") else at + 1
+        frame.scope.clauses[word] = (begin, begin)
+        frame.scope.clause_words[word] = at
+        if word == "FORMAT":
+            self._keep_format(at)
+
+    def _keep_format(self, at: int) -> None:
+        if len(self.stack) == 1:
+            self.format_at = (self.tokens[at].start, self.tokens[at + 1].end)
+            self.format = self.tokens[at + 1].text
+
+    def _end_clause(self, frame: _Frame, at: int) -> None:
+        if frame.scope is not None and frame.clause:
+            begin, _ = frame.scope.clauses[frame.clause]
+            frame.scope.clauses[frame.clause] = (begin, at)
+            if frame.mode == "array":
+                first, _ = frame.scope.array_join[-1]
+                frame.scope.array_join[-1] = (first, at)
+
+    def _close_scope(self, frame: _Frame, at: int) -> None:
+        if frame.kind == "select" and frame.scope is not None:
+            self._end_clause(frame, at)
+            frame.scope.end = at
+            frame.scope, frame.clause, frame.expects_table = None, "", False
+
+    def _join(self, at: int) -> int:
+        frame = self.stack[-1]
+        first = at
+        while self.tokens[first - 1].upper in _JOIN_WORDS or self.tokens[first - 1].upper == "ARRAY":
+            first -= 1
+        words = [token.upper for token in self.tokens[first:at]]
+        assert frame.scope is not None
+        if frame.mode == "array":
+            begin, _ = frame.scope.array_join[-1]
+            frame.scope.array_join[-1] = (begin, first)
+        if "ARRAY" in words:
+            frame.mode = "array"
+            frame.scope.array_join.append((at + 1, at + 1))
+        else:
+            frame.mode, frame.expects_table, frame.join = "", True, " ".join(words) or "INNER"
+        return at + 1
+
+    def _table(self, at: int) -> int:
+        frame = self.stack[-1]
+        scope = frame.scope
+        assert scope is not None
+        frame.expects_table = False
+        scope.joins.append(frame.join)
+        found, following = self._name(at)
+        if self.tokens[following].text == "(":
+            self.table_functions.append(found.name)
+            scope.sources.append(None)
+            return following
+        if not found.database and self._is_cte(found.name):
+            scope.sources.append(None)
+            after = self.tokens[following]
+            aliased = after.upper == "AS" or (after.is_name and after.upper not in _NOT_ALIASES)
+            self.cte_uses.append(CteUse(found.name, found.start, found.end, aliased, in_operator=False))
+            return following
+        return self._after_table(replace(found, join=frame.join), following, scope)
+
+    def _name(self, at: int) -> tuple[TableReference, int]:
+        first = self.tokens[at]
+        if self.tokens[at + 1].text == "." and self.tokens[at + 2].is_name:
+            last = self.tokens[at + 2]
+            return TableReference(first.name, last.name, first.start, last.end), at + 3
+        return TableReference("", first.name, first.start, first.end), at + 1
+
+    def _is_cte(self, name: str) -> bool:
+        return any(name in frame.ctes for frame in self.stack)
+
+    def _after_table(self, found: TableReference, at: int, scope: _OpenScope) -> int:
+        """Keep a table of a FROM with what is said of it behind its name."""
+        found, at = self._as_of(found, at)
+        if self.tokens[at].upper == "AS" and self.tokens[at + 1].is_name:
+            found = replace(found, alias=self.tokens[at + 1].name)
+            at += 2
+        elif self.tokens[at].is_name and self.tokens[at].upper not in _NOT_ALIASES:
+            found = replace(found, alias=self.tokens[at].name)
+            at += 1
+        if self.tokens[at].upper == "FINAL":
+            found = replace(found, final=(self.tokens[at].start, self.tokens[at].end))
+            at += 1
+        if self.tokens[at].upper == "SAMPLE":
+            begin, offset = at, ""
+            ratio, at = self._ratio(at + 1)
+            if self.tokens[at].upper == "OFFSET":
+                offset, at = self._ratio(at + 1)
+            place = (self.tokens[begin].start, self.tokens[at - 1].end)
+            found = replace(found, sample=place, sample_ratio=ratio, sample_offset=offset)
+        scope.sources.append(found)
+        self.references.append((found, scope))
+        return at
+
+    def _as_of(self, found: TableReference, at: int) -> tuple[TableReference, int]:
+        """`AS OF VERSION 42 | TAG 'name' | TIMESTAMP 'text'`: ours; ClickHouse has no number or string there."""
+        last = len(self.tokens) - 1
+        word, value = self.tokens[min(at + 2, last)].upper, self.tokens[min(at + 3, last)]
+        if self.tokens[at].upper != "AS" or self.tokens[at + 1].upper != "OF":
+            return found, at
+        if word == "VERSION" and value.kind == "number" and value.text.isdecimal():
+            moment = AsOf(version=int(value.text))
+        elif word == "TAG" and value.kind == "string":
+            moment = AsOf(version=unescape(value.text))
+        elif word == "TIMESTAMP" and value.kind == "string":
+            moment = AsOf(timestamp=unescape(value.text))
+        else:
+            return found, at
+        return replace(found, as_of=moment, as_of_at=(self.tokens[at].start, value.end)), at + 4
+
+    def _ratio(self, at: int) -> tuple[str, int]:
+        text = self.tokens[at].text
+        if self.tokens[at + 1].text == "/":
+            return f"{text}/{self.tokens[at + 2].text}", at + 3
+        return text, at + 1
+
+    def _in_table(self, at: int) -> int:
+        found, following = self._name(at + 1)
+        scope = next((frame.scope for frame in reversed(self.stack) if frame.scope is not None), None)
+        is_cte = not found.database and self._is_cte(found.name)
+        if is_cte and self.tokens[following].text not in ("(", "."):
+            self.cte_uses.append(CteUse(found.name, found.start, found.end, aliased=False, in_operator=True))
+        bare = self.tokens[following].text not in ("(", ".") and not is_cte
+        if bare and scope is not None and self.tokens[at + 1].upper not in ("NULL", "TRUE", "FALSE"):
+            self.references.append((replace(found, in_operator=True), scope))
+        return following
