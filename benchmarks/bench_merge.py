@@ -68,7 +68,7 @@ def write_parts(root: str, rows: int, parts: int) -> None:
     from mergelake.store import open_store
     from mergelake.table.define import define
     from mergelake.table.handle import TableHandle
-    from mergelake.table.insert import commit_parts, write_blocks
+    from mergelake.table.insert import commit_parts, insert_target, write_blocks
     from mergelake.testing.logtable import log_block
 
     store, clock, ids = open_store(root), SystemClock(), RandomIds()
@@ -77,7 +77,7 @@ def write_parts(root: str, rows: int, parts: int) -> None:
     handle = TableHandle.create(store, DIRECTORY, schema, clock=clock, ids=ids)
     for number in range(parts):
         block = storage_block(log_block(number, rows))
-        written = write_blocks(store, DIRECTORY, schema, [block], ids=ids, clock=clock, threads=2)
+        written = write_blocks(insert_target(store, DIRECTORY, schema, ids, clock), [block], threads=2)
         commit_parts(handle, written)
 
 

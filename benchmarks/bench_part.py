@@ -22,6 +22,7 @@ from benchmarks.common import Ratio, best_of, show
 from mergelake.core.clock import SystemClock
 from mergelake.core.ids import RandomIds
 from mergelake.core.settings import TableSettings
+from mergelake.parts.part_spec import PartTarget, SortedRows
 from mergelake.parts.reader import PartReader
 from mergelake.parts.writer import write_part
 from mergelake.store import open_store
@@ -75,10 +76,10 @@ def _ours(folder: Path, block: pa.Table) -> tuple[float, float]:
     key = [block.column("id").combine_chunks()]
     types = [schema.types["id"]]
 
-    options = {"ids": RandomIds(), "clock": SystemClock(), "settings": TableSettings(schema.settings)}
+    target = PartTarget(store, "t", schema, TableSettings(schema.settings), types, RandomIds(), SystemClock())
 
     def write():
-        return write_part(store, "t", schema, block, key_columns=key, key_types=types, **options)
+        return write_part(target, SortedRows(block, key))
 
     wrote = best_of(5, write)
     manifest = write()

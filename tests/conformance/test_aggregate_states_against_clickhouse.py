@@ -10,11 +10,8 @@ import pyarrow as pa
 import pytest
 
 import mergelake
-from mergelake.core.clock import ManualClock
 from mergelake.core.errors import MergelakeError
-from mergelake.core.ids import RandomIds
 from mergelake.core.schema import Column, TableSchema
-from mergelake.core.settings import TableSettings
 from mergelake.core.types import AggregateFunction, parse_type
 from mergelake.format.defaults import default_array
 from mergelake.format.kernels_states import DEPTH, walk_states
@@ -22,10 +19,10 @@ from mergelake.format.state_programs import state_program
 from mergelake.format.values import encode_values
 from mergelake.parts.adopt import open_directory
 from mergelake.parts.reader import PartReader
-from mergelake.parts.writer import write_part
 from mergelake.store.directory import DirectoryStore
 from mergelake.store.memory import MemoryStore
 from tests.helpers.clickhouse_tables import CLASSIC, attach, create, part_paths
+from tests.helpers.parts import part_target, write_block
 from tests.helpers.random_states import state_calls
 
 FUNCTIONS = [
@@ -114,10 +111,7 @@ def test_states_of_every_known_function_travel_both_ways(oracle: Any, profile: s
     columns = tuple(Column(i, name, kind) for i, (name, kind) in enumerate(types.items()))
     schema = TableSchema(columns, order_by=("k",), primary_key=("k",))
     ours = MemoryStore()
-    manifest = write_part(
-        ours, "t", schema, block, key_columns=[block.column("k").combine_chunks()], key_types=[types["k"]],
-        ids=RandomIds(), clock=ManualClock(), settings=TableSettings({"index_granularity": 70}),
-    )  # fmt: skip
+    manifest = write_block(part_target(ours, schema, settings={"index_granularity": 70}), block)
     create(oracle, "ours", types, order_by="k")
     attach(oracle, "ours", "all_1_1_0", ours, "t", manifest)
     checked = str(oracle.query("CHECK TABLE ours SETTINGS check_query_single_value_result = 0", "TSV"))

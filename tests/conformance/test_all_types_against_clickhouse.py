@@ -11,20 +11,17 @@ import pytest
 
 import mergelake
 from mergelake.convert.storage import to_public, to_public_table, to_storage
-from mergelake.core.clock import ManualClock
 from mergelake.core.errors import MergelakeError
-from mergelake.core.ids import RandomIds
 from mergelake.core.schema import Column, TableSchema
-from mergelake.core.settings import TableSettings
 from mergelake.core.types import parse_type
 from mergelake.format.values import encode_values
 from mergelake.parts.adopt import open_directory
 from mergelake.parts.reader import PartReader
-from mergelake.parts.writer import write_part
 from mergelake.store.directory import DirectoryStore
 from mergelake.store.memory import MemoryStore
 from tests.helpers.blocks import insert
 from tests.helpers.clickhouse_tables import CLASSIC, attach, create, part_paths
+from tests.helpers.parts import part_target, write_block
 from tests.helpers.random_arrays import random_array
 from tests.helpers.random_types import DICTIONARIES, GEO, LEAVES, random_type
 from tests.helpers.rounds import rounds
@@ -92,12 +89,9 @@ def _both_ways(clickhouse: Any, rng: np.random.Generator, kinds: list[str], fold
     schema = _schema(kinds)
     block = _block(rng, schema)
     want = _bytes(block, schema)
-    given = TableSettings({"index_granularity": int(rng.integers(50, 400)), **settings})
+    given = {"index_granularity": int(rng.integers(50, 400)), **settings}
     store = MemoryStore()
-    manifest = write_part(
-        store, "t", schema, block, key_columns=[block.column("k").combine_chunks()], key_types=[schema.types["k"]],
-        ids=RandomIds(), clock=ManualClock(), settings=given,
-    )  # fmt: skip
+    manifest = write_block(part_target(store, schema, settings=given), block)
     columns = {column.name: column for column in schema.columns}
     assert _read(PartReader(store, "t", manifest, columns), schema) == want
     create(clickhouse, "ours", schema.types, order_by="k")

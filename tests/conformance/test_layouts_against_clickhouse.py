@@ -10,17 +10,14 @@ import pyarrow as pa
 import pytest
 
 import mergelake
-from mergelake.core.clock import ManualClock
 from mergelake.core.errors import MergelakeError
-from mergelake.core.ids import RandomIds
 from mergelake.core.schema import Column, TableSchema
-from mergelake.core.settings import TableSettings
 from mergelake.core.types import parse_type
 from mergelake.format.checksums import decode_checksums
-from mergelake.parts.writer import write_part
 from mergelake.store.memory import MemoryStore
 from tests.helpers.blocks import insert
 from tests.helpers.clickhouse_tables import CLASSIC, attach, create, part_paths
+from tests.helpers.parts import part_target, write_block
 from tests.helpers.random_arrays import random_array
 
 HUGE = "min_bytes_for_wide_part='1G', min_rows_for_wide_part=1000000000"
@@ -63,10 +60,7 @@ def test_the_files_are_clickhouses_byte_for_byte(oracle: Any, tmp_path: Path, la
     columns = tuple(Column(i, n, kind, codec=own.get(n, "NONE")) for i, (n, kind) in enumerate(types.items()))
     schema = TableSchema(columns, order_by=("k",), primary_key=("k",))
     store = MemoryStore()
-    manifest = write_part(
-        store, "t", schema, block, key_columns=[block.column("k").combine_chunks()], key_types=[types["k"]],
-        ids=RandomIds(), clock=ManualClock(), settings=TableSettings({"index_granularity": 250, **settings}),
-    )  # fmt: skip
+    manifest = write_block(part_target(store, schema, settings={"index_granularity": 250, **settings}), block)
     assert manifest.part_type == ("Compact" if "compact" in layout else "Wide")
     assert mark_file in manifest.file_table()
     oracle.query("DROP TABLE IF EXISTS theirs")

@@ -14,22 +14,19 @@ import pytest
 import mergelake
 from mergelake.convert.storage import to_public, to_storage
 from mergelake.core import types as t
-from mergelake.core.clock import ManualClock
 from mergelake.core.errors import MergelakeError
-from mergelake.core.ids import RandomIds
 from mergelake.core.schema import Column, TableSchema
-from mergelake.core.settings import TableSettings
 from mergelake.core.single_value import read_value
 from mergelake.core.type_binary import decode_type
 from mergelake.core.types import DataType, parse_type
 from mergelake.format.values import decode_values
 from mergelake.parts.adopt import open_directory
 from mergelake.parts.reader import PartReader
-from mergelake.parts.writer import write_part
 from mergelake.store.directory import DirectoryStore
 from mergelake.store.memory import MemoryStore
 from tests.helpers.blocks import insert
 from tests.helpers.clickhouse_tables import CLASSIC, attach, create, part_paths
+from tests.helpers.parts import part_target, write_block
 from tests.helpers.random_mixed import mixed_array, random_mixed_type
 
 ROUNDS = int(os.environ.get("MERGELAKE_TYPE_ROUNDS", "4"))
@@ -142,11 +139,8 @@ def test_values_of_any_type_travel_both_ways(clickhouse: Any, tmp_path: Path, se
     (path,) = part_paths(clickhouse, "theirs").values()
     _same(_read(path, schema.names, 100), _selected(clickhouse, "theirs", schema, 2 * ROWS), schema)
     store = MemoryStore()
-    given = TableSettings({"index_granularity": 37, **list(FORMS.values())[seed % len(FORMS)]})
-    manifest = write_part(
-        store, "t", schema, block, key_columns=[block.column("k").combine_chunks()], key_types=[schema.types["k"]],
-        ids=RandomIds(), clock=ManualClock(), settings=given,
-    )  # fmt: skip
+    given = {"index_granularity": 37, **list(FORMS.values())[seed % len(FORMS)]}
+    manifest = write_block(part_target(store, schema, settings=given), block)
     reader = PartReader(store, "t", manifest, {column.name: column for column in schema.columns})
     _same(pa.Table.from_batches(list(reader.read(schema.names, batch_rows=50))).to_pydict(), want, schema)
     create(clickhouse, "ours", schema.types, order_by="k")

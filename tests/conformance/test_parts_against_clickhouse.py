@@ -17,7 +17,6 @@ from mergelake.core.ids import RandomIds
 from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo
 from mergelake.core.schema import Column, TableSchema
-from mergelake.core.settings import TableSettings
 from mergelake.core.types import parse_type
 from mergelake.format.checksums import decode_checksums
 from mergelake.format.partition import partition_keys
@@ -30,13 +29,13 @@ from mergelake.parts.listing import plain_files
 from mergelake.parts.public import read_part
 from mergelake.parts.reader import PartReader
 from mergelake.parts.verify import check_part
-from mergelake.parts.writer import write_part
 from mergelake.sql.parser import parse_one
 from mergelake.store.directory import DirectoryStore
 from mergelake.store.memory import MemoryStore
 from mergelake.table.define import check_schema
 from tests.helpers.blocks import insert, select
 from tests.helpers.clickhouse_tables import CLASSIC, attach, create, part_paths
+from tests.helpers.parts import part_target, write_block
 from tests.helpers.random_arrays import TYPES, equal, random_array
 
 NEWEST = "min_bytes_for_full_part_storage=0, allow_nullable_key=1"
@@ -67,18 +66,8 @@ def _block(rows: int, seed: int, names: list[str]) -> tuple[pa.Table, TableSchem
 def _write(store: Any, schema: TableSchema, block: pa.Table, **more: Any) -> PartManifest:
     settings = more.pop("settings", {})
     keys = more.pop("keys", ["k"])
-    return write_part(
-        store,
-        "t",
-        schema,
-        block,
-        key_columns=[block.column(key).combine_chunks() for key in keys],
-        key_types=[schema.types[key] for key in keys],
-        ids=RandomIds(),
-        clock=ManualClock(),
-        settings=TableSettings(settings),
-        **more,
-    )
+    target = part_target(store, schema, keys=keys, settings=settings, ids=RandomIds())
+    return write_block(target, block, keys, **more)
 
 
 def _check(oracle: Any, table: str) -> None:
@@ -139,7 +128,7 @@ def test_our_files_are_clickhouses_byte_for_byte(oracle: Any, tmp_path: Path) ->
             wide,
             keys=["k", "day"],
             partition=partition,
-            partition_sources={"day": (wide.column("day").combine_chunks(), kinds["day"])},
+            sources=["day"],
             settings={"default_compression_codec": "NONE", "index_granularity": granularity},
         )
         create(oracle, "ours", kinds, order_by="(k, day)", partition_by=["day"], settings=settings, codec="NONE")

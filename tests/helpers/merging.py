@@ -20,7 +20,7 @@ from mergelake.merge.select import select_optimize
 from mergelake.parts.reader import PartReader
 from mergelake.store import Store, open_store
 from mergelake.table.handle import TableHandle
-from mergelake.table.insert import Commit, commit_parts, write_blocks
+from mergelake.table.insert import Commit, commit_parts, insert_target, write_blocks
 
 
 class SmallTable:
@@ -36,7 +36,9 @@ class SmallTable:
         """One insert of storage-form blocks."""
         handle = self.handle
         written = write_blocks(
-            self.store, "t", handle.schema, blocks, ids=self.ids, clock=self.clock, base_version=handle.base_version()
+            insert_target(self.store, "t", handle.schema, self.ids, self.clock),
+            blocks,
+            base_version=handle.base_version(),
         )
         return commit_parts(self.handle, written)
 

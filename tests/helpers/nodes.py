@@ -21,7 +21,7 @@ from mergelake.store.memory import MemoryStore
 from mergelake.store.protocol import Store
 from mergelake.table.define import define
 from mergelake.table.handle import TableHandle
-from mergelake.table.insert import commit_parts, write_blocks
+from mergelake.table.insert import commit_parts, insert_target, write_blocks
 
 COLUMNS = {"k": "UInt64", "v": "UInt32"}
 
@@ -47,7 +47,7 @@ class Lake:
             columns = zip(*new, strict=True)
             table = pa.table([pa.array(next(columns), pa.uint64()), pa.array(next(columns), pa.uint32())], ["k", "v"])
             schema = self.handle.schema
-            written = write_blocks(self.store, "t", schema, [table], ids=self.ids, clock=self.clock)
+            written = write_blocks(insert_target(self.store, "t", schema, self.ids, self.clock), [table])
             commit_parts(self.handle, written)
 
     def content(self) -> list[tuple[int, int]]:

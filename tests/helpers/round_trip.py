@@ -33,7 +33,7 @@ from mergelake.sql.parser import parse_one
 from mergelake.store.directory import DirectoryStore
 from mergelake.store.memory import MemoryStore
 from mergelake.table.define import check_schema
-from mergelake.table.insert import write_blocks
+from mergelake.table.insert import insert_target, write_blocks
 from tests.helpers.blocks import insert
 from tests.helpers.clickhouse_tables import data_path
 from tests.helpers.oracle import oracle
@@ -80,7 +80,7 @@ def trip(clickhouse: Any, table: RandomTable, folder: Path) -> None:
         assert not (problems := check_directory(reader, schema)), list(map(str, problems))
     # We write, and read it ourselves.
     store = MemoryStore()
-    manifests = write_blocks(store, "t", schema, [table.block], ids=SeededIds(1), clock=ManualClock())
+    manifests = write_blocks(insert_target(store, "t", schema, SeededIds(1), ManualClock()), [table.block])
     manifests.sort(key=lambda manifest: manifest.partition_id)
     ours = [PartReader(store, "t", manifest, {c.name: c for c in schema.columns}) for manifest in manifests]
     assert [m.partition_id for m in manifests] == [_partition(name) for name in parts], "partition ids differ"

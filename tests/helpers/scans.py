@@ -26,7 +26,7 @@ from mergelake.scan.stats import ScanStats
 from mergelake.store.memory import MemoryStore
 from mergelake.store.protocol import Store
 from mergelake.table.handle import TableHandle
-from mergelake.table.insert import commit_parts, write_blocks
+from mergelake.table.insert import commit_parts, insert_target, write_blocks
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -60,7 +60,7 @@ class ScanTable:
 
     def insert_block(self, block: pa.Table) -> None:
         """One insert of columns in storage form."""
-        manifests = write_blocks(self.store, "t", self.schema, [block], ids=self._ids, clock=self._clock)
+        manifests = write_blocks(insert_target(self.store, "t", self.schema, self._ids, self._clock), [block])
         commit_parts(self.handle, manifests)
 
     def plan(self, request: ScanRequest) -> ScanPlan:

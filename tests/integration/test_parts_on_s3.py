@@ -9,13 +9,12 @@ import pytest
 from mergelake.core.clock import SystemClock
 from mergelake.core.ids import RandomIds
 from mergelake.core.schema import Column, TableSchema
-from mergelake.core.settings import TableSettings
 from mergelake.core.types import parse_type
 from mergelake.parts.cache import PartCache
 from mergelake.parts.reader import PartReader
 from mergelake.parts.verify import check_part
-from mergelake.parts.writer import write_part
 from mergelake.store.open import open_store
+from tests.helpers.parts import part_target, write_block
 
 KINDS = {name: parse_type(kind) for name, kind in (("k", "UInt64"), ("s", "String"), ("n", "Nullable(Int32)"))}
 SCHEMA = TableSchema(
@@ -35,18 +34,7 @@ def test_a_part_goes_to_s3_and_comes_back(s3_url: str, s3_options: dict[str, str
             "n": pa.array(np.arange(rows, dtype=np.int32), mask=np.arange(rows) % 3 == 0),
         }
     )
-    manifest = write_part(
-        store,
-        "t",
-        SCHEMA,
-        block,
-        key_columns=[block.column("k").chunk(0)],
-        key_types=[KINDS["k"]],
-        ids=RandomIds(),
-        clock=SystemClock(),
-        settings=TableSettings(),
-        threads=2,
-    )
+    manifest = write_block(part_target(store, SCHEMA, ids=RandomIds(), clock=SystemClock()), block, threads=2)
     small = rows == 1000
     assert manifest.storage == ("packed" if small else "full")
     if small:

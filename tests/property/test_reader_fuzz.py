@@ -30,7 +30,7 @@ from mergelake.parts.reader import PartReader
 from mergelake.sql.parser import parse_one
 from mergelake.store.memory import MemoryStore
 from mergelake.table.define import check_schema
-from mergelake.table.insert import write_blocks
+from mergelake.table.insert import insert_target, write_blocks
 from tests.helpers.blocks import insert
 from tests.helpers.clickhouse_tables import part_paths
 from tests.helpers.part_fuzz import COLUMNS, INDEXES, KINDS, Files, Worker, damage, read_everything, sealed
@@ -107,7 +107,7 @@ def _table(kinds: dict[str, str], codecs: dict[str, str], clauses: str) -> tuple
 
 def _ours(seed: int, kinds: dict[str, str], codecs: dict[str, str], clauses: str) -> Files:
     store, schema = _table(kinds, codecs, clauses)
-    manifests = write_blocks(store, "t", schema, [_block(seed, kinds)], ids=SeededIds(seed), clock=ManualClock())
+    manifests = write_blocks(insert_target(store, "t", schema, SeededIds(seed), ManualClock()), [_block(seed, kinds)])
     return {name: b"".join(map(bytes, chunks)) for name, chunks in plain_files(store, "t", manifests[0])}
 
 
@@ -344,7 +344,7 @@ def test_an_array_in_a_tuple_is_called_sparse_and_is_not(theirs: dict[str, Speci
 def test_a_flip_anywhere_in_a_packed_object_is_refused_or_harmless() -> None:
     """In a table of ours the manifest vouches for every file, `columns.txt` included."""
     store, schema = _table(COLUMNS, {}, "PARTITION BY toYYYYMM(day)")
-    (manifest,) = write_blocks(store, "t", schema, [_block(1, COLUMNS)], ids=SeededIds(1), clock=ManualClock())
+    (manifest,) = write_blocks(insert_target(store, "t", schema, SeededIds(1), ManualClock()), [_block(1, COLUMNS)])
     key = f"t/{manifest.id}/files.packed"
     intact = store.get(key)
     columns = {column.name: column for column in schema.columns}

@@ -9,6 +9,7 @@ from mergelake.core.errors import ConflictError, InvalidInputError
 from mergelake.core.manifest import PartManifest
 from mergelake.log.operations import AddParts, DropRange, KillMutation, Mutation, Tag, Untag
 from mergelake.log.volatile import unfinished
+from mergelake.table.deduplication import InsertIdentity
 from mergelake.table.insert import commit_parts
 from tests.simulation.actors import EXPLAINED, Actor
 from tests.simulation.kernel import Process
@@ -68,7 +69,7 @@ class Inserter(Actor):
             if not parts:
                 base_version = self.handle.base_version()
                 parts = self.write_all(order.rows, base_version)
-            done = commit_parts(self.handle, parts, order.token or None, order.digest)
+            done = commit_parts(self.handle, parts, InsertIdentity(order.token, rows_hash=order.digest))
         except EXPLAINED as failure:
             # A known refusal has deleted the parts; while the outcome is open, they may be sent as they are.
             same = parts if not isinstance(failure, ConflictError) and self.random.random() < 0.5 else []

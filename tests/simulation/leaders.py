@@ -10,7 +10,8 @@ from __future__ import annotations
 from mergelake.core.errors import ConflictError, CorruptDataError
 from mergelake.log.leader import CommitService
 from mergelake.log.operations import DropRange, ReleaseLease, RenewLease
-from mergelake.table.insert import _additions, discard_refused
+from mergelake.table.deduplication import NO_IDENTITY
+from mergelake.table.insert import discard_refused
 from tests.simulation.inserters import Caller, Inserter, Order
 from tests.simulation.tiny import PARTITIONS
 
@@ -103,7 +104,7 @@ class Hasty(Inserter):
         """An insert that is given up as soon as it has to be said anew: then it is not in the log, and never will
         be."""
         parts = self.write_all({self.random.choice(PARTITIONS): self.world.new_rows(1)}, self.handle.base_version())
-        said = _additions(parts, "", "", by_part=False)
+        said = NO_IDENTITY.additions(parts)
 
         def build(_):
             if not said:

@@ -6,7 +6,6 @@ does not fit its column (NULL, range, type) is a coded error naming the column.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -190,33 +189,3 @@ def _leaf(values: Any, kind: t.DataType) -> pa.Array:
 
 def _is_fine(kind: t.DataType) -> bool:
     return any(isinstance(part, t.DateTime64) and part.precision > 6 for part in t.parts(kind))
-
-
-class RowHash:
-    """The identity of an insert without a token: its rows in order, as sent, before defaults and partitions.
-
-    The order of columns does not matter. As in ClickHouse, the same rows in another order are another insert.
-    """
-
-    def __init__(self) -> None:
-        self._columns: dict[str, Any] = {}
-        self._rows = 0
-
-    def over(self, blocks: Iterable[pa.Table]) -> Iterator[pa.Table]:
-        """Pass blocks through, hashing them."""
-        for block in blocks:
-            self._rows += block.num_rows
-            for name in block.column_names:
-                digest = self._columns.setdefault(name, hashlib.blake2b(digest_size=16))
-                column = block.column(name)
-                if pa.types.is_dictionary(column.type):  # the same values may have other dictionaries
-                    column = column.cast(column.type.value_type)
-                digest.update(pa.record_batch([whole_column(pa.table({name: column}), name)], names=[name]).serialize())
-            yield block
-
-    def hexdigest(self) -> str:
-        """32 hex digits; complete once all blocks have passed."""
-        whole = hashlib.blake2b(str(self._rows).encode(), digest_size=16)
-        for name in sorted(self._columns):
-            whole.update(repr(name).encode() + self._columns[name].digest())
-        return whole.hexdigest()

@@ -18,7 +18,7 @@ from mergelake.format.partition import WHOLE_TABLE, partitions_of
 from mergelake.gc.collect import CollectReport, collect_round
 from mergelake.lake.check import check_table
 from mergelake.lake.environment import Environment, is_strong_read
-from mergelake.lake.input import RowHash, storage_batches
+from mergelake.lake.input import storage_batches
 from mergelake.lake.inspect import history_table, merges_table, parts_table
 from mergelake.lake.scan import Scan
 from mergelake.lake.sound import without_broken
@@ -31,8 +31,9 @@ from mergelake.order.keys import table_keys
 from mergelake.publish.definition import create_statement
 from mergelake.publish.publish import GRACE_SECONDS, PublishReport, publish
 from mergelake.scan.request import ScanRequest
+from mergelake.table.deduplication import InsertIdentity, RowHash, remembered
 from mergelake.table.handle import Snapshot, TableHandle, epoch_ms
-from mergelake.table.insert import Commit, commit_parts, duplicate_of, remembered, write_blocks
+from mergelake.table.insert import Commit, commit_parts, duplicate_of, insert_target, write_blocks
 from mergelake.table.modify import modify_settings
 from mergelake.table.parts import attach_part, drop_detached_part, drop_part
 from mergelake.table.rollback import rollback
@@ -91,10 +92,10 @@ class Table:
         if dedup_token is not None and not (isinstance(dedup_token, str) and dedup_token):
             hint = "Give each load a token of its own as text, or none"
             raise error("BAD_ARGUMENTS", f"{dedup_token!r} is no token of an insert", hint)
-        if dedup_token and remembered(self.handle.log.state, dedup_token, "") is not None:
+        if dedup_token and remembered(self.handle.log.state, dedup_token) is not None:
             state = self.handle.refresh()  # another process may have dropped its rows: then it is new again
-            if remembered(state, dedup_token, "") is not None:
-                return duplicate_of(state, dedup_token, "")
+            if remembered(state, dedup_token) is not None:
+                return duplicate_of(state, dedup_token)
         if type(data).__module__.startswith("pyspark."):
             throttle(self.handle)
             return self._append_frame(data, dedup_token)
@@ -122,16 +123,13 @@ class Table:
         rows = RowHash()
         hashed = by_rows and not dedup_token and self._settings.integer("non_replicated_deduplication_window") > 0
         manifests = write_blocks(
-            handle.store,
-            handle.directory,
-            schema,
+            insert_target(handle.store, handle.directory, schema, handle.ids, handle.clock),
             rows.over(blocks) if hashed else blocks,
-            ids=handle.ids,
-            clock=handle.clock,
             threads=self.env.threads,
             base_version=handle.base_version(),
         )
-        return commit_parts(handle, manifests, dedup_token, rows.hexdigest() if hashed else "", by_part=by_part)
+        identity = InsertIdentity(dedup_token, by_part, rows.hexdigest() if hashed else "")
+        return commit_parts(handle, manifests, identity)
 
     def _append_frame(self, frame: Any, dedup_token: str | None) -> Commit:
         """A Spark DataFrame: its tasks write the parts, this process commits them."""
@@ -139,7 +137,7 @@ class Table:
 
         handle = self.handle
         manifests = write_frame(frame, handle.store.spec, handle.directory, handle.schema, handle.base_version())
-        return commit_parts(handle, manifests, dedup_token)
+        return commit_parts(handle, manifests, InsertIdentity(dedup_token or ""))
 
     def scan(
         self,

@@ -190,10 +190,9 @@ def _check_reachable(state: State, directories: tuple[str, ...]) -> Reject | Non
 
 
 def _check_add(state: State, op: AddParts, position: int) -> Reject | None:
-    if op.dedup_token and op.dedup_token in state.tokens:
-        return Reject(f"An insert with the token '{op.dedup_token}' is in the table", kind="duplicate")
-    if op.dedup_hash and op.dedup_hash in state.hashes and not op.dedup_token:
-        return Reject("An insert of the same rows is in the table", kind="duplicate")
+    if state.insert_of(op.dedup_token, op.dedup_hash) is not None:
+        what = f"with the token '{op.dedup_token}'" if op.dedup_token else "of the same rows"
+        return Reject(f"An insert {what} is in the table", kind="duplicate")
     if any(name.startswith("/") for name in op.begun):
         return _invalid("An insert cannot begin objects of another table", "LOGICAL_ERROR")
     return _check_new(state, op.parts, position, op.begun) or _check_detached(state, op.detached)

@@ -202,6 +202,10 @@ class State:
             raise error("UNKNOWN_TABLE", f"The table {what}")
         return self.schemas[self.schema_version]
 
+    def insert_of(self, dedup_token: str, dedup_hash: str) -> Insert | None:
+        """The remembered insert of this token, or without one of these rows; None if it is new."""
+        return self.tokens.get(dedup_token) if dedup_token else self.hashes.get(dedup_hash)
+
     def parts(self) -> Iterator[ActivePart]:
         """Active parts, sorted by partition id and block."""
         return self.partitions.all_parts()

@@ -42,6 +42,7 @@ from mergelake.parts.ahead import open_parts
 from mergelake.parts.fetch import is_remote
 from mergelake.parts.indexing import BoundIndex
 from mergelake.parts.listing import projection_names
+from mergelake.parts.part_spec import PartSpec, PartTarget
 from mergelake.parts.writer import PartWriter, is_compact
 from mergelake.store.protocol import Store
 
@@ -155,21 +156,17 @@ class _Merge:
             for source in (self._keys.partition_sources if order.rows else ())
         }
         first = task.sources[0].manifest
-        return PartWriter(
-            self._target,
-            task.directory,
-            task.schema,
-            granules=granule,
-            key_types=[key.type for key in self._keys.primary],
-            ids=ids,
-            clock=clock,
-            settings=settings,
-            partition=Partition(first.partition_id, bytes.fromhex(first.partition)),
-            minmax=minmax,
-            level=task.result.level,
+        key_types = [key.type for key in self._keys.primary]
+        target = PartTarget(self._target, task.directory, task.schema, settings, key_types, ids, clock)
+        spec = PartSpec(
+            granule,
+            Partition(first.partition_id, bytes.fromhex(first.partition)),
+            minmax,
+            task.result.level,
             compact=is_compact(settings, order.rows, plain_bytes),
             expected_rows=order.rows,
         )
+        return PartWriter(target, spec)
 
     def write(self, writer: PartWriter, order: RowOrder) -> None:
         """All columns, the largest first, so that no thread ends long after the others."""

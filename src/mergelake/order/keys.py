@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -39,6 +40,7 @@ _NULL = t.Nullable(t.Nothing())
 _COMPARISONS = ("equals", "notEquals", "less", "lessOrEquals", "greater", "greaterOrEquals")
 _OWN_TYPES = ("CAST", "if", "multiIf", "coalesce", "ifNull", "assumeNotNull", "nullIf")
 """Functions whose result has the type that they say, with or without a dictionary."""
+_CARRIED = "\x1fkey:"
 _BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 
@@ -52,6 +54,17 @@ class KeyColumn:
     """Columns that it reads."""
     evaluate: Callable[[Block], pa.Array]
     """Its values for a block, in the storage form."""
+    plain: bool
+    """It is a column of the table, not computed."""
+
+    @property
+    def carried(self) -> str:
+        """The name under which a block carries its values, computed before: what no column is called."""
+        return f"{_CARRIED}{self.text}"
+
+    def values(self, block: Block) -> pa.Array:
+        """As `evaluate`, or what the block carries."""
+        return whole_column(block, self.carried) if self.carried in block.schema.names else self.evaluate(block)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +165,11 @@ def as_partition_key(node: SyntaxNode) -> SyntaxNode:
 def _bound(text: str, computed: str, schema: TableSchema) -> KeyColumn:
     name = plain_column(text, schema.names)
     if name is not None:
-        return KeyColumn(text, schema.column(name).type, (name,), lambda block: whole_column(block, name))
+        evaluate = partial(whole_column, name=name)
+        return KeyColumn(text, schema.column(name).type, (name,), evaluate, plain=True)
     compiled = compile_expression(computed, schema.types)
     columns = compiled.columns or columns_read(parse(computed), compiled.node, schema.types)
-    return KeyColumn(text, compiled.type, columns, compiled.evaluate)
+    return KeyColumn(text, compiled.type, columns, compiled.evaluate, plain=False)
 
 
 def key_tree(text: str, names: Sequence[str]) -> SyntaxNode:

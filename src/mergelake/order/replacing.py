@@ -129,7 +129,7 @@ def collapse_block(block: Block, schema: TableSchema, keys: TableKeys | None = N
         return block
     check_tombstones(block, mode)
     sorting = (keys or table_keys(schema)).sorting
-    keep = _keep(block, schema, mode, [key.evaluate(block) for key in sorting], [key.type for key in sorting])
+    keep = _keep(block, schema, mode, [key.values(block) for key in sorting], [key.type for key in sorting])
     return block if keep.all() else block.filter(pa.array(keep))
 
 

@@ -85,10 +85,10 @@ class IndexSink:
     """One index of a `PartWriter`. Rows come in the part's order, from one thread."""
 
     def __init__(self, part: PartWriter, index: BoundIndex, granules: int | NDArray[np.int64]) -> None:
-        settings = part.settings
+        settings = part.target.settings
         self.index = index
         self._part = part
-        self._types = {name: part.schema.column(name).type for name in index.columns}
+        self._types = {name: part.target.schema.column(name).type for name in index.columns}
         self._builder = granule_builder(index.kind, index.types, index.granularity)
         self._file = IndexFileWriter(
             index.name,

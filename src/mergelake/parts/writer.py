@@ -3,7 +3,7 @@
 A merge decides the order of rows from the key columns and then writes one column after the other, so the
 writer takes columns and not rows::
 
-    writer = PartWriter(store, directory, schema, granules=8192, key_types=[...], ...)
+    writer = PartWriter(target, PartSpec(granules=8192, …))
     writer.append_keys([...])                 # primary key of all rows, in as many batches as you like
     writer.write_column("ts", batches)        # every stored column once, in any order, from any thread
     for index in writer.indexes: ...          # `writer.index(index)` takes the rows of each skip index
@@ -23,13 +23,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mergelake.core.clock import Clock
 from mergelake.core.errors import InternalError, error
-from mergelake.core.ids import IdSource
 from mergelake.core.manifest import PartFile, PartManifest, encode_files
-from mergelake.core.schema import Column, TableSchema
+from mergelake.core.schema import Column
 from mergelake.core.settings import TableSettings
-from mergelake.core.types import DataType
 from mergelake.format.checksums import encode_checksums
 from mergelake.format.codec import parse_codec, parse_default_codec
 from mergelake.format.columns_txt import encode_columns
@@ -37,7 +34,7 @@ from mergelake.format.compact import CompactColumn, compact_files
 from mergelake.format.extremes import extremes
 from mergelake.format.granules import block_bytes, cut_granules, granule_size
 from mergelake.format.hashes import FileDigest, digest
-from mergelake.format.many import Encoded, Files
+from mergelake.format.many import Files
 from mergelake.format.names import escape_for_file_name, stream_file_name
 from mergelake.format.partition import WHOLE_TABLE, Partition
 from mergelake.format.profile import Profile
@@ -46,9 +43,8 @@ from mergelake.format.skip_files import is_index_file
 from mergelake.format.values import encode_values
 from mergelake.format.wide import ColumnWriter, pieces
 from mergelake.parts.indexing import BoundIndex, IndexSink, table_indexes
-from mergelake.parts.objects import PartObjects
+from mergelake.parts.part_spec import PartSpec, PartTarget, SortedRows
 from mergelake.parts.spool import Spool
-from mergelake.store.protocol import Store
 
 UNLISTED = frozenset({"columns.txt", "default_compression_codec.txt", "checksums.txt"})
 """Files that `checksums.txt` does not list."""
@@ -59,48 +55,14 @@ _PIECE_ROWS = 1 << 17
 class PartWriter:
     """One part in the making. Columns may be written from several threads, each from one."""
 
-    def __init__(
-        self,
-        store: Store,
-        directory: str,
-        schema: TableSchema,
-        *,
-        granules: int | NDArray[np.int64],
-        key_types: Sequence[DataType],
-        ids: IdSource,
-        clock: Clock,
-        settings: TableSettings,
-        partition: Partition = WHOLE_TABLE,
-        minmax: Mapping[str, tuple[bytes, bytes]] | None = None,
-        part_id: str | None = None,
-        level: int = 0,
-        compact: bool = False,
-        objects: PartObjects | None = None,
-        expected_rows: int | None = None,
-        listed: bytes | None = None,
-    ) -> None:
-        """`granules`: rows of each granule, or one size for all (the last takes what is left).
-
-        `key_types`: types of the primary key's columns; empty for ORDER BY tuple(). `minmax`: extremes of the
-        partition key's source columns (`format.extremes`), empty for a part without rows. `compact`: all columns in
-        one file, held in memory until `finish` (`is_compact` says when). `objects`: where a packed part goes.
-        `expected_rows`: of the part, if known: the last, shorter granule is then encoded with those before it.
-        `listed`: `columns.txt`, if it was made for another part.
-        """
-        self.part_id = part_id or ids.new_id()
+    def __init__(self, target: PartTarget, spec: PartSpec) -> None:
+        schema, settings = target.schema, target.settings
+        self.target, self.spec = target, spec
+        self.part_id = spec.part_id or target.ids.new_id()
         self.rows = 0
         """Rows of the column that was written first; all others must have as many."""
-        self._schema = schema
-        self._settings = settings
-        self._partition = partition
-        self._minmax = dict(minmax or {})
-        self._level = level
-        self._created_ms = clock.now_ms()
-        self._granules = granules
-        self._expected_rows = expected_rows
-        self._listed = listed
-        self._key_types = list(key_types)
-        self._marks = _MarkRows(granules)
+        self._created_ms = target.clock.now_ms()
+        self._marks = _MarkRows(spec.granules)
         self._keys: list[list[pa.Array]] = []
         self._last_key: list[pa.Array] = []
         self._taken_keys: tuple[bytes, bytes] | None = None
@@ -111,15 +73,15 @@ class PartWriter:
         """Skip indexes of the table: each needs a sink, unless the part has no rows."""
         self._indexed: list[int] = []
         self._lock = threading.Lock()
-        self.profile = Profile(settings.text("part_profile") == "modern", compact)
+        self.profile = Profile(settings.text("part_profile") == "modern", spec.compact)
         """How the part is written."""
         self._held: dict[str, CompactColumn] = {}
         limit = settings.integer("min_bytes_for_full_part_storage")
-        self._spool = Spool(store, directory, self.part_id, limit=limit, objects=objects)
+        self._spool = Spool(target.store, target.directory, self.part_id, limit=limit, objects=target.objects)
 
     def append_keys(self, arrays: Sequence[pa.Array]) -> None:
         """Primary key columns (storage form) of the next rows; only the values at marks are kept."""
-        if not self._key_types or len(arrays[0]) == 0:
+        if not self.target.key_types or len(arrays[0]) == 0:
             return
         at = pa.array(self._marks.advance(len(arrays[0])))
         self._keys.append([_plain(array.take(at)) for array in arrays])
@@ -152,19 +114,9 @@ class PartWriter:
             raise error("NO_SUCH_COLUMN_IN_TABLE", f"Column {name} is not stored in this table")
         return ColumnSink(self, column)
 
-    @property
-    def schema(self) -> TableSchema:
-        """Of the table."""
-        return self._schema
-
-    @property
-    def settings(self) -> TableSettings:
-        """Of the table."""
-        return self._settings
-
     def index(self, index: BoundIndex) -> IndexSink:
         """A sink for the rows of one of `indexes`."""
-        return IndexSink(self, index, self._granules)
+        return IndexSink(self, index, self.spec.granules)
 
     def write_index_bytes(self, name: str, data: bytes | memoryview) -> None:
         """The next bytes of a file of an index."""
@@ -190,7 +142,10 @@ class PartWriter:
         if self.rows and self._indexed != [self.rows] * len(self.indexes):
             self.abort()
             raise InternalError(f"{len(self.indexes)} skip indexes have {self._indexed} rows, the part {self.rows}")
-        granules = cut_granules(self.rows, self._granules) if isinstance(self._granules, int) else self._granules
+        minmax = self.spec.minmax if self.rows else {}
+        granules = self.spec.granules
+        if isinstance(granules, int):
+            granules = cut_granules(self.rows, granules)
         marks = len(granules) if self.rows else 0
         keys, key_range = self._primary_index(marks)
         if self.profile.compact:
@@ -213,11 +168,11 @@ class PartWriter:
         ]
         return PartManifest(
             id=self.part_id,
-            partition_id=self._partition.id,
+            partition_id=self.spec.partition.id,
             rows=self.rows,
             files=encode_files(table),
-            partition=self._partition.data.hex(),
-            minmax={name: (low.hex(), high.hex()) for name, (low, high) in self._minmax.items()} if self.rows else {},
+            partition=self.spec.partition.data.hex(),
+            minmax={name: (low.hex(), high.hex()) for name, (low, high) in minmax.items()},
             key_range=key_range,
             marks=marks,
             bytes_on_disk=sum(file.size for file in table),
@@ -225,10 +180,10 @@ class PartWriter:
                 f.uncompressed_size for f in table if f.uncompressed_size > 0 and not is_index_file(f.name)
             ),
             columns=tuple(column.id for column in self._columns.values()),
-            schema_version=self._schema.version,
+            schema_version=self.target.schema.version,
             part_type="Compact" if self.profile.compact else "Wide",
             storage=self._spool.storage,
-            level=self._level,
+            level=self.spec.level,
             created_ms=self._created_ms,
         )
 
@@ -238,32 +193,32 @@ class PartWriter:
 
     def _primary_index(self, marks: int) -> tuple[bytes, tuple[str, str]]:
         """The bytes of `primary.idx`, and the keys of the first and the last row."""
-        if not self._key_types or not self.rows:
+        if not self.target.key_types or not self.rows:
             return b"", ("", "")
         if self._taken_keys is not None:
             first, last = self._taken_keys
             return first + last, (first.hex(), last.hex())
-        picked = [pa.concat_arrays([batch[i] for batch in self._keys]) for i in range(len(self._key_types))]
+        picked = [pa.concat_arrays([batch[i] for batch in self._keys]) for i in range(len(self.target.key_types))]
         if len(picked[0]) != marks or self._marks.rows != self.rows:
             self.abort()
             raise InternalError(f"The key columns have {self._marks.rows} rows, the others {self.rows}")
-        last = encode_values(self._last_key, self._key_types)
-        first = encode_values([array.slice(0, 1) for array in picked], self._key_types)
-        return encode_values(picked, self._key_types) + last, (first.hex(), last.hex())
+        last = encode_values(self._last_key, self.target.key_types)
+        first = encode_values([array.slice(0, 1) for array in picked], self.target.key_types)
+        return encode_values(picked, self.target.key_types) + last, (first.hex(), last.hex())
 
     def _small_files(self, primary: bytes) -> dict[str, bytes]:
-        files = {self.profile.primary_index: primary} if self._key_types else {}
+        files = {self.profile.primary_index: primary} if self.target.key_types else {}
         if self.profile.serialization is not None:
             files["serialization.json"] = self.profile.serialization
-        if self._schema.partition_by:
-            files["partition.dat"] = self._partition.data
+        if self.target.schema.partition_by:
+            files["partition.dat"] = self.spec.partition.data
         if self.rows:
-            for name, (low, high) in self._minmax.items():
+            for name, (low, high) in self.spec.minmax.items():
                 files[f"minmax_{stream_file_name(escape_for_file_name(name))}.idx"] = low + high
         files["count.txt"] = str(self.rows).encode()
         types = {name: column.type for name, column in self._columns.items()}
-        files["columns.txt"] = self._listed or encode_columns(types)
-        codec = parse_default_codec(self._settings.text("default_compression_codec"))
+        files["columns.txt"] = self.spec.listed or encode_columns(types)
+        codec = parse_default_codec(self.target.settings.text("default_compression_codec"))
         files["default_compression_codec.txt"] = f"CODEC({codec})".encode()
         return files
 
@@ -286,7 +241,7 @@ class PartWriter:
 
     def column_writer(self, column: Column) -> ColumnWriter | CompactColumn:
         """What encodes the column, by the table's settings and the form of the part."""
-        settings = self._settings
+        settings = self.target.settings
         codec = parse_codec(column.codec, parse_default_codec(settings.text("default_compression_codec")))
         if self.profile.compact:
             held = CompactColumn(column.name, column.type, codec, self.profile)
@@ -321,7 +276,7 @@ class ColumnSink:
         self._part = part
         self._column = column
         self._writer = part.column_writer(column)
-        self._granules = part._granules
+        self._granules = part.spec.granules
         self._granule = 0
         self._pending: list[pa.Array] = []
         self._pending_rows = 0
@@ -374,9 +329,10 @@ class ColumnSink:
         if isinstance(self._granules, int):
             found = cut_granules(rows, self._granules)
             # One that is not full waits for more rows, unless none can follow.
-            return found if self._rows == self._part._expected_rows else found[: rows // self._granules]
+            return found if self._rows == self._part.spec.expected_rows else found[: rows // self._granules]
         rest = self._granules[self._granule :]
-        return rest[np.cumsum(rest) <= rows]
+        filled: NDArray[np.int64] = rest[np.cumsum(rest) <= rows]
+        return filled
 
     def _write(self, array: pa.Array, granule_rows: NDArray[np.int64]) -> None:
         """Encode whole granules, a piece at a time, so that bytes move on while they are in the processor's cache."""
@@ -429,70 +385,48 @@ def _plain(array: pa.Array) -> pa.Array:
 
 
 def write_part(
-    store: Store,
-    directory: str,
-    schema: TableSchema,
-    block: pa.Table | pa.RecordBatch,
+    target: PartTarget,
+    rows: SortedRows,
     *,
-    key_columns: Sequence[pa.Array],
-    key_types: Sequence[DataType],
-    ids: IdSource,
-    clock: Clock,
-    settings: TableSettings,
     partition: Partition = WHOLE_TABLE,
-    partition_sources: Mapping[str, tuple[pa.Array, DataType]] | None = None,
-    computed: Sequence[pa.Array] = (),
-    part_id: str | None = None,
     level: int = 0,
+    part_id: str | None = None,
     threads: int = 1,
-    objects: PartObjects | None = None,
-    encoded: Encoded | None = None,
 ) -> PartManifest:
-    """Write a block, sorted already and of one partition, as one part; returns its manifest.
-
-    `block` has every stored column in storage form; `key_columns` are the primary key's values for its rows.
-    `partition_sources`: values and type of the columns and subcolumns that the partition key's expressions use; their
-    extremes are kept (`encoded` has them already). `computed`: values of the sorting key's expressions that are no
-    columns; ClickHouse counts them in the bytes of a granule. `encoded` is what was made with that of other parts
-    (`format.many`): columns of it are used if the part turns out to be one granule.
-    """
-    columns = {column.name: _whole(block.column(column.name)) for column in schema.stored}
-    plain_bytes = block_bytes(columns.values(), (column.type for column in schema.stored))
+    """Write rows of one partition as one part; returns its manifest."""
+    settings, block, encoded = target.settings, rows.block, rows.encoded
+    columns = {column.name: _whole(block.column(column.name)) for column in target.schema.stored}
+    plain_bytes = block_bytes(columns.values(), (column.type for column in target.schema.stored))
     settled = granule_size(
         block.num_rows,
-        plain_bytes + block_bytes(computed),
+        plain_bytes + block_bytes(rows.computed),
         settings.integer("index_granularity"),
         settings.integer("index_granularity_bytes"),
     )
     compact = is_compact(settings, block.num_rows, plain_bytes)
-    if encoded is not None:
+    if not block.num_rows:
+        minmax: Mapping[str, tuple[bytes, bytes]] = {}
+    elif encoded is not None:
         minmax = encoded.minmax
     else:
-        minmax = {n: extremes(*source) for n, source in (partition_sources or {}).items()} if block.num_rows else {}
-    writer = PartWriter(
-        store,
-        directory,
-        schema,
-        granules=cut_granules(block.num_rows, settled, compact=compact),
-        key_types=key_types,
-        ids=ids,
-        clock=clock,
-        settings=settings,
-        partition=partition,
-        minmax=minmax if block.num_rows else {},
-        listed=encoded.listed if encoded is not None else None,
-        part_id=part_id,
-        level=level,
+        minmax = {name: extremes(*source) for name, source in rows.partition_sources.items()}
+    spec = PartSpec(
+        cut_granules(block.num_rows, settled, compact=compact),
+        partition,
+        minmax,
+        level,
+        part_id,
         compact=compact,
-        objects=objects,
+        listed=encoded.listed if encoded is not None else None,
     )
+    writer = PartWriter(target, spec)
     try:
         if encoded is not None and not compact and block.num_rows <= settled:
             writer.take_keys(*encoded.keys)
             writer.take_columns(encoded.columns, block.num_rows)
             columns = {name: array for name, array in columns.items() if name not in encoded.columns}
         else:
-            writer.append_keys(key_columns)
+            writer.append_keys(rows.primary)
         if threads > 1:
             with ThreadPoolExecutor(threads, thread_name_prefix="mergelake-column") as pool:
                 work = [pool.submit(writer.write_column, name, [array]) for name, array in columns.items()]

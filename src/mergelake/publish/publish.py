@@ -42,6 +42,7 @@ from mergelake.order.keys import table_keys
 from mergelake.parts.fetch import fetch_whole
 from mergelake.parts.layout import layout
 from mergelake.parts.listing import CHUNK_BYTES, file_chunks
+from mergelake.parts.part_spec import PartSpec, PartTarget
 from mergelake.parts.writer import PartWriter
 from mergelake.publish.plan import Cover, empty_info, shown_token
 from mergelake.publish.shown import Shown
@@ -228,19 +229,17 @@ def _write_empty(handle: TableHandle, schema: TableSchema, cover: Cover) -> None
     if schema.partition_by:
         data = agreed(handle.store, f"{handle.directory}/{cover.over[0]}/partition.dat")
     keys = table_keys(schema)
-    writer = PartWriter(
+    target = PartTarget(
         handle.store,
         handle.directory,
         schema,
-        granules=8192,
-        key_types=[key.type for key in keys.primary],
-        ids=handle.ids,
-        clock=handle.clock,
-        settings=TableSettings({**schema.settings, "min_bytes_for_full_part_storage": 0}),
-        partition=Partition(cover.info.partition_id, data),
-        part_id=cover.token,
-        level=cover.info.level,
+        TableSettings({**schema.settings, "min_bytes_for_full_part_storage": 0}),
+        [key.type for key in keys.primary],
+        handle.ids,
+        handle.clock,
     )
+    partition = Partition(cover.info.partition_id, data)
+    writer = PartWriter(target, PartSpec(8192, partition, level=cover.info.level, part_id=cover.token))
     try:
         for column in schema.stored:
             writer.write_column(column.name, chain())

@@ -192,10 +192,11 @@ class MergelakeWriter(ds.DataSourceArrowWriter):
 
     def commit(self, messages: list[ds.WriterCommitMessage | None]) -> None:
         """All parts of all tasks, together or not at all."""
+        from mergelake.table.deduplication import InsertIdentity
         from mergelake.table.insert import commit_parts
 
         parts = [part for m in messages if isinstance(m, _Written) for part in m.manifests]
-        commit_parts(self._place.open(), parts, self._token)
+        commit_parts(self._place.open(), parts, InsertIdentity(self._token or ""))
 
     def abort(self, messages: list[ds.WriterCommitMessage | None]) -> None:
         """Nothing: Spark aborts after a failed commit too, which may have landed; unreferenced objects are swept."""

@@ -22,7 +22,7 @@ from mergelake.core.schema import TableSchema
 from mergelake.spark.tasks import attempt, collect_results, result_batch, unwrap_all
 from mergelake.spark.types import check_frame
 from mergelake.store import StoreSpec
-from mergelake.table.insert import discard_parts, write_blocks
+from mergelake.table.insert import discard_parts, insert_target, write_blocks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,7 +44,7 @@ def write_parts(
             yield pa.RecordBatch.from_arrays(arrays, names=names)
 
     return write_blocks(
-        store.open(), directory, schema, blocks(), ids=RandomIds(), clock=SystemClock(), base_version=base_version
+        insert_target(store.open(), directory, schema, RandomIds(), SystemClock()), blocks(), base_version=base_version
     )
 
 

@@ -28,7 +28,7 @@ from mergelake.sql.statements import CreateTable
 from mergelake.store.open import open_store
 from mergelake.store.protocol import Store
 from mergelake.table.define import check_schema
-from mergelake.table.insert import write_blocks
+from mergelake.table.insert import insert_target, write_blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def write_part(
     store = open_store(directory_or_url, options)
     names = _Names(store, part_name, block, replace_existing=replace_existing)
     manifests = write_blocks(
-        store, "", schema, batches, ids=RandomIds(), clock=SystemClock(), threads=threads, name_part=names.name
+        insert_target(store, "", schema, RandomIds(), SystemClock()), batches, threads=threads, name_part=names.name
     )
     return tuple(_written(store, manifest) for manifest in manifests)
 

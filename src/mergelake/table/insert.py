@@ -12,7 +12,6 @@ the commit deletes the objects that it wrote; what fails so that nobody knows wh
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -31,20 +30,20 @@ from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.format.partition import WHOLE_TABLE, Partition, partition_keys
 from mergelake.log.operations import AddParts, LogOp
-from mergelake.log.retention import directory_of, reachable, refers
+from mergelake.log.retention import directory_of, reachable
 from mergelake.log.state import State
-from mergelake.order.keys import Block, TableKeys, plain_column, table_keys
+from mergelake.order.keys import Block, TableKeys, table_keys
 from mergelake.order.replacing import collapse_block
 from mergelake.order.sorting import sort_order
 from mergelake.parts.objects import PartObjects, shared_size
+from mergelake.parts.part_spec import PartTarget, SortedRows
 from mergelake.parts.writer import write_part
 from mergelake.store.protocol import Store
 from mergelake.table.blocks import BlockCompleter, block_limits, cut_blocks
+from mergelake.table.deduplication import NO_IDENTITY, InsertIdentity, remembered
 from mergelake.table.handle import TableHandle
 from mergelake.table.together import Together, encode_together
 
-Collapse = Callable[[pa.Table, TableSchema], pa.Table]
-"""The engine's merge of a sorted run of rows, for `optimize_on_insert`."""
 NamePart = Callable[[Partition, int], str]
 """The id (and so the directory) of a part: its partition and level in, a name out. Called once a part, in order."""
 _logger = logging.getLogger("mergelake.table")
@@ -53,8 +52,6 @@ COMMIT_REFUSED = (InvalidInputError, ConflictError, NotFoundError)
 _ROWS_WORTH_THREADS = 50_000
 _FEW_ROWS = 1024
 """Rows of a partition that are not worth a sort of their own."""
-_SEPARATOR = "\x1f"
-"""Between the names of an insert and of its parts: what no caller's token holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,34 +81,35 @@ class _Piece:
     """None: an id that nobody else has."""
 
 
+def insert_target(store: Store, directory: str, schema: TableSchema, ids: IdSource, clock: Clock) -> PartTarget:
+    """Where the parts of inserts into a table go."""
+    key_types = [key.type for key in table_keys(schema).primary]
+    return PartTarget(store, directory, schema, TableSettings(schema.settings), key_types, ids, clock)
+
+
 def write_blocks(
-    store: Store,
-    directory: str,
-    schema: TableSchema,
+    target: PartTarget,
     blocks: Iterable[Block],
     *,
-    ids: IdSource,
-    clock: Clock,
     threads: int = 1,
-    collapse: Collapse = collapse_block,
     name_part: NamePart | None = None,
     base_version: int = 0,
 ) -> list[PartManifest]:
-    """Write rows as parts of the table in `directory`, without committing them.
+    """Write rows as parts of a table, without committing them.
 
     `blocks` are batches of storage-form columns, all with the same columns, any number of rows; columns that
-    are missing get their defaults. `threads` write columns and parts at the same time. `collapse` is applied
-    to each sorted piece where the engine collapses rows and `optimize_on_insert` is on; its result has level 1.
-    `name_part` gives parts ids of the caller's choice. `base_version` is `TableHandle.base_version()` from before the
-    call: without it the parts cannot be committed to a table that was ever collected.
+    are missing get their defaults. `threads` write columns and parts at the same time. Each sorted piece is merged by
+    its engine first where `optimize_on_insert` is on, and has level 1 then. `name_part` gives parts ids of the
+    caller's choice. `base_version` is `TableHandle.base_version()` from before the call: without it the parts cannot be
+    committed to a table that was ever collected.
 
     Raises TOO_MANY_PARTS for a block with too many partitions, QUERY_WAS_CANCELLED in a statement that is, and what
     completing a block raises, after deleting what had been written.
     """
-    settings = TableSettings(schema.settings)
+    settings = target.settings
     share_max, object_max = map(settings.integer, ("max_bytes_to_share_object", "max_shared_object_bytes"))
-    objects = PartObjects(store, directory, ids, share_max=share_max, object_max=object_max)
-    writer = _BlockWriter(store, directory, schema, ids, clock, threads, collapse, name_part, base_version, objects)
+    objects = PartObjects(target.store, target.directory, target.ids, share_max=share_max, object_max=object_max)
+    writer = _BlockWriter(replace(target, objects=objects), threads, name_part, base_version)
     written: list[PartManifest] = []
     try:
         for block in cut_blocks(blocks, *block_limits(settings)):
@@ -120,50 +118,33 @@ def write_blocks(
         return objects.finish(written)
     except BaseException:
         objects.abort()
-        discard_parts(store, directory, [part for part in written if part.storage == "full"])
+        writer.discard([part for part in written if part.storage == "full"])
         raise
 
 
 class _BlockWriter:
-    def __init__(
-        self,
-        store: Store,
-        directory: str,
-        schema: TableSchema,
-        ids: IdSource,
-        clock: Clock,
-        threads: int,
-        collapse: Collapse,
-        name_part: NamePart | None,
-        base_version: int,
-        objects: PartObjects,
-    ) -> None:
-        self._store, self._directory, self._schema = store, directory, schema
-        self._ids, self._clock, self._threads = ids, clock, threads
-        self.settings = TableSettings(schema.settings)
-        self._keys = table_keys(schema)
-        self._collapse = collapse
-        self._name_part = name_part
-        self._base_version = base_version
-        self._objects = objects
-        self._collapses = schema.engine != "MergeTree" and self.settings.integer("optimize_on_insert") > 0
+    def __init__(self, target: PartTarget, threads: int, name_part: NamePart | None, base_version: int) -> None:
+        self._target, self._threads, self._name_part, self._base_version = target, threads, name_part, base_version
+        self._schema, self._settings = target.schema, target.settings
+        self._keys = table_keys(target.schema)
+        self._collapses = self._schema.engine != "MergeTree" and self._settings.integer("optimize_on_insert") > 0
         self._completer: BlockCompleter | None = None
 
     def write(self, block: pa.Table) -> list[PartManifest]:
         """One part for each partition of the block."""
         if self._completer is None:
-            self._completer = BlockCompleter(self._schema, block.column_names, self._clock.now_ms())
+            self._completer = BlockCompleter(self._schema, block.column_names, self._target.clock.now_ms())
         pieces = list(self._pieces(self._completer.complete(block)))
         threads = self._threads if block.num_rows >= _ROWS_WORTH_THREADS else 1
         if threads > 1 and len(pieces) > 1:
             return self._write_together(pieces)
         written: list[PartManifest] = []
-        encoded = encode_together([piece.block for piece in pieces], self._schema, self._keys, self.settings)
+        encoded = encode_together([piece.block for piece in pieces], self._schema, self._keys, self._settings)
         try:
             for at, piece in enumerate(pieces):
                 written.append(self._write_piece(piece, threads, encoded[at] if encoded else None))
         except BaseException:
-            discard_parts(self._store, self._directory, written)
+            self.discard(written)
             raise
         return written
 
@@ -173,21 +154,21 @@ class _BlockWriter:
         failed = next((future.exception() for future in futures if future.exception()), None)
         if failed is not None:
             done = [future.result() for future in futures if not future.exception()]
-            discard_parts(self._store, self._directory, done)
+            self.discard(done)
             raise failed
         return [future.result() for future in futures]
 
     def _pieces(self, block: pa.Table) -> Iterator[_Piece]:
         for piece, partition in self._sorted(block):
             if self._collapses:
-                piece = self._collapse(piece, self._schema)
+                piece = collapse_block(piece, self._schema, self._keys)
             if piece.num_rows:  # an insert that collapses to nothing writes no part
                 level = int(self._collapses)
                 yield _Piece(piece, partition, level, self._name_part and self._name_part(partition, level))
 
     def _sorted(self, block: pa.Table) -> Iterator[tuple[pa.Table, Partition]]:
         """The rows of each partition in the order of the key, partitions by first appearance."""
-        codes, partitions = _by_partition(block, self._keys, self.settings)
+        codes, partitions = _by_partition(block, self._keys, self._settings)
         if codes is None:
             yield self._in_order(block), partitions[0]
             return
@@ -203,10 +184,12 @@ class _BlockWriter:
             yield self._in_order(block.take(pa.array(rows))), partition
 
     def _in_order(self, rows: pa.Table, codes: NDArray[np.int64] | None = None) -> pa.Table:
-        """Rows in the order of the key; if there are `codes`, first by those."""
-        sorting = self._keys.sorting
+        """Rows in the order of the key, first by `codes` if there are any; they carry the key's computed values."""
+        sorting, descending = self._keys.sorting, self._keys.descending
         columns, types = [key.evaluate(rows) for key in sorting], [key.type for key in sorting]
-        descending = self._keys.descending
+        for key, values in zip(sorting, columns, strict=True):
+            if not key.plain and key.carried not in rows.column_names:
+                rows = rows.append_column(key.carried, values)
         if codes is not None:
             columns, types = [pa.array(codes), *columns], [t.Int(64, signed=True), *types]
             descending = (False, *descending)
@@ -214,30 +197,24 @@ class _BlockWriter:
         return rows if order is None else rows.take(pa.array(order))
 
     def _write_piece(self, piece: _Piece, threads: int, made: Together | None = None) -> PartManifest:
-        sorting, sources = self._keys.sorting, () if made else self._keys.partition_sources
-        values = made.sorting if made else [key.evaluate(piece.block) for key in sorting]
-        names = piece.block.column_names
-        primary = sorting[: self._keys.primary_length]
+        keys, block = self._keys, piece.block
+        values = made.sorting if made else [key.values(block) for key in keys.sorting]
+        sources = () if made else keys.partition_sources
+        rows = SortedRows(
+            block,
+            values[: keys.primary_length],
+            [array for array, key in zip(values, keys.sorting, strict=True) if not key.plain],
+            {source.text: (source.evaluate(block), source.type) for source in sources},
+            made.encoded if made else None,
+        )
         manifest = write_part(
-            self._store,
-            self._directory,
-            self._schema,
-            piece.block,
-            key_columns=values[: len(primary)],
-            key_types=[key.type for key in primary],
-            ids=self._ids,
-            clock=self._clock,
-            settings=self.settings,
-            partition=piece.partition,
-            partition_sources={source.text: (source.evaluate(piece.block), source.type) for source in sources},
-            computed=[a for a, key in zip(values, sorting, strict=True) if plain_column(key.text, names) is None],
-            part_id=piece.part_id,
-            level=piece.level,
-            threads=threads,
-            objects=self._objects,
-            encoded=made.encoded if made else None,
+            self._target, rows, partition=piece.partition, level=piece.level, part_id=piece.part_id, threads=threads
         )
         return replace(manifest, base_version=self._base_version)
+
+    def discard(self, parts: Iterable[PartManifest]) -> None:
+        """Delete the objects of parts that were written and will not be committed."""
+        discard_parts(self._target.store, self._target.directory, parts)
 
 
 def _by_partition(
@@ -290,25 +267,16 @@ def discard_refused(handle: TableHandle, manifests: Sequence[PartManifest]) -> N
 
 
 def commit_parts(
-    handle: TableHandle,
-    manifests: Sequence[PartManifest],
-    dedup_token: str | None = None,
-    dedup_hash: str = "",
-    *,
-    by_part: bool = False,
+    handle: TableHandle, manifests: Sequence[PartManifest], identity: InsertIdentity = NO_IDENTITY
 ) -> Commit:
     """Append one entry with all these parts; a repetition of a remembered insert adds nothing.
 
-    `dedup_token` names the insert: a second commit with it is a duplicate, whatever its rows. With `by_part` it names
-    each of its parts, by partition and their order there: a part that is not remembered is added. `dedup_hash` is the
-    hash of the rows, for tables with a `non_replicated_deduplication_window`; it is remembered for each partition.
     The objects of duplicates, and of parts that were refused, are deleted (`discard_refused` says which are left to
     collection); if the outcome is not known they stay.
     """
-    token = dedup_token or ""
-    if not manifests and not token:
+    if not manifests and not identity.token:
         return Commit(handle.log.state.version, 0, (), 0)
-    additions = _additions(manifests, token, dedup_hash, by_part)
+    additions = identity.additions(manifests)
     new: list[AddParts] = []
 
     def build(state: State) -> Sequence[LogOp]:
@@ -341,35 +309,6 @@ def commit_parts(
     )
 
 
-def _additions(manifests: Sequence[PartManifest], token: str, dedup_hash: str, by_part: bool) -> list[AddParts]:
-    """What is remembered, and so added or left out, together: one operation each, all in one entry."""
-    if not (dedup_hash or (token and by_part)):
-        return [_addition(manifests, token)]
-    groups: dict[str, list[PartManifest]] = {}
-    seen: Counter[str] = Counter()
-    for part in manifests:
-        name = part.partition_id
-        if token:
-            seen[name] += 1
-            name = f"{seen[name]}{_SEPARATOR}{name}"
-        groups.setdefault(name, []).append(part)
-    if token:
-        return [_addition(parts, f"{token}{_SEPARATOR}{name}") for name, parts in groups.items()]
-    return [_addition(parts, "", f"{dedup_hash}{_SEPARATOR}{name}") for name, parts in groups.items()]
-
-
-def _addition(parts: Sequence[PartManifest], token: str, dedup_hash: str = "") -> AddParts:
-    """Whatever the parts of an insert share, it has begun."""
-    begun = sorted({name for part in parts for name in refers(part)})
-    return AddParts(tuple(parts), token, dedup_hash, begun=tuple(begun))
-
-
-def remembered(state: State, dedup_token: str, dedup_hash: str) -> int | None:
-    """The version that holds this insert already; None if it is new."""
-    insert = state.tokens.get(dedup_token) if dedup_token else state.hashes.get(dedup_hash)
-    return insert.version if insert else None
-
-
-def duplicate_of(state: State, dedup_token: str, dedup_hash: str) -> Commit:
+def duplicate_of(state: State, token: str, rows_hash: str = "") -> Commit:
     """The answer to an insert that is there already."""
-    return Commit(remembered(state, dedup_token, dedup_hash) or state.version, 0, (), 0, duplicate=True)
+    return Commit(remembered(state, token, rows_hash) or state.version, 0, (), 0, duplicate=True)

@@ -47,7 +47,7 @@ def encode_together(
         found = encode_parts(column.name, column.type, codec, array, ends, profile, frame_max=frame_max)
         if found is not None:
             columns[column.name] = found
-    sorting = [key.evaluate(whole) for key in keys.sorting]
+    sorting = [key.values(whole) for key in keys.sorting]
     sources = keys.partition_sources
     minmax = [extremes_each(source.evaluate(whole), source.type, ends) for source in sources]
     listed = encode_columns({column.name: column.type for column in schema.stored})

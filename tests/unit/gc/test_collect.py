@@ -17,7 +17,7 @@ from mergelake.publish import publish as publishing
 from mergelake.publish.plan import shown_token
 from mergelake.store.memory import MemoryStore
 from mergelake.table.define import define
-from mergelake.table.insert import commit_parts, write_blocks
+from mergelake.table.insert import commit_parts, insert_target, write_blocks
 
 HOUR = 3600
 GRACE, RETENTION = 24 * HOUR, 7 * 24 * HOUR
@@ -127,7 +127,7 @@ def test_a_quiet_table_is_left_in_peace(table):
 def test_what_was_never_committed_goes(table):
     handle = table.handle
     fill(table, 1)
-    write_blocks(handle.store, handle.directory, table.schema, [_block([7])], ids=handle.ids, clock=handle.clock)
+    write_blocks(insert_target(handle.store, handle.directory, table.schema, handle.ids, handle.clock), [_block([7])])
     report = collect_round(handle)
     assert [gone.why for gone in report.noted] == ["not in the log"]
     advance(table, GRACE)
@@ -138,9 +138,10 @@ def test_what_was_never_committed_goes(table):
 def test_an_insert_that_outlives_the_grace_period_is_refused_and_says_the_way_out(table):  # the second trap
     handle = table.handle
     late = write_blocks(
-        handle.store, handle.directory, table.schema, [_block([7])], ids=handle.ids, clock=handle.clock,
+        insert_target(handle.store, handle.directory, table.schema, handle.ids, handle.clock),
+        [_block([7])],
         base_version=handle.base_version(),
-    )  # fmt: skip
+    )
     collect_round(handle)
     advance(table, GRACE)
     assert len(collect_round(handle).deleted) == 1
@@ -153,13 +154,14 @@ def test_an_insert_that_outlives_the_grace_period_is_refused_and_says_the_way_ou
 def test_an_insert_between_the_two_halves_is_let_in(table):
     """Also on a table where nothing else happens: noting takes a position of the log for itself."""
     handle = table.handle
-    write_blocks(handle.store, handle.directory, table.schema, [_block([6])], ids=handle.ids, clock=handle.clock)
+    write_blocks(insert_target(handle.store, handle.directory, table.schema, handle.ids, handle.clock), [_block([6])])
     collect_round(handle)
     advance(table, GRACE - 1)
     timely = write_blocks(
-        handle.store, handle.directory, table.schema, [_block([7])], ids=handle.ids, clock=handle.clock,
+        insert_target(handle.store, handle.directory, table.schema, handle.ids, handle.clock),
+        [_block([7])],
         base_version=handle.base_version(),
-    )  # fmt: skip
+    )
     advance(table, 2)
     assert len(collect_round(handle).deleted) == 1
     commit_parts(handle, timely)

@@ -15,7 +15,7 @@ from mergelake.parts.cache import PartCache
 from mergelake.parts.verify import check_part
 from mergelake.scan.source import open_part
 from mergelake.store.memory import MemoryStore
-from mergelake.table.insert import write_blocks
+from mergelake.table.insert import insert_target, write_blocks
 from tests.helpers.scans import block_of, make_schema
 
 INDEXES = (
@@ -39,7 +39,7 @@ def _problems(written: TableSchema, told: TableSchema) -> str:
     rows = [{"k": 2 * (i // 3), "v": -i, "t": b"Text %d" % (i % 11)} for i in range(50)]
     store: Any = MemoryStore()
     block = block_of(rows, written.types)
-    (manifest,) = write_blocks(store, "t", written, [block], ids=SeededIds(1), clock=ManualClock())
+    (manifest,) = write_blocks(insert_target(store, "t", written, SeededIds(1), ManualClock()), [block])
     assert check_part(open_part(store, "t", manifest, written, PartCache())) == []
     return "; ".join(map(str, check_against(open_part(store, "t", manifest, told, PartCache()), told)))
 

@@ -11,6 +11,7 @@ from mergelake.log import checkpoint
 from mergelake.log.operations import AddParts, Publish
 from mergelake.store.memory import MemoryStore
 from mergelake.store.protocol import Stored, Unknown
+from mergelake.table.deduplication import InsertIdentity
 from mergelake.table.handle import TableHandle
 from mergelake.table.insert import commit_parts
 from tests.helpers.manifests import manifest, new_log, open_log, schema_with
@@ -118,8 +119,8 @@ def test_a_token_of_a_commit_that_is_repeated_with_the_same_parts_keeps_their_ob
     part = manifest(1)
     store.put(f"t/{part.id}/files.packed", b"rows")
     handle = handle_of(store, log)
-    commit_parts(handle, [part], "token")
-    assert commit_parts(handle, [part], "token").duplicate
+    commit_parts(handle, [part], InsertIdentity("token"))
+    assert commit_parts(handle, [part], InsertIdentity("token")).duplicate
     assert store.get(f"t/{part.id}/files.packed") == b"rows"
 
 

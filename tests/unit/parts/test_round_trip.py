@@ -16,15 +16,16 @@ from mergelake.core.ids import SeededIds
 from mergelake.core.manifest import PartManifest
 from mergelake.core.manifest_json import ManifestJson, decode_manifest
 from mergelake.core.schema import Column, TableSchema
-from mergelake.core.settings import TableSettings
 from mergelake.core.types import parse_type
 from mergelake.format.checksums import decode_checksums
 from mergelake.format.partition import partition_keys
 from mergelake.parts.cache import PartCache
 from mergelake.parts.listing import plain_files
+from mergelake.parts.part_spec import PartSpec
 from mergelake.parts.reader import PartReader
-from mergelake.parts.writer import PartWriter, write_part
+from mergelake.parts.writer import PartWriter
 from mergelake.store.memory import MemoryStore
+from tests.helpers.parts import part_target, write_block
 from tests.helpers.random_arrays import TYPES, equal, random_array
 
 
@@ -38,16 +39,8 @@ def _by_name(schema: TableSchema) -> dict[str, Column]:
 
 
 def _write(store: MemoryStore, schema: TableSchema, block: pa.Table, key: str = "c0", **settings: int) -> PartManifest:
-    return write_part(
-        store,
-        "table",
-        schema,
-        block,
-        key_columns=[block.column(key).combine_chunks()],
-        key_types=[schema.column(key).type],
-        ids=SeededIds(len(block)),
-        clock=ManualClock(),
-        settings=TableSettings(settings),
+    return write_block(
+        part_target(store, schema, keys=[key], settings=settings, ids=SeededIds(len(block))), block, [key]
     )
 
 
@@ -65,7 +58,7 @@ def test_every_type_comes_back(limit: int, rows: int) -> None:
     manifest = _write(store, schema, block, min_bytes_for_full_part_storage=limit, index_granularity=128)
     assert (manifest.rows, manifest.marks) == (rows, -(-rows // 128))
     assert manifest.storage == ("packed" if limit else "full")
-    reader = PartReader(store, "table", manifest, _by_name(schema), threads=2)
+    reader = PartReader(store, "t", manifest, _by_name(schema), threads=2)
     found = pa.Table.from_batches(
         list(reader.read(schema.names, batch_rows=300)) or [pa.RecordBatch.from_pylist([], schema=block.schema)]
     )
@@ -88,7 +81,7 @@ def test_a_packed_part_is_one_put_and_reads_with_two_gets() -> None:
     caches = PartCache()
     for gets in ((1, 1), (0, 1)):
         before = store.counters.get
-        reader = PartReader(store, "table", manifest, _by_name(schema), caches)
+        reader = PartReader(store, "t", manifest, _by_name(schema), caches)
         assert len(reader.granule_rows) == 50
         (index,) = reader.primary_index([parse_type("UInt64")])
         assert index.to_pylist() == [*range(0, 5000, 100), 4999]
@@ -106,7 +99,7 @@ def test_a_granule_of_a_full_part_is_one_get_per_column_file() -> None:
     block = _block(schema, 5000)
     store = MemoryStore()
     manifest = _write(store, schema, block, index_granularity=100, min_bytes_for_full_part_storage=0)
-    reader = PartReader(store, "table", manifest, _by_name(schema))
+    reader = PartReader(store, "t", manifest, _by_name(schema))
     reader.warm(["c1", "c2"])
     assert len(reader.granule_rows) == 50
     before = store.counters
@@ -122,7 +115,7 @@ def test_a_part_that_is_read_whole_needs_the_marks_of_no_column() -> None:
     block = _block(schema, 5000)
     store = MemoryStore()
     manifest = _write(store, schema, block, index_granularity=100, min_bytes_for_full_part_storage=0)
-    reader = PartReader(store, "table", manifest, _by_name(schema))
+    reader = PartReader(store, "t", manifest, _by_name(schema))
     assert len(reader.granule_rows) == 50  # the header files and the marks of c0
     before = store.counters.get
     (batch,) = reader.read(schema.names)
@@ -139,7 +132,7 @@ def test_mark_ranges_give_their_rows_and_no_others() -> None:
     schema = _schema(["UInt32", "String", "LowCardinality(String)", "Array(Nullable(String))"])
     block = _block(schema, 2000)
     manifest = _write(store := MemoryStore(), schema, block, index_granularity=64)
-    reader = PartReader(store, "table", manifest, _by_name(schema), threads=2)
+    reader = PartReader(store, "t", manifest, _by_name(schema), threads=2)
     ranges = [(0, 1), (2, 9), (20, 32)]
     expected = pa.concat_tables([block.slice(a * 64, min(b * 64, 2000) - a * 64) for a, b in ranges])
     for batch_rows in (1, 100, 10_000):
@@ -161,7 +154,7 @@ def test_renamed_new_and_dropped_columns_are_told_by_id() -> None:
         "list": Column(9, "list", parse_type("Array(LowCardinality(String))")),
         "text": replace(schema.column("c1"), name="text"),
     }
-    reader = PartReader(store, "table", manifest, now)
+    reader = PartReader(store, "t", manifest, now)
     (batch,) = reader.read(list(now))
     assert batch.column("key").equals(block.column("c0").chunk(0))
     assert batch.column("text").equals(block.column("c1").chunk(0))
@@ -181,12 +174,12 @@ def test_a_column_with_a_wider_type_is_converted_and_any_other_refused() -> None
         "c0": Column(0, "c0", parse_type("Nullable(Int64)")),
         "c1": Column(1, "c1", parse_type("LowCardinality(Nullable(String))")),
     }
-    (batch,) = PartReader(store, "table", manifest, wide).read(["c0", "c1"])
+    (batch,) = PartReader(store, "t", manifest, wide).read(["c0", "c1"])
     assert batch.column("c0").to_pylist() == block.column("c0").to_pylist()
     assert batch.column("c1").to_pylist() == block.column("c1").to_pylist()
     narrow = {"c0": Column(0, "c0", parse_type("UInt16"))}
     with pytest.raises(UnsupportedError, match="UInt32"):
-        next(PartReader(store, "table", manifest, narrow).read(["c0"]))
+        next(PartReader(store, "t", manifest, narrow).read(["c0"]))
 
 
 def test_partition_files_and_the_manifest_say_the_same() -> None:
@@ -204,21 +197,9 @@ def test_partition_files_and_the_manifest_say_the_same() -> None:
     groups, (partition,) = partition_keys(keys, [schema.types["c1"], schema.types["c2"]])
     assert not groups.any()
     store = MemoryStore()
-    manifest = write_part(
-        store,
-        "table",
-        schema,
-        block,
-        key_columns=[block.column("c0").chunk(0), block.column("c2").chunk(0)],
-        key_types=[schema.types["c0"], schema.types["c2"]],
-        ids=SeededIds(),
-        clock=ManualClock(5),
-        settings=TableSettings({"index_granularity": 7}),
-        partition=partition,
-        partition_sources={name: (block.column(name).chunk(0), schema.types[name]) for name in ("c1", "c2")},
-        level=1,
-    )
-    files = {name: b"".join(map(bytes, chunks)) for name, chunks in plain_files(store, "table", manifest)}
+    target = part_target(store, schema, keys=["c0", "c2"], settings={"index_granularity": 7}, clock=ManualClock(5))
+    manifest = write_block(target, block, ["c0", "c2"], ["c1", "c2"], partition=partition, level=1)
+    files = {name: b"".join(map(bytes, chunks)) for name, chunks in plain_files(store, "t", manifest)}
     assert list(files)[-1] == "checksums.txt"
     assert manifest.partition_id == partition.id
     assert files["partition.dat"].hex() == manifest.partition == "464d026575"
@@ -239,16 +220,7 @@ def test_columns_may_come_in_any_pieces_and_granules_in_any_sizes() -> None:
     block = _block(schema, 1000)
     whole = _write(store := MemoryStore(), schema, block, index_granularity=90)
     for granules in (90, np.array([90] * 11 + [10])):
-        writer = PartWriter(
-            store,
-            "table",
-            schema,
-            granules=granules,
-            key_types=[schema.types["c0"]],
-            ids=SeededIds(3),
-            clock=ManualClock(),
-            settings=TableSettings(),
-        )
+        writer = PartWriter(part_target(store, schema, keys=["c0"], ids=SeededIds(3)), PartSpec(granules))
         cuts = [0, 1, 89, 90, 91, 400, 400, 1000]
         spans = list(itertools.pairwise(cuts))
         for start, end in spans:
@@ -260,7 +232,7 @@ def test_columns_may_come_in_any_pieces_and_granules_in_any_sizes() -> None:
         ours, theirs = manifest.file_table(), whole.file_table()
         for file in ("primary.idx", "c0.bin", "c0.mrk2", "c1.bin", "c1.mrk2"):
             assert ours[file].hash == theirs[file].hash, file
-        reader = PartReader(store, "table", manifest, _by_name(schema))
+        reader = PartReader(store, "t", manifest, _by_name(schema))
         found = pa.Table.from_batches(list(reader.read(schema.names)))
         for name in schema.names:
             assert equal(found.column(name).combine_chunks(), block.column(name).combine_chunks())
@@ -288,7 +260,7 @@ def test_nested_siblings_share_their_sizes_and_must_agree() -> None:
     )
     manifest = _write(store := MemoryStore(), schema, block, key="k")
     assert [name for name in manifest.file_table() if "size0" in name] == ["n.size0.bin", "n.size0.mrk2"]
-    (batch,) = PartReader(store, "table", manifest, _by_name(schema)).read(["n.a", "n.b"])
+    (batch,) = PartReader(store, "t", manifest, _by_name(schema)).read(["n.a", "n.b"])
     assert batch.column("n.b").to_pylist() == [[b"x", b"y"], []]
     uneven = block.set_column(2, "n.b", pa.array([[b"x"], []], pa.list_(pa.binary())))
     with pytest.raises(InvalidInputError, match="SIZES_OF_ARRAYS_DONT_MATCH"):
@@ -303,19 +275,19 @@ def test_a_flipped_bit_names_object_offset_expected_and_found(limit: int) -> Non
     manifest = _write(store, schema, block, min_bytes_for_full_part_storage=limit, index_granularity=500)
     file = manifest.file_table()["c1.bin"]
     (extent,) = file.extents
-    body = bytearray(store.get(f"table/{extent.key}"))
+    body = bytearray(store.get(f"t/{extent.key}"))
     at = extent.offset + extent.length - 10
     body[at] ^= 1
-    store.put(f"table/{extent.key}", bytes(body))
-    reader = PartReader(store, "table", manifest, _by_name(schema))
+    store.put(f"t/{extent.key}", bytes(body))
+    reader = PartReader(store, "t", manifest, _by_name(schema))
     with pytest.raises(CorruptDataError) as caught:
         list(reader.read(["c0", "c1"]))
     problem = caught.value
-    assert problem.object_key == f"table/{extent.key}"
+    assert problem.object_key == f"t/{extent.key}"
     assert extent.offset <= problem.offset < at
     assert len(problem.expected) == len(problem.found) == 32
     assert "c1.bin" in str(problem)
-    store.put(f"table/{extent.key}", bytes(body[: at - 100]))
+    store.put(f"t/{extent.key}", bytes(body[: at - 100]))
     with pytest.raises(CorruptDataError) as caught:
-        list(PartReader(store, "table", manifest, _by_name(schema)).read(["c1"]))
+        list(PartReader(store, "t", manifest, _by_name(schema)).read(["c1"]))
     assert caught.value.object_key.endswith(extent.key)

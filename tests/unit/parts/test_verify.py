@@ -9,18 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.ids import SeededIds
 from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import Column, TableSchema
-from mergelake.core.settings import TableSettings
 from mergelake.core.types import parse_type
 from mergelake.format.partition import partitions_of
 from mergelake.parts.public import read_part
 from mergelake.parts.reader import PartReader
 from mergelake.parts.verify import Problem, check_part
-from mergelake.parts.writer import write_part
 from mergelake.store.memory import MemoryStore
+from tests.helpers.parts import part_target, write_block
 
 KINDS = {"k": parse_type("Int64"), "day": parse_type("Date"), "s": parse_type("Nullable(String)")}
 SCHEMA = TableSchema(
@@ -42,19 +39,8 @@ def _part(store: MemoryStore, *, full: bool, keys: list[int] | None = None) -> P
         }
     )
     (partition,) = partitions_of([pa.array([19782], pa.uint16())], [KINDS["day"]])
-    return write_part(
-        store,
-        "t",
-        SCHEMA,
-        block,
-        key_columns=[block.column("k").chunk(0)],
-        key_types=[KINDS["k"]],
-        ids=SeededIds(),
-        clock=ManualClock(),
-        settings=TableSettings({"index_granularity": 100, "min_bytes_for_full_part_storage": 0 if full else 1 << 30}),
-        partition=partition,
-        partition_sources={"day": (block.column("day").chunk(0), KINDS["day"])},
-    )
+    settings = {"index_granularity": 100, "min_bytes_for_full_part_storage": 0 if full else 1 << 30}
+    return write_block(part_target(store, SCHEMA, settings=settings), block, sources=["day"], partition=partition)
 
 
 def _check(store: MemoryStore, manifest: PartManifest, **more: Any) -> list[Problem]:

@@ -15,7 +15,7 @@ from mergelake.publish.publish import publish
 from mergelake.store.memory import MemoryStore
 from mergelake.table.define import define
 from mergelake.table.handle import TableHandle
-from mergelake.table.insert import commit_parts, write_blocks
+from mergelake.table.insert import commit_parts, insert_target, write_blocks
 
 SCHEMA = define({"p": "UInt8", "k": "UInt8"}, partition_by="p", order_by="k")
 
@@ -23,7 +23,7 @@ SCHEMA = define({"p": "UInt8", "k": "UInt8"}, partition_by="p", order_by="k")
 def _insert(table: TableHandle) -> None:
     """A row into each of two partitions."""
     block = pa.table({"p": pa.array([1, 2], pa.uint8()), "k": pa.array([1, 2], pa.uint8())})
-    commit_parts(table, write_blocks(table.store, "t", SCHEMA, [block], ids=table.ids, clock=table.clock))
+    commit_parts(table, write_blocks(insert_target(table.store, "t", SCHEMA, table.ids, table.clock), [block]))
 
 
 def _published(store: MemoryStore) -> TableHandle:

@@ -12,9 +12,10 @@ from mergelake.core.ids import SeededIds
 from mergelake.core.names import PartInfo
 from mergelake.log.operations import DropTable
 from mergelake.store.memory import MemoryStore
+from mergelake.table.deduplication import InsertIdentity
 from mergelake.table.define import define
 from mergelake.table.handle import Snapshot, TableHandle
-from mergelake.table.insert import commit_parts, write_blocks
+from mergelake.table.insert import commit_parts, insert_target, write_blocks
 from mergelake.table.throttle import throttle
 from mergelake.testing.faulty_store import Fault, FaultyStore, SimulatedCrash
 from tests.helpers.manifests import manifest
@@ -33,12 +34,12 @@ def block(a, b):
 
 
 def write(handle, *blocks, **options):
-    options = {"ids": handle.ids, "clock": handle.clock, **options}
-    return write_blocks(handle.store, handle.directory, handle.schema, blocks, **options)
+    target = insert_target(handle.store, handle.directory, handle.schema, handle.ids, handle.clock)
+    return write_blocks(target, blocks, **options)
 
 
 def insert(handle, *blocks, dedup_token=None, **options):
-    return commit_parts(handle, write(handle, *blocks, **options), dedup_token)
+    return commit_parts(handle, write(handle, *blocks, **options), InsertIdentity(dedup_token or ""))
 
 
 def objects(handle):
@@ -72,17 +73,18 @@ def test_a_small_insert_is_two_puts():  # M-068
     assert (after.head - before.head, after.delete - before.delete) == (0, 0)
 
 
-def test_every_part_is_sorted_and_holds_its_partition_only():
+def test_every_part_is_sorted_and_holds_its_partition_only(monkeypatch):
     seen = []
 
-    def spy(piece, schema):
+    def spy(piece, schema, keys):
         seen.append(piece)
         return piece
 
+    monkeypatch.setattr("mergelake.table.insert.collapse_block", spy)
     handle = new_table(REPLACING)
     rng = np.random.default_rng(1)
     rows = block(rng.integers(0, 5, 500), rng.integers(0, 50, 500))
-    parts = insert(handle, rows, collapse=spy).parts
+    parts = insert(handle, rows).parts
     assert [name.rpartition("_")[2] for name in parts] == ["1"] * 5
     assert len(seen) == 5
     for piece in seen:
@@ -101,9 +103,10 @@ def test_an_inserted_block_is_merged_by_its_engine_first():
     assert plain.snapshot().rows == 3
 
 
-def test_a_collapse_to_nothing_writes_no_part():
+def test_a_collapse_to_nothing_writes_no_part(monkeypatch):
+    monkeypatch.setattr("mergelake.table.insert.collapse_block", lambda piece, schema, keys: piece.slice(0, 0))
     handle = new_table(REPLACING)
-    assert write(handle, block([1], [1]), collapse=lambda piece, schema: piece.slice(0, 0)) == []
+    assert write(handle, block([1], [1])) == []
     assert objects(handle) == []
 
 
@@ -142,7 +145,9 @@ def test_a_store_that_fails_leaves_no_objects(threads, setting, monkeypatch):
     broken = FaultyStore(store, rates={Fault.FAIL_BEFORE: 0.4}, seed=5, only=lambda kind, key: kind.startswith("put"))
     with pytest.raises(UnavailableError):
         write_blocks(
-            broken, "t", schema, [block(range(9), range(9))], ids=SeededIds(2), clock=ManualClock(), threads=threads
+            insert_target(broken, "t", schema, SeededIds(2), ManualClock()),
+            [block(range(9), range(9))],
+            threads=threads,
         )
     assert objects(handle) == []
 

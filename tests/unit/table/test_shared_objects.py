@@ -23,8 +23,9 @@ from mergelake.log.retention import reachable, refers
 from mergelake.parts.objects import PartObjects, shared_size
 from mergelake.store.memory import MemoryStore
 from mergelake.table import insert
+from mergelake.table.deduplication import InsertIdentity
 from mergelake.table.define import define
-from mergelake.table.insert import commit_parts, discard_refused, write_blocks
+from mergelake.table.insert import commit_parts, discard_refused, insert_target, write_blocks
 from mergelake.table.shared import SharedSpace, shared_space
 from mergelake.testing.faulty_store import Fault, FaultyStore
 
@@ -60,12 +61,8 @@ def rows(parts, start=0, each=2):
 def write(table, data):
     handle = table.handle
     return write_blocks(
-        handle.store,
-        handle.directory,
-        table.schema,
+        insert_target(handle.store, handle.directory, table.schema, handle.ids, handle.clock),
         [data],
-        ids=handle.ids,
-        clock=handle.clock,
         base_version=handle.base_version(),
     )
 
@@ -127,7 +124,7 @@ def test_parts_of_one_insert_are_what_each_would_be_alone(options, monkeypatch):
 
     def written(rows):
         store, clock = MemoryStore(), ManualClock()
-        made = write_blocks(store, "t", schema, [rows], ids=SeededIds(3), clock=clock)
+        made = write_blocks(insert_target(store, "t", schema, SeededIds(3), clock), [rows])
         return {
             part.partition_id: {
                 name: (file.hash, file.uncompressed_hash, store.get(f"t/{e.key}")[e.offset : e.offset + e.length])
@@ -253,8 +250,8 @@ def test_a_refused_insert_takes_its_objects_along(warehouse):
     parts = write(table, rows(3))
     other = new_table(warehouse, "other")
     before = objects(table)
-    commit_parts(table.handle, parts[:1], "token")
-    assert commit_parts(table.handle, write(table, rows(3, 6)), "token").duplicate
+    commit_parts(table.handle, parts[:1], InsertIdentity("token"))
+    assert commit_parts(table.handle, write(table, rows(3, 6)), InsertIdentity("token")).duplicate
     assert objects(table) == before
     gone = write(other, rows(3))
     warehouse.drop_table("other")
@@ -302,7 +299,7 @@ def test_an_upload_that_fails_leaves_nothing(warehouse, fault, step):
     broken = FaultyStore(warehouse.store, script={step: fault})
     handle = table.handle
     try:
-        write_blocks(broken, handle.directory, table.schema, [rows(100)], ids=handle.ids, clock=handle.clock)
+        write_blocks(insert_target(broken, handle.directory, table.schema, handle.ids, handle.clock), [rows(100)])
     except UnavailableError:
         assert objects(table) == []
     else:
