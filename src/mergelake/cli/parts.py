@@ -80,7 +80,7 @@ def check_part_command(
         opened = read_part(path, options=storage_options(options), granularity=granularity)
         problems = check_part(opened.part) if schema is None else check_directory(opened.part, schema)
     except CorruptDataError as broken:  # so broken that it cannot be opened
-        problems = [Problem(broken.message, "", broken.object_key, broken.offset, broken.expected, broken.found)]
+        problems = [Problem(broken.what, "", broken.object_key, broken.offset, broken.expected, broken.found)]
     message = "; ".join(map(str, problems))
     row = {"part_path": path.rstrip("/").rpartition("/")[2], "is_passed": int(not problems), "message": message}
     output.rows([row])

@@ -47,14 +47,7 @@ def to_storage(array: pa.Array | pa.ChunkedArray, data_type: t.DataType, column_
     try:
         return _convert(_unchunked(array), data_type)
     except MergelakeError as failure:
-        place = f" (column {column_name}" if column_name else " ("
-        row = getattr(failure, "row", None)
-        if row is not None:
-            place += f"{', ' if column_name else ''}row {row}"
-        if place != " (" and not getattr(failure, "placed", False):
-            failure.message = f"{failure.message}{place})"
-            failure.args = (failure.message,)
-            failure.placed = True  # type: ignore[attr-defined]
+        failure.column = failure.column or column_name
         raise
 
 
@@ -152,7 +145,7 @@ def _null(row: int, data_type: t.DataType) -> MergelakeError:
 
 
 def _at(row: int, failure: MergelakeError) -> MergelakeError:
-    failure.row = row  # type: ignore[attr-defined]
+    failure.row = row
     return failure
 
 

@@ -44,7 +44,7 @@ def cut_texts(texts: pa.Array, data_type: t.DataType) -> pa.Array:
         try:
             values.append(None if text is None else _whole(text, data_type))
         except MergelakeError as failure:
-            failure.row = row  # type: ignore[attr-defined]
+            failure.row = row
             raise
     return pa.array(values, text_type(data_type))
 

@@ -42,7 +42,7 @@ def read_text(texts: pa.Array, data_type: t.DataType, *, wrap: bool = False) -> 
         try:
             _scalar_parser(t.inner_type(data_type), wrap)(text)
         except MergelakeError as failure:
-            failure.row = row  # type: ignore[attr-defined]
+            failure.row = row
             raise
     return array
 

@@ -161,10 +161,20 @@ class MergelakeError(Exception):
         """ClickHouse's error number, or 0."""
         self.hint = hint
         """The way out, or empty."""
+        self.column = ""
+        """The column of the data that was wrong, or empty."""
+        self.row: int | None = None
+        """Its row in the data, counted from 0."""
         super().__init__(message)
 
+    @property
+    def what(self) -> str:
+        """What was wrong, and where: the message with the fields that say so."""
+        places = [f"column {self.column}"] * bool(self.column) + [f"row {self.row}"] * (self.row is not None)
+        return f"{self.message} ({', '.join(places)})" if places else self.message
+
     def __str__(self) -> str:
-        text = self.message
+        text = self.what
         if self.hint:
             text = f"{text.rstrip('.')}. {self.hint}"
         if self.name:
@@ -214,6 +224,15 @@ class InvalidInputError(MergelakeError, ValueError):
     kind = "invalid_input"
 
 
+class UnexpectedTokenError(InvalidInputError):
+    """A statement that cannot be read: another token stands where one of some was expected."""
+
+    def __init__(self, message: str, *, name: str = "SYNTAX_ERROR", hint: str = "", found: str = "") -> None:
+        super().__init__(message, name=name, hint=hint)
+        self.found = found
+        """What stands there, as errors show it."""
+
+
 class CorruptDataError(MergelakeError):
     """Stored bytes are not what they should be."""
 
@@ -237,12 +256,19 @@ class CorruptDataError(MergelakeError):
         """Byte offset in the object, or -1."""
         self.expected = expected
         self.found = found
+        self.file = ""
+        """Name of the part's file that holds the bytes, or empty."""
+
+    @property
+    def what(self) -> str:
+        """What was wrong, and in which file."""
+        return f"{self.message.rstrip('.')} (file {self.file})" if self.file else self.message
 
     def __str__(self) -> str:
         where = f" in {self.object_key}" if self.object_key else ""
         at = f" at offset {self.offset}" if self.offset >= 0 else ""
         seen = f": expected {self.expected}, found {self.found}" if self.expected or self.found else ""
-        text = f"{self.message.rstrip('.')}{where}{at}{seen}"
+        text = f"{self.what.rstrip('.')}{where}{at}{seen}"
         if self.hint:
             text = f"{text}. {self.hint}"
         return f"Code: {self.code}. {text} ({self.name})"

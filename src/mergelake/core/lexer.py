@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mergelake.core.errors import MergelakeError, error
+from mergelake.core.errors import MergelakeError, UnexpectedTokenError, error
 from mergelake.core.text import unescape
 
 QUOTED_STRING = r"'(?:[^'\\]++|\\.|'')*+'"
@@ -137,8 +137,11 @@ def _number(text: str, match: re.Match[str], before: Token | None) -> Token:
     return Token("word" if is_name else "number", found, start, match.end(), found.upper() if is_name else "")
 
 
-def syntax_error(text: str, at: int, message: str) -> MergelakeError:
-    """SYNTAX_ERROR that shows the place: line and column, the line itself and a caret under it."""
+def syntax_error(text: str, at: int, message: str, *, found: str = "") -> MergelakeError:
+    """SYNTAX_ERROR that shows the place: line and column, the line itself and a caret under it.
+
+    `found` is what stands there, where something else was expected.
+    """
     at = min(at, len(text))
     line = text.count("\n", 0, at) + 1
     first = text.rfind("\n", 0, at) + 1
@@ -149,7 +152,8 @@ def syntax_error(text: str, at: int, message: str) -> MergelakeError:
         cut = max(0, column - 60)
         shown, column = shown[cut : cut + 120], column - cut
     place = f"line {line}, column {at - first + 1} (position {at + 1})"
-    return error("SYNTAX_ERROR", f"Syntax error at {place}: {message}\n  {shown}\n  {' ' * column}^\n")
+    told = f"Syntax error at {place}: {message}\n  {shown}\n  {' ' * column}^\n"
+    return UnexpectedTokenError(told, found=found) if found else error("SYNTAX_ERROR", told)
 
 
 def number_value(text: str) -> int | float:

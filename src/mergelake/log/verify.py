@@ -117,7 +117,7 @@ class _Checkpoints:
                 if not isinstance(problem, (CorruptDataError, NotFoundError)):
                     raise
                 self._versions.remove(version)
-                self._report.problems.append(LogProblem("checkpoint", version, problem.message, _REPAIR))
+                self._report.problems.append(LogProblem("checkpoint", version, problem.what, _REPAIR))
                 return None
         return self._kept
 
@@ -150,7 +150,7 @@ def _entries(reader: LogReader[Any], report: LogReport, on_progress: Progress | 
             try:
                 entry = reader.decode(version, data)
             except CorruptDataError as problem:
-                yield LogProblem("entry", version, problem.message, _RESTORE)
+                yield LogProblem("entry", version, problem.what, _RESTORE)
             else:
                 report.entries += entry is not None
                 yield entry or LogProblem("entry", version, "it is missing", _RESTORE)

@@ -160,5 +160,5 @@ def _located(reader: PartReader, problem: CorruptDataError, file: str, start: in
     forget(reader.store, key)
     problem.object_key = key
     problem.offset = place
-    problem.message = f"{problem.message.rstrip('.')} (file {file})"
+    problem.file = file
     return problem

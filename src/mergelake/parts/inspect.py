@@ -96,7 +96,7 @@ def inspect_part(reader: PartReader, name: str, *, check: str = "fast") -> PartF
         if index := _index_bytes(reader):
             key, first, last = _key(reader, index)
     except MergelakeError as broken:
-        problems.append(Problem(broken.message, getattr(broken, "object_key", "")))
+        problems.append(Problem(broken.what, getattr(broken, "object_key", "")))
     codec = _text(reader, "default_compression_codec.txt")
     return PartFacts(
         name,

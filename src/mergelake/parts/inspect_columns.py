@@ -51,7 +51,7 @@ def column_facts(reader: PartReader) -> Iterator[ColumnFacts]:
         try:
             files = layout.data_files(name, kind)
         except MergelakeError as refusal:
-            yield ColumnFacts(name, str(kind), "", (), 0, 0, refusal.message)
+            yield ColumnFacts(name, str(kind), "", (), 0, 0, refusal.what)
             continue
         codec, size, plain = _in_compact(reader, name, data) if layout.compact else _in_wide(reader, files)
         yield ColumnFacts(name, str(kind), codec, files, size, plain, form)

@@ -362,7 +362,7 @@ class PartReader:
             guilty = next((f for f, (low, high) in ranges.items() if low <= offset < high), guilty)
         problem.object_key, problem.offset = locate(self.directory, self.files[guilty], offset)
         forget(self.store, problem.object_key)
-        problem.message = f"{problem.message.rstrip('.')} (file {guilty})"
+        problem.file = guilty
         return problem
 
     # -- columns -------------------------------------------------------------------------------
@@ -587,7 +587,7 @@ class _Naming:
             else:
                 problem.object_key = locate(self._reader.directory, file, 0)[0]
             forget(self._reader.store, problem.object_key)
-            problem.message = f"{problem.message.rstrip('.')} (file {self._name})"
+            problem.file = self._name
 
 
 def _alive(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:

@@ -94,8 +94,8 @@ def check_part(
 def problem_of(broken: MergelakeError) -> Problem:
     """A refusal as one thing that is wrong."""
     if isinstance(broken, CorruptDataError):
-        return Problem(broken.message, "", broken.object_key, broken.offset, broken.expected, broken.found)
-    return Problem(broken.message)
+        return Problem(broken.what, "", broken.object_key, broken.offset, broken.expected, broken.found)
+    return Problem(broken.what)
 
 
 def _small(reader: PartReader, name: str) -> bytes:

@@ -185,7 +185,6 @@ def _explained(failure: MergelakeError) -> MergelakeError:
     if failure.name == "TYPE_MISMATCH" and message.startswith("Cannot insert NULL"):
         return error("CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN", message, "Make the column Nullable")
     failure.message = message
-    failure.args = (message,)
     return failure
 
 

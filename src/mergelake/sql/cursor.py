@@ -46,7 +46,7 @@ class Cursor(TokenReader):
         token = self.peek()
         found = "the end of the statement" if token.kind == "end" else f"'{token.text[:40]}'"
         wanted = " or ".join(expected) if len(expected) < 3 else "one of " + ", ".join(expected)
-        return syntax_error(self.text[: self.end], token.start, f"expected {wanted}, found {found}")
+        return syntax_error(self.text[: self.end], token.start, f"expected {wanted}, found {found}", found=found)
 
     def finish(self) -> None:
         """Nothing may follow."""

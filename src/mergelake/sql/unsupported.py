@@ -6,9 +6,7 @@ either is a mistake of the user's.
 
 from __future__ import annotations
 
-import re
-
-from mergelake.core.errors import MergelakeError, error
+from mergelake.core.errors import MergelakeError, UnexpectedTokenError, error
 from mergelake.core.lexer import next_token
 from mergelake.core.text import quote_string
 from mergelake.query.embedded import engine
@@ -68,7 +66,6 @@ _ANYWHERE = {
     "TEMPORARY": "There are no temporary tables",
     "IF EMPTY": "Look with SELECT count() first",
 }
-_FOUND = re.compile(r"expected .*, found (.*)")
 _NAMED = frozenset(
     (
         "TABLE", "TABLES", "DATABASE", "DATABASES", "VIEW", "VIEWS", "DICTIONARY", "DICTIONARIES", "FUNCTION",
@@ -90,15 +87,14 @@ def refused(text: str, start: int = 0) -> MergelakeError:
 
 def judged_syntax(text: str, failure: MergelakeError) -> MergelakeError:
     """The SYNTAX_ERROR of a statement; NOT_IMPLEMENTED in its place if ClickHouse can read it."""
-    found = _FOUND.search(failure.message)
-    if failure.name != "SYNTAX_ERROR" or found is None or len(text) > _ASKED_MAX or not engine.available():
+    if not isinstance(failure, UnexpectedTokenError) or len(text) > _ASKED_MAX or not engine.available():
         return failure
     try:
         engine.run(f"SELECT formatQuery({quote_string(text)})", settings={"implicit_select": "0"})
     except MergelakeError:
         return failure
     words = _first_words(text, 0)
-    what = f"This form of {' '.join(words)} is not supported (at {found[1]})"
+    what = f"This form of {' '.join(words)} is not supported (at {failure.found})"
     return error("NOT_IMPLEMENTED", what, _hint(words, text))
 
 

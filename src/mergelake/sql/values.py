@@ -149,8 +149,7 @@ def _text(literal: str, inner: t.DataType, words: bool, name: str, row: int) -> 
     try:
         return bare_text(literal, inner)
     except MergelakeError as failure:
-        failure.message += f" (column {name}, row {row})"
-        failure.args = (failure.message,)
+        failure.column, failure.row = name, row
         raise
 
 
