@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from mergelake.convert.storage import to_storage
-from mergelake.core.cancel import check, current
-from mergelake.core.errors import MergelakeError, error
+from mergelake.core.errors import error
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.format.partition import WHOLE_TABLE, partitions_of
@@ -24,9 +22,7 @@ from mergelake.lake.scan import Scan
 from mergelake.lake.sound import without_broken
 from mergelake.log.operations import DropRange, Tag, Untag
 from mergelake.log.state import State
-from mergelake.merge.commit import commit_merge
-from mergelake.merge.plan import plan_merge
-from mergelake.merge.select import select_optimize
+from mergelake.merge.optimize import optimize
 from mergelake.order.keys import table_keys
 from mergelake.publish.definition import create_statement
 from mergelake.publish.publish import GRACE_SECONDS, PublishReport, publish
@@ -231,37 +227,15 @@ class Table:
         if not isinstance(final, bool):
             raise error("TYPE_MISMATCH", f"final is {final!r}", "Give True or False")
         self.refresh()
-        found = partition_id if partition is None else self.partition_id(partition)
-        snapshot = self.snapshot()
-        chosen = select_optimize(
-            snapshot.parts, snapshot.settings, self.handle.clock.now_ms(), partition_id=found, final=final,
-            skip_merged=skip_merged, throw_if_noop=throw_if_noop,
-        )  # fmt: skip
-        tasks = [
-            plan_merge(self.handle.directory, snapshot.schema, parts, "optimize", snapshot.version) for parts in chosen
-        ]
-        # One job for all in Spark; here each is committed before the next begins, while its sources are fresh.
-        together = [tasks] if self.env.spark is not None else [[task] for task in tasks]
-        failed: list[MergelakeError] = []
-        statement = current()
-        for batch in together:
-            base_version = self.handle.base_version()
-            batch = [replace(task, base_version=base_version) for task in batch]
-            try:
-                check()
-                made = self.env.run_merges(self.handle, batch, statement.flag if statement is not None else None)
-            except MergelakeError as problem:
-                check()
-                failed.append(problem)
-                continue
-            for task, manifest in zip(batch, made, strict=True):
-                try:
-                    commit_merge(self.handle, task, manifest)
-                except MergelakeError as problem:
-                    failed.append(problem)
-        if failed:
-            raise failed[0]
-        return len(tasks)
+        return optimize(
+            self.handle,
+            self.env.run_merges,
+            partition_id=partition_id if partition is None else self.partition_id(partition),
+            final=final,
+            skip_merged=skip_merged,
+            throw_if_noop=throw_if_noop,
+            one_job=self.env.spark is not None,
+        )
 
     def check(self) -> pa.Table:
         """Verify every active part (`CHECK TABLE`): one row a part, with what is wrong."""

@@ -1,0 +1,67 @@
+"""OPTIMIZE: select merges of a table, run them, commit each."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from mergelake.core.cancel import check, current
+from mergelake.core.errors import MergelakeError
+from mergelake.core.manifest import PartManifest
+from mergelake.merge.commit import commit_merge
+from mergelake.merge.plan import MergeTask, plan_merge
+from mergelake.merge.select import select_optimize
+from mergelake.table.handle import TableHandle
+
+RunMerges = Callable[[TableHandle, Sequence[MergeTask], "threading.Event | None"], Sequence[PartManifest]]
+"""Writes the parts of merges, in order; the flag, when it is set, ends it."""
+
+
+def optimize(
+    handle: TableHandle,
+    run: RunMerges,
+    *,
+    partition_id: str | None,
+    final: bool,
+    skip_merged: bool,
+    throw_if_noop: bool,
+    one_job: bool,
+) -> int:
+    """Run the merges that `select_optimize` chooses from the state as it is known; how many.
+
+    Each merge is committed on its own: one that fails does not undo the others, and the first error is raised at the
+    end. With `one_job` all are run by one call of `run`; otherwise each is committed before the next begins, while its
+    sources are fresh.
+    """
+    snapshot = handle.snapshot()
+    chosen = select_optimize(
+        snapshot.parts,
+        snapshot.settings,
+        handle.clock.now_ms(),
+        partition_id=partition_id,
+        final=final,
+        skip_merged=skip_merged,
+        throw_if_noop=throw_if_noop,
+    )
+    tasks = [plan_merge(handle.directory, snapshot.schema, parts, "optimize", snapshot.version) for parts in chosen]
+    failures: list[MergelakeError] = []
+    statement = current()
+    for batch in [tasks] if one_job else [[task] for task in tasks]:
+        base_version = handle.base_version()
+        begun = [replace(task, base_version=base_version) for task in batch]
+        try:
+            check()
+            manifests = run(handle, begun, statement.flag if statement is not None else None)
+        except MergelakeError as problem:
+            check()
+            failures.append(problem)
+            continue
+        for task, manifest in zip(begun, manifests, strict=True):
+            try:
+                commit_merge(handle, task, manifest)
+            except MergelakeError as problem:
+                failures.append(problem)
+    if failures:
+        raise failures[0]
+    return len(tasks)
