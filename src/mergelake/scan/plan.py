@@ -167,9 +167,10 @@ def plan_scan(
             parts = _partition_steps(parts, predicate, keys, steps)
         read = [*columns, *(name for piece in (*first, *rest) for name in columns_of(piece))]
         named = [name for name in dict.fromkeys(read) if schema.has(name)]
-        items = _primary_step(store, directory, snapshot, parts, predicate, keys, steps, caches, named)
+        search = _IndexSearch(store, directory, snapshot, predicate, caches)
+        items = search.primary(parts, keys, named, steps)
         if items and schema.indices:
-            items = _skip_step(store, directory, snapshot, items, predicate, steps if count_steps else None, caches)
+            items = search.skip(items, steps if count_steps else None)
     sizes: Mapping[str, int] = {}
     if pieces and items:  # else there is no order of conditions to decide
         largest = max((item.manifest for item in items), key=lambda manifest: manifest.rows)
@@ -278,146 +279,131 @@ def _step(name: str, condition: Condition, key: Key, kept: list[ActivePart], par
     return IndexStep(name, used, text, len(kept), len(parts), granules, total)
 
 
-def _primary_step(
-    store: Store,
-    directory: str,
-    snapshot: Snapshot,
-    parts: list[ActivePart],
-    predicate: BoundNode | None,
-    keys: ScanKeys,
-    steps: list[IndexStep],
-    caches: PartCache | None,
-    columns: Sequence[str],
-) -> tuple[ScanItem, ...]:
-    key = keys.primary
-    condition = analyze(predicate, key)
-    if not key.nodes or is_useless(condition) or not parts:
-        items = [ScanItem(p.info, p.manifest, ((0, p.manifest.marks),)) for p in parts]
-    else:
-        items = _search(store, directory, snapshot, parts, condition, keys, caches, columns)
-    if key.nodes:
-        text, used = describe(condition, key.names)
-        marks, total = sum(item.marks for item in items), sum(part.manifest.marks for part in parts)
-        algorithm = search_algorithm(condition, len(key.nodes)) if parts else ""
-        steps.append(IndexStep("PrimaryKey", used, text, len(items), len(parts), marks, total, algorithm))
-    return tuple(items)
+@dataclass(frozen=True, slots=True)
+class _IndexSearch:
+    """Which marks the indexes of parts leave over, for one predicate."""
 
+    store: Store
+    directory: str
+    snapshot: Snapshot
+    predicate: BoundNode | None
+    caches: PartCache | None
 
-def _search(
-    store: Store,
-    directory: str,
-    snapshot: Snapshot,
-    parts: list[ActivePart],
-    condition: Condition,
-    keys: ScanKeys,
-    caches: PartCache | None,
-    columns: Sequence[str],
-) -> list[ScanItem]:
-    """The items of parts that may match, after looking into their primary indexes."""
-    types = keys.primary.types
-    # Adopted parts whose last key nobody knows are read whole.
-    unjudged = [ScanItem(p.info, p.manifest, ((0, p.manifest.marks),)) for p in parts if not p.manifest.key_range[1]]
-    parts = [part for part in parts if part.manifest.key_range[1]]
-    first, last = key_ends(parts, keys)
-    ends = [pa.concat_arrays([a, b]) for a, b in zip(first, last, strict=True)]
-    rows = np.arange(len(parts))
-    alive = KeyConditionEvaluator(condition, KeyTable(ends, types, keys.descending)).ranges(rows, rows + len(parts))[0]
-    bounded = keys.bounded
-    limits = minmax_columns(parts, keys) if bounded else ([], [])
+    def primary(
+        self, parts: list[ActivePart], keys: ScanKeys, columns: Sequence[str], steps: list[IndexStep]
+    ) -> tuple[ScanItem, ...]:
+        """What the primary index leaves of the parts, counted in `steps`; `columns` will be read of them."""
+        key = keys.primary
+        condition = analyze(self.predicate, key)
+        if not key.nodes or is_useless(condition) or not parts:
+            items = [ScanItem(p.info, p.manifest, ((0, p.manifest.marks),)) for p in parts]
+        else:
+            items = self._search(parts, condition, keys, columns)
+        if key.nodes:
+            text, used = describe(condition, key.names)
+            marks, total = sum(item.marks for item in items), sum(part.manifest.marks for part in parts)
+            algorithm = search_algorithm(condition, len(key.nodes)) if parts else ""
+            steps.append(IndexStep("PrimaryKey", used, text, len(items), len(parts), marks, total, algorithm))
+        return tuple(items)
 
-    readers: dict[int, PartReader] = {}
+    def _search(
+        self, parts: list[ActivePart], condition: Condition, keys: ScanKeys, columns: Sequence[str]
+    ) -> list[ScanItem]:
+        """The items of parts that may match, after looking into their primary indexes."""
+        types = keys.primary.types
+        # Adopted parts whose last key nobody knows are read whole.
+        unjudged = [
+            ScanItem(p.info, p.manifest, ((0, p.manifest.marks),)) for p in parts if not p.manifest.key_range[1]
+        ]
+        parts = [part for part in parts if part.manifest.key_range[1]]
+        first, last = key_ends(parts, keys)
+        ends = [pa.concat_arrays([a, b]) for a, b in zip(first, last, strict=True)]
+        rows = np.arange(len(parts))
+        alive = KeyConditionEvaluator(condition, KeyTable(ends, types, keys.descending)).ranges(
+            rows, rows + len(parts)
+        )[0]
+        bounded = keys.bounded
+        limits = minmax_columns(parts, keys) if bounded else ([], [])
 
-    def load(i: int) -> list[pa.Array]:
-        part = parts[i]
-        if part.manifest.marks == 1:
-            return [pa.concat_arrays([a.slice(i, 1), b.slice(i, 1)]) for a, b in zip(first, last, strict=True)]
-        with of_part(part.info):
-            reader = readers.get(i) or open_part(store, directory, part.manifest, snapshot.schema, caches)
-            index = reader.primary_index(types)
-        if len(index[0]) == part.manifest.marks:  # written without a final mark
-            return [pa.concat_arrays([a, b.slice(i, 1)]) for a, b in zip(index, last, strict=True)]
-        return list(index)
+        readers: dict[int, PartReader] = {}
 
-    marks = np.array([part.manifest.marks for part in parts])
-    # Of a part of one granule the ends are all there is, and have been asked, unless more is known of its keys.
-    told = np.flatnonzero(alive & (marks == 1)) if not bounded else rows[:0]
-    wanted = np.setdiff1d(np.flatnonzero(alive), told, assume_unique=True)
-    asked = wanted[marks[wanted] > 1].tolist()
-    if is_remote(store) and asked:
-        readers = {i: open_part(store, directory, parts[i].manifest, snapshot.schema, caches) for i in asked}
-        # What passes is read next: what its columns need comes in the same round, where it can be kept.
-        open_parts(list(readers.values()), columns if caches is not None else (), key=types)
-    if len(asked) < 3 or readers:
-        indexes = [load(i) for i in wanted.tolist()]
-    else:
-        with ThreadPoolExecutor(min(len(wanted), 4 * (os.cpu_count() or 1)), "mergelake-plan") as pool:
-            indexes = list(pool.map(load, wanted.tolist()))
-    if len(wanted) < _MANY_PARTS:
-        found = []
-        for i, index in zip(wanted.tolist(), indexes, strict=True):
-            keys_of = KeyTable(index, types, keys.descending, _bounds(limits, bounded, np.array([i])))
-            found.append(mark_ranges(keys_of, condition))
-    else:
-        found = mark_ranges_of_parts(indexes, condition, types, keys.descending, _bounds(limits, bounded, wanted))
-    ranges = [*zip(told, [((0, 1),)] * len(told), strict=True), *zip(wanted, found, strict=True)]
-    judged = [ScanItem(parts[i].info, parts[i].manifest, r) for i, r in ranges if r]
-    return sorted(unjudged + judged, key=lambda item: item.info)
+        def load(i: int) -> list[pa.Array]:
+            part = parts[i]
+            if part.manifest.marks == 1:
+                return [pa.concat_arrays([a.slice(i, 1), b.slice(i, 1)]) for a, b in zip(first, last, strict=True)]
+            with of_part(part.info):
+                reader = readers.get(i) or self._open(part.manifest)
+                index = reader.primary_index(types)
+            if len(index[0]) == part.manifest.marks:  # written without a final mark
+                return [pa.concat_arrays([a, b.slice(i, 1)]) for a, b in zip(index, last, strict=True)]
+            return list(index)
 
+        marks = np.array([part.manifest.marks for part in parts])
+        # Of a part of one granule the ends are all there is, and have been asked, unless more is known of its keys.
+        told = np.flatnonzero(alive & (marks == 1)) if not bounded else rows[:0]
+        wanted = np.setdiff1d(np.flatnonzero(alive), told, assume_unique=True)
+        asked = wanted[marks[wanted] > 1].tolist()
+        if is_remote(self.store) and asked:
+            readers = {i: self._open(parts[i].manifest) for i in asked}
+            # What passes is read next: what its columns need comes in the same round, where it can be kept.
+            open_parts(list(readers.values()), columns if self.caches is not None else (), key=types)
+        if len(asked) < 3 or readers:
+            indexes = [load(i) for i in wanted.tolist()]
+        else:
+            with ThreadPoolExecutor(min(len(wanted), 4 * (os.cpu_count() or 1)), "mergelake-plan") as pool:
+                indexes = list(pool.map(load, wanted.tolist()))
+        if len(wanted) < _MANY_PARTS:
+            found = []
+            for i, index in zip(wanted.tolist(), indexes, strict=True):
+                keys_of = KeyTable(index, types, keys.descending, _bounds(limits, bounded, np.array([i])))
+                found.append(mark_ranges(keys_of, condition))
+        else:
+            found = mark_ranges_of_parts(indexes, condition, types, keys.descending, _bounds(limits, bounded, wanted))
+        ranges = [*zip(told, [((0, 1),)] * len(told), strict=True), *zip(wanted, found, strict=True)]
+        judged = [ScanItem(parts[i].info, parts[i].manifest, r) for i, r in ranges if r]
+        return sorted(unjudged + judged, key=lambda item: item.info)
 
-def _skip_step(
-    store: Store,
-    directory: str,
-    snapshot: Snapshot,
-    items: tuple[ScanItem, ...],
-    predicate: BoundNode | None,
-    steps: list[IndexStep] | None,
-    caches: PartCache | None,
-) -> tuple[ScanItem, ...]:
-    """What skip indexes leave of the items, counted in `steps` where that is asked for."""
-    plan = skip_plan(snapshot.schema, predicate)
-    if plan is None:
-        return items
+    def skip(self, items: tuple[ScanItem, ...], steps: list[IndexStep] | None) -> tuple[ScanItem, ...]:
+        """What skip indexes leave of the items, counted in `steps` where that is asked for."""
+        plan = skip_plan(self.snapshot.schema, self.predicate)
+        if plan is None:
+            return items
 
-    def ask(item: ScanItem) -> PartSkips:
-        with of_part(item.info):
-            reader = open_part(store, directory, item.manifest, snapshot.schema, caches)
-            return skip_in_part(reader, plan, item.ranges, plan.order(reader))
+        def ask(item: ScanItem) -> PartSkips:
+            with of_part(item.info):
+                reader = self._open(item.manifest)
+                return skip_in_part(reader, plan, item.ranges, plan.order(reader))
 
-    if len(items) < 3:
-        found = [ask(item) for item in items]
-    else:
-        threads = Limits.of(store).requests if is_remote(store) else 4 * (os.cpu_count() or 1)
-        with ThreadPoolExecutor(min(len(items), threads), "mergelake-plan") as pool:
-            found = list(pool.map(ask, items))
-    if steps is not None:
-        _count_skips(store, directory, snapshot, items, plan, found, steps, caches)
-    left = zip(items, found, strict=True)
-    return tuple(replace(item, ranges=skips.final) for item, skips in left if skips.final)
+        if len(items) < 3:
+            found = [ask(item) for item in items]
+        else:
+            threads = Limits.of(self.store).requests if is_remote(self.store) else 4 * (os.cpu_count() or 1)
+            with ThreadPoolExecutor(min(len(items), threads), "mergelake-plan") as pool:
+                found = list(pool.map(ask, items))
+        if steps is not None:
+            self._count_skips(items, plan, found, steps)
+        left = zip(items, found, strict=True)
+        return tuple(replace(item, ranges=skips.final) for item, skips in left if skips.final)
 
+    def _count_skips(
+        self, items: tuple[ScanItem, ...], plan: SkipPlan, found: Sequence[PartSkips], steps: list[IndexStep]
+    ) -> None:
+        """As for ClickHouse the n-th step counts what each part's n-th index did."""
+        first = next(part for part in self.snapshot.parts if part.manifest.rows > 0)
+        named = plan.order(self._open(first.manifest))
+        before = [item.ranges for item in items]
+        for slot, i in enumerate(named):
+            asked = [skips.left[slot] if slot < len(skips.left) else () for skips in found]
+            useful = plan.indexes[i]
+            steps.append(_skip_counts(useful.shown, useful.index.name, useful.description, asked, before))
+            before = asked
+        if plan.combines:
+            final = [skips.final for skips in found]
+            step = _skip_counts("", COMBINED, "Final set of granules after AND/OR processing", final, before)
+            steps.append(replace(step, parts=len(items)))  # it does not count again
 
-def _count_skips(
-    store: Store,
-    directory: str,
-    snapshot: Snapshot,
-    items: tuple[ScanItem, ...],
-    plan: SkipPlan,
-    found: Sequence[PartSkips],
-    steps: list[IndexStep],
-    caches: PartCache | None,
-) -> None:
-    """As for ClickHouse the n-th step counts what each part's n-th index did."""
-    first = next(part for part in snapshot.parts if part.manifest.rows > 0)
-    named = plan.order(open_part(store, directory, first.manifest, snapshot.schema, caches))
-    before = [item.ranges for item in items]
-    for slot, i in enumerate(named):
-        asked = [skips.left[slot] if slot < len(skips.left) else () for skips in found]
-        useful = plan.indexes[i]
-        steps.append(_skip_counts(useful.shown, useful.index.name, useful.description, asked, before))
-        before = asked
-    if plan.combines:
-        final = [skips.final for skips in found]
-        step = _skip_counts("", COMBINED, "Final set of granules after AND/OR processing", final, before)
-        steps.append(replace(step, parts=len(items)))  # it does not count again
+    def _open(self, manifest: PartManifest) -> PartReader:
+        return open_part(self.store, self.directory, manifest, self.snapshot.schema, self.caches)
 
 
 def _skip_counts(
