@@ -15,15 +15,14 @@ time of the note's object, and that of `_gc/now`, an object which is written to 
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+
+import msgspec
 
 from mergelake.core.errors import NotFoundError
 from mergelake.core.ids import IdSource
-from mergelake.core.json_load import loads
 from mergelake.store.protocol import Store
 
 FOLDER = "_gc"
@@ -80,19 +79,8 @@ class Note:
     leases: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Node -> the version and the end of its lease."""
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON-able form."""
-        return {
-            "unused": [{"directory": u.directory, "why": u.why, "files": dict(u.files)} for u in self.unused],
-            "holders": list(self.holders),
-            "leases": {node: list(lease) for node, lease in self.leases.items()},
-        }
 
-    @staticmethod
-    def from_json(raw: Mapping[str, Any]) -> Note:
-        """Inverse of `to_json`."""
-        leases = {node: (version, until_ms) for node, (version, until_ms) in raw.get("leases", {}).items()}
-        return Note(tuple(Unused(**each) for each in raw["unused"]), tuple(raw["holders"]), leases)
+_decode = msgspec.json.Decoder(Note).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,17 +105,17 @@ class Notes:
     def read(self, name: NoteName) -> Note:
         """One note; an empty one if another collector is done with it, or if it is not readable."""
         try:
-            return Note.from_json(loads(self.store.get(self._key(name.name))))
+            return _decode(self.store.get(self._key(name.name)))
         except NotFoundError:
             return Note()
-        except (ValueError, KeyError, TypeError, AttributeError) as cause:
+        except (msgspec.MsgspecError, ValueError) as cause:  # bytes that are no UTF-8 are a ValueError
             _logger.warning("the note %s is not readable and is thrown away: %s", self._key(name.name), cause)
             return Note()
 
     def write(self, fence: int, time_ms: int, kind: str, note: Note) -> NoteName:
         """A new note."""
         name = NoteName(fence, time_ms, kind, self.ids.new_id())
-        self.store.put(self._key(name.name), json.dumps(note.to_json(), separators=(",", ":")).encode())
+        self.store.put(self._key(name.name), msgspec.json.encode(note))
         return name
 
     def remove(self, names: Sequence[NoteName]) -> None:
