@@ -11,12 +11,12 @@ WORKERS ?= 2
 PARALLEL := -n $(WORKERS) --dist loadfile
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: help dev demo test quick conformance compat check format simulate torture docs bench clean
+.PHONY: help dev demo test quick conformance nightly compat check lock format simulate torture docs bench clean
 
 help: ## List the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(READY): pyproject.toml tools/setup tools/java-home
+$(READY): pyproject.toml constraints.txt tools/setup tools/java-home
 	@PYTHON=$(PYTHON) tools/setup $(VENV)
 	@touch $@
 
@@ -35,6 +35,13 @@ quick: $(READY) ## Run the quick half of the tests (under two minutes)
 conformance: $(READY) ## Compare with a real ClickHouse (chdb) at length: 10,000 round trips, every byte damaged; hours
 	@$(IN) MERGELAKE_CONFORMANCE=long python -m pytest --timeout 0 tests/conformance tests/property/test_reader_fuzz.py $(PYTEST_ARGS)
 
+nightly: $(READY) ## What is too long for each change: all tests, fresh seeds of the simulation and its stages, torture, long conformance
+	@$(MAKE) test
+	@$(IN) python -m tests.simulation --seeds 1000
+	@$(IN) python -m tests.simulation --stages --seeds 60
+	@$(MAKE) torture
+	@$(MAKE) conformance
+
 compat: $(READY) ## Let older ClickHouse builds attach our parts; writes docs/compatibility.md
 	@$(IN) python tools/compat.py
 
@@ -44,6 +51,9 @@ check: $(READY) ## Lint, check format, types, imports between rooms, and the doc
 	@$(IN) mypy
 	@$(IN) lint-imports
 	@$(IN) mkdocs build --strict --quiet --site-dir $(abspath $(VENV))/site
+
+lock: ## Resolve the newest versions of all dependencies anew and write constraints.txt (then run all tests)
+	@tools/lock
 
 format: $(READY) ## Format the code and fix what can be fixed
 	@$(IN) ruff check --fix --quiet . || true
