@@ -11,12 +11,18 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from mergelake.core.accepted_settings import ACCEPTED, REFUSED
-from mergelake.core.settings import GIB, MIB, TABLE_SETTINGS
+from mergelake.core.settings import GIB, MIB, TABLE_SETTINGS, Setting
 from mergelake.query.statement.settings import HONOURED, REFUSED_SETTINGS, RULES, Kind
 from mergelake.spark.options import READ_OPTIONS, WRITE_OPTIONS, Option
 from mergelake.sql.settings import OWN_SETTINGS
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
+DAY = 86400
+RETENTION = ("history_retention_seconds", "retention_max_bytes", "retention_max_ratio", "gc_grace_seconds")
+MERGING = (
+    "merge_upload_policy", "max_bytes_to_merge_volatile", "merge_selector_direct_base", "volatile_upload_age_seconds",
+    "parts_to_upload_volatile", "volatile_lease_seconds",
+)  # fmt: skip
 _TABLE = re.compile(r"(<!-- from the code: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -52,20 +58,24 @@ def options(given: Iterable[Option]) -> str:
     return table(("Option", "Meaning"), shown)
 
 
-def shown_default(default: float | str) -> str:
-    """The default of a table setting: sizes in binary units, flags as 1 and 0."""
+def shown_default(setting: Setting) -> str:
+    """The default of a table setting: sizes in binary units, flags as 1 and 0, days beside seconds."""
+    default = setting.default
     if isinstance(default, str):
         return code(repr(default))
     if isinstance(default, int) and not isinstance(default, bool):
+        if setting.name.endswith("_seconds") and default and default % DAY == 0:
+            return f"{code(str(default))} ({default // DAY} d)"
         for unit, name in ((GIB, "Gi"), (MIB, "Mi")):
             if default and default % unit == 0:
                 return code(repr(f"{default // unit}{name}"))
     return code(str(int(default) if isinstance(default, bool) else default))
 
 
-def table_settings() -> str:
-    """Settings of a table that are ours to act upon, and those of theirs that are shown with a default here."""
-    rows = ((code(each.name), shown_default(each.default), each.description) for each in TABLE_SETTINGS.values())
+def table_settings(chosen: Iterable[str] = ()) -> str:
+    """Table settings that have a default here: those that are chosen, or all."""
+    found = [TABLE_SETTINGS[name] for name in chosen] or list(TABLE_SETTINGS.values())
+    rows = ((code(each.name), shown_default(each), each.description) for each in found)
     return table(("Setting", "Default", "Meaning"), rows)
 
 
@@ -96,6 +106,8 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "speed-settings": lambda: of_kind(Kind.SPEED),
     "refused-settings": lambda: refused({name: (each.taken[0], each.hint) for name, each in REFUSED_SETTINGS.items()}),
     "table-settings": table_settings,
+    "retention-settings": lambda: table_settings(RETENTION),
+    "merging-settings": lambda: table_settings(MERGING),
     "refused-table-settings": lambda: refused(REFUSED),
     "accepted-table-settings": lambda: names(ACCEPTED),
 }
