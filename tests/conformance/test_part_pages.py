@@ -11,7 +11,7 @@ import pytest
 
 import mergelake as ml
 from tests.helpers.clickhouse_tables import data_path
-from tests.integration.test_docs import Reader, snippets
+from tests.helpers.pages import Reader, snippets
 
 ROOT = Path(__file__).parents[2]
 MINIMAL = "CREATE TABLE minimal (k UInt64, s String) ENGINE = MergeTree ORDER BY k"

@@ -9,10 +9,13 @@ import textwrap
 
 import pytest
 
+from tests.helpers.pages import snippets
+
 pytest.importorskip("grpc", reason="the extra `connect` of pyspark is not installed")
 
 SCRIPT = textwrap.dedent(
     """
+    import pathlib
     import sys
     import mergelake as ml
     from pyspark.sql import SparkSession
@@ -54,6 +57,13 @@ SCRIPT = textwrap.dedent(
             assert word in str(problem), problem
         else:
             raise AssertionError(word)
+    QUERY, events = "from-files", db.create_table("e", {"id": "Int64"}, order_by="id")
+    exec(sys.argv[2])  # add_batch of docs/spark.md
+    for attempt in range(2):  # with a new checkpoint batch 0 comes again
+        folder = pathlib.Path(sys.argv[1]).parent / f"checkpoint{attempt}"
+        stream = spark.readStream.schema("id BIGINT").json(sys.argv[3]).writeStream.foreachBatch(add_batch)
+        stream.option("checkpointLocation", str(folder)).trigger(availableNow=True).start().awaitTermination(60)
+        assert list(events.scan()) == [(7,)]
     print("RESULT", table.refresh() and table.snapshot().rows)
     spark.stop()
     """
@@ -66,9 +76,12 @@ def test_ingest_scan_merge_and_select_over_connect(tmp_path):
     pytest.importorskip("pyspark.sql", reason="the extra `spark` (pyspark) is not installed")
     script = tmp_path / "client.py"
     script.write_text(SCRIPT)
+    (add_batch,) = (each.text for each in snippets("docs/spark.md") if each.section == "Streams over Spark Connect")
+    (tmp_path / "incoming").mkdir()
+    (tmp_path / "incoming" / "a.json").write_text('{"id": 7}\n')
     ours = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     done = subprocess.run(
-        [sys.executable, script, tmp_path / "warehouse"],
+        [sys.executable, script, tmp_path / "warehouse", add_batch, tmp_path / "incoming"],
         env={**os.environ, **ours, "SPARK_TESTING": "1"},  # the server's port is then any that is free
         capture_output=True,
         text=True,

@@ -175,4 +175,4 @@ REFUSED: Mapping[str, tuple[str, str]] = {
     "table_disk": ("0", "The warehouse says where data lies"),
     "table_readonly": ("0", "The bucket's own permissions decide who may write"),
 }
-"""Name -> the only value that is taken, and the way out."""
+"""Name -> the only value that is taken, and the hint of the error for any other."""

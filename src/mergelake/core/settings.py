@@ -25,69 +25,148 @@ class Setting:
     default: int | float | str
     """Its type is the setting's type."""
     description: str
+    """For `system.merge_tree_settings` and the documentation: Markdown, one line."""
 
 
 MIB = 1 << 20
 GIB = 1 << 30
 
 _TABLE = (
-    Setting("index_granularity", 8192, "Most rows in a granule"),
-    Setting("index_granularity_bytes", 10 * MIB, "Most bytes in a granule; 0 makes granules of a fixed row count"),
-    Setting("min_bytes_for_wide_part", 0, "Parts of fewer bytes in memory are written Compact; 0: none"),
-    Setting("min_rows_for_wide_part", 0, "Parts of fewer rows are written Compact; 0: none"),
-    Setting("part_profile", "classic", "'classic', or 'modern' for the form of ClickHouse 25.11 and newer"),
-    Setting("min_bytes_for_full_part_storage", 10 * MIB, "Smaller parts are stored as one object (packed)"),
-    Setting("max_bytes_to_share_object", MIB, "Packed parts of one insert up to this size share objects; 0: none"),
+    Setting("index_granularity", 8192, "Most rows of a granule"),
+    Setting(
+        "index_granularity_bytes", 10 * MIB, "Most bytes of a granule; 0: every granule has `index_granularity` rows"
+    ),
+    Setting("min_bytes_for_wide_part", 0, "Parts of fewer bytes in memory are written in the layout Compact; 0: none"),
+    Setting("min_rows_for_wide_part", 0, "Parts of fewer rows are written in the layout Compact; 0: none"),
+    Setting("part_profile", "classic", "`'classic'`, or `'modern'` for the part format of ClickHouse 25.11 and newer"),
+    Setting("min_bytes_for_full_part_storage", 10 * MIB, "Parts of fewer bytes are stored as one object (packed)"),
+    Setting(
+        "max_bytes_to_share_object", MIB, "Packed parts of one insert of up to this many bytes share objects; 0: none"
+    ),
     Setting("max_shared_object_bytes", 16 * MIB, "Most bytes of an object that parts share"),
-    Setting("min_compress_block_size", 65536, "Least bytes of a frame at a mark, before compression"),
-    Setting("max_compress_block_size", MIB, "Most bytes of a frame, before compression"),
-    Setting("default_compression_codec", "LZ4", "Codec of columns without CODEC"),
-    Setting("max_bytes_to_merge_at_max_space_in_pool", 150 * GIB, "Largest sum of source sizes of a merge"),
-    Setting("max_parts_to_merge_at_once", 100, "Most sources of a merge; 0 is no limit"),
-    Setting("min_parts_to_merge_at_once", 0, "Least sources of a merge"),
+    Setting(
+        "min_compress_block_size",
+        65536,
+        "At a mark, a compressed block ends if it has this many bytes before compression",
+    ),
+    Setting("max_compress_block_size", MIB, "Most bytes of a compressed block, before compression"),
+    Setting("default_compression_codec", "LZ4", "Codec of columns that have no CODEC of their own"),
+    Setting(
+        "max_bytes_to_merge_at_max_space_in_pool", 150 * GIB, "Largest sum of the bytes of the source parts of a merge"
+    ),
+    Setting("max_parts_to_merge_at_once", 100, "Most source parts of a merge; 0: no limit"),
+    Setting("min_parts_to_merge_at_once", 0, "Fewest source parts of a merge"),
     Setting("merge_selector_base", 5.0, "How many times larger the sum of a merge is than its largest source"),
     Setting("merge_selector_window_size", 1000, "How many parts of a partition the selector looks at"),
     Setting(
-        "merge_selector_enable_heuristic_to_remove_small_parts_at_right", True, "Leave a tiny last part out of a merge"
+        "merge_selector_enable_heuristic_to_remove_small_parts_at_right",
+        True,
+        "Leave a very small last part out of a merge",
     ),
     Setting(
-        "merge_selector_enable_heuristic_to_lower_max_parts_to_merge_at_once", True, "Narrow merges when parts are few"
+        "merge_selector_enable_heuristic_to_lower_max_parts_to_merge_at_once",
+        True,
+        "Merge fewer parts at once when a partition has few",
     ),
-    Setting("merge_selector_heuristic_to_lower_max_parts_to_merge_at_once_exponent", 5, "Exponent of that heuristic"),
-    Setting("min_age_to_force_merge_seconds", 0, "Merge everything that is older; 0 is off"),
-    Setting("min_age_to_force_merge_on_partition_only", False, "Only whole partitions, for the setting above"),
-    Setting("parts_to_delay_insert", 1000, "Active parts of a partition from which inserts are slowed"),
-    Setting("parts_to_throw_insert", 3000, "Active parts of a partition from which inserts are refused"),
-    Setting("max_parts_in_total", 100_000, "Active parts of all partitions from which inserts are refused; 0: none"),
-    Setting("max_partitions_to_read", -1, "Most partitions that one SELECT may read; -1 is no limit"),
-    Setting("max_delay_to_insert", 1, "Most seconds by which an insert is slowed"),
-    Setting("max_partitions_per_insert_block", 100, "Most partitions that one insert may touch; 0 is no limit"),
-    Setting("max_insert_block_size", 1_048_449, "Rows of one block (and part) of an insert"),
-    Setting("max_insert_block_bytes", 256 * MIB, "Bytes of one block of an insert"),
-    Setting("non_replicated_deduplication_window", 0, "Inserts remembered for deduplication"),
-    Setting("replicated_deduplication_window", 10_000, "Accepted: so many inserts with a token are always remembered"),
-    Setting("replicated_deduplication_window_seconds", 3600, "Accepted: inserts are forgotten by number, not by age"),
-    Setting("merge_max_block_size", 8192, "Accepted for compatibility"),
-    Setting("merge_max_chunk_bytes", 64 * MIB, "Bytes of one key range that a merge holds in memory"),
-    Setting("merge_upload_policy", "direct", "'direct': merges write to the store; 'volatile': to a node's disk"),
-    Setting("max_bytes_to_merge_volatile", 4 * GIB, "Largest sum of source sizes of a merge on a node's disk"),
-    Setting("merge_selector_direct_base", 15.0, "merge_selector_base of the merges above that, straight to the store"),
-    Setting("volatile_upload_age_seconds", 600, "Upload a volatile part that no merge took for so long"),
-    Setting("parts_to_upload_volatile", 1000, "Stored parts of a partition that make uploads early"),
-    Setting("volatile_lease_seconds", 60, "Silence of a node after which another builds its volatile parts"),
-    Setting("optimize_on_insert", True, "Apply the engine's merge to each inserted block"),
-    Setting("old_parts_lifetime", 480, "Accepted for compatibility: the next two decide"),
-    Setting("history_retention_seconds", 7 * 86400, "How long older versions can be read; gc_grace_seconds at least"),
-    Setting("retention_max_bytes", 10 * GIB, "Most bytes of replaced and dropped parts kept for older versions; or"),
-    Setting("retention_max_ratio", 1.0, "so many times those of the active parts, whichever is more"),
-    Setting("gc_grace_seconds", 86400, "Time between noting an object as unused and deleting it; longer inserts fail"),
-    Setting("checkpoint_interval", 64, "Log entries between checkpoints"),
+    Setting(
+        "merge_selector_heuristic_to_lower_max_parts_to_merge_at_once_exponent",
+        5,
+        "Exponent used by `merge_selector_enable_heuristic_to_lower_max_parts_to_merge_at_once`",
+    ),
+    Setting(
+        "min_age_to_force_merge_seconds",
+        0,
+        "Merge parts that are all older than this many seconds, whatever their sizes; 0: off",
+    ),
+    Setting(
+        "min_age_to_force_merge_on_partition_only",
+        False,
+        "`min_age_to_force_merge_seconds` applies to whole partitions only",
+    ),
+    Setting("parts_to_delay_insert", 1000, "Number of active parts of a partition from which inserts are delayed"),
+    Setting("parts_to_throw_insert", 3000, "Number of active parts of a partition from which inserts are refused"),
+    Setting(
+        "max_parts_in_total",
+        100_000,
+        "Number of active parts of all partitions from which inserts are refused; 0: no limit",
+    ),
+    Setting("max_partitions_to_read", -1, "Most partitions that a SELECT may read; -1: no limit"),
+    Setting("max_delay_to_insert", 1, "Longest delay of an insert, in seconds"),
+    Setting("max_partitions_per_insert_block", 100, "Most partitions that one insert may touch; 0: no limit"),
+    Setting("max_insert_block_size", 1_048_449, "Most rows of a block of an insert, and so of a part that it writes"),
+    Setting("max_insert_block_bytes", 256 * MIB, "Most bytes of a block of an insert"),
+    Setting(
+        "non_replicated_deduplication_window",
+        0,
+        "Number of inserts without a token whose rows are remembered for deduplication; 0: none",
+    ),
+    Setting(
+        "replicated_deduplication_window",
+        10_000,
+        "Accepted, no effect: the last 10,000 inserts with a token are remembered",
+    ),
+    Setting(
+        "replicated_deduplication_window_seconds",
+        3600,
+        "Accepted, no effect: inserts are forgotten by number, not by age",
+    ),
+    Setting("merge_max_block_size", 8192, "Accepted, no effect"),
+    Setting("merge_max_chunk_bytes", 64 * MIB, "Bytes of the key range that a merge holds in memory at a time"),
+    Setting(
+        "merge_upload_policy",
+        "direct",
+        "`'direct'`: merges write to the store; `'volatile'`: to the disk of a node first",
+    ),
+    Setting(
+        "max_bytes_to_merge_volatile",
+        4 * GIB,
+        "Largest sum of the bytes of the source parts of a merge on the disk of a node",
+    ),
+    Setting(
+        "merge_selector_direct_base",
+        15.0,
+        "`merge_selector_base` of merges larger than `max_bytes_to_merge_volatile`, written to the store",
+    ),
+    Setting("volatile_upload_age_seconds", 600, "Upload a volatile part that no merge has taken for this many seconds"),
+    Setting(
+        "parts_to_upload_volatile",
+        1000,
+        "Number of parts of a partition in the store from which volatile parts are uploaded early",
+    ),
+    Setting(
+        "volatile_lease_seconds",
+        60,
+        "Seconds without news of a node after which another node builds its volatile parts",
+    ),
+    Setting("optimize_on_insert", True, "Apply the engine's merge rule to each inserted block"),
+    Setting(
+        "old_parts_lifetime", 480, "Accepted, no effect: `history_retention_seconds` and `gc_grace_seconds` decide"
+    ),
+    Setting(
+        "history_retention_seconds",
+        7 * 86400,
+        "How long older versions can be read, in seconds; `gc_grace_seconds` at least",
+    ),
+    Setting(
+        "retention_max_bytes",
+        10 * GIB,
+        "Most bytes of replaced and dropped parts kept for older versions, unless `retention_max_ratio` allows more",
+    ),
+    Setting(
+        "retention_max_ratio", 1.0, "The same as a multiple of the bytes of the active parts; the larger limit counts"
+    ),
+    Setting(
+        "gc_grace_seconds",
+        86400,
+        "Seconds between noting an object as unused and deleting it; an insert or merge that takes longer may fail",
+    ),
+    Setting("checkpoint_interval", 64, "Number of log entries between checkpoints"),
     Setting("allow_nullable_key", False, "Allow Nullable columns in keys"),
-    Setting("compress_marks", False, "Accepted for compatibility: part_profile decides"),
-    Setting("compress_primary_key", False, "Accepted for compatibility: part_profile decides"),
-    Setting("ratio_of_defaults_for_sparse_serialization", 1.0, "Accepted for compatibility: nothing is sparse"),
-    Setting("enable_mixed_granularity_parts", True, "Accepted for compatibility"),
-    Setting("storage_policy", "default", "Accepted for compatibility: only 'default'"),
+    Setting("compress_marks", False, "Accepted, no effect: `part_profile` decides"),
+    Setting("compress_primary_key", False, "Accepted, no effect: `part_profile` decides"),
+    Setting("ratio_of_defaults_for_sparse_serialization", 1.0, "Accepted, no effect: no column is written sparse"),
+    Setting("enable_mixed_granularity_parts", True, "Accepted, no effect"),
+    Setting("storage_policy", "default", "Accepted, no effect: only `'default'`"),
 )
 
 TABLE_SETTINGS: dict[str, Setting] = {setting.name: setting for setting in _TABLE}

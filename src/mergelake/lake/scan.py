@@ -1,4 +1,4 @@
-"""`Scan`: what a reader asked of one version of a table; nothing is read before a result is asked for."""
+"""`Scan`: a planned read of one version of a table; no rows are read before a result is requested."""
 
 from __future__ import annotations
 
@@ -28,7 +28,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Scan:
-    """A planned scan of one version. It can be read more than once, always with the same rows."""
+    """A planned read of one version of a table, made by `Table.scan`.
+
+    It can be read more than once, and always returns the same rows. It is an Arrow stream (`polars.DataFrame(scan)`,
+    `pyarrow.table(scan)`, DuckDB's `FROM scan`) and an iterator of rows as tuples.
+    """
 
     name: str
     handle: TableHandle
@@ -37,7 +41,7 @@ class Scan:
     """The same plan, with what each index left over."""
     env: Environment
     stats: ScanStats = field(default_factory=ScanStats)
-    """Parts, granules, rows and bytes read so far by `arrow`, `batches` and their kin."""
+    """Parts, granules, rows and bytes read so far, except by Spark."""
 
     @staticmethod
     def of(name: str, handle: TableHandle, snapshot: Snapshot, request: ScanRequest, env: Environment) -> Scan:
@@ -47,7 +51,7 @@ class Scan:
 
     @property
     def types(self) -> dict[str, DataType]:
-        """Columns of the result and their ClickHouse types."""
+        """ClickHouse type of each column of the result, by name."""
         types = all_types(self.plan.schema)
         return {name: types[name] for name in self.plan.columns}
 
@@ -57,24 +61,27 @@ class Scan:
         return f"<Scan of {self.name} at version {self.plan.version}: {read}; {columns}>"
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        """The rows as tuples of Python values, as they are read."""
+        """The rows as tuples of Python values, read as they are consumed."""
         return rows_of(self.batches())
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """What makes `polars.DataFrame(scan)`, `pyarrow.table(scan)`, DuckDB's `FROM scan`, … work."""
+        """The Arrow stream of `polars.DataFrame(scan)`, `pyarrow.table(scan)`, DuckDB's `FROM scan`, …."""
         return self.reader().__arrow_c_stream__(requested_schema)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows in Arrow's usual types (`core.arrow`, public form), streamed; unordered unless that was asked."""
+        """The rows as Arrow record batches, read as they are consumed; `docs/types.md` lists their types.
+
+        They come in no defined order, unless the scan is ordered.
+        """
         for batch in self._storage_batches():
             yield from to_public_table(pa.Table.from_batches([batch]), self.types).to_batches()
 
     def reader(self) -> pa.RecordBatchReader:
-        """The same as a RecordBatchReader: for DuckDB, Polars and whatever else takes a stream."""
+        """`batches` as a pyarrow RecordBatchReader, which DuckDB, Polars, pyarrow.dataset, … read without a copy."""
         return pa.RecordBatchReader.from_batches(arrow_schema(self.types), self.batches())
 
     def arrow(self) -> pa.Table:
-        """All rows as one table."""
+        """All rows as a pyarrow Table."""
         return pa.Table.from_batches(list(self.batches()), arrow_schema(self.types))
 
     def pandas(self) -> Any:
@@ -88,9 +95,10 @@ class Scan:
         return polars.from_arrow(self.arrow())
 
     def spark(self, session: SparkSession | None = None, *, tasks: int | None = None) -> DataFrame:
-        """The rows as a Spark DataFrame, read by Spark tasks; nothing passes through this process.
+        """The rows as a Spark DataFrame, read by Spark tasks; none of them passes through this process.
 
-        NOT_IMPLEMENTED for an ordered scan: a DataFrame has no order until Spark sorts it.
+        `session`: default is the session of the warehouse. `tasks`: about how many tasks read it (default: two for each
+        core). NOT_IMPLEMENTED for an ordered scan: use `frame.orderBy(…)`.
         """
         if self.plan.request.ordered:
             raise error("NOT_IMPLEMENTED", "A Spark DataFrame has no order", "Leave ordered out, use frame.orderBy(…)")
@@ -101,7 +109,7 @@ class Scan:
         )
 
     def explain(self) -> str:
-        """What is read and why, as ClickHouse's EXPLAIN indexes = 1 prints it."""
+        """What is read and why, in the form of ClickHouse's EXPLAIN indexes = 1."""
         return explain_text(self.counted(), self.name)
 
     def _storage_batches(self) -> Iterator[pa.RecordBatch]:

@@ -40,7 +40,11 @@ if TYPE_CHECKING:
 
 
 class Table:
-    """A table, open. Threads may share one; `refresh` learns what other processes committed."""
+    """An open table. Threads may share one.
+
+    It knows the commits that this process made or has learned of; `refresh` learns of others, and so do `scan`, `lazy`
+    and `optimize`. Methods that change the table return the version that has the change.
+    """
 
     def __init__(self, name: str, handle: TableHandle, env: Environment) -> None:
         self.name = name
@@ -53,17 +57,17 @@ class Table:
 
     @property
     def location(self) -> str:
-        """URL, or absolute path, of the table's directory."""
+        """URL, or absolute path, of the directory with the table's objects."""
         return f"{self.handle.store.url.rstrip('/')}/{self.handle.directory}"
 
     @property
     def path(self) -> str:
-        """What Spark's `load()` and `save()` take: `<warehouse>/<database>.<table>`."""
+        """The argument of Spark's `load()` and `save()`: `<warehouse>/<database>.<table>`."""
         return f"{self.handle.store.url.rstrip('/')}/{self.name}"
 
     @property
     def schema(self) -> TableSchema:
-        """Columns, keys, engine, settings."""
+        """Columns, keys, engine and settings, as of the newest version known here."""
         return self.handle.schema
 
     @property
@@ -72,18 +76,43 @@ class Table:
         return self.handle.log.state.version
 
     def refresh(self) -> int:
-        """Learn what others committed; the version. One GET if they did not."""
+        """Learn of commits by other processes, and return the newest version. It costs one GET if there are none."""
         return self.handle.refresh().version
 
     def append(self, data: Any, dedup_token: str | None = None) -> Commit:
         """Insert rows, all of them in one commit.
 
-        `data`: Spark DataFrame (written by Spark tasks), pyarrow Table, RecordBatch or RecordBatchReader, pandas or
-        polars DataFrame, dict of lists, list of dicts. Columns go by name; missing ones get their defaults, extra
-        ones are refused. With a `dedup_token` the insert happens once, however often it is repeated.
+        Columns are matched by name; missing ones get their defaults. If anything is wrong with the data, the table
+        stays as it was.
 
-        Anything wrong with the data (a NULL, a value out of range, an ill-typed column, too many partitions)
-        raises a coded error, and the table stays as it was.
+        Parameters
+        ----------
+        data
+            A pyarrow Table, RecordBatch or RecordBatchReader, any other Arrow stream (polars DataFrame, DuckDB
+            relation), a pandas DataFrame, a dict of lists, a list of dicts, or a Spark DataFrame, whose rows Spark
+            tasks write.
+        dedup_token
+            Identifies the insert: if one with this token is remembered, nothing is added, and the commit that is
+            returned has `duplicate=True`. The last 10,000 tokens are remembered. None: the rows are compared with those
+            of earlier inserts, only on tables with `non_replicated_deduplication_window` > 0, and not from Spark.
+
+        Returns
+        -------
+        Commit
+            The version with the rows, and the parts that hold them.
+
+        Raises
+        ------
+        InvalidInputError
+            For an unknown column, a NULL, type or value that its column cannot hold, too many partitions, or too many
+            active parts. Its `name` is ClickHouse's.
+
+        Examples
+        --------
+        >>> import mergelake as ml
+        >>> table = ml.connect("memory://append").create_table("t", {"k": "UInt64", "s": "String"}, order_by="k")
+        >>> [table.append({"k": [1, 2], "s": ["a", "b"]}, dedup_token="load-1").rows for _ in range(2)]
+        [2, 0]
         """
         if dedup_token is not None and not (isinstance(dedup_token, str) and dedup_token):
             hint = "Give each load a token of its own as text, or none"
@@ -106,11 +135,21 @@ class Table:
         by_rows: bool = True,
         settings: Mapping[str, str] | None = None,
     ) -> Commit:
-        """What `append` does (but for Spark's frames), with a say in what counts as a repetition.
+        """Insert rows as `append` does, with control over what counts as a repetition.
 
-        `by_part`: the token is remembered for each part of the insert, as ClickHouse does for each block and partition;
-        parts that are new are added. `by_rows`: without a token the rows themselves are the token, for tables with a
-        `non_replicated_deduplication_window`. `settings` of the table that are others for this insert.
+        Parameters
+        ----------
+        data
+            As for `append`, but no Spark DataFrame.
+        dedup_token
+            As for `append`; an empty token is none.
+        by_part
+            Remember the token for each part of the insert, as ClickHouse does for each block and partition: parts that
+            are new are added.
+        by_rows
+            Without a token, compare the rows themselves; only on tables with `non_replicated_deduplication_window` > 0.
+        settings
+            Settings of the table that have other values for this insert.
         """
         handle = self.handle
         schema = handle.schema.with_settings({**handle.schema.settings, **settings}) if settings else handle.schema
@@ -151,20 +190,52 @@ class Table:
         max_staleness_ms: int = 0,
         skip_broken_parts: bool = False,
     ) -> Scan:
-        """Plan a read: `columns` (None: all) of the rows for which `where`, a ClickHouse expression, is true.
+        """Plan a read of one version. Rows are read when the `Scan` is asked for them.
 
-        `final` gives rows as if everything were merged; `version` (or a tag) or `timestamp` an older state. Without
-        either it sees all that was committed before, by one request; with `read_consistency="cached"` what is known
-        here, for none (default: as the warehouse was opened). What was asked for at most `max_staleness_ms` ago is not
-        asked again.
+        Parameters
+        ----------
+        columns
+            Names of the columns to return, in this order; None for all.
+        where
+            A ClickHouse expression: rows for which it is true are returned. Parts and granules that cannot hold one are
+            not read.
+        prewhere
+            Another such condition, which is evaluated first.
+        final
+            Return rows as if all parts were merged (ReplacingMergeTree).
+        sample
+            Fraction of the rows to return, above 0 and up to 1; the table needs SAMPLE BY.
+        limit
+            Most rows to return.
+        ordered
+            Return rows in the order of the sorting key over all parts; rows with equal keys in the order of their
+            parts, then of insertion. Without it the order is undefined, and may differ when the scan is read again.
+            Ranges of keys of about 64 MiB are sorted in memory, one at a time.
+        version
+            A version's number, or the name of a tag; None for the newest.
+        timestamp
+            The version as of a time: a datetime, ISO text, or milliseconds since 1970-01-01 UTC.
+        read_consistency
+            Without `version` and `timestamp`: `strong` first learns of all commits, by one request; `cached` reads the
+            newest version known here, without one. None: as the warehouse was opened.
+        max_staleness_ms
+            Milliseconds during which a `strong` read uses what was learned before instead of asking again.
+        skip_broken_parts
+            Verify every part first, and leave out those with lost or damaged objects. Without it such a part is an
+            error that names it.
 
-        The order of rows is not defined, and need not be the same when the scan is read again: parts are read side by
-        side. With `ordered` they come in the order of the sorting key over all parts, those of one key in the order of
-        their parts and then as they were inserted; a `limit` takes the first of them. It sorts ranges of keys of about
-        64 MiB, each in memory.
+        Raises
+        ------
+        InvalidInputError
+            For an unknown column (NO_SUCH_COLUMN_IN_TABLE), an invalid condition, a version that is not kept, `final`
+            or `sample` on a table that does not support it.
 
-        `skip_broken_parts`: verify every part first, and leave out those with lost or damaged objects (`lake.sound`);
-        else such a part is an error that names it.
+        Examples
+        --------
+        >>> import mergelake as ml
+        >>> table = ml.connect("memory://scan").create_table("t", {"k": [1, 2, 3], "s": ["a", "b", "c"]}, order_by="k")
+        >>> list(table.scan(["s"], "k >= 2", ordered=True))
+        [('b',), ('c',)]
         """
         if isinstance(columns, str):
             raise error("TYPE_MISMATCH", f"columns is the text '{columns}'", f"Give a list of names: ['{columns}']")
@@ -187,9 +258,9 @@ class Table:
         version: int | str | None = None,
         timestamp: datetime | str | int | None = None,
     ) -> polars.LazyFrame:
-        """A Polars LazyFrame over one version (the newest, or an older one as for `scan`).
+        """A Polars LazyFrame over the newest version, or over the one that `version` or `timestamp` names (see `scan`).
 
-        Columns, limits and conditions of its query are pushed down to the scan, which reads what they leave.
+        Columns, limits and most conditions of its query are pushed down to the scan.
         """
         from mergelake.lake.polars_frame import lazy_frame
 
@@ -213,14 +284,29 @@ class Table:
         skip_merged: bool = False,
         throw_if_noop: bool = False,
     ) -> int:
-        """Merge now: the table's best merge, all parts of a partition, or (`final`) of each; how many merges ran.
+        """Merge parts now, and return the number of merges that were committed.
 
-        Runs as Spark tasks where the warehouse has a session, else in this process; either way in bounded memory.
-        Each merge is committed on its own: one that fails does not undo the others, and its error is raised at the
-        end. Raises ConflictError where another process changed the same parts meanwhile: refresh and ask again.
+        Merges run as Spark tasks where the warehouse has a session, else in this process, in bounded memory. Each is
+        committed on its own: if one fails, the others stay, and its error is raised at the end.
 
-        With `skip_merged` a partition that is one merged part stays as it is; with `throw_if_noop` it is
-        CANNOT_ASSIGN_OPTIMIZE if there is nothing to merge.
+        Parameters
+        ----------
+        partition
+            Value of the partition key (a tuple for a key of several columns): all parts of that partition are merged.
+        partition_id
+            The same, by the partition's id.
+        final
+            Merge all parts of each partition. Without it and without a partition: one merge, which the table's merge
+            selector ranks highest.
+        skip_merged
+            Leave partitions alone that are one merged part.
+        throw_if_noop
+            CANNOT_ASSIGN_OPTIMIZE if there is nothing to merge.
+
+        Raises
+        ------
+        ConflictError
+            If another process changed the same parts meanwhile: call it again.
         """
         if partition is not None and partition_id is not None:
             raise error("BAD_ARGUMENTS", "Give a partition by value or by partition_id, not both")
@@ -238,11 +324,17 @@ class Table:
         )
 
     def check(self) -> pa.Table:
-        """Verify every active part (`CHECK TABLE`): one row a part, with what is wrong."""
+        """Verify every active part, as CHECK TABLE does.
+
+        One row for each part: `part_path`, `is_passed` (1 or 0) and `message`, which says what is wrong.
+        """
         return check_table(self.handle, self.snapshot())
 
     def publish(self, *, grace_seconds: float = GRACE_SECONDS) -> PublishReport:
-        """Show the newest version to a stock ClickHouse attached to `location` (see `attach_statement`)."""
+        """Make the newest version visible to a ClickHouse server that has attached `location` (see `attach_statement`).
+
+        Names of parts that others replaced stay visible for `grace_seconds`, for queries that still read them.
+        """
         return publish(self.handle, grace_seconds=grace_seconds)
 
     def attach_statement(
@@ -254,10 +346,19 @@ class Table:
         secret_access_key: str | None = None,
         show_secrets: bool = False,
     ) -> str:
-        """The CREATE TABLE by which a stock ClickHouse serves the published table as `name` (`database.table`).
+        """The CREATE TABLE by which a ClickHouse server attaches the published table, read-only.
 
-        The keys are for the server, which should have its own. Ours show as `[HIDDEN]`, to be filled in, unless
-        `show_secrets`.
+        Parameters
+        ----------
+        name
+            `database.table` on the server; default: the name here.
+        refresh_seconds
+            How often the server looks for new parts.
+        access_key_id, secret_access_key
+            Credentials for the server, which should be its own. If the bucket needs credentials and these are not
+            given, the statement has `[HIDDEN]` in their place.
+        show_secrets
+            Use the credentials of this process instead of `[HIDDEN]`.
         """
         if not isinstance(name, str):
             raise error("BAD_ARGUMENTS", f"{name!r} is no name of a table", "Give `database.table`")
@@ -279,33 +380,39 @@ class Table:
         *,
         skip_broken_parts: bool = False,
     ) -> Snapshot:
-        """The table as known here, or AS OF a version, a tag or a time (datetime, ISO text, or epoch milliseconds)."""
+        """A version opened for reading: the newest known here, or the one that `version` (a number or a tag) or
+        `timestamp` (a datetime, ISO text, or epoch milliseconds) names.
+        """
         found = Snapshot.of(self.state(version, timestamp))
         return without_broken(self.handle, found, self.env) if skip_broken_parts else found
 
     def state(self, version: int | str | None = None, timestamp: datetime | str | int | None = None) -> State:
-        """All that the log says of the table at that moment; see `snapshot`."""
+        """The whole state of the table in the log at that version; arguments as for `snapshot`."""
         return self.handle.state_at(version, None if timestamp is None else epoch_ms(timestamp))
 
     def parts(self, *, active_only: bool = True) -> pa.Table:
-        """One row a part, with the names of `system.parts`."""
+        """One row for each active part, with the columns of ClickHouse's `system.parts`; newest version known here.
+
+        `active_only=False` adds replaced and dropped parts that are still kept, with the version that removed them.
+        """
         state = self.handle.log.state
         types = [key.type for key in table_keys(self.schema).partition]
         return parts_table(state.parts(), () if active_only else state.retired, types)
 
     @property
     def retained_bytes(self) -> int:
-        """Bytes of replaced and dropped parts that older versions and tags still show; newest as known here."""
+        """Bytes of replaced and dropped parts that are kept for older versions and tags."""
         return self.handle.log.state.retired.bytes_on_disk
 
     def merges(self) -> pa.Table:
-        """One row a volatile part: what nodes mean to merge, and who does it; newest as known here."""
+        """One row for each volatile part (merged, on the disk of a node): the parts that it replaces, and its node."""
         return merges_table(self.handle.log.state)
 
     def history(self, limit: int | None = None) -> pa.Table:
-        """What was committed, newest first: version, time, author, operations in words, rows and parts, tags.
+        """The last `limit` commits (None: all that are kept), newest first.
 
-        Each version is read by `scan(version=…)` or, in SQL, by `FROM t AS OF VERSION …`.
+        One row for each version: time, author, operations in words, rows and parts added and removed, tags. A version
+        is read by `scan(version=…)` or, in SQL, by `FROM t AS OF VERSION …`.
         """
         if limit is not None and limit < 0:
             raise error("BAD_ARGUMENTS", f"The limit of a history is {limit}", "Give how many commits, or None for all")
@@ -315,28 +422,33 @@ class Table:
         return self.versions(first)
 
     def versions(self, first: int, last: int | None = None) -> pa.Table:
-        """`history` from one version to another (default: the newest known here), newest first."""
+        """`history` of the versions from `first` to `last` (default: the newest known here), newest first."""
         state = self.handle.log.state
         entries = list(self.handle.log.entries(first, state.version if last is None else last))
         return history_table(entries[::-1], state.retired, state.tags)
 
     def modify_settings(self, changes: Mapping[str, str | int | float | bool], reset: Collection[str] = ()) -> int:
-        """Change settings of the table, or give those in `reset` their defaults again; the version that has them."""
+        """Change settings of the table, and reset those in `reset` to their defaults; the new version.
+
+        UNKNOWN_SETTING for a name, and ClickHouse's errors for a value, that is not valid; READONLY_SETTING for
+        `index_granularity` and its like. Existing parts stay as they are.
+        """
         return modify_settings(self.handle, changes, reset)
 
     def rollback(self, version: int | str | None = None, *, timestamp: datetime | str | int | None = None) -> int:
-        """Make the table what it was at a version, a tag or a time, in one entry and without moving a byte.
+        """Restore the table as of a version, a tag or a time, without copying objects; the new version.
 
-        Returns the version that has it; those in between stay readable. BAD_ARGUMENTS for one that is no longer kept.
+        Versions in between stay readable. BAD_ARGUMENTS for a version that is no longer kept.
         """
         if version is None and timestamp is None:
             raise error("BAD_ARGUMENTS", "Nothing says which version is meant", "Give a version, a tag or a timestamp")
         return rollback(self.handle, version, None if timestamp is None else epoch_ms(timestamp))
 
     def tag(self, name: str, version: int | None = None) -> int:
-        """Keep a version (the newest) under a name, however old it gets; the version.
+        """Name a version (default: the newest) and keep it, however old it becomes, until `untag`; the version.
 
-        It is read by `version="name"` or AS OF TAG. BAD_ARGUMENTS for a name that is taken, or a version not kept.
+        It is read by `scan(version="name")` or AS OF TAG. BAD_ARGUMENTS for a name that is taken or is a number, and
+        for a version that is not kept.
         """
         if not isinstance(name, str) or not name.strip() or name.isdecimal():
             raise error("BAD_ARGUMENTS", f"'{name}' cannot be the name of a tag", "It is a word, such as 'release-1'")
@@ -345,28 +457,30 @@ class Table:
         return wanted
 
     def untag(self, name: str) -> None:
-        """Take a tag away: its version is kept as long as any other."""
+        """Remove a tag; its version is then kept only as long as others of its age."""
         self.handle.log.commit(lambda _: [Untag(name)])
 
     def tags(self) -> dict[str, int]:
-        """Tags and their versions."""
+        """Name and version of each tag, sorted by name."""
         return dict(sorted(self.handle.log.state.tags.items()))
 
     def gc(self, *, dry_run: bool = False) -> CollectReport:
-        """One round of collection: what is unused is noted, and deleted `gc_grace_seconds` later.
+        """Run one round of garbage collection: unused objects are noted, and deleted `gc_grace_seconds` after that.
 
-        Call it now and then, or run a node with the role gc. `dry_run` tells what it would do.
+        Call it now and then, or run a node with the role `gc`. `dry_run=True` changes nothing, and reports what a round
+        would do.
         """
         return collect_round(self.handle, dry_run=dry_run)
 
     def truncate(self) -> int:
-        """Drop all rows; the version without them."""
+        """Drop all rows; the new version. Older versions stay readable while they are kept."""
         return self.handle.log.commit(lambda _: [DropRange(kind="truncate")]).version
 
     def drop_partition(self, value: Any = None, *, partition_id: str | None = None) -> int:
-        """Drop the rows of one partition, given by value (a tuple for a key of several) or by id; the version.
+        """Drop the rows of one partition; the new version.
 
-        A partition that does not exist is dropped without complaint, as in ClickHouse.
+        The partition is given by the value of the partition key (a tuple for a key of several columns) or by its id.
+        One that does not exist is not an error, as in ClickHouse.
         """
         if value is not None and partition_id is not None:
             raise error("BAD_ARGUMENTS", "Give a partition by value or by partition_id, not both")
@@ -376,26 +490,31 @@ class Table:
         return self.handle.log.commit(lambda _: [DropRange(found)]).version
 
     def drop_part(self, name: str) -> int:
-        """Drop the rows of one part, given by its name; the version without them. NO_SUCH_DATA_PART if it is not there.
+        """Drop the rows of one active part, given by its name; the new version. NO_SUCH_DATA_PART if there is none.
 
-        It need not be readable: so a table goes on without a part whose objects are lost or damaged.
+        The part is not read, so this also removes a part whose objects are lost or damaged.
         """
         return drop_part(self.handle, name)
 
     def detach_part(self, name: str) -> int:
-        """Put one part aside: its rows are not read, its objects stay until `drop_detached_part`; the version."""
+        """Detach one active part; the new version. Its rows are no longer read; its objects are kept until
+        `drop_detached_part`.
+        """
         return drop_part(self.handle, name, kind="detach")
 
     def attach_part(self, name: str) -> int:
-        """Take a detached part back, under a new name; the version. BAD_DATA_PART_NAME if none is detached."""
+        """Attach a detached part, under a new name; the new version. BAD_DATA_PART_NAME if none is detached."""
         return attach_part(self.handle, name)
 
     def drop_detached_part(self, name: str) -> int:
-        """Give a detached part up; the version. BAD_DATA_PART_NAME if none is detached."""
+        """Drop a detached part; the new version. BAD_DATA_PART_NAME if none is detached."""
         return drop_detached_part(self.handle, name)
 
     def partition_id(self, value: Any) -> str:
-        """The id of the partition with this value of the partition key; INVALID_PARTITION_VALUE if it cannot be one."""
+        """The id of the partition with this value of the partition key (a tuple for a key of several columns).
+
+        INVALID_PARTITION_VALUE if the value does not fit the key.
+        """
         keys = table_keys(self.schema).partition
         values: Sequence[Any] = value if isinstance(value, (tuple, list)) else (value,)
         if not keys and value in (None, (), "all"):

@@ -1,4 +1,4 @@
-"""`Warehouse`: everything under one URL: databases, and tables in them."""
+"""`Warehouse`: the databases and tables under one URL."""
 
 from __future__ import annotations
 
@@ -43,10 +43,12 @@ _logger = logging.getLogger("mergelake.lake")
 
 
 class Warehouse:
-    """Databases and tables in a bucket or directory. Any number of processes may open the same one.
+    """Databases and tables in a bucket or directory, without SQL. `Database.warehouse` is one.
 
-    The first to write probes the store for a truthful create-if-absent; a store without one is refused. Reading makes
-    nothing: where there is no warehouse there is none afterwards.
+    Any number of processes may open the same warehouse.
+
+    Names of tables are `table` (in the database `default`) or `database.table`. The first write tests that the store
+    honours create-if-absent, and refuses one that does not. Reading creates nothing.
     """
 
     def __init__(
@@ -62,12 +64,28 @@ class Warehouse:
         log: str | None = None,
         read_consistency: str = "strong",
     ) -> None:
-        """`location`: a directory or URL, a store's spec, or an open store.
+        """Open a warehouse; nothing is read or written yet.
 
-        `author` goes into the history (default: host and process id). `threads` is how many one insert, scan or
-        merge may use here (default: all cores, up to 8). `spark`: a session, or a master URL to start one on when
-        it is first needed; merges run there then. `log` (also an option of that name) says where commits are ordered,
-        see `log.backends.Backends`. `read_consistency` is `strong` or `cached`, see `environment.is_strong_read`.
+        Parameters
+        ----------
+        location
+            A directory or URL, a store's spec, or an open store.
+        storage_options
+            As for `connect`.
+        clock
+            Source of time; another than the system's only in tests.
+        ids
+            Source of random ids; likewise.
+        author
+            Who commits, as shown in the history (default: host and process id).
+        threads
+            How many threads one insert, scan or merge may use (default: the number of cores, up to 8).
+        spark
+            As for `connect`.
+        log
+            As for `connect`; it may also be given as the storage option `log`.
+        read_consistency
+            As for `connect`.
         """
         is_strong_read(read_consistency)
         if threads is not None and threads < 1:
@@ -98,12 +116,12 @@ class Warehouse:
 
     @property
     def url(self) -> str:
-        """Where it is, without secrets; a plain absolute path for a directory."""
+        """Its URL without secrets; for a directory, the absolute path."""
         return self.store.url
 
     @property
     def exists(self) -> bool:
-        """Whether anything was ever created here."""
+        """Whether anything has been created here."""
         return self.catalog.state.version > 0 or self.catalog.refresh().version > 0
 
     def databases(self) -> list[str]:
@@ -111,22 +129,22 @@ class Warehouse:
         return sorted(self.catalog.refresh().databases)
 
     def tables(self, database: str | None = None) -> list[str]:
-        """Names of tables, sorted: of one database, or of all as `database.table`."""
+        """Names of the tables of one database, or of all databases as `database.table`; sorted."""
         state = self.catalog.refresh()
         if database is None:
             return [f"{d}.{name}" for d, name, _ in state.tables()]
         return [name for d, name, _ in state.tables() if d == database]
 
     def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
-        """A new database; DATABASE_ALREADY_EXISTS unless it may."""
+        """Create a database; DATABASE_ALREADY_EXISTS for a name that is taken, unless `if_not_exists`."""
         self.catalog.create_database(name, if_not_exists=if_not_exists)
 
     def drop_database(self, name: str, *, if_exists: bool = False) -> None:
-        """Remove a database and its tables; UNKNOWN_DATABASE unless it may be missing."""
+        """Drop a database and its tables; UNKNOWN_DATABASE if there is none, unless `if_exists`."""
         self.catalog.drop_database(name, if_exists=if_exists)
 
     def undrop_database(self, name: str) -> list[str]:
-        """Bring a dropped database and its tables back, while their objects are kept; the names of the tables."""
+        """Restore a dropped database with its tables, while their objects are kept; the names of the tables."""
         self.catalog.undrop_database(name)
         return self.tables(name)
 
@@ -143,12 +161,27 @@ class Warehouse:
         types: Mapping[str, str | DataType] | None = None,
         if_not_exists: bool = False,
     ) -> Table:
-        """A new table; TABLE_ALREADY_EXISTS unless it may (then the one that is there, as it is).
+        """Create a table from a schema or from data.
 
-        `schema` is one of `define`, `{column: type}`, a pyarrow Schema, or data: a frame of pandas, polars or Spark, a
-        pyarrow Table, a dict of lists, …, whose rows go in with a second commit. Types of data are those that
-        ClickHouse infers from Arrow, Nullable where there are NULLs; `types` says otherwise for some columns. The other
-        arguments are those of `define`.
+        Parameters
+        ----------
+        name
+            `table` or `database.table`.
+        schema
+            A `TableSchema` (see `define`), a dict of column names and ClickHouse types, a pyarrow Schema, or data: a
+            frame of pandas, polars or Spark, a pyarrow Table, a dict of lists, …. The rows of data are inserted by a
+            second commit.
+        order_by, partition_by, primary_key
+            As for `define`.
+        engine
+            As for `define`.
+        settings
+            As for `define`.
+        types
+            ClickHouse types of some columns of a pyarrow Schema or of data. Other columns get the type that ClickHouse
+            infers from Arrow, Nullable if there are NULLs.
+        if_not_exists
+            Return an existing table of this name, unchanged. Without it, it is TABLE_ALREADY_EXISTS.
         """
         full = split_name(name)
         made, rows = schema_and_rows(
@@ -172,12 +205,12 @@ class Warehouse:
         return table
 
     def table(self, name: str) -> Table:
-        """The table `name` or `database.name`, at its newest version; UNKNOWN_TABLE with the nearest name."""
+        """The table `name` at its newest version; UNKNOWN_TABLE, with the nearest name, if there is none."""
         full = split_name(name)
         return Table(".".join(full), self.catalog.open_table(full), self.env)
 
     def opened(self, table_id: str, name: str) -> Table:
-        """The table with this id, which was found under `name`, at its newest version."""
+        """The table with this id, found under `name`, at its newest version."""
         return Table(name, self.catalog.open_id(table_id), self.env)
 
     def handles(self) -> dict[str, TableHandle]:
@@ -210,18 +243,29 @@ class Warehouse:
         listen: str | None = None,
         advertise: str | None = None,
     ) -> Node:
-        """A background loop that keeps tables merged: call its `run(stop)` in a thread or a process of its own.
+        """A background worker that merges tables: call its `run(stop)` in a thread or process of its own.
 
-        `only` names the tables (default: all, also those that are created later); UNKNOWN_TABLE for one that is not.
-        `slots` merges run at once, as Spark tasks where the warehouse has a session.
-
-        `local` is a directory on the node's own disk, where volatile parts are made (of tables with
-        `merge_upload_policy = 'volatile'`); nodes of other names may share it. It may be lost at any time.
-        `roles`: `merge` looks for merges, `upload` brings volatile parts to the store, `gc` runs a round of collection
-        every hour.
-
-        `listen` is `HOST:PORT` (port 0: any), where it takes commits of other processes and appends them as one with
-        its own; `advertise` is what those dial, if that is something else. See `docs/many-writers.md`.
+        Parameters
+        ----------
+        name
+            Name of the node, unique among those that run at the same time.
+        only
+            Names of the tables to work on (default: all, also later ones). UNKNOWN_TABLE for one that does not exist.
+        slots
+            How many merges run at once; as Spark tasks if the warehouse has a session.
+        poll_s
+            Seconds between looks for work.
+        local
+            A directory on the node's own disk for volatile parts, of tables with `merge_upload_policy = 'volatile'`.
+            Nodes of other names may share it. Its content may be lost at any time.
+        roles
+            `merge` looks for merges, `upload` copies volatile parts to the store, `gc` runs a round of garbage
+            collection every hour.
+        listen
+            `HOST:PORT` (port 0: any free one) on which the node takes commits of other processes, and appends them
+            together with its own; see `docs/many-writers.md`.
+        advertise
+            The address that other processes connect to, if it is not `listen`.
         """
         if advertise and not listen:
             raise error("BAD_ARGUMENTS", "An address is advertised, and nobody listens", "Give listen, too")
@@ -275,9 +319,10 @@ class Warehouse:
         timestamp: datetime | str | int | None = None,
         if_not_exists: bool = False,
     ) -> Table:
-        """A new table with the rows of another (as of a version, a tag or a time), without copying any.
+        """Create a table with the rows of another, as of a version, a tag or a time, without copying objects.
 
-        Both go their own way from there. What the clone refers to is kept, also when the other one is dropped.
+        Later changes of either do not affect the other. Objects that the clone needs are kept, even if the source is
+        dropped.
         """
         full, other = split_name(name), self.table(source)
         state = other.state(version, timestamp)
@@ -285,9 +330,10 @@ class Warehouse:
         return Table(".".join(full), handle, self.env)
 
     def gc(self, *, dry_run: bool = False) -> list[tuple[str, CollectReport]]:
-        """One round of collection over every table, dropped and abandoned ones too: names and what became of them.
+        """Run one round of garbage collection over every table, also dropped ones: name and report of each.
 
-        A table without a name is called by its directory. `dry_run` tells what it would do.
+        A table without a name is listed by its directory. `dry_run=True` changes nothing, and reports what a round
+        would do.
         """
         return list(self._rounds(dry_run))
 
@@ -304,16 +350,18 @@ class Warehouse:
             yield names.get(directory, directory), report
 
     def verify_log(self, name: str, on_progress: Progress | None = None) -> LogReport:
-        """Read and replay a table's log; it may be damaged. UNKNOWN_TABLE if there is none of this name."""
+        """Read and replay the log of a table, and report damage; UNKNOWN_TABLE if there is none of this name."""
         return self.catalog.log_of(self.catalog.find(split_name(name))).verify(on_progress)
 
     def fsck(
         self, name: str | None = None, *, repair: bool = False, on_progress: Progress | None = None
     ) -> Iterator[tuple[str, FsckReport]]:
-        """Does all that belongs to each table (or one) fit together? Names and findings; see `gc.fsck`.
+        """Check that all objects of each table (or of the one called `name`) are complete and consistent: names and
+        reports.
 
-        Without a name the log of the names comes first, as `the catalog`. One bad table does not keep the others from
-        being looked at; a store that does not answer is an error.
+        Without a name the log of the names comes first, as `the catalog`. A damaged table does not keep the others from
+        being checked; UnavailableError if the store does not answer. `repair=True` mends what can be mended, see
+        `gc.fsck`.
         """
         if name is None:
             if self.exists:
@@ -332,36 +380,36 @@ class Warehouse:
             yield table, report
 
     def has_table(self, name: str) -> bool:
-        """Whether there is a table of this name now."""
+        """Whether there is a table of this name."""
         database, table = split_name(name)
         return table in self.catalog.refresh().databases.get(database, {})
 
     def drop_table(self, name: str, *, if_exists: bool = False) -> None:
-        """Remove a table; UNKNOWN_TABLE unless it may be missing."""
+        """Drop a table; UNKNOWN_TABLE if there is none, unless `if_exists`."""
         self.catalog.drop_table(split_name(name), if_exists=if_exists)
 
     def undrop_table(self, name: str, table_id: str = "") -> Table:
-        """Bring a dropped table back with all its rows, while its objects are kept (`history_retention_seconds`).
+        """Restore a dropped table with all its rows, while its objects are kept (`history_retention_seconds`).
 
-        `table_id` says which one, if several had the name; default: the last one. UNKNOWN_TABLE if it is too late.
+        `table_id` selects one if several had the name (default: the last one dropped). UNKNOWN_TABLE if it is too late.
         """
         full = split_name(name)
         return Table(".".join(full), self.catalog.undrop_table(full, table_id), self.env)
 
     def rename_database(self, name: str, new_name: str) -> None:
-        """Give a database another name; its tables come along."""
+        """Rename a database; its tables stay in it."""
         self.catalog.rename_database(name, new_name)
 
     def rename_table(self, name: str, new_name: str) -> None:
-        """Give a table another name, also in another database; nothing of it moves."""
+        """Rename a table, also into another database; no object is moved."""
         self.rename_tables([(name, new_name)])
 
     def rename_tables(self, pairs: Sequence[tuple[str, str]]) -> None:
-        """Rename one after the other, all at one instant: a swap by way of a third name works."""
+        """Rename tables one after the other in one commit, so that a swap by way of a third name is possible."""
         self.catalog.rename_tables([(split_name(old), split_name(new)) for old, new in pairs])
 
     def exchange_tables(self, name: str, other: str) -> None:
-        """Swap two tables at one instant."""
+        """Swap the names of two tables in one commit."""
         self.catalog.exchange_tables(split_name(name), split_name(other))
 
 

@@ -15,17 +15,18 @@ from mergelake.query.embedded.streamed import Batches, Chunks, Pieces
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What a statement cost."""
+    """Time and data that a SELECT has used so far."""
 
     elapsed_s: float = 0.0
+    """Seconds."""
     rows_read: int = 0
-    """Rows that the scans gave to ClickHouse."""
+    """Rows that scans returned to ClickHouse."""
     bytes_read: int = 0
-    """Their bytes in memory."""
+    """Bytes of those rows in memory."""
     executor: str = "local"
-    """`local` or `spark`."""
+    """Where it ran: `local` or `spark`."""
     reason: str = ""
-    """Why that one."""
+    """Why it ran there."""
 
 
 class QueryResult:

@@ -8,22 +8,22 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class ScanStats:
-    """Counters of one scan; several threads may add to them."""
+    """What a scan has read so far."""
 
     rows: int = 0
-    """Rows looked at."""
+    """Rows read, before filtering."""
     bytes: int = 0
     """Bytes of the columns in memory, before filtering."""
     marks: int = 0
     """Granules of which at least one column was read."""
     parts: int = 0
-    """Items of the plan that were begun."""
+    """Parts of which reading has begun."""
     rows_out: int = 0
-    """Rows that came out."""
+    """Rows returned."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def add(self, *, rows: int = 0, bytes_: int = 0, marks: int = 0, parts: int = 0, rows_out: int = 0) -> None:
-        """Count some more."""
+        """Add to the counters; safe for threads."""
         with self._lock:
             self.rows += rows
             self.bytes += bytes_

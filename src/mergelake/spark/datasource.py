@@ -5,12 +5,9 @@
     spark.read.format("mergelake").load("s3://bucket/warehouse/default.events")
     df.write.format("mergelake").mode("append").save("/data/warehouse/default.events")
 
-Options for reading: `version` (a number or a tag), `tag`, `timestamp` or `timestampMs` (time travel; else the newest
-version, pinned when the frame is made), `columns` (comma-separated: Spark tells a Python source which filters it wants,
-but not which columns), `where` (a ClickHouse expression, pruned by), `final` (`true`), `pushdown` (`true`: see below).
-For writing: `dedupToken`. Whatever else is given is refused, see `spark.options`.
-Options that start with `store.` go to the object store. The package `pyspark_mergelake` makes the name known to every
-session.
+`spark.options` lists the options; any other is refused. The version that is read, the newest one unless an option says
+otherwise, is pinned when the frame is made. The option `columns` exists because Spark tells a Python source which
+filters it wants, but not which columns. The package `pyspark_mergelake` makes the name known to every session.
 
 Spark runs each step of its planning in a process of its own, so reader and writer carry values only and open the
 table where they run, and a step imports no more than it needs (the compiled kernels alone take a second to load).

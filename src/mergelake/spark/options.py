@@ -22,15 +22,70 @@ from mergelake.table.handle import epoch_ms
 
 STORE = "store."
 """What the names of options of the object store begin with."""
-_READ = ("path", "version", "tag", "timestamp", "timestampMs", "columns", "where", "final", "pushdown")
-_WRITE = ("path", "dedupToken")
-_ALIASES = {"versionasof": "version", "timestampasof": "timestamp"}
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of `format("mergelake")`."""
+
+    name: str
+    description: str
+    """For the documentation: Markdown, one line."""
+    aliases: tuple[str, ...] = ()
+    """Other names that are taken."""
+
+
+_PATH = Option("path", "URL or absolute path of the table, `<warehouse>/<database>.<table>`; `load` and `save` set it")
+READ_OPTIONS = (
+    _PATH,
+    Option(
+        "version", "The version to read: its number, or the name of a tag (default: the newest one)", ("versionAsOf",)
+    ),
+    Option("tag", "The version to read, by the name of a tag"),
+    Option(
+        "timestamp",
+        "The version to read, as of a time such as `2026-01-31 12:00:00`; UTC unless it has a zone",
+        ("timestampAsOf",),
+    ),
+    Option("timestampMs", "The version to read, as of a time in milliseconds since 1970-01-01 UTC"),
+    Option(
+        "columns",
+        "Names of the columns to read, separated by commas; a name with a comma is written in back-quotes "
+        "(default: all columns)",
+    ),
+    Option("where", "A ClickHouse expression: only rows for which it is true are read; parts and granules are pruned"),
+    Option("final", "`true`: rows as if all parts were merged, as by FINAL (default: `false`)"),
+    Option(
+        "pushdown",
+        "`true`: Spark's filters are pushed down, [for frames that are used once](design/0006-spark-filters.md) "
+        "(default: `false`)",
+    ),
+)
+"""Options for reading. One of `version`, `tag`, `timestamp` and `timestampMs` may be given."""
+WRITE_OPTIONS = (
+    _PATH,
+    Option(
+        "dedupToken",
+        "A text that identifies this write: a later write with the same token adds nothing and succeeds "
+        "([what is remembered](retention.md#inserts-that-are-repeated))",
+    ),
+)
+"""Options for writing."""
 _STORE_WORDS = re.compile(
     r"(aws|google|azure|s3|fs)[._].*|.*(access_?key|secret|session_?token|endpoint|region|credential|signature).*"
     r"|log|sync|allow_http|(connect_)?timeout_s|max_retries|coalesce_gap|chunk_size|skip_signature|cache_(dir|bytes)",
     re.IGNORECASE,
 )
 _COLUMN = re.compile(rf"\s*(?:({BACK_QUOTED})|([^,`]+?))\s*(?:,|$)")
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "").replace("-", "")
+
+
+_READ = tuple(option.name for option in READ_OPTIONS)
+_WRITE = tuple(option.name for option in WRITE_OPTIONS)
+_ALIASES = {_plain(alias): _plain(option.name) for option in READ_OPTIONS for alias in option.aliases}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +161,6 @@ def _known(
             raise _bad(f"The option {name} is given twice, once as {written}", "Give it once")
         found[name] = str(value)
     return found, store
-
-
-def _plain(name: str) -> str:
-    return name.lower().replace("_", "").replace("-", "")
 
 
 def _unknown(written: str, known: tuple[str, ...], others: tuple[str, ...], doing: str) -> MergelakeError:

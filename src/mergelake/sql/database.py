@@ -46,7 +46,10 @@ _PARAMETER = re.compile(r"\{\s*([A-Za-z_]\w*)\s*:\s*([^{}]+?)\s*\}")
 
 
 class Database:
-    """Tables of one warehouse, by SQL or as objects. Threads may share one; USE and SET hold for all of them."""
+    """A warehouse with SQL: statements by `sql`, tables as objects by `table`. `connect` makes one.
+
+    Threads may share a `Database`; USE and SET hold for all of them. It is a context manager that calls `close`.
+    """
 
     def __init__(
         self,
@@ -57,20 +60,22 @@ class Database:
     ) -> None:
         check_fixed(settings or ())
         self.warehouse = warehouse
+        """Databases and tables without SQL."""
         self.allow_external_access = allow_external_access
         """Whether statements may read files and the network: `file`, `url`, `s3`, …"""
         self.current_database = DEFAULT_DATABASE
+        """The database of names without one; `use` changes it."""
         self._settings: dict[str, str] = _literals(settings or {})
         self._of_call = threading.local()
         self._tables = OpenTables(warehouse)
         self._cache = StatementCache()
         self.on_progress: Callable[[int, int], None] | None = None
-        """Called with (rows read, rows to read) while a SELECT runs."""
+        """Called with (rows read, rows to read) while a SELECT runs; may be set."""
         self._under_way: set[Cancel] = set()
 
     @property
     def settings(self) -> dict[str, str]:
-        """What SET said, as SQL literals; inside a call of `sql` with settings of its own a copy that has them too."""
+        """Settings that SET gave, values as SQL literals; inside a call of `sql`, a copy with its `settings` too."""
         own: dict[str, str] | None = getattr(self._of_call, "settings", None)
         return self._settings if own is None else own
 
@@ -84,7 +89,7 @@ class Database:
         self.close()
 
     def close(self) -> None:
-        """Let go of open tables. Nothing is held that others would wait for."""
+        """Forget open tables. No lock or lease is held, so calling it is optional."""
         self._tables.clear()
 
     def sql(
@@ -95,15 +100,41 @@ class Database:
         *,
         format: str = "",
     ) -> Result:
-        """Run one or several statements (with `;` between them); the result of the last.
+        """Run one or several statements, separated by `;`, and return the result of the last one.
 
-        `settings` hold for this call alone. `params` fill `{name:Type}` in, as ClickHouse's query parameters do:
-        always a value, never a piece of SQL; one that the text does not name is BAD_ARGUMENTS. `format`: rows come as
-        bytes in this format of ClickHouse, where a statement names none itself. Ctrl-C ends the statement and raises
-        KeyboardInterrupt; another thread ends it with `cancel`.
+        Parameters
+        ----------
+        text
+            The statements.
+        settings
+            Settings for this call alone: name to value.
+        params
+            Values for `{name:Type}` in the text, as ClickHouse's query parameters: each is inserted as a literal of
+            that type (`{name:Identifier}`: as a quoted name), never as SQL. BAD_ARGUMENTS for a parameter without a
+            value, and for a value whose parameter the text does not have.
+        format
+            A format of ClickHouse, such as `JSON`: rows are returned as bytes in it (`Result.formatted`), unless the
+            statement has a FORMAT clause.
 
-        A result of more than 16 MiB is open: its statement goes on, on the tables as they were, only as far as somebody
-        reads. Closing the result ends it, and so does letting go of it.
+        Returns
+        -------
+        Result
+            Empty for a statement without rows. A result of more than 16 MiB is open: its statement continues, on the
+            versions of the tables that it began with, as rows are read. Closing or deleting the result ends the
+            statement.
+
+        Raises
+        ------
+        MergelakeError
+            What is wrong with the statement or its data, with ClickHouse's code and name.
+        KeyboardInterrupt
+            After Ctrl-C, which ends the statement; `cancel` ends it from another thread.
+
+        Examples
+        --------
+        >>> db = connect("memory://sql")
+        >>> db.sql("SELECT {n:UInt8} + 1 AS next", params={"n": 41}).scalar()
+        42
         """
         if params is not None:
             text = fill_parameters(text, params)
@@ -145,22 +176,31 @@ class Database:
         return result
 
     def cancel(self) -> None:
-        """End every statement that runs through this object now, from another thread: QUERY_WAS_CANCELLED there.
+        """End every statement that runs through this object, from another thread; there it raises QUERY_WAS_CANCELLED.
 
-        ClickHouse and the scans stop within moments, a merge or an insert between two blocks; nothing of a statement
-        that is cancelled is committed, but for merges of OPTIMIZE that were committed before.
+        ClickHouse and scans stop within moments, a merge or an insert between two blocks. Nothing of a cancelled
+        statement is committed, except merges of an OPTIMIZE that were committed before.
         """
         for cancel in list(self._under_way):
             cancel.set()
 
     def table(self, name: str) -> Table:
-        """The table `name` or `database.name`, at its newest version."""
+        """The table `name` or `database.name`, at its newest version; without a database, of the current one.
+
+        UNKNOWN_TABLE or UNKNOWN_DATABASE, with the nearest name, if there is none.
+        """
         database, dot, table = name.partition(".")
         return self.open(Name(database, table) if dot else Name("", name))
 
     def create_table(self, name: str, schema: Any, *, if_not_exists: bool = False, **options: Any) -> Table:
-        """A new table from a schema or from data: see `Warehouse.create_table` for both and for the options.
+        """Create a table from a schema or from data.
 
+        `schema` and `options` (`order_by`, `partition_by`, `primary_key`, `engine`, `settings`, `types`) are those of
+        `Warehouse.create_table`. TABLE_ALREADY_EXISTS for a name that is taken, unless `if_not_exists`: then the
+        existing table is returned unchanged.
+
+        Examples
+        --------
         >>> db = connect("memory://created")
         >>> db.create_table("t", {"k": [1, 2], "s": ["a", None]}, order_by="k").schema.types["s"]
         Nullable(inner=String())
@@ -171,15 +211,15 @@ class Database:
         return self.table(full)
 
     def tables(self, database: str | None = None) -> list[str]:
-        """Names of the tables of `database` (default: the current one)."""
+        """Names of the tables of `database` (default: the current one); UNKNOWN_DATABASE if there is none."""
         return self.table_names(database or self.current_database)
 
     def databases(self) -> list[str]:
-        """Names of all databases."""
+        """Names of all databases, sorted."""
         return self.warehouse.databases()
 
     def use(self, database: str) -> None:
-        """Make `database` the one that unqualified names mean; UNKNOWN_DATABASE if there is none."""
+        """Make `database` the one that names without a database refer to; UNKNOWN_DATABASE if there is none."""
         known = self.warehouse.databases()
         if database not in known and database not in RESERVED:
             raise error("UNKNOWN_DATABASE", f"Database {database} does not exist", there_are("databases", known))
@@ -193,8 +233,9 @@ class Database:
         return f"{database}.{name.table}"
 
     def open(self, name: Name) -> Table:
-        """The table, at its newest version. An open table is kept: looking again costs two small requests, made at
-        once.
+        """The table of a parsed name, at its newest version.
+
+        It is kept open: opening it again costs two small requests, sent together.
         """
         full = self.full_name(name)
         where = (name.database or self.current_database, name.table)
@@ -357,21 +398,45 @@ def connect(
     read_consistency: str = "strong",
     allow_external_access: bool = False,
 ) -> Database:
-    """Open the warehouse at `url`: a directory, `s3://bucket/prefix`, `gs://`, `az://` or `memory://`.
+    """Open the warehouse at `url`. One that does not exist yet is created by the first statement that writes.
 
-    `storage_options` are credentials and endpoints (`access_key_id`, `secret_access_key`, `endpoint`, `region`, …).
-    With `spark`, a session or a master's URL, merges and large SELECTs run there. `settings` are ClickHouse settings
-    for every statement. `log` says where commits are ordered: in the bucket unless it is `zookeeper://host:2181/path`
-    when the warehouse is made; later the warehouse knows. `sealed` reads what is in the bucket and asks nobody else.
+    Parameters
+    ----------
+    url
+        A directory, `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`, or `memory://name` for a
+        warehouse in the memory of this process.
+    storage_options
+        Credentials and endpoints of the store: `access_key_id`, `secret_access_key`, `endpoint`, `region`, …; see
+        `mergelake.store.open_store`. Options that are not given are taken from the environment (`AWS_*`, …).
+    spark
+        A Spark session, or the URL of a master on which a session is started when one is first needed. Merges, and
+        SELECTs that read many rows, run there. None: they run in this process.
+    settings
+        Settings for every statement, as by SET: name to value.
+    log
+        Where commits are ordered. For a new warehouse: `bucket` (default) or `zookeeper://host:2181/path`; an existing
+        one has it recorded. `sealed`: read what is in the bucket, and ask no other service.
+    read_consistency
+        `strong`: a read sees every commit that was acknowledged before it began, for one small request for each log (a
+        SELECT asks for the names of tables and for each table at once). `cached`: a read sees the commits that this
+        process knows, at least its own, and sends no request. `SET read_consistency` and
+        `Table.scan(read_consistency=…)` override it.
+    allow_external_access
+        Whether statements may read files and the network with the rights of this process: `file`, `url`, `s3`,
+        `remote`, `FROM 'data.csv'`, INTO OUTFILE, …. Without it they are ACCESS_DENIED. Use it only where every
+        statement is trusted.
 
-    `read_consistency`: a `strong` read sees every commit that was acknowledged before it began, for one small request a
-    log (a SELECT asks for names, and for each table, at once); a `cached` one asks nothing and sees what this process
-    knows, at least its own commits. `SET read_consistency` and `scan(read_consistency=…)` say otherwise. With
-    `SET max_staleness_ms = 1000` a `strong` SELECT asks nothing where this session asked less than a second ago.
+    Raises
+    ------
+    InvalidInputError
+        For a URL, an option or a setting that is unknown or has an impossible value, and for a bucket without
+        credentials.
 
-    Statements reach the warehouse's tables and nothing else: `file`, `url`, `s3`, `remote`, `FROM 'data.csv'`, INTO
-    OUTFILE and the like are ACCESS_DENIED. With `allow_external_access` they have the rights of this process: only
-    where every statement is trusted.
+    Examples
+    --------
+    >>> db = connect("memory://connected")
+    >>> db.sql("SELECT 1 AS one").rows()
+    [(1,)]
     """
     if not isinstance(url, str | os.PathLike):
         raise error("TYPE_MISMATCH", f"A {type(url).__name__} is no place of a warehouse", "Give a directory or a URL")

@@ -78,11 +78,16 @@ def write_part(
         DIRECTORY_ALREADY_EXISTS.
     block_rows
         Rows of a part at most (default: `max_insert_block_size`, about a million).
-    options, threads
-        Storage options; threads that encode columns.
+    options
+        Options of the store, see `mergelake.store.open_store`.
+    threads
+        How many threads encode columns.
 
-    Raises what `Table.append` raises for the data, after deleting what had been written, and what CREATE TABLE raises
-    for a definition that is not supported.
+    Raises
+    ------
+    MergelakeError
+        What `Table.append` raises for the data, after deleting what had been written, and what CREATE TABLE raises for
+        a definition that is not supported.
     """
     schema = part_schema(ddl, block_rows)
     batches = storage_batches(data, schema)

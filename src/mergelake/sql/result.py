@@ -1,7 +1,7 @@
-"""What `Database.sql` gives back: rows, in whatever form is wanted.
+"""`Result`: what `Database.sql` returns.
 
-A large answer is not held: its statement goes on as far as somebody takes it, batch by batch (`batches`, `reader`) or
-as a whole (`arrow` and all that is made of it).
+A large result is not held in memory: its statement continues as batches are read (`batches`, `reader`), or until all
+rows are fetched (`arrow` and the methods based on it).
 """
 
 from __future__ import annotations
@@ -29,7 +29,15 @@ if TYPE_CHECKING:
 
 
 class Result:
-    """The rows of a statement. A statement without rows (CREATE, INSERT) has an empty result."""
+    """The rows of a statement. A statement without rows (CREATE, INSERT, …) has an empty result.
+
+    `arrow`, `pandas`, `polars`, `rows`, `text`, `encoded` and `len` fetch all rows and keep them, so they may be called
+    repeatedly. `batches`, `reader`, `chunks`, iteration, and `spark` of a large result return the rows once and keep
+    none of them: afterwards other ways to read are BAD_ARGUMENTS, unless all rows were fetched and kept before.
+
+    A result is an Arrow stream (`polars.DataFrame(result)`, `pyarrow.table(result)`), an iterator of rows as tuples,
+    and a context manager that calls `close`. An error that the statement meets late is raised where its rows end.
+    """
 
     def __init__(self, found: QueryResult | None = None) -> None:
         self._found = found or QueryResult(pa.table({}), ())
@@ -41,36 +49,36 @@ class Result:
 
     @property
     def types(self) -> tuple[str, ...]:
-        """ClickHouse's name of each column's type."""
+        """ClickHouse type of each column, as text."""
         return self._found.types
 
     @property
     def schema(self) -> pa.Schema:
-        """Names and Arrow types of the columns, as `arrow` and `batches` have them."""
+        """Names and Arrow types of the columns, as in `arrow` and `batches`."""
         return self._found.schema
 
     @property
     def stats(self) -> Stats:
-        """Seconds, rows and bytes read, which executor ran it and why; so far, while the statement runs."""
+        """Seconds, rows and bytes read so far, and which executor runs the statement and why."""
         return self._found.stats
 
     @property
     def totals(self) -> pa.Table | None:
-        """The row of WITH TOTALS, or None."""
+        """The row of WITH TOTALS as a table of one row; None without."""
         return self._found.totals
 
     @property
     def formatted(self) -> bytes | None:
-        """What a statement that ends in FORMAT gave; its rows are only here. `chunks` gives it piece by piece."""
+        """The output of a statement with a FORMAT clause (or of `sql(format=…)`) as bytes; None for any other."""
         return self._found.formatted
 
     @property
     def has_format(self) -> bool:
-        """Whether the statement asked for a format: `formatted`, `chunks`."""
+        """Whether the result is bytes in a format: then it has no columns, and `formatted` or `chunks` return it."""
         return self._found.has_format
 
     def __len__(self) -> int:
-        """Rows. Of a large result that was not read yet all are fetched for it, and kept."""
+        """Number of rows. If it is not known yet, all rows are fetched and kept."""
         known = self._found.rows
         return int(self._found.table.num_rows) if known is None else known
 
@@ -86,7 +94,7 @@ class Result:
         )
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        """The rows as tuples of Python values; given once, as by `batches`, unless `arrow` has kept them."""
+        """The rows as tuples of Python values; once, as `batches`, unless all rows were fetched and kept before."""
         return rows_of(self.batches())
 
     def __enter__(self) -> Result:
@@ -96,19 +104,18 @@ class Result:
         self.close()
 
     def close(self) -> None:
-        """End the statement if it still runs. Rows that were not fetched can no longer be."""
+        """End the statement if it still runs. Rows that were not fetched are lost."""
         self._found.close()
 
     def at_end(self, call: Callable[[], object]) -> None:
-        """Have `call` called once the statement has ended, by whatever thread; now, if it has."""
+        """Call `call` when the statement ends, in whatever thread that happens; at once if it has ended."""
         self._found.at_end(call)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows as Arrow batches, as ClickHouse makes them: no more than a few are held.
+        """The rows as Arrow record batches, as ClickHouse produces them; only a few are held in memory at a time.
 
-        They are given once, and not kept: afterwards the other ways of reading are BAD_ARGUMENTS. After `arrow`, which
-        keeps all, they may be had again and again. An error of the statement comes where its rows end. Leaving the loop
-        early ends the statement.
+        They are returned once, unless all rows were fetched and kept before. Leaving a loop over them ends the
+        statement.
         """
         return self._found.batches()
 
@@ -117,29 +124,33 @@ class Result:
         return pa.RecordBatchReader.from_batches(self.schema, self.batches())
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """What makes `polars.DataFrame(result)`, `pyarrow.table(result)`, … work."""
+        """The Arrow stream of `polars.DataFrame(result)`, `pyarrow.table(result)`, …."""
         return self.reader().__arrow_c_stream__(requested_schema)
 
     def chunks(self) -> Iterator[bytes]:
-        """The bytes of `formatted`, piece by piece, given once; none without a format."""
+        """The bytes of `formatted` piece by piece, once; none if the statement has no format."""
         return self._found.chunks() if self.has_format else iter(())
 
     def arrow(self) -> pa.Table:
-        """As a pyarrow Table (`core.arrow` lists the type of each ClickHouse type)."""
+        """All rows as a pyarrow Table; `docs/types.md` lists the Arrow type of each ClickHouse type."""
         return self._found.table
 
     def pandas(self) -> pandas.DataFrame:
-        """As a pandas DataFrame."""
+        """All rows as a pandas DataFrame."""
         return self._found.table.to_pandas()
 
     def polars(self) -> polars.DataFrame:
-        """As a polars DataFrame."""
+        """All rows as a polars DataFrame."""
         import polars
 
         return polars.DataFrame(self._found.table)
 
     def spark(self, session: SparkSession) -> DataFrame:
-        """As a Spark DataFrame of `session`. A large result is given away to it, as by `batches`, and never held."""
+        """The rows as a Spark DataFrame of `session`.
+
+        A large result is passed on batch by batch and not held here; like `batches`, that happens once. BAD_ARGUMENTS
+        if two columns have the same name.
+        """
         from mergelake.spark.result import result_frame
 
         types = {name: t.parse_type(kind) for name, kind in zip(self.columns, self.types, strict=True)}
@@ -148,33 +159,33 @@ class Result:
         return result_frame(session, types, self.batches() if self._found.rows is None else self.arrow().to_batches())
 
     def rows(self) -> list[tuple[Any, ...]]:
-        """As a list of tuples of Python values."""
+        """All rows as a list of tuples of Python values."""
         table = self._found.table
         columns = [table.column(i).to_pylist() for i in range(table.num_columns)]
         return list(zip(*columns, strict=True)) if columns else []
 
     def scalar(self) -> Any:
-        """The first value of the first row."""
+        """The first value of the first row, as a Python value; IndexError if there is none."""
         return self._found.first(1).column(0)[0].as_py()
 
     def text(self, format: str = "PrettyCompact") -> str:
-        """In any of ClickHouse's text formats: `CSVWithNames`, `JSON`, `TabSeparated`, `Vertical`, …
+        """All rows in a text format of ClickHouse: `CSVWithNames`, `JSON`, `TabSeparated`, `Vertical`, ….
 
-        Bytes of Strings that are not UTF-8 are shown as `�`; `encoded` keeps them.
+        Bytes that are not UTF-8 become `�`; `encoded` keeps them.
         """
         return self.encoded(format).decode("utf-8", "replace")
 
     def formatted_as(self, format: str, into: str, settings: Mapping[str, str]) -> Result:
-        """The rows as a statement with FORMAT gives them, or, with `into` (INTO OUTFILE …), in a file."""
+        """The same rows as a result in a format; with `into` (an INTO OUTFILE clause) they are written to that file."""
         if not self.columns:
             return self
         data = self._encoded(format or "TabSeparated", into, settings)
         return Result(QueryResult(data, (), self.stats, rows=len(self)))
 
     def encoded(self, format: str) -> bytes:
-        """The bytes in any of ClickHouse's output formats, binary ones (`Parquet`, `Native`, …) among them.
+        """All rows as bytes in an output format of ClickHouse, also a binary one (`Parquet`, `Native`, …).
 
-        A statement with a FORMAT clause of its own has that one, whatever is asked for.
+        If the statement has a FORMAT clause, the bytes are in that format, and `format` is ignored.
         """
         if (formatted := self._found.formatted) is not None:
             return formatted
@@ -200,7 +211,7 @@ class Result:
         print(self.drawn(limit))  # noqa: T201  (what it is for)
 
     def drawn(self, limit: int = 40) -> str:
-        """The first `limit` rows as a table of plain characters; numbers stand right."""
+        """The first `limit` rows as a table in text, numbers aligned to the right."""
         if self.has_format:
             return self.text()
         table, rows_in_all = self._found.first(limit), self._found.rows

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from mergelake.core.errors import error
 from mergelake.core.settings import kind_of_setting
@@ -25,15 +26,44 @@ from mergelake.query.statement.settings import (
 from mergelake.sql import statements as s
 from mergelake.sql.clickhouse_reader import conversion_of, is_reading_setting
 
-OWN_SETTINGS: Mapping[str, str] = {
-    "executor": "'auto'",
-    "dedup_token": "''",
-    "insert_conversion": "'strict'",
-    "max_staleness_ms": "0",
-    "read_consistency": "'strong'",
-    "skip_broken_parts": "0",
+
+@dataclass(frozen=True, slots=True)
+class OwnSetting:
+    """A setting that ClickHouse does not have."""
+
+    default: str
+    """As a SQL literal."""
+    description: str
+    """For `system.settings` and the documentation: Markdown, one line."""
+
+
+OWN_SETTINGS: Mapping[str, OwnSetting] = {
+    "executor": OwnSetting(
+        "'auto'",
+        "Where a SELECT runs: `'local'` in this process, `'spark'` in Spark tasks, `'auto'` in tasks from 50 million "
+        "rows to read if there is a Spark session",
+    ),
+    "dedup_token": OwnSetting("''", "The same as `insert_deduplication_token`, which counts if both are set"),
+    "insert_conversion": OwnSetting(
+        "'strict'",
+        "What an INSERT does with a value that its column cannot hold: `'strict'` refuses it, `'clickhouse'` converts "
+        "it as ClickHouse does",
+    ),
+    "max_staleness_ms": OwnSetting(
+        "0",
+        "Milliseconds during which a `strong` SELECT uses what this session last learned of a table instead of asking "
+        "the store again",
+    ),
+    "read_consistency": OwnSetting(
+        "'strong'",
+        "`'strong'`: a SELECT sees every commit acknowledged before it began; `'cached'`: it sees those that this "
+        "process knows, and sends no request to learn of others",
+    ),
+    "skip_broken_parts": OwnSetting(
+        "0", "1: parts with lost or damaged objects are left out of a SELECT; 0: such a part is an error"
+    ),
 }
-"""Settings of ours beside ClickHouse's, with their defaults."""
+"""Settings of ours beside ClickHouse's."""
 _READS = (
     s.Select, s.Explain, s.Set, s.Use, s.Describe, s.Exists, s.ShowColumns, s.ShowCreateTable, s.ShowDatabases,
     s.ShowTables, s.CheckTable,

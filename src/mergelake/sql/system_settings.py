@@ -26,9 +26,9 @@ _SESSION_OF_OURS = ("output_format_arrow_compression_method", "output_format_arr
 def settings(db: Database) -> Iterator[tuple[Any, ...]]:
     """Every setting of a statement: the value in force, and what becomes of it here."""
     held = {name: plain_value(literal) for name, literal in db.settings.items()}
-    for name, literal in OWN_SETTINGS.items():
-        default = plain_value(literal)
-        yield name, held.get(name, default), int(name in held), "mergelake's own", 0, "String", default, "", 0, "own"
+    for name, own in OWN_SETTINGS.items():
+        default = plain_value(own.default)
+        yield name, held.get(name, default), int(name in held), own.description, 0, "String", default, "", 0, "own"
     names = "name, value, description, readonly, type, default, alias_for, is_obsolete"
     text = f"SELECT {names} FROM system.settings ORDER BY name"
     for row in engine.run(text, settings=db.engine_settings()).table().to_pylist():

@@ -51,11 +51,27 @@ def define(
     engine: str = "MergeTree",
     settings: Mapping[str, str | int | float | bool] | None = None,
 ) -> TableSchema:
-    """A checked schema from names and types.
+    """A checked schema from names and types of columns.
 
-    Keys are a column, an expression, or a sequence of them; without `order_by` the primary key is the sorting key.
-    `engine` may carry arguments.
+    Parameters
+    ----------
+    columns
+        Name to ClickHouse type, in order.
+    order_by, partition_by, primary_key
+        The keys: a column, an expression, or a sequence of them. Without `order_by` the primary key is the sorting key;
+        without a `primary_key` it is the reverse.
+    engine
+        `MergeTree` or `ReplacingMergeTree`, which may have arguments: `ReplacingMergeTree(version)`.
+    settings
+        Settings of the table, see `docs/settings-list.md`.
 
+    Raises
+    ------
+    MergelakeError
+        What CREATE TABLE raises for such a table.
+
+    Examples
+    --------
     >>> define({"k": "UInt64", "v": "String"}, order_by="k").order_by
     ('k',)
     """

@@ -36,7 +36,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The only values of a refused setting that are taken, and the way out."""
+    """The only values of a refused setting that are taken, and the hint of the error for any other."""
 
     taken: tuple[str, ...]
     hint: str
@@ -120,18 +120,36 @@ analyzer_compatibility_apply_final_to_all_joined_tables do_not_merge_across_part
 force_data_skipping_indices force_index_by_date force_primary_key
 max_bytes_to_read_leaf max_rows_to_read_leaf read_overflow_mode read_overflow_mode_leaf
 """
-_HONOURED = """
-allow_ddl check_query_single_value_result create_if_not_exists deduplicate_insert deduplicate_insert_select
-describe_compact_output insert_deduplicate insert_deduplication_token max_bytes_to_read
-max_partitions_per_insert_block max_partitions_to_read max_query_size max_rows_to_read optimize_on_insert
-optimize_skip_merged_partitions optimize_throw_if_noop readonly throw_on_max_partitions_per_insert_block
-"""
+HONOURED: Mapping[str, str] = {
+    "allow_ddl": "0: only statements that read, INSERT and OPTIMIZE are allowed; others are QUERY_IS_PROHIBITED",
+    "check_query_single_value_result": "1: CHECK TABLE returns one value, 1 or 0, instead of a row for each part",
+    "create_if_not_exists": "1: CREATE TABLE and CREATE DATABASE behave as with IF NOT EXISTS",
+    "deduplicate_insert": "`'disable'`: no INSERT is recognized as a repetition, with or without a token",
+    "deduplicate_insert_select": "The same for INSERT … SELECT; `'force_enable'`: one with neither a token nor ORDER "
+    "BY ALL is DEDUPLICATION_IS_NOT_POSSIBLE",
+    "describe_compact_output": "1: DESCRIBE returns only names and types of columns",
+    "insert_deduplicate": "No effect, as on tables without replicas in ClickHouse: `deduplicate_insert` decides",
+    "insert_deduplication_token": "Token of an INSERT: a block of a partition that an earlier INSERT with this token "
+    "added is not added again",
+    "max_bytes_to_read": "Most bytes of columns that a SELECT may read from tables; TOO_MANY_BYTES; 0: no limit",
+    "max_partitions_per_insert_block": "Overrides the table setting of this name for an INSERT",
+    "max_partitions_to_read": "Overrides the table setting of this name for a SELECT; -1: no limit",
+    "max_query_size": "Most bytes of the text of a SELECT; SYNTAX_ERROR; 0: no limit",
+    "max_rows_to_read": "Most rows of each table that may be left to read after pruning; TOO_MANY_ROWS; 0: no limit",
+    "optimize_on_insert": "Overrides the table setting of this name for an INSERT",
+    "optimize_skip_merged_partitions": "1: OPTIMIZE FINAL leaves partitions alone that are one merged part",
+    "optimize_throw_if_noop": "1: OPTIMIZE with nothing to merge is CANNOT_ASSIGN_OPTIMIZE",
+    "readonly": "1, 2: only statements that read are allowed, others are READONLY. With 1 no setting can be changed; "
+    "with 2 all but this one can",
+    "throw_on_max_partitions_per_insert_block": "0: an INSERT may touch any number of partitions",
+}
+"""Settings of kind HONOURED, and what each does here: Markdown, one line, for the documentation."""
 _OFF = ("0", "")
 _IN_TEXT = "Write it in the statement itself"
 _WHOLE = "Ask for it in the table's own settings"
 _INDEX = "EXPLAIN indexes = 1 shows which indexes a statement uses"
 _BY_NAME = "Name the columns in the SELECT"
-_REFUSED: dict[str, Refusal] = {
+REFUSED_SETTINGS: Mapping[str, Refusal] = {
     "additional_table_filters": Refusal(("", "{}"), "Write the condition in WHERE"),
     "apply_deleted_mask": Refusal(("1",), "Deleted rows cannot be read"),
     "apply_patch_parts": Refusal(("1",), "There are no patch parts"),
@@ -198,10 +216,9 @@ def _rules() -> dict[str, Kind]:
         Kind.SHAPE: _SHAPE,
         Kind.MEANING: _MEANING,
         Kind.READING: _READING,
-        Kind.HONOURED: _HONOURED,
     }
     out = {name: kind for kind, names in of_kind.items() for name in names.split()}
-    return out | dict.fromkeys(_REFUSED, Kind.REFUSED)
+    return out | dict.fromkeys(HONOURED, Kind.HONOURED) | dict.fromkeys(REFUSED_SETTINGS, Kind.REFUSED)
 
 
 RULES: Mapping[str, Kind] = _rules()
@@ -257,7 +274,7 @@ def honoured(settings: Mapping[str, str]) -> dict[str, str]:
 
 def in_force(name: str) -> str | None:
     """The value by which we go whatever ClickHouse's default is; None where it is ClickHouse's."""
-    refusal = _REFUSED.get(name)
+    refusal = REFUSED_SETTINGS.get(name)
     return None if refusal is None else refusal.taken[0]
 
 
@@ -273,7 +290,7 @@ def refuse_meaningless(settings: Mapping[str, str], *, carrier: bool = False) ->
     `carrier`: the statement itself asks for Arrow, so that format's settings are its own.
     """
     for name, literal in settings.items():
-        refusal = _REFUSED.get(name)
+        refusal = REFUSED_SETTINGS.get(name)
         if name.startswith(_CARRIER) and not carrier:
             raise error(
                 "NOT_IMPLEMENTED",
