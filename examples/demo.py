@@ -1,10 +1,10 @@
 """The main job on a directory, from nothing to a served table, with progress and a report.
 
 1. Ingest a service log through Spark: half of it in bulk, half in batches of 20,000 rows (the hard case), while a
-   node merges in the background.
+   node merges in the background, on a disk of its own first. That disk is then deleted.
 2. Query it with ClickHouse's SQL.
 3. Publish it, let a stock ClickHouse attach the same directory, and compare the answers.
-4. Report what it cost, and draw how parts grew and merged.
+4. Report what it cost, and draw parts, bytes, merges and answers in one picture.
 
 Run `make demo`, or `python examples/demo.py --rows 2000000 --out demo-output`.
 """
@@ -13,24 +13,27 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import platform
 import shutil
 import subprocess
 import sys
 import tempfile
-import textwrap
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 import mergelake as ml
-from mergelake.cli.timeline import part_lives, render_timeline
+from mergelake.cli.picture.drawing import plural, size
+from mergelake.cli.picture.sheet import render_page, render_sheet
+from mergelake.cli.picture.timeline import MergeLife, Outcome, PartLife, merge_lives, part_lives
+from mergelake.cli.picture.values import Answer, Phase, Sheet, amplification, same_answers
 from mergelake.spark.session import session
 from mergelake.testing.logtable import CREATE, spark_log_frame
 
@@ -42,6 +45,10 @@ if TYPE_CHECKING:
 BATCH_ROWS = 20_000
 BULK_ROWS = 100_000
 ROWS_PER_SECOND = 10
+ON_DISK_FIRST = " SETTINGS merge_upload_policy = 'volatile', parts_to_upload_volatile = 24"
+"""Merges are made on the node's disk; once a partition has more than 24 parts in the bucket, results go there."""
+RUNS = 5
+"""Each query is asked so often on either side; its fastest time is shown."""
 QUERIES = {
     "Errors by service": """
         SELECT service, count() AS errors, round(quantileExact(0.5)(latency), 3) AS p50
@@ -66,14 +73,23 @@ QUERIES = {
 class Figures:
     """What the report shows."""
 
+    phases: list[Phase] = field(default_factory=list)
     batches: int = 0
     batch_rows: int = 0
     batch_seconds: float = 0
     bulk_rows: int = 0
     bulk_seconds: float = 0
-    merge_seconds: float = 0
-    small_insert: str = ""
-    same_answers: int = 0
+    small_insert: tuple[str, str] = ("", "")
+    versions: str = ""
+
+
+@dataclass
+class Asked:
+    """What one side answered to a query."""
+
+    text: str
+    seconds: float
+    rows_read: int = 0
 
 
 def main() -> int:
@@ -81,20 +97,22 @@ def main() -> int:
     arguments.add_argument("--rows", type=int, default=2_000_000)
     arguments.add_argument("--out", type=Path, default=Path("demo-output"))
     options = arguments.parse_args()
-    console = Console()
+    if options.rows < 2 * BULK_ROWS:
+        arguments.error(f"--rows is {options.rows:,}; the demo needs {2 * BULK_ROWS:,} at least")
+    console = Console(soft_wrap=True, highlight=False)
     shutil.rmtree(options.out, ignore_errors=True)
     options.out.mkdir(parents=True)
-    url = str((options.out / "warehouse").resolve())
-    console.print(Panel(f"[bold]mergelake[/]: {options.rows:,} log rows into {url}", expand=False))
+    url, disk = (options.out / "warehouse").resolve(), (options.out / "node-disk").resolve()
+    console.print(f"[bold]mergelake[/]: {options.rows:,} log rows into {url}")
 
     with console.status("Starting Spark on this machine"):
         spark = session()
-        db = ml.connect(url, spark=spark)
-        db.sql(CREATE.format(name="logs", partition="toDate(timestamp)"))
+        db = ml.connect(str(url), spark=spark)
+        db.sql(CREATE.format(name="logs", partition="toDate(timestamp)") + ON_DISK_FIRST)
         table = db.table("logs")
         warm_up(spark)
     figures = Figures()
-    node = db.warehouse.node("demo", poll_s=0.2)
+    node = db.warehouse.node("demo", poll_s=0.2, local=str(disk))
     stop = threading.Event()
     background = threading.Thread(target=node.run, args=(stop,), name="node")
     background.start()
@@ -102,29 +120,31 @@ def main() -> int:
         with progress_bars(console) as progress:
             ingest_bulk(spark, table, options.rows // 2, figures, progress)
             ingest_batches(spark, table, options.rows - figures.bulk_rows, figures, progress)
-            wait_for_merges(table, node, figures, progress)
+            finish_merges(table, node, stop, background, figures, progress)
     finally:
         stop.set()
         background.join()
     if node.status.merges_failed:
         console.print(f"[red]{node.status.merges_failed} merges failed:[/] {node.status.last_error}")
+    shutil.rmtree(disk, ignore_errors=True)  # to show that no row depends on it
 
     small_insert(db, figures)
-    ours = ask(db, console)
-    with console.status("Publishing, and attaching ClickHouse to the same directory"):
+    with console.status("Asking mergelake"):
+        ours = ask(db, options.out / "answers.txt")
+    with console.status("Publishing, and asking a ClickHouse that attaches the same directory"):
         table.publish()
-        theirs = ask_clickhouse(table, options.out)
-    compare(ours, theirs, figures, console)
-    report(table, figures, options.out, console)
+        theirs = ask_clickhouse(table, options.out, figures)
+    answers = compare(ours, theirs)
+    report(table, figures, ours, answers, options.out, console)
     spark.stop()
-    return 0 if figures.same_answers == len(QUERIES) and not node.status.merges_failed else 1
+    return 0 if all(answer.same for answer in answers) and not node.status.merges_failed else 1
 
 
 def progress_bars(console: Console) -> Progress:
     return Progress(
         SpinnerColumn(),
-        TextColumn("{task.description:<52}"),
-        BarColumn(),
+        TextColumn("{task.description:<56}"),
+        BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         console=console,
@@ -146,12 +166,14 @@ def ingest_batches(spark: SparkSession, table: ml.Table, rows: int, figures: Fig
     batches, first = rows // BATCH_ROWS, figures.bulk_rows // BATCH_ROWS
     title = f"Ingest in batches of {BATCH_ROWS:,} rows"
     bar = progress.add_task(title, total=batches)
-    started = time.monotonic()
+    started, started_ms = time.monotonic(), table.handle.clock.now_ms()
     for batch in range(batches):
         table.append(spark_log_frame(spark, first + batch, 1, BATCH_ROWS, rows_per_second=ROWS_PER_SECOND))
-        progress.update(bar, advance=1, description=f"{title} · {table.parts().num_rows} parts")
+        progress.update(bar, advance=1, description=f"{title}: {plural(table.parts().num_rows, 'part')}")
     figures.batch_seconds = time.monotonic() - started
     figures.batches, figures.batch_rows = batches, batches * BATCH_ROWS
+    name = f"{batches} batches of {BATCH_ROWS:,} rows, a commit each"
+    figures.phases.append(Phase(name, started_ms, table.handle.clock.now_ms()))
 
 
 def ingest_bulk(spark: SparkSession, table: ml.Table, rows: int, figures: Figures, progress: Progress) -> None:
@@ -159,26 +181,33 @@ def ingest_bulk(spark: SparkSession, table: ml.Table, rows: int, figures: Figure
     blocks = rows // BULK_ROWS
     bar = progress.add_task(f"Bulk load of {blocks * BULK_ROWS:,} rows, one commit", total=1)
     frame = spark_log_frame(spark, 0, blocks, BULK_ROWS, rows_per_second=ROWS_PER_SECOND)
-    started = time.monotonic()
+    started, started_ms = time.monotonic(), table.handle.clock.now_ms()
     frame.coalesce(2).write.format("mergelake").mode("append").save(table.path)
     figures.bulk_seconds, figures.bulk_rows = time.monotonic() - started, blocks * BULK_ROWS
+    figures.phases.append(Phase("bulk load", started_ms, table.handle.clock.now_ms()))
     table.refresh()
     progress.update(bar, advance=1)
 
 
-def wait_for_merges(table: ml.Table, node: Node, figures: Figures, progress: Progress) -> None:
-    """Until the node finds nothing more worth merging."""
-    start = table.parts().num_rows
-    bar = progress.add_task("Background merges settle", total=None)
-    started = time.monotonic()
+def finish_merges(
+    table: ml.Table,
+    node: Node,
+    stop: threading.Event,
+    background: threading.Thread,
+    figures: Figures,
+    progress: Progress,
+) -> None:
+    """Until the node finds nothing more worth merging; then it uploads what is on its disk, and leaves."""
+    start, started_ms = table.parts().num_rows, table.handle.clock.now_ms()
+    bar = progress.add_task("The node merges and uploads what is left", total=1)
     while not node.idle():
-        table.refresh()
-        progress.update(bar, description=f"Background merges settle · {table.parts().num_rows} parts")
-        time.sleep(0.2)
+        time.sleep(0.1)
+    stop.set()
+    background.join()
     table.refresh()
-    figures.merge_seconds = time.monotonic() - started
-    title = f"Background merges settled: {start} -> {table.parts().num_rows} parts"
-    progress.update(bar, total=1, completed=1, description=title)
+    figures.phases.append(Phase("the node uploads what is left", started_ms, table.handle.clock.now_ms()))
+    title = f"The node uploads what is left: from {start} to {plural(table.parts().num_rows, 'part')}"
+    progress.update(bar, completed=1, description=title)
 
 
 def small_insert(db: ml.Database, figures: Figures) -> None:
@@ -188,88 +217,149 @@ def small_insert(db: ml.Database, figures: Figures) -> None:
     before = table.handle.store.counters
     commit = table.append({"k": [1, 2, 3], "v": ["a", "b", "c"]})
     after = table.handle.store.counters
-    figures.small_insert = (
-        f"{after.put - before.put} PUT, {after.get - before.get} GET, {after.list - before.list} LIST, "
-        f"{commit.bytes:,} bytes of data"
-    )
+    requests = f"{after.put - before.put} PUT, {after.get - before.get} GET, {after.list - before.list} LIST"
+    figures.small_insert = (requests, f"a small insert of 3 rows, {size(commit.bytes)}")
 
 
-def ask(db: ml.Database, console: Console) -> dict[str, str]:
-    """Each query through mergelake, shown with its answer."""
+def ask(db: ml.Database, page: Path) -> dict[str, Asked]:
+    """Each query through mergelake; the answers go to a file."""
     answers = {}
-    for title, query in QUERIES.items():
-        result = db.sql(query)
-        answers[title] = result.text("JSONCompactEachRow")
-        stats = result.stats
-        console.print(f"\n[bold]{title}[/]  [dim]{stats.elapsed_s:.3f} s, {stats.rows_read:,} rows read[/]")
-        console.print(textwrap.dedent(query).strip(), style="dim", markup=False, highlight=False)
-        result.show()
+    with page.open("w") as file:
+        for title, query in QUERIES.items():
+            seconds = []
+            for _ in range(RUNS):
+                started = time.perf_counter()
+                result = db.sql(query)
+                text = result.text("JSONCompactEachRow")
+                seconds.append(time.perf_counter() - started)
+            answers[title] = Asked(text, min(seconds), result.stats.rows_read)
+            file.write(f"{title}\n{query}\n{result.drawn()}\n\n")
     return answers
 
 
-def ask_clickhouse(table: ml.Table, folder: Path) -> dict[str, str]:
+def ask_clickhouse(table: ml.Table, folder: Path, figures: Figures) -> dict[str, Asked]:
     """The same queries in a ClickHouse that knows nothing of us: one CREATE TABLE over the directory."""
     statement = table.attach_statement("default.logs")
     (folder / "attach.sql").write_text(statement + ";\n")
     script = (
-        "import json, sys, chdb.session\n"
+        "import json, sys, time, chdb.session\n"
         "work = json.load(sys.stdin)\n"
         "clickhouse = chdb.session.Session()\n"
         "clickhouse.query(work['attach'])\n"
-        "ask = lambda query: clickhouse.query(query, 'JSONCompactEachRow').bytes().decode()\n"
-        "print(json.dumps({title: ask(query) for title, query in work['queries'].items()}))"
+        "def ask(query):\n"
+        "    seconds = []\n"
+        "    for _ in range(work['runs']):\n"
+        "        started = time.perf_counter()\n"
+        "        text = clickhouse.query(query, 'JSONCompactEachRow').bytes().decode()\n"
+        "        seconds.append(time.perf_counter() - started)\n"
+        "    return text, min(seconds)\n"
+        "version = ask('SELECT version()')[0]\n"
+        "print(json.dumps([version, {title: ask(query) for title, query in work['queries'].items()}]))"
     )
-    work = json.dumps({"attach": statement, "queries": QUERIES})
+    work = json.dumps({"attach": statement, "runs": RUNS, "queries": QUERIES})
     done = subprocess.run([sys.executable, "-c", script], input=work, capture_output=True, text=True, check=True)
-    return dict(json.loads(done.stdout))
+    clickhouse, answers = json.loads(done.stdout)
+    figures.versions = (
+        f"mergelake {version('mergelake')}, ClickHouse {json.loads(clickhouse)[0]}, Spark {version('pyspark')}, "
+        f"Python {platform.python_version()}, {plural(os.cpu_count() or 1, 'core')}"
+    )
+    return {title: Asked(*answer) for title, answer in answers.items()}
 
 
-def compare(ours: dict[str, str], theirs: dict[str, str], figures: Figures, console: Console) -> None:
+def compare(ours: dict[str, Asked], theirs: dict[str, Asked]) -> list[Answer]:
     """The answers side by side."""
-    shown = Table(title="Answers of a stock ClickHouse on the same directory", title_justify="left")
-    shown.add_column("query")
-    shown.add_column("mergelake and ClickHouse")
-    for title in QUERIES:
-        same = ours[title].strip() == theirs[title].strip()
-        figures.same_answers += same
-        shown.add_row(title, "[green]same answer[/]" if same else "[red]different[/]")
-    console.print()
-    console.print(shown)
-
-
-def report(table: ml.Table, figures: Figures, folder: Path, console: Console) -> None:
-    """The figures, on the terminal and as a page with the picture."""
-    lives = part_lives(table.parts(active_only=False), table.history())
-    written = [life for life in lives if not life.merged]
-    merged = [life for life in lives if life.merged]
-    first_bytes = sum(life.bytes for life in written)
-    amplification = (first_bytes + sum(life.bytes for life in merged)) / first_bytes
-    facts = [
-        ("Rows", f"{table.snapshot().rows:,}"),
-        (
-            f"Ingest in batches of {BATCH_ROWS:,} rows",
-            f"{figures.batch_rows / figures.batch_seconds:,.0f} rows/s, {figures.batches} commits",
-        ),
-        ("Bulk load through Spark", f"{figures.bulk_rows / figures.bulk_seconds:,.0f} rows/s, 1 commit"),
-        ("Parts", f"{len(written)} inserted, {len(merged)} merges, {table.parts().num_rows} active at the end"),
-        ("Bytes of an average inserted part", f"{first_bytes / len(written):,.0f}"),
-        ("A small insert costs", figures.small_insert),
-        ("Write amplification (bytes written / bytes inserted)", f"{amplification:.2f}"),
-        (
-            "Kept for older versions",
-            f"{table.retained_bytes:,} bytes of replaced parts",
-        ),
-        ("Answers equal to ClickHouse's", f"{figures.same_answers} of {len(QUERIES)}"),
+    return [
+        Answer(
+            title,
+            query,
+            len(ours[title].text.splitlines()),
+            ours[title].seconds,
+            theirs[title].seconds,
+            ours[title].text.strip() == theirs[title].text.strip(),
+        )
+        for title, query in QUERIES.items()
     ]
-    shown = Table(title="What it cost", title_justify="left", show_header=False)
-    for name, value in facts:
-        shown.add_row(name, value)
-    console.print()
-    console.print(shown)
-    page = folder / "report.html"
-    page.write_text(render_timeline("How parts grew and merged", lives, facts))
-    console.print(f"\nPicture to open in a browser: [bold]{page.resolve()}[/]", soft_wrap=True)
-    console.print(f"Attach a ClickHouse with:     [bold]{(folder / 'attach.sql').resolve()}[/]", soft_wrap=True)
+
+
+def report(
+    table: ml.Table, figures: Figures, ours: dict[str, Asked], answers: list[Answer], folder: Path, console: Console
+) -> None:
+    """The figures, a line each, and the picture."""
+    entries = list(table.handle.log.entries())
+    lives = part_lives(table.parts(active_only=False), entries)
+    merges = merge_lives(lives, entries)
+    for name, value in facts(table, figures, lives, merges):
+        console.print(f"{name:<32} {value}")
+    for each in answers:
+        times = f"{each.seconds * 1000:,.0f} ms, ClickHouse {each.clickhouse_seconds * 1000:,.0f} ms"
+        read = f"{plural(ours[each.title].rows_read, 'row')} read, {plural(each.rows, 'row')} found"
+        verdict = "[green]the same answer[/]" if each.same else "[red]another answer[/]"
+        console.print(f"{'Query: ' + each.title:<32} {times}; {read}; {verdict}")
+    picture = sheet(table, figures, lives, merges, answers, len(entries))
+    (folder / "report.html").write_text(render_page(picture))
+    (folder / "report.svg").write_text(render_sheet(picture))
+    console.print(f"{'Answers':<32} {(folder / 'answers.txt').resolve()}")
+    console.print(f"{'Attach a ClickHouse with':<32} {(folder / 'attach.sql').resolve()}")
+    console.print(f"{'Picture, for a browser':<32} [bold]{(folder / 'report.html').resolve()}[/] (and report.svg)")
+    console.print(f"[bold]{same_answers(answers)}[/]")
+
+
+def facts(table: ml.Table, figures: Figures, lives: list[PartLife], merges: list[MergeLife]) -> list[tuple[str, str]]:
+    """What is told on the terminal: names and figures."""
+    inserted, written = amplification(lives)
+    stored = sum(merge.outcome is Outcome.BUCKET for merge in merges)
+    on_disk = sum(merge.bytes for merge in merges if merge.volatile)
+    parts = sum(not life.merged for life in lives)
+    done = f"{len(merges)}, of which {stored} reached the bucket; {size(on_disk)}"
+    return [
+        ("Rows", f"{table.snapshot().rows:,}"),
+        ("Bulk load through Spark", f"{figures.bulk_rows / figures.bulk_seconds:,.0f} rows/s, 1 commit"),
+        (
+            f"Batches of {BATCH_ROWS:,} rows",
+            f"{figures.batch_rows / figures.batch_seconds:,.0f} rows/s, {plural(figures.batches, 'commit')}",
+        ),
+        (
+            "Parts",
+            f"{parts} inserted ({size(inserted / parts)} on average), {table.parts().num_rows} active at the end",
+        ),
+        ("Merges", f"{done} merged on the node's disk" if merges else "none was due"),
+        ("Node's disk", "deleted before the queries: every row is in the bucket"),
+        (
+            "Write amplification",
+            f"{written / inserted:.2f}: {size(written)} written to the bucket, {size(inserted)} inserted",
+        ),
+        ("Requests", ": ".join(figures.small_insert)),
+        ("Kept for older versions", f"{size(table.retained_bytes)} of replaced parts"),
+    ]
+
+
+def sheet(
+    table: ml.Table,
+    figures: Figures,
+    lives: list[PartLife],
+    merges: list[MergeLife],
+    answers: list[Answer],
+    entries: int,
+) -> Sheet:
+    """What is drawn."""
+    rows, (inserted, written) = table.snapshot().rows, amplification(lives)
+    parts = sum(not life.merged for life in lives)
+    return Sheet(
+        f"{rows:,} log rows through Spark into a bucket (here a directory), merged in the background",
+        (
+            (plural(rows, "row"), f"in {plural(figures.batches + 1, 'commit')}: {plural(parts, 'part')} inserted"),
+            (f"{figures.bulk_rows / figures.bulk_seconds:,.0f} rows/s", f"bulk load of {figures.bulk_rows:,} rows"),
+            (f"{figures.batch_rows / figures.batch_seconds:,.0f} rows/s", f"in batches of {BATCH_ROWS:,} rows"),
+            (f"{written / inserted:.2f} ×", "bytes written to the bucket, by bytes inserted"),
+            figures.small_insert,
+        ),
+        figures.phases,
+        lives,
+        merges,
+        answers,
+        f"Time on the clock, the fastest of {RUNS} runs, one after the other on this machine.",
+        f"Read from the table's log ({entries} entries). {figures.versions}.",
+    )
 
 
 if __name__ == "__main__":
