@@ -63,8 +63,8 @@ def _to_start_of_interval(args: tuple[Operand, ...], environment: Environment) -
         def start_of_days(data: npt.NDArray[Any], *_: object) -> npt.NDArray[Any]:
             start = days(data).astype(np.int64) // step * step
             if isinstance(kind, t.Date32):
-                return local.to_utc(np.maximum(start, _FIRST_DAY) * _DAY).astype(np.uint32)
-            midnight = local.to_utc(start * _DAY)
+                return local.start_of_day(np.maximum(start, _FIRST_DAY)).astype(np.uint32)
+            midnight = local.start_of_day(start)
             return to_stamp(midnight if isinstance(kind, t.DateTime64) else midnight_in_range(midnight))
 
         return Resolved(result, start_of_days, cost=10)
@@ -152,7 +152,7 @@ def _truncated(kind: t.DataType, unit: str, name: str) -> Resolved:
     result = t.DateTime64(0, name)
     if unit == "Day":
         days, local = _whole_days(kind, name), zone(name)
-        return Resolved(result, lambda _, data, *rest: local.to_utc(days(data).astype(np.int64) * _DAY), cost=10)
+        return Resolved(result, lambda _, data, *rest: local.start_of_day(days(data)), cost=10)
     if not isinstance(kind, t.DateTime64):
         raise illegal("dateTrunc", kind)
     scale, start = 10**kind.precision, start_of_seconds(_CLOCK[unit], name)
