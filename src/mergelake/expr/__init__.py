@@ -29,6 +29,9 @@ from mergelake.expr import (
     date_arithmetic as _date_arithmetic,
 )
 from mergelake.expr import (
+    date_format as _date_format,
+)
+from mergelake.expr import (
     date_parts as _date_parts,
 )
 from mergelake.expr import (
@@ -56,7 +59,13 @@ from mergelake.expr import (
     subcolumns as _subcolumns,
 )
 from mergelake.expr import (
+    subseconds as _subseconds,
+)
+from mergelake.expr import (
     token_search as _token_search,
+)
+from mergelake.expr import (
+    week_numbers as _week_numbers,
 )
 from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundCall, BoundColumn, BoundLiteral, BoundNode, columns_of, conjuncts, walk
@@ -72,6 +81,7 @@ FAMILIES = (
     _comparison,
     _conditional,
     _date_arithmetic,
+    _date_format,
     _date_parts,
     _divisors,
     _hashes,
@@ -81,7 +91,9 @@ FAMILIES = (
     _rounding,
     _strings,
     _subcolumns,
+    _subseconds,
     _token_search,
+    _week_numbers,
 )
 """The modules that fill the table of functions; importing them is what registers."""
 
