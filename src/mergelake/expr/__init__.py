@@ -20,6 +20,9 @@ from mergelake.expr import (
     cast_functions as _cast_functions,
 )
 from mergelake.expr import (
+    chance as _chance,
+)
+from mergelake.expr import (
     comparison as _comparison,
 )
 from mergelake.expr import (
@@ -72,12 +75,13 @@ from mergelake.expr.bound import BoundCall, BoundColumn, BoundLiteral, BoundNode
 from mergelake.expr.compiled import Compiled, compile_expression
 from mergelake.expr.nodes import Call, ColumnRef, Literal, SyntaxNode, column_name, referenced_columns
 from mergelake.expr.parser import parse, parse_list
-from mergelake.expr.registry import known_functions
+from mergelake.expr.registry import Seed, known_functions
 
 FAMILIES = (
     _arithmetic,
     _arrays,
     _cast_functions,
+    _chance,
     _comparison,
     _conditional,
     _date_arithmetic,
@@ -106,6 +110,7 @@ __all__ = [
     "ColumnRef",
     "Compiled",
     "Literal",
+    "Seed",
     "SyntaxNode",
     "bind",
     "column_name",

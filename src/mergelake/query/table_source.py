@@ -22,8 +22,10 @@ from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.core.text import back_quote, quote_string
 from mergelake.core.types import Array, DataType, Tuple
+from mergelake.expr.aliases import expand_aliases
 from mergelake.expr.bound import BoundCall, BoundColumn
 from mergelake.expr.compiled import compile_expression
+from mergelake.expr.parser import parse
 from mergelake.log.part_map import Partitions
 from mergelake.log.state import ActivePart
 from mergelake.parts.cache import PartCache
@@ -88,7 +90,7 @@ class TableSource:
             **{name: kind for name, kind in VIRTUAL_COLUMNS.items() if not schema.has(name)},
         }
         self.computed: Mapping[str, tuple[DataType, str]] = {
-            **{c.name: (c.type, c.default) for c in schema.columns if c.default_kind == "ALIAS"},
+            **{c.name: (c.type, _over_stored(c.default, schema)) for c in schema.columns if c.default_kind == "ALIAS"},
             **_nested(schema),
         }
         shown = {column.name for column in schema.columns if column.default_kind in ("", "DEFAULT")}
@@ -249,6 +251,13 @@ class TableSource:
 def _exact(wanted: ReadRequest) -> bool:
     """Whether its meaning needs all rows in one table."""
     return wanted.final or bool(wanted.sample)
+
+
+def _over_stored(expression: str, schema: TableSchema) -> str:
+    """The expression of an ALIAS column; one over other ALIAS columns as one over what is stored."""
+    tree = parse(expression)
+    expanded = expand_aliases(tree, schema)
+    return expression if expanded == tree else str(expanded)
 
 
 def _nested(schema: TableSchema) -> dict[str, tuple[DataType, str]]:
