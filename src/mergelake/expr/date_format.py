@@ -274,7 +274,7 @@ def _format_date_time(args: tuple[Operand, ...], environment: Environment) -> Re
         ]
         return joined(made, len(data))
 
-    return Resolved(t.STRING, kernel, cost=20 + 8 * len(pieces))
+    return Resolved(t.STRING, kernel, cost=20 + 16 * len(pieces))
 
 
 @function("monthName", 1, any_case=True)
