@@ -230,6 +230,10 @@ def test_alias_columns_are_read_by_name_and_never_written(spark, db):
     says(lambda: save(given, path), "NO_SUCH_COLUMN_IN_TABLE", "ALIAS")
     save(spark.sql("SELECT 500L AS k"), path)
     assert db.sql("SELECT y, s FROM aliased WHERE k = 500").rows() == [(1000, "1000")]
+    query = "SELECT y % 3 AS rest, count(), max(s) FROM aliased WHERE y > 10 AND s != '12' GROUP BY rest ORDER BY rest"
+    spread = db.sql(query, settings={"executor": "spark"})
+    assert spread.rows() == db.sql(query, settings={"executor": "local"}).rows()
+    assert spread.stats.executor == "spark"
 
 
 def test_rows_written_by_spark_get_random_defaults_of_their_own(spark, db):
