@@ -21,9 +21,9 @@ from tests.helpers.partition_keys import DATE_KEYS, TIME_KEYS
 pytestmark = pytest.mark.chdb
 
 _DAYS = [-25559, -25558, -18263, -719, -366, -1, 0, 1, 3, 4, 30, 58, 59, 364, 365, 11016, 18321, 24836, 24837, 24855,
-         49708, 49709, 49710, 49711, 65534, 65535, 65536, 65600, 100000, 120163, 120528]  # fmt: skip
+         49708, 49709, 49710, 49711, 65534, 65535, 65536, 65600, 100000, 120163, 120528, 120529]  # fmt: skip
 _SECONDS = sorted(
-    {day * 86400 + clock for day in _DAYS[:-1] for clock in (-1, 0, 3600 * 5 + 1800, 86399)}
+    {day * 86400 + clock for day in _DAYS[:-2] for clock in (-1, 0, 3600 * 5 + 1800, 86399)}
     | {1603587600, 1603591200, 1616893199, 1616893200, 1711846800, 1711846799, 2**31, 2**32 - 1}
 )
 """Instants from 1900 to 2299, around midnights and changes of clocks."""
@@ -35,10 +35,16 @@ KINDS = [
 ]  # fmt: skip
 MORE = [
     *(f"dateTrunc('{unit}', x)" for unit in ("millisecond", "microsecond", "nanosecond", "Month", "DAY")),
-    *(f"toStartOfInterval(x, INTERVAL {count} {unit})" for unit in ("millisecond", "hour", "day", "week", "month", "year") for count in (2, 7, 100)),
+    *(f"toStartOfInterval(x, INTERVAL {count} {unit})" for unit in ("nanosecond", "microsecond", "millisecond", "hour", "day", "week", "month", "year") for count in (2, 7, 100)),
     *(f"x {sign} INTERVAL {count} {unit}" for sign in "+-" for unit in ("second", "hour", "day", "month", "quarter", "year") for count in (1, 13)),
     "x + 40", "x - 40", "x + 0.5", "toInt32(x)", "toUInt16(x)", "toFloat64(x)", "toInt64(x)", "CAST(x AS Date)", "CAST(x AS Date32)", "CAST(x AS DateTime('UTC'))", "CAST(x AS DateTime64(3, 'UTC'))", "toDateTime(x, 'Asia/Tokyo')", "toDateTime64(x, 9)", "toDateTime64(x, 0, 'UTC')",
-    "toDayOfWeek(x, 1)", "toStartOfWeek(x, 3)", "toStartOfWeek(x, 9)", "toDayOfWeek(x, 2)",
+    "toDayOfWeek(x, 1)", "toStartOfWeek(x, 3)", "toStartOfWeek(x, 9)", "toDayOfWeek(x, 2)", "toDayOfWeek(x, 7)", "toDayOfWeek(x, 256)",
+    *(f"{name}(x, {mode})" for name in ("toWeek", "toYearWeek", "toLastDayOfWeek") for mode in (*range(10), 15, 200, 256, -1, "n", "'UTC'")),
+    *(f"{name}(x, 3, 'America/New_York')" for name in ("week", "YEARWEEK", "toLastDayOfWeek", "toDayOfWeek")),
+    "toWeek(toString(x))", "toYearWeek(toString(x), 3)", "toWeek(x, 0, toString(n))", "toWeek(x, 0, 'nowhere')",
+    *(f"toRelative{unit}Num(x{zone})" for unit in ("Hour", "Minute", "Second") for zone in ("", *(f", '{name}'" for name in ("Asia/Tokyo", "Asia/Kathmandu", "Africa/Monrovia", "America/St_Johns", "Australia/Lord_Howe", "Pacific/Kiritimati")))),
+    "toRelativeHourNum(x, 5)", "monthName(x)", "monthName(x, 'UTC')", "toMonthNumSinceEpoch(x)", "toYearNumSinceEpoch(x, 'Asia/Tokyo')", "toYear(x, 'Asia/Tokyo')", "toISOWeek(x, 'Asia/Tokyo')", "toYear(x, toString(n))", "toStartOfISOYear(x, 'Asia/Tokyo')",
+    "toMillisecond(x)", "toMillisecond(x, 'Asia/Tokyo')", "toStartOfMillisecond(x)", "toStartOfMicrosecond(x, 'Asia/Tokyo')", "toStartOfFiveMinute(x)", "timeSlot(x, 'Asia/Kathmandu')",
     *(f"date_diff('{unit}', toDate32('1950-02-03'), x)" for unit in ("day", "week", "quarter", "year")),
     *(f"x {comparison} {other}" for comparison in ("=", "<", ">=") for other in ("toDate('2000-02-29')", "toDate32('1950-02-03')", "toDateTime('2000-01-01 00:00:00', 'UTC')", "toDateTime64('1960-01-01 00:00:00', 3, 'UTC')", "'2000-01-01'")),
 ]  # fmt: skip

@@ -82,6 +82,10 @@ left(s, 2) | left(s, -1) | left(fs, i8) | left(lc, u8) | left('abc', i8) | right
 toISOWeek(d) | toISOWeek(ts) | toISOWeek(d32) | toISOWeek(tn) | toISOYear(d) | toISOYear(tb) | toISOYear(d32) | toISOYear(t3)
 toRelativeYearNum(d) | toRelativeYearNum(d32) | toRelativeQuarterNum(ts) | toRelativeQuarterNum(t6) | toRelativeMonthNum(tb) | toRelativeMonthNum(d32)
 toRelativeWeekNum(d) | toRelativeWeekNum(d32) | toRelativeWeekNum(tn) | toRelativeWeekNum(t3) | toRelativeDayNum(d) | toRelativeDayNum(d32) | toRelativeDayNum(ti) | toRelativeDayNum(t3) | toRelativeDayNum(t6)
+toWeek(d) | toWeek(d32, 3) | toWeek(nd) | toWeek(tb, 8) | toYearWeek(d) | toYearWeek(t6, 5) | toYearWeek(nd, 1) | toLastDayOfWeek(d) | toLastDayOfWeek(tn, 1) | toStartOfISOYear(d) | toStartOfISOYear(tb) | monthName(d) | monthName(nd)
+toRelativeHourNum(d) | toRelativeHourNum(ti) | toRelativeHourNum(t6) | toRelativeMinuteNum(tb) | toRelativeMinuteNum(d32) | toRelativeSecondNum(t3) | toRelativeSecondNum(d) | toMonthNumSinceEpoch(d) | toYearNumSinceEpoch(ts)
+toMillisecond(t3) | toMillisecond(ts) | toStartOfSecond(t6) | toStartOfMillisecond(t6) | toStartOfMicrosecond(t6) | toStartOfNanosecond(t3) | timeSlot(ti) | timeSlot(t6) | toStartOfFiveMinute(ts)
+formatDateTime(d, '%F') | formatDateTime(nd, '%e %M') | formatDateTime(tb, '%Y-%m-%d %H:%i:%s %z') | formatDateTime(t6, '%T.%f') | formatDateTime(ts, 'no letter') | formatDateTime(ts, '') | formatDateTime(d32, '%G-%V-%u') | formatDateTime(DATE '2020-01-01', '%W') | formatDateTime(d, NULL)
 positiveModulo(i32, 200) | positiveModulo(i8, -7) | positiveModulo(u64, 10) | positiveModulo(f64, 3) | pmod(i64, 8)
 toInt128(i64) | toUInt256(u8) | toInt128(i64) * i64 | toUInt128(u64) + 1 | toIPv4('1.2.3.4') | toUUID('61f0c404-5cb3-11e7-907b-a6006ad3dba0')
 toYear(d) | toQuarter(ts) | toMonth(tb) | toDayOfMonth(t3) | toDayOfWeek(d) | toDayOfWeek(d, 1) | toDayOfWeek(ts, 2) | toDayOfYear(tn)
@@ -142,12 +146,13 @@ def test_each_known_function_is_compared_with_clickhouse() -> None:
         "notILike",
     }
     clocks = {"now", "now64", "today", "yesterday"}
+    chance = {"rand", "rand64", "generateUUIDv4"}  # see test_random_defaults_against_clickhouse.py
     spelled = " ".join(calls())
     families = ("toInterval", "add", "subtract", "toInt", "toUInt", "toDecimal", "toFloat", "toUnixTimestamp64")
     missing = [
         name
         for name in known_functions()
-        if name not in operators | clocks and f"{name}(" not in spelled
+        if name not in operators | clocks | chance and f"{name}(" not in spelled
         and not name.startswith(families) and not name.endswith(("OrNull", "OrZero"))
     ]  # fmt: skip
     assert not missing
@@ -159,6 +164,8 @@ ERRORS = [
     ("toUUID('x')", "376"), ("toIPv4('x')", "675"), ("CAST('q' AS Enum8('a' = 1))", "691"), ("s + 1", "43"), ("d > 5", "43"),
     ("length(i8)", "43"), ("toYear(s)", "43"), ("i8 +", "62"), ("(i8", "62"), ("toYear()", "42"), ("toYear(d, 1, 2, 3)", "42"),
     ("CAST(ni AS Int32)", "349"), ("toDecimal32(i64, 4)", "407"), ("d = 'abc'", "38"), ("u8 = 'abc'", "53"), ("match(s, '[')", "427"),
+    ("formatDateTime(d, '%')", "36"), ("formatDateTime(d, '%o')", "36"), ("formatDateTime(d, '%U')", "48"), ("formatDateTime(d, '%z')", "43"), ("formatDateTime(s, '%Y')", "43"), ("formatDateTime(d)", "42"), ("formatDateTime(d, s)", "44"), ("formatDateTime(d, 1)", "43"),
+    ("toWeek(u8)", "43"), ("toWeek(d, 1, 'UTC', 1)", "42"), ("toWeek(d, u8)", "44"), ("toYearWeek(d, -1)", "43"), ("toRelativeHourNum(s)", "43"), ("monthName(d32)", "43"), ("toStartOfSecond(ts)", "43"), ("formatDateTime(ts, '%Y', 'nowhere')", "36"),
     ("a[0]", "135"), ("toFixedString('abc', 2)", "131"), ("if(s, 1, 2)", "43"), ("CAST('x' AS Bool)", "467"), ("toInt8(f64)", "70"),
 ]  # fmt: skip
 
@@ -183,3 +190,34 @@ def test_intervals_of_hours_begin_as_in_clickhouse_around_clock_changes(session:
         values = ", ".join(map(str, instants.tolist()))
         theirs = str(session.query(f"SELECT {seen} FROM (SELECT arrayJoin([{values}]) AS d)", "TSV")).split()
         assert [str(value) for value in mine.to_pylist()] == theirs
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "America/Sao_Paulo",
+        "America/St_Johns",
+        "America/Havana",
+        "Pacific/Apia",
+        "Africa/Monrovia",
+        "Asia/Amman",
+        "Asia/Manila",
+    ],
+)
+def test_days_begin_as_in_clickhouse_where_midnight_is_skipped_or_occurs_twice(session: Any, name: str) -> None:
+    local = zone(name)
+    changed = [day + np.arange(-1, 3) for day in local.to_local(local.changes) // 86400 if 2 < day < 49000]
+    days = np.unique(np.concatenate(changed)).astype(np.uint16)
+    rows = pa.table({"d": pa.array(days)})
+    values = ", ".join(map(str, days.tolist()))
+    for call in (
+        f"toInt64(toDateTime(d, '{name}'))",
+        f"toInt64(toDateTime64(d, 0, '{name}'))",
+        f"toInt64(toStartOfDay(toDateTime(d, '{name}') + 7200))",
+        f"toInt64(toStartOfInterval(toDateTime(d, '{name}') + 7200, INTERVAL 1 DAY))",
+        f"toInt64(dateTrunc('day', toDateTime64(d, 0, '{name}')))",
+        f"toInt64(toRelativeSecondNum(d, '{name}'))",
+    ):
+        mine = compile_expression(call, {"d": parse_type("Date")}).evaluate(rows)
+        query = f"SELECT {call} FROM (SELECT toDate(arrayJoin([{values}])) AS d)"
+        assert [str(value) for value in mine.to_pylist()] == str(session.query(query, "TSV")).split(), call

@@ -42,7 +42,7 @@ _INTEGERS = [
 ]  # fmt: skip
 _UNITS = ["second", "minute", "hour", "day", "week", "month", "quarter", "year"]
 DATE_KEYS = [
-    "x", "toYYYYMM(x)", "toYYYYMMDD(x)", "toYYYYMMDDhhmmss(x)", "toYear(x)", "toMonth(x)", "toQuarter(x)", "toDayOfMonth(x)", "toDayOfWeek(x)", "toDayOfYear(x)", "toISOYear(x)", "toISOWeek(x)", "toWeek(x)", "toYearWeek(x)", "toMonday(x)",
+    "x", "toYYYYMM(x)", "toYYYYMMDD(x)", "toYYYYMMDDhhmmss(x)", "toYear(x)", "toMonth(x)", "toQuarter(x)", "toDayOfMonth(x)", "toDayOfWeek(x)", "toDayOfYear(x)", "toISOYear(x)", "toISOWeek(x)", "toWeek(x)", "toYearWeek(x)", "toWeek(x, 3)", "toYearWeek(x, 5)", "toYearWeek(x, 8)", "monthName(x)", "toMonthNumSinceEpoch(x)", "formatDateTime(x, '%G-W%V')", "formatDateTime(x, '%M %y')", "toMonday(x)",
     "toStartOfMonth(x)", "toStartOfQuarter(x)", "toStartOfYear(x)", "toStartOfWeek(x)", "toStartOfWeek(x, 1)", "toStartOfISOYear(x)", "toLastDayOfMonth(x)", "toLastDayOfWeek(x)", "toStartOfDay(x)",
     *(f"dateTrunc('{unit}', x)" for unit in _UNITS), *(f"date_trunc('{unit}', x)" for unit in ("month",)),
     *(f"toStartOfInterval(x, INTERVAL {count} {unit})" for unit in _UNITS for count in (1, 5)),
@@ -51,7 +51,7 @@ DATE_KEYS = [
 ]  # fmt: skip
 TIME_KEYS = [
     "toHour(x)", "toMinute(x)", "toSecond(x)", "toStartOfHour(x)", "toStartOfMinute(x)", "toStartOfFiveMinutes(x)", "toStartOfTenMinutes(x)", "toStartOfFifteenMinutes(x)", "toStartOfSecond(x)",
-    "toYYYYMM(x, 'Asia/Tokyo')", "toDate(x, 'Asia/Tokyo')", "toTimeZone(x, 'Asia/Tokyo')", "toStartOfMonth(x, 'America/New_York')", "x + INTERVAL 1 HOUR", "toRelativeHourNum(x)", "dateTrunc('day', x, 'Asia/Tokyo')", "toStartOfDay(x, 'Asia/Tokyo')", "timeSlot(x)",
+    "toYYYYMM(x, 'Asia/Tokyo')", "toDate(x, 'Asia/Tokyo')", "toTimeZone(x, 'Asia/Tokyo')", "toStartOfMonth(x, 'America/New_York')", "x + INTERVAL 1 HOUR", "toRelativeHourNum(x)", "toRelativeMinuteNum(x)", "toRelativeSecondNum(x)", "formatDateTime(x, '%F %H', 'Asia/Tokyo')", "toStartOfMillisecond(x)", "toMillisecond(x)", "dateTrunc('day', x, 'Asia/Tokyo')", "toStartOfDay(x, 'Asia/Tokyo')", "timeSlot(x)",
 ]  # fmt: skip
 _TEXTS = [
     "x", "lower(x)", "upper(x)", "substring(x, 1, 1)", "left(x, 1)", "length(x)", "length(x) % 3", "empty(x)", "notEmpty(x)", "reverse(x)", "concat(x, '-a')", "x || 'b'", "x = 'a'", "x LIKE 'a%'", "startsWith(x, 'a')", "cityHash64(x) % 8", "sipHash64(x) % 8", "position(x, 'a')",

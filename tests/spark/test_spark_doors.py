@@ -212,3 +212,31 @@ def test_workers_that_lack_mergelake_say_so_and_the_way_out(db, spark, row, path
         db.table("t").append(row)
     assert "PYSPARK_PYTHON" in str(caught.value.hint)
     says(lambda: db.table("t").scan().spark(spark).count(), "No module named 'mergelake'", "spark.pyspark.python")
+
+
+def test_alias_columns_are_read_by_name_and_never_written(spark, db):
+    db.sql(
+        "CREATE TABLE aliased (k Int64, y Int64 ALIAS k * 2, s String ALIAS toString(y)) ENGINE = MergeTree ORDER BY k"
+    )
+    db.sql("INSERT INTO aliased SELECT number FROM numbers(100)")
+    path = db.table("aliased").path
+    assert read(spark, path).columns == ["k"]
+    frame = read(spark, path, columns="k,y,s")
+    assert [tuple(each) for each in frame.where("y = 20").collect()] == [(10, 20, "20")]
+    assert frame.where("s LIKE '1%' AND y < 100").count() == len([k for k in range(50) if str(2 * k).startswith("1")])
+    assert read(spark, path, where="y > 190").count() == 4
+    assert db.table("aliased").scan(["y"], where="k < 3").spark(spark).groupBy().sum("y").collect()[0][0] == 6
+    given = spark.sql("SELECT 1L AS k, 2L AS y")
+    says(lambda: save(given, path), "NO_SUCH_COLUMN_IN_TABLE", "ALIAS")
+    save(spark.sql("SELECT 500L AS k"), path)
+    assert db.sql("SELECT y, s FROM aliased WHERE k = 500").rows() == [(1000, "1000")]
+    query = "SELECT y % 3 AS rest, count(), max(s) FROM aliased WHERE y > 10 AND s != '12' GROUP BY rest ORDER BY rest"
+    spread = db.sql(query, settings={"executor": "spark"})
+    assert spread.rows() == db.sql(query, settings={"executor": "local"}).rows()
+    assert spread.stats.executor == "spark"
+
+
+def test_rows_written_by_spark_get_random_defaults_of_their_own(spark, db):
+    db.sql("CREATE TABLE drawn (k Int64, id UUID DEFAULT generateUUIDv4()) ENGINE = MergeTree ORDER BY k")
+    save(spark.range(0, 4000, 1, 4).selectExpr("id AS k"), db.table("drawn").path)
+    assert db.sql("SELECT count(), uniqExact(id) FROM drawn").rows() == [(4000, 4000)]

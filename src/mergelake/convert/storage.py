@@ -397,7 +397,7 @@ def _ticks(array: pa.Array, kind: t.DateTime | t.DateTime64, precision: int) -> 
     source = array.type
     if pa.types.is_date(source):
         days = array.cast(pa.date32()).view(pa.int32())
-        seconds = zone(kind.timezone).to_utc(days.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64) * 86400)
+        seconds = zone(kind.timezone).start_of_day(days.fill_null(0).to_numpy(zero_copy_only=False))
         return _scaled(_with_validity(pa.int64(), [seconds], days), 1, 10**precision, kind, array)
     if pa.types.is_timestamp(source):
         return _scaled(

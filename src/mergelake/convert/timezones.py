@@ -72,6 +72,23 @@ class Zone:
         borders = self.changes + self.offsets[:-1]
         return wide - self.offsets[np.searchsorted(borders, wide, side="right")]
 
+    def start_of_day(self, days: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """UTC seconds at which local days begin, as in ClickHouse's table of days.
+
+        Where midnight is skipped a day begins at the change of the clock. Where it occurs twice it means the first,
+        unless the clock went back across it, into the day before: then the day begins with the second.
+        """
+        midnight = days.astype(np.int64, copy=False) * _DAY
+        if self.is_fixed:
+            return np.asarray(midnight - self.offsets[0])
+        borders = self.changes + self.offsets[1:]
+        found = midnight - self.offsets[np.searchsorted(borders, midnight, side="left")]
+        late = np.asarray(self.to_local(found) > midnight)
+        if not bool(late.any()):
+            return np.asarray(found)
+        last = np.maximum(np.searchsorted(self.changes, found, side="right") - 1, 0)
+        return np.where(late, self.changes[last], found)
+
 
 @lru_cache(maxsize=64)
 def zone(name: str) -> Zone:

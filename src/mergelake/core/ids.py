@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -17,6 +18,11 @@ class IdSource(Protocol):
     def jitter(self) -> float:
         """A number in [0, 1), to spread retries."""
         ...
+
+
+def seed_of(ids: IdSource) -> Callable[[], int]:
+    """Numbers of 128 bits, each fresh, for generators of random values."""
+    return lambda: int(ids.new_id(), 16)
 
 
 class RandomIds:

@@ -20,6 +20,9 @@ from mergelake.expr import (
     cast_functions as _cast_functions,
 )
 from mergelake.expr import (
+    chance as _chance,
+)
+from mergelake.expr import (
     comparison as _comparison,
 )
 from mergelake.expr import (
@@ -27,6 +30,9 @@ from mergelake.expr import (
 )
 from mergelake.expr import (
     date_arithmetic as _date_arithmetic,
+)
+from mergelake.expr import (
+    date_format as _date_format,
 )
 from mergelake.expr import (
     date_parts as _date_parts,
@@ -56,22 +62,30 @@ from mergelake.expr import (
     subcolumns as _subcolumns,
 )
 from mergelake.expr import (
+    subseconds as _subseconds,
+)
+from mergelake.expr import (
     token_search as _token_search,
+)
+from mergelake.expr import (
+    week_numbers as _week_numbers,
 )
 from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundCall, BoundColumn, BoundLiteral, BoundNode, columns_of, conjuncts, walk
 from mergelake.expr.compiled import Compiled, compile_expression
 from mergelake.expr.nodes import Call, ColumnRef, Literal, SyntaxNode, column_name, referenced_columns
 from mergelake.expr.parser import parse, parse_list
-from mergelake.expr.registry import known_functions
+from mergelake.expr.registry import Seed, known_functions
 
 FAMILIES = (
     _arithmetic,
     _arrays,
     _cast_functions,
+    _chance,
     _comparison,
     _conditional,
     _date_arithmetic,
+    _date_format,
     _date_parts,
     _divisors,
     _hashes,
@@ -81,7 +95,9 @@ FAMILIES = (
     _rounding,
     _strings,
     _subcolumns,
+    _subseconds,
     _token_search,
+    _week_numbers,
 )
 """The modules that fill the table of functions; importing them is what registers."""
 
@@ -94,6 +110,7 @@ __all__ = [
     "ColumnRef",
     "Compiled",
     "Literal",
+    "Seed",
     "SyntaxNode",
     "bind",
     "column_name",

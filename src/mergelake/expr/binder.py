@@ -10,24 +10,26 @@ from mergelake.core.errors import error, there_are
 from mergelake.expr.bound import BoundCall, BoundColumn, BoundLiteral, BoundNode
 from mergelake.expr.evaluate import evaluate_constant, propagating
 from mergelake.expr.nodes import Call, ColumnRef, Literal, SyntaxNode
-from mergelake.expr.registry import Environment, Operand, find_function
+from mergelake.expr.registry import Environment, Operand, Seed, find_function
 from mergelake.expr.subcolumns import find_subcolumn
 
 _NULL = t.Nullable(t.Nothing())
 
 
-def bind(node: SyntaxNode, columns: Mapping[str, t.DataType], now_ms: int | None = None) -> BoundNode:
+def bind(
+    node: SyntaxNode, columns: Mapping[str, t.DataType], now_ms: int | None = None, seed: Seed | None = None
+) -> BoundNode:
     """`node` over a block with these columns.
 
     Raises UNKNOWN_IDENTIFIER, UNKNOWN_FUNCTION, ILLEGAL_TYPE_OF_ARGUMENT and what folding constants raises.
     """
-    return _Binder(columns, now_ms).bind(node)
+    return _Binder(columns, now_ms, seed).bind(node)
 
 
 class _Binder:
-    def __init__(self, columns: Mapping[str, t.DataType], now_ms: int | None) -> None:
+    def __init__(self, columns: Mapping[str, t.DataType], now_ms: int | None, seed: Seed | None) -> None:
         self._columns = columns
-        self._environment = Environment(self.call, now_ms)
+        self._environment = Environment(self.call, now_ms, seed)
 
     def bind(self, node: SyntaxNode) -> BoundNode:
         match node:
@@ -76,6 +78,6 @@ class _Binder:
                 raise AssertionError(entry.name)
             run = propagating(resolved.kernel, args, can_raise=resolved.can_raise)
         bound = BoundCall(entry.name, args, result, run, can_raise, cost)
-        if all(isinstance(arg, BoundLiteral) for arg in args):
+        if not resolved.varies and all(isinstance(arg, BoundLiteral) for arg in args):
             return evaluate_constant(bound)
         return bound

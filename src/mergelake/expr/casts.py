@@ -287,8 +287,8 @@ def _to_seconds(source: t.DataType, target: t.DateTime) -> Kernel:
         return lambda data: (data // scale).astype(np.uint32)
     local = zone(target.timezone)
     if isinstance(source, t.Date):
-        return lambda data: midnight_in_range(local.to_utc(data.astype(np.int64) * _DAY)).astype(np.uint32)
-    return lambda data: local.to_utc(data.astype(np.int64) * _DAY).astype(np.uint32)
+        return lambda data: midnight_in_range(local.start_of_day(data)).astype(np.uint32)
+    return lambda data: local.start_of_day(data).astype(np.uint32)
 
 
 def midnight_in_range(seconds: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -306,7 +306,7 @@ def _to_ticks(source: t.DataType, target: t.DateTime64) -> Kernel:
     if isinstance(source, t.DateTime):
         return lambda data: data.astype(np.int64) * scale
     local = zone(target.timezone)
-    return lambda data: _clamped_ticks(local.to_utc(data.astype(np.int64) * _DAY), scale)
+    return lambda data: _clamped_ticks(local.start_of_day(data), scale)
 
 
 def _finer(data: npt.NDArray[Any], factor: int) -> npt.NDArray[Any]:

@@ -14,11 +14,16 @@ from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundNode, columns_of
 from mergelake.expr.evaluate import Context
 from mergelake.expr.parser import parse
+from mergelake.expr.registry import Seed
 from mergelake.expr.values import to_arrow
 
 
 class Compiled:
-    """An expression over blocks whose columns have known types. Pickles as its text."""
+    """An expression over blocks whose columns have known types.
+
+    Pickles as its text, without where chance begins: what draws random values cannot be taken to another process, which
+    would draw the same ones.
+    """
 
     __slots__ = ("_now_ms", "_schema", "columns", "node", "text", "type")
 
@@ -50,14 +55,17 @@ class Compiled:
         return Context.of_block(block, self._schema).mask(self.node)
 
 
-def compile_expression(text: str, columns: Mapping[str, DataType], now_ms: int | None = None) -> Compiled:
+def compile_expression(
+    text: str, columns: Mapping[str, DataType], now_ms: int | None = None, seed: Seed | None = None
+) -> Compiled:
     """Parse and bind `text` over `columns`.
 
-    `now_ms` is what now() and today() mean, milliseconds since the epoch; without it they are refused. Raises
+    `now_ms` is what now() and today() mean, milliseconds since the epoch; without it they are refused, and
+    so are rand() and the like without `seed`. Raises
     SYNTAX_ERROR, TOO_DEEP_RECURSION, UNKNOWN_FUNCTION, UNKNOWN_IDENTIFIER, ILLEGAL_TYPE_OF_ARGUMENT and what constants
     raise.
     """
     try:
-        return Compiled(text, columns, bind(parse(text), columns, now_ms), now_ms)
+        return Compiled(text, columns, bind(parse(text), columns, now_ms, seed), now_ms)
     except RecursionError:  # a CASE of a thousand branches is a thousand functions within each other
         raise error("TOO_DEEP_RECURSION", "The expression is nested too deeply", "Write it flatter") from None

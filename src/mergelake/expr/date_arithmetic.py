@@ -203,16 +203,27 @@ def _counter(kind: Any, unit: str, name: str) -> Kernel:
 
 @function("now", 0, 1, any_case=True)
 def _now(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    if args and not isinstance(args[0].value, bytes):
+        raise illegal("now", args[0].type)
     name = args[0].value.decode() if args else ""
+    zone(name)
     literal = BoundLiteral(_clock(environment, "now") // 1000 & 0xFFFFFFFF, t.DateTime(name))
     return Resolved(literal.type, node=literal)
 
 
 @function("now64", 0, 2, any_case=True)
 def _now64(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    if args and (not isinstance(args[0].type, t.Int) or not args[0].is_constant):
+        raise illegal("now64", args[0].type)
     precision = int(args[0].value) if args else 3
+    if not 0 <= precision <= 9:
+        raise error("ARGUMENT_OUT_OF_BOUND", f"Scale {precision} is out of bounds for DateTime64 (max scale: 9)")
+    if len(args) > 1 and not isinstance(args[1].value, bytes):
+        raise error("ILLEGAL_COLUMN", "The time zone of now64 must be a constant string")
+    name = args[1].value.decode() if len(args) > 1 else ""
+    zone(name)
     ticks = _clock(environment, "now64") * 10**precision // 1000
-    literal = BoundLiteral(ticks, t.DateTime64(precision))
+    literal = BoundLiteral(ticks, t.DateTime64(precision, name))
     return Resolved(literal.type, node=literal)
 
 

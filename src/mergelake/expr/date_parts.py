@@ -80,6 +80,19 @@ def zone_name(name: str, args: tuple[Operand, ...], at: int) -> str:
     return value.decode()
 
 
+def any_zone(name: str, args: tuple[Operand, ...], at: int) -> str:
+    """The time zone that argument `at` names, also beside a Date, which it does not change; or the empty string."""
+    if len(args) <= at:
+        return ""
+    if not isinstance(args[at].type, t.String):
+        raise illegal(name, *(arg.type for arg in args))
+    value = args[at].value
+    if not isinstance(value, bytes):
+        raise error("ILLEGAL_COLUMN", f"The time zone of {name} must be constant")
+    zone(value.decode(errors="backslashreplace"))
+    return value.decode()
+
+
 def _part(name: str, result: t.DataType, of_days: Callable[[Numbers], Numbers], aliases: tuple[str, ...] = ()) -> None:
     dtype = np.dtype(f"u{result.bits // 8}") if isinstance(result, t.Int) else np.dtype("u2")
 
@@ -87,7 +100,7 @@ def _part(name: str, result: t.DataType, of_days: Callable[[Numbers], Numbers], 
     def rule(args: tuple[Operand, ...], environment: Environment) -> Resolved:
         if not isinstance(args[0].type, (*DATES, *TIMES)):
             raise illegal(name, *(arg.type for arg in args))
-        days = local_days(args[0].type, zone_name(name, args, 1))
+        days = local_days(args[0].type, any_zone(name, args, 1))
         return Resolved(result, lambda data, *_: of_days(days(data)).astype(dtype), cost=15)
 
 
@@ -173,7 +186,6 @@ _part("toYear", _U16, year_of, ("YEAR",))
 _part("toQuarter", _U8, lambda days: (civil(days)[1] + 2) // 3, ("QUARTER",))
 _part("toMonth", _U8, lambda days: civil(days)[1], ("MONTH",))
 _part("toDayOfMonth", _U8, lambda days: civil(days)[2], ("DAY", "DAYOFMONTH"))
-_part("toDayOfYear", _U16, lambda days: days - start_of_year(days) + 1, ("DAYOFYEAR",))
 _part("toISOYear", _U16, iso_year)
 _part("toISOWeek", _U8, _iso_week)
 _part("toRelativeYearNum", _U16, year_of)
@@ -181,6 +193,8 @@ _part("toRelativeQuarterNum", _U32, _quarters)
 _part("toRelativeMonthNum", _U32, _months)
 _part("toRelativeWeekNum", _U32, lambda days: np.maximum(days.astype(np.int64) + 3, 0) // 7)
 _part("toRelativeDayNum", _U32, lambda days: np.clip(days.astype(np.int64), 0, 0xFFFF))
+_part("toYearNumSinceEpoch", _U16, lambda days: np.maximum(year_of(days) - 1970, 0))
+_part("toMonthNumSinceEpoch", _U32, lambda days: np.maximum(_months(days) - (1970 * 12 + 1), 0))
 _part("toYYYYMM", _U32, _yyyymm)
 _part("toYYYYMMDD", _U32, _yyyymmdd)
 _clock_part("toHour", _U8, lambda seconds: seconds // 3600 % 24, ("HOUR",))
@@ -188,14 +202,34 @@ _clock_part("toMinute", _U8, lambda seconds: seconds // 60 % 60, ("MINUTE",))
 _clock_part("toSecond", _U8, lambda seconds: seconds % 60, ("SECOND",))
 
 
+_LAST_DATE32 = 120529
+
+
+def day_of_year(kind: t.DataType) -> Callable[[Numbers], Numbers]:
+    """Days of a type -> place in the year, from 1. The last day that a Date32 holds, 2299-12-31, is 364 there."""
+    if isinstance(kind, t.Date32):
+        return lambda days: days - start_of_year(days) + (days != _LAST_DATE32)
+    return lambda days: days - start_of_year(days) + 1
+
+
+@function("toDayOfYear", 1, 2, aliases=("DAYOFYEAR",))
+def _day_of_year(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    kind = args[0].type
+    if not isinstance(kind, (*DATES, *TIMES)):
+        raise illegal("toDayOfYear", *(arg.type for arg in args))
+    days, number = local_days(kind, any_zone("toDayOfYear", args, 1)), day_of_year(kind)
+    return Resolved(_U16, lambda data, *_: number(days(data)).astype(np.uint16), cost=15)
+
+
 @function("toDayOfWeek", 1, 3, aliases=("DAYOFWEEK",))
 def _day_of_week(args: tuple[Operand, ...], environment: Environment) -> Resolved:
     if not isinstance(args[0].type, (*DATES, *TIMES)):
         raise illegal("toDayOfWeek", *(arg.type for arg in args))
     mode = args[1].value if len(args) > 1 else 0
-    if mode not in (0, 1, 2, 3):
+    if not isinstance(mode, int) or not 0 <= mode < 256:
         raise illegal("toDayOfWeek", *(arg.type for arg in args))
-    days = local_days(args[0].type, zone_name("toDayOfWeek", args, 2))
+    mode &= 3
+    days = local_days(args[0].type, any_zone("toDayOfWeek", args, 2))
     from_sunday, from_one = mode in (2, 3), mode in (0, 3)
     shift = 4 if from_sunday else 3
     return Resolved(
@@ -207,11 +241,12 @@ def _day_of_week(args: tuple[Operand, ...], environment: Environment) -> Resolve
 def _yyyymmddhhmmss(args: tuple[Operand, ...], environment: Environment) -> Resolved:
     if not isinstance(args[0].type, (*DATES, *TIMES)):
         raise illegal("toYYYYMMDDhhmmss", *(arg.type for arg in args))
+    name = zone_name("toYYYYMMDDhhmmss", args, 1)
     if isinstance(args[0].type, DATES):
         return Resolved(
             t.Int(64, False), lambda data, *_: _yyyymmdd(data).astype(np.uint64) * np.uint64(1000000), cost=15
         )
-    seconds = local_seconds(args[0].type, zone_name("toYYYYMMDDhhmmss", args, 1))
+    seconds = local_seconds(args[0].type, name)
 
     def kernel(data: Numbers, *_: Numbers) -> Numbers:
         local = seconds(data)
@@ -264,7 +299,7 @@ def _start_of_day(args: tuple[Operand, ...], environment: Environment) -> Resolv
     days, local = local_days(kind, name), zone(name)
 
     def kernel(data: Numbers, *_: Numbers) -> Numbers:
-        midnight = local.to_utc(days(data).astype(np.int64) * _DAY)
+        midnight = local.start_of_day(days(data))
         return to_stamp(midnight if isinstance(kind, t.DateTime64) else midnight_in_range(midnight))
 
     return Resolved(t.DateTime(name), kernel, cost=6)
@@ -308,6 +343,7 @@ _start_of_clock("toStartOfHour", 3600)
 _start_of_clock("toStartOfFifteenMinutes", 900)
 _start_of_clock("toStartOfTenMinutes", 600)
 _start_of_clock("toStartOfFiveMinutes", 300)
+_start_of_clock("toStartOfFiveMinute", 300)
 _start_of_clock("toStartOfMinute", 60)
 
 

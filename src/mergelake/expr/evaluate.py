@@ -11,7 +11,7 @@ import pyarrow as pa
 from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.expr.bound import BoundCall, BoundColumn, BoundLiteral, BoundNode
-from mergelake.expr.values import Data, Vec, constant_vec, from_arrow, mask_array, storage_value
+from mergelake.expr.values import Data, Vec, constant_vec, from_arrow, mask_array, storage_value, take
 
 
 class Context:
@@ -21,11 +21,15 @@ class Context:
         self,
         rows: int,
         load: Callable[[str], Vec],
+        all_rows: tuple[Context, npt.NDArray[np.int64]] | None = None,
     ) -> None:
+        """`all_rows`: the rows that these were taken from, and where they are there."""
         self.rows = rows
         """How many rows there are."""
         self._load = load
+        self._all_rows = all_rows
         self._loaded: dict[str, Vec] = {}
+        self._drawn: dict[str, Vec] = {}
 
     @staticmethod
     def of_block(block: pa.RecordBatch | pa.Table, columns: Mapping[str, t.DataType]) -> Context:
@@ -47,7 +51,17 @@ class Context:
 
     def narrowed(self, keep: npt.NDArray[np.int64]) -> Context:
         """Only the rows at positions `keep`; columns are gathered when first asked for."""
-        return Context(len(keep), lambda name: self.column(name).filter(keep))
+        return Context(len(keep), lambda name: self.column(name).filter(keep), (self, keep))
+
+    def drawn(self, name: str, draw: Callable[[int], Data]) -> Vec:
+        """Random values called `name`: drawn once for all rows, so that each row has one wherever it is looked at."""
+        if name not in self._drawn:
+            if self._all_rows is None:
+                self._drawn[name] = Vec(draw(self.rows))
+            else:
+                rows, keep = self._all_rows
+                self._drawn[name] = Vec(take(rows.drawn(name, draw).data, keep))
+        return self._drawn[name]
 
     def eval(self, node: BoundNode) -> Vec:
         """The values of `node` on these rows; a constant has one row."""

@@ -33,6 +33,7 @@ from mergelake.expr.registry import Environment, Operand, Resolved, function, il
 
 _DAY = 86400
 _CLOCK = {"Second": 1, "Minute": 60, "Hour": 3600}
+_FRACTIONS = {"Millisecond": 3, "Microsecond": 6, "Nanosecond": 9}
 _MONTHS = {"Month": 1, "Quarter": 3, "Year": 12}
 _FIRST_DAY = -25567
 """1900-01-01, the first day of ClickHouse's calendar."""
@@ -63,8 +64,8 @@ def _to_start_of_interval(args: tuple[Operand, ...], environment: Environment) -
         def start_of_days(data: npt.NDArray[Any], *_: object) -> npt.NDArray[Any]:
             start = days(data).astype(np.int64) // step * step
             if isinstance(kind, t.Date32):
-                return local.to_utc(np.maximum(start, _FIRST_DAY) * _DAY).astype(np.uint32)
-            midnight = local.to_utc(start * _DAY)
+                return local.start_of_day(np.maximum(start, _FIRST_DAY)).astype(np.uint32)
+            midnight = local.start_of_day(start)
             return to_stamp(midnight if isinstance(kind, t.DateTime64) else midnight_in_range(midnight))
 
         return Resolved(result, start_of_days, cost=10)
@@ -89,7 +90,7 @@ def _start_day(days: npt.NDArray[Any], unit: str, count: int) -> npt.NDArray[Any
 
 def _start_of_clock(kind: t.DataType, unit: str, count: int, name: str) -> Resolved:
     if unit not in _CLOCK:
-        raise error("NOT_IMPLEMENTED", f"toStartOfInterval in units of {unit} is not supported")
+        return _start_of_fraction(kind, unit, count, name)
     step = count * _CLOCK[unit]
     scale = 10**kind.precision if isinstance(kind, t.DateTime64) else 1
     local, hour = zone(name), start_of_seconds(3600, name)
@@ -103,6 +104,20 @@ def _start_of_clock(kind: t.DataType, unit: str, count: int, name: str) -> Resol
         return to_stamp(_start_of_hours(seconds, step, local))
 
     return Resolved(t.DateTime(name), kernel, cost=10)
+
+
+def _start_of_fraction(kind: t.DataType, unit: str, count: int, name: str) -> Resolved:
+    """Intervals shorter than a second, counted from 1970 in UTC, have the unit's precision."""
+    if not isinstance(kind, t.DateTime64):
+        raise illegal("toStartOfInterval", kind)
+    result = t.DateTime64(_FRACTIONS[unit], name)
+    down = 10 ** max(kind.precision - result.precision, 0)
+    finer = casts.kernel(t.DateTime64(min(kind.precision, result.precision)), result)
+
+    def kernel(data: npt.NDArray[Any], *_: object) -> npt.NDArray[Any]:
+        return np.asarray(finer(data // down) // count * count)
+
+    return Resolved(result, kernel, can_raise=kind.precision < result.precision, cost=6)
 
 
 def _start_of_hours(seconds: npt.NDArray[np.int64], step: int, local: Zone) -> npt.NDArray[np.int64]:
@@ -152,7 +167,7 @@ def _truncated(kind: t.DataType, unit: str, name: str) -> Resolved:
     result = t.DateTime64(0, name)
     if unit == "Day":
         days, local = _whole_days(kind, name), zone(name)
-        return Resolved(result, lambda _, data, *rest: local.to_utc(days(data).astype(np.int64) * _DAY), cost=10)
+        return Resolved(result, lambda _, data, *rest: local.start_of_day(days(data)), cost=10)
     if not isinstance(kind, t.DateTime64):
         raise illegal("dateTrunc", kind)
     scale, start = 10**kind.precision, start_of_seconds(_CLOCK[unit], name)

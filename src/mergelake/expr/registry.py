@@ -49,12 +49,16 @@ class Resolved:
     can_raise: bool = False
     cost: int = 1
     """Rough nanoseconds a row."""
+    varies: bool = False
+    """Each row has a value of its own, whatever the arguments: never computed ahead."""
     args: tuple[BoundNode, ...] | None = None
     """The arguments where they changed (a literal parsed to the other side's type)."""
     node: BoundNode | None = None
     """Another node that the call stands for; then nothing else counts."""
 
 
+Seed = Callable[[], int]
+"""A number never given before, each time that it is asked."""
 Bind = Callable[[str, tuple[BoundNode, ...]], BoundNode]
 
 
@@ -66,6 +70,8 @@ class Environment:
     """Binds another function by canonical name."""
     now_ms: int | None
     """The clock reading that now() stands for; None refuses now()."""
+    seed: Seed | None = None
+    """Where rand() and the like begin; None refuses them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from mergelake.core.errors import InternalError
 Data = Any
 """A numpy or Arrow array, see the table above."""
 
-_UUID = np.dtype([("lo", "<u8"), ("hi", "<u8")])  # the second stored half leads the order, as in ClickHouse
+UUID_DATA = np.dtype([("lo", "<u8"), ("hi", "<u8")])  # the second stored half leads the order, as in ClickHouse
 _IPV6 = np.dtype([("hi", ">u8"), ("lo", ">u8")])
 
 
@@ -116,7 +116,7 @@ def data_from_arrow(array: pa.Array, plain: t.DataType) -> Data:
     """The data of a storage-form array; what lies under NULLs is left as it is."""
     match plain:
         case t.UUID() | t.IPv6():
-            return _fixed(array, 16).view(_UUID if isinstance(plain, t.UUID) else _IPV6).ravel()
+            return _fixed(array, 16).view(UUID_DATA if isinstance(plain, t.UUID) else _IPV6).ravel()
         case t.String() | t.FixedString() | t.Array() | t.Map() | t.Tuple() | t.Nothing():
             return array
         case t.Int(bits) if bits > 64:

@@ -52,6 +52,9 @@ def replacing_mode(schema: TableSchema) -> ReplacingMode | None:
             f"{ENGINE} takes at most a version and an is_deleted column, got {len(schema.engine_args)} arguments",
         )
     names = [argument.strip().strip("`") for argument in schema.engine_args]
+    for name in names:
+        if schema.column(name).default_kind == "ALIAS":
+            raise error("NO_SUCH_COLUMN_IN_TABLE", f"Column {name} of {ENGINE} is an ALIAS column, which is not stored")
     if names:
         kind = schema.column(names[0]).type
         if not isinstance(kind, (t.Int, t.Float, t.Date, t.Date32, t.DateTime, t.DateTime64, t.Bool)) or (

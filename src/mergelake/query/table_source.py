@@ -22,8 +22,10 @@ from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.core.text import back_quote, quote_string
 from mergelake.core.types import Array, DataType, Tuple
+from mergelake.expr.aliases import expand_aliases
 from mergelake.expr.bound import BoundCall, BoundColumn
 from mergelake.expr.compiled import compile_expression
+from mergelake.expr.parser import parse
 from mergelake.log.part_map import Partitions
 from mergelake.log.state import ActivePart
 from mergelake.parts.cache import PartCache
@@ -88,9 +90,10 @@ class TableSource:
             **{name: kind for name, kind in VIRTUAL_COLUMNS.items() if not schema.has(name)},
         }
         self.computed: Mapping[str, tuple[DataType, str]] = {
-            **{c.name: (c.type, c.default) for c in schema.columns if c.default_kind == "ALIAS"},
+            **{c.name: (c.type, _over_stored(c.default, schema)) for c in schema.columns if c.default_kind == "ALIAS"},
             **_nested(schema),
         }
+        self._has_aliases = any(column.default_kind == "ALIAS" for column in schema.columns)
         shown = {column.name for column in schema.columns if column.default_kind in ("", "DEFAULT")}
         self.hidden = frozenset((*self.columns, *self.computed)) - shown
 
@@ -107,7 +110,16 @@ class TableSource:
         """Whether our own expression compiler knows all of it."""
         if len(predicate) > PUSHED_MAX:
             return False
-        return _bound(predicate, tuple(all_types(self.snapshot.schema).items())) is not None
+        return self._bound(predicate) is not None
+
+    def _bound(self, predicate: str) -> _Bound | None:
+        """Over stored columns: an ALIAS column may stand for what our compiler refuses, such as `rand()`."""
+        schema = self.snapshot.schema
+        try:
+            text = _over_stored(predicate, schema) if self._has_aliases else predicate
+        except MergelakeError:
+            return None
+        return _bound(text, tuple(all_types(schema).items()))
 
     def scans_sooner(self, wanted: ReadRequest) -> bool:
         """By the first column of the key: in a bucket, for a scan asks in fewer rounds, or little of one part."""
@@ -121,7 +133,7 @@ class TableSource:
         key = (schema.primary_key or schema.order_by)[:1]
         if not predicate or not key:
             return not predicate
-        bound = _bound(predicate, tuple(all_types(schema).items()))
+        bound = self._bound(predicate)
         return bound is not None and not bound.columns.isdisjoint(re.findall(r"\w+", key[0]))
 
     def at(self, moment: AsOf) -> TableSource:
@@ -230,7 +242,7 @@ class TableSource:
         """Whether the conditions cost less than reading the columns that they do not need."""
         predicate = " AND ".join(text for text in (wanted.prewhere, wanted.where) if text)
         rows = max((item.manifest.rows for item in plan.items), default=0)
-        bound = _bound(predicate, tuple(all_types(self.snapshot.schema).items())) if predicate and rows else None
+        bound = self._bound(predicate) if predicate and rows else None
         if bound is None or bound.can_raise:
             return False
         others = sum(plan.column_bytes.get(name, 0) for name in wanted.columns if name not in bound.columns)
@@ -249,6 +261,13 @@ class TableSource:
 def _exact(wanted: ReadRequest) -> bool:
     """Whether its meaning needs all rows in one table."""
     return wanted.final or bool(wanted.sample)
+
+
+def _over_stored(expression: str, schema: TableSchema) -> str:
+    """An expression over ALIAS columns as one over what is stored; any other one as it is."""
+    tree = parse(expression)
+    expanded = expand_aliases(tree, schema)
+    return expression if expanded == tree else str(expanded)
 
 
 def _nested(schema: TableSchema) -> dict[str, tuple[DataType, str]]:

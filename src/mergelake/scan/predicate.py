@@ -12,40 +12,19 @@ from functools import lru_cache
 from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.core.schema import TableSchema, unknown_column
+from mergelake.expr.aliases import expand_aliases
 from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundCall, BoundColumn, BoundNode, columns_of, conjuncts
 from mergelake.expr.evaluate import Context
-from mergelake.expr.nodes import Call, ColumnRef, Literal, SyntaxNode
+from mergelake.expr.nodes import Call, Literal
 from mergelake.expr.parser import parse
 from mergelake.expr.values import Vec
 from mergelake.scan.request import VIRTUAL_COLUMNS, ScanRequest
-
-_ALIAS_DEPTH = 64
 
 
 def all_types(schema: TableSchema) -> dict[str, t.DataType]:
     """Types of the table's columns, then of the virtual ones that no column hides."""
     return {**VIRTUAL_COLUMNS, **schema.types}
-
-
-def expand_aliases(node: SyntaxNode, schema: TableSchema, depth: int = 0) -> SyntaxNode:
-    """`node` with ALIAS columns replaced by what they stand for."""
-    if isinstance(node, Call):
-        return Call(node.function, tuple(expand_aliases(arg, schema, depth) for arg in node.args))
-    if isinstance(node, ColumnRef) and schema.has(node.name):
-        column = schema.column(node.name)
-        if column.default_kind == "ALIAS":
-            if depth > _ALIAS_DEPTH:
-                raise error("BAD_ARGUMENTS", f"The ALIAS column {node.name} refers to itself")
-            return alias_expression(node.name, schema, depth + 1)
-    return node
-
-
-def alias_expression(name: str, schema: TableSchema, depth: int = 0) -> SyntaxNode:
-    """The expression of an ALIAS column over stored columns, cast to the column's type."""
-    column = schema.column(name)
-    inner = expand_aliases(parse(column.default), schema, depth)
-    return Call("CAST", (inner, Literal(str(column.type).encode(), t.STRING)))
 
 
 def bound_conjuncts(request: ScanRequest, schema: TableSchema) -> tuple[tuple[BoundNode, ...], tuple[BoundNode, ...]]:

@@ -20,6 +20,7 @@ from mergelake.core.errors import CorruptDataError, NotFoundError
 from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo
 from mergelake.core.schema import TableSchema
+from mergelake.expr.aliases import alias_expression, expand_aliases
 from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundNode, columns_of
 from mergelake.expr.evaluate import Context
@@ -31,7 +32,7 @@ from mergelake.parts.cache import PartCache
 from mergelake.parts.fetch import FileRange
 from mergelake.parts.reader import PartReader
 from mergelake.parts.window import Window
-from mergelake.scan.predicate import alias_expression, all_types, expand_aliases
+from mergelake.scan.predicate import all_types
 from mergelake.scan.prune import MarkRange
 from mergelake.scan.request import VIRTUAL_COLUMNS
 from mergelake.store.protocol import Store

@@ -205,7 +205,7 @@ def _column(cursor: Cursor, number: int, before: dict[str, DataType]) -> tuple[l
     if data_type is None:
         if not default:
             raise syntax_error(cursor.text, start, f"expected the type of column {name}")
-        data_type = compile_expression(default, before).type
+        data_type = compile_expression(default, before, 0, lambda: 0).type
         nullable = nullable and not is_nullable(data_type)
         modified = False
     if modified and is_nullable(data_type):

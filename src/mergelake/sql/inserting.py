@@ -12,6 +12,7 @@ import pyarrow as pa
 from mergelake.core import types as t
 from mergelake.core.cancel import check
 from mergelake.core.errors import MergelakeError, error
+from mergelake.core.ids import seed_of
 from mergelake.core.schema import Column, TableSchema, unknown_column
 from mergelake.query.embedded.engine import available
 from mergelake.query.statement.access import check_data
@@ -22,6 +23,7 @@ from mergelake.sql.json_rows import Unsure
 from mergelake.sql.settings import check_reading, judged, merged, plain
 from mergelake.sql.statements import Insert
 from mergelake.sql.values import names_and_types
+from mergelake.table.blocks import alias_given
 
 if TYPE_CHECKING:
     from mergelake.sql.database import Database
@@ -50,7 +52,7 @@ def run_insert(db: Database, insert: Insert, script: str) -> int:
     else:
         try:
             rows = read_rows(insert, targets, script, external=external)
-            data = rows.complete(table.schema, db.warehouse.clock.now_ms())
+            data = rows.complete(table.schema, db.warehouse.clock.now_ms(), seed_of(db.warehouse.ids))
         except Unsure as unsure:
             data = _asked(unsure.failure, insert, targets, table.schema)
     check()
@@ -109,7 +111,9 @@ def target_columns(insert: Insert, schema: TableSchema, table: str) -> dict[str,
     if insert.columns:
         chosen = [schema.column(name) for name in insert.columns]
         for column in chosen:
-            if column.default_kind in ("MATERIALIZED", "ALIAS"):
+            if column.default_kind == "ALIAS":
+                raise alias_given(column.name, table)
+            if column.default_kind == "MATERIALIZED":
                 raise error(
                     "ILLEGAL_COLUMN",
                     f"Cannot insert column {column.name}, because it is {column.default_kind} column",

@@ -12,6 +12,7 @@ from mergelake.convert.storage import to_public_table, to_storage
 from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.core.schema import TableSchema
+from mergelake.expr import Seed
 from mergelake.table.blocks import Flags, fill_in
 
 
@@ -25,13 +26,13 @@ class Rows:
     missing: Mapping[str, Flags] = field(default_factory=dict)
     """By column, flags of rows that leave the value to the default; what the table has there is some other row's."""
 
-    def complete(self, schema: TableSchema, now_ms: int) -> pa.Table:
+    def complete(self, schema: TableSchema, now_ms: int, seed: Seed) -> pa.Table:
         """The columns with their defaults where a value was left out, as the table takes them."""
         if not self.missing and self.table.num_columns:
             return self.table
         types = schema.types
         block = pa.table({name: to_storage(self.table[name], types[name], name) for name in self.table.column_names})
-        return to_public_table(fill_in(block, self.missing, schema, now_ms, self.count), types)
+        return to_public_table(fill_in(block, self.missing, schema, now_ms, seed, self.count), types)
 
 
 def stand_in(given: Flags) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

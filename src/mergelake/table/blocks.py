@@ -11,12 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from mergelake.core.arrow import storage_type
-from mergelake.core.errors import error
+from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import Column, TableSchema, unknown_column
 from mergelake.core.settings import TableSettings
 from mergelake.core.text import quote_string
-from mergelake.core.types import DataType
-from mergelake.expr import Compiled, compile_expression
+from mergelake.expr import Compiled, Seed, bind, compile_expression, parse
+from mergelake.expr.aliases import alias_expression, expand_aliases
 from mergelake.format.defaults import LEFT_OUT, default_array, default_elements
 from mergelake.format.streams import shared_sizes_stream
 from mergelake.order.keys import Block, whole_column
@@ -77,8 +77,11 @@ class _Missing:
 class BlockCompleter:
     """Adds the stored columns that a block lacks: DEFAULT and MATERIALIZED expressions, else the type's default."""
 
-    def __init__(self, schema: TableSchema, given: Iterable[str], now_ms: int, *, partly: bool = False) -> None:
-        """`given`: names of the columns that every block has; `now_ms`: what `now()` means in a default.
+    def __init__(
+        self, schema: TableSchema, given: Iterable[str], now_ms: int, seed: Seed, *, partly: bool = False
+    ) -> None:
+        """`given`: names of the columns that every block has; `now_ms`: what `now()` means in a default; `seed`: where
+        `rand()` and the like begin.
 
         `partly`: other columns are given in some rows, so `given` may be empty. Raises for columns that cannot be
         given, and for defaults that cannot be computed.
@@ -88,9 +91,8 @@ class BlockCompleter:
             check_given(schema, names)
         self._schema = schema
         self._given = names
-        types = schema.types
         self._missing = [
-            _Missing(column, _default_of(column, types, now_ms)) for column in _in_order(schema, names, now_ms)
+            _Missing(column, _default_of(column, schema, now_ms, seed)) for column in _in_order(schema, names)
         ]
         self._sizes = {c.name: sizes for c in schema.stored if (sizes := shared_sizes_stream(c.name, c.type))}
 
@@ -130,21 +132,26 @@ class BlockCompleter:
         return arrays
 
 
-def fill_in(block: Block, missing: Mapping[str, Flags], schema: TableSchema, now_ms: int, rows: int) -> pa.Table:
+def fill_in(
+    block: Block, missing: Mapping[str, Flags], schema: TableSchema, now_ms: int, seed: Seed, rows: int
+) -> pa.Table:
     """The columns of `block`, in storage form, with defaults in place of the values that `missing` flags.
 
     A block without columns, of `rows` rows, gets all columns that an insert may give.
     """
     given = [name for name in block.schema.names if name not in missing]
     names = block.schema.names or [c.name for c in schema.columns if c.default_kind in ("", "DEFAULT")]
-    return BlockCompleter(schema, given, now_ms, partly=True).evaluate(block, missing, rows).select(names)
+    return BlockCompleter(schema, given, now_ms, seed, partly=True).evaluate(block, missing, rows).select(names)
 
 
 def check_defaults(schema: TableSchema) -> None:
-    """Whether every default can be computed, in some order; raises what computing it would."""
+    """Whether every default and ALIAS can be computed, in some order; raises what computing it would."""
     plain = [column.name for column in schema.columns if not column.default_kind]
-    for column in _in_order(schema, plain, 0):
-        _default_of(column, schema.types, 0)
+    for column in _in_order(schema, plain):
+        _default_of(column, schema, 0, _no_chance)
+    for column in schema.columns:
+        if column.default_kind == "ALIAS":
+            bind(alias_expression(column.name, schema), schema.types, 0, _no_chance)
 
 
 def check_given(schema: TableSchema, names: list[str]) -> None:
@@ -154,13 +161,21 @@ def check_given(schema: TableSchema, names: list[str]) -> None:
         if name not in known:
             raise unknown_column(name, list(known))
         kind = known[name].default_kind
-        if kind in ("MATERIALIZED", "ALIAS"):
+        if kind == "ALIAS":
+            raise alias_given(name)
+        if kind == "MATERIALIZED":
             raise error("ILLEGAL_COLUMN", f"Cannot insert column {name}, because it is a {kind} column", "Leave it out")
     if not names:
         raise error("EMPTY_LIST_OF_COLUMNS_PASSED", "The data has no columns", "Give at least one column of the table")
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise error("DUPLICATE_COLUMN", f"Column {twice} is given twice")
+
+
+def alias_given(name: str, table: str = "") -> MergelakeError:
+    """ClickHouse knows no column of that name to insert into."""
+    place = f" in table {table}" if table else ""
+    return error("NO_SUCH_COLUMN_IN_TABLE", f"No such column {name}{place}: it is an ALIAS column", "Leave it out")
 
 
 def check_storage(column: Column, data: pa.Array | pa.ChunkedArray) -> None:
@@ -175,23 +190,36 @@ def block_limits(settings: TableSettings) -> tuple[int, int]:
     return settings.integer("max_insert_block_size"), settings.integer("max_insert_block_bytes")
 
 
-def _in_order(schema: TableSchema, given: list[str], now_ms: int) -> list[Column]:
+def _in_order(schema: TableSchema, given: list[str]) -> list[Column]:
     """Missing columns, each after those that its expression reads. ALIAS columns are not stored."""
     there, types = frozenset(given), schema.types
     missing = {c.name: c for c in schema.columns if c.name not in there and c.default_kind != "ALIAS"}
     reads: dict[str, list[str]] = {}
     for name, column in missing.items():
-        used = compile_expression(column.default, types, now_ms).columns if column.default else ()
-        reads[name] = [other for other in used if other in missing and other != name]
+        used = compile_expression(_text(column, schema), types, 0, _no_chance).columns if column.default else ()
+        reads[name] = [other for other in used if other in missing]
     try:
         return [missing[name] for name in TopologicalSorter(reads).static_order()]
     except CycleError as found:
-        names = ", ".join(sorted(set(found.args[1])))
-        raise error("BAD_ARGUMENTS", f"The defaults of columns {names} refer to each other") from None
+        path = " -> ".join(reversed(found.args[1]))
+        raise error("CYCLIC_ALIASES", f"Cyclic alias detected in column DEFAULT expressions: {path}") from None
 
 
-def _default_of(column: Column, types: Mapping[str, DataType], now_ms: int) -> Compiled | None:
+def _text(column: Column, schema: TableSchema) -> str:
+    """The expression of a default over columns that are stored."""
+    tree = parse(column.default)
+    expanded = expand_aliases(tree, schema)
+    return column.default if expanded == tree else str(expanded)
+
+
+def _no_chance() -> int:
+    """Where nothing is drawn: an expression is only looked at."""
+    return 0
+
+
+def _default_of(column: Column, schema: TableSchema, now_ms: int, seed: Seed) -> Compiled | None:
     if not column.default:
         return None
     # A default is converted as CAST does: it may be of another type than its column.
-    return compile_expression(f"CAST({column.default}, {quote_string(str(column.type))})", types, now_ms)
+    text = f"CAST({_text(column, schema)}, {quote_string(str(column.type))})"
+    return compile_expression(text, schema.types, now_ms, seed)

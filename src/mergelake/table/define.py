@@ -123,6 +123,13 @@ def check_schema(schema: TableSchema) -> TableSchema:
                 "DATA_TYPE_CANNOT_BE_USED_IN_TABLES",
                 f"Data type {column.type} of column {column.name} cannot be used in tables",
             )
+        if column.default_kind == "ALIAS":
+            if column.codec:
+                raise error(
+                    "BAD_ARGUMENTS", f"Cannot specify codec for column type ALIAS: {column.name}", "Leave it out"
+                )
+            columns.append(column)
+            continue
         columns.append(replace(column, codec=check_codec(column.codec, column.type, default)))
     schema = replace(schema, columns=tuple(columns))
     _check_engine(schema)
@@ -220,11 +227,9 @@ def _leaf_names(name: str, kind: DataType) -> Iterator[str]:
 
 def _check_defaults(schema: TableSchema) -> None:
     for column in schema.columns:
-        if column.default_kind == "ALIAS":
-            raise error("NOT_IMPLEMENTED", f"ALIAS column {column.name} is not supported yet", "Select the expression")
         if column.default_kind == "EPHEMERAL":
             raise error("NOT_IMPLEMENTED", f"EPHEMERAL column {column.name} is not supported yet", "Leave it out")
-    if all(column.default_kind == "MATERIALIZED" for column in schema.columns):
+    if all(column.default_kind in ("MATERIALIZED", "ALIAS") for column in schema.columns):
         raise error("EMPTY_LIST_OF_COLUMNS_PASSED", "A table needs a column that can be inserted")
     check_defaults(schema)
 
@@ -259,6 +264,12 @@ def _bound(schema: TableSchema, texts: tuple[str, ...], what: str, settings: Tab
         if not key.columns:
             raise error("ILLEGAL_COLUMN", f"{what} key cannot contain constants: {key.text}")
         for name in key.columns:
+            if schema.column(name).default_kind == "ALIAS":
+                raise error(
+                    "UNKNOWN_IDENTIFIER",
+                    f"Missing columns: '{name}' while processing: '{key.text}'",
+                    f"{name} is an ALIAS column: write its expression, {schema.column(name).default}",
+                )
             if name not in stored:
                 raise error("ILLEGAL_COLUMN", f"{what} key uses the column {name}, which is not stored")
         refused = any(isinstance(kind, t.UNORDERED) and not isinstance(kind, t.Map) for kind in t.parts(key.type))

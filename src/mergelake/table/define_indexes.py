@@ -13,7 +13,18 @@ from mergelake.expr.nodes import Call, SyntaxNode, referenced_columns
 from mergelake.format.skip_types import check_index_types, parse_index_type
 from mergelake.parts.indexing import bind_index, index_expressions
 
-_VARYING = {"now", "now64", "today", "yesterday", "rand", "rand64", "generateUUIDv4", "currentDatabase", "version"}
+_VARYING = {
+    "now",
+    "now64",
+    "today",
+    "yesterday",
+    "rand",
+    "rand32",
+    "rand64",
+    "generateUUIDv4",
+    "currentDatabase",
+    "version",
+}
 """Functions that do not give the same for the same row again."""
 
 
@@ -48,6 +59,12 @@ def _check(index: SkipIndex, schema: TableSchema, stored: frozenset[str]) -> Non
     bound = bind_index(index, schema)
     for node, tree, text in zip(bound.nodes, trees, bound.texts, strict=True):
         names = [name for name in bound.columns if name not in stored]
+        if names and schema.column(names[0]).default_kind == "ALIAS":
+            raise error(
+                "NOT_IMPLEMENTED",
+                f"An index of the ALIAS column {names[0]} is not supported",
+                f"Write its expression, {schema.column(names[0]).default}",
+            )
         if names:
             raise error("ILLEGAL_COLUMN", f"A secondary index uses the column {names[0]}, which is not stored")
         if not columns_of(node) and node.type == t.Nullable(t.Nothing()) and referenced_columns(tree):

@@ -24,7 +24,7 @@ from mergelake.core import types as t
 from mergelake.core.cancel import check
 from mergelake.core.clock import Clock
 from mergelake.core.errors import ConflictError, InvalidInputError, MergelakeError, NotFoundError, error
-from mergelake.core.ids import IdSource
+from mergelake.core.ids import IdSource, seed_of
 from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
@@ -133,7 +133,9 @@ class _BlockWriter:
     def write(self, block: pa.Table) -> list[PartManifest]:
         """One part for each partition of the block."""
         if self._completer is None:
-            self._completer = BlockCompleter(self._schema, block.column_names, self._target.clock.now_ms())
+            self._completer = BlockCompleter(
+                self._schema, block.column_names, self._target.clock.now_ms(), seed_of(self._target.ids)
+            )
         pieces = list(self._pieces(self._completer.complete(block)))
         threads = self._threads if block.num_rows >= _ROWS_WORTH_THREADS else 1
         if threads > 1 and len(pieces) > 1:

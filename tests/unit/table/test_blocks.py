@@ -49,7 +49,7 @@ SCHEMA = TableSchema(
 
 
 def complete(table):
-    return BlockCompleter(SCHEMA, table.column_names, now_ms=0).complete(table)
+    return BlockCompleter(SCHEMA, table.column_names, now_ms=0, seed=lambda: 0).complete(table)
 
 
 def test_missing_columns_get_their_defaults_in_the_order_of_the_schema():

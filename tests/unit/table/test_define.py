@@ -95,7 +95,7 @@ def test_defaults_are_checked_before_a_table_is_made():
         ),
         order_by=("k",),
     )
-    with pytest.raises(MergelakeError, match="refer to each other"):
+    with pytest.raises(MergelakeError, match="Cyclic alias"):
         check_schema(circle)
 
 

@@ -19,6 +19,7 @@ from mergelake.query.source import ReadRequest, Source
 from mergelake.query.statement.parsed_select import ParsedSelect, Scope, TableReference, names_in
 from mergelake.query.statement.settings import keeps_conditions
 from mergelake.query.statement.settings_semantics import statement_settings
+from mergelake.scan.request import VIRTUAL_COLUMNS
 
 _NOT_PUSHED = frozenset(
     ("SELECT", "ARRAYJOIN", "NOW64", "YESTERDAY", "CURRENT_TIMESTAMP", "UTCTIMESTAMP", "UTC_TIMESTAMP")
@@ -26,6 +27,8 @@ _NOT_PUSHED = frozenset(
 """Words of a condition that stays above: `now()` and `today()` are pinned to one instant, their relatives are not."""
 _ANY_COLUMN = frozenset(("NATURAL", "COLUMNS", "APPLY"))
 """Words that may mean any column."""
+_MATCHER = "COLUMNS"
+"""Its columns are those that a star leaves out, too."""
 _INNER = frozenset(("GLOBAL", "LOCAL", "ALL", "INNER", "CROSS", ","))
 _NOT_BEFORE_ALIAS = frozenset(
     [
@@ -67,11 +70,13 @@ def wanted(
     if outside is None or _needs_all(parsed, found, scope):
         outside = set(source.columns) - source.hidden
     names |= outside
+    if _MATCHER in parsed.words(scope.first, scope.end):
+        names.update(matched(source))
     for name in computed_names(parsed, found, source):
         names.update(_expression_names(source.computed[name][1]))
     where, prewhere = predicates(parsed, found, source, sources)
     return ReadRequest(
-        tuple(name for name in source.columns if name in names),
+        tuple(sorted((name for name in source.columns if name in names), key=source.hidden.__contains__)),
         where,
         prewhere,
         found.final is not None,
@@ -90,7 +95,18 @@ def computed_names(parsed: ParsedSelect, found: TableReference, source: Source) 
         token, dot = parsed.tokens[at], parsed.tokens[at + 1].text == "."
         if token.is_name and not (dot and f"{token.name}.{parsed.tokens[at + 2].name}" in source.columns):
             names.add(token.name)
+    if _MATCHER in parsed.words(scope.first, scope.end):
+        names.update(matched(source))
     return [name for name in source.computed if name in names]
+
+
+def matched(source: Source) -> set[str]:
+    """The columns that COLUMNS may mean and a star does not: MATERIALIZED and ALIAS ones.
+
+    No virtual ones, and not `n` for the columns `n.a` and `n.b` of a Nested.
+    """
+    groups = {name.partition(".")[0] for name in source.columns if "." in name}
+    return set(source.hidden) - set(VIRTUAL_COLUMNS) - (groups & set(source.computed))
 
 
 def _expression_names(expression: str) -> set[str]:

@@ -14,7 +14,7 @@ from mergelake.core.errors import MergelakeError, UnsupportedError, error
 from mergelake.core.text import back_quote, quote_string
 from mergelake.query.embedded.arrow_bridge import exact_expression
 from mergelake.query.source import AsOf, Layers, ReadRequest, Source
-from mergelake.query.statement.needs import computed_names, prewhere_alone, star_tokens, wanted
+from mergelake.query.statement.needs import computed_names, matched, prewhere_alone, star_tokens, wanted
 from mergelake.query.statement.parsed_select import ParsedSelect, Scope, TableReference
 from mergelake.query.statement.settings import keeps_conditions
 from mergelake.query.statement.settings_semantics import last_settings
@@ -370,11 +370,33 @@ def _hidden_edits(parsed: ParsedSelect, sources: Mapping[TableReference, Source]
         hidden: set[str] = set()
         for found in scope.sources:
             if found is not None and found in sources:
-                hidden |= sources[found].hidden & parsed.names(scope.first, scope.end)
-        for at in star_tokens(parsed, scope) if hidden else ():
+                named = parsed.names(scope.first, scope.end)
+                if "COLUMNS" in parsed.words(scope.first, scope.end):
+                    named |= matched(sources[found])
+                hidden |= sources[found].hidden & named
+        stars = star_tokens(parsed, scope) if hidden else []
+        if stars and (joined := hidden & _joined_by(parsed, scope)):
+            raise error(
+                "NOT_IMPLEMENTED",
+                f"A star beside USING ({min(joined)}) is not supported: it is a MATERIALIZED or ALIAS column",
+                "Name the columns, or join ON",
+            )
+        for at in stars:
             names = ", ".join(back_quote(name) for name in sorted(hidden))
             edits.append((parsed.tokens[at].end, parsed.tokens[at].end, f" EXCEPT ({names})"))
     return edits
+
+
+def _joined_by(parsed: ParsedSelect, scope: Scope) -> set[str]:
+    """The names after USING."""
+    out: set[str] = set()
+    for start in parsed.own(scope, scope.first, scope.end):
+        if parsed.tokens[start].upper == "USING":
+            at = start + 1 + (parsed.tokens[start + 1].text == "(")
+            while parsed.tokens[at].is_name:
+                out.add(parsed.tokens[at].name)
+                at += 1 + (parsed.tokens[at + 1].text == ",")
+    return out
 
 
 def _nested_edits(parsed: ParsedSelect, sources: Mapping[TableReference, Source]) -> list[tuple[int, int, str]]:
