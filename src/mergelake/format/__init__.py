@@ -4,7 +4,7 @@
 | --- | --- |
 | `wide`, `reader`, `layout` | a column of a part, written in the classic profile, read from any |
 | `tree`, `node`, `scalars`, `nested`, `lowcardinality` | how each type is laid out in streams |
-| `frames`, `codec`, `marks`, `hashes` | compressed frames, mark files, checksums |
+| `compressed_blocks`, `codec`, `marks`, `hashes` | compressed blocks, mark files, checksums |
 | `values`, `partition`, `extremes` | the single value binary form, partition ids, minmax files |
 | `checksums`, `columns_txt`, `serialization_json` | the small files |
 | `jit`, `memory`, `kernels_*` | machine code over addresses |

@@ -16,7 +16,7 @@ from functools import lru_cache
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.lexer import Token, TokenReader, number_value
 from mergelake.core.text import unescape
-from mergelake.format.kernels_frames import LZ4, NONE
+from mergelake.format.kernels_compressed_blocks import LZ4, NONE
 
 ZSTD = 0x90
 MULTIPLE = 0x91
@@ -60,13 +60,13 @@ class Codec:
     """One codec with its parameters, or a chain; `str` gives ClickHouse's spelling without `CODEC(…)`."""
 
     method: int
-    """The method byte of frames."""
+    """The method byte of compressed blocks."""
     level: int = 0
     """Level of ZSTD and FPC; of LZ4HC the level + 1, so that 0 is plain LZ4."""
     width: int = 0
     """Bytes of a value, for codecs of values; 0: not bound to a type yet."""
     kind: int = 0
-    """T64: the number of the value's type in frames; GCD: 1 for signed values."""
+    """T64: the number of the value's type in payloads; GCD: 1 for signed values."""
     by_bits: bool = False
     """T64: the "bit" variant."""
     steps: tuple[Codec, ...] = ()

@@ -1,4 +1,4 @@
-"""Running codecs: one frame's payload from its plain bytes, and back.
+"""Running codecs: the payload of a compressed block from its plain bytes, and back.
 
 General codecs and chains are here; those of values in `codec_values`. A chain's payload: u8 number of steps, their
 method bytes, and the last step's block: u8 method, u32 size with this header, u32 plain size, payload. Its plain bytes
@@ -17,7 +17,7 @@ import zstandard
 from mergelake.core.errors import CorruptDataError, UnsupportedError
 from mergelake.format import codec as c
 from mergelake.format import codec_values as values
-from mergelake.format import kernels_frames as k
+from mergelake.format import kernels_compressed_blocks as k
 from mergelake.format.codec import Codec
 from mergelake.format.libraries import LZ4
 from mergelake.format.memory import Region, allocate, copy_in, with_room
@@ -29,7 +29,7 @@ _lz4_compress = ctypes.CFUNCTYPE(_I, _P, _P, _I, _I, _I)(LZ4[1]) if LZ4[1] else 
 
 
 class _Contexts(threading.local):
-    """ZSTD's working memory, which costs more than a frame; one context serves one thread."""
+    """ZSTD's working memory, which costs more than a compressed block; one context serves one thread."""
 
     def __init__(self) -> None:
         self.compressors: dict[int, zstandard.ZstdCompressor] = {}
@@ -82,7 +82,7 @@ def _compress_lz4(plain: Region) -> Region:
 
 
 def with_header(method: int, payload: Region, plain_size: int) -> Region:
-    """The payload with the header that frames and blocks share, written into the room before it."""
+    """The payload with the header of a compressed block or of a step of a chain, written into the room before it."""
     block = Region(payload.address - BLOCK_HEADER, payload.size + BLOCK_HEADER, payload.owner)
     copy_in(block, bytes([method]) + block.size.to_bytes(4, "little") + plain_size.to_bytes(4, "little"))
     return block
@@ -101,7 +101,7 @@ def _compress_chain(steps: tuple[Codec, ...], plain: Region) -> Region:
 
 
 def decompress(method: int, payload: Region, target: Region, offset: int) -> None:
-    """Fill `target` with the plain bytes of one frame's payload.
+    """Fill `target` with the plain bytes of one payload.
 
     Raises UnsupportedError for a method we do not know, CorruptDataError (with `offset`) for a bad payload.
     """
@@ -114,7 +114,7 @@ def decompress(method: int, payload: Region, target: Region, offset: int) -> Non
 def bad_payload(offset: int, why: str = "") -> CorruptDataError:
     """The error for a payload that does not decompress."""
     because = f" ({why})" if why else ""
-    return CorruptDataError(f"A compressed frame does not decompress{because}", name="CANNOT_DECOMPRESS", offset=offset)
+    return CorruptDataError(f"A compressed block does not decompress{because}", name="CANNOT_DECOMPRESS", offset=offset)
 
 
 def _decoder(method: int, offset: int) -> Callable[[Region, Region], None]:
@@ -124,7 +124,7 @@ def _decoder(method: int, offset: int) -> Callable[[Region, Region], None]:
     if decoder is None:
         name = c.NAMES.get(method, f"with method byte {method:#04x}")
         raise UnsupportedError(
-            f"Compression codec {name} is not supported (frame at offset {offset})",
+            f"Compression codec {name} is not supported (compressed block at offset {offset})",
             name="UNKNOWN_COMPRESSION_METHOD",
             hint="Rewrite the column with LZ4 or ZSTD in ClickHouse",
         )
@@ -142,7 +142,7 @@ def _decode_zstd(payload: Region, target: Region) -> None:
     source = payload.buffer()
     stated = zstandard.frame_content_size(source)
     if stated not in (-1, target.size):
-        raise ValueError(f"the ZSTD frame holds {stated} bytes")
+        raise ValueError(f"the payload holds {stated} bytes")
     _fill(target, _contexts.decompressor.decompress(source, max_output_size=target.size))
 
 

@@ -17,7 +17,7 @@ from mergelake.core.arrow import storage_type
 from mergelake.core.errors import error
 from mergelake.format import codec as c
 from mergelake.format.codec import CODEC_LZ4, Codec, chained, parse_steps
-from mergelake.format.kernels_frames import LZ4, NONE
+from mergelake.format.kernels_compressed_blocks import LZ4, NONE
 
 _GENERAL = (LZ4, c.ZSTD)
 _FLOATING = (c.GORILLA, c.FPC)
@@ -187,7 +187,7 @@ def _signed(values: t.DataType) -> bool:
 
 
 def _t64_kind(values: t.DataType) -> int:
-    """The type's number in T64 frames, or 0."""
+    """The type's number in T64 payloads, or 0."""
     match values:
         case t.Int(bits, signed) if bits <= 64:
             return {8: 1, 16: 2, 32: 3, 64: 4}[bits] + (5 if signed else 0)

@@ -179,7 +179,7 @@ _T64_TYPES = {
     **dict.fromkeys((8, 19, 22, 23), (4, True)),
     **dict.fromkeys((9, 15, 20, 24), (8, True)),
 }
-"""Width and sign by the type's number in frames."""
+"""Width and sign by the type's number in payloads."""
 
 
 def _t64_bits(low: int, high: int) -> int:

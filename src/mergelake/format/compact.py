@@ -2,8 +2,8 @@
 
 For each granule, for each column, the streams of the column lie one behind the other, first what its state needs (the
 version of a dictionary); nothing is carried over from granule to granule, so each holds its own dictionary. Each column
-of a granule starts a frame, and so does each change of codec in it. Compact parts are small: their columns are held
-until all are there.
+of a granule starts a compressed block, and so does each change of codec in it. Compact parts are small: their columns
+are held until all are complete.
 
 Source: ClickHouse, `MergeTreeDataPartWriterCompact.cpp`.
 """
@@ -20,7 +20,7 @@ from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.format.codec import Codec
 from mergelake.format.codec_types import stream_codec
-from mergelake.format.frames import MAX_BLOCK, encode_frames
+from mergelake.format.compressed_blocks import MAX_BLOCK, encode_compressed_blocks
 from mergelake.format.hashes import FileDigest, FileHash
 from mergelake.format.memory import Region
 from mergelake.format.profile import Profile
@@ -110,7 +110,7 @@ def compact_files(
             records[granule, 2 * number] = at
             for codec, body in column.pieces(granule):
                 plain.setdefault(codec, FileHash()).update(body)
-                chunks.append(encode_frames(body, codec, max_block=max_block))
+                chunks.append(encode_compressed_blocks(body, codec, max_block=max_block))
                 at += len(chunks[-1])
         records[granule, -1] = rows
     records[-1, 0:-1:2] = at

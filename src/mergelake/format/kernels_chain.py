@@ -1,14 +1,14 @@
-"""Runs of frames of the chains that columns mostly have: Delta, DoubleDelta or Gorilla, then LZ4, ZSTD or NONE.
+"""Runs of compressed blocks of common chains: Delta, DoubleDelta or Gorilla, then LZ4, ZSTD or NONE.
 
-The bytes are those of `codec_run`, which does every other chain, and judges every frame that these loops hand back
+The bytes are those of `codec_run`, which does every other chain, and judges every block that these loops hand back
 because something in it is not as it should be.
 """
 
 from __future__ import annotations
 
+from mergelake.format.kernels_compressed_blocks import head, pack, sign
 from mergelake.format.kernels_delta import delta_decode, delta_encode
 from mergelake.format.kernels_double_delta import double_delta_decode, double_delta_encode
-from mergelake.format.kernels_frames import head, pack, sign
 from mergelake.format.kernels_gorilla import gorilla_decode, gorilla_encode
 from mergelake.jit.city_hash128 import city
 from mergelake.jit.intrinsics import (
@@ -31,9 +31,9 @@ def encode_chains(
     source: int, begin: int, ends: int, count: int, values: int, width: int, method: int, level: int, table: int,
     scratch: int, out: int, sizes: int,
 ) -> int:  # fmt: skip
-    """`kernels_frames.encode_run` for the chain of `values`, a method byte, for values of `width` bytes, and `method`.
+    """`encode_run` for a chain of two: the codec `values` (a method byte) for values of `width` bytes, then `method`.
 
-    `scratch` has room for the largest frame's block of values: 10 bytes a value and 64; `out` for those of all frames.
+    `scratch` has room for the encoded values of the largest block: 10 bytes a value and 64; `out` for all blocks.
     """
     position = 0
     for i in range(count):
@@ -54,16 +54,16 @@ def encode_chains(
             size = gorilla_encode(source + begin + odd, number, width, body + 2 + odd)
         size += 11 + odd
         head(scratch, values, size, plain)
-        frame = out + position + 16
-        packed = pack(method, scratch, size, frame + 21, level, table)
+        block = out + position + 16
+        packed = pack(method, scratch, size, block + 21, level, table)
         if packed <= 0:
             return -1
-        head(frame, 0x91, packed + 21, plain)
-        store8(frame + 9, 2)
-        store8(frame + 10, values)
-        store8(frame + 11, method)
-        head(frame + 12, method, packed + 9, size)
-        sign(frame, packed + 21)
+        head(block, 0x91, packed + 21, plain)
+        store8(block + 9, 2)
+        store8(block + 10, values)
+        store8(block + 11, method)
+        head(block + 12, method, packed + 9, size)
+        sign(block, packed + 21)
         position += packed + 37
         store64(sizes + 8 * i, position)
         begin = end
@@ -72,7 +72,7 @@ def encode_chains(
 
 @inlined
 def _unpack(method: int, source: int, size: int, out: int, plain: int, table: int) -> bool:
-    """Decompress a block's payload; false if it is not `plain` bytes, or the library is not there."""
+    """Decompress a payload; false if it is not `plain` bytes, or the library is not there."""
     if method == 0x82 and peek64(table):
         return bool(lz4_decompress(peek64(table), source, out, size, plain) == plain)
     if method == 0x90 and peek64(table + 16):
@@ -119,30 +119,30 @@ def _values(method: int, body: int, size: int, out: int, plain: int) -> bool:
 def decode_chains(
     source: int, size: int, out: int, room: int, table: int, scratch: int, scratch_room: int, state: int
 ) -> int:
-    """Go on where `kernels_frames.decode_run` gave up, for as many frames as are such chains and are right.
+    """Go on where `kernels_compressed_blocks.decode_run` gave up, for as many blocks as are such chains and are right.
 
-    `state` as there; `scratch` has `scratch_room` bytes, and 64 more to read. Returns the number of frames done.
+    `state` as there; `scratch` has `scratch_room` bytes, and 64 more to read. Returns the number of blocks done.
     """
     position = peek64(state)
     filled = peek64(state + 8)
     done = 0
     while size - position >= 49:
-        frame = source + position + 16
-        packed = peek32(frame + 1)
-        plain = peek32(frame + 5)
-        if peek8(frame) != 0x91 or packed > size - position - 16 or packed < 33 or plain > room - filled:
+        block = source + position + 16
+        packed = peek32(block + 1)
+        plain = peek32(block + 5)
+        if peek8(block) != 0x91 or packed > size - position - 16 or packed < 33 or plain > room - filled:
             break
-        values = peek8(frame + 10)
-        method = peek8(frame + 11)
-        inner = peek32(frame + 17)
-        if peek8(frame + 9) != 2 or (values != 0x92 and values != 0x94 and values != 0x95):
+        values = peek8(block + 10)
+        method = peek8(block + 11)
+        inner = peek32(block + 17)
+        if peek8(block + 9) != 2 or (values != 0x92 and values != 0x94 and values != 0x95):
             break
-        if peek8(frame + 12) != method or peek32(frame + 13) != packed - 12 or inner < 11 or inner > scratch_room:
+        if peek8(block + 12) != method or peek32(block + 13) != packed - 12 or inner < 11 or inner > scratch_room:
             break
-        first, second = city(frame, packed)
-        if first != load64(frame - 16) or second != load64(frame - 8):
+        first, second = city(block, packed)
+        if first != load64(block - 16) or second != load64(block - 8):
             break
-        if not _unpack(method, frame + 21, packed - 21, scratch, inner, table):
+        if not _unpack(method, block + 21, packed - 21, scratch, inner, table):
             break
         if peek8(scratch) != values or peek32(scratch + 1) != inner or peek32(scratch + 5) != plain:
             break

@@ -1,8 +1,8 @@
 """liblz4 and libzstd, as the packages `lz4` and `zstandard` carry them, for kernels to call by address.
 
 Both packages link their library into a module that exports its functions; where one does not, its addresses are 0 and
-frames go through the package's Python functions one by one. Functions are tried on a known block before they are
-trusted. ZSTD's working memory costs more than a frame: it is kept, one for each thread.
+compressed blocks go through the package's Python functions one by one. Functions are tried on a known text before they
+are trusted. ZSTD's working memory costs more than a compressed block: it is kept, one for each thread.
 """
 
 from __future__ import annotations

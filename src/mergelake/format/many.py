@@ -1,8 +1,9 @@
 """One column of many small parts at once: what `wide.ColumnWriter` writes for each, in a few calls for all.
 
 An insert into a thousand partitions writes a thousand parts of a few rows, and what a column costs there is the calls,
-not the bytes. Where each part is one granule and less than one frame of a stream, the parts can lie one behind the
-other as granules do: the column is encoded once, its frames are compressed by one call and hashed by another, and cut.
+not the bytes. Where each part is one granule and less than one compressed block of a stream, the parts can lie
+one behind the other as granules do: the column is encoded once, its blocks are compressed by one call and hashed by
+another, and cut.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pyarrow as pa
 from mergelake.core import types as t
 from mergelake.format.codec import Codec
 from mergelake.format.codec_types import stream_codec
-from mergelake.format.frames import encode_each
+from mergelake.format.compressed_blocks import encode_each
 from mergelake.format.hashes import FileDigest, file_hashes
 from mergelake.format.memory import Region, region
 from mergelake.format.names import stream_file_name
@@ -57,12 +58,12 @@ def encode_keys(arrays: Sequence[pa.Array], types: Sequence[t.DataType], ends: B
 
 
 def encode_parts(
-    name: str, data_type: t.DataType, codec: Codec, array: pa.Array, ends: Bounds, profile: Profile, *, frame_max: int
+    name: str, data_type: t.DataType, codec: Codec, array: pa.Array, ends: Bounds, profile: Profile, *, block_max: int
 ) -> list[Files] | None:
     """The files of a column in parts of one granule each, or None where they cannot be made like this.
 
     `array` (storage form) has the rows of all parts, `ends` (ascending, none twice) where those of each end. None of
-    the streams may have `frame_max` bytes of one part: it would be more than one frame.
+    the streams may have `block_max` bytes of one part: it would be more than one compressed block.
     """
     node = build_serialization(name, data_type, profile.form)
     if profile.modern or profile.compact or not _stands_alone(node):
@@ -74,7 +75,7 @@ def encode_parts(
     for stream, values in value_types(node, data_type):
         plain, plain_ends = sink.streams[stream]
         sizes = np.diff(plain_ends, prepend=0)
-        if sizes.min() < 1 or sizes.max() >= frame_max:
+        if sizes.min() < 1 or sizes.max() >= block_max:
             return None
         _add(out, stream_file_name(stream), plain, plain_ends, rows, stream_codec(codec, values), profile)
     return out
@@ -99,7 +100,7 @@ def _add(
 ) -> None:
     """The two files of a stream, for every part."""
     packed, packed_ends = encode_each(plain, ends, codec)
-    # Frame and place in it: of the granule, and, as the frame is not full, of the end in the same frame.
+    # Block and place in it: of the granule, and, as the block is not full, of the end in the same block.
     marks = np.zeros((len(rows), 6), np.uint64)
     marks[:, 2] = rows
     marks[:, 4] = sizes = np.diff(ends, prepend=0)

@@ -1,8 +1,8 @@
 """Mark files: where each granule of each stream starts.
 
-A record of a Wide part is u64 frame offset, u64 offset in the plain frame and, unless granules have a fixed size
-(`.mrk`, `.cmrk`), u64 rows. Compact parts (`.mrk3`, `.mrk4` and their `c` forms) have one pair for each column or
-substream, then the rows. Names with a `c` hold frames around the same records. The last record has no rows.
+A record of a Wide part is u64 offset of the compressed block, u64 offset in its plain bytes and, unless granules have a
+fixed size (`.mrk`, `.cmrk`), u64 rows. Compact parts (`.mrk3`, `.mrk4` and their `c` forms) have one pair for each
+column or substream, then the rows. Names with a `c` hold the same records compressed. The last record has no rows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mergelake.core.errors import CorruptDataError
-from mergelake.format.frames import decode_frames
+from mergelake.format.compressed_blocks import decode_compressed_blocks
 from mergelake.format.memory import Bytes, region
 
 ROWS_MAX = 1 << 40
@@ -25,9 +25,9 @@ class Marks:
     """The marks of one mark file."""
 
     offset: NDArray[np.int64]
-    """(marks, streams): start of the frame in the data file."""
+    """(marks, streams): start of the compressed block in the data file."""
     skip: NDArray[np.int64]
-    """(marks, streams): bytes to skip in the plain frame."""
+    """(marks, streams): bytes to skip in its plain bytes."""
     rows: NDArray[np.int64]
     """(marks,): rows of the granule; 0 in the final mark, if there is one."""
 
@@ -50,7 +50,7 @@ def parse_marks(name: str, data: Bytes, *, streams: int = 1, granularity: int = 
     whose records have no row count. Raises CorruptDataError for a length or numbers that cannot be.
     """
     extension = name.rsplit(".", 1)[-1]
-    plain = decode_frames(data) if extension.startswith("c") else region(data).tobytes()
+    plain = decode_compressed_blocks(data) if extension.startswith("c") else region(data).tobytes()
     fixed = extension in {"mrk", "cmrk"}
     words = 2 * streams + (0 if fixed else 1)
     if len(plain) % (8 * words):
@@ -78,5 +78,5 @@ def start_marks(granule_rows: NDArray[np.int64]) -> Marks:
 
 
 def encode_marks(marks: NDArray[np.uint64]) -> bytes:
-    """Records of `.mrk2`: (n, 3) u64 of frame offset, offset in the plain frame, rows."""
+    """Records of `.mrk2`: (n, 3) u64 of offset of the compressed block, offset in its plain bytes, rows."""
     return np.ascontiguousarray(marks, np.uint64).tobytes()

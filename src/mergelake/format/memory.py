@@ -68,7 +68,7 @@ def allocate(size: int, lead: int = 0) -> Region:
 
 
 ROOM = 320
-"""Bytes before a region of `with_room`: the headers of a frame and of a chain of 255 codecs fit."""
+"""Bytes before a region of `with_room`: the headers of a compressed block and of a chain of 255 codecs fit."""
 
 
 def with_room(size: int) -> Region:

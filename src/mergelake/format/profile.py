@@ -4,8 +4,8 @@
                classic                  modern (ClickHouse 25.11 and newer)
 =============  =======================  ===============================================
 String         inline lengths           lengths in a stream of their own (`.size`)
-marks          plain (`.mrk2`/`.mrk3`)  ZSTD frames (`.cmrk2`/`.cmrk3`)
-primary index  plain (`primary.idx`)    ZSTD frames (`primary.cidx`)
+marks          plain (`.mrk2`/`.mrk3`)  compressed, ZSTD (`.cmrk2`/`.cmrk3`)
+primary index  plain (`primary.idx`)    compressed, ZSTD (`primary.cidx`)
                no `serialization.json`  `serialization.json`, version 1
 =============  =======================  ===============================================
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mergelake.format.codec import parse_codec
-from mergelake.format.frames import encode_frames
+from mergelake.format.compressed_blocks import encode_compressed_blocks
 from mergelake.format.hashes import FileDigest, digest, file_hash
 from mergelake.format.tree import Form
 
@@ -60,7 +60,7 @@ class Profile:
         """The file of marks or of the primary index that holds `plain`, and what `checksums.txt` says of it."""
         if not self.modern:
             return plain, digest(plain)
-        packed = encode_frames(plain, parse_codec("ZSTD(3)"), max_block=_PACKED_BLOCK)
+        packed = encode_compressed_blocks(plain, parse_codec("ZSTD(3)"), max_block=_PACKED_BLOCK)
         return packed, FileDigest(len(packed), file_hash(packed), len(plain), file_hash(plain))
 
 

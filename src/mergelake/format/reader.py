@@ -1,8 +1,8 @@
 """Reading a range of granules of one column, from any kind of part.
 
 The reader does no I/O: it says which bytes it needs (`byte_ranges`) and turns them into an Arrow array (`decode`).
-Frame checksums are verified; offsets, lengths and indexes are checked before they are used. What does not hold raises
-CorruptDataError with the offset in the file; who called fills in the object's name.
+Checksums of compressed blocks are verified; offsets, lengths and indexes are checked before they are used. What does
+not hold raises CorruptDataError with the offset in the file; the caller fills in the object's name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mergelake.core import types as t
 from mergelake.core.errors import CorruptDataError, error
-from mergelake.format.frames import decode_range, plain_before
+from mergelake.format.compressed_blocks import decode_range, plain_before
 from mergelake.format.layout import Layout
 from mergelake.format.marks import Marks
 from mergelake.format.memory import Bytes, Region, region
@@ -40,12 +40,12 @@ class _Span:
         self.skip = skip
         """Plain bytes before the first wanted."""
         self.stop = stop
-        """File offset of the frame in which the wanted bytes end, or of the first that is not needed."""
+        """File offset of the compressed block in which the wanted bytes end, or of the first that is not needed."""
         self.end_skip = end_skip
-        """Wanted plain bytes of that frame; 0: it is not needed."""
+        """Wanted plain bytes of that block; 0: it is not needed."""
         self.inclusive = end_skip > 0
         self.first = start
-        """File offset of the frame in which the wanted bytes start; those before it come along."""
+        """File offset of the block in which the wanted bytes start; those before it come along."""
 
     def from_start(self) -> _Span:
         """The same with everything before it in the file."""
@@ -63,7 +63,7 @@ class _Span:
         skip = self.skip + (plain_before(source, self.first - self.start) if self.first > self.start else 0)
         if size > plain.size or skip > size:
             raise CorruptDataError(
-                "A mark points past the end of its frame",
+                "A mark points past the end of its compressed block",
                 offset=self.start,
                 expected=f"at most {plain.size} bytes",
                 found=f"{max(size, skip)} bytes",
@@ -206,7 +206,7 @@ def _between(offset: NDArray[np.int64], skip: NDArray[np.int64], first: int, end
     stop, end_skip = int(offset[end]), int(skip[end])
     if end_skip == 0:
         return _Span(start, int(skip[first]), stop, stop, 0)
-    # The frame at `stop` is needed as well: it ends where some later mark starts another, or with the file.
+    # The compressed block at `stop` is needed as well: it ends where some later mark starts another, or with the file.
     later = int(np.searchsorted(offset, stop, side="right"))
     after = int(offset[later]) if later < len(offset) else size
     return _Span(start, int(skip[first]), after, stop, end_skip)
@@ -228,7 +228,7 @@ class _WideSource:
         self.notes: dict[str, Any] = {}
 
     def stream(self, name: str) -> Cursor:
-        """The cursor of a stream, its frames decompressed now."""
+        """The cursor of a stream, its compressed blocks decompressed now."""
         if name not in self._open:
             # Long names are hashed; ClickHouse 24 did not escape paths of JSON columns.
             head, _, rest = name.partition(".")

@@ -42,7 +42,7 @@ class Cursor:
         self.plain = plain
         self.position = position
         self.file_offset = file_offset
-        """Where the frames of these bytes start in their file, for messages."""
+        """Where the compressed blocks of these bytes start in their file, for messages."""
 
     @property
     def left(self) -> int:

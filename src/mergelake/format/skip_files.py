@@ -1,8 +1,8 @@
-"""The two files of a skip index: granules one behind the other in frames, and a mark for each.
+"""The two files of a skip index: granules one behind the other in compressed blocks, and a mark for each.
 
 `skp_idx_<name>.idx` (`.idx2` for minmax) holds the granules; the mark file, with the extension of the part's other
-marks, has records of (frame offset, offset in the plain frame, 1), one for each granule and none at the end. ClickHouse
-26.x puts small ones together in `skp_idx.packed`: names, places, then the same bytes.
+marks, has records of (offset of the compressed block, offset in its plain bytes, 1), one for each granule and none at
+the end. ClickHouse 26.x puts small ones together in `skp_idx.packed`: names, places, then the same bytes.
 
 Source: ClickHouse, `MergeTreeDataPartWriterOnDisk.cpp` (`calculateAndSerializeSkipIndices`), `PackedFilesReader.cpp`.
 """
@@ -16,7 +16,13 @@ from numpy.typing import NDArray
 
 from mergelake.core.errors import CorruptDataError
 from mergelake.format.codec import Codec
-from mergelake.format.frames import MAX_BLOCK, MIN_BLOCK, FrameWriter, decode_frames, decode_range
+from mergelake.format.compressed_blocks import (
+    MAX_BLOCK,
+    MIN_BLOCK,
+    CompressedBlockWriter,
+    decode_compressed_blocks,
+    decode_range,
+)
 from mergelake.format.hashes import FileDigest
 from mergelake.format.memory import Bytes, Region, region
 from mergelake.format.names import escape_for_file_name, stream_file_name
@@ -61,30 +67,30 @@ class IndexFileWriter:
         self.data_file = stem + index_extension(kind)
         self.mark_file = stem + profile.mark_extension
         self._profile = profile
-        self._frames = FrameWriter(codec, min_block, max_block)
+        self._blocks = CompressedBlockWriter(codec, min_block, max_block)
         self._marks: list[bytes] = []
         self._told = FileDigest(0, "")
 
     def append(self, data: bytes | NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
         """Take whole granules: their bytes, and where each ends in them."""
         if len(ends):
-            marks = self._frames.append(region(data), ends, np.ones(len(ends), np.int64))
+            marks = self._blocks.append(region(data), ends, np.ones(len(ends), np.int64))
             self._marks.append(marks.tobytes())
 
     def drain(self) -> list[tuple[str, bytes | memoryview]]:
         """(file, its next bytes) since the last call; the marks, which are few, come at the end."""
-        data = self._frames.drain()
+        data = self._blocks.drain()
         return [(self.data_file, data)] if data else []
 
     def finish(self) -> list[tuple[str, bytes | memoryview]]:
         """Write what waits; the last bytes of each file."""
-        self._frames.finish()  # its final mark is left out: indexes have none
+        self._blocks.finish()  # its final mark is left out: indexes have none
         marks, self._told = self._profile.pack(b"".join(self._marks))
         return [*self.drain(), *([(self.mark_file, marks)] if marks else [])]
 
     def digests(self) -> dict[str, FileDigest]:
         """Sizes and hashes; call after `finish`."""
-        return {self.data_file: self._frames.digest(), self.mark_file: self._told}
+        return {self.data_file: self._blocks.digest(), self.mark_file: self._told}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +98,9 @@ class IndexMarks:
     """Where each granule of an index starts."""
 
     offset: NDArray[np.int64]
-    """Of the frame in the file."""
+    """Of the compressed block in the file."""
     skip: NDArray[np.int64]
-    """Bytes before it in the plain frame."""
+    """Bytes before it in the block's plain bytes."""
 
     def __len__(self) -> int:
         return len(self.offset)
@@ -104,7 +110,7 @@ class IndexMarks:
         if end >= len(self):
             return int(self.offset[first]), size
         stop = int(self.offset[end])
-        if self.skip[end]:  # the last granules lie in the frame that begins there
+        if self.skip[end]:  # the last granules lie in the block that begins there
             later = int(np.searchsorted(self.offset, stop, side="right"))
             stop = int(self.offset[later]) if later < len(self) else size
         return int(self.offset[first]), stop
@@ -115,7 +121,9 @@ class IndexMarks:
         plain, _ = decode_range(source, source.size, inclusive=False, lead=0, offset=int(self.offset[first]))
         skip = int(self.skip[first])
         if skip > plain.size:
-            raise CorruptDataError("A mark of an index points past its frame", offset=int(self.offset[first]))
+            raise CorruptDataError(
+                "A mark of an index points past its compressed block", offset=int(self.offset[first])
+            )
         return plain.tail(skip)
 
 
@@ -125,7 +133,7 @@ def parse_index_marks(name: str, data: Bytes, size: int) -> IndexMarks:
     Raises CorruptDataError for a length or numbers that cannot be.
     """
     extension = name.rsplit(".", 1)[-1]
-    plain = decode_frames(data) if extension.startswith("c") else region(data).tobytes()
+    plain = decode_compressed_blocks(data) if extension.startswith("c") else region(data).tobytes()
     words = 2 if extension in ("mrk", "cmrk") else 3
     if len(plain) % (8 * words):
         raise CorruptDataError(f"The length of the marks, {len(plain)}, is not a multiple of {8 * words}", offset=0)

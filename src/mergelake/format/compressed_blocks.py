@@ -1,8 +1,9 @@
-"""Compressed frames: the only form in which data lies in `.bin`, `.cidx`, `.cmrk*` files and in `checksums.txt`.
+"""Compressed blocks: the only form in which data lies in `.bin`, `.cidx`, `.cmrk*` files and in `checksums.txt`.
 
-`encode_frames` and `decode_frames` take a whole stream. `FrameWriter` is one `.bin` file in the making: it takes
-granules, cuts frames where ClickHouse cuts them, remembers the marks and hashes both the plain and the packed bytes.
-Every frame's checksum is verified before its payload is looked at, and every size before anything is allocated.
+`encode_compressed_blocks` and `decode_compressed_blocks` take a whole stream. `CompressedBlockWriter` is one `.bin`
+file in the making: it takes granules, cuts blocks where ClickHouse cuts them, remembers the marks and hashes both the
+plain and the packed bytes. Every block's checksum is verified before its payload is looked at, and every size before
+anything is allocated.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from mergelake.core.errors import CorruptDataError, InternalError
 from mergelake.format import codec as c
-from mergelake.format import kernels_frames as k
+from mergelake.format import kernels_compressed_blocks as k
 from mergelake.format import libraries
 from mergelake.format.codec import Codec
 from mergelake.format.codec_run import bad_payload, compress, decompress, with_header
@@ -27,15 +28,15 @@ TOTAL_MAX = 1 << 36
 """Most plain bytes of one call; more is taken for a lie."""
 
 
-def encode_frames(data: Bytes, codec: Codec, *, max_block: int = MAX_BLOCK) -> bytes:
-    """`data` as frames of at most `max_block` plain bytes; no bytes give no frame."""
+def encode_compressed_blocks(data: Bytes, codec: Codec, *, max_block: int = MAX_BLOCK) -> bytes:
+    """`data` as compressed blocks of at most `max_block` plain bytes; no bytes give no block."""
     source = region(data)
     ends = np.arange(max_block, source.size + max_block, max_block, dtype=np.int64).clip(max=source.size)
     return b"".join(bytes(piece.buffer()) for piece, _ in _encode(source, 0, ends, codec))
 
 
-def decode_frames(data: Bytes) -> bytes:
-    """The plain bytes of a whole stream of frames.
+def decode_compressed_blocks(data: Bytes) -> bytes:
+    """The plain bytes of a whole stream of compressed blocks.
 
     Raises CorruptDataError with the offset in `data`, or UnsupportedError for an unknown codec.
     """
@@ -45,10 +46,10 @@ def decode_frames(data: Bytes) -> bytes:
 
 
 def decode_range(source: Region, stop: int, *, inclusive: bool, lead: int, offset: int) -> tuple[Region, int]:
-    """Decompress the frames of `source` up to the one at `stop`, or over it if `inclusive`.
+    """Decompress the blocks of `source` up to the one at `stop`, or over it if `inclusive`.
 
     `lead` is where the caller's values start in the plain bytes (they get aligned); `offset` is where `source` starts
-    in its file, for messages. Returns the plain bytes and how many of them come before the frame at `stop`.
+    in its file, for messages. Returns the plain bytes and how many of them come before the block at `stop`.
     """
     state = np.zeros(4, np.int64)
     at = state.ctypes.data
@@ -57,7 +58,7 @@ def decode_range(source: Region, stop: int, *, inclusive: bool, lead: int, offse
         raise _first_bad(source, int(state[0]), offset) or _error(code, source, state, offset)
     size, before, total = int(state[0]), int(state[1]), int(state[2])
     if total > TOTAL_MAX:
-        raise CorruptDataError("Frames claim too many bytes", name="CANNOT_DECOMPRESS", offset=offset)
+        raise CorruptDataError("Compressed blocks claim too many bytes", name="CANNOT_DECOMPRESS", offset=offset)
     plain = allocate(total, lead)
     state[:2] = 0
     while code := k.decode_run(source.address, size, plain.address, total, libraries.table.address, at):
@@ -66,12 +67,12 @@ def decode_range(source: Region, stop: int, *, inclusive: bool, lead: int, offse
         if not _decode_chains(source, plain, state):
             _decode_foreign(source, plain, state, offset)
     if int(state[1]) != total:
-        raise InternalError("frames changed while they were read")
+        raise InternalError("compressed blocks changed while they were read")
     return plain, before
 
 
 def plain_before(source: Region, stop: int) -> int:
-    """Plain bytes of the frames of `source` before the one at `stop`; CorruptDataError if none starts there."""
+    """Plain bytes of the blocks of `source` before the one at `stop`; CorruptDataError if none starts there."""
     at = plain = 0
     while at < stop:
         if source.size - at < k.HEADER:
@@ -80,18 +81,18 @@ def plain_before(source: Region, stop: int) -> int:
         at += 16 + int.from_bytes(head[:4], "little")
         plain += int.from_bytes(head[4:], "little")
     if at != stop:
-        raise CorruptDataError("A mark points into the middle of a frame", offset=at)
+        raise CorruptDataError("A mark points into the middle of a compressed block", offset=at)
     return plain
 
 
 def _decode_chains(source: Region, plain: Region, state: NDArray[np.int64]) -> bool:
-    """Decompress the frames from `state` on that are common chains; false if the first is not."""
+    """Decompress the blocks from `state` on that are common chains; false if the first is not."""
     start = int(state[0]) + 16
     if source.byte(start) != c.MULTIPLE or start + 21 > source.size:
         return False
     sizes = source.part(start + 5, start + 21).tobytes()
     size, inner = int.from_bytes(sizes[:4], "little"), int.from_bytes(sizes[12:], "little")
-    # No codec of values doubles its input but for a few bytes; the frames that follow are about as large.
+    # No codec of values doubles its input but for a few bytes; the blocks that follow are about as large.
     if inner > 2 * size + size // 2 + 1024:
         return False
     from mergelake.format.kernels_chain import decode_chains
@@ -106,7 +107,7 @@ def _decode_chains(source: Region, plain: Region, state: NDArray[np.int64]) -> b
 
 
 def _decode_foreign(source: Region, plain: Region, state: NDArray[np.int64], offset: int) -> None:
-    """Decompress the one frame at `state` through Python and step over it."""
+    """Decompress the one block at `state` through Python and step over it."""
     start, filled = int(state[0]), int(state[1])
     head = source.part(start + 16, start + 25).tobytes()
     packed, size = int.from_bytes(head[1:5], "little"), int.from_bytes(head[5:9], "little")
@@ -117,7 +118,7 @@ def _decode_foreign(source: Region, plain: Region, state: NDArray[np.int64], off
 
 
 def _first_bad(source: Region, end: int, offset: int) -> CorruptDataError | None:
-    """The error of the first frame before `end` with a wrong checksum: a size that lies leads the walk astray."""
+    """The error of the first block before `end` with a wrong checksum: a size that lies leads the walk astray."""
     start = 0
     while start < end:
         stop = start + 16 + int.from_bytes(source.part(start + 17, start + 21).tobytes(), "little")
@@ -136,23 +137,23 @@ def _error(code: int, source: Region, state: NDArray[np.int64], offset: int) -> 
         expected = source.part(start, start + 16).tobytes().hex()
         found = state[2:4].tobytes().hex()
         return CorruptDataError(
-            "Checksum of a compressed frame does not match",
+            "Checksum of a compressed block does not match",
             name="CHECKSUM_DOESNT_MATCH",
             offset=where,
             expected=expected,
             found=found,
         )
     if code == k.TRUNCATED:
-        return CorruptDataError("A compressed frame is cut short", name="CANNOT_READ_ALL_DATA", offset=where)
+        return CorruptDataError("A compressed block is cut short", name="CANNOT_READ_ALL_DATA", offset=where)
     if code == k.BAD_PAYLOAD:
         return bad_payload(where)
-    return CorruptDataError("A compressed frame has impossible sizes", name="CANNOT_DECOMPRESS", offset=where)
+    return CorruptDataError("A compressed block has impossible sizes", name="CANNOT_DECOMPRESS", offset=where)
 
 
 def _encode(
     source: Region, begin: int, ends: NDArray[np.int64], codec: Codec
 ) -> list[tuple[Region, NDArray[np.int64]]]:
-    """Frames [begin, ends[0]), [ends[0], ends[1]), … of `source`: bytes, and where each frame ends in them."""
+    """Blocks [begin, ends[0]), [ends[0], ends[1]), … of `source`: bytes, and where each block ends in them."""
     count = len(ends)
     if not count:
         return []
@@ -165,22 +166,22 @@ def _encode(
             out.address, sizes.ctypes.data,
         )  # fmt: skip
         if written < 0:
-            raise InternalError("a frame could not be compressed")
+            raise InternalError("a block could not be compressed")
         return [(out.part(0, written), sizes)]
     if codec.method == c.MULTIPLE and _is_common(codec.steps):
         return [_encode_chains(source, begin, ends, *codec.steps)]
     pieces = []
     for end in ends.tolist():
         body = with_header(codec.method, compress(codec, source.part(begin, end)), end - begin)
-        frame = Region(body.address - 16, body.size + 16, body.owner)
-        city128_at(body.address, body.size, frame.address)
-        pieces.append((frame, np.array([frame.size], np.int64)))
+        block = Region(body.address - 16, body.size + 16, body.owner)
+        city128_at(body.address, body.size, block.address)
+        pieces.append((block, np.array([block.size], np.int64)))
         begin = end
     return pieces
 
 
 def encode_each(source: Region, ends: NDArray[np.int64], codec: Codec) -> tuple[Region, NDArray[np.int64]]:
-    """A frame for each stretch of `source` between `ends` (from 0 on), one behind the other, and where each ends."""
+    """A block for each stretch of `source` between `ends` (from 0 on), one behind the other, and where each ends."""
     pieces = _encode(source, 0, ends, codec)
     if len(pieces) == 1:
         return pieces[0]
@@ -215,7 +216,7 @@ def _encode_chains(
         libraries.table.address, scratch.address, out.address, sizes.ctypes.data,
     )  # fmt: skip
     if written < 0:
-        raise InternalError("a frame could not be compressed")
+        raise InternalError("a block could not be compressed")
     return out.part(0, written), sizes
 
 
@@ -240,10 +241,10 @@ def _kept(piece: Region) -> bytes | memoryview:
     return piece.tobytes()
 
 
-class FrameWriter:
+class CompressedBlockWriter:
     """One `.bin` file in the making, with its marks.
 
-    `append` takes whole granules. Marks are (frame offset, offset in the plain frame, rows), as ClickHouse writes them.
+    `append` takes whole granules. Marks are (offset of the block, offset in its plain bytes, rows), as in ClickHouse.
     """
 
     def __init__(self, codec: Codec, min_block: int = MIN_BLOCK, max_block: int = MAX_BLOCK) -> None:
@@ -264,7 +265,7 @@ class FrameWriter:
         ends = np.ascontiguousarray(ends, np.int64)
         waiting = len(self._pending)
         room = granules + (waiting + data.size) // self._max + 1
-        frames = np.empty(room, np.int64)
+        blocks = np.empty(room, np.int64)
         at, skip = np.empty(granules, np.int64), np.empty(granules, np.int64)
         count = k.cut(
             ends.ctypes.data,
@@ -272,35 +273,35 @@ class FrameWriter:
             waiting,
             self._min,
             self._max,
-            frames.ctypes.data,
+            blocks.ctypes.data,
             room,
             at.ctypes.data,
             skip.ctypes.data,
         )
         if count < 0:
-            raise InternalError("more frames than there can be")
-        # The next mark would begin a frame anyway: to do it now saves what waits from being copied.
+            raise InternalError("more blocks than there can be")
+        # The next mark would begin a block anyway: to do it now saves what waits from being copied.
         filled = waiting + data.size
-        if filled - (int(frames[count - 1]) if count else 0) >= self._min and count < room:
-            frames[count] = filled
+        if filled - (int(blocks[count - 1]) if count else 0) >= self._min and count < room:
+            blocks[count] = filled
             count += 1
         self._plain.update(data)
-        starts = self._flush(data, frames[:count])
+        starts = self._flush(data, blocks[:count])
         marks = np.empty((granules, 3), np.uint64)
         marks[:, 0] = starts[at]
         marks[:, 1] = skip
         marks[:, 2] = rows
         return marks
 
-    def _flush(self, data: Region, frames: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Encode the complete frames, keep the rest; returns the file offset of each frame and of the one after."""
+    def _flush(self, data: Region, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Encode the complete blocks, keep the rest; returns the file offset of each block and of the one after."""
         starts = [np.array([self._packed.size], np.int64)]
-        ends = frames - len(self._pending)
+        ends = blocks - len(self._pending)
         begin = 0
         if self._pending and len(ends):
             begin = int(ends[0])
             first = region(self._pending + data.part(0, begin).tobytes())
-            self._store(_encode(first, 0, frames[:1], self._codec), starts)
+            self._store(_encode(first, 0, blocks[:1], self._codec), starts)
             ends = ends[1:]
             self._pending = b""
         if len(ends):
@@ -327,7 +328,7 @@ class FrameWriter:
         return mark
 
     def drain(self) -> bytes | memoryview:
-        """Frames completed since the last call."""
+        """Blocks completed since the last call."""
         out = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks = []
         return out

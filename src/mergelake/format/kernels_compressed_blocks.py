@@ -1,8 +1,8 @@
-"""Cutting a stream into frames, compressing and decompressing runs of frames.
+"""Cutting a stream into compressed blocks, compressing and decompressing runs of them.
 
-A frame: 16 bytes CityHash128 of what follows, u8 method, u32 size of method + sizes + payload, u32 size of the plain
-bytes, payload. NONE, LZ4 and ZSTD are done here, by functions of the thread's `libraries.table`; a frame of another
-method, or of one whose library is not there, is handed back to Python.
+A compressed block: 16 bytes CityHash128 of what follows, u8 method, u32 size of method + sizes + payload, u32 size of
+the plain bytes, payload. NONE, LZ4 and ZSTD are done here, by functions of the thread's `libraries.table`; a block of
+another method, or of one whose library is missing, is handed back to Python.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from mergelake.jit.intrinsics import (
 )
 
 HEADER = 25
-"""Bytes of a frame before its payload."""
+"""Bytes of a compressed block before its payload."""
 NONE = 0x02
 LZ4 = 0x82
 ZSTD = 0x90
 SPARE = HEADER + 80
-"""Room that a frame needs beyond its plain bytes and a 255th of them."""
+"""Room that a compressed block needs beyond its plain bytes and a 255th of them."""
 PLAIN_MAX = 1 << 30
-"""Most plain bytes of a frame. Source: ClickHouse, `DBMS_MAX_COMPRESSED_SIZE`."""
+"""Most plain bytes of a compressed block. Source: ClickHouse, `DBMS_MAX_COMPRESSED_SIZE`."""
 
 DONE, FOREIGN, TRUNCATED, BAD_SIZE, BAD_CHECKSUM, BAD_PAYLOAD, OVERFLOW = range(7)
 """Results of `decode_run`."""
@@ -41,22 +41,22 @@ DONE, FOREIGN, TRUNCATED, BAD_SIZE, BAD_CHECKSUM, BAD_PAYLOAD, OVERFLOW = range(
 
 @kernel
 def cut(
-    ends: int, granules: int, pending: int, min_block: int, max_block: int, frames: int, room: int, at: int, skip: int
+    ends: int, granules: int, pending: int, min_block: int, max_block: int, blocks: int, room: int, at: int, skip: int
 ) -> int:
-    """Where ClickHouse cuts frames: at a mark once `min_block` bytes wait, and whenever `max_block` bytes wait.
+    """Where ClickHouse cuts blocks: at a mark once `min_block` bytes wait, and whenever `max_block` bytes wait.
 
-    `ends`: i64 end of each granule in the new bytes; `pending` bytes wait already. Writes to `frames` (room for `room`
-    i64) the end of each complete frame, counted from the first pending byte, and for each granule's mark the number of
-    frames before it (`at`) and the bytes that wait (`skip`). Returns the number of complete frames, or -1: no room.
+    `ends`: i64 end of each granule in the new bytes; `pending` bytes wait already. Writes to `blocks` (room for `room`
+    i64) the end of each complete block, counted from the first pending byte, and for each granule's mark the number of
+    blocks before it (`at`) and the bytes that wait (`skip`). Returns the number of complete blocks, or -1: no room.
     """
     count = 0
-    start = 0  # of the frame that is being filled
+    start = 0  # of the block that is being filled
     filled = pending
     for g in range(granules):
         if filled - start >= min_block and filled > start:
             if count == room:
                 return -1
-            store64(frames + 8 * count, filled)
+            store64(blocks + 8 * count, filled)
             count += 1
             start = filled
         store64(at + 8 * g, count)
@@ -66,7 +66,7 @@ def cut(
             if count == room:
                 return -1
             start += max_block
-            store64(frames + 8 * count, start)
+            store64(blocks + 8 * count, start)
             count += 1
         filled = end
     return count
@@ -88,7 +88,7 @@ def pack(method: int, source: int, size: int, out: int, level: int, table: int) 
 
 @inlined
 def head(out: int, method: int, packed: int, plain: int) -> None:
-    """The header of a block: method, bytes with the header, plain bytes."""
+    """The header before a payload: method, bytes with the header, plain bytes."""
     store8(out, method)
     store32(out + 1, packed)
     store32(out + 5, plain)
@@ -96,7 +96,7 @@ def head(out: int, method: int, packed: int, plain: int) -> None:
 
 @inlined
 def sign(block: int, size: int) -> None:
-    """The checksum before a block of `size` bytes."""
+    """The checksum before the `size` bytes of header and payload."""
     first, second = city(block, size)
     store64(block - 16, first)
     store64(block - 8, second)
@@ -106,21 +106,21 @@ def sign(block: int, size: int) -> None:
 def encode_run(
     source: int, begin: int, ends: int, count: int, method: int, level: int, table: int, out: int, sizes: int
 ) -> int:
-    """Encode `count` frames: frame i is the plain bytes from the last end (first: `begin`) to `ends[i]` of `source`.
+    """Encode `count` blocks: block i is the plain bytes from the last end (first: `begin`) to `ends[i]` of `source`.
 
-    `out` has room for every frame: its bytes, a 255th of them, and `SPARE`. Writes the end of each frame in `out` to
+    `out` has room for every block: its bytes, a 255th of them, and `SPARE`. Writes the end of each block in `out` to
     `sizes`; returns the bytes written, or -1 when the library failed. `level` is ZSTD's.
     """
     position = 0
     for i in range(count):
         end = peek64(ends + 8 * i)
         plain = end - begin
-        frame = out + position + 16
-        packed = pack(method, source + begin, plain, frame + 9, level, table)
+        block = out + position + 16
+        packed = pack(method, source + begin, plain, block + 9, level, table)
         if packed <= 0 and plain > 0:
             return -1
-        head(frame, method, packed + 9, plain)
-        sign(frame, packed + 9)
+        head(block, method, packed + 9, plain)
+        sign(block, packed + 9)
         position += packed + 25
         store64(sizes + 8 * i, position)
         begin = end
@@ -129,9 +129,9 @@ def encode_run(
 
 @kernel
 def scan_run(source: int, size: int, stop: int, inclusive: int, state: int) -> int:
-    """Walk the frame headers of `size` bytes up to the frame that starts at `stop` (and over it, if `inclusive`).
+    """Walk the headers of `size` bytes up to the block that starts at `stop` (and over it, if `inclusive`).
 
-    `state` (3 i64) gets: the position after the last frame, the plain bytes before `stop`, all plain bytes. The sizes
+    `state` (3 i64) gets: the position after the last block, the plain bytes before `stop`, all plain bytes. The sizes
     are checked for sense, the checksums are not. Returns DONE, TRUNCATED or BAD_SIZE (state[0] = where).
     """
     position = 0
@@ -172,9 +172,9 @@ def scan_run(source: int, size: int, stop: int, inclusive: int, state: int) -> i
 
 @kernel
 def decode_run(source: int, size: int, out: int, room: int, table: int, state: int) -> int:
-    """Verify and decompress frames from state[0] (position in `source`) to state[1] (position in `out`).
+    """Verify and decompress blocks from state[0] (position in `source`) to state[1] (position in `out`).
 
-    Goes on to the end of the `size` bytes and keeps `state` at the frame in work; state[2:4] gets the checksum found
+    Goes on to the end of the `size` bytes and keeps `state` at the block in work; state[2:4] gets the checksum found
     when it is wrong. `table` is the thread's. Returns one of the results above.
     """
     position = peek64(state)
@@ -184,30 +184,30 @@ def decode_run(source: int, size: int, out: int, room: int, table: int, state: i
         store64(state + 8, filled)
         if size - position < 25:
             return 2
-        frame = source + position
-        packed = peek32(frame + 17)
-        plain = peek32(frame + 21)
+        block = source + position
+        packed = peek32(block + 17)
+        plain = peek32(block + 21)
         if packed < 9 or packed > size - position - 16:
             return 2
         if plain > room - filled:
             return 6
-        first, second = city(frame + 16, packed)
-        if first != load64(frame) or second != load64(frame + 8):
+        first, second = city(block + 16, packed)
+        if first != load64(block) or second != load64(block + 8):
             store64(state + 16, first)
             store64(state + 24, second)
             return 4
-        method = peek8(frame + 16)
+        method = peek8(block + 16)
         if method == 0x82 and peek64(table):
-            if lz4_decompress(peek64(table), frame + 25, out + filled, packed - 9, plain) != plain:
+            if lz4_decompress(peek64(table), block + 25, out + filled, packed - 9, plain) != plain:
                 return 5
         elif method == 0x90 and peek64(table + 16):
             function = peek64(table + 16)
-            if zstd_decompress(function, peek64(table + 32), out + filled, plain, frame + 25, packed - 9) != plain:
+            if zstd_decompress(function, peek64(table + 32), out + filled, plain, block + 25, packed - 9) != plain:
                 return 5
         elif method == 0x02:
             if plain != packed - 9:
                 return 3
-            copy(out + filled, frame + 25, plain)
+            copy(out + filled, block + 25, plain)
         else:
             return 1
         position += packed + 16
