@@ -16,8 +16,9 @@ from functools import lru_cache
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.lexer import Token, TokenReader, number_value
 from mergelake.core.text import unescape
-from mergelake.format.kernels_compressed_blocks import LZ4, NONE
 
+NONE = 0x02
+LZ4 = 0x82
 ZSTD = 0x90
 MULTIPLE = 0x91
 DELTA = 0x92

@@ -17,13 +17,16 @@ from mergelake.format import codec as c
 from mergelake.format import kernels_compressed_blocks as k
 from mergelake.format import libraries
 from mergelake.format.codec import Codec
-from mergelake.format.codec_run import bad_payload, compress, decompress, with_header
+from mergelake.format.codec_run import bad_payload, compress, decompress, encoded_max, header_sizes, with_header
 from mergelake.format.hashes import FileDigest, FileHash, city128
 from mergelake.format.memory import Bytes, Region, allocate, region
 from mergelake.jit.city_hash128 import city128_at
 
-MIN_BLOCK = 65536
-MAX_BLOCK = 1 << 20
+MIN_BLOCK, MAX_BLOCK = 65536, 1 << 20
+"""Plain bytes with which a block ends at the next mark, and with which it ends at once.
+
+Source: ClickHouse, settings `min_compress_block_size` and `max_compress_block_size`.
+"""
 TOTAL_MAX = 1 << 36
 """Most plain bytes of one call; more is taken for a lie."""
 
@@ -75,11 +78,11 @@ def plain_before(source: Region, stop: int) -> int:
     """Plain bytes of the blocks of `source` before the one at `stop`; CorruptDataError if none starts there."""
     at = plain = 0
     while at < stop:
-        if source.size - at < k.HEADER:
+        if source.size - at < k.OVERHEAD_BYTES:
             break
-        head = source.part(at + 17, at + 25).tobytes()
-        at += 16 + int.from_bytes(head[:4], "little")
-        plain += int.from_bytes(head[4:], "little")
+        packed, size = header_sizes(source, at + k.CHECKSUM_BYTES)
+        at += k.CHECKSUM_BYTES + packed
+        plain += size
     if at != stop:
         raise CorruptDataError("A mark points into the middle of a compressed block", offset=at)
     return plain
@@ -87,17 +90,16 @@ def plain_before(source: Region, stop: int) -> int:
 
 def _decode_chains(source: Region, plain: Region, state: NDArray[np.int64]) -> bool:
     """Decompress the blocks from `state` on that are common chains; false if the first is not."""
-    start = int(state[0]) + 16
-    if source.byte(start) != c.MULTIPLE or start + 21 > source.size:
-        return False
-    sizes = source.part(start + 5, start + 21).tobytes()
-    size, inner = int.from_bytes(sizes[:4], "little"), int.from_bytes(sizes[12:], "little")
-    # No codec of values doubles its input but for a few bytes; the blocks that follow are about as large.
-    if inner > 2 * size + size // 2 + 1024:
-        return False
-    from mergelake.format.kernels_chain import decode_chains
+    from mergelake.format.kernels_chain import LAST_AT, PACKED_AT, decode_chains
 
-    scratch = allocate(2 * inner)
+    header = int(state[0]) + k.CHECKSUM_BYTES
+    if source.byte(header) != c.MULTIPLE or header + PACKED_AT > source.size:
+        return False
+    _, size = header_sizes(source, header)
+    _, encoded = header_sizes(source, header + LAST_AT)
+    if encoded > encoded_max(size):
+        return False
+    scratch = allocate(2 * encoded)  # the blocks that follow are about as large
     return bool(
         decode_chains(
             source.address, source.size, plain.address, plain.size, libraries.table.address,
@@ -109,39 +111,42 @@ def _decode_chains(source: Region, plain: Region, state: NDArray[np.int64]) -> b
 def _decode_foreign(source: Region, plain: Region, state: NDArray[np.int64], offset: int) -> None:
     """Decompress the one block at `state` through Python and step over it."""
     start, filled = int(state[0]), int(state[1])
-    head = source.part(start + 16, start + 25).tobytes()
-    packed, size = int.from_bytes(head[1:5], "little"), int.from_bytes(head[5:9], "little")
-    payload = source.part(start + k.HEADER, start + 16 + packed)
-    decompress(head[0], payload, plain.part(filled, filled + size), offset + start)
-    state[0] = start + 16 + packed
-    state[1] = filled + size
+    header = start + k.CHECKSUM_BYTES
+    packed, size = header_sizes(source, header)
+    payload = source.part(header + k.HEADER_BYTES, header + packed)
+    decompress(source.byte(header), payload, plain.part(filled, filled + size), offset + start)
+    state[:2] = header + packed, filled + size
 
 
 def _first_bad(source: Region, end: int, offset: int) -> CorruptDataError | None:
-    """The error of the first block before `end` with a wrong checksum: a size that lies leads the walk astray."""
+    """The error of the first block before `end` with a wrong checksum.
+
+    Where the walk over headers failed, this is more often the cause than the header at which it did: a damaged size
+    leads it astray.
+    """
     start = 0
     while start < end:
-        stop = start + 16 + int.from_bytes(source.part(start + 17, start + 21).tobytes(), "little")
-        found = city128(source.part(start + 16, stop).buffer())
-        if found != source.part(start, start + 16).tobytes():
-            state = np.array([start, 0, *np.frombuffer(found, np.int64)], np.int64)
+        header = start + k.CHECKSUM_BYTES
+        stop = header + header_sizes(source, header)[0]
+        checksum = city128(source.part(header, stop).buffer())
+        if checksum != source.part(start, header).tobytes():
+            state = np.array([start, 0, *np.frombuffer(checksum, np.int64)], np.int64)
             return _error(k.BAD_CHECKSUM, source, state, offset)
         start = stop
     return None
 
 
 def _error(code: int, source: Region, state: NDArray[np.int64], offset: int) -> CorruptDataError:
+    """The error of the block at `state`; `code` is the kernel's result."""
     start = int(state[0])
     where = offset + start
     if code == k.BAD_CHECKSUM:
-        expected = source.part(start, start + 16).tobytes().hex()
-        found = state[2:4].tobytes().hex()
         return CorruptDataError(
             "Checksum of a compressed block does not match",
             name="CHECKSUM_DOESNT_MATCH",
             offset=where,
-            expected=expected,
-            found=found,
+            expected=source.part(start, start + k.CHECKSUM_BYTES).tobytes().hex(),
+            found=state[2:4].tobytes().hex(),
         )
     if code == k.TRUNCATED:
         return CorruptDataError("A compressed block is cut short", name="CANNOT_READ_ALL_DATA", offset=where)
@@ -153,13 +158,16 @@ def _error(code: int, source: Region, state: NDArray[np.int64], offset: int) -> 
 def _encode(
     source: Region, begin: int, ends: NDArray[np.int64], codec: Codec
 ) -> list[tuple[Region, NDArray[np.int64]]]:
-    """Blocks [begin, ends[0]), [ends[0], ends[1]), … of `source`: bytes, and where each block ends in them."""
+    """Blocks of the plain bytes [begin, ends[0]), [ends[0], ends[1]), … of `source`.
+
+    Returns pieces of memory with one or more blocks each: their bytes, and where each block ends in them.
+    """
     count = len(ends)
     if not count:
         return []
     plain = int(ends[-1]) - begin
     if _is_native(codec):
-        out = allocate(plain + plain // 255 + count * k.SPARE)
+        out = allocate(k.packed_max(plain, count))
         sizes = np.empty(count, np.int64)
         written = k.encode_run(
             source.address, begin, ends.ctypes.data, count, codec.method, codec.level, libraries.table.address,
@@ -172,9 +180,9 @@ def _encode(
         return [_encode_chains(source, begin, ends, *codec.steps)]
     pieces = []
     for end in ends.tolist():
-        body = with_header(codec.method, compress(codec, source.part(begin, end)), end - begin)
-        block = Region(body.address - 16, body.size + 16, body.owner)
-        city128_at(body.address, body.size, block.address)
+        signed = with_header(codec.method, compress(codec, source.part(begin, end)), end - begin)
+        block = signed.part(-k.CHECKSUM_BYTES, signed.size)
+        city128_at(signed.address, signed.size, block.address)
         pieces.append((block, np.array([block.size], np.int64)))
         begin = end
     return pieces
@@ -190,26 +198,27 @@ def encode_each(source: Region, ends: NDArray[np.int64], codec: Codec) -> tuple[
 
 
 def _is_common(steps: tuple[Codec, ...]) -> bool:
-    """Whether there is a loop for the chain."""
+    """Whether `kernels_chain` does the chain."""
     first, last = steps[0], steps[-1]
-    return len(steps) == 2 and first.method in _BYTES and first.width in (1, 2, 4, 8) and _is_native(last)
+    return len(steps) == 2 and first.method in _CHAINED and first.width in (1, 2, 4, 8) and _is_native(last)
 
 
-_BYTES = {c.DELTA: 0, c.DOUBLE_DELTA: 9, c.GORILLA: 10}
-"""Most bytes of a value; 0: as many as it has."""
+_CHAINED = (c.DELTA, c.DOUBLE_DELTA, c.GORILLA)
+"""Codecs of values that `kernels_chain` does."""
 
 
 def _encode_chains(
     source: Region, begin: int, ends: NDArray[np.int64], first: Codec, last: Codec
 ) -> tuple[Region, NDArray[np.int64]]:
-    from mergelake.format.kernels_chain import encode_chains
+    """`_encode` for a chain of two that is common: the bytes of all blocks, and where each ends in them."""
+    from mergelake.format.kernels_chain import SPARE_BYTES, encode_chains, value_bytes_max
 
     width = first.width
-    most = _BYTES[first.method] or width
+    value_bytes = value_bytes_max(first.method, width)
     largest = int(np.diff(ends, prepend=begin).max())
-    values = (int(ends[-1]) - begin) // width
-    scratch = allocate(most * (largest // width) + 64)
-    out = allocate(most * values + most * values // 255 + len(ends) * (2 * k.SPARE + 64))
+    scratch = allocate(value_bytes * (largest // width) + SPARE_BYTES)
+    encoded = value_bytes * ((int(ends[-1]) - begin) // width) + SPARE_BYTES * len(ends)
+    out = allocate(k.packed_max(encoded, len(ends)) + SPARE_BYTES * len(ends))
     sizes = np.empty(len(ends), np.int64)
     written = encode_chains(
         source.address, begin, ends.ctypes.data, len(ends), first.method, width, last.method, last.level,
@@ -224,17 +233,17 @@ def _is_native(codec: Codec) -> bool:
     """Whether the kernel compresses; LZ4 with a level is LZ4HC, which it does not."""
     words = libraries.table.words
     match codec.method:
-        case k.NONE:
+        case c.NONE:
             return True
-        case k.LZ4:
+        case c.LZ4:
             return not codec.level and bool(words[libraries.LZ4_COMPRESS])
-        case k.ZSTD:
+        case c.ZSTD:
             return bool(words[libraries.ZSTD_COMPRESS])
     return False
 
 
 def _kept(piece: Region) -> bytes | memoryview:
-    """The bytes for later: where they fill most of their memory, as they are, else copied, to set the memory free."""
+    """The bytes for later: as they are where they fill most of their memory, else a copy, to set the memory free."""
     owner = piece.owner
     if isinstance(owner, pa.Buffer) and 4 * piece.size > 3 * owner.size:
         return memoryview(piece.buffer()).cast("B")
@@ -265,53 +274,57 @@ class CompressedBlockWriter:
         ends = np.ascontiguousarray(ends, np.int64)
         waiting = len(self._pending)
         room = granules + (waiting + data.size) // self._max + 1
-        blocks = np.empty(room, np.int64)
-        at, skip = np.empty(granules, np.int64), np.empty(granules, np.int64)
+        block_ends = np.empty(room, np.int64)
+        mark_blocks, mark_offsets = np.empty(granules, np.int64), np.empty(granules, np.int64)
         count = k.cut(
             ends.ctypes.data,
             granules,
             waiting,
             self._min,
             self._max,
-            blocks.ctypes.data,
+            block_ends.ctypes.data,
             room,
-            at.ctypes.data,
-            skip.ctypes.data,
+            mark_blocks.ctypes.data,
+            mark_offsets.ctypes.data,
         )
         if count < 0:
             raise InternalError("more blocks than there can be")
         # The next mark would begin a block anyway: to do it now saves what waits from being copied.
         filled = waiting + data.size
-        if filled - (int(blocks[count - 1]) if count else 0) >= self._min and count < room:
-            blocks[count] = filled
+        if filled - (int(block_ends[count - 1]) if count else 0) >= self._min and count < room:
+            block_ends[count] = filled
             count += 1
         self._plain.update(data)
-        starts = self._flush(data, blocks[:count])
+        starts = self._flush(data, block_ends[:count])
         marks = np.empty((granules, 3), np.uint64)
-        marks[:, 0] = starts[at]
-        marks[:, 1] = skip
+        marks[:, 0] = starts[mark_blocks]
+        marks[:, 1] = mark_offsets
         marks[:, 2] = rows
         return marks
 
-    def _flush(self, data: Region, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Encode the complete blocks, keep the rest; returns the file offset of each block and of the one after."""
+    def _flush(self, data: Region, block_ends: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Encode the complete blocks, keep what follows them; the file offset of each block and of the one after.
+
+        `block_ends` are counted from the first pending byte.
+        """
         starts = [np.array([self._packed.size], np.int64)]
-        ends = blocks - len(self._pending)
+        ends = block_ends - len(self._pending)
         begin = 0
         if self._pending and len(ends):
             begin = int(ends[0])
             first = region(self._pending + data.part(0, begin).tobytes())
-            self._store(_encode(first, 0, blocks[:1], self._codec), starts)
+            self._add(_encode(first, 0, block_ends[:1], self._codec), starts)
             ends = ends[1:]
             self._pending = b""
         if len(ends):
-            self._store(_encode(data, begin, np.ascontiguousarray(ends), self._codec), starts)
+            self._add(_encode(data, begin, np.ascontiguousarray(ends), self._codec), starts)
             begin = int(ends[-1])
         if begin < data.size:
             self._pending += data.part(begin, data.size).tobytes()
         return np.concatenate(starts)
 
-    def _store(self, pieces: list[tuple[Region, NDArray[np.int64]]], starts: list[NDArray[np.int64]]) -> None:
+    def _add(self, pieces: list[tuple[Region, NDArray[np.int64]]], starts: list[NDArray[np.int64]]) -> None:
+        """Hash and keep what `_encode` returned; adds the file offsets at which its blocks end to `starts`."""
         for piece, sizes in pieces:
             starts.append(self._packed.size + sizes)
             self._packed.update(piece)
@@ -323,7 +336,7 @@ class CompressedBlockWriter:
         mark = self.append(region(b""), zero, zero)
         if self._pending:
             last = region(self._pending)
-            self._store(_encode(last, 0, np.array([last.size], np.int64), self._codec), [])
+            self._add(_encode(last, 0, np.array([last.size], np.int64), self._codec), [])
             self._pending = b""
         return mark
 

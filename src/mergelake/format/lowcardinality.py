@@ -17,7 +17,16 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from mergelake.format.kernels_dictionary import pack_blocks, unpack_ids, unpack_shared
+from mergelake.format.kernels_dictionary import (
+    ADDITIONAL,
+    NEW,
+    SHARED,
+    WIDTH_MASK,
+    WIDTH_MAX,
+    pack_blocks,
+    unpack_ids,
+    unpack_shared,
+)
 from mergelake.format.kernels_nulls import mark_nulls
 from mergelake.format.keytable import KeyTable, unknown_ids
 from mergelake.format.memory import Region, allocate, region
@@ -40,7 +49,7 @@ KEYS_MAX = 1 << 20
 BYTES_MAX = 1 << 28
 """Most bytes of them."""
 PROBE_KEYS = 1 << 16
-_SHARED, _ADDITIONAL, _NEW = 0x100, 0x200, 0x400
+_FLAGS = WIDTH_MASK | SHARED | ADDITIONAL | NEW
 _CACHED = 4
 
 
@@ -88,9 +97,9 @@ class LowCardinality(Serialization):
         ids = self._table.number(array, self._known_ids(array.dictionary))
         packed = allocate(16 * len(bounds) + 4 * len(ids))
         ends = np.empty(len(bounds), np.int64)
-        first = _SHARED if self._started else _SHARED | _NEW
+        first = SHARED if self._started else SHARED | NEW
         written = pack_blocks(
-            ids.ctypes.data, bounds.ctypes.data, len(bounds), _SHARED, first, packed.address, ends.ctypes.data
+            ids.ctypes.data, bounds.ctypes.data, len(bounds), SHARED, first, packed.address, ends.ctypes.data
         )
         self._started = self._started or written > 0
         out.put(self.stream, packed.part(0, written), ends)
@@ -143,7 +152,7 @@ class LowCardinality(Serialization):
                 one = np.array([len(ids)], np.int64)
                 end = np.empty(1, np.int64)
                 written = pack_blocks(
-                    ids.ctypes.data, one.ctypes.data, 1, _ADDITIONAL, _ADDITIONAL, block.address, end.ctypes.data
+                    ids.ctypes.data, one.ctypes.data, 1, ADDITIONAL, ADDITIONAL, block.address, end.ctypes.data
                 )
                 packed = block.part(0, written).tobytes()
                 keys = plain_bytes(self.keys, table.keys(self.keys.arrow))
@@ -204,21 +213,21 @@ class LowCardinality(Serialization):
                 if done == end:
                     continue
             flags = cursor.word()
-            width = flags & 0xFF
-            if width > 3 or flags & ~0x7FF or not flags & (_SHARED | _ADDITIONAL):
+            width = flags & WIDTH_MASK
+            if width > WIDTH_MAX or flags & ~_FLAGS or not flags & (SHARED | ADDITIONAL):
                 raise cursor.corrupt("Unknown flags of a LowCardinality block", found=hex(flags))
-            if flags & _SHARED and (shared is None or flags & _NEW):
+            if flags & SHARED and (shared is None or flags & NEW):
                 shared = gathered.add(self._next_dictionary(source, first=shared is None), drop=self.nullable)
             local = (0, 0)
-            if flags & _ADDITIONAL:
-                local = gathered.add(self._read_keys(cursor), drop=self.nullable and not flags & _SHARED)
+            if flags & ADDITIONAL:
+                local = gathered.add(self._read_keys(cursor), drop=self.nullable and not flags & SHARED)
             count = cursor.word()
             if count == 0 or count > end - done:
                 raise cursor.corrupt(
                     "A LowCardinality block has a wrong number of rows", f"at most {end - done}", str(count)
                 )
             data = cursor.take(count << width)
-            base, base_at = shared if shared is not None and flags & _SHARED else (0, 0)
+            base, base_at = shared if shared is not None and flags & SHARED else (0, 0)
             bad = unpack_ids(
                 data.address, count, width, base, base_at, local[0], local[1], null_below, ids.ctypes.data + 4 * done
             )

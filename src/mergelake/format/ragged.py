@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from mergelake.format.kernels_bits import VARINT_BITS, VARINT_MORE
 from mergelake.jit.intrinsics import kernel
 
 
@@ -100,7 +101,7 @@ def with_length(cells: VarBinaryColumn) -> VarBinaryColumn:
 
 def varuints(values: NDArray[np.int64]) -> VarBinaryColumn:
     """Each value as a varuint (LEB128): 7 bits a byte, low group first. Values are not negative."""
-    if len(values) == 0 or int(values.max()) < 128:
+    if len(values) == 0 or int(values.max()) < VARINT_MORE:
         return fixed(values.astype(np.uint8).reshape(-1, 1))
     lengths = np.ones(len(values), np.int64)
     rest = values >> 7
@@ -144,8 +145,8 @@ def _write_varuints(values: Any, offsets: Any, out: Any) -> None:
     for row in range(len(values)):
         value = values[row]
         at = offsets[row]
-        while value >= 128:
-            out[at] = np.uint8(value & 127) | np.uint8(128)
+        while value >= VARINT_MORE:
+            out[at] = np.uint8(value & VARINT_BITS) | np.uint8(VARINT_MORE)
             value >>= 7
             at += 1
         out[at] = np.uint8(value)

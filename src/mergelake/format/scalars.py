@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from mergelake.format.kernels_nulls import blank_nulls
-from mergelake.format.kernels_strings import join_inline, split_inline, sum_lengths
+from mergelake.format.kernels_strings import SPARE_BYTES, VARINT_BYTES_MAX, join_inline, split_inline, sum_lengths
 from mergelake.format.memory import Region, allocate, region
 from mergelake.format.serialization import (
     Bounds,
@@ -91,7 +91,7 @@ class InlineString(Serialization):
         first = offsets.address + 4 * array.offset
         edges = np.frombuffer(offsets, np.int32)
         used = int(edges[array.offset + rows]) - int(edges[array.offset])
-        room = used + 5 * rows + 16
+        room = used + VARINT_BYTES_MAX * rows + SPARE_BYTES
         if self._scratch.size < room:
             self._scratch = allocate(room)
         base, size = (data.address, data.size) if data is not None else (first, 0)

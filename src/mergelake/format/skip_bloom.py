@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from mergelake.core import types as t
 from mergelake.core.errors import CorruptDataError
 from mergelake.core.varuint import read_varuint
-from mergelake.format.kernels_skip import ask_filters, distinct_by_segment, fill_filters, hash_rows
+from mergelake.format.kernels_skip import distinct_by_segment, fill_filters, hash_rows, probe_filters
 from mergelake.format.memory import Region
 from mergelake.format.ragged import fixed, varuints
 from mergelake.format.skip_builder import GranuleBuilder, Rows, segments
@@ -185,7 +185,7 @@ class BloomGranules:
         """(granules, hashes): whether the filter may hold the hash."""
         out = np.zeros((len(self.sizes), len(hashes)), np.bool_)
         starts = np.ascontiguousarray(self.starts[:, expression])
-        ask_filters(self.plain.address, starts, self.sizes, hashes, SEEDS[: self.hashes], out)
+        probe_filters(self.plain.address, starts, self.sizes, hashes, SEEDS[: self.hashes], out)
         return out
 
 

@@ -32,10 +32,14 @@ from mergelake.core.arrow import storage_type, tuple_names
 from mergelake.core.errors import CorruptDataError
 from mergelake.core.single_value import read_value, write_value
 from mergelake.format import ragged
+from mergelake.format.kernels_bits import VARINT_BITS, VARINT_MORE
 from mergelake.format.ragged import VarBinaryColumn
 from mergelake.jit.intrinsics import kernel
 
-_STRING, _NULL_FLAG = 0, -1  # codes of the walk's program; positive codes are widths
+_STRING, _NULL_FLAG = 0, -1
+"""Codes of the walk's program; positive codes are widths. After a flag comes the code of the value that may be NULL."""
+_SHIFT_MAX = 28
+"""Where the last byte of the varint length of a string goes, which has 31 bits."""
 
 
 def encode_values(arrays: Sequence[pa.Array], types: Sequence[t.DataType]) -> bytes:
@@ -213,7 +217,7 @@ def _walk(source: Any, program: Any, rows: int, starts: Any, lengths: Any) -> in
                 skip = False
                 starts[step, row] = at
                 continue
-            if code == -1:
+            if code == _NULL_FLAG:
                 if at >= size:
                     return -1
                 starts[step, row] = at
@@ -222,17 +226,17 @@ def _walk(source: Any, program: Any, rows: int, starts: Any, lengths: Any) -> in
                 at += 1
                 continue
             length = code
-            if code == 0:
+            if code == _STRING:
                 length = 0
                 shift = 0
                 while True:
-                    if at >= size or shift > 28:
+                    if at >= size or shift > _SHIFT_MAX:
                         return -1
                     byte = np.int64(source[at])
                     at += 1
-                    length |= (byte & 127) << shift
+                    length |= (byte & VARINT_BITS) << shift
                     shift += 7
-                    if byte < 128:
+                    if byte < VARINT_MORE:
                         break
             if length > size - at:
                 return -1
