@@ -119,12 +119,12 @@ def compact_files(
     packed.update(data)
     total = np.zeros(2, np.uint64)
     for chain in plain.values():
-        one = np.frombuffer(bytes.fromhex(chain.hexdigest()), np.uint64).copy()
-        file_hash_finish(total.ctypes.data, one.ctypes.data, 16)  # the hash of the hashes, codec by codec
-    marks, told = profile.pack(records.tobytes() if len(granule_rows) else b"")
+        chain_hash = np.frombuffer(bytes.fromhex(chain.hexdigest()), np.uint64).copy()
+        file_hash_finish(total.ctypes.data, chain_hash.ctypes.data, 16)  # the hash of the hashes, codec by codec
+    marks, mark_digest = profile.pack(records.tobytes() if len(granule_rows) else b"")
     file = "data" + profile.mark_extension
     size = sum(chain.size for chain in plain.values())
-    digests = {DATA: FileDigest(packed.size, packed.hexdigest(), size, total.tobytes().hex()), file: told}
+    digests = {DATA: FileDigest(packed.size, packed.hexdigest(), size, total.tobytes().hex()), file: mark_digest}
     return {DATA: data, file: marks}, digests
 
 

@@ -197,13 +197,14 @@ class Json(Serialization):
         entries = array.values.slice(int(edges[0]), int(edges[-1] - edges[0]))
         row = np.repeat(np.arange(len(array)), np.diff(edges))
         paths, values = entries.field("path"), entries.field("value")
-        rest = np.ones(len(row), np.bool_)
+        untyped = np.ones(len(row), np.bool_)
         for name, head, kind, node in self._typed:
-            here = np.asarray(pa.compute.equal(paths, pa.scalar(name, pa.binary())))
-            rest &= ~here
-            node.encode(_typed_values(values.filter(pa.array(here)), row[here], len(array), head, kind), bounds, out)
-        keep = pa.array(rest)
-        offsets = ragged.offsets_of(np.bincount(row[rest], minlength=len(array)))
+            at_path = np.asarray(pa.compute.equal(paths, pa.scalar(name, pa.binary())))
+            untyped &= ~at_path
+            column = _typed_values(values.filter(pa.array(at_path)), row[at_path], len(array), head, kind)
+            node.encode(column, bounds, out)
+        keep = pa.array(untyped)
+        offsets = ragged.offsets_of(np.bincount(row[untyped], minlength=len(array)))
         self._pairs.encode(pa.array(offsets.astype(np.int32)), paths.filter(keep), values.filter(keep), bounds, out)
 
     def finish(self, out: Sink) -> None:
@@ -216,38 +217,38 @@ class Json(Serialization):
     def prefix(self, source: Source) -> None:
         """Read what comes before a granule of a Compact part."""
         cursor = source.stream(self.structure)
-        found, version = self._paths(cursor)
+        paths, version = self._paths(cursor)
         if version != _FORMS or cursor.take(1).byte(0):
-            skip_statistics(cursor, len(found.dynamic))
-        source.notes[self.structure] = found
+            skip_statistics(cursor, len(paths.dynamic))
+        source.notes[self.structure] = paths
         for _, _, _, node in self._typed:
             node.prefix(source)
-        for _, dynamic in found.dynamic:
+        for _, dynamic in paths.dynamic:
             dynamic.prefix(source)
 
     def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
         """Read `rows` values."""
         if self.structure not in source.notes:
             source.notes[self.structure], _ = self._paths(source.start(self.structure))
-        found: _Paths = source.notes[self.structure]
+        paths: _Paths = source.notes[self.structure]
         entries = _Entries()
         every = np.arange(rows)
         for name, head, kind, node in self._typed:
             cells = encode_cells(node.decode(source, rows, np.array([rows], np.int64)), kind)
             whole = ragged.join([ragged.repeat(head, rows), cells])
             entries.add(every, [name], np.zeros(rows, np.int64), whole)
-        for name, dynamic in found.dynamic:
+        for name, dynamic in paths.dynamic:
             which, cells = dynamic.cells(source, rows)
-            there = every[which != NULL]
-            ends = np.append(cells.offsets[:-1][there], cells.offsets[-1])  # what is NULL has no bytes
-            entries.add(there, [name], np.zeros(len(there), np.int64), VarBinaryColumn(cells.data, ends))
-        if found.form == _MAP:
+            present = every[which != NULL]
+            ends = np.append(cells.offsets[:-1][present], cells.offsets[-1])  # what is NULL has no bytes
+            entries.add(present, [name], np.zeros(len(present), np.int64), VarBinaryColumn(cells.data, ends))
+        if paths.form == _MAP:
             self._pairs.read(source, rows, entries)
-        elif found.form == _BUCKETS:
-            for bucket in range(found.buckets):
+        elif paths.form == _BUCKETS:
+            for bucket in range(paths.buckets):
                 Pairs(f"{self.shared}.{bucket}", self._depth).read(source, rows, entries)
         else:
-            self._read_copy(source, rows, found.buckets, entries)
+            self._read_copy(source, rows, paths.buckets, entries)
         return entries.array(self.arrow, rows)
 
     def _paths(self, cursor: Cursor) -> tuple[_Paths, int]:
@@ -285,7 +286,7 @@ class Json(Serialization):
             raise indexes.corrupt("Shared data has fewer paths than its sizes say", f"{lengths.sum()} paths")
         ends = np.cumsum(lengths.astype(np.int64))
         row, at, start = np.repeat(np.arange(rows), lengths.astype(np.int64)), 0, 0
-        found: list[tuple[NDArray[np.int64], list[bytes], NDArray[np.int64]]] = []
+        pieces: list[tuple[NDArray[np.int64], list[bytes], NDArray[np.int64]]] = []
         for number, count in enumerate(counts[0]):
             names = [name for chunks in lists for name in chunks[number][1]]
             width = next(w for w in (1, 2, 4, 8) if len(names) <= 1 << (8 * w))
@@ -294,17 +295,17 @@ class Json(Serialization):
             places = as_numpy(indexes.take((end - start) * width), f"<u{width}").astype(np.int64)
             if len(places) and int(places.max()) >= len(names):
                 raise indexes.corrupt("An index of a path of shared data is past its list", f"below {len(names)}")
-            found.append((row[start:end], names, places))
+            pieces.append((row[start:end], names, places))
             start = end
         node = InlineString("")
         values = binary_cells(
             node.decode(OneCursor(source.seek(f"{self.shared}.copy.values")), start, np.zeros(0, np.int64))
         )
         done = 0
-        for rows_of, names, places in found:
+        for piece_rows, names, places in pieces:
             offsets = values.offsets[done : done + len(places) + 1]
             into.add(
-                rows_of, names, places, VarBinaryColumn(values.data[offsets[0] : offsets[-1]], offsets - offsets[0])
+                piece_rows, names, places, VarBinaryColumn(values.data[offsets[0] : offsets[-1]], offsets - offsets[0])
             )
             done += len(places)
 

@@ -53,21 +53,21 @@ def extreme_rows(source: int, offsets: Any, missing: Any, ends: Any, low: Any, h
     start = 0
     for segment in range(len(ends)):
         least = -1
-        most = -1
+        greatest = -1
         for row in range(start, ends[segment]):
             if missing[row]:
                 continue
             if least < 0:
                 least = row
-                most = row
+                greatest = row
                 continue
             at, size = source + offsets[row], offsets[row + 1] - offsets[row]
             if _compare(at, size, source + offsets[least], offsets[least + 1] - offsets[least]) < 0:
                 least = row
-            if _compare(at, size, source + offsets[most], offsets[most + 1] - offsets[most]) > 0:
-                most = row
+            if _compare(at, size, source + offsets[greatest], offsets[greatest + 1] - offsets[greatest]) > 0:
+                greatest = row
         low[segment] = least
-        high[segment] = most
+        high[segment] = greatest
         start = ends[segment]
 
 

@@ -41,9 +41,9 @@ def _find_lz4() -> tuple[int, int]:
 
 def _find_zstd() -> ctypes.CDLL | None:
     """The library, if it exports what is needed and works."""
-    found = importlib.util.find_spec("zstandard._cffi")
+    spec = importlib.util.find_spec("zstandard._cffi")
     try:
-        library = ctypes.CDLL(found.origin if found is not None else "")
+        library = ctypes.CDLL(spec.origin if spec is not None else "")
         for name, result, arguments in (
             ("ZSTD_createCCtx", _P, []), ("ZSTD_createDCtx", _P, []), ("ZSTD_freeCCtx", _L, [_P]),
             ("ZSTD_freeDCtx", _L, [_P]), ("ZSTD_compressCCtx", _L, [_P, _P, _L, _P, _L, _I]),

@@ -149,10 +149,10 @@ class LowCardinality(Serialization):
                 table.clear()
                 ids = table.number(array.slice(start, stop - start))
                 block = allocate(16 + 4 * len(ids))
-                one = np.array([len(ids)], np.int64)
+                rows = np.array([len(ids)], np.int64)
                 end = np.empty(1, np.int64)
                 written = pack_blocks(
-                    ids.ctypes.data, one.ctypes.data, 1, ADDITIONAL, ADDITIONAL, block.address, end.ctypes.data
+                    ids.ctypes.data, rows.ctypes.data, 1, ADDITIONAL, ADDITIONAL, block.address, end.ctypes.data
                 )
                 packed = block.part(0, written).tobytes()
                 keys = plain_bytes(self.keys, table.keys(self.keys.arrow))
@@ -201,9 +201,9 @@ class LowCardinality(Serialization):
                 self._check_version(source.stream(self.dictionary))
                 shared, end = None, next(parts)
             if shared is not None:
-                rest = cursor.rest()
+                unread = cursor.rest()
                 read = unpack_shared(
-                    rest.address, rest.size, end - done, shared[0], shared[1], null_below,
+                    unread.address, unread.size, end - done, shared[0], shared[1], null_below,
                     ids.ctypes.data + 4 * done, used.ctypes.data,
                 )  # fmt: skip
                 if read < 0:
@@ -228,10 +228,10 @@ class LowCardinality(Serialization):
                 )
             data = cursor.take(count << width)
             base, base_at = shared if shared is not None and flags & SHARED else (0, 0)
-            bad = unpack_ids(
+            past_keys = unpack_ids(
                 data.address, count, width, base, base_at, local[0], local[1], null_below, ids.ctypes.data + 4 * done
             )
-            if bad:
+            if past_keys:
                 raise cursor.corrupt("An index of a LowCardinality block is past its keys", f"below {base + local[0]}")
             done += count
         return gathered.array(ids)

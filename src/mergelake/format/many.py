@@ -110,6 +110,6 @@ def _add(
     spans = pairwise([0, *packed_ends.tolist()])
     names = stem + ".bin", stem + profile.mark_extension
     for at, (files, (begin, end), size) in enumerate(zip(out, spans, sizes.tolist(), strict=True)):
-        found, of_plain, of_marks = (each[at] for each in hashes)
-        files[names[0]] = data[begin:end], FileDigest(end - begin, found, size, of_plain)
+        of_packed, of_plain, of_marks = (each[at] for each in hashes)
+        files[names[0]] = data[begin:end], FileDigest(end - begin, of_packed, size, of_plain)
         files[names[1]] = records[48 * at : 48 * at + 48], FileDigest(48, of_marks)

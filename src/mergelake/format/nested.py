@@ -10,6 +10,7 @@ import pyarrow as pa
 from mergelake.core.errors import InternalError
 from mergelake.format.kernels_strings import sparse_positions, sum_lengths
 from mergelake.format.memory import allocate, region
+from mergelake.format.ragged import arrow_offsets
 from mergelake.format.scalars import INT32_MAX
 from mergelake.format.serialization import (
     Bounds,
@@ -83,10 +84,7 @@ class Array(Serialization):
         refuse_nulls(array, nulls=nulls)
         if not pa.types.is_list(array.type):
             array = coerced(array, self.arrow)
-        edges = np.zeros(1, np.int64)
-        if len(array):
-            buffer = np.frombuffer(array.buffers()[1], np.int32)
-            edges = buffer[array.offset : array.offset + len(array) + 1].astype(np.int64)
+        edges = arrow_offsets(array)
         values = array.values.slice(int(edges[0]), int(edges[-1] - edges[0]))
         out.put(self.sizes, region(np.diff(edges)), bounds * 8)
         self.inner.encode(values, edges[bounds] - edges[0], out)
@@ -176,14 +174,14 @@ class Sparse(Serialization):
         rest = cursor.rest()
         counts = np.ascontiguousarray(granules, np.int64)
         at, used = np.empty(min(rest.size, rows), np.int64), np.empty(1, np.int64)
-        found = sparse_positions(
+        count = sparse_positions(
             rest.address, rest.size, counts.ctypes.data, len(counts), at.ctypes.data, len(at), used.ctypes.data
         )
-        if found < 0:
+        if count < 0:
             raise cursor.corrupt("Offsets of sparse values do not fit the rows", f"{rows} rows")
         cursor.take(int(used[0]))
-        values = self.inner.decode(source, found, np.array([found], np.int64))
-        return scatter(values, at[:found], rows, nullable=self.nullable)
+        values = self.inner.decode(source, count, np.array([count], np.int64))
+        return scatter(values, at[:count], rows, nullable=self.nullable)
 
 
 def scatter(values: pa.Array, at: Bounds, rows: int, *, nullable: bool = False) -> pa.Array:

@@ -121,6 +121,16 @@ def offsets_of(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     return offsets
 
 
+def arrow_offsets(array: pa.Array) -> NDArray[np.int64]:
+    """Where each row of a list or binary array starts in its values, and where the last ends; [0] without rows."""
+    buffer = array.buffers()[1]
+    if not len(array) or buffer is None:
+        return np.zeros(1, np.int64)
+    large = pa.types.is_large_binary(array.type) or pa.types.is_large_string(array.type)
+    edges = np.frombuffer(buffer, np.int64 if large else np.int32)
+    return edges[array.offset : array.offset + len(array) + 1].astype(np.int64)
+
+
 @kernel
 def _scatter(source: Any, offsets: Any, at: Any, out: Any) -> None:
     for row in range(len(at)):

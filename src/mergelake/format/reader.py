@@ -181,9 +181,9 @@ class ColumnReader:
         rows = self.granule_rows[first:end]
         if not self._compact:
             source = _WideSource(self._files, self._spans(first, end), data, joined=self._joined)
-            found = self._serialization.decode(source, int(rows.sum()), rows)
+            values = self._serialization.decode(source, int(rows.sum()), rows)
             source.check_end()
-            return found
+            return values
         body = region(data["data.bin"])
         base = self._compact_span(first).start
         pieces = []

@@ -10,6 +10,7 @@ import pyarrow as pa
 from mergelake.format.kernels_nulls import blank_nulls
 from mergelake.format.kernels_strings import SPARE_BYTES, VARINT_BYTES_MAX, join_inline, split_inline, sum_lengths
 from mergelake.format.memory import Region, allocate, region
+from mergelake.format.ragged import arrow_offsets
 from mergelake.format.serialization import (
     Bounds,
     Serialization,
@@ -139,9 +140,7 @@ class SizedString(Serialization):
         array = coerced(array, self.arrow)
         if nulls and array.null_count:
             array = array.fill_null(b"")
-        edges = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1].astype(
-            np.int64
-        )
+        edges = arrow_offsets(array)
         data = array.buffers()[2]
         out.put(self.sizes, region(np.diff(edges)), bounds * 8)
         body = region(data).part(int(edges[0]), int(edges[-1])) if data is not None else region(b"")

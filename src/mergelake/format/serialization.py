@@ -53,9 +53,9 @@ class Cursor:
         """The next `size` bytes; CorruptDataError if there are fewer."""
         if size < 0 or size > self.left:
             raise self.corrupt("The stream ends early", f"{size} bytes", f"{self.left} bytes")
-        found = self.plain.part(self.position, self.position + size)
+        data = self.plain.part(self.position, self.position + size)
         self.position += size
-        return found
+        return data
 
     def rest(self) -> Region:
         """All bytes that are left, without taking them."""

@@ -20,10 +20,10 @@ from mergelake.format.compressed_blocks import (
     MAX_BLOCK,
     MIN_BLOCK,
     CompressedBlockWriter,
-    decode_compressed_blocks,
     decode_range,
 )
 from mergelake.format.hashes import FileDigest
+from mergelake.format.marks import mark_records
 from mergelake.format.memory import Bytes, Region, region
 from mergelake.format.names import escape_for_file_name, stream_file_name
 from mergelake.format.profile import CLASSIC_PROFILE, Profile
@@ -69,7 +69,7 @@ class IndexFileWriter:
         self._profile = profile
         self._blocks = CompressedBlockWriter(codec, min_block, max_block)
         self._marks: list[bytes] = []
-        self._told = FileDigest(0, "")
+        self._mark_digest = FileDigest(0, "")
 
     def append(self, data: bytes | NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
         """Take whole granules: their bytes, and where each ends in them."""
@@ -85,12 +85,12 @@ class IndexFileWriter:
     def finish(self) -> list[tuple[str, bytes | memoryview]]:
         """Write what waits; the last bytes of each file."""
         self._blocks.finish()  # its final mark is left out: indexes have none
-        marks, self._told = self._profile.pack(b"".join(self._marks))
+        marks, self._mark_digest = self._profile.pack(b"".join(self._marks))
         return [*self.drain(), *([(self.mark_file, marks)] if marks else [])]
 
     def digests(self) -> dict[str, FileDigest]:
         """Sizes and hashes; call after `finish`."""
-        return {self.data_file: self._blocks.digest(), self.mark_file: self._told}
+        return {self.data_file: self._blocks.digest(), self.mark_file: self._mark_digest}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,17 +132,13 @@ def parse_index_marks(name: str, data: Bytes, size: int) -> IndexMarks:
 
     Raises CorruptDataError for a length or numbers that cannot be.
     """
-    extension = name.rsplit(".", 1)[-1]
-    plain = decode_compressed_blocks(data) if extension.startswith("c") else region(data).tobytes()
-    words = 2 if extension in ("mrk", "cmrk") else 3
-    if len(plain) % (8 * words):
-        raise CorruptDataError(f"The length of the marks, {len(plain)}, is not a multiple of {8 * words}", offset=0)
-    table = np.frombuffer(plain, np.int64).reshape(-1, words)
+    table, _ = mark_records(name, data)
     offset, skip = table[:, 0].copy(), table[:, 1].copy()
-    bad = (offset < 0) | (offset > size) | (skip < 0) | (skip > 1 << 40)
-    bad[1:] |= offset[1:] < offset[:-1]
-    if bad.any():
-        raise CorruptDataError("A mark of an index has impossible numbers", offset=int(np.argmax(bad)) * 8 * words)
+    impossible = (offset < 0) | (offset > size) | (skip < 0) | (skip > 1 << 40)
+    impossible[1:] |= offset[1:] < offset[:-1]
+    if impossible.any():
+        at = table.itemsize * table.shape[1] * int(np.argmax(impossible))
+        raise CorruptDataError("A mark of an index has impossible numbers", offset=at)
     return IndexMarks(offset, skip)
 
 
@@ -158,9 +154,9 @@ def packed_members(data: Bytes) -> dict[str, tuple[int, int]]:
         nonlocal at
         if count > view.size - at:
             raise CorruptDataError("The list of packed files is cut short", name="CANNOT_READ_ALL_DATA", offset=at)
-        found = view.part(at, at + count).tobytes()
+        member = view.part(at, at + count).tobytes()
         at += count
-        return found
+        return member
 
     def word() -> int:
         return int.from_bytes(take(8), "little")

@@ -17,6 +17,7 @@ from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.format.kernels_states import DEPTH, walk_states
 from mergelake.format.memory import region
+from mergelake.format.ragged import arrow_offsets
 from mergelake.format.serialization import Bounds, Serialization, Sink, Source, as_numpy, coerced, refuse_nulls
 from mergelake.format.state_programs import state_program
 
@@ -44,17 +45,14 @@ class States(Serialization):
         """Write `array`, whose every value must be exactly one state."""
         refuse_nulls(array, nulls=nulls)
         array = coerced(array, self.arrow)
-        edges = np.zeros(1, np.int64)
-        if len(array):
-            buffer = np.frombuffer(array.buffers()[1], np.int32)
-            edges = buffer[array.offset : array.offset + len(array) + 1].astype(np.int64)
+        edges = arrow_offsets(array)
         data = array.buffers()[2]
         body = region(data if data is not None else b"").part(int(edges[0]), int(edges[-1]))
         edges -= edges[0]
-        found = np.empty(len(edges), np.int32)
-        end = walk_states(as_numpy(body, np.uint8), self._steps(), len(array), found, np.zeros(DEPTH, np.int64))
-        if end != body.size or not np.array_equal(found, edges):
-            row = int(np.argmax(found != edges)) - 1 if end >= 0 else 0
+        walked = np.empty(len(edges), np.int32)
+        end = walk_states(as_numpy(body, np.uint8), self._steps(), len(array), walked, np.zeros(DEPTH, np.int64))
+        if end != body.size or not np.array_equal(walked, edges):
+            row = int(np.argmax(walked != edges)) - 1 if end >= 0 else 0
             raise error("INCORRECT_DATA", f"Value {max(row, 0)} is not one state of type {self.data_type}")
         out.put(self.stream, body, edges[bounds])
 

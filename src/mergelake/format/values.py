@@ -94,8 +94,7 @@ def binary_cells(array: pa.Array) -> VarBinaryColumn:
     _, offsets_buffer, data_buffer = array.buffers()
     if offsets_buffer is None or len(array) == 0:
         return ragged.repeat(b"", len(array))
-    kind = np.int64 if pa.types.is_large_binary(array.type) or pa.types.is_large_string(array.type) else np.int32
-    offsets = np.frombuffer(offsets_buffer, kind)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    offsets = ragged.arrow_offsets(array)
     data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.empty(0, np.uint8)
     return VarBinaryColumn(data[offsets[0] : offsets[-1]], offsets - offsets[0])
 

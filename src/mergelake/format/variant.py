@@ -77,10 +77,10 @@ class Variant(Serialization):
         which = np.full(len(array), NULL, np.uint8)
         fields = array.flatten()
         for number, field in enumerate(fields):
-            there = null_bytes(field) == 0
-            if (which[there] != NULL).any():
+            present = null_bytes(field) == 0
+            if (which[present] != NULL).any():
                 raise error("INCORRECT_DATA", "Values of more than one type in one row of a Variant")
-            which[there] = number
+            which[present] = number
         self.encode_split(which, [field.drop_null() for field in fields], bounds, out)
 
     def encode_split(self, which: NDArray[np.uint8], parts: Sequence[pa.Array], bounds: Bounds, out: Sink) -> None:
@@ -135,8 +135,8 @@ def _discriminators(cursor: Cursor, mode: int, rows: int) -> NDArray[np.uint8]:
         count, form = read_varuint(cursor), cursor.take(1).byte(0)
         if count > rows - done or form > 1:
             raise cursor.corrupt("A run of discriminators does not fit its rows", f"at most {rows - done}", str(count))
-        one = as_numpy(cursor.take(1 if form and count else count), np.uint8)
-        pieces.append(np.repeat(one, count) if form and count else one)
+        values = as_numpy(cursor.take(1 if form and count else count), np.uint8)
+        pieces.append(np.repeat(values, count) if form and count else values)
         done += count
     return np.concatenate(pieces) if len(pieces) != 1 else pieces[0]
 
@@ -222,11 +222,11 @@ class Dynamic(Serialization):
     def prefix(self, source: Source) -> None:
         """Read what comes before a granule of a Compact part."""
         cursor = source.stream(self.structure)
-        found, version = self._types(cursor)
+        types, version = self._types(cursor)
         if version != _BYTES or cursor.take(1).byte(0):
-            skip_statistics(cursor, len(found.kinds))
-        source.notes[self.structure] = found
-        found.variant.prefix(source)
+            skip_statistics(cursor, len(types.kinds))
+        source.notes[self.structure] = types
+        types.variant.prefix(source)
 
     def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
         """Read `rows` values."""
@@ -256,18 +256,18 @@ class Dynamic(Serialization):
             raise cursor.corrupt("Unknown version of the structure of a Dynamic column", found=str(version))
         if version == _LIMITED:
             read_varuint(cursor)
-        found: dict[str, tuple[bytes, t.DataType]] = {SHARED: (b"", t.STRING)}
+        types: dict[str, tuple[bytes, t.DataType]] = {SHARED: (b"", t.STRING)}
         for _ in range(read_count(cursor)):
             if version == _BYTES:
                 head, kind = _read_type(cursor)
-                found[type_name(head, kind)] = (head, kind)
+                types[type_name(head, kind)] = (head, kind)
             else:
                 name = read_text(cursor)
-                found[name] = encode_name(name)
-        if len(found) > NULL:
-            raise cursor.corrupt("A Dynamic column has more than 254 types", found=str(len(found)))
-        names = sorted(found, key=lambda name: name.encode(errors="surrogateescape"))
-        heads, kinds = tuple(found[name][0] for name in names), tuple(found[name][1] for name in names)
+                types[name] = encode_name(name)
+        if len(types) > NULL:
+            raise cursor.corrupt("A Dynamic column has more than 254 types", found=str(len(types)))
+        names = sorted(types, key=lambda name: name.encode(errors="surrogateescape"))
+        heads, kinds = tuple(types[name][0] for name in names), tuple(types[name][1] for name in names)
         return DynamicTypes(heads, kinds, self._build(names, kinds)), version
 
 
