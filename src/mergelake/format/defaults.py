@@ -20,13 +20,13 @@ from mergelake.format.states import unknown_state
 from mergelake.format.values import encode_values
 
 _DATE32_FIRST = -25567
-"""Its days before 1970."""
+"""The default of Date32, 1900-01-01, in days since 1970-01-01."""
 LEFT_OUT = 0
 """The `date32` of a value that a row of a text format leaves out: ClickHouse's readers put 0 there."""
 
 
 def default_elements(data_type: t.DataType, like: pa.Array) -> pa.Array:
-    """Arrays (or maps) as long as those of `like`, of defaults: a Nested column of which only a sibling is there."""
+    """Arrays (or maps) of defaults, as long as those of `like`: for a Nested column of which a part has a sibling."""
     assert isinstance(data_type, (t.Array, t.Map))
     if isinstance(data_type, t.Map):
         inner: t.DataType = t.Tuple((data_type.key, data_type.value), ("keys", "values"))
@@ -80,7 +80,7 @@ def default_array(data_type: t.DataType, rows: int, date32: int = _DATE32_FIRST)
 
 
 def _no_paths(typed: tuple[tuple[str, t.DataType], ...], rows: int) -> pa.Array:
-    """JSON objects with only those paths that the type names, which are always there."""
+    """JSON objects with only those paths that the type names: every object has them, with their defaults."""
     entries = [
         {"path": name.encode(errors="surrogateescape"), "value": encode_type(kind) + _default_bytes(kind)}
         for name, kind in typed

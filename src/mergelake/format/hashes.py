@@ -2,6 +2,8 @@
 
 A file hash is a chain: state (0, 0), and for each 2048 bytes (the last piece may be shorter) state = CityHash128 of
 the piece seeded with the state. An empty file hashes to zeros. Hashes are written as 32 hex digits in stored order.
+
+Source: ClickHouse, `src/IO/HashingWriteBuffer.h`.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ def city128(data: Bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class FileDigest:
-    """What `checksums.txt` says of a file."""
+    """Size and hashes of a file, as `checksums.txt` has them."""
 
     size: int
     """Bytes on disk."""
@@ -93,7 +95,7 @@ def digest(data: Bytes) -> FileDigest:
 
 
 _REPEATED_MAX = 4096
-"""The small files of many parts are the same: columns, codec, number of rows."""
+"""Digests of files up to so many bytes are cached: columns, codec and row count are the same in many parts."""
 
 
 def _digest(data: Bytes) -> FileDigest:

@@ -60,16 +60,20 @@ _CHUNK_MARKS = 48
 
 @dataclass(frozen=True, slots=True)
 class _Paths:
-    """What a part's structure says of a JSON column."""
+    """The content of `.object_structure`."""
 
     dynamic: tuple[tuple[bytes, Dynamic], ...]
+    """Paths that are columns of their own."""
     form: int
+    """Of the shared data."""
     buckets: int
 
 
 @dataclass(slots=True)
 class _Entries:
-    """Paths and values that were found, piece by piece, in any order."""
+    """Paths and values of many rows, collected piece by piece in any order."""
+
+    # Piece i has a row, a path (a number by `names`) and the bytes of type and value for each of its entries.
 
     names: dict[bytes, int] = field(default_factory=dict)
     rows: list[NDArray[np.int64]] = field(default_factory=list)
@@ -86,7 +90,7 @@ class _Entries:
         self.cells.append(cells)
 
     def array(self, kind: pa.DataType, rows: int) -> pa.Array:
-        """The rows, the paths of each ascending."""
+        """All entries as one object a row, the paths of each in ascending order."""
         row = np.concatenate([np.zeros(0, np.int64), *self.rows])
         path = np.concatenate([np.zeros(0, np.int64), *self.paths])
         names = sorted(self.names)
@@ -104,6 +108,7 @@ class _Entries:
 def _reordered(
     pieces: Sequence[VarBinaryColumn], piece: NDArray[np.int64], order: NDArray[np.int64]
 ) -> VarBinaryColumn:
+    """The rows of all `pieces`, one piece after the other, in another order; `piece` is the piece of each row."""
     base = np.cumsum([0, *(len(cells.data) for cells in pieces)])[:-1]
     none = np.zeros(0, np.int64)
     starts = np.concatenate([none, *(cells.offsets[:-1] for cells in pieces)]) + base[piece]
@@ -168,15 +173,14 @@ class Json(Serialization):
             (name.encode(errors="surrogateescape"), encode_type(each), each, node)
             for (name, each), node in zip(kind.typed, typed, strict=True)
         ]
+        self.own_streams, self.children = (self.structure,), tuple(typed)
         self._dynamic = dynamic
         self._pairs = Pairs(self.shared, depth)
         self._begun = False
 
     def streams(self) -> Iterator[str]:
         """Names of the streams that we write; a part that ClickHouse wrote has those of its paths, too."""
-        yield self.structure
-        for _, _, _, node in self._typed:
-            yield from node.streams()
+        yield from super().streams()
         yield from self._pairs.streams()
 
     # -- writing
@@ -207,11 +211,6 @@ class Json(Serialization):
         offsets = ragged.offsets_of(np.bincount(row[untyped], minlength=len(array)))
         self._pairs.encode(pa.array(offsets.astype(np.int32)), paths.filter(keep), values.filter(keep), bounds, out)
 
-    def finish(self, out: Sink) -> None:
-        """Write what had to wait for the end."""
-        for _, _, _, node in self._typed:
-            node.finish(out)
-
     # -- reading
 
     def prefix(self, source: Source) -> None:
@@ -221,8 +220,7 @@ class Json(Serialization):
         if version != _FORMS or cursor.take(1).byte(0):
             skip_statistics(cursor, len(paths.dynamic))
         source.notes[self.structure] = paths
-        for _, _, _, node in self._typed:
-            node.prefix(source)
+        super().prefix(source)
         for _, dynamic in paths.dynamic:
             dynamic.prefix(source)
 

@@ -1,4 +1,4 @@
-"""A growing set of distinct keys, each with a number: the dictionary of a LowCardinality column in the making."""
+"""A growing set of distinct keys, each with a number: the dictionary of a LowCardinality column while it is written."""
 
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ class KeyTable:
     def number(self, array: pa.DictionaryArray, known: Ids | None = None) -> Ids:
         """The id of each row of `array`; new keys are added. NULL is 0.
 
-        `known`: of `unknown_ids`, filled on the way; give it again with the same dictionary.
+        `known` is a result of `unknown_ids`, in which the ids that are found are noted; pass it again with the same
+        dictionary.
         """
         entries, keys = array.dictionary, array.indices
         rows = len(array)
@@ -114,12 +115,12 @@ class KeyTable:
 
 
 def unknown_ids(entries: pa.Array) -> Ids:
-    """For each dictionary entry -1 in place of its id, and one more, for NULL."""
+    """-1 in place of the id of each dictionary entry, and one more for NULL."""
     return np.full(len(entries) + 1, -1, np.int32)
 
 
 def key_bytes(entries: pa.Array, width: int) -> tuple[Ids, int, int]:
-    """Of dictionary entries: i32 offsets (entries + 1), the address they count from, the bytes they span."""
+    """The i32 offsets of dictionary entries (entries + 1), the address they count from, the bytes they span."""
     buffers, rows = entries.buffers(), len(entries)
     if width:
         start = buffers[1].address + entries.offset * width if buffers[1] is not None else 0

@@ -12,8 +12,6 @@ keys are too many for that keeps them with each granule (0x200), as does each gr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pyarrow as pa
 
@@ -49,8 +47,10 @@ KEYS_MAX = 1 << 20
 BYTES_MAX = 1 << 28
 """Most bytes of them."""
 PROBE_KEYS = 1 << 16
+"""Up to so many keys the dictionary is shared without asking whether that saves anything."""
 _FLAGS = WIDTH_MASK | SHARED | ADDITIONAL | NEW
 _CACHED = 4
+"""Dictionaries of other places in the part that a reader keeps."""
 
 
 class LowCardinality(Serialization):
@@ -59,6 +59,7 @@ class LowCardinality(Serialization):
     def __init__(self, stream: str, keys: Serialization, *, nullable: bool, local: bool = False) -> None:
         self.stream = stream
         self.dictionary = stream + ".dict"
+        self.own_streams = (self.dictionary, stream)
         self.keys = keys
         self.arrow = pa.dictionary(pa.int32(), keys.arrow)
         self.reserved = 2 if nullable else 1
@@ -71,11 +72,6 @@ class LowCardinality(Serialization):
         self._opened = self._started = False
         self._known: tuple[pa.Array, Ids] | None = None
         self._cache: dict[tuple[int, int], tuple[pa.Array, int]] = {}
-
-    def streams(self) -> Iterator[str]:
-        """Names of the streams, in the order of a Compact part."""
-        yield self.dictionary
-        yield self.stream
 
     # -- writing
 
@@ -272,7 +268,10 @@ class _Gathered:
         self._size = 0
 
     def add(self, keys: pa.Array, *, drop: bool) -> tuple[int, int]:
-        """Add keys, without the first if it stands for NULL; returns how many they are and the place of the first."""
+        """Add keys, without the first if `drop` (it stands for NULL).
+
+        Returns how many they were and the place of the first: that before the second, if it was dropped.
+        """
         count = len(keys)
         kept = keys.slice(1) if drop and count else keys
         at = self._size - (count - len(kept))
@@ -281,7 +280,7 @@ class _Gathered:
         return count, at
 
     def array(self, ids: Ids) -> pa.DictionaryArray:
-        """The rows; ids of -1 are NULL. Keys that came more than once are made one."""
+        """Rows with these ids, -1 for NULL; equal keys of several dictionaries become one."""
         kind = self._serialization.keys.arrow
         keys = self._pieces[0] if len(self._pieces) == 1 else pa.concat_arrays(self._pieces or [pa.array([], kind)])
         if len(self._pieces) > 1:
@@ -301,6 +300,7 @@ class _Gathered:
 
 
 def _same_memory(left: pa.Array, right: pa.Array) -> bool:
+    """Whether two arrays are the same rows of the same buffers."""
     if len(left) != len(right) or left.offset != right.offset:
         return False
     pairs = zip(left.buffers(), right.buffers(), strict=True)

@@ -36,12 +36,12 @@ Files = dict[str, tuple[bytes, FileDigest]]
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """What was made of one part together with others."""
+    """The pieces of one part that were encoded together with those of others."""
 
     keys: tuple[bytes, bytes]
     """Primary key of the first and of the last row."""
     columns: dict[str, Files]
-    """Of those columns that could be."""
+    """By column; columns that cannot be encoded together are missing."""
     minmax: dict[str, tuple[bytes, bytes]]
     """Extremes of the partition key's source columns."""
     listed: bytes
@@ -77,12 +77,12 @@ def encode_parts(
         sizes = np.diff(plain_ends, prepend=0)
         if sizes.min() < 1 or sizes.max() >= block_max:
             return None
-        _add(out, stream_file_name(stream), plain, plain_ends, rows, stream_codec(codec, values), profile)
+        _add_stream(out, stream_file_name(stream), plain, plain_ends, rows, stream_codec(codec, values), profile)
     return out
 
 
 def _stands_alone(node: Serialization) -> bool:
-    """Whether what it writes of a granule depends on nothing before it, and each stream comes at once."""
+    """Whether the bytes of a granule depend on nothing before it, and each stream is put in one call."""
     return isinstance(node.inner if isinstance(node, Nullable) else node, (Fixed, InlineString))
 
 
@@ -95,16 +95,18 @@ class _Sink:
         self.streams[stream] = data, np.ascontiguousarray(ends, np.int64)
 
 
-def _add(
+def _add_stream(
     out: list[Files], stem: str, plain: Region, ends: Bounds, rows: Bounds, codec: Codec, profile: Profile
 ) -> None:
-    """The two files of a stream, for every part."""
+    """Add the two files of a stream to those of every part."""
     packed, packed_ends = encode_each(plain, ends, codec)
-    # Block and place in it: of the granule, and, as the block is not full, of the end in the same block.
+    # Two records of (block, offset in it, rows): the granule starts at (0, 0), and, as the block is not full, the final
+    # mark is where its bytes end in the same block.
     marks = np.zeros((len(rows), 6), np.uint64)
     marks[:, 2] = rows
     marks[:, 4] = sizes = np.diff(ends, prepend=0)
-    mark_ends = np.arange(1, len(rows) + 1, dtype=np.int64) * 48
+    mark_bytes = marks.itemsize * marks.shape[1]
+    mark_ends = np.arange(1, len(rows) + 1, dtype=np.int64) * mark_bytes
     hashes = [file_hashes(packed, packed_ends), file_hashes(plain, ends), file_hashes(region(marks), mark_ends)]
     data, records = packed.tobytes(), marks.tobytes()
     spans = pairwise([0, *packed_ends.tolist()])
@@ -112,4 +114,4 @@ def _add(
     for at, (files, (begin, end), size) in enumerate(zip(out, spans, sizes.tolist(), strict=True)):
         of_packed, of_plain, of_marks = (each[at] for each in hashes)
         files[names[0]] = data[begin:end], FileDigest(end - begin, of_packed, size, of_plain)
-        files[names[1]] = records[48 * at : 48 * at + 48], FileDigest(48, of_marks)
+        files[names[1]] = records[mark_bytes * at : mark_bytes * (at + 1)], FileDigest(mark_bytes, of_marks)

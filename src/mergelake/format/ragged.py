@@ -79,7 +79,7 @@ def join(columns: Sequence[VarBinaryColumn]) -> VarBinaryColumn:
 
 
 def take(cells: VarBinaryColumn, keep: NDArray[np.bool_]) -> VarBinaryColumn:
-    """The same rows, those where `keep` is false emptied."""
+    """The rows of `cells`, those where `keep` is false without bytes."""
     lengths = np.where(keep, cells.lengths(), 0)
     offsets = offsets_of(lengths)
     out = np.empty(int(offsets[-1]), np.uint8)
@@ -115,7 +115,7 @@ def varuints(values: NDArray[np.int64]) -> VarBinaryColumn:
 
 
 def offsets_of(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where each row starts, and where the last ends."""
+    """Offsets of rows of these lengths: where each starts, and where the last ends."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
@@ -133,6 +133,7 @@ def arrow_offsets(array: pa.Array) -> NDArray[np.int64]:
 
 @kernel
 def _scatter(source: Any, offsets: Any, at: Any, out: Any) -> None:
+    """Copy row i, source[offsets[i]:offsets[i + 1]], to `out` from at[i] on."""
     for row in range(len(at)):
         start = offsets[row]
         target = at[row]
@@ -152,6 +153,7 @@ def gather(source: Any, starts: Any, offsets: Any, out: Any) -> None:
 
 @kernel
 def _write_varuints(values: Any, offsets: Any, out: Any) -> None:
+    """Write varuint i to `out` from offsets[i] on."""
     for row in range(len(values)):
         value = values[row]
         at = offsets[row]

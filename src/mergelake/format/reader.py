@@ -48,7 +48,7 @@ class _Span:
         """File offset of the block in which the wanted bytes start; those before it come along."""
 
     def from_start(self) -> _Span:
-        """The same with everything before it in the file."""
+        """The span that also has everything before it in the file, from which `first` on the bytes are wanted."""
         whole = _Span(0, self.skip, self.end, self.stop, self.end_skip)
         whole.first = self.start
         return whole
@@ -125,7 +125,7 @@ class ColumnReader:
             raise error("BAD_ARGUMENTS", f"Granules [{first}, {end}) of a part with {len(self.granule_rows)}")
 
     def _spans(self, first: int, end: int) -> dict[str, _Span]:
-        """Of a Wide part: file -> span of granules [first, end)."""
+        """The span of granules [first, end) of each file of a Wide part."""
         return {self._files[stream]: self._span(stream, first, end) for stream in self._files}
 
     def _span(self, stream: str, first: int, end: int) -> _Span:
@@ -151,7 +151,7 @@ class ColumnReader:
         return self._changes[stream]
 
     def _compact_span(self, granule: int) -> _Span:
-        """Of a Compact part: the span of the column in one granule."""
+        """The span of the column in one granule of a Compact part."""
         marks, size = next(iter(self._marks.values())), self._sizes["data.bin"]
         width = marks.offset.shape[1]
         first, end = self._columns
@@ -160,7 +160,7 @@ class ColumnReader:
         )
 
     def _place(self, granule: int, body: Region, base: int, stream: str) -> int:
-        """Of a Compact part: the plain position of a stream in one granule's bytes of the column."""
+        """The position of a stream in the plain bytes of the column in one granule of a Compact part."""
         marks, (first, end) = next(iter(self._marks.values())), self._columns
         if stream not in self._substreams or len(self._substreams) != end - first:
             raise error(
@@ -250,11 +250,11 @@ class _WideSource:
         return Cursor(opened.plain, 0, opened.file_offset)
 
     def chunks(self, name: str, marks: int) -> tuple[Cursor, int]:
-        """The stream, which holds lists and positions by turns."""
+        """The stream, in which `marks` bytes of positions follow the list of each chunk."""
         return self.stream(name), marks
 
     def origin(self, name: str) -> tuple[int, int] | None:
-        """Where the stream's bytes start in the part."""
+        """File offset and offset in the plain bytes at which the stream's bytes start."""
         span = self._spans[self._files[name]]
         return span.start, span.skip
 
@@ -281,7 +281,7 @@ class _CompactSource(OneCursor):
         return self._cursor
 
     def chunks(self, name: str, marks: int) -> tuple[Cursor, int]:
-        """All lists of a column's chunks, their positions apart."""
+        """The lists of all chunks, which lie in a stream of their own, without positions."""
         return self.seek(name + "_prefix"), 0
 
     def check_end(self) -> None:
@@ -313,6 +313,7 @@ def _plain(kind: pa.DataType) -> bool:
 
 
 def _by_part(pieces: list[pa.Array]) -> pa.Array:
+    """`concatenate` of lists or structs with dictionaries inside: their children are concatenated, one by one."""
     kind, rows = pieces[0].type, sum(map(len, pieces))
     if pa.types.is_list(kind):
         sizes = np.concatenate([np.diff(np.asarray(piece.offsets)) for piece in pieces])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pyarrow as pa
 
@@ -31,12 +29,9 @@ class Fixed(Serialization):
 
     def __init__(self, stream: str, arrow: pa.DataType) -> None:
         self.stream = stream
+        self.own_streams = (stream,)
         self.arrow = arrow
         self.width = arrow.bit_width // 8
-
-    def streams(self) -> Iterator[str]:
-        """Names of the streams, in the order of a Compact part."""
-        yield self.stream
 
     def encode(self, array: pa.Array, bounds: Bounds, out: Sink, *, nulls: bool = False) -> None:
         """Write `array`."""
@@ -73,11 +68,8 @@ class InlineString(Serialization):
 
     def __init__(self, stream: str) -> None:
         self.stream = stream
+        self.own_streams = (stream,)
         self._scratch = region(b"")
-
-    def streams(self) -> Iterator[str]:
-        """Names of the streams, in the order of a Compact part."""
-        yield self.stream
 
     def encode(self, array: pa.Array, bounds: Bounds, out: Sink, *, nulls: bool = False) -> None:
         """Write `array`."""
@@ -128,11 +120,7 @@ class SizedString(Serialization):
     def __init__(self, stream: str) -> None:
         self.stream = stream
         self.sizes = stream + ".size"
-
-    def streams(self) -> Iterator[str]:
-        """Names of the streams, in the order of a Compact part."""
-        yield self.sizes
-        yield self.stream
+        self.own_streams = (self.sizes, stream)
 
     def encode(self, array: pa.Array, bounds: Bounds, out: Sink, *, nulls: bool = False) -> None:
         """Write `array`."""

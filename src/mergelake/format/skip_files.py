@@ -32,6 +32,7 @@ from mergelake.format.skip_types import IndexType, MinMax
 PACKED = "skp_idx.packed"
 """File that holds the small index files of a part of ClickHouse 26.x."""
 _MEMBERS_MAX = 1 << 20
+"""Most files in `skp_idx.packed` that are believed."""
 
 
 def index_stem(name: str) -> str:
@@ -51,7 +52,7 @@ def index_extension(kind: IndexType) -> str:
 
 
 class IndexFileWriter:
-    """Both files in the making: `append` granules, `drain` bytes now and then, `finish`, `digests`."""
+    """Writes both files: `append` granules, `drain` bytes now and then, `finish`, then `digests`."""
 
     def __init__(
         self,
@@ -98,9 +99,9 @@ class IndexMarks:
     """Where each granule of an index starts."""
 
     offset: NDArray[np.int64]
-    """Of the compressed block in the file."""
+    """File offset of the compressed block in which a granule starts."""
     skip: NDArray[np.int64]
-    """Bytes before it in the block's plain bytes."""
+    """Offset of the granule in the plain bytes of that block."""
 
     def __len__(self) -> int:
         return len(self.offset)
@@ -186,5 +187,5 @@ def packed_members(data: Bytes) -> dict[str, tuple[int, int]]:
 
 
 def is_index_file(name: str) -> bool:
-    """Whether a file of a part holds granules of skip indexes (marks are small, these need not be)."""
+    """Whether a file of a part holds granules of skip indexes (other files of indexes are small, these need not be)."""
     return (name.endswith((".idx", ".idx2")) and name.startswith("skp_idx_")) or name == PACKED

@@ -1,13 +1,12 @@
 """States of aggregate functions: where one ends and the next begins.
 
-A column of type AggregateFunction holds the states of its rows one behind the other, without lengths; only who knows
-the function can cut them apart. `state_programs` knows them, `kernels_states` walks. States of other functions cannot
-be cut: their columns are copied whole with their part and refused elsewhere.
+A column of type AggregateFunction holds the states of its rows one behind the other, without lengths; where one ends
+depends on the function. `state_programs` has a program for each known function, by which `kernels_states` walks over
+its states. Those of other functions cannot be cut apart: their columns are copied whole with their part and refused
+elsewhere.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -23,18 +22,15 @@ from mergelake.format.state_programs import state_program
 
 
 class States(Serialization):
-    """States as binary values, one a row, just as they lie."""
+    """States as binary values, one a row, in their form on disk."""
 
     arrow = pa.binary()
 
     def __init__(self, stream: str, data_type: t.AggregateFunction) -> None:
         self.stream = stream
+        self.own_streams = (stream,)
         self.data_type = data_type
         self._program = state_program(data_type)
-
-    def streams(self) -> Iterator[str]:
-        """Names of the streams, in the order of a Compact part."""
-        yield self.stream
 
     def _steps(self) -> NDArray[np.int64]:
         if self._program is None:

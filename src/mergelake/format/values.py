@@ -48,7 +48,7 @@ def encode_values(arrays: Sequence[pa.Array], types: Sequence[t.DataType]) -> by
 
 
 def value_cells(arrays: Sequence[pa.Array], types: Sequence[t.DataType]) -> VarBinaryColumn:
-    """As `encode_values`, with the bytes of each row apart."""
+    """The values of each row behind each other, as `encode_values`, in a row of bytes for each."""
     return ragged.join([encode_cells(array, kind) for array, kind in zip(arrays, types, strict=True)])
 
 
@@ -141,7 +141,7 @@ def decode_values(data: bytes, types: Sequence[t.DataType], rows: int) -> tuple[
 
 
 def decode_prefix(data: bytes, types: Sequence[t.DataType], rows: int) -> tuple[tuple[pa.Array, ...], int]:
-    """As `decode_values` for data that goes on; returns the columns and where they end."""
+    """`decode_values` for data that may go on after the rows; returns the columns and where they end."""
     plain = [plain_type(kind) for kind in types]
     if any(_has_list(kind) for kind in plain):
         return _decode_by_value(data, plain, rows)
@@ -176,6 +176,7 @@ def plain_type(data_type: t.DataType) -> t.DataType:
 
 
 def _has_list(data_type: t.DataType) -> bool:
+    """Whether values of the type have parts whose number is not known: `_walk` cannot step over them."""
     match data_type:
         case t.Array() | t.Variant() | t.Dynamic() | t.Json():
             return True
@@ -188,7 +189,7 @@ def _has_list(data_type: t.DataType) -> bool:
 
 
 def _compile(data_type: t.DataType, program: list[int]) -> None:
-    """Append the walk's code for one value: a width, a string, or a flag that may skip the next."""
+    """Append the codes of one value to the program of `_walk`."""
     match data_type:
         case t.Nullable(inner):
             program.append(_NULL_FLAG)
@@ -246,7 +247,7 @@ def _walk(source: Any, program: Any, rows: int, starts: Any, lengths: Any) -> in
 
 
 def _cut(source: NDArray[np.uint8], data_type: t.DataType, spans) -> pa.Array:  # type: ignore[no-untyped-def]
-    """The column of `data_type` whose values lie where the next spans say."""
+    """The column of `data_type`; takes a (code, starts, lengths) from `spans` for each code of the type."""
     kind = storage_type(data_type)
     match data_type:
         case t.Tuple(elements):
@@ -280,6 +281,7 @@ def _cut(source: NDArray[np.uint8], data_type: t.DataType, spans) -> pa.Array:  
 
 
 def _decode_by_value(data: bytes, types: Sequence[t.DataType], rows: int) -> tuple[tuple[pa.Array, ...], int]:
+    """`decode_prefix` value by value."""
     columns: list[list[object]] = [[] for _ in types]
     at = 0
     for _ in range(rows):

@@ -97,7 +97,7 @@ class ColumnWriter:
             raise error("BAD_ARGUMENTS", f"Granules of {granules.sum()} rows for {len(array)} rows of {self.name}")
         rows_max = min(PIECE_ROWS, PIECE_BYTES * len(array) // max(array.nbytes, 1))
         for start, stop, counts in pieces(granules, rows_max):
-            self._append(_one(array.slice(start, stop - start)), counts)
+            self._append(_as_array(array.slice(start, stop - start)), counts)
 
     def _append(self, array: pa.Array, granule_rows: Bounds) -> None:
         sink = _Granules(self._streams, granule_rows)
@@ -105,7 +105,7 @@ class ColumnWriter:
         self.rows += len(array)
 
     def drain(self) -> list[tuple[str, bytes | memoryview]]:
-        """(file, its next bytes) since the last call; files without news are left out."""
+        """(file, its next bytes) since the last call; files without new bytes are left out."""
         out: list[tuple[str, bytes | memoryview]] = []
         for name, stream in self._streams.items():
             stem = stream_file_name(name)
@@ -154,7 +154,7 @@ class _Stream:
 
     def drain_marks(self) -> bytes:
         if self._profile.modern and self._packed is None:
-            return b""  # they are compressed when all are there
+            return b""  # marks are compressed together at the end
         out, self._marks = b"".join(self._marks), []
         return out
 
@@ -196,7 +196,7 @@ def pieces(granules: Bounds, rows_max: int) -> list[tuple[int, int, Bounds]]:
     return out
 
 
-def _one(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+def _as_array(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     if not isinstance(array, pa.ChunkedArray):
         return array
     return array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
