@@ -82,12 +82,11 @@ def _elements(
     if not len(array):
         return VarBinaryColumn(np.empty(0, np.uint8), np.zeros(1, np.int64))
     inner = t.Tuple((data_type.key, data_type.value)) if isinstance(data_type, t.Map) else data_type.inner
-    starts = array.offsets.to_numpy().astype(np.int64)
-    values = array.values.slice(starts[0], starts[-1] - starts[0])
+    values, offsets = ragged.list_elements(array)
     cells = order_cells(values, inner, nulls_last)
     if before_each:
         cells = ragged.join([ragged.repeat(before_each, len(values)), cells])
-    return ragged.regroup(cells, starts - starts[0])
+    return ragged.regroup(cells, offsets)
 
 
 def _escaped(cells: VarBinaryColumn) -> VarBinaryColumn:

@@ -247,17 +247,9 @@ def decode_t64(payload: Region, target: Region) -> None:
     sign = 1 << (bits - 1) if crossing else 0
     scratch = allocate(SCRATCH_BYTES)
     t64_decode(
-        payload.address + start,
-        count,
-        width,
-        bits,
-        by_bits,
-        low & above,
-        (high if crossing else low) & above,
-        sign,
-        scratch.address,
-        values.address,
-    )
+        payload.address + start, count, width, bits, by_bits, low & above, (high if crossing else low) & above, sign,
+        scratch.address, values.address,
+    )  # fmt: skip
 
 
 ENCODERS: dict[int, Callable[[Codec, Region], Region]] = {

@@ -168,14 +168,14 @@ def _encode(
     plain = int(ends[-1]) - begin
     if _is_native(codec):
         out = allocate(k.packed_max(plain, count))
-        sizes = np.empty(count, np.int64)
+        block_ends = np.empty(count, np.int64)
         written = k.encode_run(
             source.address, begin, ends.ctypes.data, count, codec.method, codec.level, libraries.table.address,
-            out.address, sizes.ctypes.data,
+            out.address, block_ends.ctypes.data,
         )  # fmt: skip
         if written < 0:
             raise InternalError("a block could not be compressed")
-        return [(out.part(0, written), sizes)]
+        return [(out.part(0, written), block_ends)]
     if codec.method == c.MULTIPLE and _is_common(codec.steps):
         return [_encode_chains(source, begin, ends, *codec.steps)]
     pieces = []
@@ -219,14 +219,14 @@ def _encode_chains(
     scratch = allocate(value_bytes * (largest // width) + SPARE_BYTES)
     encoded = value_bytes * ((int(ends[-1]) - begin) // width) + SPARE_BYTES * len(ends)
     out = allocate(k.packed_max(encoded, len(ends)) + SPARE_BYTES * len(ends))
-    sizes = np.empty(len(ends), np.int64)
+    block_ends = np.empty(len(ends), np.int64)
     written = encode_chains(
         source.address, begin, ends.ctypes.data, len(ends), first.method, width, last.method, last.level,
-        libraries.table.address, scratch.address, out.address, sizes.ctypes.data,
+        libraries.table.address, scratch.address, out.address, block_ends.ctypes.data,
     )  # fmt: skip
     if written < 0:
         raise InternalError("a block could not be compressed")
-    return out.part(0, written), sizes
+    return out.part(0, written), block_ends
 
 
 def _is_native(codec: Codec) -> bool:
@@ -263,11 +263,6 @@ class CompressedBlockWriter:
         self._packed, self._plain = FileHash(), FileHash()
         self._chunks: list[bytes | memoryview] = []
 
-    @property
-    def plain_size(self) -> int:
-        """Plain bytes taken so far."""
-        return self._plain.size
-
     def append(self, data: Region, ends: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.uint64]:
         """Take granules, `ends` (in `data`) and `rows` of each. Returns their marks, u64 of shape (granules, 3)."""
         granules = len(ends)
@@ -277,16 +272,9 @@ class CompressedBlockWriter:
         block_ends = np.empty(room, np.int64)
         mark_blocks, mark_offsets = np.empty(granules, np.int64), np.empty(granules, np.int64)
         count = k.cut(
-            ends.ctypes.data,
-            granules,
-            waiting,
-            self._min,
-            self._max,
-            block_ends.ctypes.data,
-            room,
-            mark_blocks.ctypes.data,
-            mark_offsets.ctypes.data,
-        )
+            ends.ctypes.data, granules, waiting, self._min, self._max, block_ends.ctypes.data, room,
+            mark_blocks.ctypes.data, mark_offsets.ctypes.data,
+        )  # fmt: skip
         if count < 0:
             raise InternalError("more blocks than there can be")
         # The next mark would begin a block anyway: to do it now saves what waits from being copied.
@@ -325,8 +313,8 @@ class CompressedBlockWriter:
 
     def _add(self, pieces: list[tuple[Region, NDArray[np.int64]]], starts: list[NDArray[np.int64]]) -> None:
         """Hash and keep what `_encode` returned; adds the file offsets at which its blocks end to `starts`."""
-        for piece, sizes in pieces:
-            starts.append(self._packed.size + sizes)
+        for piece, block_ends in pieces:
+            starts.append(self._packed.size + block_ends)
             self._packed.update(piece)
             self._chunks.append(_kept(piece))
 

@@ -98,26 +98,10 @@ class _Entries:
         rank[[self.names[name] for name in names]] = np.arange(len(names))
         order = np.lexsort((rank[path], row))
         sizes = np.bincount(row, minlength=rows)
-        piece = np.repeat(np.arange(len(self.cells)), [len(cells) for cells in self.cells])
-        whole = _reordered(self.cells, piece, order)
+        whole = ragged.pick(ragged.concat(self.cells), order)
         texts = pa.array(names, pa.binary()).take(pa.array(rank[path][order]))
         entries = pa.StructArray.from_arrays([texts, _binary(whole)], fields=list(kind.value_type))
         return pa.ListArray.from_arrays(pa.array(ragged.offsets_of(sizes).astype(np.int32)), entries, type=kind)
-
-
-def _reordered(
-    pieces: Sequence[VarBinaryColumn], piece: NDArray[np.int64], order: NDArray[np.int64]
-) -> VarBinaryColumn:
-    """The rows of all `pieces`, one piece after the other, in another order; `piece` is the piece of each row."""
-    base = np.cumsum([0, *(len(cells.data) for cells in pieces)])[:-1]
-    none = np.zeros(0, np.int64)
-    starts = np.concatenate([none, *(cells.offsets[:-1] for cells in pieces)]) + base[piece]
-    lengths = np.concatenate([none, *(cells.lengths() for cells in pieces)])
-    offsets = ragged.offsets_of(lengths[order])
-    out = np.empty(int(offsets[-1]), np.uint8)
-    data = np.concatenate([np.zeros(0, np.uint8), *(cells.data for cells in pieces)])
-    ragged.gather(data, starts[order], offsets, out)
-    return VarBinaryColumn(out, offsets)
 
 
 def _binary(cells: VarBinaryColumn) -> pa.Array:
@@ -197,8 +181,7 @@ class Json(Serialization):
             out.put(self.structure, region(body), None)
             self._begun = True
         out.put(self.structure, region(b""), bounds * 0)
-        edges = np.asarray(array.offsets).astype(np.int64)
-        entries = array.values.slice(int(edges[0]), int(edges[-1] - edges[0]))
+        entries, edges = ragged.list_elements(array)
         row = np.repeat(np.arange(len(array)), np.diff(edges))
         paths, values = entries.field("path"), entries.field("value")
         untyped = np.ones(len(row), np.bool_)

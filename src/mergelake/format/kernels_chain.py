@@ -44,7 +44,7 @@ PACKED_AT = LAST_AT + HEADER_BYTES
 _FIRST_MIN = HEADER_BYTES + START_BYTES
 """Least bytes of the first step, encoded."""
 _SIZE_MIN = PACKED_AT + 12
-"""Least bytes of header and payload that are tried: the shortest that a library makes of `_FIRST_MIN` bytes, or so."""
+"""Least bytes of header and payload that are tried here: a shorter block, which is rare, is left to Python."""
 SPARE_BYTES = 64
 """Room that each block needs beyond its values and what compression adds: headers and the count of values."""
 
@@ -57,7 +57,7 @@ def value_bytes_max(values: int, width: int) -> int:
 @kernel
 def encode_chains(
     source: int, begin: int, ends: int, count: int, values: int, width: int, method: int, level: int, table: int,
-    scratch: int, out: int, sizes: int,
+    scratch: int, out: int, block_ends: int,
 ) -> int:  # fmt: skip
     """`encode_run` for a chain of two: the codec `values` (a method byte) for values of `width` bytes, then `method`.
 
@@ -93,7 +93,7 @@ def encode_chains(
         write_header(header + LAST_AT, method, packed + HEADER_BYTES, size)
         sign(header, packed + PACKED_AT)
         position += CHECKSUM_BYTES + PACKED_AT + packed
-        store64(sizes + 8 * i, position)
+        store64(block_ends + 8 * i, position)
         begin = end
     return position
 

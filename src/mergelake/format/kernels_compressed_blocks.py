@@ -68,16 +68,9 @@ def packed_max(plain: int, blocks: int) -> int:
 
 @kernel
 def cut(
-    ends: int,
-    granules: int,
-    pending: int,
-    min_block: int,
-    max_block: int,
-    block_ends: int,
-    room: int,
-    mark_blocks: int,
-    mark_offsets: int,
-) -> int:
+    ends: int, granules: int, pending: int, min_block: int, max_block: int, block_ends: int, room: int,
+    mark_blocks: int, mark_offsets: int,
+) -> int:  # fmt: skip
     """Where ClickHouse cuts blocks: at a mark once `min_block` bytes wait, and whenever `max_block` bytes wait.
 
     Args:
@@ -165,12 +158,12 @@ def sign(header: int, size: int) -> None:
 
 @kernel
 def encode_run(
-    source: int, begin: int, ends: int, count: int, method: int, level: int, table: int, out: int, sizes: int
+    source: int, begin: int, ends: int, count: int, method: int, level: int, table: int, out: int, block_ends: int
 ) -> int:
     """Encode `count` blocks: block i is the plain bytes from the last end (first: `begin`) to `ends[i]` of `source`.
 
-    `out` has room for `packed_max` bytes. Writes the i64 end of each block in `out` to `sizes`; returns the bytes
-    written, or -1 when the library failed. `level` is ZSTD's.
+    `out` has room for `packed_max` bytes. Writes the i64 end of each block in `out` to `block_ends`; returns
+    the bytes written, or -1 when the library failed. `level` is ZSTD's.
     """
     position = 0
     for i in range(count):
@@ -183,7 +176,7 @@ def encode_run(
         write_header(header, method, packed + HEADER_BYTES, plain)
         sign(header, packed + HEADER_BYTES)
         position += packed + OVERHEAD_BYTES
-        store64(sizes + 8 * i, position)
+        store64(block_ends + 8 * i, position)
         begin = end
     return position
 

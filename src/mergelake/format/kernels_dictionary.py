@@ -71,22 +71,9 @@ def place_keys(offsets: int, data: int, first: int, end: int, slots: int, mask: 
 
 @kernel
 def number_rows(
-    indexes: int,
-    rows: int,
-    valid: int,
-    valid_at: int,
-    entries: int,
-    known: int,
-    key_offsets: int,
-    key_data: int,
-    offsets: int,
-    data: int,
-    count: int,
-    slots: int,
-    mask: int,
-    null_id: int,
-    out: int,
-) -> int:
+    indexes: int, rows: int, valid: int, valid_at: int, entries: int, known: int, key_offsets: int, key_data: int,
+    offsets: int, data: int, count: int, slots: int, mask: int, null_id: int, out: int,
+) -> int:  # fmt: skip
     """The id of each row's key, new keys added to the table in order of appearance.
 
     `indexes`: i32 into `entries` dictionary entries, whose bytes are key_data[key_offsets[i]:key_offsets[i + 1]] (i32).
@@ -167,16 +154,9 @@ def pack_blocks(ids: int, bounds: int, granules: int, flags: int, first_flags: i
 
 @kernel
 def unpack_ids(
-    source: int,
-    rows: int,
-    width: int,
-    shared: int,
-    shared_at: int,
-    local: int,
-    local_at: int,
-    null_below: int,
+    source: int, rows: int, width: int, shared: int, shared_at: int, local: int, local_at: int, null_below: int,
     out: int,
-) -> int:
+) -> int:  # fmt: skip
     """Indexes of one block (`rows` of 1 << `width` bytes) as i32 places in the gathered keys.
 
     An index below `shared` means key `shared_at` + index, the next `local` ones mean `local_at` + (index - shared).

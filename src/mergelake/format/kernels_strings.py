@@ -41,18 +41,9 @@ def _move(target: int, source: int, size: int, source_end: int) -> None:
 
 @kernel
 def join_inline(
-    offsets: int,
-    data: int,
-    data_end: int,
-    rows: int,
-    valid: int,
-    valid_at: int,
-    out: int,
-    bounds: int,
-    granules: int,
-    ends: int,
-    wide: int,
-) -> int:
+    offsets: int, data: int, data_end: int, rows: int, valid: int, valid_at: int, out: int, bounds: int,
+    granules: int, ends: int, wide: int,
+) -> int:  # fmt: skip
     """Write `rows` strings in inline form to `out` and, for each granule, where it ends to `ends`.
 
     `offsets`: i32 (i64 if `wide`), rows + 1 of them, into the bytes [`data`, `data_end`). `valid`: a validity bitmap or

@@ -163,17 +163,9 @@ def t64_encode(source: int, count: int, width: int, bits: int, by_bits: int, scr
 
 @kernel
 def t64_decode(
-    source: int,
-    count: int,
-    width: int,
-    bits: int,
-    by_bits: int,
-    low: int,
-    high: int,
-    sign: int,
-    scratch: int,
+    source: int, count: int, width: int, bits: int, by_bits: int, low: int, high: int, sign: int, scratch: int,
     out: int,
-) -> None:
+) -> None:  # fmt: skip
     """Read `count` values from matrices of 8 `bits` bytes.
 
     `low`, `high` and `sign` are as in `weave`; `scratch` has `SCRATCH_BYTES`.

@@ -49,13 +49,9 @@ class KeyTable:
 
     def _place(self, first: int) -> None:
         place_keys(
-            self._offsets.ctypes.data,
-            self._data.ctypes.data,
-            first,
-            self.count,
-            self._slots.ctypes.data,
+            self._offsets.ctypes.data, self._data.ctypes.data, first, self.count, self._slots.ctypes.data,
             len(self._slots) - 1,
-        )
+        )  # fmt: skip
 
     def _reserve(self, keys: int, size: int) -> None:
         """Room for so many more keys and bytes."""
@@ -82,22 +78,10 @@ class KeyTable:
         self._reserve(min(len(entries), rows), size)
         bits, bit = validity(keys)
         count = number_rows(
-            keys.buffers()[1].address + 4 * keys.offset,
-            rows,
-            bits,
-            bit,
-            len(entries),
-            known.ctypes.data,
-            offsets.ctypes.data,
-            data,
-            self._offsets.ctypes.data,
-            self._data.ctypes.data,
-            self.count,
-            self._slots.ctypes.data,
-            len(self._slots) - 1,
-            0,
-            out.ctypes.data,
-        )
+            keys.buffers()[1].address + 4 * keys.offset, rows, bits, bit, len(entries), known.ctypes.data,
+            offsets.ctypes.data, data, self._offsets.ctypes.data, self._data.ctypes.data, self.count,
+            self._slots.ctypes.data, len(self._slots) - 1, 0, out.ctypes.data,
+        )  # fmt: skip
         if count < 0:
             raise InternalError("a dictionary index is out of range")
         self.count = count

@@ -10,7 +10,7 @@ import pyarrow as pa
 from mergelake.core.errors import InternalError
 from mergelake.format.kernels_strings import sparse_positions, sum_lengths
 from mergelake.format.memory import allocate, region
-from mergelake.format.ragged import arrow_offsets
+from mergelake.format.ragged import list_elements
 from mergelake.format.scalars import INT32_MAX
 from mergelake.format.serialization import (
     Bounds,
@@ -68,10 +68,9 @@ class Array(Serialization):
         refuse_nulls(array, nulls=nulls)
         if not pa.types.is_list(array.type):
             array = coerced(array, self.arrow)
-        edges = arrow_offsets(array)
-        values = array.values.slice(int(edges[0]), int(edges[-1] - edges[0]))
+        values, edges = list_elements(array)
         out.put(self.sizes, region(np.diff(edges)), bounds * 8)
-        self.inner.encode(values, edges[bounds] - edges[0], out)
+        self.inner.encode(values, edges[bounds], out)
 
     def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
         """Read `rows` values."""

@@ -94,6 +94,27 @@ def regroup(cells: VarBinaryColumn, bounds: NDArray[np.int64]) -> VarBinaryColum
     return VarBinaryColumn(data, offsets - offsets[0])
 
 
+def concat(pieces: Sequence[VarBinaryColumn]) -> VarBinaryColumn:
+    """The rows of all pieces, one piece after the other."""
+    data = np.concatenate([np.zeros(0, np.uint8), *(cells.data for cells in pieces)])
+    lengths = np.concatenate([np.zeros(0, np.int64), *(cells.lengths() for cells in pieces)])
+    return VarBinaryColumn(data, offsets_of(lengths))
+
+
+def pick(cells: VarBinaryColumn, rows: NDArray[np.int64]) -> VarBinaryColumn:
+    """The rows of these numbers, -1 for a row without bytes."""
+    offsets = offsets_of(np.append(cells.lengths(), 0)[rows])
+    out = np.empty(int(offsets[-1]), np.uint8)
+    gather(cells.data, cells.offsets[rows], offsets, out)
+    return VarBinaryColumn(out, offsets)
+
+
+def list_elements(array: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
+    """The elements of all lists, and where each list starts in them and the last ends."""
+    offsets = arrow_offsets(array)
+    return array.values.slice(offsets[0], offsets[-1] - offsets[0]), offsets - offsets[0]
+
+
 def with_length(cells: VarBinaryColumn) -> VarBinaryColumn:
     """Each row preceded by its length as a varuint: ClickHouse's binary string."""
     return join([varuints(cells.lengths()), cells])

@@ -22,7 +22,7 @@ from mergelake.core.errors import CorruptDataError
 from mergelake.core.varuint import read_varuint
 from mergelake.format.kernels_skip import distinct_by_segment, fill_filters, hash_rows, probe_filters
 from mergelake.format.memory import Region
-from mergelake.format.ragged import fixed, varuints
+from mergelake.format.ragged import fixed, list_elements, varuints
 from mergelake.format.skip_builder import GranuleBuilder, Rows, segments
 from mergelake.format.skip_types import FILTER_BYTES_MAX, Bloom
 from mergelake.format.values import binary_cells, fixed_bytes
@@ -122,9 +122,8 @@ class BloomBuilder(GranuleBuilder[list[Hashes]]):
         """Hashes of the values or elements, and where each segment ends in them."""
         if not isinstance(kind, t.Array):
             return hash_values(array, kind), bounds
-        offsets = np.asarray(array.offsets).astype(np.int64)
-        hashes = hash_values(array.values.slice(offsets[0], offsets[-1] - offsets[0]), kind.inner)
-        edges = offsets - offsets[0]
+        elements, edges = list_elements(array)
+        hashes = hash_values(elements, kind.inner)
         stops, _ = segments(cuts, rows)
         counts = np.diff(np.concatenate((np.zeros(1, np.int64), edges[stops])))
         empty = np.flatnonzero(counts == 0)  # granules of the part without elements

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from mergelake.core.errors import CorruptDataError
 from mergelake.format.kernels_skip import add_piece, text_filters
 from mergelake.format.memory import Region
-from mergelake.format.ragged import VarBinaryColumn, fixed
+from mergelake.format.ragged import VarBinaryColumn, fixed, list_elements
 from mergelake.format.serialization import as_numpy
 from mergelake.format.skip_builder import GranuleBuilder, Rows, segments
 from mergelake.format.skip_types import TextBloom
@@ -56,9 +56,8 @@ class TextBuilder(GranuleBuilder[Filter]):
         if pa.types.is_dictionary(array.type):
             array = array.dictionary_decode()
         if pa.types.is_list(array.type):
-            offsets = np.asarray(array.offsets).astype(np.int64)
-            array = array.values.slice(offsets[0], offsets[-1] - offsets[0])
-            bounds = offsets[bounds] - offsets[0]
+            array, edges = list_elements(array)
+            bounds = edges[bounds]
         cells = text_cells(array)
         out = np.zeros((len(bounds), kind.size), np.uint8)
         data = np.ascontiguousarray(cells.data)

@@ -44,6 +44,16 @@ BYTES = Program(((k.BYTES, 0, 0),), b"\0")
 _TEXT = Program(((k.TEXT, 0, 0),), b"\xff\xff\xff\xff")
 
 
+def joined(*parts: Program | None) -> Program | None:
+    """One after the other; None if one is not known."""
+    whole = NOTHING
+    for part in parts:
+        if part is None:
+            return None
+        whole += part
+    return whole
+
+
 def fixed(width: int, empty: bytes = b"") -> Program:
     """So many bytes."""
     return Program(((k.FIXED, width, 0),), empty or bytes(width))
@@ -184,24 +194,22 @@ def _combined(name: str, parameters: tuple[str, ...], arguments: Types) -> Progr
         case "Merge" if isinstance(first, t.AggregateFunction) and len(arguments) == 1:
             return state_program(first)
         case "OrNull" | "OrDefault":
-            program = inside(arguments)
-            return None if program is None else program + fixed(1)
+            return joined(inside(arguments), fixed(1))
         case "Distinct":
             raw = len(arguments) == 1 and isinstance(first, (t.Int, t.Float, t.BFloat16, t.Bool, t.Enum))
             width = _width(first) if raw else 0
             return listed(width) if width else repeat(BYTES)
         case "ArgMin" | "ArgMax":
-            program, last = inside(arguments[:-1]), _single(arguments[-1])
-            return None if program is None or last is None else program + last
+            return joined(inside(arguments[:-1]), _single(arguments[-1]))
         case "Array" | "ForEach" if all(isinstance(a, t.Array) for a in arguments):
             program = inside(tuple(_plain(a.inner) for a in arguments if isinstance(a, t.Array)))
             if program is None or suffix == "Array":
                 return program
             return repeat(program, k.COUNT_U64)
         case "Map" if isinstance(first, t.Map) and is_map:
-            key, program = _value(first.key), inside((_plain(first.value),))
-            key = BYTES if isinstance(first.key, t.FixedString) else key
-            return None if program is None or key is None else repeat(key + program)
+            key = BYTES if isinstance(first.key, t.FixedString) else _value(first.key)
+            program = joined(key, inside((_plain(first.value),)))
+            return None if program is None else repeat(program)
         case "Resample" if len(parameters) >= 3 and len(arguments) > 1:
             program, count = inside(arguments[:-1], parameters[:-3]), _buckets(parameters[-3:])
             if program is None or not 0 < count <= _RESAMPLE_MAX:
@@ -255,13 +263,7 @@ def _value(kind: t.DataType) -> Program | None:
         case t.Map(key, value):
             return _value(t.Array(t.Tuple((key, value))))
         case t.Tuple(elements) if elements:
-            whole = NOTHING
-            for element in elements:
-                program = _value(element)
-                if program is None:
-                    return None
-                whole += program
-            return whole
+            return joined(*map(_value, elements))
     width = _width(kind)
     return fixed(width) if width else None
 
@@ -332,10 +334,7 @@ _NOT_PLAIN = (t.FixedString, t.UUID, t.IPv6)
 
 def _sum(kind: t.DataType, *more: Program) -> Program | None:
     width = _sum_width(kind)
-    program = fixed(width)
-    for each in more:
-        program += each
-    return program if width else None
+    return joined(fixed(width) if width else None, *more)
 
 
 def _avg_weighted(types: Types, parameters: tuple[str, ...]) -> Program | None:
@@ -347,10 +346,7 @@ def _avg_weighted(types: Types, parameters: tuple[str, ...]) -> Program | None:
 
 
 def _arg(types: Types, parameters: tuple[str, ...]) -> Program | None:
-    if len(types) != 2:
-        return None
-    left, right = _single(types[0]), _single(types[1])
-    return None if left is None or right is None else left + right
+    return joined(*map(_single, types)) if len(types) == 2 else None
 
 
 def _moments(count: int, head: int = 0) -> Maker:
@@ -405,12 +401,9 @@ def _top(types: Types, parameters: tuple[str, ...]) -> Program | None:
 
 
 def _group_array_sample(types: Types, parameters: tuple[str, ...]) -> Program | None:
-    elements = _elements(types[0])
-    if elements is None:
-        return None
     seed = parameters[1] if len(parameters) > 1 else "0"
     random = f"6364136223846793005 0 {seed}".encode()
-    return elements + fixed(8) + Program(BYTES.steps, bytes([len(random)]) + random)
+    return joined(_elements(types[0]), fixed(8), Program(BYTES.steps, bytes([len(random)]) + random))
 
 
 def _insert_at(types: Types, parameters: tuple[str, ...]) -> Program | None:
@@ -426,8 +419,7 @@ def _sorted(types: Types, parameters: tuple[str, ...]) -> Program | None:
 
 
 def _intersect(types: Types, parameters: tuple[str, ...]) -> Program | None:
-    elements = _elements(types[0].inner) if len(types) == 1 and isinstance(types[0], t.Array) else None
-    return None if elements is None else VARUINT + elements
+    return joined(VARUINT, _elements(types[0].inner)) if len(types) == 1 and isinstance(types[0], t.Array) else None
 
 
 def _concat(types: Types, parameters: tuple[str, ...]) -> Program | None:
@@ -492,10 +484,7 @@ def _maps(types: Types, parameters: tuple[str, ...]) -> Program | None:
     inner = tuple(_plain(a.inner) for a in types if isinstance(a, t.Array))
     if len(inner) != len(types) or len(inner) < 2:
         return None
-    row = _value(inner[0])
-    for kind in inner[1:]:
-        value = _widened(kind)
-        row = None if row is None or value is None else row + value
+    row = joined(_value(inner[0]), *map(_widened, inner[1:]))
     return None if row is None else repeat(row)
 
 
@@ -542,7 +531,7 @@ _TABLE: dict[str, Maker] = {
     **dict.fromkeys(("min", "max", "any", "anyLast"), _one(_single)),
     "singleValueOrNull": _one(_single),
     **dict.fromkeys(("argMin", "argMax", "argAndMin", "argAndMax"), _arg),
-    "anyHeavy": _one(lambda kind: None if (value := _single(kind)) is None else value + fixed(8)),
+    "anyHeavy": _one(lambda kind: joined(_single(kind), fixed(8))),
     "sum": _one(_sum),
     "sumCount": _one(lambda kind: _sum(kind, VARUINT)),
     "avg": _one(lambda kind: _sum(kind, VARUINT)),
@@ -583,7 +572,7 @@ _TABLE: dict[str, Maker] = {
     "uniqUpTo": _uniq_up_to,
     **dict.fromkeys(("topK", "topKWeighted", "approx_top_k", "approx_top_sum"), _top),
     **dict.fromkeys(("groupArray", "groupUniqArray"), _one(_elements)),
-    "groupArrayLast": _one(lambda kind: None if (elements := _elements(kind)) is None else elements + fixed(8)),
+    "groupArrayLast": _one(lambda kind: joined(_elements(kind), fixed(8))),
     "groupArraySample": _group_array_sample,
     "groupArrayInsertAt": _insert_at,
     "groupArraySorted": _sorted,

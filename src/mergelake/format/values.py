@@ -119,9 +119,8 @@ def _nullable_cells(array: pa.Array, inner: t.DataType) -> VarBinaryColumn:
 
 
 def _list_cells(array: pa.Array, inner: t.DataType) -> VarBinaryColumn:
-    starts = array.offsets.to_numpy().astype(np.int64)
-    elements = encode_cells(array.values.slice(starts[0], starts[-1] - starts[0]), inner)
-    return ragged.join([ragged.varuints(np.diff(starts)), ragged.regroup(elements, starts - starts[0])])
+    elements, offsets = ragged.list_elements(array)
+    return ragged.join([ragged.varuints(np.diff(offsets)), ragged.regroup(encode_cells(elements, inner), offsets)])
 
 
 def decode_values(data: bytes, types: Sequence[t.DataType], rows: int) -> tuple[pa.Array, ...]:

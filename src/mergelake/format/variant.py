@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -287,15 +286,9 @@ def _read_type(cursor: Cursor) -> tuple[bytes, t.DataType]:
 
 def interleave(which: NDArray[np.uint8], pieces: Sequence[VarBinaryColumn]) -> VarBinaryColumn:
     """Row by row the next cell of `pieces[which[row]]`; none where there is no such piece."""
-    starts, lengths = np.zeros(len(which), np.int64), np.zeros(len(which), np.int64)
-    base = 0
+    cell = np.full(len(which), -1)
+    before = 0
     for number, cells in enumerate(pieces):
-        rows = which == number
-        starts[rows] = cells.offsets[:-1] + base
-        lengths[rows] = cells.lengths()
-        base += len(cells.data)
-    offsets = ragged.offsets_of(lengths)
-    out: NDArray[Any] = np.empty(int(offsets[-1]), np.uint8)
-    data = pieces[0].data if len(pieces) == 1 else np.concatenate([np.zeros(0, np.uint8), *(c.data for c in pieces)])
-    ragged.gather(data, starts, offsets, out)
-    return VarBinaryColumn(out, offsets)
+        cell[which == number] = np.arange(before, before + len(cells))
+        before += len(cells)
+    return ragged.pick(pieces[0] if len(pieces) == 1 else ragged.concat(pieces), cell)
