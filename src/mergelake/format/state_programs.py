@@ -372,9 +372,16 @@ _COMBINED = {
 """Bytes of a full HyperLogLog of uniqCombined and uniqCombined64 by their parameter."""
 
 
+def _first_number(parameters: tuple[str, ...], default: int) -> int:
+    """The first parameter; -1 if it is no number, as in a damaged `columns.txt`."""
+    if not parameters:
+        return default
+    return int(parameters[0]) if parameters[0].isdecimal() else -1
+
+
 def _combined_set(wide: bool) -> Maker:
     def build(types: Types, parameters: tuple[str, ...]) -> Program | None:
-        sizes = _COMBINED.get(int(parameters[0]) if parameters else 17)
+        sizes = _COMBINED.get(_first_number(parameters, 17))
         long = wide or (len(types) == 1 and isinstance(types[0], (t.String, t.FixedString)))
         hashes = listed(8 if long else 4)
         return None if sizes is None else case(1, {1: hashes, 2: hashes, 3: fixed(sizes[long])})
@@ -390,8 +397,8 @@ def _uniq_hll(types: Types, parameters: tuple[str, ...]) -> Program | None:
 def _uniq_up_to(types: Types, parameters: tuple[str, ...]) -> Program | None:
     raw = len(types) == 1 and isinstance(types[0], (*_RAW_ELEMENTS, t.Date32, t.UUID)) and _width(types[0]) <= 16
     raw = raw and not isinstance(types[0], t.IPv4)
-    values_max = int(parameters[0]) if parameters else 10
-    return Program(((k.UP_TO, values_max, _width(types[0]) if raw else 8),), b"\0")
+    values_max = _first_number(parameters, 10)
+    return None if values_max < 0 else Program(((k.UP_TO, values_max, _width(types[0]) if raw else 8),), b"\0")
 
 
 def _top(types: Types, parameters: tuple[str, ...]) -> Program | None:
@@ -518,7 +525,7 @@ def _matrix(moments: int) -> Maker:
 
 def _greenwald_khanna(types: Types, parameters: tuple[str, ...]) -> Program | None:
     width, accuracy = _width(types[0]), parameters[0] if parameters else ""
-    if not width or isinstance(types[0], _NOT_PLAIN) or not accuracy.isdigit():
+    if not width or isinstance(types[0], _NOT_PLAIN) or not accuracy.isdecimal():
         return None
     head = (10000).to_bytes(8, "little") + struct.pack("<d", 1 / max(int(accuracy), 1)) + bytes(8)
     return fixed(24, head) + listed(width + 16, k.COUNT_U64)
