@@ -17,7 +17,7 @@ from mergelake.format.codec import parse_codec
 from mergelake.format.codec_run import decompress
 from mergelake.format.codec_types import check_codec, stream_codec, stream_types
 from mergelake.format.columns_txt import encode_columns
-from mergelake.format.frames import decode_frames
+from mergelake.format.compressed_blocks import decode_compressed_blocks
 from mergelake.format.hashes import FileDigest, digest
 from mergelake.format.memory import allocate, region
 from mergelake.format.values import encode_values
@@ -53,7 +53,7 @@ NESTED = [
 ]
 ROWS, GRANULE = 250 * SHAPES, 250
 BLOCK = 200
-"""Bytes after which frames are cut: one a granule."""
+"""Bytes after which blocks are cut: one a granule."""
 SETTINGS = f"{CLASSIC_SETTINGS}, index_granularity={GRANULE}, min_compress_block_size={BLOCK}"
 
 
@@ -67,21 +67,21 @@ def _fits(codec: str, data_type: DataType) -> bool:
 
 
 def _without_general(stored: bytes) -> list[bytes]:
-    """Frames without the last step of their chain if it is LZ4 or ZSTD, whose bytes are up to library and state.
+    """Blocks without the last step of their chain if it is LZ4 or ZSTD, whose bytes are up to library and state.
 
-    (ClickHouse's LZ4 keeps a table from frame to frame in a chain.) A mark file comes as it is.
+    (ClickHouse's LZ4 keeps a table from block to block in a chain.) A mark file comes as it is.
     """
     if stored[16] == 0x90:
-        return [decode_frames(stored)]
+        return [decode_compressed_blocks(stored)]
     if stored[16] != 0x91 or stored[25 + stored[25]] not in (0x82, 0x90):
         return [stored]
     found: list[bytes] = []
     while stored:
-        frame, stored = stored[: 16 + _size(stored, 17)], stored[16 + _size(stored, 17) :]
-        start = 26 + frame[25]
-        plain = allocate(_size(frame, start + 5))
-        decompress(frame[start], region(frame[start + 9 :]), plain, 0)
-        found += [frame[25:start], plain.tobytes()]
+        block, stored = stored[: 16 + _size(stored, 17)], stored[16 + _size(stored, 17) :]
+        start = 26 + block[25]
+        plain = allocate(_size(block, start + 5))
+        decompress(block[start], region(block[start + 9 :]), plain, 0)
+        found += [block[25:start], plain.tobytes()]
     return found
 
 

@@ -14,7 +14,7 @@ from mergelake.format import lowcardinality
 from mergelake.format.checksums import encode_checksums
 from mergelake.format.codec import CODEC_LZ4, parse_codec
 from mergelake.format.columns_txt import encode_columns
-from mergelake.format.frames import decode_frames
+from mergelake.format.compressed_blocks import decode_compressed_blocks
 from mergelake.format.hashes import FileDigest, digest
 from mergelake.format.values import encode_values
 from mergelake.format.wide import ColumnWriter
@@ -50,7 +50,7 @@ FORMS = {
     "compact, marks a column": (
         "min_bytes_for_wide_part='1G', min_rows_for_wide_part=100000000, write_marks_for_substreams_in_compact_parts=0"
     ),
-    "compact, shared frames": (
+    "compact, shared blocks": (
         "min_bytes_for_wide_part='1G', min_rows_for_wide_part=100000000, compress_per_column_in_compact_parts=0"
     ),
     "wide, fixed granules": "min_bytes_for_wide_part=0, index_granularity_bytes=0, index_granularity=1000",
@@ -108,7 +108,7 @@ def test_a_column_that_clickhouse_wrote_reads_as_it_was_inserted(
 def test_our_classic_files_have_the_bytes_of_clickhouse(
     oracle: Any, arrays: dict[str, pa.Array], tmp_path: Path, codec: str
 ) -> None:
-    """Frames are cut at the same places, so marks are equal to the byte; LowCardinality has a form of its own."""
+    """Blocks are cut at the same places, so marks are equal to the byte; LowCardinality has a form of its own."""
     settings = f"{CLASSIC_SETTINGS}, default_compression_codec = '{codec}'"
     theirs = PartDirectory(_insert(oracle, settings, arrays, tmp_path))
     for column, data_type in COLUMNS.items():
@@ -118,7 +118,10 @@ def test_our_classic_files_have_the_bytes_of_clickhouse(
             if "LowCardinality" in str(data_type):
                 continue
             if file.endswith(".bin"):
-                assert decode_frames(data) == decode_frames(theirs.files[file]), (column, data_type)
+                assert decode_compressed_blocks(data) == decode_compressed_blocks(theirs.files[file]), (
+                    column,
+                    data_type,
+                )
             assert data == theirs.files[file], (file, data_type)
 
 

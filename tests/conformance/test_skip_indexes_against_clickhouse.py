@@ -19,7 +19,7 @@ from mergelake.core.ids import SeededIds
 from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import Column, SkipIndex
 from mergelake.core.types import parse_type
-from mergelake.format.frames import decode_frames
+from mergelake.format.compressed_blocks import decode_compressed_blocks
 from mergelake.merge.execute import execute_merge
 from mergelake.merge.plan import plan_merge
 from mergelake.parts.adopt import open_directory
@@ -178,7 +178,11 @@ def test_index_files_are_clickhouses_byte_for_byte(oracle: Any, tmp_path: Path) 
     assert len(theirs) == 2 * len(schema.indices)
     assert set(found) == set(theirs)
     differ = [name for name in sorted(theirs) if found[name] != theirs[name]]
-    assert not differ, {n: (decode_frames(found[n])[:80], decode_frames(theirs[n])[:80]) for n in differ if "idx" in n}
+    assert not differ, {
+        n: (decode_compressed_blocks(found[n])[:80], decode_compressed_blocks(theirs[n])[:80])
+        for n in differ
+        if "idx" in n
+    }
 
 
 def merged(table: ScanTable) -> PartManifest:

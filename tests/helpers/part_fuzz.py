@@ -28,7 +28,7 @@ from mergelake.core.errors import InternalError, MergelakeError
 from mergelake.core.schema import Column, SkipIndex, TableSchema
 from mergelake.core.types import parse_type
 from mergelake.format.checksums import decode_checksums, encode_checksums
-from mergelake.format.frames import decode_frames
+from mergelake.format.compressed_blocks import decode_compressed_blocks
 from mergelake.format.hashes import FileDigest, city128, digest
 from mergelake.parts.adopt import open_directory
 from mergelake.parts.reader import PartReader
@@ -67,8 +67,8 @@ _QUESTIONS = ("k < 20", "n > 'm'", "lc = 'a' OR e = 'b'", "fs IN ('abc', 'xyz')"
 ROOM_BYTES = 1 << 30
 """Address space that a case may use beyond what an intact part needs; threads and Arrow's pool reserve some of it."""
 LIMIT_S = 20.0
-FRAMED = (".bin", ".cmrk", ".cmrk2", ".cmrk3", ".cmrk4", ".cidx", ".idx2")
-"""Ends of files that are made of frames; those of other skip indexes are so too (`skp_idx_*.idx`)."""
+COMPRESSED = (".bin", ".cmrk", ".cmrk2", ".cmrk3", ".cmrk4", ".cidx", ".idx2")
+"""Ends of files of compressed blocks; those of other skip indexes are so too (`skp_idx_*.idx`)."""
 
 Files = Mapping[str, bytes]
 Answer = tuple[Any, ...]
@@ -280,8 +280,8 @@ def damage(data: bytes, kind: str, at: int, mask: int, other: bytes = b"") -> by
 KINDS = ("flip", "zero", "ones", "truncate", "extend", "insert", "delete", "swap")
 
 
-def sealed_frames(data: bytes) -> bytes:
-    """Frames with their checksums made right, as far as their sizes can be followed: damage that passes the check."""
+def sealed_blocks(data: bytes) -> bytes:
+    """Blocks with their checksums made right, as far as their sizes can be followed: damage that passes the check."""
     out, at = bytearray(data), 0
     while len(out) - at >= 25:
         size = int.from_bytes(out[at + 17 : at + 21], "little")
@@ -293,8 +293,8 @@ def sealed_frames(data: bytes) -> bytes:
 
 def sealed(files: Files, name: str, data: bytes) -> dict[str, bytes]:
     """The part with `data` in place of a file and a `checksums.txt` that agrees with it."""
-    if name.endswith(FRAMED) or (name.startswith("skp_idx_") and name.endswith(".idx")):
-        data = sealed_frames(data)
+    if name.endswith(COMPRESSED) or (name.startswith("skp_idx_") and name.endswith(".idx")):
+        data = sealed_blocks(data)
     out = {**files, name: data}
     if name == "checksums.txt":
         return out
@@ -305,7 +305,7 @@ def sealed(files: Files, name: str, data: bytes) -> dict[str, bytes]:
         plain_size, plain_hash = before.uncompressed_size, before.uncompressed_hash
         if plain_size >= 0:
             try:
-                plain = digest(decode_frames(data))
+                plain = digest(decode_compressed_blocks(data))
                 plain_size, plain_hash = plain.size, plain.hash
             except MergelakeError:
                 pass

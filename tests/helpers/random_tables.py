@@ -54,7 +54,7 @@ TWINS = {
 }
 """Settings under which ClickHouse writes the form in which we write under a profile, in a layout."""
 SPARSE = "min_bytes_for_wide_part = 0, ratio_of_defaults_for_sparse_serialization = 0.1"
-SMALL_FRAMES = (
+SMALL_COMPRESSED_BLOCKS = (
     "marks_compression_codec = 'LZ4', primary_key_compression_codec = 'NONE', marks_compress_block_size = 100, "
     "primary_key_compress_block_size = 50"
 )
@@ -73,7 +73,7 @@ FORMS = (
     f"{NEWEST}, min_bytes_for_wide_part = 0, index_granularity_bytes = 0, compress_marks = 0",
     f"{NEWEST}, min_bytes_for_wide_part = 0, compress_marks = 0, compress_primary_key = 0",
     f"{NEWEST}, min_bytes_for_wide_part = 0, packed_skip_index_max_bytes = 0",
-    f"{NEWEST}, min_bytes_for_wide_part = 0, {SMALL_FRAMES}",
+    f"{NEWEST}, min_bytes_for_wide_part = 0, {SMALL_COMPRESSED_BLOCKS}",
 )
 """Settings under which ClickHouse writes each of its other forms."""
 

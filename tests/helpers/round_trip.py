@@ -23,7 +23,7 @@ from mergelake.core.names import PartInfo
 from mergelake.core.schema import TableSchema
 from mergelake.format.checksums import decode_checksums
 from mergelake.format.columns_txt import decode_columns
-from mergelake.format.frames import decode_frames
+from mergelake.format.compressed_blocks import decode_compressed_blocks
 from mergelake.format.values import encode_values
 from mergelake.lake.check import check_against, check_directory
 from mergelake.parts.adopt import open_directory
@@ -169,8 +169,8 @@ def _compare(table: RandomTable, schema: TableSchema, ours: dict[str, bytes], th
             assert file in ours, f"{file} is missing in ours"
             mine, their = ours[file], theirs[file]
             if ".c" in file[-7:] or (file.startswith("skp_idx") and "mrk" not in file):
-                mine, their = decode_frames(mine), decode_frames(their)
-            if "mrk" in file and not _same_frames(table):
+                mine, their = decode_compressed_blocks(mine), decode_compressed_blocks(their)
+            if "mrk" in file and not _same_blocks(table):
                 mine, their = _rows_of_marks(file, mine), _rows_of_marks(file, their)
             assert mine == their, f"{file} differs: {_words(mine)} {_words(their)}"
     extra = set(ours) - set(theirs)
@@ -180,11 +180,11 @@ def _compare(table: RandomTable, schema: TableSchema, ours: dict[str, bytes], th
     sums, told = decode_checksums(ours["checksums.txt"]), decode_checksums(theirs["checksums.txt"])
     for file, entry in sums.items():
         several = table.layout == "Compact" and any(table.codecs.values())  # hashes of hashes, in any order of codecs
-        if file.endswith(".bin") and _same_frames(table) and not several:
+        if file.endswith(".bin") and _same_blocks(table) and not several:
             assert told[file].uncompressed_hash == entry.uncompressed_hash, f"{file} holds other bytes"
 
 
-def _same_frames(table: RandomTable) -> bool:
+def _same_blocks(table: RandomTable) -> bool:
     """Whether compressed sizes are the same: not for ZSTD (another build), nor where a dictionary has any order."""
     codecs = [table.ours.get("default_compression_codec", "LZ4"), *table.codecs.values()]
     exact = all(codec in ("", "NONE", "LZ4") for codec in codecs)

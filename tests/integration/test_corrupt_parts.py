@@ -95,7 +95,7 @@ def test_a_flipped_byte_names_object_offset_and_both_checksums(damaged: Damaged)
     data = bytearray(damaged.path.read_bytes())
     data[(damaged.start + damaged.end) // 2] ^= 0x40
     damaged.write(bytes(data))
-    for failure in _fails(damaged, "CHECKSUM_DOESNT_MATCH", "Checksum of a compressed frame does not match", "s.bin"):
+    for failure in _fails(damaged, "CHECKSUM_DOESNT_MATCH", "Checksum of a compressed block does not match", "s.bin"):
         assert len(failure.expected) == len(failure.found) == 32
         assert failure.expected != failure.found
         assert failure.code == 40
@@ -142,7 +142,7 @@ def test_the_command_line_tells_it_with_code_1_and_no_traceback(
     shown = capsys.readouterr()
     told = shown.out if command == "check" else shown.err
     assert damaged.key in told
-    assert "Checksum of a compressed frame does not match" in told
+    assert "Checksum of a compressed block does not match" in told
     assert "Traceback" not in shown.err
 
 

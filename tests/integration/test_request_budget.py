@@ -321,7 +321,7 @@ def test_a_filtered_scan_reads_no_column_and_no_granule_that_it_does_not_need(
     # M-084
     store = _Recorder()
     place = Place(store)
-    # Granules of 8192 rows fill a compressed frame each: bytes are granules.
+    # Granules of 8192 rows fill a compressed block each: bytes are granules.
     place.db.sql(CREATE.format("t", "", LARGE).replace("index_granularity = 1000", "index_granularity = 8192"))
     table = place.db.table("t")
     table.append(rows(count=10 * 8192))

@@ -206,7 +206,7 @@ def _every_file(worker: Worker, part: Specimen) -> dict[str, int]:
         ]
         for kind, at in cases:
             if name.endswith(".bin") and kind == "swap" and len(other) == len(data):
-                continue  # right frames of the right size: only check_part, which hashes whole files, can tell
+                continue  # right blocks of the right size: only check_part, which hashes whole files, can tell
             changed = damage(data, kind, at, 1 << at % 8 if kind == "flip" else at, other)
             if changed == data:
                 continue

@@ -148,9 +148,9 @@ def _draw(output: Output, facts: PartFacts, checked: str) -> None:
     for file in facts.files:
         if ".proj/" in file.name:  # told as projections
             continue
-        framed = file.uncompressed_size >= 0
-        plain = size(file.uncompressed_size) if framed else ""
-        ratio = f"{file.uncompressed_size / file.size:.2f}" if framed and file.size else ""
+        compressed = file.uncompressed_size >= 0
+        plain = size(file.uncompressed_size) if compressed else ""
+        ratio = f"{file.uncompressed_size / file.size:.2f}" if compressed and file.size else ""
         files.add_row(*map(Text, (file.name, size(file.size), plain, ratio, file.checksum)))
     output.console.print(files)
 

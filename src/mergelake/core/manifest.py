@@ -45,9 +45,9 @@ class PartFile(msgspec.Struct, frozen=True):
     hash: str = ""
     """32 hex digits as stored: the file hash of the bytes on disk; empty for files outside `checksums.txt`."""
     uncompressed_size: int = -1
-    """For files made of frames: bytes after decompression; -1 for others."""
+    """For files of compressed blocks: bytes after decompression; -1 for others."""
     uncompressed_hash: str = ""
-    """For files made of frames: the file hash of the decompressed stream."""
+    """For files of compressed blocks: the file hash of the decompressed stream."""
 
 
 class FilePlace(Protocol):

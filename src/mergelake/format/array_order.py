@@ -1,7 +1,7 @@
-"""Arrays as bytes in the order of the arrays: element by element, and a shorter one before those that it begins.
+"""Arrays as bytes in the order of the arrays: element by element, and an array before those of which it is a prefix.
 
 The bytewise order of the encoded values is ClickHouse's order of the arrays, so sorting and merging treat an Array
-as a String. No encoded element begins another one::
+as a String. No encoded element is a prefix of another one::
 
     integers, dates …        most significant byte first, the sign bit inverted; floats so that they count upwards
     UUID                     as the 128-bit number; FixedString and IPv6 as they are
@@ -44,7 +44,10 @@ def array_key_bytes(array: pa.Array, data_type: t.Array | t.Map, *, nulls_last: 
 
 
 def order_cells(array: pa.Array, data_type: t.DataType, nulls_last: bool = True) -> VarBinaryColumn:
-    """The encoded value of each row, none of which begins another; DATA_TYPE_CANNOT_BE_USED_IN_KEY without an order."""
+    """The encoded value of each row, none of which is a prefix of another.
+
+    Raises DATA_TYPE_CANNOT_BE_USED_IN_KEY for a type without an order.
+    """
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     match data_type:
@@ -75,23 +78,23 @@ def order_cells(array: pa.Array, data_type: t.DataType, nulls_last: bool = True)
 def _elements(
     array: pa.Array, data_type: t.Array | t.Map, nulls_last: bool, before_each: bytes = b""
 ) -> VarBinaryColumn:
-    """The encoded elements of each list behind each other."""
+    """The encoded elements of each list, one after the other, `before_each` before each of them."""
     if not len(array):
         return VarBinaryColumn(np.empty(0, np.uint8), np.zeros(1, np.int64))
     inner = t.Tuple((data_type.key, data_type.value)) if isinstance(data_type, t.Map) else data_type.inner
-    starts = array.offsets.to_numpy().astype(np.int64)
-    values = array.values.slice(starts[0], starts[-1] - starts[0])
+    values, offsets = ragged.list_elements(array)
     cells = order_cells(values, inner, nulls_last)
     if before_each:
         cells = ragged.join([ragged.repeat(before_each, len(values)), cells])
-    return ragged.regroup(cells, starts - starts[0])
+    return ragged.regroup(cells, offsets)
 
 
 def _escaped(cells: VarBinaryColumn) -> VarBinaryColumn:
-    """Strings whose end is part of the order: what follows is compared only where they are equal."""
+    """Strings with an end that sorts before every byte of a longer string: 00 becomes 00 FF, and the end is 00 00."""
     lengths = cells.lengths()
     zeros = cells.data == 0
     rows = np.repeat(np.arange(len(lengths)), lengths)
+    # Where each byte goes: past a byte for each zero before it, and the two end bytes of each row before.
     places = np.arange(len(zeros)) + np.cumsum(zeros) - zeros + 2 * rows
     added = np.bincount(rows[zeros], minlength=len(lengths))
     offsets = ragged.offsets_of(lengths + added + 2)
@@ -114,7 +117,11 @@ def big_endian(matrix: NDArray[np.uint8], *, signed: bool) -> NDArray[np.uint8]:
 
 
 def _float_bytes(array: pa.Array, nan_last: bool) -> NDArray[np.uint8]:
-    """The bits, negative numbers inverted; -0 is 0, and NaN the greatest (or the least)."""
+    """Floats as bytes in their order: -0 is 0, and NaN the greatest (or the least).
+
+    Bits of positive floats count upwards as they are, those of negative ones downwards: these are inverted, and of the
+    others the sign bit is set.
+    """
     matrix = big_endian(fixed_bytes(array), signed=False)
     width = matrix.shape[1]
     bits = np.ascontiguousarray(matrix).view(f">u{width}")[:, 0].astype(f"u{width}")

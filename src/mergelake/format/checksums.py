@@ -3,9 +3,9 @@ r"""`checksums.txt`, version 4: size and hash of every file of a part.
 ::
 
     "checksums format version: 4\\n"
-    one or more compressed frames, whose content is:
+    one or more compressed blocks, whose content is:
       varuint number of files, then for each file, by name:
-        string name, varuint size, 16 bytes file hash, u8 made of frames?
+        string name, varuint size, 16 bytes file hash, u8 compressed?
         if so: varuint uncompressed size, 16 bytes file hash of the uncompressed stream
 
 Source: ClickHouse, `MergeTreeDataPartChecksum.cpp`.
@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from mergelake.core.errors import CorruptDataError, error
 from mergelake.core.varuint import read_varuint, write_varuint
 from mergelake.format.codec import parse_codec
-from mergelake.format.frames import decode_frames, encode_frames
+from mergelake.format.compressed_blocks import decode_compressed_blocks, encode_compressed_blocks
 from mergelake.format.hashes import FileDigest
 
 _PREFIX = b"checksums format version: "
@@ -27,18 +27,18 @@ _HEADER = _PREFIX + b"4\n"
 
 def encode_checksums(files: Mapping[str, FileDigest]) -> bytes:
     """The file for `files`, sorted by name."""
-    return _HEADER + encode_frames(encode_payload(files), parse_codec("LZ4"))
+    return _HEADER + encode_compressed_blocks(encode_payload(files), parse_codec("LZ4"))
 
 
 def encode_payload(files: Mapping[str, FileDigest]) -> bytes:
-    """What stands inside the frames."""
+    """The plain bytes of the compressed blocks."""
     out = [write_varuint(len(files))]
     for name, file in sorted(files.items(), key=lambda item: item[0].encode()):
         encoded = name.encode()
-        framed = file.uncompressed_size >= 0
+        compressed = file.uncompressed_size >= 0
         out += [write_varuint(len(encoded)), encoded, write_varuint(file.size), bytes.fromhex(file.hash)]
-        out.append(bytes([framed]))
-        if framed:
+        out.append(bytes([compressed]))
+        if compressed:
             out += [write_varuint(file.uncompressed_size), bytes.fromhex(file.uncompressed_hash)]
     return b"".join(out)
 
@@ -56,7 +56,7 @@ def decode_checksums(data: bytes) -> dict[str, FileDigest]:
         version = data[len(_PREFIX) :].split(b"\n", 1)[0][:10].decode(errors="replace")
         raise error("NOT_IMPLEMENTED", f"checksums.txt of version {version} is not supported: only version 4 is")
     try:
-        return decode_payload(decode_frames(data[len(_HEADER) :]))
+        return decode_payload(decode_compressed_blocks(data[len(_HEADER) :]))
     except CorruptDataError as broken:
         if broken.offset >= 0:
             broken.offset += len(_HEADER)

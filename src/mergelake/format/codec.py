@@ -16,8 +16,9 @@ from functools import lru_cache
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.lexer import Token, TokenReader, number_value
 from mergelake.core.text import unescape
-from mergelake.format.kernels_frames import LZ4, NONE
 
+NONE = 0x02
+LZ4 = 0x82
 ZSTD = 0x90
 MULTIPLE = 0x91
 DELTA = 0x92
@@ -60,13 +61,13 @@ class Codec:
     """One codec with its parameters, or a chain; `str` gives ClickHouse's spelling without `CODEC(…)`."""
 
     method: int
-    """The method byte of frames."""
+    """The method byte of compressed blocks."""
     level: int = 0
     """Level of ZSTD and FPC; of LZ4HC the level + 1, so that 0 is plain LZ4."""
     width: int = 0
     """Bytes of a value, for codecs of values; 0: not bound to a type yet."""
     kind: int = 0
-    """T64: the number of the value's type in frames; GCD: 1 for signed values."""
+    """T64: the number of the value's type in payloads; GCD: 1 for signed values."""
     by_bits: bool = False
     """T64: the "bit" variant."""
     steps: tuple[Codec, ...] = ()
@@ -183,9 +184,9 @@ def _cannot_read(text: str, token: Token) -> MergelakeError:
     return error("SYNTAX_ERROR", f"Cannot read the codec '{text.strip()}' at '{text[token.start : token.start + 20]}'")
 
 
-def _step(name: str, given: list[_Argument]) -> Codec:
+def _step(name: str, arguments: list[_Argument]) -> Codec:
     if name == "Default":
-        if given:
+        if arguments:
             raise error("BAD_ARGUMENTS", "Default codec cannot have any arguments, it is the table's default codec")
         return Codec(DEFAULT)
     if name in _REFUSED:
@@ -196,7 +197,7 @@ def _step(name: str, given: list[_Argument]) -> Codec:
     if make is None:
         near = next((known for known in _FAMILIES if known.upper() == name.upper()), "")
         raise error("UNKNOWN_CODEC", f"Unknown codec family: {name}", f"Maybe you meant {near}" if near else "")
-    return make(name, given)
+    return make(name, arguments)
 
 
 def _unsigned(value: _Argument) -> bool:
@@ -204,8 +205,8 @@ def _unsigned(value: _Argument) -> bool:
 
 
 def _plain(method: int) -> Callable[[str, list[_Argument]], Codec]:
-    def make(name: str, given: list[_Argument]) -> Codec:
-        if given:
+    def make(name: str, arguments: list[_Argument]) -> Codec:
+        if arguments:
             raise error("DATA_TYPE_CANNOT_HAVE_ARGUMENTS", f"Compression codec {name} cannot have arguments")
         return Codec(method)
 
@@ -213,35 +214,35 @@ def _plain(method: int) -> Callable[[str, list[_Argument]], Codec]:
 
 
 def _of_width(method: int) -> Callable[[str, list[_Argument]], Codec]:
-    def make(name: str, given: list[_Argument]) -> Codec:
-        _count(name, given, 1)
-        if not given:
+    def make(name: str, arguments: list[_Argument]) -> Codec:
+        _count(name, arguments, 1)
+        if not arguments:
             return Codec(method)
-        if not _unsigned(given[0]):
+        if not _unsigned(arguments[0]):
             raise error("ILLEGAL_CODEC_PARAMETER", f"{name} codec argument must be unsigned integer")
-        if given[0] not in (1, 2, 4, 8):
+        if arguments[0] not in (1, 2, 4, 8):
             raise error(
-                "ILLEGAL_CODEC_PARAMETER", f"Argument value for {name} codec can be 1, 2, 4 or 8, given {given[0]}"
+                "ILLEGAL_CODEC_PARAMETER", f"Argument value for {name} codec can be 1, 2, 4 or 8, given {arguments[0]}"
             )
-        return Codec(method, width=int(given[0] or 0))
+        return Codec(method, width=int(arguments[0] or 0))
 
     return make
 
 
-def _count(name: str, given: list[_Argument], most: int) -> None:
-    if len(given) > most:
-        allowed = ("no parameters", "1 parameter", "1 or 2 parameters")[most]
-        raise error("ILLEGAL_SYNTAX_FOR_CODEC_TYPE", f"{name} codec must have {allowed}, given {len(given)}")
+def _count(name: str, arguments: list[_Argument], arguments_max: int) -> None:
+    if len(arguments) > arguments_max:
+        allowed = ("no parameters", "1 parameter", "1 or 2 parameters")[arguments_max]
+        raise error("ILLEGAL_SYNTAX_FOR_CODEC_TYPE", f"{name} codec must have {allowed}, given {len(arguments)}")
 
 
-def _gcd(name: str, given: list[_Argument]) -> Codec:
-    _count(name, given, 0)
+def _gcd(name: str, arguments: list[_Argument]) -> Codec:
+    _count(name, arguments, 0)
     return Codec(GCD)
 
 
-def _t64(name: str, given: list[_Argument]) -> Codec:
-    _count(name, given, 1)
-    variant = given[0] if given else "byte"
+def _t64(name: str, arguments: list[_Argument]) -> Codec:
+    _count(name, arguments, 1)
+    variant = arguments[0] if arguments else "byte"
     if not isinstance(variant, str):
         raise error("BAD_GET", f"T64 takes a string, given {variant}", "Write T64('bit') or T64('byte')")
     if variant not in ("bit", "byte"):
@@ -249,41 +250,41 @@ def _t64(name: str, given: list[_Argument]) -> Codec:
     return Codec(T64, by_bits=variant == "bit")
 
 
-def _fpc(name: str, given: list[_Argument]) -> Codec:
-    _count(name, given, 2)
-    if not all(map(_unsigned, given)):
+def _fpc(name: str, arguments: list[_Argument]) -> Codec:
+    _count(name, arguments, 2)
+    if not all(map(_unsigned, arguments)):
         raise error("ILLEGAL_CODEC_PARAMETER", "Arguments of codec FPC must be unsigned integers")
-    level = int(given[0] or 0) if given else 12
-    width = int(given[1] or 0) if len(given) > 1 else 0
+    level = int(arguments[0] or 0) if arguments else 12
+    width = int(arguments[1] or 0) if len(arguments) > 1 else 0
     if not 1 <= level <= 28:
         raise error("ILLEGAL_CODEC_PARAMETER", f"Codec FPC level must be between 1 and 28, given {level}")
-    if width not in (0, 4, 8) or (len(given) > 1 and not width):
+    if width not in (0, 4, 8) or (len(arguments) > 1 and not width):
         raise error("ILLEGAL_CODEC_PARAMETER", f"Float size for codec FPC can be 4 or 8, given {width}")
     return Codec(FPC, level, width)
 
 
-def _levelled(name: str, given: list[_Argument], most: int) -> list[int]:
-    _count(name, given, most)
-    for value in given:
+def _levelled(name: str, arguments: list[_Argument], arguments_max: int) -> list[int]:
+    _count(name, arguments, arguments_max)
+    for value in arguments:
         if not isinstance(value, int):
             raise error("BAD_GET", f"{name} takes an unsigned integer, given {value}")
         if value < 0:
             raise error("ILLEGAL_CODEC_PARAMETER", f"{name} takes an unsigned integer, given {value}")
-    return [value for value in given if isinstance(value, int)]
+    return [value for value in arguments if isinstance(value, int)]
 
 
-def _lz4hc(name: str, given: list[_Argument]) -> Codec:
-    levels = _levelled(name, given, 1)
+def _lz4hc(name: str, arguments: list[_Argument]) -> Codec:
+    levels = _levelled(name, arguments, 1)
     return Codec(LZ4, (levels[0] if levels else 0) + 1)
 
 
-def _zstd(name: str, given: list[_Argument]) -> Codec:
-    level, window = [*_levelled(name, given, 2), *(1, 0)[len(given) :]]
+def _zstd(name: str, arguments: list[_Argument]) -> Codec:
+    level, window = [*_levelled(name, arguments, 2), *(1, 0)[len(arguments) :]]
     if level > 22:
         raise error("ILLEGAL_CODEC_PARAMETER", f"ZSTD codec can't have level more than 22, given {level}")
     if window and not 10 <= window <= 31:
         raise error("ILLEGAL_CODEC_PARAMETER", f"ZSTD codec can't have window log other than 10 to 31, given {window}")
-    if len(given) > 1:
+    if len(arguments) > 1:
         raise error("NOT_IMPLEMENTED", "The window of ZSTD(level, window) is not supported", "Write ZSTD(level)")
     return Codec(ZSTD, level)
 

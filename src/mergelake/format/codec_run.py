@@ -1,8 +1,10 @@
-"""Running codecs: one frame's payload from its plain bytes, and back.
+"""Running codecs: the payload of a compressed block from its plain bytes, and back.
 
-General codecs and chains are here; those of values in `codec_values`. A chain's payload: u8 number of steps, their
-method bytes, and the last step's block: u8 method, u32 size with this header, u32 plain size, payload. Its plain bytes
-are the block of the step before it, and so on.
+General codecs and chains are here; those of values in `codec_values`. A chain's payload: u8 number of steps, the method
+byte of each, and what the last step made, as header (that of `kernels_compressed_blocks`) and payload. Its plain bytes
+are header and payload of the step before it, and so on.
+
+Source: ClickHouse, `CompressionCodecMultiple.cpp`, `CompressionCodecLZ4.cpp`, `CompressionCodecZSTD.cpp`.
 """
 
 from __future__ import annotations
@@ -17,30 +19,33 @@ import zstandard
 from mergelake.core.errors import CorruptDataError, UnsupportedError
 from mergelake.format import codec as c
 from mergelake.format import codec_values as values
-from mergelake.format import kernels_frames as k
 from mergelake.format.codec import Codec
+from mergelake.format.kernels_compressed_blocks import HEADER_BYTES, PLAIN_MAX, SIZE_AT, packed_max
 from mergelake.format.libraries import LZ4
 from mergelake.format.memory import Region, allocate, copy_in, with_room
 
-BLOCK_HEADER = 9
 _I, _P = ctypes.c_int, ctypes.c_void_p
 _lz4_decompress = ctypes.CFUNCTYPE(_I, _P, _P, _I, _I)(LZ4[0]) if LZ4[0] else None
 _lz4_compress = ctypes.CFUNCTYPE(_I, _P, _P, _I, _I, _I)(LZ4[1]) if LZ4[1] else None
+_WINDOW_BYTES_MAX = 1 << 27
+"""Largest window of ZSTD for which memory is taken."""
+_LZ4HC_LEVEL_MAX = 12
+"""What is above it is the same to the library. Source: `LZ4HC_CLEVEL_MAX`."""
 
 
 class _Contexts(threading.local):
-    """ZSTD's working memory, which costs more than a frame; one context serves one thread."""
+    """ZSTD's working memory, which costs more than a compressed block; one context serves one thread."""
 
     def __init__(self) -> None:
         self.compressors: dict[int, zstandard.ZstdCompressor] = {}
-        self.decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 27)
+        self.decompressor = zstandard.ZstdDecompressor(max_window_size=_WINDOW_BYTES_MAX)
 
     def compressor(self, level: int) -> zstandard.ZstdCompressor:
         """The one of this level."""
-        found = self.compressors.get(level)
-        if found is None:
-            found = self.compressors[level] = zstandard.ZstdCompressor(level=level)
-        return found
+        known = self.compressors.get(level)
+        if known is None:
+            known = self.compressors[level] = zstandard.ZstdCompressor(level=level)
+        return known
 
 
 _contexts = _Contexts()
@@ -54,15 +59,18 @@ def compress(codec: Codec, plain: Region) -> Region:
     match codec.method:
         case c.MULTIPLE:
             return _compress_chain(codec.steps, plain)
-        case k.LZ4 if codec.level:
+        case c.LZ4 if codec.level:
             packed = lz4.block.compress(
-                plain.buffer(), mode="high_compression", compression=min(codec.level - 1, 12), store_size=False
+                plain.buffer(),
+                mode="high_compression",
+                compression=min(codec.level - 1, _LZ4HC_LEVEL_MAX),
+                store_size=False,
             )
-        case k.LZ4:
+        case c.LZ4:
             return _compress_lz4(plain)
         case c.ZSTD:
             packed = _contexts.compressor(codec.level).compress(plain.buffer())
-        case k.NONE:
+        case c.NONE:
             packed = plain.tobytes()
         case _:
             return values.ENCODERS[codec.method](codec, plain)
@@ -72,7 +80,7 @@ def compress(codec: Codec, plain: Region) -> Region:
 
 
 def _compress_lz4(plain: Region) -> Region:
-    room = plain.size + plain.size // 255 + 16
+    room = packed_max(plain.size, 1)
     out = with_room(room)
     if _lz4_compress is not None:
         return out.part(0, _lz4_compress(plain.address, out.address, plain.size, room, 1))
@@ -82,17 +90,31 @@ def _compress_lz4(plain: Region) -> Region:
 
 
 def with_header(method: int, payload: Region, plain_size: int) -> Region:
-    """The payload with the header that frames and blocks share, written into the room before it."""
-    block = Region(payload.address - BLOCK_HEADER, payload.size + BLOCK_HEADER, payload.owner)
-    copy_in(block, bytes([method]) + block.size.to_bytes(4, "little") + plain_size.to_bytes(4, "little"))
-    return block
+    """The payload with the header of a compressed block or of a step of a chain, written into the room before it."""
+    encoded = payload.part(-HEADER_BYTES, payload.size)
+    copy_in(encoded, bytes([method]) + encoded.size.to_bytes(4, "little") + plain_size.to_bytes(4, "little"))
+    return encoded
+
+
+def header_sizes(data: Region, header: int) -> tuple[int, int]:
+    """Of the header at byte `header` of `data` the bytes of header and payload, and the plain bytes."""
+    sizes = data.part(header + SIZE_AT, header + HEADER_BYTES).tobytes()
+    return int.from_bytes(sizes[:4], "little"), int.from_bytes(sizes[4:], "little")
+
+
+def encoded_max(plain: int) -> int:
+    """More than header and payload take that a step of a chain makes of `plain` bytes; no more is allocated for them.
+
+    No codec doubles its input but for a few hundred bytes.
+    """
+    return min(2 * plain + plain // 2 + 1024, PLAIN_MAX)
 
 
 def _compress_chain(steps: tuple[Codec, ...], plain: Region) -> Region:
     for step in steps:
         plain = with_header(step.method, compress(step, plain), plain.size)
     head = bytes([len(steps), *(step.method for step in steps)])
-    out = Region(plain.address - len(head), plain.size + len(head), plain.owner)
+    out = plain.part(-len(head), plain.size)
     copy_in(out, head)
     return out
 
@@ -101,7 +123,7 @@ def _compress_chain(steps: tuple[Codec, ...], plain: Region) -> Region:
 
 
 def decompress(method: int, payload: Region, target: Region, offset: int) -> None:
-    """Fill `target` with the plain bytes of one frame's payload.
+    """Fill `target` with the plain bytes of one payload.
 
     Raises UnsupportedError for a method we do not know, CorruptDataError (with `offset`) for a bad payload.
     """
@@ -114,7 +136,7 @@ def decompress(method: int, payload: Region, target: Region, offset: int) -> Non
 def bad_payload(offset: int, why: str = "") -> CorruptDataError:
     """The error for a payload that does not decompress."""
     because = f" ({why})" if why else ""
-    return CorruptDataError(f"A compressed frame does not decompress{because}", name="CANNOT_DECOMPRESS", offset=offset)
+    return CorruptDataError(f"A compressed block does not decompress{because}", name="CANNOT_DECOMPRESS", offset=offset)
 
 
 def _decoder(method: int, offset: int) -> Callable[[Region, Region], None]:
@@ -124,7 +146,7 @@ def _decoder(method: int, offset: int) -> Callable[[Region, Region], None]:
     if decoder is None:
         name = c.NAMES.get(method, f"with method byte {method:#04x}")
         raise UnsupportedError(
-            f"Compression codec {name} is not supported (frame at offset {offset})",
+            f"Compression codec {name} is not supported (compressed block at offset {offset})",
             name="UNKNOWN_COMPRESSION_METHOD",
             hint="Rewrite the column with LZ4 or ZSTD in ClickHouse",
         )
@@ -142,7 +164,7 @@ def _decode_zstd(payload: Region, target: Region) -> None:
     source = payload.buffer()
     stated = zstandard.frame_content_size(source)
     if stated not in (-1, target.size):
-        raise ValueError(f"the ZSTD frame holds {stated} bytes")
+        raise ValueError(f"the payload holds {stated} bytes")
     _fill(target, _contexts.decompressor.decompress(source, max_output_size=target.size))
 
 
@@ -162,27 +184,26 @@ def _decode_chain(payload: Region, target: Region, offset: int) -> None:
     methods = payload.part(1, 1 + payload.byte(0)).tobytes() if payload.size and payload.byte(0) < payload.size else b""
     if not methods:
         raise ValueError("a chain without its codecs")
-    block = payload.tail(1 + len(methods))
-    # No codec doubles its input but for a few hundred bytes, so nothing within may be much larger than what comes out.
-    most = target.size
-    limits = [most := min(2 * most + most // 2 + 1024, k.PLAIN_MAX) for _ in methods[1:]]
+    size = target.size
+    limits = [size := encoded_max(size) for _ in methods[1:]]  # of what each step but the last makes
+    encoded = payload.tail(1 + len(methods))
     for i in range(len(methods) - 1, -1, -1):
-        if block.size < BLOCK_HEADER:
-            raise ValueError("a block in a chain is cut short")
-        head = block.part(0, BLOCK_HEADER).tobytes()
-        packed, plain = int.from_bytes(head[1:5], "little"), int.from_bytes(head[5:9], "little")
-        if head[0] != methods[i] or packed != block.size:
-            raise ValueError("a block in a chain has another method or size")
-        if head[0] == c.MULTIPLE or (plain > limits[i - 1] if i else plain != target.size):
-            raise ValueError("a block in a chain has an impossible size")
+        if encoded.size < HEADER_BYTES:
+            raise ValueError("a step of a chain is cut short")
+        packed, plain = header_sizes(encoded, 0)
+        method = encoded.byte(0)
+        if method != methods[i] or packed != encoded.size:
+            raise ValueError("a step of a chain has another method or size")
+        if method == c.MULTIPLE or (plain > limits[i - 1] if i else plain != target.size):
+            raise ValueError("a step of a chain has an impossible size")
         out = allocate(plain) if i else target
-        _decoder(head[0], offset)(block.tail(BLOCK_HEADER), out)
-        block = out
+        _decoder(method, offset)(encoded.tail(HEADER_BYTES), out)
+        encoded = out
 
 
 DECODERS: dict[int, Callable[[Region, Region], None]] = {
-    k.NONE: _decode_none,
-    k.LZ4: _decode_lz4,
+    c.NONE: _decode_none,
+    c.LZ4: _decode_lz4,
     c.ZSTD: _decode_zstd,
     c.DELTA: values.decode_delta,
     c.DOUBLE_DELTA: values.decode_double_delta,

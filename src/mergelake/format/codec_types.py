@@ -17,9 +17,8 @@ from mergelake.core.arrow import storage_type
 from mergelake.core.errors import error
 from mergelake.format import codec as c
 from mergelake.format.codec import CODEC_LZ4, Codec, chained, parse_steps
-from mergelake.format.kernels_frames import LZ4, NONE
 
-_GENERAL = (LZ4, c.ZSTD)
+_GENERAL = (c.LZ4, c.ZSTD)
 _FLOATING = (c.GORILLA, c.FPC)
 
 
@@ -134,9 +133,9 @@ def _check_sense(methods: list[int], spelled: str, *, floating: bool) -> None:
     general = [i for i, method in enumerate(methods) if method in _GENERAL]
     series = [i for i, method in enumerate(methods) if method in _FLOATING]
     deltas = [i for i, method in enumerate(methods) if method in (c.DELTA, c.DOUBLE_DELTA)]
-    if NONE in methods and len(methods) > 1:
+    if c.NONE in methods and len(methods) > 1:
         refuse("it does not make sense to have codec NONE along with others")
-    if NONE not in methods and all(method in (c.DELTA, c.GCD) for method in methods):
+    if c.NONE not in methods and all(method in (c.DELTA, c.GCD) for method in methods):
         raise error("BAD_ARGUMENTS", f"Compression codec {spelled} does not compress anything", f"Write {spelled}, LZ4")
     if series and not floating:
         refuse("it does not make sense to apply a floating-point time series codec to non-floating-point columns")
@@ -187,7 +186,7 @@ def _signed(values: t.DataType) -> bool:
 
 
 def _t64_kind(values: t.DataType) -> int:
-    """The type's number in T64 frames, or 0."""
+    """The type's number in T64 payloads, or 0."""
     match values:
         case t.Int(bits, signed) if bits <= 64:
             return {8: 1, 16: 2, 32: 3, 64: 4}[bits] + (5 if signed else 0)

@@ -1,7 +1,7 @@
 """Codecs of values, both ways: sizes and counts are checked here, the loops are kernels.
 
 All but T64 and FPC start with: u8 width of a value, u8 number of odd bytes (plain size mod width), those bytes. Kernels
-are imported, and so compiled or loaded, when a codec is first met: most tables need none of them.
+are imported when a codec is first met: most tables need none of them.
 
 Source: ClickHouse, `src/Compression/CompressionCodec*.cpp`.
 """
@@ -13,143 +13,138 @@ from collections.abc import Callable
 import numpy as np
 
 from mergelake.format.codec import DELTA, DOUBLE_DELTA, FPC, GCD, GORILLA, T64, Codec
+from mergelake.format.kernels_bits import COUNT_BYTES, START_BYTES, STREAM_SPARE
 from mergelake.format.memory import Region, allocate, as_writable, copy_in, padded, with_room
 
+_WIDTHS = (1, 2, 4, 8)
 
-def _start(codec: Codec, plain: Region, most: int) -> tuple[Region, Region, int]:
-    """A payload with room for `most` bytes after the common start, the whole values, and their number."""
+
+def _encode(codec: Codec, plain: Region, room: int, encode: Callable[[int, int, int, int], int]) -> Region:
+    """The payload of the common start and of what `encode(source, count, width, target)` writes.
+
+    `room` is for what it writes; it returns how many bytes that are.
+    """
     odd = plain.size % codec.width
-    out = with_room(2 + odd + most)
+    start = START_BYTES + odd
+    out = with_room(start + room)
     copy_in(out, bytes([codec.width, odd]) + plain.part(0, odd).tobytes())
-    return out, plain.tail(odd), plain.size // codec.width
+    written = encode(plain.address + odd, plain.size // codec.width, codec.width, out.address + start)
+    return out.part(0, start + written)
 
 
-def _end(out: Region, plain: Region, codec: Codec, written: int) -> Region:
-    return out.part(0, 2 + plain.size % codec.width + written)
-
-
-def _opened(payload: Region, target: Region, widths: tuple[int, ...]) -> tuple[int, Region, Region]:
-    """The width, and what is left of payload and target after the common start."""
-    width = payload.byte(0) if payload.size >= 2 else 0
+def _open(payload: Region, target: Region, widths: tuple[int, ...] = _WIDTHS) -> tuple[int, Region, Region]:
+    """The width of values, the payload after the common start, the target after the odd bytes, which are filled in."""
+    width = payload.byte(0) if payload.size >= START_BYTES else 0
     if width not in widths:
         raise ValueError(f"values of {width} bytes")
     odd = target.size % width
-    if payload.size < 2 + odd:
+    if payload.size < START_BYTES + odd:
         raise ValueError("the payload is cut short")
-    copy_in(target, payload.part(2, 2 + odd).tobytes())
-    return width, payload.tail(2 + odd), target.tail(odd)
-
-
-_WIDTHS = (1, 2, 4, 8)
+    copy_in(target, payload.part(START_BYTES, START_BYTES + odd).tobytes())
+    return width, payload.tail(START_BYTES + odd), target.tail(odd)
 
 
 def encode_delta(codec: Codec, plain: Region) -> Region:
     """Differences to the value before."""
     from mergelake.format.kernels_delta import delta_encode
 
-    out, body, count = _start(codec, plain, plain.size)
-    target = out.address + 2 + plain.size % codec.width
-    delta_encode(body.address, target, count, codec.width)
-    return _end(out, plain, codec, count * codec.width)
+    return _encode(codec, plain, plain.size, delta_encode)
 
 
 def decode_delta(payload: Region, target: Region) -> None:
     """Inverse of `encode_delta`."""
     from mergelake.format.kernels_delta import delta_decode
 
-    width, body, rest = _opened(payload, target, _WIDTHS)
-    if body.size != rest.size:
-        raise ValueError(f"{body.size} bytes of differences for {rest.size}")
-    delta_decode(body.address, rest.address, rest.size // width, width)
+    width, body, values = _open(payload, target)
+    if body.size != values.size:
+        raise ValueError(f"{body.size} bytes of differences for {values.size}")
+    delta_decode(body.address, values.size // width, width, values.address)
 
 
 def encode_double_delta(codec: Codec, plain: Region) -> Region:
     """u32 count, the first value, the first difference, then the differences of differences as bits."""
-    from mergelake.format.kernels_double_delta import double_delta_encode
+    from mergelake.format.kernels_double_delta import VALUE_BYTES_MAX, double_delta_encode
 
-    out, body, count = _start(codec, plain, 9 * (plain.size // codec.width) + 24)
-    target = out.address + 2 + plain.size % codec.width
-    return _end(out, plain, codec, double_delta_encode(body.address, count, codec.width, target))
+    room = VALUE_BYTES_MAX * (plain.size // codec.width) + STREAM_SPARE
+    return _encode(codec, plain, room, double_delta_encode)
 
 
 def decode_double_delta(payload: Region, target: Region) -> None:
     """Inverse of `encode_double_delta`."""
     from mergelake.format.kernels_double_delta import double_delta_decode
 
-    width, body, rest = _opened(payload, target, _WIDTHS)
-    count = _counted(body, rest.size // width, width, first=2)
-    stream = padded(body.tail(4))
-    if count <= 1:
-        copy_in(rest, stream.part(0, count * width).tobytes())
-    elif double_delta_decode(stream.address, stream.size, count, width, rest.address):
+    if not _decode_series(payload, target, 2, double_delta_decode):
         raise ValueError("the stream of bits ends early")
 
 
 def encode_gorilla(codec: Codec, plain: Region) -> Region:
     """u32 count, the first value, then what changed from value to value as bits."""
-    from mergelake.format.kernels_gorilla import gorilla_encode
+    from mergelake.format.kernels_gorilla import VALUE_BYTES_MAX, gorilla_encode
 
-    out, body, count = _start(codec, plain, 10 * (plain.size // codec.width) + 24)
-    target = out.address + 2 + plain.size % codec.width
-    return _end(out, plain, codec, gorilla_encode(body.address, count, codec.width, target))
+    room = VALUE_BYTES_MAX * (plain.size // codec.width) + STREAM_SPARE
+    return _encode(codec, plain, room, gorilla_encode)
 
 
 def decode_gorilla(payload: Region, target: Region) -> None:
     """Inverse of `encode_gorilla`."""
     from mergelake.format.kernels_gorilla import gorilla_decode
 
-    width, body, rest = _opened(payload, target, _WIDTHS)
-    count = _counted(body, rest.size // width, width, first=1)
-    stream = padded(body.tail(4))
-    if count and gorilla_decode(stream.address, stream.size, count, width, rest.address):
+    if not _decode_series(payload, target, 1, gorilla_decode):
         raise ValueError("the stream of bits is not what Gorilla writes")
 
 
-def _counted(body: Region, count: int, width: int, *, first: int) -> int:
-    """The count, if it is the right one and up to `first` values that are written in full are there."""
-    if body.size < 4 + min(count, first) * width:
+def _decode_series(
+    payload: Region, target: Region, in_full: int, decode: Callable[[int, int, int, int, int], int]
+) -> bool:
+    """Decode a count and a stream of bits by `decode(stream, size, count, width, target)`; whether the bits are right.
+
+    `in_full` words of a value's width (values or differences) stand before the bits; fewer values are only copied.
+    """
+    width, body, values = _open(payload, target)
+    count = values.size // width
+    if body.size < COUNT_BYTES + min(count, in_full) * width:
         raise ValueError("the payload is cut short")
-    stated = int.from_bytes(body.part(0, 4).tobytes(), "little")
+    stated = int.from_bytes(body.part(0, COUNT_BYTES).tobytes(), "little")
     if stated != count:
         raise ValueError(f"{stated} values in place of {count}")
-    return count
+    stream = padded(body.tail(COUNT_BYTES))
+    if count < in_full:
+        copy_in(values, stream.part(0, count * width).tobytes())
+        return True
+    return decode(stream.address, stream.size, count, width, values.address) == 0
 
 
 def encode_gcd(codec: Codec, plain: Region) -> Region:
     """The greatest common divisor, then the quotients."""
-    out, body, count = _start(codec, plain, plain.size + codec.width)
-    target = out.address + 2 + plain.size % codec.width
     if codec.width <= 8:
-        from mergelake.format.kernels_gcd import gcd_encode
-
-        gcd_encode(body.address, count, codec.width, codec.kind, target)
+        from mergelake.format.kernels_gcd import gcd_encode as kernel
     else:
-        from mergelake.format.kernels_gcd_wide import gcd_encode_wide
+        from mergelake.format.kernels_gcd_wide import gcd_encode_wide as kernel
 
-        gcd_encode_wide(body.address, count, codec.width, codec.kind, target)
-    return _end(out, plain, codec, (count + 1) * codec.width)
+    def encode(source: int, count: int, width: int, target: int) -> int:
+        kernel(source, count, width, codec.kind, target)
+        return (count + 1) * width
+
+    return _encode(codec, plain, plain.size + codec.width, encode)
 
 
 def decode_gcd(payload: Region, target: Region) -> None:
     """Inverse of `encode_gcd`."""
-    width, body, rest = _opened(payload, target, (1, 2, 4, 8, 16, 32))
-    if body.size != rest.size + width:
-        raise ValueError(f"{body.size} bytes of quotients for {rest.size}")
+    width, body, values = _open(payload, target, (*_WIDTHS, 16, 32))
+    if body.size != values.size + width:
+        raise ValueError(f"{body.size} bytes of quotients for {values.size}")
     if width <= 8:
-        from mergelake.format.kernels_gcd import gcd_decode
-
-        gcd_decode(body.address, rest.size // width, width, rest.address)
+        from mergelake.format.kernels_gcd import gcd_decode as kernel
     else:
-        from mergelake.format.kernels_gcd_wide import gcd_decode_wide
-
-        gcd_decode_wide(body.address, rest.size // width, width, rest.address)
+        from mergelake.format.kernels_gcd_wide import gcd_decode_wide as kernel
+    kernel(body.address, values.size // width, width, values.address)
 
 
 def encode_fpc(codec: Codec, plain: Region) -> Region:
-    """u8 width, u8 level, then pairs of values: a byte that says how, and what the predictions missed."""
-    from mergelake.format.kernels_fpc import fpc_encode
+    """u8 width, u8 level, then pairs of values: a byte with the codes of both, and what the predictions missed."""
+    from mergelake.format.kernels_fpc import SPARE_BYTES, fpc_encode
 
-    out = with_room(plain.size + plain.size // codec.width + 32)
+    out = with_room(2 + plain.size + plain.size // codec.width + SPARE_BYTES)
     copy_in(out, bytes([codec.width, codec.level]))
     tables = np.zeros(2 << codec.level, np.uint64)
     written = fpc_encode(plain.address, plain.size, codec.width, codec.level, tables.ctypes.data, out.address + 2)
@@ -169,6 +164,8 @@ def decode_fpc(payload: Region, target: Region) -> None:
         raise ValueError("the stream of values is not what FPC writes")
 
 
+_T64_BITS_FLAG = 0x80
+"""Bit of the first byte of a payload of T64: the "bit" variant. The others are the number of the type."""
 _T64_TYPES = {
     **dict.fromkeys((1, 17), (1, False)),
     **dict.fromkeys((2, 13, 18), (2, False)),
@@ -179,7 +176,7 @@ _T64_TYPES = {
     **dict.fromkeys((8, 19, 22, 23), (4, True)),
     **dict.fromkeys((9, 15, 20, 24), (8, True)),
 }
-"""Width and sign by the type's number in frames."""
+"""Width and sign by the type's number in payloads. Source: ClickHouse, `TypeIndex` in `IDataType.h`."""
 
 
 def _t64_bits(low: int, high: int) -> int:
@@ -189,16 +186,21 @@ def _t64_bits(low: int, high: int) -> int:
     return (low ^ high).bit_length()
 
 
+def _t64_size(count: int, bits: int) -> int:
+    """Bytes of the matrices of 64 values each that hold `count` values of so many bits."""
+    return 8 * bits * -(-count // 64)
+
+
 def encode_t64(codec: Codec, plain: Region) -> Region:
     """u8 type and variant, odd bytes, least and greatest value as 8 bytes each, then the bits that differ."""
-    from mergelake.format.kernels_t64 import t64_encode
+    from mergelake.format.kernels_t64 import SCRATCH_BYTES, VALUES, t64_encode
 
     width, signed = _T64_TYPES[codec.kind]
     odd = plain.size % width
     count = plain.size // width
-    out = with_room(17 + plain.size + 64 * width + odd)
-    head = bytes([codec.kind | codec.by_bits << 7]) + plain.part(0, odd).tobytes()
+    head = bytes([codec.kind | (_T64_BITS_FLAG if codec.by_bits else 0)]) + plain.part(0, odd).tobytes()
     body = plain.tail(odd)
+    out = with_room(len(head) + 16 + body.size + VALUES * width)
     if not count:
         copy_in(out, head)
         return out.part(0, len(head))
@@ -208,19 +210,20 @@ def encode_t64(codec: Codec, plain: Region) -> Region:
     copy_in(out, head + low.to_bytes(8, "little", signed=signed) + high.to_bytes(8, "little", signed=signed))
     start = len(head) + 16
     if bits:
-        scratch = allocate(1024)
+        scratch = allocate(SCRATCH_BYTES)
         t64_encode(body.address, count, width, bits, int(codec.by_bits), scratch.address, out.address + start)
-    return out.part(0, start + 8 * bits * -(-count // 64))
+    return out.part(0, start + _t64_size(count, bits))
 
 
 def decode_t64(payload: Region, target: Region) -> None:
     """Inverse of `encode_t64`."""
-    from mergelake.format.kernels_t64 import t64_decode
+    from mergelake.format.kernels_t64 import SCRATCH_BYTES, t64_decode
 
-    cookie = payload.byte(0) if payload.size else 0
-    width, signed = _T64_TYPES.get(cookie & 127, (0, False))
+    first = payload.byte(0) if payload.size else 0
+    by_bits, kind = int(first & _T64_BITS_FLAG > 0), first & ~_T64_BITS_FLAG
+    width, signed = _T64_TYPES.get(kind, (0, False))
     if not width:
-        raise ValueError(f"T64 of the type {cookie & 127}")
+        raise ValueError(f"T64 of the type {kind}")
     odd, count = target.size % width, target.size // width
     start = 1 + odd + (16 if count else 0)
     if payload.size < start:
@@ -231,28 +234,22 @@ def decode_t64(payload: Region, target: Region) -> None:
         return
     low, high = (int.from_bytes(head[at : at + 8], "little", signed=signed) for at in (odd, odd + 8))
     bits = _t64_bits(low, high)
-    if bits > 8 * width or payload.size != start + 8 * bits * -(-count // 64):
+    if bits > 8 * width or payload.size != start + _t64_size(count, bits):
         raise ValueError(f"{payload.size} bytes for {count} values of {bits} bits")
-    rest = target.tail(odd)
+    values = target.tail(odd)
     if not bits:
-        as_writable(rest, np.dtype(f"u{width}"))[:] = low & ((1 << 8 * width) - 1)
+        as_writable(values, np.dtype(f"u{width}"))[:] = low & ((1 << 8 * width) - 1)
         return
+    # What the matrices lack are the upper bits: the same in all values, or, where values lie on both sides of zero,
+    # those of `low` in negative values (the highest bit that is there says which are) and those of `high` in others.
     crossing = low < 0 <= high and bits < 64
     above = ((1 << 64) - 1) >> bits << bits
     sign = 1 << (bits - 1) if crossing else 0
-    scratch = allocate(1024)
+    scratch = allocate(SCRATCH_BYTES)
     t64_decode(
-        payload.address + start,
-        count,
-        width,
-        bits,
-        cookie >> 7,
-        low & above,
-        (high if crossing else low) & above,
-        sign,
-        scratch.address,
-        rest.address,
-    )
+        payload.address + start, count, width, bits, by_bits, low & above, (high if crossing else low) & above, sign,
+        scratch.address, values.address,
+    )  # fmt: skip
 
 
 ENCODERS: dict[int, Callable[[Codec, Region], Region]] = {

@@ -1,9 +1,9 @@
 """Writing a Compact part: all columns in one `data.bin`, granule by granule, with one mark a column.
 
-For each granule, for each column, the streams of the column lie one behind the other, first what its state needs (the
-version of a dictionary); nothing is carried over from granule to granule, so each holds its own dictionary. Each column
-of a granule starts a frame, and so does each change of codec in it. Compact parts are small: their columns are held
-until all are there.
+For each granule, for each column, the streams of the column lie one behind the other, the prefixes of all streams (the
+version of a dictionary) before their data; nothing is carried over from granule to granule, so each holds its own
+dictionary. Each column of a granule starts a compressed block, and so does each change of codec in it. Compact parts
+are small: their columns are held until all are complete.
 
 Source: ClickHouse, `MergeTreeDataPartWriterCompact.cpp`.
 """
@@ -20,7 +20,7 @@ from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.format.codec import Codec
 from mergelake.format.codec_types import stream_codec
-from mergelake.format.frames import MAX_BLOCK, encode_frames
+from mergelake.format.compressed_blocks import MAX_BLOCK, encode_compressed_blocks
 from mergelake.format.hashes import FileDigest, FileHash
 from mergelake.format.memory import Region
 from mergelake.format.profile import Profile
@@ -34,7 +34,7 @@ DATA = "data.bin"
 
 
 class CompactColumn:
-    """The bytes of one column, by granule; has the face of `ColumnWriter`, and gives no files of its own."""
+    """The bytes of one column, by granule. It has the methods of `ColumnWriter`, but no files of its own."""
 
     def __init__(self, name: str, data_type: t.DataType, codec: Codec, profile: Profile) -> None:
         self.name = name
@@ -51,7 +51,7 @@ class CompactColumn:
         self._serialization.encode(whole, np.cumsum(granule_rows), self)
 
     def put(self, stream: str, data: Region, ends: Bounds | None) -> None:
-        """The sink of the nodes: cut at granules; what belongs to none comes before each."""
+        """Take bytes of a stream, cut at granules; a prefix (`ends` None) is repeated in each granule."""
         body = data.tobytes()
         if ends is None:
             self._prefixes[stream] = body
@@ -60,15 +60,15 @@ class CompactColumn:
         self._streams[stream] += [body[a:b] for a, b in pairwise(edges)]
 
     def drain(self) -> list[tuple[str, bytes]]:
-        """Nothing: the column waits for the others."""
+        """No files: `compact_files` writes all columns at once."""
         return []
 
     def finish(self) -> list[tuple[str, bytes]]:
-        """Nothing either."""
+        """No files, as `drain`."""
         return []
 
     def digests(self) -> dict[str, FileDigest]:
-        """None: the column has no files."""
+        """No digests: the column has no files."""
         return {}
 
     @property
@@ -77,11 +77,11 @@ class CompactColumn:
         return len(next(iter(self._streams.values())))
 
     def shared_sizes(self) -> tuple[str, list[bytes]] | None:
-        """Array sizes that siblings of a Nested column must have as well: their name, and their bytes."""
+        """The stream of array sizes that is shared with Nested siblings, and its bytes by granule, or None."""
         return None if self._sizes is None else (self._sizes, self._streams[self._sizes])
 
     def pieces(self, granule: int) -> list[tuple[Codec, bytes]]:
-        """The bytes of one granule; neighbours have different codecs."""
+        """The bytes of one granule, those of streams that follow each other with the same codec put together."""
         parts = [(self._codecs[stream], prefix) for stream, prefix in self._prefixes.items()]
         parts += [(self._codecs[stream], granules[granule]) for stream, granules in self._streams.items()]
         out: list[tuple[Codec, bytes]] = []
@@ -96,7 +96,9 @@ class CompactColumn:
 def compact_files(
     columns: Sequence[CompactColumn], granule_rows: Bounds, profile: Profile, *, max_block: int = MAX_BLOCK
 ) -> tuple[dict[str, bytes], dict[str, FileDigest]]:
-    """`data.bin` and its mark file, and what `checksums.txt` says of them; both empty for a part without rows.
+    """`data.bin` and its mark file, and their digests; both are empty for a part without rows.
+
+    The plain hash of `data.bin` is that of ClickHouse: the hash, codec by codec, of the hashes of the plain bytes.
 
     Raises SIZES_OF_ARRAYS_DONT_MATCH for siblings of a Nested column that differ in sizes.
     """
@@ -110,7 +112,7 @@ def compact_files(
             records[granule, 2 * number] = at
             for codec, body in column.pieces(granule):
                 plain.setdefault(codec, FileHash()).update(body)
-                chunks.append(encode_frames(body, codec, max_block=max_block))
+                chunks.append(encode_compressed_blocks(body, codec, max_block=max_block))
                 at += len(chunks[-1])
         records[granule, -1] = rows
     records[-1, 0:-1:2] = at
@@ -119,16 +121,17 @@ def compact_files(
     packed.update(data)
     total = np.zeros(2, np.uint64)
     for chain in plain.values():
-        one = np.frombuffer(bytes.fromhex(chain.hexdigest()), np.uint64).copy()
-        file_hash_finish(total.ctypes.data, one.ctypes.data, 16)  # the hash of the hashes, codec by codec
-    marks, told = profile.pack(records.tobytes() if len(granule_rows) else b"")
+        chain_hash = np.frombuffer(bytes.fromhex(chain.hexdigest()), np.uint64).copy()
+        file_hash_finish(total.ctypes.data, chain_hash.ctypes.data, 16)
+    marks, mark_digest = profile.pack(records.tobytes() if len(granule_rows) else b"")
     file = "data" + profile.mark_extension
     size = sum(chain.size for chain in plain.values())
-    digests = {DATA: FileDigest(packed.size, packed.hexdigest(), size, total.tobytes().hex()), file: told}
+    digests = {DATA: FileDigest(packed.size, packed.hexdigest(), size, total.tobytes().hex()), file: mark_digest}
     return {DATA: data, file: marks}, digests
 
 
 def _check_shared(columns: Sequence[CompactColumn]) -> None:
+    """Raise SIZES_OF_ARRAYS_DONT_MATCH for siblings of a Nested column that differ in sizes."""
     known: dict[str, list[bytes]] = {}
     for column in columns:
         shared = column.shared_sizes()

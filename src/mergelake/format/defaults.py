@@ -14,28 +14,28 @@ import pyarrow as pa
 from mergelake.core import types as t
 from mergelake.core.arrow import storage_type
 from mergelake.core.type_binary import encode_type
+from mergelake.format.ragged import arrow_offsets
 from mergelake.format.state_programs import state_program
 from mergelake.format.states import unknown_state
 from mergelake.format.values import encode_values
 
 _DATE32_FIRST = -25567
-"""Its days before 1970."""
+"""The default of Date32, 1900-01-01, in days since 1970-01-01."""
 LEFT_OUT = 0
 """The `date32` of a value that a row of a text format leaves out: ClickHouse's readers put 0 there."""
 
 
 def default_elements(data_type: t.DataType, like: pa.Array) -> pa.Array:
-    """Arrays (or maps) as long as those of `like`, of defaults: a Nested column of which only a sibling is there."""
+    """Arrays (or maps) of defaults, as long as those of `like`: for a Nested column of which a part has a sibling."""
     assert isinstance(data_type, (t.Array, t.Map))
     if isinstance(data_type, t.Map):
         inner: t.DataType = t.Tuple((data_type.key, data_type.value), ("keys", "values"))
     else:
         inner = data_type.inner
-    edges = np.zeros(1, np.int32)
-    if len(like):
-        edges = np.frombuffer(like.buffers()[1], np.int32)[like.offset : like.offset + len(like) + 1]
+    edges = arrow_offsets(like)
     values = default_array(inner, int(edges[-1] - edges[0]))
-    return pa.ListArray.from_arrays(pa.array(edges - edges[0]), values, type=storage_type(data_type))
+    offsets = pa.array((edges - edges[0]).astype(np.int32))
+    return pa.ListArray.from_arrays(offsets, values, type=storage_type(data_type))
 
 
 def default_array(data_type: t.DataType, rows: int, date32: int = _DATE32_FIRST) -> pa.Array:
@@ -80,12 +80,12 @@ def default_array(data_type: t.DataType, rows: int, date32: int = _DATE32_FIRST)
 
 
 def _no_paths(typed: tuple[tuple[str, t.DataType], ...], rows: int) -> pa.Array:
-    """JSON objects with only those paths that the type names, which are always there."""
-    one = [
+    """JSON objects with only those paths that the type names: every object has them, with their defaults."""
+    entries = [
         {"path": name.encode(errors="surrogateescape"), "value": encode_type(kind) + _default_bytes(kind)}
         for name, kind in typed
     ]
-    return pa.array([one], storage_type(t.Json(typed))).take(pa.array(np.zeros(rows, np.int32)))
+    return pa.array([entries], storage_type(t.Json(typed))).take(pa.array(np.zeros(rows, np.int32)))
 
 
 def _default_bytes(kind: t.DataType) -> bytes:

@@ -1,7 +1,7 @@
 """Smallest and largest value of a column, in ClickHouse's order: what `minmax_*.idx` and pruning hold.
 
 Numbers compare as numbers, strings and IPv6 addresses bytewise, UUIDs and wide integers as little-endian
-numbers of their stored bytes. NaN counts for nothing unless there is nothing else; NULL is greater than all.
+numbers of their stored bytes. NaN is passed over unless all values are NaN; NULL is greater than all values.
 
 Source: ClickHouse, `IColumn::getExtremes`, `ColumnNullable::getExtremesNullLast`.
 """
@@ -25,7 +25,7 @@ from mergelake.format.values import decode_values, encode_values, fixed_bytes, p
 def extremes(array: pa.Array, data_type: t.DataType) -> tuple[bytes, bytes]:
     """Minimum and maximum of at least one value, each in single value binary form.
 
-    Those of a Tuple are its elements', where NULL counts for nothing unless there is nothing else.
+    Those of a Tuple are those of its elements, where NULL is passed over unless all values are NULL.
     """
     kind = plain_type(data_type)
     if pa.types.is_dictionary(array.type):
@@ -38,7 +38,7 @@ def extremes(array: pa.Array, data_type: t.DataType) -> tuple[bytes, bytes]:
 
 
 def extremes_each(array: pa.Array, data_type: t.DataType, ends: NDArray[np.int64]) -> list[tuple[bytes, bytes]]:
-    """`extremes` of each piece of `array`, which end at `ends` (ascending, none twice)."""
+    """`extremes` of each piece of `array`; the pieces end at `ends` (ascending, none empty)."""
     kind = plain_type(data_type)
     if array.null_count or not pa.types.is_integer(array.type) or not isinstance(kind, t.Int | t.Date | t.DateTime):
         begins = [0, *ends[:-1].tolist()]
@@ -87,7 +87,7 @@ def order_keys(array: pa.Array, data_type: t.DataType) -> pa.Array:
 
 
 def _bounds(array: pa.Array, kind: t.DataType, *, null_last: bool = True) -> tuple[pa.Array, pa.Array]:
-    """Arrays of one value each."""
+    """Minimum and maximum as arrays of one value each; a NULL is the maximum if `null_last`, else passed over."""
     if isinstance(kind, t.Tuple) and kind.elements:
         pairs = [_bounds(a, e, null_last=False) for a, e in zip(array.flatten(), kind.elements, strict=True)]
         low, high = (
@@ -112,7 +112,9 @@ def _bounds(array: pa.Array, kind: t.DataType, *, null_last: bool = True) -> tup
 
 
 def _array_bounds(array: pa.Array, kind: t.Array) -> tuple[pa.Array, pa.Array]:
-    """NULL and NaN count as great for the minimum and as small for the maximum; a new minimum is no new maximum.
+    """As ClickHouse: NULL and NaN in arrays sort last for the minimum and first for the maximum.
+
+    It looks for the maximum only among values that are not a new minimum, the first value excepted.
 
     Source: ClickHouse, `ColumnArray::getExtremes`.
     """
@@ -126,7 +128,7 @@ def _array_bounds(array: pa.Array, kind: t.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def _first(keys: pa.Array, end: str) -> int:
-    """Where the first least (`min`) or greatest (`max`) value is."""
+    """The first place of the least (`min`) or greatest (`max`) value."""
     place: int = pc.index(keys, pc.min_max(keys)[end]).as_py()
     return place
 

@@ -1,4 +1,4 @@
-"""Granules: how many rows share a mark.
+"""Granules: how many rows have one mark.
 
 ClickHouse aims at granules of at most `index_granularity` rows and about `index_granularity_bytes` bytes, and
 chooses one size for each inserted block; the last granule takes what is left.

@@ -1,7 +1,9 @@
-"""The hashes of parts: CityHash128 of a frame, and the file hash that `checksums.txt` holds.
+"""The hashes of parts: CityHash128 of a compressed block, and the file hash that `checksums.txt` holds.
 
 A file hash is a chain: state (0, 0), and for each 2048 bytes (the last piece may be shorter) state = CityHash128 of
 the piece seeded with the state. An empty file hashes to zeros. Hashes are written as 32 hex digits in stored order.
+
+Source: ClickHouse, `src/IO/HashingWriteBuffer.h`.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from mergelake.jit.city_hash128 import CHUNK, city128_at, file_hash_each, file_h
 
 
 def city128(data: Bytes) -> bytes:
-    """CityHash128 (release 1.0.2) of `data`: 16 bytes as a frame stores them.
+    """CityHash128 (release 1.0.2) of `data`: 16 bytes as a compressed block stores them.
 
     >>> city128(bytes([3])).hex()
     '555db5cc909437391f57cd6430b1f22a'
@@ -30,16 +32,16 @@ def city128(data: Bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class FileDigest:
-    """What `checksums.txt` says of a file."""
+    """Size and hashes of a file, as `checksums.txt` has them."""
 
     size: int
     """Bytes on disk."""
     hash: str
     """32 hex digits: the file hash of the bytes on disk."""
     uncompressed_size: int = -1
-    """For a file made of frames: bytes after decompression; -1 for others."""
+    """For a file of compressed blocks: bytes after decompression; -1 for others."""
     uncompressed_hash: str = ""
-    """For a file made of frames: the file hash of the decompressed stream."""
+    """For a file of compressed blocks: the file hash of the decompressed stream."""
 
 
 class FileHash:
@@ -86,14 +88,14 @@ def file_hashes(source: Region, ends: NDArray[np.int64]) -> list[str]:
 
 
 def digest(data: Bytes) -> FileDigest:
-    """Size and hash of a file that does not consist of frames."""
+    """Size and hash of a file that does not consist of compressed blocks."""
     if isinstance(data, bytes) and len(data) <= _REPEATED_MAX:
         return _digest_small(data)
     return _digest(data)
 
 
 _REPEATED_MAX = 4096
-"""The small files of many parts are the same: columns, codec, number of rows."""
+"""Digests of files up to so many bytes are cached: columns, codec and row count are the same in many parts."""
 
 
 def _digest(data: Bytes) -> FileDigest:

@@ -60,16 +60,20 @@ _CHUNK_MARKS = 48
 
 @dataclass(frozen=True, slots=True)
 class _Paths:
-    """What a part's structure says of a JSON column."""
+    """The content of `.object_structure`."""
 
     dynamic: tuple[tuple[bytes, Dynamic], ...]
+    """Paths that are columns of their own."""
     form: int
+    """Of the shared data."""
     buckets: int
 
 
 @dataclass(slots=True)
 class _Entries:
-    """Paths and values that were found, piece by piece, in any order."""
+    """Paths and values of many rows, collected piece by piece in any order."""
+
+    # Piece i has a row, a path (a number by `names`) and the bytes of type and value for each of its entries.
 
     names: dict[bytes, int] = field(default_factory=dict)
     rows: list[NDArray[np.int64]] = field(default_factory=list)
@@ -86,7 +90,7 @@ class _Entries:
         self.cells.append(cells)
 
     def array(self, kind: pa.DataType, rows: int) -> pa.Array:
-        """The rows, the paths of each ascending."""
+        """All entries as one object a row, the paths of each in ascending order."""
         row = np.concatenate([np.zeros(0, np.int64), *self.rows])
         path = np.concatenate([np.zeros(0, np.int64), *self.paths])
         names = sorted(self.names)
@@ -94,25 +98,10 @@ class _Entries:
         rank[[self.names[name] for name in names]] = np.arange(len(names))
         order = np.lexsort((rank[path], row))
         sizes = np.bincount(row, minlength=rows)
-        piece = np.repeat(np.arange(len(self.cells)), [len(cells) for cells in self.cells])
-        whole = _reordered(self.cells, piece, order)
+        whole = ragged.pick(ragged.concat(self.cells), order)
         texts = pa.array(names, pa.binary()).take(pa.array(rank[path][order]))
         entries = pa.StructArray.from_arrays([texts, _binary(whole)], fields=list(kind.value_type))
         return pa.ListArray.from_arrays(pa.array(ragged.offsets_of(sizes).astype(np.int32)), entries, type=kind)
-
-
-def _reordered(
-    pieces: Sequence[VarBinaryColumn], piece: NDArray[np.int64], order: NDArray[np.int64]
-) -> VarBinaryColumn:
-    base = np.cumsum([0, *(len(cells.data) for cells in pieces)])[:-1]
-    none = np.zeros(0, np.int64)
-    starts = np.concatenate([none, *(cells.offsets[:-1] for cells in pieces)]) + base[piece]
-    lengths = np.concatenate([none, *(cells.lengths() for cells in pieces)])
-    offsets = ragged.offsets_of(lengths[order])
-    out = np.empty(int(offsets[-1]), np.uint8)
-    data = np.concatenate([np.zeros(0, np.uint8), *(cells.data for cells in pieces)])
-    ragged.gather(data, starts[order], offsets, out)
-    return VarBinaryColumn(out, offsets)
 
 
 def _binary(cells: VarBinaryColumn) -> pa.Array:
@@ -168,15 +157,14 @@ class Json(Serialization):
             (name.encode(errors="surrogateescape"), encode_type(each), each, node)
             for (name, each), node in zip(kind.typed, typed, strict=True)
         ]
+        self.own_streams, self.children = (self.structure,), tuple(typed)
         self._dynamic = dynamic
         self._pairs = Pairs(self.shared, depth)
         self._begun = False
 
     def streams(self) -> Iterator[str]:
         """Names of the streams that we write; a part that ClickHouse wrote has those of its paths, too."""
-        yield self.structure
-        for _, _, _, node in self._typed:
-            yield from node.streams()
+        yield from super().streams()
         yield from self._pairs.streams()
 
     # -- writing
@@ -193,61 +181,55 @@ class Json(Serialization):
             out.put(self.structure, region(body), None)
             self._begun = True
         out.put(self.structure, region(b""), bounds * 0)
-        edges = np.asarray(array.offsets).astype(np.int64)
-        entries = array.values.slice(int(edges[0]), int(edges[-1] - edges[0]))
+        entries, edges = ragged.list_elements(array)
         row = np.repeat(np.arange(len(array)), np.diff(edges))
         paths, values = entries.field("path"), entries.field("value")
-        rest = np.ones(len(row), np.bool_)
+        untyped = np.ones(len(row), np.bool_)
         for name, head, kind, node in self._typed:
-            here = np.asarray(pa.compute.equal(paths, pa.scalar(name, pa.binary())))
-            rest &= ~here
-            node.encode(_typed_values(values.filter(pa.array(here)), row[here], len(array), head, kind), bounds, out)
-        keep = pa.array(rest)
-        offsets = ragged.offsets_of(np.bincount(row[rest], minlength=len(array)))
+            at_path = np.asarray(pa.compute.equal(paths, pa.scalar(name, pa.binary())))
+            untyped &= ~at_path
+            column = _typed_values(values.filter(pa.array(at_path)), row[at_path], len(array), head, kind)
+            node.encode(column, bounds, out)
+        keep = pa.array(untyped)
+        offsets = ragged.offsets_of(np.bincount(row[untyped], minlength=len(array)))
         self._pairs.encode(pa.array(offsets.astype(np.int32)), paths.filter(keep), values.filter(keep), bounds, out)
-
-    def finish(self, out: Sink) -> None:
-        """Write what had to wait for the end."""
-        for _, _, _, node in self._typed:
-            node.finish(out)
 
     # -- reading
 
     def prefix(self, source: Source) -> None:
         """Read what comes before a granule of a Compact part."""
         cursor = source.stream(self.structure)
-        found, version = self._paths(cursor)
+        paths, version = self._paths(cursor)
         if version != _FORMS or cursor.take(1).byte(0):
-            skip_statistics(cursor, len(found.dynamic))
-        source.notes[self.structure] = found
-        for _, _, _, node in self._typed:
-            node.prefix(source)
-        for _, dynamic in found.dynamic:
+            skip_statistics(cursor, len(paths.dynamic))
+        source.notes[self.structure] = paths
+        super().prefix(source)
+        for _, dynamic in paths.dynamic:
             dynamic.prefix(source)
 
     def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
         """Read `rows` values."""
         if self.structure not in source.notes:
             source.notes[self.structure], _ = self._paths(source.start(self.structure))
-        found: _Paths = source.notes[self.structure]
+        paths: _Paths = source.notes[self.structure]
         entries = _Entries()
         every = np.arange(rows)
         for name, head, kind, node in self._typed:
             cells = encode_cells(node.decode(source, rows, np.array([rows], np.int64)), kind)
             whole = ragged.join([ragged.repeat(head, rows), cells])
             entries.add(every, [name], np.zeros(rows, np.int64), whole)
-        for name, dynamic in found.dynamic:
+        for name, dynamic in paths.dynamic:
             which, cells = dynamic.cells(source, rows)
-            there = every[which != NULL]
-            ends = np.append(cells.offsets[:-1][there], cells.offsets[-1])  # what is NULL has no bytes
-            entries.add(there, [name], np.zeros(len(there), np.int64), VarBinaryColumn(cells.data, ends))
-        if found.form == _MAP:
+            present = every[which != NULL]
+            ends = np.append(cells.offsets[:-1][present], cells.offsets[-1])  # what is NULL has no bytes
+            entries.add(present, [name], np.zeros(len(present), np.int64), VarBinaryColumn(cells.data, ends))
+        if paths.form == _MAP:
             self._pairs.read(source, rows, entries)
-        elif found.form == _BUCKETS:
-            for bucket in range(found.buckets):
+        elif paths.form == _BUCKETS:
+            for bucket in range(paths.buckets):
                 Pairs(f"{self.shared}.{bucket}", self._depth).read(source, rows, entries)
         else:
-            self._read_copy(source, rows, found.buckets, entries)
+            self._read_copy(source, rows, paths.buckets, entries)
         return entries.array(self.arrow, rows)
 
     def _paths(self, cursor: Cursor) -> tuple[_Paths, int]:
@@ -285,7 +267,7 @@ class Json(Serialization):
             raise indexes.corrupt("Shared data has fewer paths than its sizes say", f"{lengths.sum()} paths")
         ends = np.cumsum(lengths.astype(np.int64))
         row, at, start = np.repeat(np.arange(rows), lengths.astype(np.int64)), 0, 0
-        found: list[tuple[NDArray[np.int64], list[bytes], NDArray[np.int64]]] = []
+        pieces: list[tuple[NDArray[np.int64], list[bytes], NDArray[np.int64]]] = []
         for number, count in enumerate(counts[0]):
             names = [name for chunks in lists for name in chunks[number][1]]
             width = next(w for w in (1, 2, 4, 8) if len(names) <= 1 << (8 * w))
@@ -294,17 +276,17 @@ class Json(Serialization):
             places = as_numpy(indexes.take((end - start) * width), f"<u{width}").astype(np.int64)
             if len(places) and int(places.max()) >= len(names):
                 raise indexes.corrupt("An index of a path of shared data is past its list", f"below {len(names)}")
-            found.append((row[start:end], names, places))
+            pieces.append((row[start:end], names, places))
             start = end
         node = InlineString("")
         values = binary_cells(
             node.decode(OneCursor(source.seek(f"{self.shared}.copy.values")), start, np.zeros(0, np.int64))
         )
         done = 0
-        for rows_of, names, places in found:
+        for piece_rows, names, places in pieces:
             offsets = values.offsets[done : done + len(places) + 1]
             into.add(
-                rows_of, names, places, VarBinaryColumn(values.data[offsets[0] : offsets[-1]], offsets - offsets[0])
+                piece_rows, names, places, VarBinaryColumn(values.data[offsets[0] : offsets[-1]], offsets - offsets[0])
             )
             done += len(places)
 

@@ -1,39 +1,67 @@
-"""Runs of frames of the chains that columns mostly have: Delta, DoubleDelta or Gorilla, then LZ4, ZSTD or NONE.
+"""Kernels for runs of compressed blocks of common chains: Delta, DoubleDelta or Gorilla, then LZ4, ZSTD or NONE.
 
-The bytes are those of `codec_run`, which does every other chain, and judges every frame that these loops hand back
-because something in it is not as it should be.
+The bytes are those of `codec_run`, which does every other chain, and judges every block that these kernels hand back
+because something in it is not as it should be. A payload::
+
+    u8 2, u8 method of the values, u8 general method, then the last step, encoded:
+    header, and as its payload, compressed, the first step, encoded:
+    header, u8 width, u8 number of odd bytes, odd bytes, what the codec of values writes
+
+Source: ClickHouse, `CompressionCodecMultiple.cpp`.
 """
 
 from __future__ import annotations
 
+from mergelake.format.codec import DELTA, DOUBLE_DELTA, GORILLA, MULTIPLE
+from mergelake.format.kernels_bits import COUNT_BYTES, START_BYTES
+from mergelake.format.kernels_compressed_blocks import (
+    CHECKSUM_BYTES,
+    DONE,
+    HEADER_BYTES,
+    PLAIN_SIZE_AT,
+    SIZE_AT,
+    pack,
+    sign,
+    unpack,
+    write_header,
+)
 from mergelake.format.kernels_delta import delta_decode, delta_encode
+from mergelake.format.kernels_double_delta import VALUE_BYTES_MAX as DOUBLE_DELTA_MAX
 from mergelake.format.kernels_double_delta import double_delta_decode, double_delta_encode
-from mergelake.format.kernels_frames import head, pack, sign
+from mergelake.format.kernels_gorilla import VALUE_BYTES_MAX as GORILLA_MAX
 from mergelake.format.kernels_gorilla import gorilla_decode, gorilla_encode
 from mergelake.jit.city_hash128 import city
-from mergelake.jit.intrinsics import (
-    copy,
-    inlined,
-    kernel,
-    load64,
-    lz4_decompress,
-    peek8,
-    peek32,
-    peek64,
-    store8,
-    store64,
-    zstd_decompress,
-)
+from mergelake.jit.intrinsics import copy, inlined, kernel, load64, peek8, peek32, peek64, store8, store64
+
+STEPS = 2
+"""Codecs of the chain."""
+LIST_BYTES = 1 + STEPS
+"""The number of steps and the method of each, which begin the payload of a chain."""
+LAST_AT = HEADER_BYTES + LIST_BYTES
+"""Where in header and payload of a chain the header of the last step stands."""
+PACKED_AT = LAST_AT + HEADER_BYTES
+"""Where in them the compressed bytes begin."""
+_FIRST_MIN = HEADER_BYTES + START_BYTES
+"""Least bytes of the first step, encoded."""
+_SIZE_MIN = PACKED_AT + 12
+"""Least bytes of header and payload that are tried here: a shorter block, which is rare, is left to Python."""
+SPARE_BYTES = 64
+"""Room that each block needs beyond its values and what compression adds: headers and the count of values."""
+
+
+def value_bytes_max(values: int, width: int) -> int:
+    """Bytes that the codec `values` (a method byte) writes at most for a value of `width` bytes."""
+    return {DOUBLE_DELTA: DOUBLE_DELTA_MAX, GORILLA: GORILLA_MAX}.get(values, width)
 
 
 @kernel
 def encode_chains(
     source: int, begin: int, ends: int, count: int, values: int, width: int, method: int, level: int, table: int,
-    scratch: int, out: int, sizes: int,
+    scratch: int, out: int, block_ends: int,
 ) -> int:  # fmt: skip
-    """`kernels_frames.encode_run` for the chain of `values`, a method byte, for values of `width` bytes, and `method`.
+    """`encode_run` for a chain of two: the codec `values` (a method byte) for values of `width` bytes, then `method`.
 
-    `scratch` has room for the largest frame's block of values: 10 bytes a value and 64; `out` for those of all frames.
+    `scratch` has room for the values of the largest block (`value_bytes_max`) and `SPARE_BYTES`, `out` for all blocks.
     """
     position = 0
     for i in range(count):
@@ -41,114 +69,107 @@ def encode_chains(
         plain = end - begin
         number = plain // width
         odd = plain - number * width
-        body = scratch + 9
-        store8(body, width)
-        store8(body + 1, odd)
-        copy(body + 2, source + begin, odd)
-        if values == 0x92:
-            delta_encode(source + begin + odd, body + 2 + odd, number, width)
-            size = number * width
-        elif values == 0x94:
-            size = double_delta_encode(source + begin + odd, number, width, body + 2 + odd)
+        start = scratch + HEADER_BYTES
+        store8(start, width)
+        store8(start + 1, odd)
+        copy(start + START_BYTES, source + begin, odd)
+        body = start + START_BYTES + odd
+        if values == DELTA:
+            size = delta_encode(source + begin + odd, number, width, body)
+        elif values == DOUBLE_DELTA:
+            size = double_delta_encode(source + begin + odd, number, width, body)
         else:
-            size = gorilla_encode(source + begin + odd, number, width, body + 2 + odd)
-        size += 11 + odd
-        head(scratch, values, size, plain)
-        frame = out + position + 16
-        packed = pack(method, scratch, size, frame + 21, level, table)
+            size = gorilla_encode(source + begin + odd, number, width, body)
+        size += HEADER_BYTES + START_BYTES + odd
+        write_header(scratch, values, size, plain)
+        header = out + position + CHECKSUM_BYTES
+        packed = pack(method, scratch, size, header + PACKED_AT, level, table)
         if packed <= 0:
             return -1
-        head(frame, 0x91, packed + 21, plain)
-        store8(frame + 9, 2)
-        store8(frame + 10, values)
-        store8(frame + 11, method)
-        head(frame + 12, method, packed + 9, size)
-        sign(frame, packed + 21)
-        position += packed + 37
-        store64(sizes + 8 * i, position)
+        write_header(header, MULTIPLE, packed + PACKED_AT, plain)
+        store8(header + HEADER_BYTES, STEPS)
+        store8(header + HEADER_BYTES + 1, values)
+        store8(header + HEADER_BYTES + 2, method)
+        write_header(header + LAST_AT, method, packed + HEADER_BYTES, size)
+        sign(header, packed + PACKED_AT)
+        position += CHECKSUM_BYTES + PACKED_AT + packed
+        store64(block_ends + 8 * i, position)
         begin = end
     return position
 
 
 @inlined
-def _unpack(method: int, source: int, size: int, out: int, plain: int, table: int) -> bool:
-    """Decompress a block's payload; false if it is not `plain` bytes, or the library is not there."""
-    if method == 0x82 and peek64(table):
-        return bool(lz4_decompress(peek64(table), source, out, size, plain) == plain)
-    if method == 0x90 and peek64(table + 16):
-        function = peek64(table + 16)
-        return bool(zstd_decompress(function, peek64(table + 32), out, plain, source, size) == plain)
-    if method == 0x02 and size == plain:
-        copy(out, source, size)
-        return True
-    return False
-
-
-@inlined
-def _values(method: int, body: int, size: int, out: int, plain: int) -> bool:
-    """Turn `size` bytes at `body`, padded, into `plain` bytes of values; false if they are not what they should be."""
-    if size < 2:
+def _decode_values(method: int, body: int, size: int, out: int, plain: int) -> bool:
+    """Turn a payload of `size` bytes at `body`, padded, into `plain` bytes of values; false if it is corrupt."""
+    if size < START_BYTES:
         return False
     width = peek8(body)
     if width != 1 and width != 2 and width != 4 and width != 8:
         return False
     number = plain // width
     odd = plain - number * width
-    if size < 2 + odd:
+    if size < START_BYTES + odd:
         return False
-    copy(out, body + 2, odd)
-    body += 2 + odd
-    size -= 2 + odd
-    if method == 0x92:
+    copy(out, body + START_BYTES, odd)
+    body += START_BYTES + odd
+    size -= START_BYTES + odd
+    if method == DELTA:
         if size != number * width:
             return False
-        delta_decode(body, out + odd, number, width)
+        delta_decode(body, number, width, out + odd)
         return True
-    first = 2 if method == 0x94 else 1
-    if size < 4 + min(number, first) * width or peek32(body) != number:
+    in_full = 2 if method == DOUBLE_DELTA else 1  # a value and a difference, or a value
+    if size < COUNT_BYTES + min(number, in_full) * width or peek32(body) != number:
         return False
-    if number < first:
-        copy(out + odd, body + 4, number * width)
+    body += COUNT_BYTES
+    size -= COUNT_BYTES
+    if number < in_full:
+        copy(out + odd, body, number * width)
         return True
-    if method == 0x94:
-        return double_delta_decode(body + 4, size - 4, number, width, out + odd) == 0
-    return gorilla_decode(body + 4, size - 4, number, width, out + odd) == 0
+    if method == DOUBLE_DELTA:
+        return double_delta_decode(body, size, number, width, out + odd) == 0
+    return gorilla_decode(body, size, number, width, out + odd) == 0
 
 
 @kernel
 def decode_chains(
     source: int, size: int, out: int, room: int, table: int, scratch: int, scratch_room: int, state: int
 ) -> int:
-    """Go on where `kernels_frames.decode_run` gave up, for as many frames as are such chains and are right.
+    """Go on where `decode_run` met a chain, for as many blocks as are such chains and are right.
 
-    `state` as there; `scratch` has `scratch_room` bytes, and 64 more to read. Returns the number of frames done.
+    `state` as there; `scratch` has `scratch_room` bytes, and 64 more to read. Returns the number of blocks done.
     """
     position = peek64(state)
     filled = peek64(state + 8)
     done = 0
-    while size - position >= 49:
-        frame = source + position + 16
-        packed = peek32(frame + 1)
-        plain = peek32(frame + 5)
-        if peek8(frame) != 0x91 or packed > size - position - 16 or packed < 33 or plain > room - filled:
+    while size - position >= CHECKSUM_BYTES + _SIZE_MIN:
+        header = source + position + CHECKSUM_BYTES
+        packed = peek32(header + SIZE_AT)
+        plain = peek32(header + PLAIN_SIZE_AT)
+        if peek8(header) != MULTIPLE or packed > size - position - CHECKSUM_BYTES or packed < _SIZE_MIN:
             break
-        values = peek8(frame + 10)
-        method = peek8(frame + 11)
-        inner = peek32(frame + 17)
-        if peek8(frame + 9) != 2 or (values != 0x92 and values != 0x94 and values != 0x95):
+        values = peek8(header + HEADER_BYTES + 1)
+        method = peek8(header + HEADER_BYTES + 2)
+        last = header + LAST_AT
+        encoded = peek32(last + PLAIN_SIZE_AT)
+        if peek8(header + HEADER_BYTES) != STEPS or plain > room - filled:
             break
-        if peek8(frame + 12) != method or peek32(frame + 13) != packed - 12 or inner < 11 or inner > scratch_room:
+        if values != DELTA and values != DOUBLE_DELTA and values != GORILLA:
             break
-        first, second = city(frame, packed)
-        if first != load64(frame - 16) or second != load64(frame - 8):
+        if peek8(last) != method or peek32(last + SIZE_AT) != packed - LAST_AT:
             break
-        if not _unpack(method, frame + 21, packed - 21, scratch, inner, table):
+        if encoded < _FIRST_MIN or encoded > scratch_room:
             break
-        if peek8(scratch) != values or peek32(scratch + 1) != inner or peek32(scratch + 5) != plain:
+        first, second = city(header, packed)
+        if first != load64(header - CHECKSUM_BYTES) or second != load64(header - CHECKSUM_BYTES + 8):
             break
-        if not _values(values, scratch + 9, inner - 9, out + filled, plain):
+        if unpack(method, header + PACKED_AT, packed - PACKED_AT, scratch, encoded, table) != DONE:
             break
-        position += packed + 16
+        if peek8(scratch) != values or peek32(scratch + SIZE_AT) != encoded or peek32(scratch + PLAIN_SIZE_AT) != plain:
+            break
+        if not _decode_values(values, scratch + HEADER_BYTES, encoded - HEADER_BYTES, out + filled, plain):
+            break
+        position += packed + CHECKSUM_BYTES
         filled += plain
         done += 1
         store64(state, position)

@@ -1,7 +1,13 @@
-"""Loops of FPC: each value against the better of two predictions, without the zero bytes on top.
+"""Kernels of FPC: each value XORed with the better of two predictions, without the zero bytes on top.
 
-DFCM predicts the last difference seen in the same context, FCM the last value. Both keep a table of 2^level entries.
-Source: Burtscher and Ratanaworabhan, "FPC: a high-speed compressor for double-precision floating-point data".
+DFCM (differential finite context method) predicts the value before plus the difference that was last seen in the same
+context, FCM (finite context method) the value that was. A context is a hash of the values before; both predictors keep
+a table of 2^level entries of 8 bytes by it, DFCM's before FCM's in memory. For each pair of values one byte holds a
+code of 4 bits each, the first in the upper half: 8 where DFCM was better, and the number of zero bytes in three bits;
+what is left of both values follows.
+
+Source: ClickHouse, `CompressionCodecFPC.cpp`; Burtscher and Ratanaworabhan, "FPC: a high-speed compressor for
+double-precision floating-point data".
 """
 
 from __future__ import annotations
@@ -10,55 +16,75 @@ from typing import Any
 
 import numpy as np
 
+from mergelake.format.kernels_bits import LOW_32_BITS
 from mergelake.jit.intrinsics import inlined, kernel, leading_zeros, load32, load64, peek8, store8, store32, store64
 
 _0 = np.uint64(0)
+_DFCM = 8
+"""Bit of a code: DFCM's prediction was taken."""
+_ZEROS_MASK = 7
+"""Bits of a code for the number of zero bytes."""
+_UNCODED = 4
+"""Three bits cannot tell 0 to 8 zero bytes: of values of 8 bytes, 4 is written as 3, and more as one less."""
+_CODE_BITS = 4
+_DFCM_LEFT_8, _DFCM_RIGHT_8, _FCM_LEFT_8, _FCM_RIGHT_8 = 2, 40, 6, 48
+_DFCM_LEFT_4, _DFCM_RIGHT_4, _FCM_LEFT_4, _FCM_RIGHT_4 = 4, 23, 1, 22
+"""Shifts by the width of values: a context is the last one to the left XOR the difference or the value to the right."""
+SPARE_BYTES = 24
+"""Room beyond the values and a byte for each that the encoder needs: it fills up the last value and the last pair."""
 
 
 @inlined
-def _next(tables: int, level: int, width: int, at: Any, other: Any, last: Any, value: Any) -> Any:
-    """Teach both tables `value` (`last` came before); the new places in the tables.
-
-    DFCM has the first 2^level entries of 8 bytes, FCM the second.
-    """
-    mask = (1 << level) - 1
+def _learn(tables: int, entries: int, width: int, dfcm: Any, fcm: Any, last: Any, value: Any) -> Any:
+    """Teach both tables `value`, which came after `last`, in the contexts `dfcm` and `fcm`; the next contexts."""
+    mask = entries - 1
     if width == 8:
         step = value - last
-        store64(tables + 8 * at, step)
-        at = ((at << 2) ^ np.int64(step >> 40)) & mask
-        store64(tables + 8 * (other + mask + 1), value)
-        other = ((other << 6) ^ np.int64(value >> 48)) & mask
+        store64(tables + 8 * dfcm, step)
+        dfcm = ((dfcm << _DFCM_LEFT_8) ^ np.int64(step >> _DFCM_RIGHT_8)) & mask
+        store64(tables + 8 * (fcm + entries), value)
+        fcm = ((fcm << _FCM_LEFT_8) ^ np.int64(value >> _FCM_RIGHT_8)) & mask
     else:
-        step = (value - last) & np.uint64(0xFFFFFFFF)
-        store64(tables + 8 * at, step)
-        at = ((at << 4) ^ np.int64(step >> 23)) & mask
-        store64(tables + 8 * (other + mask + 1), value)
-        other = ((other << 1) ^ np.int64(value >> 22)) & mask
-    return at, other
+        step = (value - last) & LOW_32_BITS
+        store64(tables + 8 * dfcm, step)
+        dfcm = ((dfcm << _DFCM_LEFT_4) ^ np.int64(step >> _DFCM_RIGHT_4)) & mask
+        store64(tables + 8 * (fcm + entries), value)
+        fcm = ((fcm << _FCM_LEFT_4) ^ np.int64(value >> _FCM_RIGHT_4)) & mask
+    return dfcm, fcm
 
 
 @inlined
-def _tail_code(zeros: int, width: int) -> int:
-    """Three bits for the number of zero bytes; eight bytes have no code for four."""
-    if width == 8 and zeros >= 4:
+def _zeros_code(zeros: int, width: int) -> int:
+    """Three bits for the number of zero bytes."""
+    if width == 8 and zeros >= _UNCODED:
         zeros -= 1
-    return min(zeros, 7)
+    return min(zeros, _ZEROS_MASK)
+
+
+@inlined
+def _bytes_left(code: int, width: int) -> int:
+    """Bytes of a value that are written; below 0 for a code that no value of 4 bytes has."""
+    zeros = code & _ZEROS_MASK
+    if width == 8 and zeros >= _UNCODED:
+        zeros += 1
+    return width - zeros
 
 
 @kernel
 def fpc_encode(source: int, size: int, width: int, level: int, tables: int, out: int) -> int:
     """Write `size` bytes of values of `width` (4, 8); an odd value gets a zero for a partner, bytes too few likewise.
 
-    `tables`: 2^(level + 1) zeros of 8 bytes. Returns the bytes written, at most 9 bytes for 8 and 24 more.
+    `tables`: 2^(level + 1) zeros of 8 bytes. Returns the bytes written: at most `size`, a byte a value and
+    `SPARE_BYTES`.
     """
     entries = 1 << level
     start = out
-    at, other = 0, 0
+    dfcm, fcm = 0, 0
     last = _0
     full = size // width
     count = (size + width - 1) // width
-    head = out
-    code = 0
+    code_at = out
+    first_code = 0
     for i in range(count + (count & 1)):
         value = _0
         if i < full:
@@ -66,23 +92,23 @@ def fpc_encode(source: int, size: int, width: int, level: int, tables: int, out:
         elif i < count:
             for j in range(size - full * width):
                 value |= np.uint64(peek8(source + full * width + j)) << (8 * j)
-        by_step = (load64(tables + 8 * at) + last) ^ value
+        by_step = (load64(tables + 8 * dfcm) + last) ^ value
         if width == 4:
-            by_step &= np.uint64(0xFFFFFFFF)
-        by_value = load64(tables + 8 * (other + entries)) ^ value
-        at, other = _next(tables, level, width, at, other, last, value)
+            by_step &= LOW_32_BITS
+        by_value = load64(tables + 8 * (fcm + entries)) ^ value
+        dfcm, fcm = _learn(tables, entries, width, dfcm, fcm, last, value)
         last = value
         step_wins = leading_zeros(by_step) > leading_zeros(by_value)
         left = by_step if step_wins else by_value
-        zeros = _tail_code((leading_zeros(left) - 64 + 8 * width) >> 3, width)
+        code = (_DFCM if step_wins else 0) | _zeros_code((leading_zeros(left) - 64 + 8 * width) >> 3, width)
         if i & 1 == 0:
-            head = out
+            code_at = out
             out += 1
-            code = ((8 if step_wins else 0) | zeros) << 4
+            first_code = code
         else:
-            store8(head, np.uint64(code | (8 if step_wins else 0) | zeros))
+            store8(code_at, np.uint64(first_code << _CODE_BITS | code))
         store64(out, left)
-        out += width - (zeros + 1 if width == 8 and zeros > 3 else zeros)
+        out += _bytes_left(code, width)
     return out - start
 
 
@@ -90,36 +116,33 @@ def fpc_encode(source: int, size: int, width: int, level: int, tables: int, out:
 def fpc_decode(source: int, size: int, plain: int, width: int, level: int, tables: int, out: int) -> int:
     """Read `plain` bytes of values from `size` bytes, padded; 0, or -1: corrupt."""
     entries = 1 << level
-    at, other = 0, 0
+    dfcm, fcm = 0, 0
     last = _0
     position = 0
-    code = 0
+    codes = 0
     count = (plain + width - 1) // width
     full = plain // width
     for i in range(count + (count & 1)):
         if i & 1 == 0:
             if position >= size:
                 return -1
-            code = peek8(source + position)
+            codes = peek8(source + position)
             position += 1
-        bits = code & 15 if i & 1 else code >> 4
-        zeros = bits & 7
-        if width == 8 and zeros > 3:
-            zeros += 1
-        bytes_left = width - zeros
+        code = codes & ((1 << _CODE_BITS) - 1) if i & 1 else codes >> _CODE_BITS
+        bytes_left = _bytes_left(code, width)
         if bytes_left < 0 or position + bytes_left > size:
             return -1
         value = _0
         if bytes_left:
             value = (load64(source + position) << (64 - 8 * bytes_left)) >> (64 - 8 * bytes_left)
         position += bytes_left
-        if bits & 8:
-            value ^= load64(tables + 8 * at) + last
+        if code & _DFCM:
+            value ^= load64(tables + 8 * dfcm) + last
             if width == 4:
-                value &= np.uint64(0xFFFFFFFF)
+                value &= LOW_32_BITS
         else:
-            value ^= load64(tables + 8 * (other + entries))
-        at, other = _next(tables, level, width, at, other, last, value)
+            value ^= load64(tables + 8 * (fcm + entries))
+        dfcm, fcm = _learn(tables, entries, width, dfcm, fcm, last, value)
         last = value
         if i < full:
             if width == 8:

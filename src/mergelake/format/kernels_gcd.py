@@ -1,7 +1,9 @@
-"""Loops of GCD: values divided by their greatest common divisor, and multiplied back, modulo 2^(8 width).
+"""Kernels of GCD: values divided by their greatest common divisor, and multiplied back, modulo 2^(8 width).
 
-Signs: the divisor is that of the magnitudes, a negative
-value has a negative quotient, except for the lowest value of its type, which has no magnitude and stays positive.
+The divisor is that of the magnitudes; a negative value has a negative quotient, except for the lowest value of its
+type, which has no magnitude and stays positive.
+
+Source: ClickHouse, `CompressionCodecGCD.cpp`.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ def _gcd(a: Any, b: Any) -> Any:
 
 
 @inlined
-def _narrow(source: int, width: int, signed: int) -> Any:
+def _magnitude(source: int, width: int, signed: int) -> Any:
     """The magnitude of a value, and whether its quotient is negative."""
     value = load(source, width)
     shift = 64 - 8 * width
@@ -40,14 +42,14 @@ def gcd_encode(source: int, count: int, width: int, signed: int, out: int) -> No
     """Write the divisor and `count` quotients, for `width` 1, 2, 4 and 8."""
     divisor: Any = _0
     for i in range(count):
-        value, _ = _narrow(source + i * width, width, signed)
+        value, _ = _magnitude(source + i * width, width, signed)
         divisor = _gcd(value, divisor)
         if divisor == _1:
             break
     store(out, width, divisor)
     out += width
     for i in range(count):
-        value, negative = _narrow(source + i * width, width, signed)
+        value, negative = _magnitude(source + i * width, width, signed)
         if divisor > _1:
             value //= divisor
         store(out + i * width, width, _0 - value if negative else value)

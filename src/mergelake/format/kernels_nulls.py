@@ -1,4 +1,4 @@
-"""Loops over NULLs: Arrow's bitmaps, ClickHouse's bytes (1 for each NULL), and what lies under them."""
+"""Kernels over NULLs: Arrow's bitmaps, ClickHouse's bytes (1 for each NULL), and what lies under them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,16 @@ import numpy as np
 
 from mergelake.jit.intrinsics import copy, kernel, load8, load64, null_bits, peek8, peek32, store8, store32, store64
 
-_SPREAD, _PICK = np.uint64(0x0101010101010101), np.uint64(0x8040201008040201)
+_SPREAD = np.uint64(0x0101010101010101)
+"""The lowest bit of each byte: times it, a byte is repeated eight times."""
+_PICK = np.uint64(0x8040201008040201)
+"""Bit i of byte i."""
 _CARRY = np.uint64(0x7F7F7F7F7F7F7F7F)
+"""Added to bytes, it carries into the highest bit of those that are not zero."""
+_SIGN = 0x80000000
+"""The sign bit of an i32 as `peek32` reads it."""
+_VECTOR = 16
+"""Numbers that `null_bits` takes at once."""
 
 
 @kernel
@@ -58,13 +66,13 @@ def mark_nulls(ids: int, rows: int, bits: int) -> int:
     """Of `rows` i32, write a bit for each that is not negative, and make those that are zero; returns their number."""
     row = 0
     missing = 0
-    while row + 16 <= rows:
+    while row + _VECTOR <= rows:
         missing += null_bits(ids + 4 * row, bits + (row >> 3))
-        row += 16
+        row += _VECTOR
     while row < rows:
         if row & 7 == 0:
             store8(bits + (row >> 3), 0)
-        if peek32(ids + 4 * row) & 0x80000000:
+        if peek32(ids + 4 * row) & _SIGN:
             store32(ids + 4 * row, 0)
             missing += 1
         else:

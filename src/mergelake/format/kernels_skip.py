@@ -1,4 +1,4 @@
-"""Loops over rows and bits for skip indexes: hashing, telling distinct values, filling and asking Bloom filters.
+"""Kernels over rows and bits for skip indexes: hashing, finding distinct values, filling and probing Bloom filters.
 
 Segments are runs of rows: `ends[i]` is the row after segment i. The callers check all bounds.
 """
@@ -12,7 +12,17 @@ import numpy as np
 from mergelake.jit.city_hash import city64, city64_seeded, hash16
 from mergelake.jit.intrinsics import kernel, load8, load64, store8
 
-_SEED_A, _SEED_B = np.uint64(845897321), np.uint64(217728422)
+_SEED_FACTOR, _SEED_SUMMAND = np.uint64(845897321), np.uint64(217728422)
+"""The seed of the second hash from that of the first.
+
+Source: ClickHouse, `BloomFilter.cpp`, `SEED_GEN_A` and `SEED_GEN_B`.
+"""
+_LEAD_2, _LEAD_3, _LEAD_4, _LEAD_END = (np.uint64(byte) for byte in (0xC0, 0xE0, 0xF0, 0xF8))
+"""Least bytes that begin a UTF-8 sequence of 2, 3 and 4 bytes, and the first above them."""
+_NOT_ASCII = np.uint64(0x80)
+_LOWER_CASE = np.uint64(0x20)
+"""Bit that is set in small letters only."""
+_A, _Z, _0, _9 = (np.uint64(ord(character)) for character in "az09")
 
 
 @kernel
@@ -43,21 +53,21 @@ def extreme_rows(source: int, offsets: Any, missing: Any, ends: Any, low: Any, h
     start = 0
     for segment in range(len(ends)):
         least = -1
-        most = -1
+        greatest = -1
         for row in range(start, ends[segment]):
             if missing[row]:
                 continue
             if least < 0:
                 least = row
-                most = row
+                greatest = row
                 continue
             at, size = source + offsets[row], offsets[row + 1] - offsets[row]
             if _compare(at, size, source + offsets[least], offsets[least + 1] - offsets[least]) < 0:
                 least = row
-            if _compare(at, size, source + offsets[most], offsets[most + 1] - offsets[most]) > 0:
-                most = row
+            if _compare(at, size, source + offsets[greatest], offsets[greatest + 1] - offsets[greatest]) > 0:
+                greatest = row
         low[segment] = least
-        high[segment] = most
+        high[segment] = greatest
         start = ends[segment]
 
 
@@ -120,24 +130,25 @@ def fill_filters(hashes: Any, counts: Any, starts: Any, sizes: Any, seeds: Any, 
 
 
 @kernel
-def ask_filters(source: int, starts: Any, sizes: Any, hashes: Any, seeds: Any, out: Any) -> None:
+def probe_filters(source: int, starts: Any, sizes: Any, hashes: Any, seeds: Any, out: Any) -> None:
     """out[g, i]: whether filter g, `sizes[g]` bytes at `source + starts[g]`, may hold hashes[i]."""
     for g in range(len(starts)):
         bits = np.uint64(8 * sizes[g])
         for i in range(len(hashes)):
-            found = sizes[g] > 0
+            all_set = sizes[g] > 0
             k = 0
-            while found and k < len(seeds):
+            while all_set and k < len(seeds):
                 bit = np.int64(hash16(hashes[i], seeds[k]) % bits)
-                found = (load8(source + starts[g] + (bit >> 3)) >> np.uint64(bit & 7)) & np.uint64(1) != 0
+                all_set = (load8(source + starts[g] + (bit >> 3)) >> np.uint64(bit & 7)) & np.uint64(1) != 0
                 k += 1
-            out[g, i] = found
+            out[g, i] = all_set
 
 
 @kernel
 def _add_piece(source: int, size: int, out: int, bits: np.uint64, hashes: int, seed: np.uint64) -> None:
+    """Set the bits of one piece: bit i is a + i b + i² modulo `bits`, a and b being hashes of the piece."""
     plain = city64(source, size)
-    step = city64_seeded(plain, _SEED_A * seed + _SEED_B)
+    step = city64_seeded(plain, _SEED_FACTOR * seed + _SEED_SUMMAND)
     at = city64_seeded(plain, seed)
     for i in range(hashes):
         bit = np.int64((at + np.uint64(i) * np.uint64(i)) % bits)
@@ -153,25 +164,22 @@ def add_piece(source: int, size: int, out: int, filter_bytes: int, hashes: int, 
 
 
 @kernel
-def _sequence(byte: Any) -> Any:
-    """Bytes of the UTF-8 sequence that begins so; 1 for a byte that begins none."""
-    if byte < np.uint64(0xC0):
+def _sequence_bytes(byte: Any) -> Any:
+    """Bytes of the UTF-8 sequence that begins with `byte`; 1 for a byte that begins none."""
+    if byte < _LEAD_2:
         return 1
-    if byte < np.uint64(0xE0):
+    if byte < _LEAD_3:
         return 2
-    if byte < np.uint64(0xF0):
+    if byte < _LEAD_4:
         return 3
-    return 4 if byte < np.uint64(0xF8) else 1
+    return 4 if byte < _LEAD_END else 1
 
 
 @kernel
 def _is_word(byte: Any) -> Any:
-    letter = byte | np.uint64(0x20)
-    return (
-        byte >= np.uint64(0x80)
-        or (letter >= np.uint64(97) and letter <= np.uint64(122))
-        or (byte >= np.uint64(48) and byte <= np.uint64(57))
-    )
+    """Whether a byte is part of a word: an ASCII letter or digit, or not ASCII."""
+    letter = byte | _LOWER_CASE
+    return byte >= _NOT_ASCII or (letter >= _A and letter <= _Z) or (byte >= _0 and byte <= _9)
 
 
 @kernel
@@ -191,13 +199,13 @@ def text_filters(
                     end = at
                     count = 0
                     while count < ngram and end < stop:
-                        end += _sequence(load8(end))
+                        end += _sequence_bytes(load8(end))
                         count += 1
                     if count < ngram:
                         break
                     end = min(end, stop)
                     _add_piece(at, end - at, target, bits, hashes, np.uint64(seed))
-                    at += _sequence(load8(at))
+                    at += _sequence_bytes(load8(at))
             else:
                 while at < stop:
                     while at < stop and not _is_word(load8(at)):

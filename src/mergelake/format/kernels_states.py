@@ -1,4 +1,4 @@
-"""Walking over states of aggregate functions by a program, to find where each ends.
+"""Kernels that walk over states of aggregate functions by a program, to find where each ends.
 
 A program is rows of (operation, a, b); jumps are relative, so programs can be put one behind the other::
 
@@ -24,14 +24,23 @@ from __future__ import annotations
 
 from typing import Any
 
+from mergelake.format.kernels_bits import VARINT_BITS, VARINT_MORE
 from mergelake.jit.intrinsics import kernel
 
 (FIXED, VARUINT, TEXT, BYTES, LIST, LOOP, NEXT, SWITCH, CASE, GOTO, RESERVOIR, PAIR, UP_TO, HEADED, TIMING) = range(15)
 COUNT_VARUINT, COUNT_U64, COUNT_U16 = range(3)
 DEPTH = 16
 """Loops inside of each other."""
-_TIMING_WORDS = 2835
-_TIMING_END = 30000
+_TIMING_WORDS, _TIMING_END = 2835, 30000
+"""Counters of the large form, and the number that ends the list of those that are set.
+
+Source: ClickHouse, `QuantileTiming.h`, `QuantileTimingLarge`.
+"""
+_SHIFT_MAX = 56
+"""Where the last byte of a varuint of 63 bits goes: a larger number is no count that we could walk over."""
+_INT32_MAX, _NO_TEXT = 0x7FFFFFFF, 0xFFFFFFFF
+"""The largest i32, and -1 as `_word` reads it."""
+_INT64_MAX = 0x7FFFFFFFFFFFFFFF
 
 
 @kernel
@@ -39,16 +48,16 @@ def _varuint(source: Any, at: int) -> tuple[int, int]:
     """The varuint at `at` and the position behind it, which is -1 for one that ends too early or is too large."""
     value = 0
     shift = 0
-    while at < len(source) and shift <= 56:
+    while at < len(source) and shift <= _SHIFT_MAX:
         byte = source[at]
         at += 1
-        value |= (byte & 127) << shift
+        value |= (byte & VARINT_BITS) << shift
         shift += 7
-        if byte < 128:
+        if byte < VARINT_MORE:
             return value, at
-        if shift == 63 and at < len(source):
+        if shift > _SHIFT_MAX and at < len(source):
             # The tenth byte of a 64-bit count: only its place matters.
-            return 0x7FFFFFFFFFFFFFFF, at + 1
+            return _INT64_MAX, at + 1
     return 0, -1
 
 
@@ -66,10 +75,10 @@ def _word(source: Any, at: int, width: int) -> int:
 @kernel
 def _count(source: Any, at: int, kind: int) -> tuple[int, int]:
     """A count of this kind and the position behind it, -1 if it is broken or larger than the bytes that are left."""
-    if kind == 0:
+    if kind == COUNT_VARUINT:
         value, at = _varuint(source, at)
     else:
-        width = 8 if kind == 1 else 2
+        width = 8 if kind == COUNT_U64 else 2
         value = _word(source, at, width)
         at += width
     if at < 0 or value < 0 or value > len(source) - at:
@@ -113,24 +122,24 @@ def walk_states(source: Any, steps: Any, rows: int, edges: Any, left: Any) -> in
             a = steps[i, 1]
             b = steps[i, 2]
             i += 1
-            if op == 0:
+            if op == FIXED:
                 at += a
-            elif op == 1:
+            elif op == VARUINT:
                 _, at = _varuint(source, at)
-            elif op == 2:
+            elif op == TEXT:
                 length = _word(source, at, 4)
-                if length < 0 or (length > 0x7FFFFFFF and length != 0xFFFFFFFF):
+                if length < 0 or (length > _INT32_MAX and length != _NO_TEXT):
                     return -1
-                at += 4 + (length if length <= 0x7FFFFFFF else 0)
-            elif op == 3:
-                length, at = _count(source, at, 0)
+                at += 4 + (length if length <= _INT32_MAX else 0)
+            elif op == BYTES:
+                length, at = _count(source, at, COUNT_VARUINT)
                 if at >= 0:
                     at += length
-            elif op == 4:
+            elif op == LIST:
                 count, at = _count(source, at, b)
                 if at >= 0:
                     at += count * a
-            elif op == 5:
+            elif op == LOOP:
                 count, at = _count(source, at, a)
                 if at < 0 or depth >= len(left):
                     return -1
@@ -139,32 +148,32 @@ def walk_states(source: Any, steps: Any, rows: int, edges: Any, left: Any) -> in
                 else:
                     left[depth] = count
                     depth += 1
-            elif op == 6:
+            elif op == NEXT:
                 left[depth - 1] -= 1
                 if left[depth - 1] > 0:
                     i -= b + 1
                 else:
                     depth -= 1
-            elif op == 7:
+            elif op == SWITCH:
                 if at >= size:
                     return -1
                 tag = source[at]
                 at += 1
-                found = -1
+                target = -1
                 for case in range(a):
                     if steps[i + case, 1] == tag:
-                        found = i + case + steps[i + case, 2]
-                if found < 0:
+                        target = i + case + steps[i + case, 2]
+                if target < 0:
                     return -1
-                i = found
-            elif op == 9:
+                i = target
+            elif op == GOTO:
                 i += b
-            elif op == 10:
+            elif op == RESERVOIR:
                 room = _word(source, at, 8)
                 total = _word(source, at + 8, 8)
                 if room < 0 or total < 0:
                     return -1
-                length, at = _count(source, at + 16, 0)
+                length, at = _count(source, at + 16, COUNT_VARUINT)
                 if at < 0 or length > size - at:
                     return -1
                 at += length
@@ -172,20 +181,20 @@ def walk_states(source: Any, steps: Any, rows: int, edges: Any, left: Any) -> in
                 if count > size - at:
                     return -1
                 at += count * a
-            elif op == 11:
-                first, at = _count(source, at, 0)
+            elif op == PAIR:
+                first, at = _count(source, at, COUNT_VARUINT)
                 if at >= 0:
-                    second, at = _count(source, at, 0)
+                    second, at = _count(source, at, COUNT_VARUINT)
                     if at >= 0:
                         at += (first + second) * a
-            elif op == 12:
+            elif op == UP_TO:
                 if at >= size:
                     return -1
                 count = source[at]
                 at += 1
                 if count <= a:
                     at += count * b
-            elif op == 13:
+            elif op == HEADED:
                 count = _word(source, at, 8)
                 if count < 0 or count > size - at:
                     return -1
@@ -194,7 +203,7 @@ def walk_states(source: Any, steps: Any, rows: int, edges: Any, left: Any) -> in
                 at = _timing(source, at)
             if at < 0 or at > size:
                 return -1
-        if at > 0x7FFFFFFF:
+        if at > _INT32_MAX:
             return -1
     edges[rows] = at
     return at

@@ -1,4 +1,4 @@
-"""A growing set of distinct keys, each with a number: the dictionary of a LowCardinality column in the making."""
+"""A growing set of distinct keys, each with a number: the dictionary of a LowCardinality column while it is written."""
 
 from __future__ import annotations
 
@@ -49,13 +49,9 @@ class KeyTable:
 
     def _place(self, first: int) -> None:
         place_keys(
-            self._offsets.ctypes.data,
-            self._data.ctypes.data,
-            first,
-            self.count,
-            self._slots.ctypes.data,
+            self._offsets.ctypes.data, self._data.ctypes.data, first, self.count, self._slots.ctypes.data,
             len(self._slots) - 1,
-        )
+        )  # fmt: skip
 
     def _reserve(self, keys: int, size: int) -> None:
         """Room for so many more keys and bytes."""
@@ -68,7 +64,8 @@ class KeyTable:
     def number(self, array: pa.DictionaryArray, known: Ids | None = None) -> Ids:
         """The id of each row of `array`; new keys are added. NULL is 0.
 
-        `known`: of `unknown_ids`, filled on the way; give it again with the same dictionary.
+        `known` is a result of `unknown_ids`, in which the ids that are found are noted; pass it again with the same
+        dictionary.
         """
         entries, keys = array.dictionary, array.indices
         rows = len(array)
@@ -81,22 +78,10 @@ class KeyTable:
         self._reserve(min(len(entries), rows), size)
         bits, bit = validity(keys)
         count = number_rows(
-            keys.buffers()[1].address + 4 * keys.offset,
-            rows,
-            bits,
-            bit,
-            len(entries),
-            known.ctypes.data,
-            offsets.ctypes.data,
-            data,
-            self._offsets.ctypes.data,
-            self._data.ctypes.data,
-            self.count,
-            self._slots.ctypes.data,
-            len(self._slots) - 1,
-            0,
-            out.ctypes.data,
-        )
+            keys.buffers()[1].address + 4 * keys.offset, rows, bits, bit, len(entries), known.ctypes.data,
+            offsets.ctypes.data, data, self._offsets.ctypes.data, self._data.ctypes.data, self.count,
+            self._slots.ctypes.data, len(self._slots) - 1, 0, out.ctypes.data,
+        )  # fmt: skip
         if count < 0:
             raise InternalError("a dictionary index is out of range")
         self.count = count
@@ -114,12 +99,12 @@ class KeyTable:
 
 
 def unknown_ids(entries: pa.Array) -> Ids:
-    """For each dictionary entry -1 in place of its id, and one more, for NULL."""
+    """-1 in place of the id of each dictionary entry, and one more for NULL."""
     return np.full(len(entries) + 1, -1, np.int32)
 
 
 def key_bytes(entries: pa.Array, width: int) -> tuple[Ids, int, int]:
-    """Of dictionary entries: i32 offsets (entries + 1), the address they count from, the bytes they span."""
+    """The i32 offsets of dictionary entries (entries + 1), the address they count from, the bytes they span."""
     buffers, rows = entries.buffers(), len(entries)
     if width:
         start = buffers[1].address + entries.offset * width if buffers[1] is not None else 0

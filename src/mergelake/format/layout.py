@@ -51,28 +51,28 @@ class Layout:
     """Rows of a granule where marks do not tell (`.mrk`, `.cmrk`)."""
     rows: int | None = None
     joined: bool = False
-    """Whether it is several parts one behind the other (`parts.joined`), a granule each."""
+    """Whether several parts lie one behind the other (`parts.joined`), a granule each."""
     _stems: dict[tuple[str, t.DataType], dict[str, str]] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
-    """What `stems` said: it is asked several times for each column."""
-    _found: Mapping[str, Sequence[str]] = field(init=False, repr=False, compare=False)
+    """Results of `stems`, which is called several times for each column."""
+    _file_streams: Mapping[str, Sequence[str]] = field(init=False, repr=False, compare=False)
     """Streams of each column of a Wide part, by the names of the files; only where types do not tell them all."""
     _hashed: Sequence[str] = field(init=False, repr=False, compare=False)
-    """Files whose names do not tell whose they are."""
+    """Streams whose names were too long: their files are named by a hash, which does not tell the column."""
     _spans: Mapping[str, tuple[int, int]] = field(init=False, repr=False, compare=False)
     """In marks of a Compact part: each column's first pair, and the pair after its last."""
 
     def __post_init__(self) -> None:
         mixed = any(t.holds(kind, t.Variant, t.Dynamic, t.Json) for kind in self.columns.values())
-        found = streams_by_column(self.files, self.columns) if mixed else {}
+        file_streams = streams_by_column(self.files, self.columns) if mixed else {}
         hashed = [file[:-4] for file in self.files if _HASHED(file)] if mixed else []
         counts = dict.fromkeys(self.columns, 1)
         if self.mark_extension in (".mrk4", ".cmrk4"):
             counts = {name: len(streams) for name, streams in self.substreams.items()}
         ends = accumulate(counts.values())
         spans = {name: (end - count, end) for (name, count), end in zip(counts.items(), ends, strict=True)}
-        for name, value in (("_found", found), ("_hashed", hashed), ("_spans", spans)):
+        for name, value in (("_file_streams", file_streams), ("_hashed", hashed), ("_spans", spans)):
             object.__setattr__(self, name, value)
 
     @property
@@ -89,7 +89,7 @@ class Layout:
 
     def _escapes(self, name: str) -> bool:
         """Whether names of the types of a Variant are escaped in the names of a column's streams."""
-        streams = self.substreams.get(name) or self._found.get(name, ())
+        streams = self.substreams.get(name) or self._file_streams.get(name, ())
         return not any("(" in stream for stream in streams)
 
     def _streams(self, name: str, data_type: t.DataType) -> list[str]:
@@ -97,7 +97,7 @@ class Layout:
         streams = list(self.node(name, data_type).streams())
         if not t.holds(data_type, t.Dynamic, t.Json):
             return streams
-        known = self.substreams.get(name) or [*self._found.get(name, ()), *self._hashed]
+        known = self.substreams.get(name) or [*self._file_streams.get(name, ()), *self._hashed]
         sizes = shared_sizes_stream(name, data_type)
         return list(dict.fromkeys([*known, *([sizes] if sizes else [])]))
 
@@ -162,9 +162,9 @@ def detect_layout(
 
     Raises CorruptDataError for a part without marks, NOT_IMPLEMENTED for forms that we do not know.
     """
-    found = {name.rsplit(".", 1)[-1] for name in file_names if "/" not in name and not name.startswith("skp_idx_")}
+    present = {name.rsplit(".", 1)[-1] for name in file_names if "/" not in name and not name.startswith("skp_idx_")}
     compact = "data.bin" in file_names and any(f"data.{e}" in file_names for e in _COMPACT)
-    extensions = [e for e in _EXTENSIONS if e in found and (e in _COMPACT) == compact]
+    extensions = [e for e in _EXTENSIONS if e in present and (e in _COMPACT) == compact]
     if not extensions:
         raise CorruptDataError("The part has no mark files", name="NO_FILE_IN_DATA_PART")
     substreams: Mapping[str, tuple[str, ...]] = {}

@@ -1,8 +1,8 @@
 """liblz4 and libzstd, as the packages `lz4` and `zstandard` carry them, for kernels to call by address.
 
 Both packages link their library into a module that exports its functions; where one does not, its addresses are 0 and
-frames go through the package's Python functions one by one. Functions are tried on a known block before they are
-trusted. ZSTD's working memory costs more than a frame: it is kept, one for each thread.
+compressed blocks go through the package's Python functions one by one. Functions are tried on a known text before they
+are trusted. ZSTD's working memory costs more than a compressed block: it is kept, one for each thread.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ import lz4.block
 import numpy as np
 
 _I, _L, _P = ctypes.c_int, ctypes.c_size_t, ctypes.c_void_p
-_PLAIN = b"mergelake" * 20
+_PLAIN, _PACKED_BYTES = b"mergelake" * 20, 512
+"""The text on which functions are tried, and room for it in both forms."""
 LZ4_DECOMPRESS, LZ4_COMPRESS, ZSTD_DECOMPRESS, ZSTD_COMPRESS, DECOMPRESSOR, COMPRESSOR = range(6)
 """Places in a thread's table: four functions, and ZSTD's contexts for both ways."""
 
 
 def _address(function: Any) -> int:
+    """The address of a function of C."""
     return ctypes.cast(function, _P).value or 0
 
 
@@ -32,18 +34,18 @@ def _find_lz4() -> tuple[int, int]:
         decompress, compress = library.LZ4_decompress_safe, library.LZ4_compress_fast
     except (AttributeError, OSError):
         return 0, 0
-    packed, back = ctypes.create_string_buffer(512), ctypes.create_string_buffer(512)
-    size = compress(_PLAIN, packed, len(_PLAIN), 512, 1)
-    if size <= 0 or decompress(packed, back, size, 512) != len(_PLAIN) or back.raw[: len(_PLAIN)] != _PLAIN:
+    packed, back = ctypes.create_string_buffer(_PACKED_BYTES), ctypes.create_string_buffer(_PACKED_BYTES)
+    size = compress(_PLAIN, packed, len(_PLAIN), _PACKED_BYTES, 1)
+    if size <= 0 or decompress(packed, back, size, _PACKED_BYTES) != len(_PLAIN) or back.raw[: len(_PLAIN)] != _PLAIN:
         return 0, 0
     return _address(decompress), _address(compress)
 
 
 def _find_zstd() -> ctypes.CDLL | None:
     """The library, if it exports what is needed and works."""
-    found = importlib.util.find_spec("zstandard._cffi")
+    spec = importlib.util.find_spec("zstandard._cffi")
     try:
-        library = ctypes.CDLL(found.origin if found is not None else "")
+        library = ctypes.CDLL(spec.origin if spec is not None else "")
         for name, result, arguments in (
             ("ZSTD_createCCtx", _P, []), ("ZSTD_createDCtx", _P, []), ("ZSTD_freeCCtx", _L, [_P]),
             ("ZSTD_freeDCtx", _L, [_P]), ("ZSTD_compressCCtx", _L, [_P, _P, _L, _P, _L, _I]),
@@ -54,11 +56,12 @@ def _find_zstd() -> ctypes.CDLL | None:
     except (AttributeError, OSError, TypeError):
         return None
     contexts = _Contexts(library)
-    packed, back = ctypes.create_string_buffer(512), ctypes.create_string_buffer(512)
-    size = library.ZSTD_compressCCtx(contexts.compressor, packed, 512, _PLAIN, len(_PLAIN), 1)
-    if size > 512 or library.ZSTD_decompressDCtx(contexts.decompressor, back, 512, packed, size) != len(_PLAIN):
+    packed, back = ctypes.create_string_buffer(_PACKED_BYTES), ctypes.create_string_buffer(_PACKED_BYTES)
+    size = library.ZSTD_compressCCtx(contexts.compressor, packed, _PACKED_BYTES, _PLAIN, len(_PLAIN), 1)
+    if size > _PACKED_BYTES:  # an error
         return None
-    return library if back.raw[: len(_PLAIN)] == _PLAIN else None
+    plain = library.ZSTD_decompressDCtx(contexts.decompressor, back, _PACKED_BYTES, packed, size)
+    return library if plain == len(_PLAIN) and back.raw[: len(_PLAIN)] == _PLAIN else None
 
 
 class _Contexts:
@@ -81,7 +84,7 @@ _zstd = _find_zstd()
 
 
 class _Table(threading.local):
-    """What this thread's kernels call."""
+    """The addresses that kernels call in this thread: functions, and contexts of ZSTD, which one thread may use."""
 
     def __init__(self) -> None:
         self.words = np.zeros(6, np.int64)
@@ -96,4 +99,4 @@ class _Table(threading.local):
 
 
 table = _Table()
-"""`table.address` is that of this thread's six words, `table.words` are they."""
+"""The table of the thread at hand: `table.words`, six i64, at the address `table.address`."""

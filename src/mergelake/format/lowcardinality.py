@@ -12,12 +12,19 @@ keys are too many for that keeps them with each granule (0x200), as does each gr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pyarrow as pa
 
-from mergelake.format.kernels_dictionary import pack_blocks, unpack_ids, unpack_shared
+from mergelake.format.kernels_dictionary import (
+    ADDITIONAL,
+    NEW,
+    SHARED,
+    WIDTH_MASK,
+    WIDTH_MAX,
+    pack_blocks,
+    unpack_ids,
+    unpack_shared,
+)
 from mergelake.format.kernels_nulls import mark_nulls
 from mergelake.format.keytable import KeyTable, unknown_ids
 from mergelake.format.memory import Region, allocate, region
@@ -40,8 +47,10 @@ KEYS_MAX = 1 << 20
 BYTES_MAX = 1 << 28
 """Most bytes of them."""
 PROBE_KEYS = 1 << 16
-_SHARED, _ADDITIONAL, _NEW = 0x100, 0x200, 0x400
+"""Up to so many keys the dictionary is shared without asking whether that saves anything."""
+_FLAGS = WIDTH_MASK | SHARED | ADDITIONAL | NEW
 _CACHED = 4
+"""Dictionaries of other places in the part that a reader keeps."""
 
 
 class LowCardinality(Serialization):
@@ -50,6 +59,7 @@ class LowCardinality(Serialization):
     def __init__(self, stream: str, keys: Serialization, *, nullable: bool, local: bool = False) -> None:
         self.stream = stream
         self.dictionary = stream + ".dict"
+        self.own_streams = (self.dictionary, stream)
         self.keys = keys
         self.arrow = pa.dictionary(pa.int32(), keys.arrow)
         self.reserved = 2 if nullable else 1
@@ -62,11 +72,6 @@ class LowCardinality(Serialization):
         self._opened = self._started = False
         self._known: tuple[pa.Array, Ids] | None = None
         self._cache: dict[tuple[int, int], tuple[pa.Array, int]] = {}
-
-    def streams(self) -> Iterator[str]:
-        """Names of the streams, in the order of a Compact part."""
-        yield self.dictionary
-        yield self.stream
 
     # -- writing
 
@@ -88,9 +93,9 @@ class LowCardinality(Serialization):
         ids = self._table.number(array, self._known_ids(array.dictionary))
         packed = allocate(16 * len(bounds) + 4 * len(ids))
         ends = np.empty(len(bounds), np.int64)
-        first = _SHARED if self._started else _SHARED | _NEW
+        first = SHARED if self._started else SHARED | NEW
         written = pack_blocks(
-            ids.ctypes.data, bounds.ctypes.data, len(bounds), _SHARED, first, packed.address, ends.ctypes.data
+            ids.ctypes.data, bounds.ctypes.data, len(bounds), SHARED, first, packed.address, ends.ctypes.data
         )
         self._started = self._started or written > 0
         out.put(self.stream, packed.part(0, written), ends)
@@ -140,10 +145,10 @@ class LowCardinality(Serialization):
                 table.clear()
                 ids = table.number(array.slice(start, stop - start))
                 block = allocate(16 + 4 * len(ids))
-                one = np.array([len(ids)], np.int64)
+                rows = np.array([len(ids)], np.int64)
                 end = np.empty(1, np.int64)
                 written = pack_blocks(
-                    ids.ctypes.data, one.ctypes.data, 1, _ADDITIONAL, _ADDITIONAL, block.address, end.ctypes.data
+                    ids.ctypes.data, rows.ctypes.data, 1, ADDITIONAL, ADDITIONAL, block.address, end.ctypes.data
                 )
                 packed = block.part(0, written).tobytes()
                 keys = plain_bytes(self.keys, table.keys(self.keys.arrow))
@@ -192,9 +197,9 @@ class LowCardinality(Serialization):
                 self._check_version(source.stream(self.dictionary))
                 shared, end = None, next(parts)
             if shared is not None:
-                rest = cursor.rest()
+                unread = cursor.rest()
                 read = unpack_shared(
-                    rest.address, rest.size, end - done, shared[0], shared[1], null_below,
+                    unread.address, unread.size, end - done, shared[0], shared[1], null_below,
                     ids.ctypes.data + 4 * done, used.ctypes.data,
                 )  # fmt: skip
                 if read < 0:
@@ -204,25 +209,25 @@ class LowCardinality(Serialization):
                 if done == end:
                     continue
             flags = cursor.word()
-            width = flags & 0xFF
-            if width > 3 or flags & ~0x7FF or not flags & (_SHARED | _ADDITIONAL):
+            width = flags & WIDTH_MASK
+            if width > WIDTH_MAX or flags & ~_FLAGS or not flags & (SHARED | ADDITIONAL):
                 raise cursor.corrupt("Unknown flags of a LowCardinality block", found=hex(flags))
-            if flags & _SHARED and (shared is None or flags & _NEW):
+            if flags & SHARED and (shared is None or flags & NEW):
                 shared = gathered.add(self._next_dictionary(source, first=shared is None), drop=self.nullable)
             local = (0, 0)
-            if flags & _ADDITIONAL:
-                local = gathered.add(self._read_keys(cursor), drop=self.nullable and not flags & _SHARED)
+            if flags & ADDITIONAL:
+                local = gathered.add(self._read_keys(cursor), drop=self.nullable and not flags & SHARED)
             count = cursor.word()
             if count == 0 or count > end - done:
                 raise cursor.corrupt(
                     "A LowCardinality block has a wrong number of rows", f"at most {end - done}", str(count)
                 )
             data = cursor.take(count << width)
-            base, base_at = shared if shared is not None and flags & _SHARED else (0, 0)
-            bad = unpack_ids(
+            base, base_at = shared if shared is not None and flags & SHARED else (0, 0)
+            past_keys = unpack_ids(
                 data.address, count, width, base, base_at, local[0], local[1], null_below, ids.ctypes.data + 4 * done
             )
-            if bad:
+            if past_keys:
                 raise cursor.corrupt("An index of a LowCardinality block is past its keys", f"below {base + local[0]}")
             done += count
         return gathered.array(ids)
@@ -263,7 +268,10 @@ class _Gathered:
         self._size = 0
 
     def add(self, keys: pa.Array, *, drop: bool) -> tuple[int, int]:
-        """Add keys, without the first if it stands for NULL; returns how many they are and the place of the first."""
+        """Add keys, without the first if `drop` (it stands for NULL).
+
+        Returns how many they were and the place of the first: that before the second, if it was dropped.
+        """
         count = len(keys)
         kept = keys.slice(1) if drop and count else keys
         at = self._size - (count - len(kept))
@@ -272,7 +280,7 @@ class _Gathered:
         return count, at
 
     def array(self, ids: Ids) -> pa.DictionaryArray:
-        """The rows; ids of -1 are NULL. Keys that came more than once are made one."""
+        """Rows with these ids, -1 for NULL; equal keys of several dictionaries become one."""
         kind = self._serialization.keys.arrow
         keys = self._pieces[0] if len(self._pieces) == 1 else pa.concat_arrays(self._pieces or [pa.array([], kind)])
         if len(self._pieces) > 1:
@@ -292,6 +300,7 @@ class _Gathered:
 
 
 def _same_memory(left: pa.Array, right: pa.Array) -> bool:
+    """Whether two arrays are the same rows of the same buffers."""
     if len(left) != len(right) or left.offset != right.offset:
         return False
     pairs = zip(left.buffers(), right.buffers(), strict=True)

@@ -1,8 +1,9 @@
 """One column of many small parts at once: what `wide.ColumnWriter` writes for each, in a few calls for all.
 
 An insert into a thousand partitions writes a thousand parts of a few rows, and what a column costs there is the calls,
-not the bytes. Where each part is one granule and less than one frame of a stream, the parts can lie one behind the
-other as granules do: the column is encoded once, its frames are compressed by one call and hashed by another, and cut.
+not the bytes. Where each part is one granule and less than one compressed block of a stream, the parts can lie
+one behind the other as granules do: the column is encoded once, its blocks are compressed by one call and hashed by
+another, and cut.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pyarrow as pa
 from mergelake.core import types as t
 from mergelake.format.codec import Codec
 from mergelake.format.codec_types import stream_codec
-from mergelake.format.frames import encode_each
+from mergelake.format.compressed_blocks import encode_each
 from mergelake.format.hashes import FileDigest, file_hashes
 from mergelake.format.memory import Region, region
 from mergelake.format.names import stream_file_name
@@ -35,12 +36,12 @@ Files = dict[str, tuple[bytes, FileDigest]]
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """What was made of one part together with others."""
+    """The pieces of one part that were encoded together with those of others."""
 
     keys: tuple[bytes, bytes]
     """Primary key of the first and of the last row."""
     columns: dict[str, Files]
-    """Of those columns that could be."""
+    """By column; columns that cannot be encoded together are missing."""
     minmax: dict[str, tuple[bytes, bytes]]
     """Extremes of the partition key's source columns."""
     listed: bytes
@@ -57,12 +58,12 @@ def encode_keys(arrays: Sequence[pa.Array], types: Sequence[t.DataType], ends: B
 
 
 def encode_parts(
-    name: str, data_type: t.DataType, codec: Codec, array: pa.Array, ends: Bounds, profile: Profile, *, frame_max: int
+    name: str, data_type: t.DataType, codec: Codec, array: pa.Array, ends: Bounds, profile: Profile, *, block_max: int
 ) -> list[Files] | None:
     """The files of a column in parts of one granule each, or None where they cannot be made like this.
 
     `array` (storage form) has the rows of all parts, `ends` (ascending, none twice) where those of each end. None of
-    the streams may have `frame_max` bytes of one part: it would be more than one frame.
+    the streams may have `block_max` bytes of one part: it would be more than one compressed block.
     """
     node = build_serialization(name, data_type, profile.form)
     if profile.modern or profile.compact or not _stands_alone(node):
@@ -74,14 +75,14 @@ def encode_parts(
     for stream, values in value_types(node, data_type):
         plain, plain_ends = sink.streams[stream]
         sizes = np.diff(plain_ends, prepend=0)
-        if sizes.min() < 1 or sizes.max() >= frame_max:
+        if sizes.min() < 1 or sizes.max() >= block_max:
             return None
-        _add(out, stream_file_name(stream), plain, plain_ends, rows, stream_codec(codec, values), profile)
+        _add_stream(out, stream_file_name(stream), plain, plain_ends, rows, stream_codec(codec, values), profile)
     return out
 
 
 def _stands_alone(node: Serialization) -> bool:
-    """Whether what it writes of a granule depends on nothing before it, and each stream comes at once."""
+    """Whether the bytes of a granule depend on nothing before it, and each stream is put in one call."""
     return isinstance(node.inner if isinstance(node, Nullable) else node, (Fixed, InlineString))
 
 
@@ -94,21 +95,23 @@ class _Sink:
         self.streams[stream] = data, np.ascontiguousarray(ends, np.int64)
 
 
-def _add(
+def _add_stream(
     out: list[Files], stem: str, plain: Region, ends: Bounds, rows: Bounds, codec: Codec, profile: Profile
 ) -> None:
-    """The two files of a stream, for every part."""
+    """Add the two files of a stream to those of every part."""
     packed, packed_ends = encode_each(plain, ends, codec)
-    # Frame and place in it: of the granule, and, as the frame is not full, of the end in the same frame.
+    # Two records of (block, offset in it, rows): the granule starts at (0, 0), and, as the block is not full, the final
+    # mark is where its bytes end in the same block.
     marks = np.zeros((len(rows), 6), np.uint64)
     marks[:, 2] = rows
     marks[:, 4] = sizes = np.diff(ends, prepend=0)
-    mark_ends = np.arange(1, len(rows) + 1, dtype=np.int64) * 48
+    mark_bytes = marks.itemsize * marks.shape[1]
+    mark_ends = np.arange(1, len(rows) + 1, dtype=np.int64) * mark_bytes
     hashes = [file_hashes(packed, packed_ends), file_hashes(plain, ends), file_hashes(region(marks), mark_ends)]
     data, records = packed.tobytes(), marks.tobytes()
     spans = pairwise([0, *packed_ends.tolist()])
     names = stem + ".bin", stem + profile.mark_extension
     for at, (files, (begin, end), size) in enumerate(zip(out, spans, sizes.tolist(), strict=True)):
-        found, of_plain, of_marks = (each[at] for each in hashes)
-        files[names[0]] = data[begin:end], FileDigest(end - begin, found, size, of_plain)
-        files[names[1]] = records[48 * at : 48 * at + 48], FileDigest(48, of_marks)
+        of_packed, of_plain, of_marks = (each[at] for each in hashes)
+        files[names[0]] = data[begin:end], FileDigest(end - begin, of_packed, size, of_plain)
+        files[names[1]] = records[mark_bytes * at : mark_bytes * (at + 1)], FileDigest(mark_bytes, of_marks)

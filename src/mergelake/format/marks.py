@@ -1,8 +1,8 @@
 """Mark files: where each granule of each stream starts.
 
-A record of a Wide part is u64 frame offset, u64 offset in the plain frame and, unless granules have a fixed size
-(`.mrk`, `.cmrk`), u64 rows. Compact parts (`.mrk3`, `.mrk4` and their `c` forms) have one pair for each column or
-substream, then the rows. Names with a `c` hold frames around the same records. The last record has no rows.
+A record of a Wide part is u64 offset of the compressed block, u64 offset in its plain bytes and, unless granules have a
+fixed size (`.mrk`, `.cmrk`), u64 rows. Compact parts (`.mrk3`, `.mrk4` and their `c` forms) have one pair for each
+column or substream, then the rows. Names with a `c` hold the same records compressed. The last record has no rows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mergelake.core.errors import CorruptDataError
-from mergelake.format.frames import decode_frames
+from mergelake.format.compressed_blocks import decode_compressed_blocks
+from mergelake.format.kernels_compressed_blocks import PLAIN_MAX
 from mergelake.format.memory import Bytes, region
 
 ROWS_MAX = 1 << 40
@@ -25,9 +26,9 @@ class Marks:
     """The marks of one mark file."""
 
     offset: NDArray[np.int64]
-    """(marks, streams): start of the frame in the data file."""
+    """(marks, streams): start of the compressed block in the data file."""
     skip: NDArray[np.int64]
-    """(marks, streams): bytes to skip in the plain frame."""
+    """(marks, streams): bytes to skip in its plain bytes."""
     rows: NDArray[np.int64]
     """(marks,): rows of the granule; 0 in the final mark, if there is one."""
 
@@ -43,19 +44,27 @@ class Marks:
         return self.rows if granules == len(self.rows) else self.rows[:granules]
 
 
+def mark_records(name: str, data: Bytes, streams: int = 1) -> tuple[NDArray[np.int64], bool]:
+    """The records in the file `name`, a row for each, and whether they have no row count.
+
+    `streams` is the number of pairs in a record. Raises CorruptDataError for a length that cannot be.
+    """
+    extension = name.rsplit(".", 1)[-1]
+    plain = decode_compressed_blocks(data) if extension.startswith("c") else region(data).tobytes()
+    fixed = extension in {"mrk", "cmrk"}
+    words = 2 * streams + (0 if fixed else 1)
+    if len(plain) % (8 * words):
+        raise CorruptDataError(f"The length of the marks, {len(plain)}, is not a multiple of {8 * words}", offset=0)
+    return np.frombuffer(plain, np.int64).reshape(-1, words), fixed
+
+
 def parse_marks(name: str, data: Bytes, *, streams: int = 1, granularity: int = 8192, rows: int | None = None) -> Marks:
     """The marks in the file `name`, whose extension says how they lie.
 
     `streams`: pairs in a record of a Compact part. `granularity` and `rows` (of the part): for `.mrk` and `.cmrk` only,
     whose records have no row count. Raises CorruptDataError for a length or numbers that cannot be.
     """
-    extension = name.rsplit(".", 1)[-1]
-    plain = decode_frames(data) if extension.startswith("c") else region(data).tobytes()
-    fixed = extension in {"mrk", "cmrk"}
-    words = 2 * streams + (0 if fixed else 1)
-    if len(plain) % (8 * words):
-        raise CorruptDataError(f"The length of the marks, {len(plain)}, is not a multiple of {8 * words}", offset=0)
-    table = np.frombuffer(plain, np.int64).reshape(-1, words)
+    table, fixed = mark_records(name, data, streams)
     if fixed:
         count = np.full(len(table), granularity, np.int64)
         if rows is not None and len(count):
@@ -63,11 +72,12 @@ def parse_marks(name: str, data: Bytes, *, streams: int = 1, granularity: int = 
     else:
         count = table[:, -1].copy()
     offset, skip = table[:, 0 : 2 * streams : 2].copy(), table[:, 1 : 2 * streams : 2].copy()
-    bad = (offset < 0).any(axis=1) | (skip < 0).any(axis=1) | (skip > 1 << 30).any(axis=1)
-    bad |= (count < 0) | (count > ROWS_MAX)
-    bad[:-1] |= count[:-1] == 0
-    if bad.any():
-        raise CorruptDataError("A mark has impossible numbers", offset=int(np.flatnonzero(bad)[0]) * 8 * words)
+    impossible = (offset < 0).any(axis=1) | (skip < 0).any(axis=1) | (skip > PLAIN_MAX).any(axis=1)
+    impossible |= (count < 0) | (count > ROWS_MAX)
+    impossible[:-1] |= count[:-1] == 0
+    if impossible.any():
+        at = table.itemsize * table.shape[1] * int(np.argmax(impossible))
+        raise CorruptDataError("A mark has impossible numbers", offset=at)
     return Marks(offset, skip, count)
 
 
@@ -78,5 +88,5 @@ def start_marks(granule_rows: NDArray[np.int64]) -> Marks:
 
 
 def encode_marks(marks: NDArray[np.uint64]) -> bytes:
-    """Records of `.mrk2`: (n, 3) u64 of frame offset, offset in the plain frame, rows."""
+    """Records of `.mrk2`: (n, 3) u64 of offset of the compressed block, offset in its plain bytes, rows."""
     return np.ascontiguousarray(marks, np.uint64).tobytes()

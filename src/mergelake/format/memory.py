@@ -36,7 +36,7 @@ class Region:
         return int(ctypes.c_uint8.from_address(self.address + at).value)
 
     def tobytes(self) -> bytes:
-        """A copy."""
+        """A copy of the bytes."""
         return ctypes.string_at(self.address, self.size)
 
     def buffer(self) -> pa.Buffer:
@@ -56,19 +56,22 @@ def region(data: Bytes | Region) -> Region:
     return Region(buffer.address, buffer.size, buffer)
 
 
+_ALIGNMENT, _SPARE = 64, 64
+
+
 def allocate(size: int, lead: int = 0) -> Region:
     """Fresh bytes; byte `lead` of them lies at a multiple of 64, where Arrow likes its values.
 
-    64 bytes more than asked are there to read and overwrite, so loops may copy in whole vectors. The memory comes
+    64 more bytes may be read and overwritten behind them, so kernels may copy in whole vectors. The memory comes
     from Arrow's pool, which keeps what was freed: large pieces from malloc would be mapped, and so faulted in, anew.
     """
-    owner = pa.allocate_buffer(size + 128)
+    owner = pa.allocate_buffer(size + _ALIGNMENT + _SPARE)
     start = owner.address
-    return Region(start + (-(start + lead)) % 64, size, owner)
+    return Region(start + (-(start + lead)) % _ALIGNMENT, size, owner)
 
 
 ROOM = 320
-"""Bytes before a region of `with_room`: the headers of a frame and of a chain of 255 codecs fit."""
+"""Bytes before a region of `with_room`: the headers of a compressed block and of a chain of 255 codecs fit."""
 
 
 def with_room(size: int) -> Region:
@@ -77,14 +80,14 @@ def with_room(size: int) -> Region:
 
 
 def padded(data: Region) -> Region:
-    """A copy, so that loops may read up to 64 bytes past its end."""
+    """A copy behind which kernels may read up to 64 bytes."""
     out = allocate(data.size)
     ctypes.memmove(out.address, data.address, data.size)
     return out
 
 
 def copy_in(target: Region, data: bytes) -> None:
-    """Write `data` to the start of `target`; the caller knows that it fits."""
+    """Write `data` to the start of `target`, which must be long enough."""
     ctypes.memmove(target.address, data, len(data))
 
 

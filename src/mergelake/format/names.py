@@ -49,7 +49,8 @@ def streams_by_column(files: Iterable[str], columns: Iterable[str]) -> dict[str,
     """The data files (without `.bin`) that each column has in a Wide part, found by their names in one pass.
 
     A stream of a column begins with the column's name, and goes on with `.` or `%2E`: `n%2Ea.null` is of the column
-    `n.a` where there is one, else of `n`. Streams whose names were too long, all but the main one, are nobody's.
+    `n.a` where there is one, else of `n`. Streams whose names were too long for a file system
+    belong to no column here, but for a column's main stream.
 
     >>> streams_by_column(["n%2Ea.bin", "n.size0.bin", "m.bin", "m.mrk2"], ["m", "n", "o"])
     {'m': ['m'], 'n': ['n%2Ea', 'n.size0'], 'o': []}

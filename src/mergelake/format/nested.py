@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +10,7 @@ import pyarrow as pa
 from mergelake.core.errors import InternalError
 from mergelake.format.kernels_strings import sparse_positions, sum_lengths
 from mergelake.format.memory import allocate, region
+from mergelake.format.ragged import list_elements
 from mergelake.format.scalars import INT32_MAX
 from mergelake.format.serialization import (
     Bounds,
@@ -29,26 +30,14 @@ class Nullable(Serialization):
 
     def __init__(self, stream: str, inner: Serialization) -> None:
         self.stream = stream + ".null"
+        self.own_streams, self.children = (self.stream,), (inner,)
         self.inner = inner
         self.arrow = inner.arrow
-
-    def streams(self) -> Iterator[str]:
-        """Names of the streams, in the order of a Compact part."""
-        yield self.stream
-        yield from self.inner.streams()
 
     def encode(self, array: pa.Array, bounds: Bounds, out: Sink, *, nulls: bool = False) -> None:
         """Write `array`."""
         out.put(self.stream, region(null_bytes(array)), bounds)
         self.inner.encode(array, bounds, out, nulls=True)
-
-    def finish(self, out: Sink) -> None:
-        """Write what had to wait for the end."""
-        self.inner.finish(out)
-
-    def prefix(self, source: Source) -> None:
-        """Read what comes before a granule of a Compact part."""
-        self.inner.prefix(source)
 
     def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
         """Read `rows` values."""
@@ -70,34 +59,18 @@ class Array(Serialization):
 
     def __init__(self, sizes: str, inner: Serialization, arrow: pa.DataType) -> None:
         self.sizes = sizes
+        self.own_streams, self.children = (sizes,), (inner,)
         self.inner = inner
         self.arrow = arrow
-
-    def streams(self) -> Iterator[str]:
-        """Names of the streams, in the order of a Compact part."""
-        yield self.sizes
-        yield from self.inner.streams()
 
     def encode(self, array: pa.Array, bounds: Bounds, out: Sink, *, nulls: bool = False) -> None:
         """Write `array`."""
         refuse_nulls(array, nulls=nulls)
         if not pa.types.is_list(array.type):
             array = coerced(array, self.arrow)
-        edges = np.zeros(1, np.int64)
-        if len(array):
-            buffer = np.frombuffer(array.buffers()[1], np.int32)
-            edges = buffer[array.offset : array.offset + len(array) + 1].astype(np.int64)
-        values = array.values.slice(int(edges[0]), int(edges[-1] - edges[0]))
+        values, edges = list_elements(array)
         out.put(self.sizes, region(np.diff(edges)), bounds * 8)
-        self.inner.encode(values, edges[bounds] - edges[0], out)
-
-    def finish(self, out: Sink) -> None:
-        """Write what had to wait for the end."""
-        self.inner.finish(out)
-
-    def prefix(self, source: Source) -> None:
-        """Read what comes before a granule of a Compact part."""
-        self.inner.prefix(source)
+        self.inner.encode(values, edges[bounds], out)
 
     def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
         """Read `rows` values."""
@@ -115,35 +88,20 @@ class Tuple(Serialization):
     """Each element as a column of its own."""
 
     def __init__(self, elements: Sequence[Serialization], arrow: pa.DataType) -> None:
-        self.elements = tuple(elements)
+        self.children = tuple(elements)
         self.arrow = arrow
-
-    def streams(self) -> Iterator[str]:
-        """Names of the streams, in the order of a Compact part."""
-        for element in self.elements:
-            yield from element.streams()
 
     def encode(self, array: pa.Array, bounds: Bounds, out: Sink, *, nulls: bool = False) -> None:
         """Write `array`."""
         refuse_nulls(array, nulls=nulls)
-        if not pa.types.is_struct(array.type) or array.type.num_fields != len(self.elements):
+        if not pa.types.is_struct(array.type) or array.type.num_fields != len(self.children):
             raise mismatch(array, str(self.arrow))
-        for i, element in enumerate(self.elements):
+        for i, element in enumerate(self.children):
             element.encode(array.field(i), bounds, out, nulls=nulls)
-
-    def finish(self, out: Sink) -> None:
-        """Write what had to wait for the end."""
-        for element in self.elements:
-            element.finish(out)
-
-    def prefix(self, source: Source) -> None:
-        """Read what comes before a granule of a Compact part."""
-        for element in self.elements:
-            element.prefix(source)
 
     def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
         """Read `rows` values."""
-        children = [element.decode(source, rows, granules) for element in self.elements]
+        children = [element.decode(source, rows, granules) for element in self.children]
         return pa.Array.from_buffers(self.arrow, rows, [None], children=children)
 
 
@@ -153,22 +111,14 @@ class Sparse(Serialization):
     def __init__(self, stream: str, inner: Serialization, *, nullable: bool = False) -> None:
         """`nullable`: the default, which is left out, is NULL."""
         self.stream = stream + ".sparse.idx"
+        self.own_streams, self.children = (self.stream,), (inner,)
         self.inner = inner
         self.nullable = nullable
         self.arrow = inner.arrow
 
-    def streams(self) -> Iterator[str]:
-        """Names of the streams, in the order of a Compact part."""
-        yield self.stream
-        yield from self.inner.streams()
-
     def encode(self, array: pa.Array, bounds: Bounds, out: Sink, *, nulls: bool = False) -> None:
         """Write `array`."""
         raise InternalError("sparse columns are not written")
-
-    def prefix(self, source: Source) -> None:
-        """Read what comes before a granule of a Compact part."""
-        self.inner.prefix(source)
 
     def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
         """Read `rows` values."""
@@ -176,14 +126,14 @@ class Sparse(Serialization):
         rest = cursor.rest()
         counts = np.ascontiguousarray(granules, np.int64)
         at, used = np.empty(min(rest.size, rows), np.int64), np.empty(1, np.int64)
-        found = sparse_positions(
+        count = sparse_positions(
             rest.address, rest.size, counts.ctypes.data, len(counts), at.ctypes.data, len(at), used.ctypes.data
         )
-        if found < 0:
+        if count < 0:
             raise cursor.corrupt("Offsets of sparse values do not fit the rows", f"{rows} rows")
         cursor.take(int(used[0]))
-        values = self.inner.decode(source, found, np.array([found], np.int64))
-        return scatter(values, at[:found], rows, nullable=self.nullable)
+        values = self.inner.decode(source, count, np.array([count], np.int64))
+        return scatter(values, at[:count], rows, nullable=self.nullable)
 
 
 def scatter(values: pa.Array, at: Bounds, rows: int, *, nullable: bool = False) -> pa.Array:

@@ -170,10 +170,9 @@ def _tagged(array: pa.Array, data_type: t.DataType) -> VarBinaryColumn:
         case t.Array() | t.Map():
             is_map = isinstance(data_type, t.Map)
             inner = t.Tuple((data_type.key, data_type.value)) if isinstance(data_type, t.Map) else data_type.inner
-            starts = array.offsets.to_numpy().astype(np.int64)
-            elements = _tagged(array.values.slice(starts[0], starts[-1] - starts[0]), inner)
-            counts = _number(b"\x1a" if is_map else b"\x11", pa.array(np.diff(starts)), np.uint64)
-            return ragged.join([counts, ragged.regroup(elements, starts - starts[0])])
+            elements, offsets = ragged.list_elements(array)
+            counts = _number(b"\x1a" if is_map else b"\x11", pa.array(np.diff(offsets)), np.uint64)
+            return ragged.join([counts, ragged.regroup(_tagged(elements, inner), offsets)])
         case t.Tuple(elements):
             head = ragged.repeat(b"\x12" + len(elements).to_bytes(8, "little"), rows)
             return ragged.join([head, *(_tagged(a, kind) for a, kind in zip(array.flatten(), elements, strict=True))])

@@ -35,7 +35,7 @@ def partition_text(data: bytes, types: Sequence[t.DataType]) -> str:
 
 
 def partition_texts(data: Sequence[bytes], types: Sequence[t.DataType]) -> list[str]:
-    """The same for many: their values are decoded at once."""
+    """`partition_text` of many partitions, whose values are decoded at once."""
     if not types:
         return ["tuple()"] * len(data)
     kinds = [plain_type(kind) for kind in types]
@@ -47,6 +47,7 @@ def partition_texts(data: Sequence[bytes], types: Sequence[t.DataType]) -> list[
 
 
 def _bare(value: Any, data_type: t.DataType) -> str:
+    """A value (a result of `_value`) as the only one of a key."""
     if value is None:
         return "ᴺᵁᴸᴸ"
     kind = data_type.inner if isinstance(data_type, t.Nullable) else data_type
@@ -54,6 +55,7 @@ def _bare(value: Any, data_type: t.DataType) -> str:
 
 
 def _quoted(value: Any, data_type: t.DataType) -> str:
+    """A value (a result of `_value`) inside of a tuple or an array."""
     if value is None:
         return "NULL"
     match data_type:

@@ -4,8 +4,8 @@
                classic                  modern (ClickHouse 25.11 and newer)
 =============  =======================  ===============================================
 String         inline lengths           lengths in a stream of their own (`.size`)
-marks          plain (`.mrk2`/`.mrk3`)  ZSTD frames (`.cmrk2`/`.cmrk3`)
-primary index  plain (`primary.idx`)    ZSTD frames (`primary.cidx`)
+marks          plain (`.mrk2`/`.mrk3`)  compressed, ZSTD (`.cmrk2`/`.cmrk3`)
+primary index  plain (`primary.idx`)    compressed, ZSTD (`primary.cidx`)
                no `serialization.json`  `serialization.json`, version 1
 =============  =======================  ===============================================
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mergelake.format.codec import parse_codec
-from mergelake.format.frames import encode_frames
+from mergelake.format.compressed_blocks import encode_compressed_blocks
 from mergelake.format.hashes import FileDigest, digest, file_hash
 from mergelake.format.tree import Form
 
@@ -27,6 +27,10 @@ _SERIALIZATION = (
     b'"types_serialization_versions":{"string":1},"version":1}'
 )
 _PACKED_BLOCK = 65536
+"""Plain bytes of a compressed block of marks and of a primary index.
+
+Source: ClickHouse, settings `marks_compress_block_size` and `primary_key_compress_block_size`.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,7 @@ class Profile:
 
     @property
     def mark_extension(self) -> str:
-        """Of every mark file of the part, with the dot."""
+        """The extension of every mark file of the part, with the dot."""
         return ("." if not self.modern else ".c") + ("mrk3" if self.compact else "mrk2")
 
     @property
@@ -57,10 +61,10 @@ class Profile:
         return _SERIALIZATION if self.modern else None
 
     def pack(self, plain: bytes) -> tuple[bytes, FileDigest]:
-        """The file of marks or of the primary index that holds `plain`, and what `checksums.txt` says of it."""
+        """The file of marks or of the primary index that holds `plain`, and its digest."""
         if not self.modern:
             return plain, digest(plain)
-        packed = encode_frames(plain, parse_codec("ZSTD(3)"), max_block=_PACKED_BLOCK)
+        packed = encode_compressed_blocks(plain, parse_codec("ZSTD(3)"), max_block=_PACKED_BLOCK)
         return packed, FileDigest(len(packed), file_hash(packed), len(plain), file_hash(plain))
 
 

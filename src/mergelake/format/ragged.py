@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from mergelake.format.kernels_bits import VARINT_BITS, VARINT_MORE
 from mergelake.jit.intrinsics import kernel
 
 
@@ -78,7 +79,7 @@ def join(columns: Sequence[VarBinaryColumn]) -> VarBinaryColumn:
 
 
 def take(cells: VarBinaryColumn, keep: NDArray[np.bool_]) -> VarBinaryColumn:
-    """The same rows, those where `keep` is false emptied."""
+    """The rows of `cells`, those where `keep` is false without bytes."""
     lengths = np.where(keep, cells.lengths(), 0)
     offsets = offsets_of(lengths)
     out = np.empty(int(offsets[-1]), np.uint8)
@@ -93,6 +94,27 @@ def regroup(cells: VarBinaryColumn, bounds: NDArray[np.int64]) -> VarBinaryColum
     return VarBinaryColumn(data, offsets - offsets[0])
 
 
+def concat(pieces: Sequence[VarBinaryColumn]) -> VarBinaryColumn:
+    """The rows of all pieces, one piece after the other."""
+    data = np.concatenate([np.zeros(0, np.uint8), *(cells.data for cells in pieces)])
+    lengths = np.concatenate([np.zeros(0, np.int64), *(cells.lengths() for cells in pieces)])
+    return VarBinaryColumn(data, offsets_of(lengths))
+
+
+def pick(cells: VarBinaryColumn, rows: NDArray[np.int64]) -> VarBinaryColumn:
+    """The rows of these numbers, -1 for a row without bytes."""
+    offsets = offsets_of(np.append(cells.lengths(), 0)[rows])
+    out = np.empty(int(offsets[-1]), np.uint8)
+    gather(cells.data, cells.offsets[rows], offsets, out)
+    return VarBinaryColumn(out, offsets)
+
+
+def list_elements(array: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
+    """The elements of all lists, and where each list starts in them and the last ends."""
+    offsets = arrow_offsets(array)
+    return array.values.slice(offsets[0], offsets[-1] - offsets[0]), offsets - offsets[0]
+
+
 def with_length(cells: VarBinaryColumn) -> VarBinaryColumn:
     """Each row preceded by its length as a varuint: ClickHouse's binary string."""
     return join([varuints(cells.lengths()), cells])
@@ -100,7 +122,7 @@ def with_length(cells: VarBinaryColumn) -> VarBinaryColumn:
 
 def varuints(values: NDArray[np.int64]) -> VarBinaryColumn:
     """Each value as a varuint (LEB128): 7 bits a byte, low group first. Values are not negative."""
-    if len(values) == 0 or int(values.max()) < 128:
+    if len(values) == 0 or int(values.max()) < VARINT_MORE:
         return fixed(values.astype(np.uint8).reshape(-1, 1))
     lengths = np.ones(len(values), np.int64)
     rest = values >> 7
@@ -114,14 +136,25 @@ def varuints(values: NDArray[np.int64]) -> VarBinaryColumn:
 
 
 def offsets_of(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where each row starts, and where the last ends."""
+    """Offsets of rows of these lengths: where each starts, and where the last ends."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 
+def arrow_offsets(array: pa.Array) -> NDArray[np.int64]:
+    """Where each row of a list or binary array starts in its values, and where the last ends; [0] without rows."""
+    buffer = array.buffers()[1]
+    if not len(array) or buffer is None:
+        return np.zeros(1, np.int64)
+    large = pa.types.is_large_binary(array.type) or pa.types.is_large_string(array.type)
+    edges = np.frombuffer(buffer, np.int64 if large else np.int32)
+    return edges[array.offset : array.offset + len(array) + 1].astype(np.int64)
+
+
 @kernel
 def _scatter(source: Any, offsets: Any, at: Any, out: Any) -> None:
+    """Copy row i, source[offsets[i]:offsets[i + 1]], to `out` from at[i] on."""
     for row in range(len(at)):
         start = offsets[row]
         target = at[row]
@@ -141,11 +174,12 @@ def gather(source: Any, starts: Any, offsets: Any, out: Any) -> None:
 
 @kernel
 def _write_varuints(values: Any, offsets: Any, out: Any) -> None:
+    """Write varuint i to `out` from offsets[i] on."""
     for row in range(len(values)):
         value = values[row]
         at = offsets[row]
-        while value >= 128:
-            out[at] = np.uint8(value & 127) | np.uint8(128)
+        while value >= VARINT_MORE:
+            out[at] = np.uint8(value & VARINT_BITS) | np.uint8(VARINT_MORE)
             value >>= 7
             at += 1
         out[at] = np.uint8(value)

@@ -1,8 +1,8 @@
 """Reading a range of granules of one column, from any kind of part.
 
 The reader does no I/O: it says which bytes it needs (`byte_ranges`) and turns them into an Arrow array (`decode`).
-Frame checksums are verified; offsets, lengths and indexes are checked before they are used. What does not hold raises
-CorruptDataError with the offset in the file; who called fills in the object's name.
+Checksums of compressed blocks are verified; offsets, lengths and indexes are checked before they are used. What does
+not hold raises CorruptDataError with the offset in the file; the caller fills in the object's name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mergelake.core import types as t
 from mergelake.core.errors import CorruptDataError, error
-from mergelake.format.frames import decode_range, plain_before
+from mergelake.format.compressed_blocks import decode_range, plain_before
 from mergelake.format.layout import Layout
 from mergelake.format.marks import Marks
 from mergelake.format.memory import Bytes, Region, region
@@ -40,15 +40,15 @@ class _Span:
         self.skip = skip
         """Plain bytes before the first wanted."""
         self.stop = stop
-        """File offset of the frame in which the wanted bytes end, or of the first that is not needed."""
+        """File offset of the compressed block in which the wanted bytes end, or of the first that is not needed."""
         self.end_skip = end_skip
-        """Wanted plain bytes of that frame; 0: it is not needed."""
+        """Wanted plain bytes of that block; 0: it is not needed."""
         self.inclusive = end_skip > 0
         self.first = start
-        """File offset of the frame in which the wanted bytes start; those before it come along."""
+        """File offset of the block in which the wanted bytes start; those before it come along."""
 
     def from_start(self) -> _Span:
-        """The same with everything before it in the file."""
+        """The span that also has everything before it in the file, from which `first` on the bytes are wanted."""
         whole = _Span(0, self.skip, self.end, self.stop, self.end_skip)
         whole.first = self.start
         return whole
@@ -63,7 +63,7 @@ class _Span:
         skip = self.skip + (plain_before(source, self.first - self.start) if self.first > self.start else 0)
         if size > plain.size or skip > size:
             raise CorruptDataError(
-                "A mark points past the end of its frame",
+                "A mark points past the end of its compressed block",
                 offset=self.start,
                 expected=f"at most {plain.size} bytes",
                 found=f"{max(size, skip)} bytes",
@@ -125,7 +125,7 @@ class ColumnReader:
             raise error("BAD_ARGUMENTS", f"Granules [{first}, {end}) of a part with {len(self.granule_rows)}")
 
     def _spans(self, first: int, end: int) -> dict[str, _Span]:
-        """Of a Wide part: file -> span of granules [first, end)."""
+        """The span of granules [first, end) of each file of a Wide part."""
         return {self._files[stream]: self._span(stream, first, end) for stream in self._files}
 
     def _span(self, stream: str, first: int, end: int) -> _Span:
@@ -151,7 +151,7 @@ class ColumnReader:
         return self._changes[stream]
 
     def _compact_span(self, granule: int) -> _Span:
-        """Of a Compact part: the span of the column in one granule."""
+        """The span of the column in one granule of a Compact part."""
         marks, size = next(iter(self._marks.values())), self._sizes["data.bin"]
         width = marks.offset.shape[1]
         first, end = self._columns
@@ -160,7 +160,7 @@ class ColumnReader:
         )
 
     def _place(self, granule: int, body: Region, base: int, stream: str) -> int:
-        """Of a Compact part: the plain position of a stream in one granule's bytes of the column."""
+        """The position of a stream in the plain bytes of the column in one granule of a Compact part."""
         marks, (first, end) = next(iter(self._marks.values())), self._columns
         if stream not in self._substreams or len(self._substreams) != end - first:
             raise error(
@@ -181,9 +181,9 @@ class ColumnReader:
         rows = self.granule_rows[first:end]
         if not self._compact:
             source = _WideSource(self._files, self._spans(first, end), data, joined=self._joined)
-            found = self._serialization.decode(source, int(rows.sum()), rows)
+            values = self._serialization.decode(source, int(rows.sum()), rows)
             source.check_end()
-            return found
+            return values
         body = region(data["data.bin"])
         base = self._compact_span(first).start
         pieces = []
@@ -206,7 +206,7 @@ def _between(offset: NDArray[np.int64], skip: NDArray[np.int64], first: int, end
     stop, end_skip = int(offset[end]), int(skip[end])
     if end_skip == 0:
         return _Span(start, int(skip[first]), stop, stop, 0)
-    # The frame at `stop` is needed as well: it ends where some later mark starts another, or with the file.
+    # The compressed block at `stop` is needed as well: it ends where some later mark starts another, or with the file.
     later = int(np.searchsorted(offset, stop, side="right"))
     after = int(offset[later]) if later < len(offset) else size
     return _Span(start, int(skip[first]), after, stop, end_skip)
@@ -228,7 +228,7 @@ class _WideSource:
         self.notes: dict[str, Any] = {}
 
     def stream(self, name: str) -> Cursor:
-        """The cursor of a stream, its frames decompressed now."""
+        """The cursor of a stream, its compressed blocks decompressed now."""
         if name not in self._open:
             # Long names are hashed; ClickHouse 24 did not escape paths of JSON columns.
             head, _, rest = name.partition(".")
@@ -250,11 +250,11 @@ class _WideSource:
         return Cursor(opened.plain, 0, opened.file_offset)
 
     def chunks(self, name: str, marks: int) -> tuple[Cursor, int]:
-        """The stream, which holds lists and positions by turns."""
+        """The stream, in which `marks` bytes of positions follow the list of each chunk."""
         return self.stream(name), marks
 
     def origin(self, name: str) -> tuple[int, int] | None:
-        """Where the stream's bytes start in the part."""
+        """File offset and offset in the plain bytes at which the stream's bytes start."""
         span = self._spans[self._files[name]]
         return span.start, span.skip
 
@@ -281,7 +281,7 @@ class _CompactSource(OneCursor):
         return self._cursor
 
     def chunks(self, name: str, marks: int) -> tuple[Cursor, int]:
-        """All lists of a column's chunks, their positions apart."""
+        """The lists of all chunks, which lie in a stream of their own, without positions."""
         return self.seek(name + "_prefix"), 0
 
     def check_end(self) -> None:
@@ -313,6 +313,7 @@ def _plain(kind: pa.DataType) -> bool:
 
 
 def _by_part(pieces: list[pa.Array]) -> pa.Array:
+    """`concatenate` of lists or structs with dictionaries inside: their children are concatenated, one by one."""
     kind, rows = pieces[0].type, sum(map(len, pieces))
     if pa.types.is_list(kind):
         sizes = np.concatenate([np.diff(np.asarray(piece.offsets)) for piece in pieces])

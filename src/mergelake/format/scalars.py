@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pyarrow as pa
 
 from mergelake.format.kernels_nulls import blank_nulls
-from mergelake.format.kernels_strings import join_inline, split_inline, sum_lengths
+from mergelake.format.kernels_strings import SPARE_BYTES, VARINT_BYTES_MAX, join_inline, split_inline, sum_lengths
 from mergelake.format.memory import Region, allocate, region
+from mergelake.format.ragged import arrow_offsets
 from mergelake.format.serialization import (
     Bounds,
     Serialization,
@@ -30,12 +29,9 @@ class Fixed(Serialization):
 
     def __init__(self, stream: str, arrow: pa.DataType) -> None:
         self.stream = stream
+        self.own_streams = (stream,)
         self.arrow = arrow
         self.width = arrow.bit_width // 8
-
-    def streams(self) -> Iterator[str]:
-        """Names of the streams, in the order of a Compact part."""
-        yield self.stream
 
     def encode(self, array: pa.Array, bounds: Bounds, out: Sink, *, nulls: bool = False) -> None:
         """Write `array`."""
@@ -72,11 +68,8 @@ class InlineString(Serialization):
 
     def __init__(self, stream: str) -> None:
         self.stream = stream
+        self.own_streams = (stream,)
         self._scratch = region(b"")
-
-    def streams(self) -> Iterator[str]:
-        """Names of the streams, in the order of a Compact part."""
-        yield self.stream
 
     def encode(self, array: pa.Array, bounds: Bounds, out: Sink, *, nulls: bool = False) -> None:
         """Write `array`."""
@@ -91,7 +84,7 @@ class InlineString(Serialization):
         first = offsets.address + 4 * array.offset
         edges = np.frombuffer(offsets, np.int32)
         used = int(edges[array.offset + rows]) - int(edges[array.offset])
-        room = used + 5 * rows + 16
+        room = used + VARINT_BYTES_MAX * rows + SPARE_BYTES
         if self._scratch.size < room:
             self._scratch = allocate(room)
         base, size = (data.address, data.size) if data is not None else (first, 0)
@@ -127,11 +120,7 @@ class SizedString(Serialization):
     def __init__(self, stream: str) -> None:
         self.stream = stream
         self.sizes = stream + ".size"
-
-    def streams(self) -> Iterator[str]:
-        """Names of the streams, in the order of a Compact part."""
-        yield self.sizes
-        yield self.stream
+        self.own_streams = (self.sizes, stream)
 
     def encode(self, array: pa.Array, bounds: Bounds, out: Sink, *, nulls: bool = False) -> None:
         """Write `array`."""
@@ -139,9 +128,7 @@ class SizedString(Serialization):
         array = coerced(array, self.arrow)
         if nulls and array.null_count:
             array = array.fill_null(b"")
-        edges = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1].astype(
-            np.int64
-        )
+        edges = arrow_offsets(array)
         data = array.buffers()[2]
         out.put(self.sizes, region(np.diff(edges)), bounds * 8)
         body = region(data).part(int(edges[0]), int(edges[-1])) if data is not None else region(b"")

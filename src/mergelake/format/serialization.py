@@ -1,4 +1,4 @@
-"""The shape of a serialiser: a tree of nodes, one for each level of a type.
+"""The interface of serialisers: a tree of nodes, one for each level of a type.
 
 A node writes an array to streams and reads it back. Writing, an array comes with `bounds`: for each granule the
 last row (exclusive), so that every stream knows where its granules end. Reading, the node takes its bytes from cursors:
@@ -23,11 +23,11 @@ from mergelake.format.memory import Region, allocate
 Bounds = NDArray[np.int64]
 """Row or byte positions, one a granule."""
 Ids = NDArray[np.int32]
-"""Places in a dictionary, one a row."""
+"""Numbers of keys in a dictionary, one a row."""
 
 
 class Sink(Protocol):
-    """Where nodes write."""
+    """What a `Serialization` writes to."""
 
     def put(self, stream: str, data: Region, ends: Bounds | None) -> None:
         """The next bytes of a stream; `ends` says where each granule ends in them (None: they belong to no granule)."""
@@ -42,7 +42,7 @@ class Cursor:
         self.plain = plain
         self.position = position
         self.file_offset = file_offset
-        """Where the frames of these bytes start in their file, for messages."""
+        """Where the compressed blocks of these bytes start in their file, for messages."""
 
     @property
     def left(self) -> int:
@@ -53,12 +53,12 @@ class Cursor:
         """The next `size` bytes; CorruptDataError if there are fewer."""
         if size < 0 or size > self.left:
             raise self.corrupt("The stream ends early", f"{size} bytes", f"{self.left} bytes")
-        found = self.plain.part(self.position, self.position + size)
+        data = self.plain.part(self.position, self.position + size)
         self.position += size
-        return found
+        return data
 
     def rest(self) -> Region:
-        """All bytes that are left, without taking them."""
+        """All bytes that are not taken yet; they are not taken."""
         return self.plain.part(self.position, self.plain.size)
 
     def word(self) -> int:
@@ -77,27 +77,27 @@ class Cursor:
 
 
 class Source(Protocol):
-    """Where nodes read."""
+    """What a `Serialization` reads from."""
 
     def stream(self, name: str) -> Cursor:
         """The cursor of a stream."""
 
     notes: dict[str, Any]
-    """What nodes have read of streams that say how others lie, by stream."""
+    """By stream, what nodes have read of streams that describe the others (structures, modes of discriminators)."""
     joined: bool
-    """Whether granules are whole parts, laid one behind the other with what their streams begin with."""
+    """Whether granules are whole parts one behind the other, each with the prefixes of its streams."""
 
     def start(self, name: str) -> Cursor:
-        """A cursor at the start of a stream's file; in a Compact part, each granule of which has it, as `stream`."""
+        """A cursor at the start of a stream's file; in a Compact part, where each granule repeats it, as `stream`."""
 
     def seek(self, name: str) -> Cursor:
-        """The cursor of a stream; in a Compact part, where it is told where streams lie, moved there."""
+        """The cursor of a stream; in a Compact part moved to where the stream starts, if its marks say that."""
 
     def chunks(self, name: str, marks: int) -> tuple[Cursor, int]:
         """The cursor of a stream of chunks, and how many of the `marks` bytes behind each chunk lie in it."""
 
     def origin(self, name: str) -> tuple[int, int] | None:
-        """A key that names the place where the stream's cursor starts in the part, or None if it means nothing."""
+        """A key for the place in the part at which the stream's cursor starts; None if places cannot be told apart."""
 
 
 class OneCursor:
@@ -120,7 +120,7 @@ class OneCursor:
         return self._cursor, marks
 
     def origin(self, name: str) -> tuple[int, int] | None:
-        """Nothing to remember."""
+        """None: the cursor may be one of anything."""
         return None
 
 
@@ -129,20 +129,30 @@ class Serialization(ABC):
 
     arrow: pa.DataType
     """Storage form of the arrays."""
+    own_streams: tuple[str, ...] = ()
+    """Names of the streams that this level has itself."""
+    children: tuple[Serialization, ...] = ()
+    """The levels below it; their streams come after its own."""
 
-    @abstractmethod
     def streams(self) -> Iterator[str]:
         """Names of the streams, in the order in which a Compact part holds them."""
+        yield from self.own_streams
+        for child in self.children:
+            yield from child.streams()
 
     @abstractmethod
     def encode(self, array: pa.Array, bounds: Bounds, out: Sink, *, nulls: bool = False) -> None:
         """Write `array`. With `nulls` a NULL is written as the default, without it refused."""
 
-    def finish(self, out: Sink) -> None:  # noqa: B027 (most have nothing to do)
+    def finish(self, out: Sink) -> None:
         """Write what had to wait for the end."""
+        for child in self.children:
+            child.finish(out)
 
-    def prefix(self, source: Source) -> None:  # noqa: B027 (most have nothing to do)
+    def prefix(self, source: Source) -> None:
         """Read what a Compact part holds before the data of each granule."""
+        for child in self.children:
+            child.prefix(source)
 
     @abstractmethod
     def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
@@ -195,7 +205,7 @@ def as_numpy(data: Region, dtype: Any) -> NDArray[Any]:
 
 
 def aligned(data: Region, width: int) -> Region:
-    """`data`, copied if it lies where values of `width` bytes should not."""
+    """`data`, copied if its address is not aligned for values of `width` bytes."""
     step = width & -width if width < 8 else 8
     if data.address % step == 0:
         return data

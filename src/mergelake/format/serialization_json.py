@@ -23,12 +23,12 @@ _SUBSTREAMS_HEADER = "columns substreams version: 1"
 
 @dataclass(frozen=True, slots=True)
 class ColumnKind:
-    """How one column (or tuple element) lies."""
+    """How one column (or tuple element) is stored."""
 
     sparse: bool = False
-    """Whether only values that are not the default lie there."""
+    """Whether only values that are not the default are stored."""
     nullable: bool = False
-    """Whether a Nullable column may lie so, its NULLs left out."""
+    """Whether a Nullable column may be sparse, its NULLs left out."""
     elements: tuple[ColumnKind, ...] = ()
     """Kinds of a tuple's elements in order; empty where all are ordinary."""
 
@@ -40,7 +40,7 @@ class ColumnKind:
 
 @dataclass(frozen=True, slots=True)
 class SerializationInfo:
-    """What `serialization.json` says that matters to a reader."""
+    """The part of `serialization.json` that a reader needs."""
 
     columns: Mapping[str, ColumnKind] = field(default_factory=dict)
     """Columns that are not listed are ordinary."""

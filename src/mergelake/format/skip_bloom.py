@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from mergelake.core import types as t
 from mergelake.core.errors import CorruptDataError
 from mergelake.core.varuint import read_varuint
-from mergelake.format.kernels_skip import ask_filters, distinct_by_segment, fill_filters, hash_rows
+from mergelake.format.kernels_skip import distinct_by_segment, fill_filters, hash_rows, probe_filters
 from mergelake.format.memory import Region
-from mergelake.format.ragged import fixed, varuints
+from mergelake.format.ragged import fixed, list_elements, varuints
 from mergelake.format.skip_builder import GranuleBuilder, Rows, segments
 from mergelake.format.skip_types import FILTER_BYTES_MAX, Bloom
 from mergelake.format.values import binary_cells, fixed_bytes
@@ -37,16 +37,18 @@ SEEDS = np.array(
     ],
     np.uint64,
 )  # fmt: skip
-"""One for each hash function."""
+"""One for each hash function. Source: ClickHouse, `BloomFilterHash.h`, `bf_hash_seed`."""
+
+
+_MIX_FACTORS = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
+_MIX_SHIFT = np.uint64(33)
 
 
 def mix64(x: Hashes) -> Hashes:
-    """The finaliser of MurmurHash3: ClickHouse's intHash64 inside of other things."""
-    x = x ^ (x >> np.uint64(33))
-    x = x * np.uint64(0xFF51AFD7ED558CCD)
-    x = x ^ (x >> np.uint64(33))
-    x = x * np.uint64(0xC4CEB9FE1A85EC53)
-    return x ^ (x >> np.uint64(33))
+    """The finaliser of MurmurHash3. Source: ClickHouse, `src/Common/HashTable/Hash.h`, `intHash64`."""
+    for factor in _MIX_FACTORS:
+        x = (x ^ (x >> _MIX_SHIFT)) * factor
+    return x ^ (x >> _MIX_SHIFT)
 
 
 def hash_values(array: pa.Array, data_type: t.DataType) -> Hashes:
@@ -55,8 +57,8 @@ def hash_values(array: pa.Array, data_type: t.DataType) -> Hashes:
         codes = array.indices
         entries = hash_values(array.dictionary, data_type)
         null = hash_values(pa.nulls(1, array.dictionary.type), data_type)
-        found: Hashes = np.concatenate((entries, null))[np.asarray(codes.fill_null(len(entries)))]
-        return found
+        hashes: Hashes = np.concatenate((entries, null))[np.asarray(codes.fill_null(len(entries)))]
+        return hashes
     plain = t.inner_type(data_type)
     if isinstance(plain, t.String):
         cells = binary_cells(array)
@@ -84,28 +86,26 @@ def hash_values(array: pa.Array, data_type: t.DataType) -> Hashes:
 
 
 def _defaulted(hashes: Hashes, array: pa.Array, default: bytes) -> Hashes:
+    """`hashes`, where `array` is NULL replaced by the hash of `default`."""
     if array.null_count:
-        one = np.empty(1, np.uint64)
+        default_hash = np.empty(1, np.uint64)
         data = np.frombuffer(default or b"\0", np.uint8)
-        hash_rows(data.ctypes.data, np.array([0, len(default)], np.int64), one)
-        hashes[np.asarray(array.is_null())] = one[0]
+        hash_rows(data.ctypes.data, np.array([0, len(default)], np.int64), default_hash)
+        hashes[np.asarray(array.is_null())] = default_hash[0]
     return hashes
 
 
-class BloomBuilder(GranuleBuilder):
+class BloomBuilder(GranuleBuilder[list[Hashes]]):
     """Granules of a bloom_filter index."""
 
     def __init__(self, kind: Bloom, types: Sequence[t.DataType], granularity: int) -> None:
         super().__init__(granularity)
         self._kind = kind
         self._types = types
-        self._open: list[Hashes] | None = None
 
     def _take(self, arrays: Sequence[pa.Array], cuts: Rows, ends: Rows) -> tuple[bytes, Rows]:
         rows = len(arrays[0])
-        if not rows:
-            return b"", np.zeros(0, np.int64)
-        bounds, rest = segments(ends, rows)
+        bounds, goes_on = segments(ends, rows)
         pieces: list[tuple[Hashes, Rows]] = []
         for i, (array, kind) in enumerate(zip(arrays, self._types, strict=True)):
             hashes, at = self._hashes(array, kind, cuts, bounds, rows)
@@ -113,7 +113,7 @@ class BloomBuilder(GranuleBuilder):
                 hashes, at = np.concatenate((self._open[i], hashes)), at + len(self._open[i])
             pieces.append(_distinct(hashes, at))
         self._open = None
-        if rest:
+        if goes_on:
             self._open = [hashes[len(hashes) - int(counts[-1]) :] for hashes, counts in pieces]
             pieces = [(hashes[: len(hashes) - int(counts[-1])], counts[:-1]) for hashes, counts in pieces]
         return encode_filters(self._kind, pieces)
@@ -122,23 +122,16 @@ class BloomBuilder(GranuleBuilder):
         """Hashes of the values or elements, and where each segment ends in them."""
         if not isinstance(kind, t.Array):
             return hash_values(array, kind), bounds
-        offsets = np.asarray(array.offsets).astype(np.int64)
-        hashes = hash_values(array.values.slice(offsets[0], offsets[-1] - offsets[0]), kind.inner)
-        edges = offsets - offsets[0]
+        elements, edges = list_elements(array)
+        hashes = hash_values(elements, kind.inner)
         stops, _ = segments(cuts, rows)
         counts = np.diff(np.concatenate((np.zeros(1, np.int64), edges[stops])))
         empty = np.flatnonzero(counts == 0)  # granules of the part without elements
         hashes = np.insert(hashes, edges[stops[empty]], np.uint64(0))
         return hashes, edges[bounds] + np.searchsorted(stops[empty], bounds, side="right")
 
-    def _is_open(self) -> bool:
-        return self._open is not None
-
-    def _close(self) -> tuple[bytes, Rows]:
-        found, self._open = self._open, None
-        if found is None:
-            return b"", np.zeros(0, np.int64)
-        return encode_filters(self._kind, [(hashes, np.array([len(hashes)], np.int64)) for hashes in found])
+    def _encode_open(self, summary: list[Hashes]) -> tuple[bytes, Rows]:
+        return encode_filters(self._kind, [(hashes, np.array([len(hashes)], np.int64)) for hashes in summary])
 
 
 def _distinct(hashes: Hashes, ends: Rows) -> tuple[Hashes, Rows]:
@@ -185,7 +178,7 @@ class BloomGranules:
         """(granules, hashes): whether the filter may hold the hash."""
         out = np.zeros((len(self.sizes), len(hashes)), np.bool_)
         starts = np.ascontiguousarray(self.starts[:, expression])
-        ask_filters(self.plain.address, starts, self.sizes, hashes, SEEDS[: self.hashes], out)
+        probe_filters(self.plain.address, starts, self.sizes, hashes, SEEDS[: self.hashes], out)
         return out
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,14 +18,18 @@ from numpy.typing import NDArray
 
 Rows: TypeAlias = NDArray[np.int64]
 """Row numbers, ascending."""
+S = TypeVar("S")
+"""The summary of the rows of an open granule."""
 
 
-class GranuleBuilder(ABC):
+class GranuleBuilder(ABC, Generic[S]):
     """Builds the granules of one index."""
 
     def __init__(self, granularity: int) -> None:
         self._granularity = granularity
         self._done = 0  # granules of the part in the open index granule
+        self._open: S | None = None
+        """None where no rows wait for their granule to end."""
 
     def feed(self, arrays: Sequence[pa.Array], cuts: Rows) -> tuple[bytes, Rows]:
         """Take rows; returns the bytes of the index granules that they complete, and where each ends in them.
@@ -36,28 +40,23 @@ class GranuleBuilder(ABC):
         step = self._granularity
         ends = np.ascontiguousarray(cuts[step - 1 - self._done :: step])
         self._done = (self._done + len(cuts)) % step
-        return self._take(arrays, cuts, ends)
+        return self._take(arrays, cuts, ends) if len(arrays[0]) else (b"", np.zeros(0, np.int64))
 
     def finish(self) -> tuple[bytes, Rows]:
         """The last granule, if it is open."""
-        if not self._done and not self._is_open():
-            return b"", np.zeros(0, np.int64)
-        return self._close()
+        summary, self._open = self._open, None
+        return (b"", np.zeros(0, np.int64)) if summary is None else self._encode_open(summary)
 
     @abstractmethod
     def _take(self, arrays: Sequence[pa.Array], cuts: Rows, ends: Rows) -> tuple[bytes, Rows]:
-        """`feed`, with the rows at which index granules end."""
+        """`feed` of at least one row; `ends` are the rows at which index granules end. Replaces `_open`."""
 
     @abstractmethod
-    def _is_open(self) -> bool:
-        """Whether rows wait for their granule to end."""
-
-    @abstractmethod
-    def _close(self) -> tuple[bytes, Rows]:
-        """End the open granule."""
+    def _encode_open(self, summary: S) -> tuple[bytes, Rows]:
+        """The bytes of the granule with this summary, and their number as the only end."""
 
 
 def segments(ends: Rows, rows: int) -> tuple[Rows, bool]:
-    """Ends of whole granules, and of the open rest if there is one; and whether there is."""
-    rest = rows > (int(ends[-1]) if len(ends) else 0)
-    return (np.append(ends, rows) if rest else ends), rest
+    """Ends of whole granules, and of the open one if rows follow them; and whether they do."""
+    goes_on = rows > (int(ends[-1]) if len(ends) else 0)
+    return (np.append(ends, rows) if goes_on else ends), goes_on

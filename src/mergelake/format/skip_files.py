@@ -1,8 +1,8 @@
-"""The two files of a skip index: granules one behind the other in frames, and a mark for each.
+"""The two files of a skip index: granules one behind the other in compressed blocks, and a mark for each.
 
 `skp_idx_<name>.idx` (`.idx2` for minmax) holds the granules; the mark file, with the extension of the part's other
-marks, has records of (frame offset, offset in the plain frame, 1), one for each granule and none at the end. ClickHouse
-26.x puts small ones together in `skp_idx.packed`: names, places, then the same bytes.
+marks, has records of (offset of the compressed block, offset in its plain bytes, 1), one for each granule and none at
+the end. ClickHouse 26.x puts small ones together in `skp_idx.packed`: names, places, then the same bytes.
 
 Source: ClickHouse, `MergeTreeDataPartWriterOnDisk.cpp` (`calculateAndSerializeSkipIndices`), `PackedFilesReader.cpp`.
 """
@@ -16,8 +16,14 @@ from numpy.typing import NDArray
 
 from mergelake.core.errors import CorruptDataError
 from mergelake.format.codec import Codec
-from mergelake.format.frames import MAX_BLOCK, MIN_BLOCK, FrameWriter, decode_frames, decode_range
+from mergelake.format.compressed_blocks import (
+    MAX_BLOCK,
+    MIN_BLOCK,
+    CompressedBlockWriter,
+    decode_range,
+)
 from mergelake.format.hashes import FileDigest
+from mergelake.format.marks import mark_records
 from mergelake.format.memory import Bytes, Region, region
 from mergelake.format.names import escape_for_file_name, stream_file_name
 from mergelake.format.profile import CLASSIC_PROFILE, Profile
@@ -26,6 +32,7 @@ from mergelake.format.skip_types import IndexType, MinMax
 PACKED = "skp_idx.packed"
 """File that holds the small index files of a part of ClickHouse 26.x."""
 _MEMBERS_MAX = 1 << 20
+"""Most files in `skp_idx.packed` that are believed."""
 
 
 def index_stem(name: str) -> str:
@@ -45,7 +52,7 @@ def index_extension(kind: IndexType) -> str:
 
 
 class IndexFileWriter:
-    """Both files in the making: `append` granules, `drain` bytes now and then, `finish`, `digests`."""
+    """Writes both files: `append` granules, `drain` bytes now and then, `finish`, then `digests`."""
 
     def __init__(
         self,
@@ -61,30 +68,30 @@ class IndexFileWriter:
         self.data_file = stem + index_extension(kind)
         self.mark_file = stem + profile.mark_extension
         self._profile = profile
-        self._frames = FrameWriter(codec, min_block, max_block)
+        self._blocks = CompressedBlockWriter(codec, min_block, max_block)
         self._marks: list[bytes] = []
-        self._told = FileDigest(0, "")
+        self._mark_digest = FileDigest(0, "")
 
     def append(self, data: bytes | NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
         """Take whole granules: their bytes, and where each ends in them."""
         if len(ends):
-            marks = self._frames.append(region(data), ends, np.ones(len(ends), np.int64))
+            marks = self._blocks.append(region(data), ends, np.ones(len(ends), np.int64))
             self._marks.append(marks.tobytes())
 
     def drain(self) -> list[tuple[str, bytes | memoryview]]:
         """(file, its next bytes) since the last call; the marks, which are few, come at the end."""
-        data = self._frames.drain()
+        data = self._blocks.drain()
         return [(self.data_file, data)] if data else []
 
     def finish(self) -> list[tuple[str, bytes | memoryview]]:
         """Write what waits; the last bytes of each file."""
-        self._frames.finish()  # its final mark is left out: indexes have none
-        marks, self._told = self._profile.pack(b"".join(self._marks))
+        self._blocks.finish()  # its final mark is left out: indexes have none
+        marks, self._mark_digest = self._profile.pack(b"".join(self._marks))
         return [*self.drain(), *([(self.mark_file, marks)] if marks else [])]
 
     def digests(self) -> dict[str, FileDigest]:
         """Sizes and hashes; call after `finish`."""
-        return {self.data_file: self._frames.digest(), self.mark_file: self._told}
+        return {self.data_file: self._blocks.digest(), self.mark_file: self._mark_digest}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +99,9 @@ class IndexMarks:
     """Where each granule of an index starts."""
 
     offset: NDArray[np.int64]
-    """Of the frame in the file."""
+    """File offset of the compressed block in which a granule starts."""
     skip: NDArray[np.int64]
-    """Bytes before it in the plain frame."""
+    """Offset of the granule in the plain bytes of that block."""
 
     def __len__(self) -> int:
         return len(self.offset)
@@ -104,7 +111,7 @@ class IndexMarks:
         if end >= len(self):
             return int(self.offset[first]), size
         stop = int(self.offset[end])
-        if self.skip[end]:  # the last granules lie in the frame that begins there
+        if self.skip[end]:  # the last granules lie in the block that begins there
             later = int(np.searchsorted(self.offset, stop, side="right"))
             stop = int(self.offset[later]) if later < len(self) else size
         return int(self.offset[first]), stop
@@ -115,7 +122,9 @@ class IndexMarks:
         plain, _ = decode_range(source, source.size, inclusive=False, lead=0, offset=int(self.offset[first]))
         skip = int(self.skip[first])
         if skip > plain.size:
-            raise CorruptDataError("A mark of an index points past its frame", offset=int(self.offset[first]))
+            raise CorruptDataError(
+                "A mark of an index points past its compressed block", offset=int(self.offset[first])
+            )
         return plain.tail(skip)
 
 
@@ -124,17 +133,13 @@ def parse_index_marks(name: str, data: Bytes, size: int) -> IndexMarks:
 
     Raises CorruptDataError for a length or numbers that cannot be.
     """
-    extension = name.rsplit(".", 1)[-1]
-    plain = decode_frames(data) if extension.startswith("c") else region(data).tobytes()
-    words = 2 if extension in ("mrk", "cmrk") else 3
-    if len(plain) % (8 * words):
-        raise CorruptDataError(f"The length of the marks, {len(plain)}, is not a multiple of {8 * words}", offset=0)
-    table = np.frombuffer(plain, np.int64).reshape(-1, words)
+    table, _ = mark_records(name, data)
     offset, skip = table[:, 0].copy(), table[:, 1].copy()
-    bad = (offset < 0) | (offset > size) | (skip < 0) | (skip > 1 << 40)
-    bad[1:] |= offset[1:] < offset[:-1]
-    if bad.any():
-        raise CorruptDataError("A mark of an index has impossible numbers", offset=int(np.argmax(bad)) * 8 * words)
+    impossible = (offset < 0) | (offset > size) | (skip < 0) | (skip > 1 << 40)
+    impossible[1:] |= offset[1:] < offset[:-1]
+    if impossible.any():
+        at = table.itemsize * table.shape[1] * int(np.argmax(impossible))
+        raise CorruptDataError("A mark of an index has impossible numbers", offset=at)
     return IndexMarks(offset, skip)
 
 
@@ -150,9 +155,9 @@ def packed_members(data: Bytes) -> dict[str, tuple[int, int]]:
         nonlocal at
         if count > view.size - at:
             raise CorruptDataError("The list of packed files is cut short", name="CANNOT_READ_ALL_DATA", offset=at)
-        found = view.part(at, at + count).tobytes()
+        member = view.part(at, at + count).tobytes()
         at += count
-        return found
+        return member
 
     def word() -> int:
         return int.from_bytes(take(8), "little")
@@ -182,5 +187,5 @@ def packed_members(data: Bytes) -> dict[str, tuple[int, int]]:
 
 
 def is_index_file(name: str) -> bool:
-    """Whether a file of a part holds granules of skip indexes (marks are small, these need not be)."""
+    """Whether a file of a part holds granules of skip indexes (other files of indexes are small, these need not be)."""
     return (name.endswith((".idx", ".idx2")) and name.startswith("skp_idx_")) or name == PACKED

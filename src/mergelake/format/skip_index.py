@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from mergelake.core.types import DataType
 from mergelake.format.skip_bloom import BloomBuilder
@@ -13,7 +14,7 @@ from mergelake.format.skip_text import TextBuilder
 from mergelake.format.skip_types import Bloom, IndexType, MinMax, TextBloom, ValueSet
 
 
-def granule_builder(kind: IndexType, types: Sequence[DataType], granularity: int) -> GranuleBuilder:
+def granule_builder(kind: IndexType, types: Sequence[DataType], granularity: int) -> GranuleBuilder[Any]:
     """Builds the granules of an index over expressions of these types, GRANULARITY granules of the part each."""
     match kind:
         case MinMax():
@@ -23,4 +24,4 @@ def granule_builder(kind: IndexType, types: Sequence[DataType], granularity: int
         case Bloom():
             return BloomBuilder(kind, types, granularity)
         case TextBloom():
-            return TextBuilder(kind, types, granularity)
+            return TextBuilder(kind, granularity)

@@ -23,38 +23,31 @@ Bounds = tuple[pa.Array, pa.Array]
 """Least and greatest value of each granule."""
 
 
-class MinMaxBuilder(GranuleBuilder):
+class MinMaxBuilder(GranuleBuilder[list[Bounds]]):
     """Granules of a minmax index."""
 
     def __init__(self, types: Sequence[t.DataType], granularity: int) -> None:
         super().__init__(granularity)
         self._types = [plain_type(kind) for kind in types]
-        self._open: list[Bounds] | None = None
 
     def _take(self, arrays: Sequence[pa.Array], cuts: Rows, ends: Rows) -> tuple[bytes, Rows]:
-        if not len(arrays[0]):
-            return b"", np.zeros(0, np.int64)
-        lead = 0 if self._open is None else 2
-        bounds, rest = segments(ends + lead, len(arrays[0]) + lead)
-        found: list[Bounds] = []
+        lead = 0 if self._open is None else 2  # both extremes of the open granule are put before its next rows
+        bounds, goes_on = segments(ends + lead, len(arrays[0]) + lead)
+        extremes: list[Bounds] = []
         for i, (array, kind) in enumerate(zip(arrays, self._types, strict=True)):
             plain = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
             if self._open is not None:
                 plain = pa.concat_arrays([*self._open[i], plain])
-            found.append(segment_extremes(plain, kind, bounds))
+            extremes.append(segment_extremes(plain, kind, bounds))
         self._open = None
-        if rest:
+        if goes_on:
             whole = len(bounds) - 1
-            self._open = [(low.slice(whole), high.slice(whole)) for low, high in found]
-            found = [(low.slice(0, whole), high.slice(0, whole)) for low, high in found]
-        return encode_bounds(found, self._types)
+            self._open = [(low.slice(whole), high.slice(whole)) for low, high in extremes]
+            extremes = [(low.slice(0, whole), high.slice(0, whole)) for low, high in extremes]
+        return encode_bounds(extremes, self._types)
 
-    def _is_open(self) -> bool:
-        return self._open is not None
-
-    def _close(self) -> tuple[bytes, Rows]:
-        found, self._open = self._open, None
-        return encode_bounds(found, self._types) if found is not None else (b"", np.zeros(0, np.int64))
+    def _encode_open(self, summary: list[Bounds]) -> tuple[bytes, Rows]:
+        return encode_bounds(summary, self._types)
 
 
 def encode_bounds(bounds: Sequence[Bounds], types: Sequence[t.DataType]) -> tuple[bytes, Rows]:

@@ -33,28 +33,25 @@ _NEEDS_UPDATE = 0x400
 """Flag of a LowCardinality block that ClickHouse sets where no dictionary came before."""
 
 
-class SetBuilder(GranuleBuilder):
+class SetBuilder(GranuleBuilder[list[pa.Array]]):
     """Granules of a set index."""
 
     def __init__(self, kind: ValueSet, types: Sequence[t.DataType], granularity: int) -> None:
         super().__init__(granularity)
         self._limit = kind.rows_max
         self._types = types
-        self._open: list[pa.Array] | None = None
 
     def _take(self, arrays: Sequence[pa.Array], cuts: Rows, ends: Rows) -> tuple[bytes, Rows]:
-        if not len(arrays[0]):
-            return b"", np.zeros(0, np.int64)
         if self._open is not None:
             ends = ends + len(self._open[0])
             arrays = [concatenate([before, array]) for before, array in zip(self._open, arrays, strict=True)]
-        bounds, rest = segments(ends, len(arrays[0]))
+        bounds, goes_on = segments(ends, len(arrays[0]))
         rows, counts = distinct_rows(arrays, bounds)
         self._open = None
-        if rest:
+        if goes_on:
             kept = int(counts[-1])
             tail = rows[len(rows) - kept :]
-            tail = tail[: self._limit + 1] if self._limit else tail
+            tail = tail[: self._limit + 1] if self._limit else tail  # one more tells that there are too many
             self._open = [array.take(pa.array(tail)) for array in arrays]
             rows, counts = rows[: len(rows) - kept], counts[:-1]
         if self._limit:
@@ -63,17 +60,11 @@ class SetBuilder(GranuleBuilder):
             counts = np.where(over, 0, counts)
         return encode_sets([array.take(pa.array(rows)) for array in arrays], self._types, counts)
 
-    def _is_open(self) -> bool:
-        return self._open is not None
-
-    def _close(self) -> tuple[bytes, Rows]:
-        found, self._open = self._open, None
-        if found is None:
-            return b"", np.zeros(0, np.int64)
-        count = len(found[0])
+    def _encode_open(self, summary: list[pa.Array]) -> tuple[bytes, Rows]:
+        count = len(summary[0])
         if self._limit and count > self._limit:
-            found, count = [array.slice(0, 0) for array in found], 0
-        return encode_sets(found, self._types, np.array([count], np.int64))
+            summary, count = [array.slice(0, 0) for array in summary], 0
+        return encode_sets(summary, self._types, np.array([count], np.int64))
 
 
 def distinct_rows(arrays: Sequence[pa.Array], ends: Rows) -> tuple[Rows, NDArray[np.int64]]:
@@ -93,8 +84,8 @@ def _codes(array: pa.Array) -> tuple[NDArray[np.int64], int]:
         array = array.dictionary_decode()
     if pa.types.is_floating(array.type):
         array = array.view(pa.int64() if array.type.bit_width == 64 else pa.int32())
-    found = array.dictionary_encode(null_encoding="encode")
-    return np.asarray(found.indices).astype(np.int64), max(len(found.dictionary), 1)
+    encoded = array.dictionary_encode(null_encoding="encode")
+    return np.asarray(encoded.indices).astype(np.int64), max(len(encoded.dictionary), 1)
 
 
 def encode_sets(

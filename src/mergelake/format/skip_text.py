@@ -18,11 +18,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mergelake.core import types as t
 from mergelake.core.errors import CorruptDataError
 from mergelake.format.kernels_skip import add_piece, text_filters
 from mergelake.format.memory import Region
-from mergelake.format.ragged import VarBinaryColumn, fixed
+from mergelake.format.ragged import VarBinaryColumn, fixed, list_elements
 from mergelake.format.serialization import as_numpy
 from mergelake.format.skip_builder import GranuleBuilder, Rows, segments
 from mergelake.format.skip_types import TextBloom
@@ -32,37 +31,33 @@ Filter = NDArray[np.uint8]
 """Bytes of one filter."""
 
 
-class TextBuilder(GranuleBuilder):
-    """Granules of a tokenbf_v1 or ngrambf_v1 index."""
+class TextBuilder(GranuleBuilder[Filter]):
+    """Granules of a tokenbf_v1 or ngrambf_v1 index; the summary is (expressions, bytes of a filter)."""
 
-    def __init__(self, kind: TextBloom, types: Sequence[t.DataType], granularity: int) -> None:
+    def __init__(self, kind: TextBloom, granularity: int) -> None:
         super().__init__(granularity)
         self._kind = kind
-        self._types = types
-        self._open: NDArray[np.uint8] | None = None  # (expressions, bytes)
 
     def _take(self, arrays: Sequence[pa.Array], cuts: Rows, ends: Rows) -> tuple[bytes, Rows]:
-        if not len(arrays[0]):
-            return b"", np.zeros(0, np.int64)
-        bounds, rest = segments(ends, len(arrays[0]))
+        bounds, goes_on = segments(ends, len(arrays[0]))
         out = np.zeros((len(bounds), len(arrays), self._kind.size), np.uint8)
         for i, array in enumerate(arrays):
             out[:, i] = self._filters(array, bounds)
         if self._open is not None:
             out[0] |= self._open
-        self._open = out[-1].copy() if rest else None
-        whole = out[: len(bounds) - rest]
+        self._open = out[-1].copy() if goes_on else None
+        whole = out[: len(bounds) - goes_on]
         size = len(arrays) * self._kind.size
         return whole.tobytes(), np.arange(1, len(whole) + 1, dtype=np.int64) * size
 
     def _filters(self, array: pa.Array, bounds: Rows) -> NDArray[np.uint8]:
+        """(segments, bytes) of the filters of one expression."""
         kind = self._kind
         if pa.types.is_dictionary(array.type):
             array = array.dictionary_decode()
         if pa.types.is_list(array.type):
-            offsets = np.asarray(array.offsets).astype(np.int64)
-            array = array.values.slice(offsets[0], offsets[-1] - offsets[0])
-            bounds = offsets[bounds] - offsets[0]
+            array, edges = list_elements(array)
+            bounds = edges[bounds]
         cells = text_cells(array)
         out = np.zeros((len(bounds), kind.size), np.uint8)
         data = np.ascontiguousarray(cells.data)
@@ -72,14 +67,8 @@ class TextBuilder(GranuleBuilder):
         )  # fmt: skip
         return out
 
-    def _is_open(self) -> bool:
-        return self._open is not None
-
-    def _close(self) -> tuple[bytes, Rows]:
-        found, self._open = self._open, None
-        if found is None:
-            return b"", np.zeros(0, np.int64)
-        return found.tobytes(), np.array([found.size], np.int64)
+    def _encode_open(self, summary: Filter) -> tuple[bytes, Rows]:
+        return summary.tobytes(), np.array([summary.size], np.int64)
 
 
 def text_cells(array: pa.Array) -> VarBinaryColumn:

@@ -44,6 +44,16 @@ BYTES = Program(((k.BYTES, 0, 0),), b"\0")
 _TEXT = Program(((k.TEXT, 0, 0),), b"\xff\xff\xff\xff")
 
 
+def joined(*parts: Program | None) -> Program | None:
+    """One after the other; None if one is not known."""
+    whole = NOTHING
+    for part in parts:
+        if part is None:
+            return None
+        whole += part
+    return whole
+
+
 def fixed(width: int, empty: bytes = b"") -> Program:
     """So many bytes."""
     return Program(((k.FIXED, width, 0),), empty or bytes(width))
@@ -87,9 +97,9 @@ def state_program(data_type: t.AggregateFunction) -> Program | None:
     version = data_type.version or 0
     if version > (base in _VERSIONED) or (base in _WIDENED and not version and not _is_map(name, arguments)):
         return None
-    found = _build(name, parameters, arguments)
+    program = _build(name, parameters, arguments)
     # The first version of these has a byte more, which says whether its values are sorted.
-    return found + fixed(1) if found is not None and version and base.endswith("Deterministic") else found
+    return program + fixed(1) if program is not None and version and base.endswith("Deterministic") else program
 
 
 def _split(function: str) -> tuple[str, tuple[str, ...]]:
@@ -132,11 +142,11 @@ def _build(name: str, parameters: tuple[str, ...], arguments: Types) -> Program 
 
 def _bases(name: str) -> list[str]:
     """A function and its combinators, from the outermost inwards."""
-    found = []
+    combinators = []
     while name not in _TABLE and (match := _SUFFIX.search(name)):
-        found.append(match.group())
+        combinators.append(match.group())
         name = name[: match.start()]
-    return [*found, name]
+    return [*combinators, name]
 
 
 def _has_flag(name: str, arguments: Types) -> bool:
@@ -184,29 +194,27 @@ def _combined(name: str, parameters: tuple[str, ...], arguments: Types) -> Progr
         case "Merge" if isinstance(first, t.AggregateFunction) and len(arguments) == 1:
             return state_program(first)
         case "OrNull" | "OrDefault":
-            found = inside(arguments)
-            return None if found is None else found + fixed(1)
+            return joined(inside(arguments), fixed(1))
         case "Distinct":
             raw = len(arguments) == 1 and isinstance(first, (t.Int, t.Float, t.BFloat16, t.Bool, t.Enum))
             width = _width(first) if raw else 0
             return listed(width) if width else repeat(BYTES)
         case "ArgMin" | "ArgMax":
-            found, last = inside(arguments[:-1]), _single(arguments[-1])
-            return None if found is None or last is None else found + last
+            return joined(inside(arguments[:-1]), _single(arguments[-1]))
         case "Array" | "ForEach" if all(isinstance(a, t.Array) for a in arguments):
-            found = inside(tuple(_plain(a.inner) for a in arguments if isinstance(a, t.Array)))
-            if found is None or suffix == "Array":
-                return found
-            return repeat(found, k.COUNT_U64)
+            program = inside(tuple(_plain(a.inner) for a in arguments if isinstance(a, t.Array)))
+            if program is None or suffix == "Array":
+                return program
+            return repeat(program, k.COUNT_U64)
         case "Map" if isinstance(first, t.Map) and is_map:
-            key, found = _value(first.key), inside((_plain(first.value),))
-            key = BYTES if isinstance(first.key, t.FixedString) else key
-            return None if found is None or key is None else repeat(key + found)
+            key = BYTES if isinstance(first.key, t.FixedString) else _value(first.key)
+            program = joined(key, inside((_plain(first.value),)))
+            return None if program is None else repeat(program)
         case "Resample" if len(parameters) >= 3 and len(arguments) > 1:
-            found, count = inside(arguments[:-1], parameters[:-3]), _buckets(parameters[-3:])
-            if found is None or not 0 < count <= _RESAMPLE_MAX:
+            program, count = inside(arguments[:-1], parameters[:-3]), _buckets(parameters[-3:])
+            if program is None or not 0 < count <= _RESAMPLE_MAX:
                 return None
-            return Program(found.steps * count, found.empty * count)
+            return Program(program.steps * count, program.empty * count)
     return None
 
 
@@ -247,21 +255,15 @@ def _value(kind: t.DataType) -> Program | None:
         case t.String():
             return BYTES
         case t.Nullable(inner):
-            found = _value(inner)
-            return None if found is None else case(1, {0: found, 1: NOTHING})
+            program = _value(inner)
+            return None if program is None else case(1, {0: program, 1: NOTHING})
         case t.Array(inner):
-            found = _value(inner)
-            return None if found is None else repeat(found)
+            program = _value(inner)
+            return None if program is None else repeat(program)
         case t.Map(key, value):
             return _value(t.Array(t.Tuple((key, value))))
         case t.Tuple(elements) if elements:
-            whole = NOTHING
-            for element in elements:
-                found = _value(element)
-                if found is None:
-                    return None
-                whole += found
-            return whole
+            return joined(*map(_value, elements))
     width = _width(kind)
     return fixed(width) if width else None
 
@@ -270,8 +272,8 @@ def _single(kind: t.DataType) -> Program | None:
     """A state that holds one value."""
     if isinstance(kind, t.String):
         return _TEXT
-    found = _value(kind)
-    return None if found is None else optional(found)
+    program = _value(kind)
+    return None if program is None else optional(program)
 
 
 def _sum_width(kind: t.DataType) -> int:
@@ -332,10 +334,7 @@ _NOT_PLAIN = (t.FixedString, t.UUID, t.IPv6)
 
 def _sum(kind: t.DataType, *more: Program) -> Program | None:
     width = _sum_width(kind)
-    found = fixed(width)
-    for each in more:
-        found += each
-    return found if width else None
+    return joined(fixed(width) if width else None, *more)
 
 
 def _avg_weighted(types: Types, parameters: tuple[str, ...]) -> Program | None:
@@ -347,10 +346,7 @@ def _avg_weighted(types: Types, parameters: tuple[str, ...]) -> Program | None:
 
 
 def _arg(types: Types, parameters: tuple[str, ...]) -> Program | None:
-    if len(types) != 2:
-        return None
-    left, right = _single(types[0]), _single(types[1])
-    return None if left is None or right is None else left + right
+    return joined(*map(_single, types)) if len(types) == 2 else None
 
 
 def _moments(count: int, head: int = 0) -> Maker:
@@ -376,12 +372,19 @@ _COMBINED = {
 """Bytes of a full HyperLogLog of uniqCombined and uniqCombined64 by their parameter."""
 
 
+def _first_number(parameters: tuple[str, ...], default: int) -> int:
+    """The first parameter; -1 if it is no number, as in a damaged `columns.txt`."""
+    if not parameters:
+        return default
+    return int(parameters[0]) if parameters[0].isdecimal() else -1
+
+
 def _combined_set(wide: bool) -> Maker:
     def build(types: Types, parameters: tuple[str, ...]) -> Program | None:
-        sizes = _COMBINED.get(int(parameters[0]) if parameters else 17)
+        sizes = _COMBINED.get(_first_number(parameters, 17))
         long = wide or (len(types) == 1 and isinstance(types[0], (t.String, t.FixedString)))
-        few = listed(8 if long else 4)
-        return None if sizes is None else case(1, {1: few, 2: few, 3: fixed(sizes[long])})
+        hashes = listed(8 if long else 4)
+        return None if sizes is None else case(1, {1: hashes, 2: hashes, 3: fixed(sizes[long])})
 
     return build
 
@@ -394,8 +397,8 @@ def _uniq_hll(types: Types, parameters: tuple[str, ...]) -> Program | None:
 def _uniq_up_to(types: Types, parameters: tuple[str, ...]) -> Program | None:
     raw = len(types) == 1 and isinstance(types[0], (*_RAW_ELEMENTS, t.Date32, t.UUID)) and _width(types[0]) <= 16
     raw = raw and not isinstance(types[0], t.IPv4)
-    most = int(parameters[0]) if parameters else 10
-    return Program(((k.UP_TO, most, _width(types[0]) if raw else 8),), b"\0")
+    values_max = _first_number(parameters, 10)
+    return None if values_max < 0 else Program(((k.UP_TO, values_max, _width(types[0]) if raw else 8),), b"\0")
 
 
 def _top(types: Types, parameters: tuple[str, ...]) -> Program | None:
@@ -405,12 +408,9 @@ def _top(types: Types, parameters: tuple[str, ...]) -> Program | None:
 
 
 def _group_array_sample(types: Types, parameters: tuple[str, ...]) -> Program | None:
-    found = _elements(types[0])
-    if found is None:
-        return None
     seed = parameters[1] if len(parameters) > 1 else "0"
     random = f"6364136223846793005 0 {seed}".encode()
-    return found + fixed(8) + Program(BYTES.steps, bytes([len(random)]) + random)
+    return joined(_elements(types[0]), fixed(8), Program(BYTES.steps, bytes([len(random)]) + random))
 
 
 def _insert_at(types: Types, parameters: tuple[str, ...]) -> Program | None:
@@ -426,8 +426,7 @@ def _sorted(types: Types, parameters: tuple[str, ...]) -> Program | None:
 
 
 def _intersect(types: Types, parameters: tuple[str, ...]) -> Program | None:
-    found = _elements(types[0].inner) if len(types) == 1 and isinstance(types[0], t.Array) else None
-    return None if found is None else VARUINT + found
+    return joined(VARUINT, _elements(types[0].inner)) if len(types) == 1 and isinstance(types[0], t.Array) else None
 
 
 def _concat(types: Types, parameters: tuple[str, ...]) -> Program | None:
@@ -492,10 +491,7 @@ def _maps(types: Types, parameters: tuple[str, ...]) -> Program | None:
     inner = tuple(_plain(a.inner) for a in types if isinstance(a, t.Array))
     if len(inner) != len(types) or len(inner) < 2:
         return None
-    row = _value(inner[0])
-    for kind in inner[1:]:
-        value = _widened(kind)
-        row = None if row is None or value is None else row + value
+    row = joined(_value(inner[0]), *map(_widened, inner[1:]))
     return None if row is None else repeat(row)
 
 
@@ -520,13 +516,16 @@ def _respect_nulls(types: Types, parameters: tuple[str, ...]) -> Program | None:
     return None if value is None else case(1, {1: NOTHING, 2: NOTHING, 3: value})
 
 
-def _matrix(one: int) -> Maker:
-    return lambda types, _: fixed(one * 8 * len(types) * (len(types) + 1) // 2) if all(map(_is_number, types)) else None
+def _matrix(moments: int) -> Maker:
+    """So many Float64 for each pair of arguments, those of an argument with itself included."""
+    return lambda types, _: (
+        fixed(moments * 8 * len(types) * (len(types) + 1) // 2) if all(map(_is_number, types)) else None
+    )
 
 
 def _greenwald_khanna(types: Types, parameters: tuple[str, ...]) -> Program | None:
     width, accuracy = _width(types[0]), parameters[0] if parameters else ""
-    if not width or isinstance(types[0], _NOT_PLAIN) or not accuracy.isdigit():
+    if not width or isinstance(types[0], _NOT_PLAIN) or not accuracy.isdecimal():
         return None
     head = (10000).to_bytes(8, "little") + struct.pack("<d", 1 / max(int(accuracy), 1)) + bytes(8)
     return fixed(24, head) + listed(width + 16, k.COUNT_U64)
@@ -539,7 +538,7 @@ _TABLE: dict[str, Maker] = {
     **dict.fromkeys(("min", "max", "any", "anyLast"), _one(_single)),
     "singleValueOrNull": _one(_single),
     **dict.fromkeys(("argMin", "argMax", "argAndMin", "argAndMax"), _arg),
-    "anyHeavy": _one(lambda kind: None if (found := _single(kind)) is None else found + fixed(8)),
+    "anyHeavy": _one(lambda kind: joined(_single(kind), fixed(8))),
     "sum": _one(_sum),
     "sumCount": _one(lambda kind: _sum(kind, VARUINT)),
     "avg": _one(lambda kind: _sum(kind, VARUINT)),
@@ -580,7 +579,7 @@ _TABLE: dict[str, Maker] = {
     "uniqUpTo": _uniq_up_to,
     **dict.fromkeys(("topK", "topKWeighted", "approx_top_k", "approx_top_sum"), _top),
     **dict.fromkeys(("groupArray", "groupUniqArray"), _one(_elements)),
-    "groupArrayLast": _one(lambda kind: None if (found := _elements(kind)) is None else found + fixed(8)),
+    "groupArrayLast": _one(lambda kind: joined(_elements(kind), fixed(8))),
     "groupArraySample": _group_array_sample,
     "groupArrayInsertAt": _insert_at,
     "groupArraySorted": _sorted,

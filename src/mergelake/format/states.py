@@ -1,13 +1,12 @@
 """States of aggregate functions: where one ends and the next begins.
 
-A column of type AggregateFunction holds the states of its rows one behind the other, without lengths; only who knows
-the function can cut them apart. `state_programs` knows them, `kernels_states` walks. States of other functions cannot
-be cut: their columns are copied whole with their part and refused elsewhere.
+A column of type AggregateFunction holds the states of its rows one behind the other, without lengths; where one ends
+depends on the function. `state_programs` has a program for each known function, by which `kernels_states` walks over
+its states. Those of other functions cannot be cut apart: their columns are copied whole with their part and refused
+elsewhere.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -17,23 +16,21 @@ from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.format.kernels_states import DEPTH, walk_states
 from mergelake.format.memory import region
+from mergelake.format.ragged import arrow_offsets
 from mergelake.format.serialization import Bounds, Serialization, Sink, Source, as_numpy, coerced, refuse_nulls
 from mergelake.format.state_programs import state_program
 
 
 class States(Serialization):
-    """States as binary values, one a row, just as they lie."""
+    """States as binary values, one a row, in their form on disk."""
 
     arrow = pa.binary()
 
     def __init__(self, stream: str, data_type: t.AggregateFunction) -> None:
         self.stream = stream
+        self.own_streams = (stream,)
         self.data_type = data_type
         self._program = state_program(data_type)
-
-    def streams(self) -> Iterator[str]:
-        """Names of the streams, in the order of a Compact part."""
-        yield self.stream
 
     def _steps(self) -> NDArray[np.int64]:
         if self._program is None:
@@ -44,17 +41,14 @@ class States(Serialization):
         """Write `array`, whose every value must be exactly one state."""
         refuse_nulls(array, nulls=nulls)
         array = coerced(array, self.arrow)
-        edges = np.zeros(1, np.int64)
-        if len(array):
-            buffer = np.frombuffer(array.buffers()[1], np.int32)
-            edges = buffer[array.offset : array.offset + len(array) + 1].astype(np.int64)
+        edges = arrow_offsets(array)
         data = array.buffers()[2]
         body = region(data if data is not None else b"").part(int(edges[0]), int(edges[-1]))
         edges -= edges[0]
-        found = np.empty(len(edges), np.int32)
-        end = walk_states(as_numpy(body, np.uint8), self._steps(), len(array), found, np.zeros(DEPTH, np.int64))
-        if end != body.size or not np.array_equal(found, edges):
-            row = int(np.argmax(found != edges)) - 1 if end >= 0 else 0
+        walked = np.empty(len(edges), np.int32)
+        end = walk_states(as_numpy(body, np.uint8), self._steps(), len(array), walked, np.zeros(DEPTH, np.int64))
+        if end != body.size or not np.array_equal(walked, edges):
+            row = int(np.argmax(walked != edges)) - 1 if end >= 0 else 0
             raise error("INCORRECT_DATA", f"Value {max(row, 0)} is not one state of type {self.data_type}")
         out.put(self.stream, body, edges[bounds])
 

@@ -1,4 +1,4 @@
-"""Streams of a column: which of them are files of their own, and which are shared.
+"""Names of the streams of a column, and which of them it shares with others.
 
 Walk down the type from the escaped column name: Nullable adds the stream `.null`, an Array at depth d `.size<d>`,
 a Tuple element `%2E<name>`, LowCardinality the stream `.dict`, a String with size stream `.size`. A column whose name

@@ -1,4 +1,4 @@
-"""From a column's name and type to its serialiser: the one place that knows how each type lies."""
+"""From a column's name and type to its serialiser."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Form:
     """Written so that every granule stands alone, as in a Compact part."""
     kind: ColumnKind = ColumnKind()  # noqa: RUF009 (frozen)
     escaped: bool | None = None
-    """Names of the types of a Variant are escaped in the names of its streams; None: where they must be.
+    """Names of the types of a Variant are escaped in the names of its streams; None: only if one has a slash.
 
     ClickHouse before 25.11 does not escape them, and fails over a type with a slash in its name; newer ones take both.
     """
@@ -55,7 +55,7 @@ def build_serialization(name: str, data_type: t.DataType, form: Form = CLASSIC) 
 
 
 def is_readable(data_type: t.DataType) -> bool:
-    """Whether columns of the type can be read: it is known, and so is where the states in it end."""
+    """Whether columns of the type can be read: all types in it are known, and where states of aggregates end."""
     return not any(
         isinstance(kind, t.Unknown) or (isinstance(kind, t.AggregateFunction) and state_program(kind) is None)
         for kind in t.parts(data_type)
@@ -145,7 +145,7 @@ class _Builder:
 
 
 def _may_be_sparse(data_type: t.DataType) -> bool:
-    """Whether columns of the type ever lie sparse: `serialization.json` calls elements of tuples so that never do.
+    """Whether columns of the type can be sparse: `serialization.json` also calls tuple elements so that cannot.
 
     Source: ClickHouse, `IDataType::supportsSparseSerialization`.
     """

@@ -32,10 +32,14 @@ from mergelake.core.arrow import storage_type, tuple_names
 from mergelake.core.errors import CorruptDataError
 from mergelake.core.single_value import read_value, write_value
 from mergelake.format import ragged
+from mergelake.format.kernels_bits import VARINT_BITS, VARINT_MORE
 from mergelake.format.ragged import VarBinaryColumn
 from mergelake.jit.intrinsics import kernel
 
-_STRING, _NULL_FLAG = 0, -1  # codes of the walk's program; positive codes are widths
+_STRING, _NULL_FLAG = 0, -1
+"""Codes of the walk's program; positive codes are widths. After a flag comes the code of the value that may be NULL."""
+_SHIFT_MAX = 28
+"""Where the last byte of the varint length of a string goes, which has 31 bits."""
 
 
 def encode_values(arrays: Sequence[pa.Array], types: Sequence[t.DataType]) -> bytes:
@@ -44,7 +48,7 @@ def encode_values(arrays: Sequence[pa.Array], types: Sequence[t.DataType]) -> by
 
 
 def value_cells(arrays: Sequence[pa.Array], types: Sequence[t.DataType]) -> VarBinaryColumn:
-    """As `encode_values`, with the bytes of each row apart."""
+    """The values of each row behind each other, as `encode_values`, in a row of bytes for each."""
     return ragged.join([encode_cells(array, kind) for array, kind in zip(arrays, types, strict=True)])
 
 
@@ -90,8 +94,7 @@ def binary_cells(array: pa.Array) -> VarBinaryColumn:
     _, offsets_buffer, data_buffer = array.buffers()
     if offsets_buffer is None or len(array) == 0:
         return ragged.repeat(b"", len(array))
-    kind = np.int64 if pa.types.is_large_binary(array.type) or pa.types.is_large_string(array.type) else np.int32
-    offsets = np.frombuffer(offsets_buffer, kind)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    offsets = ragged.arrow_offsets(array)
     data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.empty(0, np.uint8)
     return VarBinaryColumn(data[offsets[0] : offsets[-1]], offsets - offsets[0])
 
@@ -116,9 +119,8 @@ def _nullable_cells(array: pa.Array, inner: t.DataType) -> VarBinaryColumn:
 
 
 def _list_cells(array: pa.Array, inner: t.DataType) -> VarBinaryColumn:
-    starts = array.offsets.to_numpy().astype(np.int64)
-    elements = encode_cells(array.values.slice(starts[0], starts[-1] - starts[0]), inner)
-    return ragged.join([ragged.varuints(np.diff(starts)), ragged.regroup(elements, starts - starts[0])])
+    elements, offsets = ragged.list_elements(array)
+    return ragged.join([ragged.varuints(np.diff(offsets)), ragged.regroup(encode_cells(elements, inner), offsets)])
 
 
 def decode_values(data: bytes, types: Sequence[t.DataType], rows: int) -> tuple[pa.Array, ...]:
@@ -138,7 +140,7 @@ def decode_values(data: bytes, types: Sequence[t.DataType], rows: int) -> tuple[
 
 
 def decode_prefix(data: bytes, types: Sequence[t.DataType], rows: int) -> tuple[tuple[pa.Array, ...], int]:
-    """As `decode_values` for data that goes on; returns the columns and where they end."""
+    """`decode_values` for data that may go on after the rows; returns the columns and where they end."""
     plain = [plain_type(kind) for kind in types]
     if any(_has_list(kind) for kind in plain):
         return _decode_by_value(data, plain, rows)
@@ -173,6 +175,7 @@ def plain_type(data_type: t.DataType) -> t.DataType:
 
 
 def _has_list(data_type: t.DataType) -> bool:
+    """Whether values of the type have parts whose number is not known: `_walk` cannot step over them."""
     match data_type:
         case t.Array() | t.Variant() | t.Dynamic() | t.Json():
             return True
@@ -185,7 +188,7 @@ def _has_list(data_type: t.DataType) -> bool:
 
 
 def _compile(data_type: t.DataType, program: list[int]) -> None:
-    """Append the walk's code for one value: a width, a string, or a flag that may skip the next."""
+    """Append the codes of one value to the program of `_walk`."""
     match data_type:
         case t.Nullable(inner):
             program.append(_NULL_FLAG)
@@ -213,7 +216,7 @@ def _walk(source: Any, program: Any, rows: int, starts: Any, lengths: Any) -> in
                 skip = False
                 starts[step, row] = at
                 continue
-            if code == -1:
+            if code == _NULL_FLAG:
                 if at >= size:
                     return -1
                 starts[step, row] = at
@@ -222,17 +225,17 @@ def _walk(source: Any, program: Any, rows: int, starts: Any, lengths: Any) -> in
                 at += 1
                 continue
             length = code
-            if code == 0:
+            if code == _STRING:
                 length = 0
                 shift = 0
                 while True:
-                    if at >= size or shift > 28:
+                    if at >= size or shift > _SHIFT_MAX:
                         return -1
                     byte = np.int64(source[at])
                     at += 1
-                    length |= (byte & 127) << shift
+                    length |= (byte & VARINT_BITS) << shift
                     shift += 7
-                    if byte < 128:
+                    if byte < VARINT_MORE:
                         break
             if length > size - at:
                 return -1
@@ -243,7 +246,7 @@ def _walk(source: Any, program: Any, rows: int, starts: Any, lengths: Any) -> in
 
 
 def _cut(source: NDArray[np.uint8], data_type: t.DataType, spans) -> pa.Array:  # type: ignore[no-untyped-def]
-    """The column of `data_type` whose values lie where the next spans say."""
+    """The column of `data_type`; takes a (code, starts, lengths) from `spans` for each code of the type."""
     kind = storage_type(data_type)
     match data_type:
         case t.Tuple(elements):
@@ -277,6 +280,7 @@ def _cut(source: NDArray[np.uint8], data_type: t.DataType, spans) -> pa.Array:  
 
 
 def _decode_by_value(data: bytes, types: Sequence[t.DataType], rows: int) -> tuple[tuple[pa.Array, ...], int]:
+    """`decode_prefix` value by value."""
     columns: list[list[object]] = [[] for _ in types]
     at = 0
     for _ in range(rows):

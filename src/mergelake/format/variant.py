@@ -17,9 +17,8 @@ Source: ClickHouse, `SerializationVariant.cpp`, `SerializationDynamic.cpp`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -51,7 +50,7 @@ NULL = 255
 """The discriminator of NULL."""
 SHARED = "SharedVariant"
 _TYPE_BYTES = 4096
-"""Bytes in which the text of a type is looked for at first."""
+"""Bytes that are tried first for the binary form of a type; it does not say its length."""
 
 
 class Variant(Serialization):
@@ -59,28 +58,22 @@ class Variant(Serialization):
 
     def __init__(self, path: str, alternatives: Sequence[Serialization], arrow: pa.DataType) -> None:
         self.stream = path + ".variant_discr"
-        self.alternatives = tuple(alternatives)
+        self.own_streams, self.children = (self.stream,), tuple(alternatives)
         self.arrow = arrow
         self._begun = False
-
-    def streams(self) -> Iterator[str]:
-        """Names of the streams, in the order of a Compact part."""
-        yield self.stream
-        for alternative in self.alternatives:
-            yield from alternative.streams()
 
     def encode(self, array: pa.Array, bounds: Bounds, out: Sink, *, nulls: bool = False) -> None:
         """Write `array`, a struct with a field for each type."""
         refuse_nulls(array, nulls=nulls)
-        if not pa.types.is_struct(array.type) or array.type.num_fields != len(self.alternatives):
+        if not pa.types.is_struct(array.type) or array.type.num_fields != len(self.children):
             raise mismatch(array, str(self.arrow))
         which = np.full(len(array), NULL, np.uint8)
         fields = array.flatten()
         for number, field in enumerate(fields):
-            there = null_bytes(field) == 0
-            if (which[there] != NULL).any():
+            present = null_bytes(field) == 0
+            if (which[present] != NULL).any():
                 raise error("INCORRECT_DATA", "Values of more than one type in one row of a Variant")
-            which[there] = number
+            which[present] = number
         self.encode_split(which, [field.drop_null() for field in fields], bounds, out)
 
     def encode_split(self, which: NDArray[np.uint8], parts: Sequence[pa.Array], bounds: Bounds, out: Sink) -> None:
@@ -89,20 +82,14 @@ class Variant(Serialization):
             out.put(self.stream, region(bytes(8)), None)
             self._begun = True
         out.put(self.stream, region(which), bounds)
-        for number, (alternative, values) in enumerate(zip(self.alternatives, parts, strict=True)):
+        for number, (alternative, values) in enumerate(zip(self.children, parts, strict=True)):
             before = np.concatenate([np.zeros(1, np.int64), np.cumsum(which == number)])
             alternative.encode(values, before[bounds], out)
-
-    def finish(self, out: Sink) -> None:
-        """Write what had to wait for the end."""
-        for alternative in self.alternatives:
-            alternative.finish(out)
 
     def prefix(self, source: Source) -> None:
         """Read what comes before a granule of a Compact part."""
         source.notes[self.stream] = source.stream(self.stream).word()
-        for alternative in self.alternatives:
-            alternative.prefix(source)
+        super().prefix(source)
 
     def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
         """Read `rows` values."""
@@ -116,15 +103,16 @@ class Variant(Serialization):
             source.notes[self.stream] = source.start(self.stream).word()
         which = _discriminators(source.stream(self.stream), int(source.notes.get(self.stream, 0)), rows)
         counts = np.bincount(which, minlength=256)
-        if counts[len(self.alternatives) : NULL].any():
+        if counts[len(self.children) : NULL].any():
             raise source.stream(self.stream).corrupt("A discriminator of a Variant is past its types")
         parts = []
-        for count, alternative in zip(counts.tolist(), self.alternatives, strict=False):
+        for count, alternative in zip(counts.tolist(), self.children, strict=False):
             parts.append(alternative.decode(source, count, np.array([count], np.int64)))
         return which, parts
 
 
 def _discriminators(cursor: Cursor, mode: int, rows: int) -> NDArray[np.uint8]:
+    """The discriminators of `rows` rows; `mode` is 0 (a byte a row) or 1 (runs)."""
     if mode > 1:
         raise cursor.corrupt("Unknown mode of the discriminators of a Variant", "0 or 1", str(mode))
     if mode == 0 or not rows:
@@ -135,8 +123,8 @@ def _discriminators(cursor: Cursor, mode: int, rows: int) -> NDArray[np.uint8]:
         count, form = read_varuint(cursor), cursor.take(1).byte(0)
         if count > rows - done or form > 1:
             raise cursor.corrupt("A run of discriminators does not fit its rows", f"at most {rows - done}", str(count))
-        one = as_numpy(cursor.take(1 if form and count else count), np.uint8)
-        pieces.append(np.repeat(one, count) if form and count else one)
+        values = as_numpy(cursor.take(1 if form and count else count), np.uint8)
+        pieces.append(np.repeat(values, count) if form and count else values)
         done += count
     return np.concatenate(pieces) if len(pieces) != 1 else pieces[0]
 
@@ -178,10 +166,10 @@ def read_count(cursor: Cursor) -> int:
 
 @dataclass(frozen=True, slots=True)
 class DynamicTypes:
-    """What a part's structure says of a Dynamic column."""
+    """The content of `.dynamic_structure`."""
 
     heads: tuple[bytes, ...]
-    """Bytes of each type, by name; nothing for `SharedVariant`."""
+    """Types in the binary form, by name; empty for `SharedVariant`."""
     kinds: tuple[t.DataType, ...]
     variant: Variant
 
@@ -200,12 +188,9 @@ class Dynamic(Serialization):
         self._limit = limit
         self._build = build
         self._shared = build((SHARED,), (t.STRING,))
+        # The streams that we write; a part that ClickHouse wrote has those of its types, too.
+        self.own_streams, self.children = (self.structure,), (self._shared,)
         self._begun = False
-
-    def streams(self) -> Iterator[str]:
-        """Names of the streams that we write; a part that ClickHouse wrote has those of its types, too."""
-        yield self.structure
-        yield from self._shared.streams()
 
     def encode(self, array: pa.Array, bounds: Bounds, out: Sink, *, nulls: bool = False) -> None:
         """Write `array`."""
@@ -222,11 +207,11 @@ class Dynamic(Serialization):
     def prefix(self, source: Source) -> None:
         """Read what comes before a granule of a Compact part."""
         cursor = source.stream(self.structure)
-        found, version = self._types(cursor)
+        types, version = self._types(cursor)
         if version != _BYTES or cursor.take(1).byte(0):
-            skip_statistics(cursor, len(found.kinds))
-        source.notes[self.structure] = found
-        found.variant.prefix(source)
+            skip_statistics(cursor, len(types.kinds))
+        source.notes[self.structure] = types
+        types.variant.prefix(source)
 
     def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
         """Read `rows` values."""
@@ -256,18 +241,18 @@ class Dynamic(Serialization):
             raise cursor.corrupt("Unknown version of the structure of a Dynamic column", found=str(version))
         if version == _LIMITED:
             read_varuint(cursor)
-        found: dict[str, tuple[bytes, t.DataType]] = {SHARED: (b"", t.STRING)}
+        types: dict[str, tuple[bytes, t.DataType]] = {SHARED: (b"", t.STRING)}
         for _ in range(read_count(cursor)):
             if version == _BYTES:
                 head, kind = _read_type(cursor)
-                found[type_name(head, kind)] = (head, kind)
+                types[type_name(head, kind)] = (head, kind)
             else:
                 name = read_text(cursor)
-                found[name] = encode_name(name)
-        if len(found) > NULL:
-            raise cursor.corrupt("A Dynamic column has more than 254 types", found=str(len(found)))
-        names = sorted(found, key=lambda name: name.encode(errors="surrogateescape"))
-        heads, kinds = tuple(found[name][0] for name in names), tuple(found[name][1] for name in names)
+                types[name] = encode_name(name)
+        if len(types) > NULL:
+            raise cursor.corrupt("A Dynamic column has more than 254 types", found=str(len(types)))
+        names = sorted(types, key=lambda name: name.encode(errors="surrogateescape"))
+        heads, kinds = tuple(types[name][0] for name in names), tuple(types[name][1] for name in names)
         return DynamicTypes(heads, kinds, self._build(names, kinds)), version
 
 
@@ -276,7 +261,7 @@ _LIMITED, _NAMES, _BYTES = 1, 2, 4
 
 
 def skip_statistics(cursor: Cursor, count: int) -> None:
-    """Step over how many values each of `count` types (or paths) has, and those that lie with others."""
+    """Step over the statistics: values of each of `count` types (or paths), then of those in the shared data."""
     for _ in range(count):
         read_varuint(cursor)
     for _ in range(read_count(cursor)):
@@ -285,6 +270,7 @@ def skip_statistics(cursor: Cursor, count: int) -> None:
 
 
 def _read_type(cursor: Cursor) -> tuple[bytes, t.DataType]:
+    """The next type in the binary form: its bytes, and the type."""
     for size in (min(_TYPE_BYTES, cursor.left), cursor.left):
         body = cursor.rest().part(0, size).tobytes()
         try:
@@ -300,15 +286,9 @@ def _read_type(cursor: Cursor) -> tuple[bytes, t.DataType]:
 
 def interleave(which: NDArray[np.uint8], pieces: Sequence[VarBinaryColumn]) -> VarBinaryColumn:
     """Row by row the next cell of `pieces[which[row]]`; none where there is no such piece."""
-    starts, lengths = np.zeros(len(which), np.int64), np.zeros(len(which), np.int64)
-    base = 0
+    cell = np.full(len(which), -1)
+    before = 0
     for number, cells in enumerate(pieces):
-        rows = which == number
-        starts[rows] = cells.offsets[:-1] + base
-        lengths[rows] = cells.lengths()
-        base += len(cells.data)
-    offsets = ragged.offsets_of(lengths)
-    out: NDArray[Any] = np.empty(int(offsets[-1]), np.uint8)
-    data = pieces[0].data if len(pieces) == 1 else np.concatenate([np.zeros(0, np.uint8), *(c.data for c in pieces)])
-    ragged.gather(data, starts, offsets, out)
-    return VarBinaryColumn(out, offsets)
+        cell[which == number] = np.arange(before, before + len(cells))
+        before += len(cells)
+    return ragged.pick(pieces[0] if len(pieces) == 1 else ragged.concat(pieces), cell)

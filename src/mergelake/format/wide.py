@@ -1,8 +1,9 @@
 """Writing one column of a Wide part, by default in the classic profile, which every ClickHouse since 21.x reads.
 
-Each stream of the column becomes two files: `<stream>.bin`, compressed frames, and `<stream>.mrk2`, plain records of
-(frame offset, offset in the plain frame, rows) for each granule and a final one. Strings lie inline. The bytes are
-those that ClickHouse itself writes with the settings of the classic profile (LowCardinality dictionaries excepted).
+Each stream of the column becomes two files: `<stream>.bin`, compressed blocks, and `<stream>.mrk2`, plain records of
+(offset of the compressed block, offset in its plain bytes, rows) for each granule and a final one. Strings lie inline.
+The bytes are those that ClickHouse itself writes with the settings of the classic profile (LowCardinality dictionaries
+excepted).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.format.codec import Codec
 from mergelake.format.codec_types import stream_codec, stream_types
-from mergelake.format.frames import MAX_BLOCK, MIN_BLOCK, FrameWriter
+from mergelake.format.compressed_blocks import MAX_BLOCK, MIN_BLOCK, CompressedBlockWriter
 from mergelake.format.hashes import FileDigest, FileHash
 from mergelake.format.memory import Region
 from mergelake.format.names import stream_file_name
@@ -78,7 +79,7 @@ class ColumnWriter:
         self._serialization = build_serialization(name, data_type, profile.form)
         kinds = value_types(self._serialization, data_type)
         self._streams = {
-            stream: _Stream(FrameWriter(stream_codec(codec, values), min_block, max_block), profile)
+            stream: _Stream(CompressedBlockWriter(stream_codec(codec, values), min_block, max_block), profile)
             for stream, values in kinds
             if stream not in skip
         }
@@ -96,7 +97,7 @@ class ColumnWriter:
             raise error("BAD_ARGUMENTS", f"Granules of {granules.sum()} rows for {len(array)} rows of {self.name}")
         rows_max = min(PIECE_ROWS, PIECE_BYTES * len(array) // max(array.nbytes, 1))
         for start, stop, counts in pieces(granules, rows_max):
-            self._append(_one(array.slice(start, stop - start)), counts)
+            self._append(_as_array(array.slice(start, stop - start)), counts)
 
     def _append(self, array: pa.Array, granule_rows: Bounds) -> None:
         sink = _Granules(self._streams, granule_rows)
@@ -104,12 +105,12 @@ class ColumnWriter:
         self.rows += len(array)
 
     def drain(self) -> list[tuple[str, bytes | memoryview]]:
-        """(file, its next bytes) since the last call; files without news are left out."""
+        """(file, its next bytes) since the last call; files without new bytes are left out."""
         out: list[tuple[str, bytes | memoryview]] = []
         for name, stream in self._streams.items():
             stem = stream_file_name(name)
             marks = stem + self._profile.mark_extension
-            out += [(stem + ".bin", stream.frames.drain()), (marks, stream.drain_marks())]
+            out += [(stem + ".bin", stream.blocks.drain()), (marks, stream.drain_marks())]
         return [(file, data) for file, data in out if data]
 
     def finish(self) -> list[tuple[str, bytes | memoryview]]:
@@ -117,7 +118,7 @@ class ColumnWriter:
         if self.rows:
             self._serialization.finish(_Granules(self._streams, np.empty(0, np.int64)))
             for stream in self._streams.values():
-                stream.mark(stream.frames.finish())
+                stream.mark(stream.blocks.finish())
                 stream.finish()
         return self.drain()
 
@@ -126,7 +127,7 @@ class ColumnWriter:
         out: dict[str, FileDigest] = {}
         for name, stream in self._streams.items():
             stem = stream_file_name(name)
-            out[stem + ".bin"] = stream.frames.digest()
+            out[stem + ".bin"] = stream.blocks.digest()
             out[stem + self._profile.mark_extension] = stream.mark_digest()
         return out
 
@@ -134,8 +135,8 @@ class ColumnWriter:
 class _Stream:
     """The two files of a stream."""
 
-    def __init__(self, frames: FrameWriter, profile: Profile) -> None:
-        self.frames = frames
+    def __init__(self, blocks: CompressedBlockWriter, profile: Profile) -> None:
+        self.blocks = blocks
         self._profile = profile
         self._hash = FileHash()
         self._marks: list[bytes] = []
@@ -153,7 +154,7 @@ class _Stream:
 
     def drain_marks(self) -> bytes:
         if self._profile.modern and self._packed is None:
-            return b""  # they are compressed when all are there
+            return b""  # marks are compressed together at the end
         out, self._marks = b"".join(self._marks), []
         return out
 
@@ -175,9 +176,9 @@ class _Granules:
         if target is None:
             return
         if ends is None:
-            target.frames.append(data, np.array([data.size], np.int64), np.zeros(1, np.int64))
+            target.blocks.append(data, np.array([data.size], np.int64), np.zeros(1, np.int64))
         else:
-            target.mark(target.frames.append(data, ends, self._rows))
+            target.mark(target.blocks.append(data, ends, self._rows))
 
 
 def pieces(granules: Bounds, rows_max: int) -> list[tuple[int, int, Bounds]]:
@@ -195,7 +196,7 @@ def pieces(granules: Bounds, rows_max: int) -> list[tuple[int, int, Bounds]]:
     return out
 
 
-def _one(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+def _as_array(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     if not isinstance(array, pa.ChunkedArray):
         return array
     return array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()

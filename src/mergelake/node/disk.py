@@ -7,8 +7,8 @@
 
 What has no record was being written when the node died, and is deleted when it comes back; so is what is not as long
 as its record says. The disk is not synced: after a power cut bytes may be wrong, which a merge notices by the checksum
-of each frame, and an upload by the hash of each file. A record has a digest of its own: the manifest in it becomes that
-of the published part.
+of each compressed block, and an upload by the hash of each file. A record has a digest of its own: the manifest in it
+becomes that of the published part.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from mergelake.core import types as t
 from mergelake.core.errors import CorruptDataError, MergelakeError
 from mergelake.expr.binder import bind
 from mergelake.expr.nodes import ColumnRef
-from mergelake.format.frames import decode_frames
+from mergelake.format.compressed_blocks import decode_compressed_blocks
 from mergelake.format.values import decode_values, encode_values
 from mergelake.parts.fetch import fetch_whole, verified
 from mergelake.parts.inspect_columns import ColumnFacts, column_facts
@@ -37,7 +37,7 @@ class FileFacts:
     name: str
     size: int
     uncompressed_size: int
-    """-1 for a file that is not made of frames."""
+    """-1 for a file that is not compressed."""
     checksum: str
     """`listed` in checksums.txt, or `unlisted`."""
 
@@ -166,7 +166,7 @@ def _index_bytes(reader: PartReader) -> bytes:
         return b""
     raw = bytes(fetch_whole(reader.store, reader.directory, reader.files, [name])[0])
     verified(reader.store, reader.directory, reader.files[name], raw)
-    return decode_frames(raw) if name.endswith(".cidx") else raw
+    return decode_compressed_blocks(raw) if name.endswith(".cidx") else raw
 
 
 def _key(reader: PartReader, index: bytes) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:

@@ -1,8 +1,8 @@
 """The columns of a part as `mergelake part inspect` tells them: codecs and sizes of each.
 
 In a Wide part a column has files of its own. In a Compact part all lie in `data.bin`: the marks tell which bytes are a
-column's, and the headers of its frames the plain sizes. The codec is that of the last frame of the first granule, as
-null maps and sizes, which only have the general part of a chain, come before the values.
+column's, and the headers of its compressed blocks the plain sizes. The codec is that of the last block of the first
+granule, as null maps and sizes, which only have the general part of a chain, come before the values.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from mergelake.parts.fetch import FileRange, fetch
 from mergelake.parts.reader import PartReader
 
 _HEADER = 25
-_FRAME_BYTES = _HEADER + 256
-"""Enough of a frame to read its header and the names of a chain of codecs."""
+_BLOCK_BYTES = _HEADER + 256
+"""Enough of a compressed block to read its header and the names of a chain of codecs."""
 _WALKED_BYTES = 32 << 20
-"""A Compact part's data file is walked frame by frame up to this size."""
+"""A Compact part's data file is walked block by block up to this size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class ColumnFacts:
     """Of its values; empty for a column without data."""
     files: tuple[str, ...]
     size: int
-    """Bytes of its data on disk; 0 in a Compact part whose columns share frames, or that is large."""
+    """Bytes of its data on disk; 0 in a Compact part whose columns share blocks, or that is large."""
     uncompressed_size: int
     form: str
     """`default`, `sparse`, or why it cannot be read."""
@@ -60,10 +60,10 @@ def column_facts(reader: PartReader) -> Iterator[ColumnFacts]:
 def _in_wide(reader: PartReader, files: tuple[str, ...]) -> tuple[str, int, int]:
     sizes = [reader.files[file] for file in files]
     largest = max(sizes, key=lambda file: file.uncompressed_size)
-    span = FileRange(largest.name, 0, min(_FRAME_BYTES, largest.size))
-    frame = bytes(fetch(reader.store, reader.directory, reader.files, [span])[0]) if largest.size else b""
+    span = FileRange(largest.name, 0, min(_BLOCK_BYTES, largest.size))
+    block = bytes(fetch(reader.store, reader.directory, reader.files, [span])[0]) if largest.size else b""
     return (
-        _codec(frame),
+        _codec(block),
         sum(file.size for file in sizes),
         sum(max(file.uncompressed_size, 0) for file in sizes),
     )
@@ -73,27 +73,27 @@ def _in_compact(reader: PartReader, name: str, data: bytes) -> tuple[str, int, i
     codec, size, plain = "", 0, 0
     for granule in range(len(reader.granule_rows)):
         start, end = reader.column_bytes(name, granule, granule + 1)["data.bin"]
-        frames = list(_frames(data, start, end))
-        if not frames or sum(length for _, length, _ in frames) != end - start:
+        blocks = list(_blocks(data, start, end))
+        if not blocks or sum(length for _, length, _ in blocks) != end - start:
             return codec, 0, 0  # shared with its neighbours, or not walked
-        codec = codec or _codec(data[frames[-1][0] : frames[-1][0] + _FRAME_BYTES])
+        codec = codec or _codec(data[blocks[-1][0] : blocks[-1][0] + _BLOCK_BYTES])
         size += end - start
-        plain += sum(bytes_plain for _, _, bytes_plain in frames)
+        plain += sum(bytes_plain for _, _, bytes_plain in blocks)
     return codec, size, plain
 
 
-def _frames(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """(start, bytes, plain bytes) of the frames in a range."""
+def _blocks(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """(start, bytes, plain bytes) of the compressed blocks in a range."""
     while at + _HEADER <= min(end, len(data)):
         length = 16 + int.from_bytes(data[at + 17 : at + 21], "little")
         yield at, length, int.from_bytes(data[at + 21 : at + 25], "little")
         at += length
 
 
-def _codec(frame: bytes) -> str:
-    """The codec of a frame, without arguments: `Delta, ZSTD`."""
-    if len(frame) <= _HEADER:
+def _codec(block: bytes) -> str:
+    """The codec of a compressed block, without arguments: `Delta, ZSTD`."""
+    if len(block) <= _HEADER:
         return ""
-    method = frame[16]
-    methods = frame[26 : 26 + frame[25]] if method == c.MULTIPLE else bytes([method])
+    method = block[16]
+    methods = block[26 : 26 + block[25]] if method == c.MULTIPLE else bytes([method])
     return ", ".join(c.NAMES.get(each, f"{each:#04x}") for each in methods)

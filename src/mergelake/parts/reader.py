@@ -25,8 +25,8 @@ from mergelake.core.errors import CorruptDataError, UnsupportedError
 from mergelake.core.manifest import PartFile, PartManifest
 from mergelake.core.schema import Column, unknown_column
 from mergelake.format.columns_txt import decode_columns
+from mergelake.format.compressed_blocks import decode_compressed_blocks
 from mergelake.format.defaults import default_array, default_elements
-from mergelake.format.frames import decode_frames
 from mergelake.format.layout import Layout, detect_layout
 from mergelake.format.marks import Marks, start_marks
 from mergelake.format.reader import ColumnReader, concatenate
@@ -352,7 +352,7 @@ class PartReader:
         guilty, offset = next(iter(ranges)), max(problem.offset, 0)
         for file, body in data.items():
             try:
-                decode_frames(body)
+                decode_compressed_blocks(body)
             except CorruptDataError as broken:
                 guilty, offset = file, ranges[file][0] + max(broken.offset, 0)
                 break
@@ -549,7 +549,7 @@ class PartReader:
         data = self._small([name])[name]
         marks = self.manifest.marks
         with self._naming(name):
-            plain = decode_frames(data) if name.endswith(".cidx") else data
+            plain = decode_compressed_blocks(data) if name.endswith(".cidx") else data
             try:
                 columns = decode_values(plain, types, marks + 1)
             except CorruptDataError:

@@ -1,7 +1,7 @@
 """Everything about a part that can be checked without its table: what `mergelake check` and `CHECK TABLE` report.
 
 In order: the file table against `checksums.txt`; every file's size and hash; row counts and granules against the marks;
-every column decoded (which verifies each frame's checksum); the order of the primary index; the extremes of the
+every column decoded (which verifies the checksum of each block); the order of the primary index; the extremes of the
 partition's columns. All problems are collected, not only the first.
 """
 

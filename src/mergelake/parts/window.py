@@ -77,12 +77,12 @@ def merge_ranges(wanted: Sequence[FileRange]) -> list[FileRange]:
     return merged
 
 
-def plain_bytes(frames: memoryview) -> int:
-    """Plain bytes that frames claim to hold, from their headers; broken ones end the count."""
+def plain_bytes(blocks: memoryview) -> int:
+    """Plain bytes that compressed blocks claim to hold, from their headers; broken ones end the count."""
     at = total = 0
-    while at + 25 <= len(frames):
-        packed = int.from_bytes(frames[at + 17 : at + 21], "little")
-        total += int.from_bytes(frames[at + 21 : at + 25], "little")
+    while at + 25 <= len(blocks):
+        packed = int.from_bytes(blocks[at + 17 : at + 21], "little")
+        total += int.from_bytes(blocks[at + 21 : at + 25], "little")
         if packed < 9:
             break
         at += 16 + packed

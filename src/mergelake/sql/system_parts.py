@@ -101,7 +101,7 @@ def _listed(files: Mapping[str, PartFile]) -> list[str]:
 
 
 def hashes_of(files: Mapping[str, PartFile]) -> tuple[str, str, str]:
-    """Of all files, of those without frames, and of what is in the frames of the others: 32 hex digits each.
+    """Of all files, of the plain ones, and of the plain bytes of the compressed ones: 32 hex digits each.
 
     Source: ClickHouse, `MinimalisticDataPartChecksums::computeTotalChecksums`.
     """

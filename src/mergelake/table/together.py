@@ -38,13 +38,13 @@ def encode_together(
     if whole.nbytes > settings.integer("max_shared_object_bytes"):
         return None
     ends, profile = np.cumsum(rows), Profile(settings.text("part_profile") == "modern", compact=False)
-    frame_max = min(map(settings.integer, ("min_compress_block_size", "max_compress_block_size")))
+    block_max = min(map(settings.integer, ("min_compress_block_size", "max_compress_block_size")))
     default = parse_default_codec(settings.text("default_compression_codec"))
     columns = {}
     for column in schema.stored:
         codec = parse_codec(column.codec, default)
         array = whole.column(column.name).chunk(0)
-        found = encode_parts(column.name, column.type, codec, array, ends, profile, frame_max=frame_max)
+        found = encode_parts(column.name, column.type, codec, array, ends, profile, block_max=block_max)
         if found is not None:
             columns[column.name] = found
     sorting = [key.values(whole) for key in keys.sorting]

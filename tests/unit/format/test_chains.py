@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from mergelake.core.errors import MergelakeError
 from mergelake.core.types import parse_type
 from mergelake.format import codec as c
-from mergelake.format import frames
+from mergelake.format import compressed_blocks
 from mergelake.format.codec import Codec, parse_codec
 from mergelake.format.codec_types import stream_codec
-from mergelake.format.frames import decode_frames, encode_frames
+from mergelake.format.compressed_blocks import decode_compressed_blocks, encode_compressed_blocks
 from mergelake.format.hashes import city128
 
 FIRST, LAST = ("Delta", "DoubleDelta", "Gorilla"), ("LZ4", "ZSTD(1)", "ZSTD(5)", "NONE")
@@ -37,8 +37,8 @@ def _data(values: str, size: int) -> bytes:
 
 
 def _stepwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frames, "_is_common", lambda steps: False)
-    monkeypatch.setattr(frames, "_decode_chains", lambda source, plain, state: False)
+    monkeypatch.setattr(compressed_blocks, "_is_common", lambda steps: False)
+    monkeypatch.setattr(compressed_blocks, "_decode_chains", lambda source, plain, state: False)
 
 
 @pytest.mark.parametrize("values", ["series", "noise", "zeros"])
@@ -52,17 +52,17 @@ def test_loops_and_steps_write_the_same_bytes_and_read_each_others(
         data = _data(values, size)
         with monkeypatch.context() as patch:
             _stepwise(patch)
-            stepwise = encode_frames(data, codec, max_block=65536)
-        assert encode_frames(data, codec, max_block=65536) == stepwise
-        assert decode_frames(stepwise) == data
+            stepwise = encode_compressed_blocks(data, codec, max_block=65536)
+        assert encode_compressed_blocks(data, codec, max_block=65536) == stepwise
+        assert decode_compressed_blocks(stepwise) == data
         with monkeypatch.context() as patch:
             _stepwise(patch)
-            assert decode_frames(stepwise) == data
+            assert decode_compressed_blocks(stepwise) == data
 
 
 def _outcome(stored: bytes) -> bytes | str:
     try:
-        return decode_frames(stored)
+        return decode_compressed_blocks(stored)
     except MergelakeError as refused:
         return str(refused)
 
@@ -71,7 +71,7 @@ def _outcome(stored: bytes) -> bytes | str:
 def test_a_changed_byte_under_a_right_checksum_ends_as_it_would_step_by_step(
     first: str, last: str, place: int, byte: int, near: bool
 ) -> None:
-    stored = bytearray(encode_frames(_data("series", 1200), _codec(first, last, 8)))
+    stored = bytearray(encode_compressed_blocks(_data("series", 1200), _codec(first, last, 8)))
     at = 25 + place % (30 if near else len(stored) - 25)  # near: where the headers of the chain are
     stored[at] = byte
     stored[:16] = city128(bytes(stored[16:]))
@@ -79,5 +79,5 @@ def test_a_changed_byte_under_a_right_checksum_ends_as_it_would_step_by_step(
     with pytest.MonkeyPatch.context() as patch:
         _stepwise(patch)
         slow = _outcome(bytes(stored))
-        # A frame that asks for a large window is decoded at once natively, where that takes no memory.
+        # A block that asks for a large window is decoded at once natively, where that takes no memory.
         assert slow == native or "too much memory" in str(slow)

@@ -13,7 +13,7 @@ from mergelake.core.errors import CorruptDataError, MergelakeError, UnsupportedE
 from mergelake.core.types import parse_type
 from mergelake.format.codec import CODEC_LZ4, CODEC_NONE, Codec, parse_codec, parse_default_codec
 from mergelake.format.codec_types import check_codec, stream_codec, stream_types
-from mergelake.format.frames import decode_frames, encode_frames
+from mergelake.format.compressed_blocks import decode_compressed_blocks, encode_compressed_blocks
 from mergelake.format.hashes import city128
 from mergelake.format.tree import build_serialization
 from tests.helpers.series import SHAPES, series
@@ -30,13 +30,13 @@ def bound(text: str, codec: str) -> Codec:
     return stream_codec(parse_codec(codec), parse_type(text))
 
 
-def framed(method: int, payload: bytes, plain: int) -> bytes:
+def compressed_block(method: int, payload: bytes, plain: int) -> bytes:
     body = bytes([method]) + (len(payload) + 9).to_bytes(4, "little") + plain.to_bytes(4, "little") + payload
     return city128(body) + body
 
 
 @pytest.mark.parametrize(
-    ("text", "codec", "values", "frame"),
+    ("text", "codec", "values", "block"),
     [
         ("Int64", "GCD", [-6, 12], "9a23000000100000000800" + "0600000000000000" + "ff" * 8 + "0200000000000000"),
         ("Int64", "GCD", [-(1 << 63), 4], "9a230000001000000008000400000000000000" + "00" * 7 + "200100000000000000"),
@@ -53,12 +53,12 @@ def framed(method: int, payload: bytes, plain: int) -> bytes:
         ),
     ],
 )  # fmt: skip
-def test_frames_are_those_of_clickhouse(text: str, codec: str, values: list[float], frame: str) -> None:
+def test_compressed_blocks_are_those_of_clickhouse(text: str, codec: str, values: list[float], block: str) -> None:
     kind = {"Int64": "<i8", "Int32": "<i4", "Float64": "<f8"}[text]
     plain = np.array(values, kind).tobytes()
-    stored = encode_frames(plain, bound(text, codec))
-    assert decode_frames(stored) == plain
-    assert stored[16:].hex() == frame
+    stored = encode_compressed_blocks(plain, bound(text, codec))
+    assert decode_compressed_blocks(stored) == plain
+    assert stored[16:].hex() == block
 
 
 @pytest.mark.parametrize(("text", "codec"), FITTING)
@@ -68,13 +68,13 @@ def test_series_of_every_shape_come_back(text: str, codec: str) -> None:
         for rows in (0, 1, 2, 3, 63, 64, 65, 700):
             values = series(rng, parse_type(text), rows, shape)
             plain = bytes(values.buffers()[1])[: values.type.bit_width // 8 * rows]
-            assert decode_frames(encode_frames(plain, bound(text, codec))) == plain, (shape, rows)
+            assert decode_compressed_blocks(encode_compressed_blocks(plain, bound(text, codec))) == plain, (shape, rows)
 
 
 @pytest.mark.parametrize(("text", "codec"), FITTING)
 @given(data=st.binary(max_size=700), block=st.integers(1, 300))
 def test_bytes_that_are_no_whole_values_come_back(text: str, codec: str, data: bytes, block: int) -> None:
-    assert decode_frames(encode_frames(data, bound(text, codec), max_block=block)) == data
+    assert decode_compressed_blocks(encode_compressed_blocks(data, bound(text, codec), max_block=block)) == data
 
 
 @pytest.mark.parametrize(("text", "codec"), FITTING)
@@ -83,7 +83,7 @@ def test_hostile_payloads_with_right_checksums_never_crash(text: str, codec: str
     for shape in (0, 1, 3, 9):
         values = series(rng, parse_type(text), 150, shape)
         plain = bytes(values.buffers()[1])
-        stored = encode_frames(plain, bound(text, codec))
+        stored = encode_compressed_blocks(plain, bound(text, codec))
         payload, size = stored[25:], len(plain)
         for at in [*range(min(len(payload), 40)), *rng.integers(0, len(payload), 60).tolist()]:
             broken = bytearray(payload)
@@ -91,22 +91,24 @@ def test_hostile_payloads_with_right_checksums_never_crash(text: str, codec: str
             for lie in (size, size + 1, size - 1, 8 * size, 0):
                 for cut in (len(payload), at):
                     with contextlib.suppress(CorruptDataError, UnsupportedError):
-                        assert len(decode_frames(framed(stored[16], bytes(broken[:cut]), lie))) == lie
+                        assert (
+                            len(decode_compressed_blocks(compressed_block(stored[16], bytes(broken[:cut]), lie))) == lie
+                        )
 
 
 @pytest.mark.parametrize(("text", "codec"), FITTING)
 def test_flipped_bits_and_cuts_are_noticed(text: str, codec: str) -> None:
     rng = np.random.default_rng(9)
     plain = bytes(series(rng, parse_type(text), 100, 1).buffers()[1])
-    stored = encode_frames(plain, bound(text, codec))
+    stored = encode_compressed_blocks(plain, bound(text, codec))
     for at in rng.integers(0, len(stored), 30).tolist():
         broken = bytearray(stored)
         broken[at] ^= 1 << int(rng.integers(0, 8))
         with pytest.raises(CorruptDataError):
-            decode_frames(broken)
+            decode_compressed_blocks(broken)
         if at:
             with pytest.raises(CorruptDataError):
-                decode_frames(stored[:at])
+                decode_compressed_blocks(stored[:at])
 
 
 @pytest.mark.parametrize(
@@ -134,14 +136,14 @@ def test_flipped_bits_and_cuts_are_noticed(text: str, codec: str) -> None:
 )  # fmt: skip
 def test_payloads_that_lie_are_corrupt(method: int, payload: bytes, plain: int) -> None:
     with pytest.raises(CorruptDataError) as caught:
-        decode_frames(framed(method, payload, plain))
+        decode_compressed_blocks(compressed_block(method, payload, plain))
     assert caught.value.offset == 0
 
 
 def test_codecs_within_a_chain_that_we_do_not_have_are_named() -> None:
     block = b"\x96" + (17).to_bytes(4, "little") + (8).to_bytes(4, "little") + bytes(8)
     with pytest.raises(UnsupportedError, match="AES_128_GCM_SIV"):
-        decode_frames(framed(0x91, b"\x01\x96" + block, 8))
+        decode_compressed_blocks(compressed_block(0x91, b"\x01\x96" + block, 8))
 
 
 @pytest.mark.parametrize(

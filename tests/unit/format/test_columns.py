@@ -13,7 +13,7 @@ from mergelake.core.errors import InvalidInputError, UnsupportedError
 from mergelake.core.types import parse_type
 from mergelake.format import lowcardinality
 from mergelake.format.codec import CODEC_LZ4, CODEC_NONE, parse_codec
-from mergelake.format.frames import decode_frames
+from mergelake.format.compressed_blocks import decode_compressed_blocks
 from mergelake.format.hashes import file_hash
 from mergelake.format.marks import encode_marks, parse_marks
 from mergelake.format.values import encode_values
@@ -72,7 +72,7 @@ def test_a_column_reads_as_it_was_written(
     for file, digest in writer.digests().items():
         assert (digest.size, digest.hash) == (len(files[file]), file_hash(files[file]))
         if file.endswith(".bin"):
-            plain = decode_frames(files[file])
+            plain = decode_compressed_blocks(files[file])
             assert (digest.uncompressed_size, digest.uncompressed_hash) == (len(plain), file_hash(plain))
     column = reader("c", data_type, files)
     assert column.granule_rows.tolist() == granules
@@ -93,7 +93,7 @@ def test_the_minimal_part_has_the_bytes_of_the_specification() -> None:
     )
     s = written("s", parse_type("String"), pa.array([b"a", b"", b"xyz"], pa.binary()), [3], CODEC_NONE)
     assert s["s.bin"].hex() == "bf054f18acba198b17e21264fb6ec4d50210000000070000000161000378797a"
-    # The final mark is where ClickHouse puts it: the start of the last frame and the bytes in it.
+    # The final mark is where ClickHouse puts it: the start of the last compressed block and the bytes in it.
     assert np.frombuffer(s["s.mrk2"], np.uint64).tolist() == [0, 0, 3, 0, 7, 0]
 
 
@@ -102,11 +102,11 @@ def test_low_cardinality_has_the_bytes_of_the_specification() -> None:
     array = pa.array([str(i % 7).encode() for i in range(16)], pa.binary())
     files = written("c", data_type, array, [8, 8], CODEC_NONE)
     keys = b"".join(b"\x01" + str(i).encode() for i in range(7))
-    assert decode_frames(files["c.dict.bin"]) == bytes([1, *[0] * 7, 8, *[0] * 7, 0]) + keys
+    assert decode_compressed_blocks(files["c.dict.bin"]) == bytes([1, *[0] * 7, 8, *[0] * 7, 0]) + keys
     rows = (8).to_bytes(8, "little")
     indexes = [bytes(int(v) + 1 for v in array.to_pylist()[i : i + 8]) for i in (0, 8)]
     first, second = (0x500).to_bytes(8, "little"), (0x100).to_bytes(8, "little")
-    assert decode_frames(files["c.bin"]) == first + rows + indexes[0] + second + rows + indexes[1]
+    assert decode_compressed_blocks(files["c.bin"]) == first + rows + indexes[0] + second + rows + indexes[1]
     assert np.frombuffer(files["c.dict.mrk2"], np.uint64).reshape(-1, 3)[:2].tolist() == [[0, 8, 8], [0, 8, 8]]
 
 
@@ -121,7 +121,7 @@ def test_too_many_keys_are_kept_with_their_granules(monkeypatch: pytest.MonkeyPa
     for at in range(0, 3000, 300):
         writer.append(array.slice(at, 300), np.array([100, 200]))
     files = dict(writer.finish())
-    keys = int(np.frombuffer(decode_frames(files["c.dict.bin"]), np.uint64, 2)[1])
+    keys = int(np.frombuffer(decode_compressed_blocks(files["c.dict.bin"]), np.uint64, 2)[1])
     assert keys <= 502
     column = reader("c", data_type, files)
     assert read(column, files).to_pylist() == array.to_pylist()
@@ -145,11 +145,11 @@ def test_what_lies_under_null_is_the_default() -> None:
         [pa.py_buffer(b"\x01"), pa.py_buffer(np.array([0, 1, 3], np.int32)), pa.py_buffer(b"abc")],
     )
     files = written("c", parse_type("Nullable(String)"), values, [2], CODEC_NONE)
-    assert decode_frames(files["c.bin"]) == b"\x01a\x00"
+    assert decode_compressed_blocks(files["c.bin"]) == b"\x01a\x00"
     numbers = pa.Array.from_buffers(pa.int16(), 2, [pa.py_buffer(b"\x02"), pa.py_buffer(b"\x01\x02\x03\x04")])
     files = written("c", parse_type("Nullable(Int16)"), numbers, [2], CODEC_NONE)
-    assert decode_frames(files["c.bin"]) == b"\x00\x00\x03\x04"
-    assert decode_frames(files["c.null.bin"]) == b"\x01\x00"
+    assert decode_compressed_blocks(files["c.bin"]) == b"\x00\x00\x03\x04"
+    assert decode_compressed_blocks(files["c.null.bin"]) == b"\x01\x00"
 
 
 @pytest.mark.parametrize("text", ["UInt8", "String", "LowCardinality(String)", "Array(UInt8)", "Array(String)"])
@@ -172,10 +172,10 @@ def test_arrays_in_another_form_are_cast_or_refused() -> None:
         ColumnWriter("c", parse_type("Tuple(UInt8, UInt8)"), CODEC_LZ4).append(pa.array([1]), np.array([1]))
     writer = ColumnWriter("c", parse_type("LowCardinality(String)"), CODEC_NONE)
     writer.append(pa.array(["a", "a"]).dictionary_encode(), np.array([2]))
-    assert decode_frames(dict(writer.finish())["c.dict.bin"])[16:] == b"\x00\x01a"
+    assert decode_compressed_blocks(dict(writer.finish())["c.dict.bin"])[16:] == b"\x00\x01a"
     writer = ColumnWriter("c", parse_type("Array(String)"), CODEC_NONE)
     writer.append(pa.array([["ä"]], pa.large_list(pa.large_string())), np.array([1]))
-    assert decode_frames(dict(writer.finish())["c.bin"]) == b"\x02\xc3\xa4"
+    assert decode_compressed_blocks(dict(writer.finish())["c.bin"]) == b"\x02\xc3\xa4"
 
 
 @pytest.mark.parametrize("granules", [[1], [3], [2, 0], [3, -1]])

@@ -11,7 +11,7 @@ import pytest
 from mergelake.core.errors import CorruptDataError, UnsupportedError
 from mergelake.core.types import parse_type
 from mergelake.format.codec import CODEC_LZ4, CODEC_NONE
-from mergelake.format.frames import decode_frames, encode_frames
+from mergelake.format.compressed_blocks import decode_compressed_blocks, encode_compressed_blocks
 from mergelake.format.layout import Layout
 from mergelake.format.serialization_json import ColumnKind, SerializationInfo
 from mergelake.format.values import encode_values
@@ -75,7 +75,7 @@ def test_hostile_streams_with_right_checksums_never_crash(text: str) -> None:
     files = written("c", data_type, array, GRANULES, CODEC_NONE)
     caught = 0
     for file in [name for name in files if name.endswith(".bin")]:
-        plain = decode_frames(files[file])
+        plain = decode_compressed_blocks(files[file])
         for _ in range(150):
             broken = np.frombuffer(plain, np.uint8).copy()
             for at in rng.integers(0, len(broken), int(rng.integers(1, 4))).tolist():
@@ -83,7 +83,7 @@ def test_hostile_streams_with_right_checksums_never_crash(text: str) -> None:
             if rng.random() < 0.3:
                 broken = broken[: int(rng.integers(0, len(broken)))]
             try:
-                found = _read(text, {**files, file: encode_frames(broken, CODEC_NONE)})
+                found = _read(text, {**files, file: encode_compressed_blocks(broken, CODEC_NONE)})
                 found.validate(full=True)
                 assert len(found) == sum(GRANULES)
             except CorruptDataError:
@@ -121,8 +121,8 @@ def test_row_counts_that_lie_allocate_nothing() -> None:
 )
 def test_sparse_offsets_that_do_not_fit_the_rows_are_corrupt(plain: bytes) -> None:
     files = {
-        "c.bin": encode_frames(b"\x01" * 8, CODEC_NONE),
-        "c.sparse.idx.bin": encode_frames(plain, CODEC_NONE) if plain else b"",
+        "c.bin": encode_compressed_blocks(b"\x01" * 8, CODEC_NONE),
+        "c.sparse.idx.bin": encode_compressed_blocks(plain, CODEC_NONE) if plain else b"",
         "c.mrk2": np.array([0, 0, 10], np.uint64).tobytes(),
         "c.sparse.idx.mrk2": np.array([0, 0, 10], np.uint64).tobytes(),
     }

@@ -58,17 +58,17 @@ def test_every_part_has_the_files_that_it_would_have_alone(text, codec):
         values = pa.array([VALUES[text](n) for n in range(rows)])
     array = to_storage(values, kind, "c")
     shifted = pa.concat_arrays([array.slice(0, 3), array]).slice(3)
-    together = encode_parts("c", kind, parse_codec(codec), shifted, ends, CLASSIC_PROFILE, frame_max=65536)
+    together = encode_parts("c", kind, parse_codec(codec), shifted, ends, CLASSIC_PROFILE, block_max=65536)
     pieces = [array.slice(begin, end - begin) for begin, end in zip([0, *ends], ends, strict=False)]
     assert together == [alone(kind, parse_codec(codec), piece) for piece in pieces]
 
 
-def test_what_would_be_more_than_a_frame_or_has_a_memory_is_left_alone():
+def test_what_would_be_more_than_a_compressed_block_or_has_a_memory_is_left_alone():
     ends = np.array([1, 9], np.int64)
     words, numbers = pa.array([b"x" * 100] * 9, pa.binary()), pa.array(range(9), pa.int64())
     lz4, string, number = parse_codec("LZ4"), parse_type("String"), parse_type("Int64")
-    assert encode_parts("c", string, lz4, words, ends, CLASSIC_PROFILE, frame_max=808) is None
-    assert encode_parts("c", string, lz4, words, ends, CLASSIC_PROFILE, frame_max=809)
-    assert encode_parts("c", number, lz4, numbers, ends, Profile(True, False), frame_max=65536) is None
+    assert encode_parts("c", string, lz4, words, ends, CLASSIC_PROFILE, block_max=808) is None
+    assert encode_parts("c", string, lz4, words, ends, CLASSIC_PROFILE, block_max=809)
+    assert encode_parts("c", number, lz4, numbers, ends, Profile(True, False), block_max=65536) is None
     for text in ("LowCardinality(String)", "Array(Int64)", "JSON"):
-        assert encode_parts("c", parse_type(text), lz4, words, ends, CLASSIC_PROFILE, frame_max=65536) is None
+        assert encode_parts("c", parse_type(text), lz4, words, ends, CLASSIC_PROFILE, block_max=65536) is None

@@ -14,7 +14,7 @@ from mergelake.format.hashes import FileDigest
 from mergelake.format.serialization_json import decode_serialization, decode_substreams
 from mergelake.format.siphash import siphash128
 
-# The payload of a real part's checksums.txt: five files, two of them made of frames.
+# The payload of a real part's checksums.txt: five files, two of them compressed.
 PAYLOAD = bytes.fromhex(
     "0609636f756e742e7478740177b7950445b8f9bd2bab46cbff137bdb00056b2e62696e31333113cbdc0701e530bcd1060dc484850118"
     "a09b4879412ee6ed9ed22b9065d3a1fa066b2e6d726b323078010866ee66520ca7007d50c24ea332000b7072696d6172792e69647810"

@@ -138,7 +138,7 @@ def test_rotten_local_sources_are_given_up_and_the_store_is_read_instead(lake):
     def build(handle, task, disk, unwanted):
         if broken and any(source.local for source in task.sources):
             broken.clear()
-            raise CorruptDataError("a frame is damaged")
+            raise CorruptDataError("a block is damaged")
         return real(handle, task, disk, unwanted)
 
     node.build = build

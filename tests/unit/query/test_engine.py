@@ -45,7 +45,7 @@ def test_an_answer_outlives_the_statement() -> None:
 def test_what_a_scan_raises_is_raised_as_it_was() -> None:
     def broken() -> Iterator[pa.RecordBatch]:
         yield batch(1)
-        raise CorruptDataError("Bad frame", object_key="x/data.bin", offset=7)
+        raise CorruptDataError("Bad block", object_key="x/data.bin", offset=7)
 
     with pytest.raises(CorruptDataError) as caught:
         engine.run("SELECT sum(z) FROM Python(t)", {"t": stream(broken())})

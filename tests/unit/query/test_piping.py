@@ -40,7 +40,7 @@ class Scan:
             while self.taken != self._fails_at:
                 self.taken += 1
                 yield pa.record_batch([values], schema=SCHEMA)
-            raise CorruptDataError("Bad frame", object_key="x/data.bin", offset=7)
+            raise CorruptDataError("Bad block", object_key="x/data.bin", offset=7)
         finally:
             self.ended = True
 

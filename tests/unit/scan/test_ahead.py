@@ -144,7 +144,7 @@ def test_columns_of_rows_that_fail_are_not_fetched_where_they_are_many_bytes(mon
     assert isinstance(store, FarStore)
     store.start()
     assert len(read(made, ScanRequest(("text",), where="intDiv(v + k, 100) = 7"))) == 100
-    assert sum(end - start for key, start, end in store.asked if "text" in key) < 100_000  # a frame
+    assert sum(end - start for key, start, end in store.asked if "text" in key) < 100_000  # a compressed block
     assert store.repeated() == []
 
 

@@ -62,7 +62,7 @@ class PartFiles:
         """Bytes `start` to `end` of the file `<part name>/<file>`, which there is.
 
         CorruptDataError for an object that is too short, and for an index or marks that do not have their hash:
-        ClickHouse looks at the checksums of frames alone.
+        ClickHouse looks at the checksums of compressed blocks alone.
         """
         part_name, _, name = path.partition("/")
         file = self.files(part_name)[name]

@@ -1,4 +1,4 @@
-"""Compressed frames: vectors, cuts, and bytes that are not what they should be."""
+"""Compressed blocks: vectors, cuts, and bytes that are not what they should be."""
 
 from __future__ import annotations
 
@@ -13,63 +13,66 @@ from hypothesis import strategies as st
 from mergelake.core.errors import CorruptDataError, InvalidInputError, UnsupportedError
 from mergelake.format import libraries
 from mergelake.format.codec import CODEC_LZ4, CODEC_NONE, Codec, parse_codec
-from mergelake.format.frames import FrameWriter, decode_frames, encode_frames
+from mergelake.format.compressed_blocks import CompressedBlockWriter, decode_compressed_blocks, encode_compressed_blocks
 from mergelake.format.hashes import city128, file_hash
 from mergelake.format.memory import region
 
 CODECS = ["NONE", "LZ4", "ZSTD(3)"]
 
 
-def frame(method: int, payload: bytes, plain: int) -> bytes:
+def compressed_block(method: int, payload: bytes, plain: int) -> bytes:
     body = bytes([method]) + (len(payload) + 9).to_bytes(4, "little") + plain.to_bytes(4, "little") + payload
     return city128(body) + body
 
 
-def test_frames_of_hello_are_those_of_clickhouse() -> None:
-    assert encode_frames(b"hello", CODEC_NONE).hex() == "6bd486683f80652ca2c707484941f28d020e0000000500000068656c6c6f"
+def test_blocks_of_hello_are_those_of_clickhouse() -> None:
+    assert (
+        encode_compressed_blocks(b"hello", CODEC_NONE).hex()
+        == "6bd486683f80652ca2c707484941f28d020e0000000500000068656c6c6f"
+    )
     stored = bytes.fromhex("faf2f0b877e57c9ed79b154ade427b0f8218000000640000005f68656c6c6f0500475068656c6c6f")
-    assert decode_frames(stored) == b"hello" * 20
+    assert decode_compressed_blocks(stored) == b"hello" * 20
 
 
 @pytest.mark.parametrize("codec", CODECS)
 @given(data=st.binary(max_size=3000), block=st.integers(1, 1500))
 def test_what_is_encoded_is_decoded(codec: str, data: bytes, block: int) -> None:
-    assert decode_frames(encode_frames(data, parse_codec(codec), max_block=block)) == data
+    assert decode_compressed_blocks(encode_compressed_blocks(data, parse_codec(codec), max_block=block)) == data
 
 
-def test_no_bytes_are_no_frames() -> None:
-    assert encode_frames(b"", CODEC_LZ4) == b""
-    assert decode_frames(b"") == b""
+def test_no_bytes_are_no_blocks() -> None:
+    assert encode_compressed_blocks(b"", CODEC_LZ4) == b""
+    assert decode_compressed_blocks(b"") == b""
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_flipped_bit_is_noticed(codec: str) -> None:
-    stored = encode_frames(b"abcabcabc" * 10, parse_codec(codec), max_block=40)
+    stored = encode_compressed_blocks(b"abcabcabc" * 10, parse_codec(codec), max_block=40)
     for at in range(len(stored)):
         for bit in (0, 7):
             broken = bytearray(stored)
             broken[at] ^= 1 << bit
             with pytest.raises(CorruptDataError) as caught:
-                decode_frames(broken)
+                decode_compressed_blocks(broken)
             assert 0 <= caught.value.offset <= at
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_every_cut_is_noticed_but_between_frames(codec: str) -> None:
-    first = encode_frames(b"abc" * 10, parse_codec(codec))
-    stored = first + encode_frames(b"xyz" * 10, parse_codec(codec))
+def test_every_cut_is_noticed_but_between_blocks(codec: str) -> None:
+    first = encode_compressed_blocks(b"abc" * 10, parse_codec(codec))
+    stored = first + encode_compressed_blocks(b"xyz" * 10, parse_codec(codec))
     for size in range(1, len(stored)):
         if size == len(first):
             continue
         with pytest.raises(CorruptDataError):
-            decode_frames(stored[:size])
+            decode_compressed_blocks(stored[:size])
 
 
 def test_a_bad_checksum_names_offset_expected_and_found() -> None:
-    stored = bytearray(encode_frames(b"abc", CODEC_NONE) + encode_frames(b"def", CODEC_NONE))
+    stored = bytearray(encode_compressed_blocks(b"abc", CODEC_NONE) + encode_compressed_blocks(b"def", CODEC_NONE))
     stored[-1] ^= 1
     with pytest.raises(CorruptDataError) as caught:
-        decode_frames(stored)
+        decode_compressed_blocks(stored)
     assert caught.value.offset == 28
     assert caught.value.expected == bytes(stored[28:44]).hex()
     assert caught.value.found == city128(stored[44:]).hex()
@@ -79,39 +82,39 @@ def test_a_bad_checksum_names_offset_expected_and_found() -> None:
 @pytest.mark.parametrize(
     "stored",
     [
-        frame(0x02, b"abc", 4),  # NONE of another size
-        frame(0x82, b"", 5),  # an empty LZ4 block
-        frame(0x82, b"\x00" * 10, 1 << 29),  # LZ4 cannot grow so much
-        frame(0x82, b"\xff" * 30, 100),  # no LZ4
-        frame(0x90, b"not zstd", 8),
-        frame(0x90, zstandard.compress(b"abc"), 4),
-        frame(0x90, zstandard.compress(b"abc" * 1000), 10),
-        frame(0x02, b"", 0)[:24],
+        compressed_block(0x02, b"abc", 4),  # NONE of another size
+        compressed_block(0x82, b"", 5),  # an empty LZ4 payload
+        compressed_block(0x82, b"\x00" * 10, 1 << 29),  # LZ4 cannot grow so much
+        compressed_block(0x82, b"\xff" * 30, 100),  # no LZ4
+        compressed_block(0x90, b"not zstd", 8),
+        compressed_block(0x90, zstandard.compress(b"abc"), 4),
+        compressed_block(0x90, zstandard.compress(b"abc" * 1000), 10),
+        compressed_block(0x02, b"", 0)[:24],
         city128(b"") + b"\x82" + (5).to_bytes(4, "little") + bytes(4),  # smaller than its own header
-        frame(0x82, b"", (1 << 30) + 1),
+        compressed_block(0x82, b"", (1 << 30) + 1),
     ],
 )
-def test_frames_with_right_checksums_and_wrong_content_are_corrupt(stored: bytes) -> None:
+def test_blocks_with_right_checksums_and_wrong_content_are_corrupt(stored: bytes) -> None:
     with pytest.raises(CorruptDataError):
-        decode_frames(stored)
+        decode_compressed_blocks(stored)
 
 
 @pytest.mark.parametrize(("method", "name"), [(0x96, "AES_128_GCM_SIV"), (0x9C, "ALP"), (0x9F, "ZXC"), (0x55, "0x55")])
 def test_unknown_codecs_are_refused_by_name(method: int, name: str) -> None:
     with pytest.raises(UnsupportedError, match=name) as caught:
-        decode_frames(frame(method, b"\x08\x00" + bytes(8), 8))
+        decode_compressed_blocks(compressed_block(method, b"\x08\x00" + bytes(8), 8))
     assert caught.value.name == "UNKNOWN_COMPRESSION_METHOD"
 
 
 @pytest.mark.parametrize("codec", [CODEC_LZ4, parse_codec("ZSTD(1)"), parse_codec("ZSTD(7)")])
-def test_without_addresses_of_libraries_frames_are_the_same(codec: Codec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_addresses_of_libraries_blocks_are_the_same(codec: Codec, monkeypatch: pytest.MonkeyPatch) -> None:
     data = b"some words, some words, " * 500
-    native = encode_frames(data, codec, max_block=5000)
-    assert decode_frames(native) == data
+    native = encode_compressed_blocks(data, codec, max_block=5000)
+    assert decode_compressed_blocks(native) == data
     words = np.zeros(6, np.int64)
     monkeypatch.setattr(libraries, "table", SimpleNamespace(words=words, address=words.ctypes.data))
-    assert encode_frames(data, codec, max_block=5000) == native
-    assert decode_frames(native) == data
+    assert encode_compressed_blocks(data, codec, max_block=5000) == native
+    assert decode_compressed_blocks(native) == data
 
 
 @given(
@@ -119,9 +122,9 @@ def test_without_addresses_of_libraries_frames_are_the_same(codec: Codec, monkey
     low=st.integers(1, 100),
     more=st.integers(0, 200),
 )
-def test_marks_find_every_granule_however_frames_are_cut(granules: list[list[int]], low: int, more: int) -> None:
+def test_marks_find_every_granule_however_blocks_are_cut(granules: list[list[int]], low: int, more: int) -> None:
     """A model of ClickHouse's buffer beside it: flush at a mark from `low` bytes on, flush when full."""
-    writer = FrameWriter(CODEC_NONE, low, low + more)
+    writer = CompressedBlockWriter(CODEC_NONE, low, low + more)
     rng = np.random.default_rng(0)
     waiting, position, expected, plain, stored, marks = 0, 0, [], b"", b"", []
     for sizes in granules:
@@ -140,7 +143,7 @@ def test_marks_find_every_granule_however_frames_are_cut(granules: list[list[int
     marks.append(writer.finish())
     stored += writer.drain()
     assert [(int(a), int(b)) for a, b, _ in np.concatenate(marks)[:-1]] == expected
-    assert decode_frames(stored) == plain
+    assert decode_compressed_blocks(stored) == plain
     found = writer.digest()
     assert (found.size, found.hash) == (len(stored), file_hash(stored))
     assert (found.uncompressed_size, found.uncompressed_hash) == (len(plain), file_hash(plain))
