@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -108,11 +109,10 @@ def sql(
         Shell(db, output, clock, format_name or "pretty").run()
         return
     chosen = format_name or ("pretty" if output.interactive else "tsv")
-    if query is not None:
-        text = with_data(text, sys.stdin)
-    for start, end in split_statements(text):
-        result = run_watched(db, text[start:end], output, clock, format_of(chosen))
-        print_result(output, result, footer=timing or (output.interactive and not format_name))
+    with nullcontext(text) if query is None else with_data(text, sys.stdin, db.cancel) as script:
+        for start, end in split_statements(script):
+            result = run_watched(db, script[start:end], output, clock, format_of(chosen))
+            print_result(output, result, footer=timing or (output.interactive and not format_name))
 
 
 def _script(path: Path) -> str:
