@@ -5,6 +5,7 @@ Results go to stdout, everything else to stderr; an error ends with code 1 and s
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 from contextlib import nullcontext
@@ -27,6 +28,8 @@ from mergelake.core.errors import MergelakeError, error
 if TYPE_CHECKING:
     from mergelake.node.runner import Node
 
+_OBJECTS_BETWEEN_COLLECTIONS = 100_000
+"""Of Python's garbage: what is loaded at the start is none, and looking at it again and again took 50 ms."""
 _GRACE_S = 2.0
 """How long a node that is told to stop waits for the merges under way."""
 
@@ -46,6 +49,7 @@ commands.add_typer(log_commands.log, name="log")
 
 def app(arguments: list[str] | None = None) -> None:
     """Run the command line; exits with 0, 1 (an error of ours) or 2 (wrong usage)."""
+    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     # SIGTERM ends a command as its own end would: temporary files go.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:

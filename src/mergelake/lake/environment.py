@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from mergelake.core.errors import error
 from mergelake.core.manifest import PartManifest
-from mergelake.merge.execute import execute_merge
-from mergelake.merge.plan import MergeTask
 from mergelake.parts.cache import PartCache
 from mergelake.store.protocol import Store
 from mergelake.table.handle import TableHandle
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from mergelake.merge.plan import MergeTask
 
 
 def is_strong_read(read_consistency: str) -> bool:
@@ -78,6 +78,8 @@ class Environment:
     def _merge(
         self, handle: TableHandle, task: MergeTask, gives_up: Callable[[], bool], disk: Store | None = None
     ) -> PartManifest:
+        from mergelake.merge.execute import execute_merge
+
         def heard(rows: int, total: int) -> None:
             if gives_up():
                 raise error("ABORTED", f"The merge was given up after {rows} of {total} rows", "It is due again later")

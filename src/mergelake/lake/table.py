@@ -15,8 +15,6 @@ from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.format.partition import WHOLE_TABLE, partitions_of
-from mergelake.gc.collect import CollectReport, collect_round
-from mergelake.lake.check import check_table
 from mergelake.lake.environment import Environment, is_strong_read
 from mergelake.lake.input import storage_batches
 from mergelake.lake.inspect import history_table, merges_table, parts_table
@@ -24,12 +22,8 @@ from mergelake.lake.scan import Scan
 from mergelake.lake.sound import without_broken
 from mergelake.log.operations import DropRange, Tag, Untag
 from mergelake.log.state import State
-from mergelake.merge.commit import commit_merge
-from mergelake.merge.plan import plan_merge
-from mergelake.merge.select import select_optimize
 from mergelake.order.keys import table_keys
-from mergelake.publish.definition import create_statement
-from mergelake.publish.publish import GRACE_SECONDS, PublishReport, publish
+from mergelake.publish.plan import GRACE_SECONDS
 from mergelake.scan.request import ScanRequest
 from mergelake.table.deduplication import InsertIdentity, RowHash, remembered
 from mergelake.table.handle import Snapshot, TableHandle, epoch_ms
@@ -41,6 +35,9 @@ from mergelake.table.throttle import throttle
 
 if TYPE_CHECKING:
     import polars
+
+    from mergelake.gc.collect import CollectReport
+    from mergelake.publish.publish import PublishReport
 
 
 class Table:
@@ -226,6 +223,10 @@ class Table:
         With `skip_merged` a partition that is one merged part stays as it is; with `throw_if_noop` it is
         CANNOT_ASSIGN_OPTIMIZE if there is nothing to merge.
         """
+        from mergelake.merge.commit import commit_merge
+        from mergelake.merge.plan import plan_merge
+        from mergelake.merge.select import select_optimize
+
         if partition is not None and partition_id is not None:
             raise error("BAD_ARGUMENTS", "Give a partition by value or by partition_id, not both")
         if not isinstance(final, bool):
@@ -265,10 +266,14 @@ class Table:
 
     def check(self) -> pa.Table:
         """Verify every active part (`CHECK TABLE`): one row a part, with what is wrong."""
+        from mergelake.lake.check import check_table
+
         return check_table(self.handle, self.snapshot())
 
     def publish(self, *, grace_seconds: float = GRACE_SECONDS) -> PublishReport:
         """Show the newest version to a stock ClickHouse attached to `location` (see `attach_statement`)."""
+        from mergelake.publish.publish import publish
+
         return publish(self.handle, grace_seconds=grace_seconds)
 
     def attach_statement(
@@ -285,6 +290,8 @@ class Table:
         The keys are for the server, which should have its own. Ours show as `[HIDDEN]`, to be filled in, unless
         `show_secrets`.
         """
+        from mergelake.publish.definition import create_statement
+
         if not isinstance(name, str):
             raise error("BAD_ARGUMENTS", f"{name!r} is no name of a table", "Give `database.table`")
         database, _, table = (name or self.name).rpartition(".")
@@ -383,6 +390,8 @@ class Table:
 
         Call it now and then, or run a node with the role gc. `dry_run` tells what it would do.
         """
+        from mergelake.gc.collect import collect_round
+
         return collect_round(self.handle, dry_run=dry_run)
 
     def truncate(self) -> int:

@@ -14,20 +14,12 @@ from mergelake.core.errors import UnavailableError, error
 from mergelake.core.ids import IdSource, RandomIds
 from mergelake.core.manifest import PartManifest
 from mergelake.core.types import DataType
-from mergelake.gc.collect import CollectReport, collect_round
-from mergelake.gc.fsck import FsckReport, fsck, fsck_names, unopened
-from mergelake.gc.tables import collect_warehouse
 from mergelake.lake.environment import Environment, is_strong_read
 from mergelake.lake.new_table import schema_and_rows
 from mergelake.lake.table import Table
 from mergelake.log.backends import Backends, split_options
 from mergelake.log.catalog import DEFAULT
 from mergelake.log.verify import LogReport, Progress
-from mergelake.merge.plan import MergeTask
-from mergelake.merge.select import Slots
-from mergelake.node.disk import LocalDisk, open_disk
-from mergelake.node.listening import Listening
-from mergelake.node.runner import ROLES, Node
 from mergelake.peer.client import PeerClient
 from mergelake.store import Store, StoreSpec, open_store
 from mergelake.table.catalog import Catalog, Name
@@ -35,6 +27,12 @@ from mergelake.table.handle import TableHandle
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from mergelake.gc.collect import CollectReport
+    from mergelake.gc.fsck import FsckReport
+    from mergelake.merge.plan import MergeTask
+    from mergelake.node.disk import LocalDisk
+    from mergelake.node.runner import Node
 
 DEFAULT_DATABASE = DEFAULT
 CATALOG = "the catalog"
@@ -206,7 +204,7 @@ class Warehouse:
         slots: int = 2,
         poll_s: float = 1.0,
         local: str | Store | None = None,
-        roles: Sequence[str] = ROLES,
+        roles: Sequence[str] = ("merge", "upload", "gc"),
         listen: str | None = None,
         advertise: str | None = None,
     ) -> Node:
@@ -223,6 +221,13 @@ class Warehouse:
         `listen` is `HOST:PORT` (port 0: any), where it takes commits of other processes and appends them as one with
         its own; `advertise` is what those dial, if that is something else. See `docs/many-writers.md`.
         """
+        # Most processes are no nodes: what a node needs is loaded here.
+        from mergelake.gc.collect import collect_round
+        from mergelake.merge.select import Slots
+        from mergelake.node.disk import open_disk
+        from mergelake.node.listening import Listening
+        from mergelake.node.runner import ROLES, Node
+
         if advertise and not listen:
             raise error("BAD_ARGUMENTS", "An address is advertised, and nobody listens", "Give listen, too")
         if slots < 1 or poll_s <= 0:
@@ -292,6 +297,8 @@ class Warehouse:
         return list(self._rounds(dry_run))
 
     def _rounds(self, dry_run: bool = False) -> Iterator[tuple[str, CollectReport]]:
+        from mergelake.gc.tables import collect_warehouse
+
         names = {table_id: f"{database}.{name}" for database, name, table_id in self.catalog.refresh().tables()}
         for directory, report in collect_warehouse(
             self.store,
@@ -315,6 +322,8 @@ class Warehouse:
         Without a name the log of the names comes first, as `the catalog`. One bad table does not keep the others from
         being looked at; a store that does not answer is an error.
         """
+        from mergelake.gc.fsck import fsck, fsck_names, unopened
+
         if name is None:
             if self.exists:
                 yield CATALOG, fsck_names(self.catalog.log, on_progress)

@@ -36,8 +36,7 @@ from mergelake.query.prepare import (
 )
 from mergelake.query.result import QueryResult, Stats
 from mergelake.query.source import Resolve, Scan
-from mergelake.query.spread.executor import Chosen, choose_executor, may_be_spread, run_spread
-from mergelake.query.spread.halves import NotSplitError
+from mergelake.query.spread.chosen import Chosen, choose_executor, may_be_spread
 from mergelake.query.statement.limits import ReadLimits
 from mergelake.query.statement.parsed_select import ParsedSelect
 from mergelake.query.statement.select_parser import parse_select
@@ -72,6 +71,8 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
     scans = plan_scans(prepared, context.settings) if may_be_spread(context) else {}
     chosen = choose_executor(prepared, tables, scans, context)
     if chosen.steps is not None:
+        from mergelake.query.spread.halves import NotSplitError
+
         try:
             return _run_spread(prepared, chosen, scans, context, limits, started)
         except NotSplitError as told:
@@ -101,6 +102,8 @@ def _run_spread(
     limits: ReadLimits,
     started_s: float,
 ) -> QueryResult:
+    from mergelake.query.spread.executor import run_spread
+
     meter = Meter(sum(scan.rows for scan in scans.values()), context, limits)
     assert context.run_tasks is not None
     try:

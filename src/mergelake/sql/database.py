@@ -28,7 +28,6 @@ from mergelake.query.statement.select_parser import parse_select
 from mergelake.query.statement.settings import for_clickhouse, honoured
 from mergelake.query.statement.settings_semantics import writes_file
 from mergelake.query.table_source import TableSource
-from mergelake.sql.foreign import foreign_names, foreign_table
 from mergelake.sql.lower import execute
 from mergelake.sql.open_tables import OpenTables
 from mergelake.sql.optimistic import read_beside
@@ -205,6 +204,8 @@ class Database:
     def table_names(self, database: str) -> list[str]:
         """Names of the tables of a database; UNKNOWN_DATABASE if there is none."""
         if database in RESERVED:
+            from mergelake.sql.foreign import foreign_names
+
             return foreign_names(database)
         if database not in self.warehouse.databases():
             raise error("UNKNOWN_DATABASE", f"Database {database} does not exist", "SHOW DATABASES lists those that do")
@@ -254,6 +255,8 @@ class Database:
         def resolve(database: str, name: str) -> Source | None:
             where = database or self.current_database
             if where in RESERVED:
+                from mergelake.sql.foreign import foreign_table
+
                 return foreign_table(self, where, name)
             if news and not fresh:
                 fresh.append(self._tables.look([(where, name), *self._named(query)], staleness_s))
