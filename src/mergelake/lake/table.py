@@ -12,6 +12,7 @@ import pyarrow as pa
 from mergelake.convert.storage import to_storage
 from mergelake.core.cancel import check, current
 from mergelake.core.errors import MergelakeError, error
+from mergelake.core.progress import OnProgress, Progress
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.format.partition import WHOLE_TABLE, partitions_of
@@ -106,12 +107,14 @@ class Table:
         by_part: bool = False,
         by_rows: bool = True,
         settings: Mapping[str, str] | None = None,
+        on_progress: OnProgress | None = None,
     ) -> Commit:
         """What `append` does (but for Spark's frames), with a say in what counts as a repetition.
 
         `by_part`: the token is remembered for each part of the insert, as ClickHouse does for each block and partition;
         parts that are new are added. `by_rows`: without a token the rows themselves are the token, for tables with a
         `non_replicated_deduplication_window`. `settings` of the table that are others for this insert.
+        `on_progress` hears of each block that is written.
         """
         handle = self.handle
         schema = handle.schema.with_settings({**handle.schema.settings, **settings}) if settings else handle.schema
@@ -124,6 +127,7 @@ class Table:
             rows.over(blocks) if hashed else blocks,
             threads=self.env.threads,
             base_version=handle.base_version(),
+            on_progress=on_progress,
         )
         identity = InsertIdentity(dedup_token, by_part, rows.hexdigest() if hashed else "")
         return commit_parts(handle, manifests, identity)
@@ -213,6 +217,7 @@ class Table:
         final: bool = False,
         skip_merged: bool = False,
         throw_if_noop: bool = False,
+        on_progress: OnProgress | None = None,
     ) -> int:
         """Merge now: the table's best merge, all parts of a partition, or (`final`) of each; how many merges ran.
 
@@ -221,7 +226,7 @@ class Table:
         end. Raises ConflictError where another process changed the same parts meanwhile: refresh and ask again.
 
         With `skip_merged` a partition that is one merged part stays as it is; with `throw_if_noop` it is
-        CANNOT_ASSIGN_OPTIMIZE if there is nothing to merge.
+        CANNOT_ASSIGN_OPTIMIZE if there is nothing to merge. `on_progress` hears how many rows are merged.
         """
         from mergelake.merge.commit import commit_merge
         from mergelake.merge.plan import plan_merge
@@ -245,16 +250,25 @@ class Table:
         together = [tasks] if self.env.spark is not None else [[task] for task in tasks]
         failed: list[MergelakeError] = []
         statement = current()
+        rows, rows_before = sum(task.rows for task in tasks), 0
+
+        def heard(done: int) -> None:
+            if on_progress is not None:
+                on_progress(Progress("merged", rows_before + done, rows))
+
         for batch in together:
             base_version = self.handle.base_version()
             batch = [replace(task, base_version=base_version) for task in batch]
             try:
                 check()
-                made = self.env.run_merges(self.handle, batch, statement.flag if statement is not None else None)
+                abandon = statement.flag if statement is not None else None
+                made = self.env.run_merges(self.handle, batch, abandon, heard)
             except MergelakeError as problem:
                 check()
                 failed.append(problem)
                 continue
+            rows_before += sum(task.rows for task in batch)
+            heard(0)
             for task, manifest in zip(batch, made, strict=True):
                 try:
                     commit_merge(self.handle, task, manifest)

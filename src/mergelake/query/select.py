@@ -13,6 +13,7 @@ A point look-up costs about 3 ms here beside its scan: 0.1 for parsing, 1.2 for 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from mergelake.convert.storage import to_public_table
 from mergelake.core.arrow import storage_schema
@@ -20,6 +21,7 @@ from mergelake.core.errors import MergelakeError
 from mergelake.query.answer import Answer, Meter, answer_of, given
 from mergelake.query.attach.attaching import NotAttachedError
 from mergelake.query.context import Context
+from mergelake.query.embedded import progress
 from mergelake.query.embedded.streamed import until_end
 from mergelake.query.explain import explain
 from mergelake.query.in_place import check_scannable, in_place_because, run_in_place, why_scanned
@@ -88,7 +90,9 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
     limits.check(scans.values())
     meter = Meter(sum(scan.rows for scan in scans.values()), context, limits)
     try:
-        answer = _run_local(prepared, scans, context, meter)
+        # Without a scan of ours ClickHouse alone knows how far it is.
+        with progress.told(None if scans else context.on_progress, context.settings) as marked:
+            answer = _run_local(prepared, scans, replace(context, settings=marked), meter)
     except MergelakeError as failure:
         raise in_words(failure, prepared.parsed, prepared.sources) from None
     return _result(prepared, answer, chosen, context, meter, started)

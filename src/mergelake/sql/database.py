@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from mergelake.core.cancel import Cancel, check, running
 from mergelake.core.errors import MergelakeError, error, there_are
+from mergelake.core.progress import OnProgress
 from mergelake.core.text import back_quote, quote_string
 from mergelake.lake.environment import Environment, is_strong_read
 from mergelake.lake.table import Table
@@ -63,8 +64,8 @@ class Database:
         self._of_call = threading.local()
         self._tables = OpenTables(warehouse)
         self._cache = StatementCache()
-        self.on_progress: Callable[[int, int], None] | None = None
-        """Called with (rows read, rows to read) while a SELECT runs."""
+        self.on_progress: OnProgress | None = None
+        """Called with a `Progress` now and again while a SELECT, an INSERT or an OPTIMIZE runs, from any thread."""
         self._under_way: set[Cancel] = set()
 
     @property

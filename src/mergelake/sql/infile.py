@@ -13,18 +13,20 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 
 from mergelake.core import types as t
 from mergelake.core.errors import MergelakeError, UnavailableError, error
+from mergelake.core.progress import OnProgress
 from mergelake.core.schema import TableSchema
 from mergelake.core.text import back_quote, quote_string
 from mergelake.query.embedded import engine
 from mergelake.query.embedded.arrow_bridge import without_nothing
 from mergelake.query.embedded.piping import begin
+from mergelake.query.embedded.progress import told
 from mergelake.query.embedded.streamed import Batches
 from mergelake.query.statement.settings import describes, for_clickhouse
 from mergelake.sql.clickhouse_reader import (
@@ -113,6 +115,7 @@ def insert_file(
     write: Callable[[pa.RecordBatchReader], object],
     *,
     strict: bool,
+    on_progress: OnProgress | None = None,
 ) -> int:
     """Hand the rows of a file to `write` as they are read; how many there were. Of none it hears nothing."""
     settings = describes(for_clickhouse(settings))  # a LIMIT of the session is none of a file
@@ -120,7 +123,8 @@ def insert_file(
         settings = strict_settings(targets, settings)
     counted = 0
     try:
-        with _opened(infile) as (path, compression):
+        with ExitStack() as stack:
+            path, compression = stack.enter_context(_opened(infile))
             read_as, defaults = dict(targets), default_expressions(targets, schema)
             if strict and is_typed(format_name):
                 read_as = _with_numbers_of(targets, _types_in(path, format_name, compression, settings))
@@ -129,7 +133,8 @@ def insert_file(
             columns = quote_string(structure(read_as, defaults))
             source = f"file({path}, {quote_string(format_name)}, {columns}, {compression})"
             sql, kinds = _selected(source, targets, read_as)
-            with closing(Batches(begin(sql, settings={**settings, **_READS_IN_ORDER}), kinds)) as batches:
+            how = stack.enter_context(told(on_progress, {**settings, **_READS_IN_ORDER}))
+            with closing(Batches(begin(sql, settings=how), kinds)) as batches:
 
                 def given() -> Iterator[pa.RecordBatch]:
                     nonlocal counted

@@ -43,7 +43,10 @@ def run_insert(db: Database, insert: Insert, script: str) -> int:
     token, by_rows = _deduplication(settings, insert.query)
     strict = conversion_of(settings) == "strict"
     targets = target_columns(insert, table.schema, table.name)
-    write = partial(table.insert, dedup_token=token, by_part=True, by_rows=by_rows, settings=_of_table(settings))
+    write = partial(
+        table.insert, dedup_token=token, by_part=True, by_rows=by_rows, settings=_of_table(settings),
+        on_progress=db.on_progress,
+    )  # fmt: skip
     if insert.query:
         return insert_selected(db, insert.query, targets, write, strict=strict)
     if insert.infile is not None:
@@ -51,7 +54,9 @@ def run_insert(db: Database, insert: Insert, script: str) -> int:
         reading_settings(settings, name)
         if name != "Values":
             given = {key: value for key, value in settings.items() if key not in OWN_SETTINGS}
-            return insert_file(insert.infile, name, targets, table.schema, given, write, strict=strict)
+            return insert_file(
+                insert.infile, name, targets, table.schema, given, write, strict=strict, on_progress=db.on_progress
+            )
         script = text_of(insert.infile)
         insert = replace(insert, format=name, data=script)
     check_reading(settings)

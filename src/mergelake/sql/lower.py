@@ -201,6 +201,7 @@ def _optimize(db: Database, statement: s.Optimize) -> None:
         final=statement.final,
         skip_merged=_is_on(db, "optimize_skip_merged_partitions"),
         throw_if_noop=_is_on(db, "optimize_throw_if_noop"),
+        on_progress=db.on_progress,
     )
 
 

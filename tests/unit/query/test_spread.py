@@ -13,7 +13,7 @@ from mergelake.query.explain import explain
 from mergelake.query.prepare import look_up_tables, plan_scans
 from mergelake.query.result import QueryResult
 from mergelake.query.select import prepare, run_select
-from mergelake.query.spread import task
+from mergelake.query.spread import executor, task
 from mergelake.query.spread.broadcast import Broadcast, path_mark
 from mergelake.query.spread.chosen import choose_executor
 from mergelake.query.spread.final_shares import cuts
@@ -147,7 +147,7 @@ def test_explain_tells_each_step(db: Database) -> None:
 
 
 def test_tables_that_are_too_large_to_travel_are_joined_here(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spread, "BYTES_MAX", 1000)
+    monkeypatch.setattr(executor, "BYTES_MAX", 1000)
     query = "SELECT name, count() FROM big JOIN small USING k GROUP BY name ORDER BY name"
     found = _run(db, query)
     assert (found.stats.executor, "gives more than 1000 bytes" in found.stats.reason) == ("local", True)
