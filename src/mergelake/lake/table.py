@@ -19,8 +19,6 @@ from mergelake.format.partition import WHOLE_TABLE, partitions_of
 from mergelake.lake.environment import Environment, is_strong_read
 from mergelake.lake.input import storage_batches
 from mergelake.lake.inspect import history_table, merges_table, parts_table
-from mergelake.lake.scan import Scan
-from mergelake.lake.sound import without_broken
 from mergelake.log.operations import DropRange, Tag, Untag
 from mergelake.log.state import State
 from mergelake.order.keys import table_keys
@@ -38,6 +36,7 @@ if TYPE_CHECKING:
     import polars
 
     from mergelake.gc.collect import CollectReport
+    from mergelake.lake.scan import Scan
     from mergelake.publish.publish import PublishReport
 
 
@@ -171,6 +170,8 @@ class Table:
         `skip_broken_parts`: verify every part first, and leave out those with lost or damaged objects (`lake.sound`);
         else such a part is an error that names it.
         """
+        from mergelake.lake.scan import Scan
+
         if isinstance(columns, str):
             raise error("TYPE_MISMATCH", f"columns is the text '{columns}'", f"Give a list of names: ['{columns}']")
         if isinstance(max_staleness_ms, bool) or not isinstance(max_staleness_ms, int) or max_staleness_ms < 0:
@@ -197,6 +198,7 @@ class Table:
         Columns, limits and conditions of its query are pushed down to the scan, which reads what they leave.
         """
         from mergelake.lake.polars_frame import lazy_frame
+        from mergelake.lake.scan import Scan
 
         if version is None and timestamp is None:
             self.handle.log.refresh()
@@ -328,7 +330,11 @@ class Table:
     ) -> Snapshot:
         """The table as known here, or AS OF a version, a tag or a time (datetime, ISO text, or epoch milliseconds)."""
         found = Snapshot.of(self.state(version, timestamp))
-        return without_broken(self.handle, found, self.env) if skip_broken_parts else found
+        if not skip_broken_parts:
+            return found
+        from mergelake.lake.sound import without_broken
+
+        return without_broken(self.handle, found, self.env)
 
     def state(self, version: int | str | None = None, timestamp: datetime | str | int | None = None) -> State:
         """All that the log says of the table at that moment; see `snapshot`."""

@@ -28,7 +28,6 @@ from mergelake.query.statement.access import check_fixed
 from mergelake.query.statement.select_parser import parse_select
 from mergelake.query.statement.settings import for_clickhouse, honoured
 from mergelake.query.statement.settings_semantics import writes_file
-from mergelake.query.table_source import TableSource
 from mergelake.sql.lower import execute
 from mergelake.sql.open_tables import OpenTables
 from mergelake.sql.optimistic import read_beside
@@ -276,6 +275,8 @@ class Database:
         return []
 
     def _source(self, table: Table, now_ms: int) -> Source:
+        from mergelake.query.table_source import TableSource
+
         handle = table.handle
         threads = self.settings.get("max_threads", "").strip("'")
         skips = self.settings.get("skip_broken_parts", "0").strip("'").lower() in ("1", "true")
