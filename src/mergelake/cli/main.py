@@ -6,6 +6,7 @@ Results go to stdout, everything else to stderr; an error ends with code 1 and s
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
 from contextlib import nullcontext
@@ -49,6 +50,7 @@ commands.add_typer(log_commands.log, name="log")
 
 def app(arguments: list[str] | None = None) -> None:
     """Run the command line; exits with 0, 1 (an error of ours) or 2 (wrong usage)."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # nothing is multiplied here: NumPy's threads took 30 ms
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     # SIGTERM ends a command as its own end would: temporary files go.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))

@@ -17,7 +17,6 @@ from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.format.partition import WHOLE_TABLE, partitions_of
 from mergelake.lake.environment import Environment, is_strong_read
-from mergelake.lake.input import storage_batches
 from mergelake.lake.inspect import history_table, merges_table, parts_table
 from mergelake.log.operations import DropRange, Tag, Untag
 from mergelake.log.state import State
@@ -26,7 +25,6 @@ from mergelake.publish.plan import GRACE_SECONDS
 from mergelake.scan.request import ScanRequest
 from mergelake.table.deduplication import InsertIdentity, RowHash, remembered
 from mergelake.table.handle import Snapshot, TableHandle, epoch_ms
-from mergelake.table.insert import Commit, commit_parts, duplicate_of, insert_target, write_blocks
 from mergelake.table.modify import modify_settings
 from mergelake.table.parts import attach_part, drop_detached_part, drop_part
 from mergelake.table.rollback import rollback
@@ -38,6 +36,7 @@ if TYPE_CHECKING:
     from mergelake.gc.collect import CollectReport
     from mergelake.lake.scan import Scan
     from mergelake.publish.publish import PublishReport
+    from mergelake.table.insert import Commit
 
 
 class Table:
@@ -92,6 +91,8 @@ class Table:
         if dedup_token and remembered(self.handle.log.state, dedup_token) is not None:
             state = self.handle.refresh()  # another process may have dropped its rows: then it is new again
             if remembered(state, dedup_token) is not None:
+                from mergelake.table.insert import duplicate_of
+
                 return duplicate_of(state, dedup_token)
         if type(data).__module__.startswith("pyspark."):
             throttle(self.handle)
@@ -115,6 +116,9 @@ class Table:
         `non_replicated_deduplication_window`. `settings` of the table that are others for this insert.
         `on_progress` hears of each block that is written.
         """
+        from mergelake.lake.input import storage_batches
+        from mergelake.table.insert import commit_parts, insert_target, write_blocks
+
         handle = self.handle
         schema = handle.schema.with_settings({**handle.schema.settings, **settings}) if settings else handle.schema
         throttle(handle)
@@ -134,6 +138,7 @@ class Table:
     def _append_frame(self, frame: Any, dedup_token: str | None) -> Commit:
         """A Spark DataFrame: its tasks write the parts, this process commits them."""
         from mergelake.spark.write import write_frame
+        from mergelake.table.insert import commit_parts
 
         handle = self.handle
         manifests = write_frame(frame, handle.store.spec, handle.directory, handle.schema, handle.base_version())

@@ -15,7 +15,6 @@ from mergelake.core.ids import IdSource, RandomIds
 from mergelake.core.manifest import PartManifest
 from mergelake.core.types import DataType
 from mergelake.lake.environment import Environment, is_strong_read
-from mergelake.lake.new_table import schema_and_rows
 from mergelake.lake.table import Table
 from mergelake.log.backends import Backends, split_options
 from mergelake.log.catalog import DEFAULT
@@ -148,6 +147,8 @@ class Warehouse:
         ClickHouse infers from Arrow, Nullable where there are NULLs; `types` says otherwise for some columns. The other
         arguments are those of `define`.
         """
+        from mergelake.lake.new_table import schema_and_rows
+
         full = split_name(name)
         made, rows = schema_and_rows(
             schema,
