@@ -66,8 +66,12 @@ def test_random_objects_of_a_file(tmp_path: Path, block: int) -> None:
         case = Case(seed)
         path.write_bytes(case.data.encode("utf-8", "surrogateescape"))
         ours, theirs = compared(case.columns, case.kinds, f"FROM INFILE '{path}' FORMAT JSONEachRow", case.count)
-        refused = isinstance(ours, str) and (isinstance(theirs, str) or ours in STRICTER)
-        assert refused or ours == theirs, f"seed {seed}: {case.columns} {case.data}: {ours}, in ClickHouse {theirs}"
+        stricter = str(ours) in STRICTER or "null" in case.data  # NULL where none may be becomes a default there
+        refused = isinstance(ours, str) and (isinstance(theirs, str) or stricter)
+        laxer = theirs == "CANNOT_PARSE_NUMBER" and "-0" in case.data  # an unsigned number is read as a wide signed one
+        assert refused or laxer or ours == theirs, (
+            f"seed {seed}: {case.columns} {case.data}: {ours}, in ClickHouse {theirs}"
+        )
 
 
 @pytest.mark.parametrize("format_name", FORMATS)

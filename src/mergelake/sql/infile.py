@@ -120,7 +120,12 @@ def insert_file(
     """Hand the rows of a file to `write` as they are read; how many there were. Of none it hears nothing."""
     settings = describes(for_clickhouse(settings))  # a LIMIT of the session is none of a file
     if strict:
+        own = settings
         settings = strict_settings(targets, settings)
+        if format_name.startswith("JSON") and any(t.holds(kind, t.Tuple) for kind in targets.values()):
+            # Null in a Tuple cannot be told from an element that is left out: both are the default, as in ClickHouse.
+            settings.pop("input_format_null_as_default", None)
+            settings |= own
     counted = 0
     try:
         with ExitStack() as stack:
@@ -143,7 +148,7 @@ def insert_file(
                         yield from as_targets(pa.Table.from_batches([batch]), targets).to_batches()
 
                 if not batches.ended or batches.held():
-                    empty = as_targets(batches.schema.empty_table(), targets).schema
+                    empty = as_targets(pa.Table.from_batches([], batches.schema), targets).schema
                     write(pa.RecordBatchReader.from_batches(empty, given()))
     except MergelakeError as failure:
         raise _of_file(failure) from None

@@ -41,7 +41,7 @@ def insert_selected(
                 if data.num_rows:
                     write(data)
                 return int(data.num_rows)
-            schema = as_targets(found.schema.empty_table(), targets).schema
+            schema = as_targets(pa.Table.from_batches([], found.schema), targets).schema
             counted = [0]
 
             def batches() -> Iterator[pa.RecordBatch]:
