@@ -37,9 +37,11 @@ def shown_here(format_name: str) -> str:
     return mergelake.connect("memory://inserted").sql("SELECT * FROM inserted ORDER BY k").text(format_name)
 
 
-def held_here(columns: str, kinds: Sequence[t.DataType], data: str) -> list[str] | MergelakeError:
-    """The same here."""
-    db = mergelake.connect("memory://inserted")
+def held_here(
+    columns: str, kinds: Sequence[t.DataType], data: str, *, external: bool = False
+) -> list[str] | MergelakeError:
+    """The same here; `external`: files may be read."""
+    db = mergelake.connect("memory://inserted", allow_external_access=external)
     db.sql("DROP TABLE IF EXISTS inserted")
     db.sql(f"CREATE TABLE inserted {columns} ENGINE = MergeTree ORDER BY k")
     try:

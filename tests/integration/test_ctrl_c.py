@@ -80,6 +80,18 @@ def test_ctrl_c_in_the_shell_ends_the_statement_and_not_the_shell(terminal: Term
     assert terminal.cpu_s() - before < 0.5  # nothing computes any more
 
 
+def test_what_is_typed_is_coloured_and_an_insert_shows_what_it_has_read_and_written(terminal: Terminal) -> None:
+    terminal.type("CREATE TABLE t (k UInt64) ENGINE = MergeTree ORDER BY k")
+    terminal.expect(r"\x1b\[0;36;1mCREATE")
+    terminal.type(" SETTINGS max_insert_block_size = 100000;\r")
+    terminal.expect(r"Ok\.")
+    terminal.type("INSERT INTO t SELECT number FROM numbers(3000000) WHERE NOT ignore(sleepEachRow(0.000001));\r")
+    terminal.expect(r"rows written, [0-9.]+ [kM]B \([0-9.]+ (thousand|million) rows/s\)")
+    terminal.expect(r"Ok\.")
+    terminal.type("SELECT count() AS n FROM t\\G\r")
+    terminal.expect("n: 3000000")
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_a_command_and_its_temporary_files(tmp_path: Path, number: signal.Signals, code: int) -> None:
     kept = tmp_path / "tmp"

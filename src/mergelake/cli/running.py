@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from rich.live import Live
 from rich.text import Text
 
-from mergelake.cli.output import Output, count
+from mergelake.cli.output import Output, count, size
 from mergelake.cli.signals import counted_interrupts
 from mergelake.core.clock import Clock
 from mergelake.core.errors import UnavailableError
+from mergelake.core.progress import Progress
 
 if TYPE_CHECKING:
     from mergelake.sql.database import Database
@@ -23,6 +24,7 @@ T = TypeVar("T")
 _LOOKS_EVERY_S = 0.08
 _SHOW_AFTER_S = 0.3
 _ENDS_WITHIN_S = 2.0
+_BAR = 12
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
@@ -35,14 +37,14 @@ def run_watched(db: Database, statement: str, output: Output, clock: Clock, form
     """
     if not output.messages.is_terminal:
         return db.sql(statement, format=format)
-    state = [0, 0]
+    seen: dict[str, Progress] = {}
 
-    def heard(rows: int, total: int) -> None:
-        state[:] = [rows, total]
+    def heard(news: Progress) -> None:
+        seen[news.doing] = news
 
     db.on_progress = heard
     try:
-        return _waited(lambda: db.sql(statement, format=format), state, output, clock, db.cancel)
+        return _waited(lambda: db.sql(statement, format=format), seen, output, clock, db.cancel)
     finally:
         db.on_progress = None
 
@@ -67,7 +69,11 @@ def when_up(begin: Callable[[], T], stop: threading.Event, output: Output) -> T 
 
 
 def _waited(
-    call: Callable[[], Result], state: list[int], output: Output, clock: Clock, cancel: Callable[[], None]
+    call: Callable[[], Result],
+    seen: Mapping[str, Progress],
+    output: Output,
+    clock: Clock,
+    cancel: Callable[[], None],
 ) -> Result:
     done = threading.Event()
     outcome: list[Result] = []
@@ -93,7 +99,7 @@ def _waited(
                     live = Live(console=output.messages, transient=True, auto_refresh=False)
                     live.start()
                 if live is not None:
-                    live.update(_line(elapsed, state), refresh=True)
+                    live.update(progress_line(elapsed, list(seen.values())), refresh=True)
         finally:
             if live is not None:
                 live.stop()
@@ -108,13 +114,25 @@ def _waited(
     return outcome[0]
 
 
-def _line(elapsed_s: float, state: list[int]) -> Text:
-    rows, total = state
+def progress_line(elapsed_s: float, seen: Iterable[Progress]) -> Text:
+    """Of a statement that still runs: elapsed time and, of each kind of work, rows, bytes and rows a second so far.
+
+    A share is shown only where it is known of how many rows; it is rounded down and never 100 %, for the statement has
+    not ended.
+    """
     spinner = _SPINNER[int(elapsed_s * 12) % len(_SPINNER)]
-    text = Text(f"{spinner} {elapsed_s:5.1f} s", style="cyan")
-    if rows:
-        share = min(rows / total, 1.0) if total else 0.0
-        filled = int(share * 24)
-        text.append(f"  {'━' * filled}{'╌' * (24 - filled)} {share:4.0%}" if total else "")
-        text.append(f"  {count(rows)} rows, {count(rows / max(elapsed_s, 1e-3))} rows/s", style="dim")
+    text = Text(f"{spinner} {elapsed_s:5.1f} s", style="cyan", no_wrap=True, overflow="ellipsis")
+    # What a statement is for comes first: a narrow screen cuts the rest off.
+    for news in sorted(seen, key=lambda news: news.doing == "read"):
+        if not news.rows:
+            continue
+        rows = count(news.rows)
+        if news.total_rows:
+            share = min(news.rows * 100 // news.total_rows, 99)
+            filled = share * _BAR // 100
+            text.append(f"  {'━' * filled}{'╌' * (_BAR - filled)} {share:2d}%")
+            rows += f" of {count(news.total_rows)}"
+        size_told = f", {size(news.bytes)}" if news.bytes else ""
+        speed = count(news.rows / max(elapsed_s, 1e-3))
+        text.append(f"  {rows} rows {news.doing}{size_told} ({speed} rows/s)", style="dim")
     return text

@@ -13,6 +13,7 @@ from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
+from mergelake.cli.highlight import COLOURS, SqlColours
 from mergelake.cli.output import Output, format_of, print_result
 from mergelake.cli.running import run_watched
 from mergelake.core.clock import Clock
@@ -80,6 +81,36 @@ KEYWORDS = [
     "KEY",
     "IF",
     "NOT",
+    "AND",
+    "OR",
+    "IN",
+    "LIKE",
+    "ILIKE",
+    "BETWEEN",
+    "IS",
+    "NULL",
+    "CASE",
+    "WHEN",
+    "THEN",
+    "ELSE",
+    "END",
+    "ASC",
+    "DESC",
+    "DEFAULT",
+    "CODEC",
+    "INTERVAL",
+    "INFILE",
+    "OUTFILE",
+    "COMPRESSION",
+    "CHECK",
+    "UNDROP",
+    "ATTACH",
+    "DETACH",
+    "PART",
+    "MODIFY",
+    "RESET",
+    "SETTING",
+    "COLUMNS",
     "count()",
     "sum(",
     "avg(",
@@ -97,7 +128,8 @@ End a statement with `;`. Several lines are fine. Ctrl-C cancels a running state
   \\d              tables of the current database        \\d NAME   columns of a table
   \\l              databases                             \\u NAME   use a database
   \\f FORMAT       output format: pretty, json, csv, tsv, vertical, markdown or any of ClickHouse's
-  help  \\h        this text                             exit  \\q  leave
+  \\x [on|off]     a line for each column, or rows again  \\G at the end of a statement: this one so
+  help  \\h  \\?    this text                             exit  \\q  leave
 
 Statements: SELECT (all of ClickHouse's), EXPLAIN [indexes = 1], CREATE, DROP, RENAME, EXCHANGE, TRUNCATE, INSERT,
 OPTIMIZE TABLE [PARTITION] [FINAL], ALTER TABLE … DROP PARTITION, SHOW, DESCRIBE, USE, SET."""
@@ -111,6 +143,8 @@ class Shell:
     def __init__(self, db: Database, output: Output, clock: Clock, format_name: str = "pretty") -> None:
         self.db, self.output, self.clock = db, output, clock
         self.format_name = format_name
+        self.expanded = False
+        """Whether rows are shown with a line for each column."""
 
     def run(self) -> None:
         """Read and answer until the person leaves."""
@@ -122,6 +156,8 @@ class Shell:
             prompt_continuation=lambda width, number, wrapped: " " * (width - 3) + "-> ",
             key_bindings=_bindings(),
             enable_open_in_editor=True,
+            lexer=SqlColours({word.upper() for word in KEYWORDS if word.isalpha()}),
+            style=COLOURS,
         )
         self.output.note(f"mergelake on {self.db.warehouse.url}. `help` for help, `exit` to leave.")
         while True:
@@ -151,9 +187,12 @@ class Shell:
         return True
 
     def statements(self, text: str) -> None:
-        """Run each statement of `text` and print its result."""
+        """Run each statement of `text` and print its result: before a final backslash and G, a line for each column."""
+        stripped = text.rstrip().removesuffix(";").rstrip()
+        expanded = self.expanded or stripped.endswith("\\G")
+        text = stripped.removesuffix("\\G") if stripped.endswith("\\G") else text
         for start, end in split_statements(text):
-            form = format_of(self.format_name)
+            form = "Vertical" if expanded else format_of(self.format_name)
             with run_watched(self.db, text[start:end], self.output, self.clock, form) as result:
                 print_result(self.output, result, footer=self.output.interactive)
 
@@ -176,10 +215,13 @@ class Shell:
                 self.db.use(rest)
             case "\\f" if rest:
                 self.format_name = rest
+            case "\\x" if rest.lower() in ("", "on", "off"):
+                self.expanded = rest.lower() == "on" if rest else not self.expanded
+                self.output.note(f"Expanded display is {'on' if self.expanded else 'off'}.")
             case "help" | "\\h" | "\\?":
                 self.output.text(HELP)
             case _:
-                self.output.note(f"There is no command {word}; `help` lists what there is.")
+                self.output.note(f"There is no command {' '.join((word, rest)).strip()}; `help` lists what there is.")
 
 
 class Names(Completer):

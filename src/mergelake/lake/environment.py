@@ -5,18 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mergelake.core.errors import error
 from mergelake.core.manifest import PartManifest
-from mergelake.merge.execute import execute_merge
-from mergelake.merge.plan import MergeTask
 from mergelake.parts.cache import PartCache
 from mergelake.store.protocol import Store
 from mergelake.table.handle import TableHandle
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from mergelake.merge.plan import MergeTask
 
 
 def is_strong_read(read_consistency: str) -> bool:
@@ -55,11 +56,16 @@ class Environment:
         return self.spark
 
     def run_merges(
-        self, handle: TableHandle, tasks: Sequence[MergeTask], abandon: threading.Event | None = None
+        self,
+        handle: TableHandle,
+        tasks: Sequence[MergeTask],
+        abandon: threading.Event | None = None,
+        on_rows: Callable[[int], None] | None = None,
     ) -> list[PartManifest]:
         """Execute merges as Spark tasks, or one after the other in this process; commits nothing.
 
-        When `abandon` is set, a merge in this process ends soon with ABORTED and leaves no object behind.
+        When `abandon` is set, a merge in this process ends soon with ABORTED and leaves no object behind. `on_rows`
+        hears how many rows of all tasks are merged, where that is in this process.
         """
         if self.spark is not None and tasks:
             from mergelake.spark.merge import run_merges
@@ -67,7 +73,11 @@ class Environment:
             return run_merges(self.spark_session(), handle.store.spec, tasks)
 
         gives_up = abandon.is_set if abandon is not None else lambda: False
-        return [self._merge(handle, task, gives_up) for task in tasks]
+        made: list[PartManifest] = []
+        for number, task in enumerate(tasks):
+            before = sum(each.rows for each in tasks[:number])
+            made.append(self._merge(handle, task, gives_up, on_rows=partial(_told, on_rows, before)))
+        return made
 
     def build_volatile(
         self, handle: TableHandle, task: MergeTask, disk: Store, unwanted: Callable[[], bool]
@@ -76,12 +86,25 @@ class Environment:
         return self._merge(handle, task, unwanted, disk)
 
     def _merge(
-        self, handle: TableHandle, task: MergeTask, gives_up: Callable[[], bool], disk: Store | None = None
+        self,
+        handle: TableHandle,
+        task: MergeTask,
+        gives_up: Callable[[], bool],
+        disk: Store | None = None,
+        on_rows: Callable[[int], None] = lambda rows: None,
     ) -> PartManifest:
+        from mergelake.merge.execute import execute_merge
+
         def heard(rows: int, total: int) -> None:
             if gives_up():
                 raise error("ABORTED", f"The merge was given up after {rows} of {total} rows", "It is due again later")
+            on_rows(rows)
 
         return execute_merge(
             handle.store, task, handle.ids, handle.clock, on_progress=heard, threads=self.threads, disk=disk
         )
+
+
+def _told(on_rows: Callable[[int], None] | None, before: int, rows: int) -> None:
+    if on_rows is not None:
+        on_rows(before + rows)

@@ -10,26 +10,19 @@ import pyarrow as pa
 
 from mergelake.convert.storage import to_storage
 from mergelake.core.errors import error
+from mergelake.core.progress import OnProgress
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.format.partition import WHOLE_TABLE, partitions_of
-from mergelake.gc.collect import CollectReport, collect_round
-from mergelake.lake.check import check_table
 from mergelake.lake.environment import Environment, is_strong_read
-from mergelake.lake.input import storage_batches
 from mergelake.lake.inspect import history_table, merges_table, parts_table
-from mergelake.lake.scan import Scan
-from mergelake.lake.sound import without_broken
 from mergelake.log.operations import DropRange, Tag, Untag
 from mergelake.log.state import State
-from mergelake.merge.optimize import optimize
 from mergelake.order.keys import table_keys
-from mergelake.publish.definition import create_statement
-from mergelake.publish.publish import GRACE_SECONDS, PublishReport, publish
+from mergelake.publish.plan import GRACE_SECONDS
 from mergelake.scan.request import ScanRequest
 from mergelake.table.deduplication import InsertIdentity, RowHash, remembered
 from mergelake.table.handle import Snapshot, TableHandle, epoch_ms
-from mergelake.table.insert import Commit, commit_parts, duplicate_of, insert_target, write_blocks
 from mergelake.table.modify import modify_settings
 from mergelake.table.parts import attach_part, drop_detached_part, drop_part
 from mergelake.table.rollback import rollback
@@ -37,6 +30,11 @@ from mergelake.table.throttle import throttle
 
 if TYPE_CHECKING:
     import polars
+
+    from mergelake.gc.collect import CollectReport
+    from mergelake.lake.scan import Scan
+    from mergelake.publish.publish import PublishReport
+    from mergelake.table.insert import Commit
 
 
 class Table:
@@ -120,6 +118,8 @@ class Table:
         if dedup_token and remembered(self.handle.log.state, dedup_token) is not None:
             state = self.handle.refresh()  # another process may have dropped its rows: then it is new again
             if remembered(state, dedup_token) is not None:
+                from mergelake.table.insert import duplicate_of
+
                 return duplicate_of(state, dedup_token)
         if type(data).__module__.startswith("pyspark."):
             throttle(self.handle)
@@ -134,6 +134,7 @@ class Table:
         by_part: bool = False,
         by_rows: bool = True,
         settings: Mapping[str, str] | None = None,
+        on_progress: OnProgress | None = None,
     ) -> Commit:
         """Insert rows as `append` does, with control over what counts as a repetition.
 
@@ -150,7 +151,12 @@ class Table:
             Without a token, compare the rows themselves; only on tables with `non_replicated_deduplication_window` > 0.
         settings
             Settings of the table that have other values for this insert.
+        on_progress
+            Called after each block that is written.
         """
+        from mergelake.lake.input import storage_batches
+        from mergelake.table.insert import commit_parts, insert_target, write_blocks
+
         handle = self.handle
         schema = handle.schema.with_settings({**handle.schema.settings, **settings}) if settings else handle.schema
         throttle(handle)
@@ -162,6 +168,7 @@ class Table:
             rows.over(blocks) if hashed else blocks,
             threads=self.env.threads,
             base_version=handle.base_version(),
+            on_progress=on_progress,
         )
         identity = InsertIdentity(dedup_token, by_part, rows.hexdigest() if hashed else "")
         return commit_parts(handle, manifests, identity)
@@ -169,6 +176,7 @@ class Table:
     def _append_frame(self, frame: Any, dedup_token: str | None) -> Commit:
         """A Spark DataFrame: its tasks write the parts, this process commits them."""
         from mergelake.spark.write import write_frame
+        from mergelake.table.insert import commit_parts
 
         handle = self.handle
         manifests = write_frame(frame, handle.store.spec, handle.directory, handle.schema, handle.base_version())
@@ -237,6 +245,8 @@ class Table:
         >>> list(table.scan(["s"], "k >= 2", ordered=True))
         [('b',), ('c',)]
         """
+        from mergelake.lake.scan import Scan
+
         if isinstance(columns, str):
             raise error("TYPE_MISMATCH", f"columns is the text '{columns}'", f"Give a list of names: ['{columns}']")
         if isinstance(max_staleness_ms, bool) or not isinstance(max_staleness_ms, int) or max_staleness_ms < 0:
@@ -263,6 +273,7 @@ class Table:
         Columns, limits and most conditions of its query are pushed down to the scan.
         """
         from mergelake.lake.polars_frame import lazy_frame
+        from mergelake.lake.scan import Scan
 
         if version is None and timestamp is None:
             self.handle.log.refresh()
@@ -283,6 +294,7 @@ class Table:
         final: bool = False,
         skip_merged: bool = False,
         throw_if_noop: bool = False,
+        on_progress: OnProgress | None = None,
     ) -> int:
         """Merge parts now, and return the number of merges that were committed.
 
@@ -302,12 +314,16 @@ class Table:
             Leave partitions alone that are one merged part.
         throw_if_noop
             CANNOT_ASSIGN_OPTIMIZE if there is nothing to merge.
+        on_progress
+            Called with the rows that are merged, now and again.
 
         Raises
         ------
         ConflictError
             If another process changed the same parts meanwhile: call it again.
         """
+        from mergelake.merge.optimize import optimize
+
         if partition is not None and partition_id is not None:
             raise error("BAD_ARGUMENTS", "Give a partition by value or by partition_id, not both")
         if not isinstance(final, bool):
@@ -321,6 +337,7 @@ class Table:
             skip_merged=skip_merged,
             throw_if_noop=throw_if_noop,
             one_job=self.env.spark is not None,
+            on_progress=on_progress,
         )
 
     def check(self) -> pa.Table:
@@ -328,6 +345,8 @@ class Table:
 
         One row for each part: `part_path`, `is_passed` (1 or 0) and `message`, which says what is wrong.
         """
+        from mergelake.lake.check import check_table
+
         return check_table(self.handle, self.snapshot())
 
     def publish(self, *, grace_seconds: float = GRACE_SECONDS) -> PublishReport:
@@ -335,6 +354,8 @@ class Table:
 
         Names of parts that others replaced stay visible for `grace_seconds`, for queries that still read them.
         """
+        from mergelake.publish.publish import publish
+
         return publish(self.handle, grace_seconds=grace_seconds)
 
     def attach_statement(
@@ -360,6 +381,8 @@ class Table:
         show_secrets
             Use the credentials of this process instead of `[HIDDEN]`.
         """
+        from mergelake.publish.definition import create_statement
+
         if not isinstance(name, str):
             raise error("BAD_ARGUMENTS", f"{name!r} is no name of a table", "Give `database.table`")
         database, _, table = (name or self.name).rpartition(".")
@@ -384,7 +407,11 @@ class Table:
         `timestamp` (a datetime, ISO text, or epoch milliseconds) names.
         """
         found = Snapshot.of(self.state(version, timestamp))
-        return without_broken(self.handle, found, self.env) if skip_broken_parts else found
+        if not skip_broken_parts:
+            return found
+        from mergelake.lake.sound import without_broken
+
+        return without_broken(self.handle, found, self.env)
 
     def state(self, version: int | str | None = None, timestamp: datetime | str | int | None = None) -> State:
         """The whole state of the table in the log at that version; arguments as for `snapshot`."""
@@ -470,6 +497,8 @@ class Table:
         Call it now and then, or run a node with the role `gc`. `dry_run=True` changes nothing, and reports what a round
         would do.
         """
+        from mergelake.gc.collect import collect_round
+
         return collect_round(self.handle, dry_run=dry_run)
 
     def truncate(self) -> int:

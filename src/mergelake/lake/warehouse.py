@@ -14,20 +14,11 @@ from mergelake.core.errors import UnavailableError, error
 from mergelake.core.ids import IdSource, RandomIds
 from mergelake.core.manifest import PartManifest
 from mergelake.core.types import DataType
-from mergelake.gc.collect import CollectReport, collect_round
-from mergelake.gc.fsck import FsckReport, fsck, fsck_names, unopened
-from mergelake.gc.tables import collect_warehouse
 from mergelake.lake.environment import Environment, is_strong_read
-from mergelake.lake.new_table import schema_and_rows
 from mergelake.lake.table import Table
 from mergelake.log.backends import Backends, split_options
 from mergelake.log.catalog import DEFAULT
 from mergelake.log.verify import LogReport, Progress
-from mergelake.merge.plan import MergeTask
-from mergelake.merge.select import Slots
-from mergelake.node.disk import LocalDisk, open_disk
-from mergelake.node.listening import Listening
-from mergelake.node.runner import ROLES, Node
 from mergelake.peer.client import PeerClient
 from mergelake.store import Store, StoreSpec, open_store
 from mergelake.table.catalog import Catalog, Name
@@ -35,6 +26,12 @@ from mergelake.table.handle import TableHandle
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from mergelake.gc.collect import CollectReport
+    from mergelake.gc.fsck import FsckReport
+    from mergelake.merge.plan import MergeTask
+    from mergelake.node.disk import LocalDisk
+    from mergelake.node.runner import Node
 
 DEFAULT_DATABASE = DEFAULT
 CATALOG = "the catalog"
@@ -183,6 +180,8 @@ class Warehouse:
         if_not_exists
             Return an existing table of this name, unchanged. Without it, it is TABLE_ALREADY_EXISTS.
         """
+        from mergelake.lake.new_table import schema_and_rows
+
         full = split_name(name)
         made, rows = schema_and_rows(
             schema,
@@ -239,7 +238,7 @@ class Warehouse:
         slots: int = 2,
         poll_s: float = 1.0,
         local: str | Store | None = None,
-        roles: Sequence[str] = ROLES,
+        roles: Sequence[str] = ("merge", "upload", "gc"),
         listen: str | None = None,
         advertise: str | None = None,
     ) -> Node:
@@ -267,6 +266,13 @@ class Warehouse:
         advertise
             The address that other processes connect to, if it is not `listen`.
         """
+        # Most processes are no nodes: what a node needs is loaded here.
+        from mergelake.gc.collect import collect_round
+        from mergelake.merge.select import Slots
+        from mergelake.node.disk import open_disk
+        from mergelake.node.listening import Listening
+        from mergelake.node.runner import ROLES, Node
+
         if advertise and not listen:
             raise error("BAD_ARGUMENTS", "An address is advertised, and nobody listens", "Give listen, too")
         if slots < 1 or poll_s <= 0:
@@ -338,6 +344,8 @@ class Warehouse:
         return list(self._rounds(dry_run))
 
     def _rounds(self, dry_run: bool = False) -> Iterator[tuple[str, CollectReport]]:
+        from mergelake.gc.tables import collect_warehouse
+
         names = {table_id: f"{database}.{name}" for database, name, table_id in self.catalog.refresh().tables()}
         for directory, report in collect_warehouse(
             self.store,
@@ -363,6 +371,8 @@ class Warehouse:
         being checked; UnavailableError if the store does not answer. `repair=True` mends what can be mended, see
         `gc.fsck`.
         """
+        from mergelake.gc.fsck import fsck, fsck_names, unopened
+
         if name is None:
             if self.exists:
                 yield CATALOG, fsck_names(self.catalog.log, on_progress)

@@ -9,13 +9,16 @@ from dataclasses import replace
 from mergelake.core.cancel import check, current
 from mergelake.core.errors import MergelakeError
 from mergelake.core.manifest import PartManifest
+from mergelake.core.progress import OnProgress, Progress
 from mergelake.merge.commit import commit_merge
 from mergelake.merge.plan import MergeTask, plan_merge
 from mergelake.merge.select import select_optimize
 from mergelake.table.handle import TableHandle
 
-RunMerges = Callable[[TableHandle, Sequence[MergeTask], "threading.Event | None"], Sequence[PartManifest]]
-"""Writes the parts of merges, in order; the flag, when it is set, ends it."""
+RunMerges = Callable[
+    [TableHandle, Sequence[MergeTask], "threading.Event | None", Callable[[int], None]], Sequence[PartManifest]
+]
+"""Writes the parts of merges, in order. The flag, when it is set, ends it; the last is called with rows merged."""
 
 
 def optimize(
@@ -27,6 +30,7 @@ def optimize(
     skip_merged: bool,
     throw_if_noop: bool,
     one_job: bool,
+    on_progress: OnProgress | None = None,
 ) -> int:
     """Run the merges that `select_optimize` chooses from the state as it is known; how many.
 
@@ -47,16 +51,24 @@ def optimize(
     tasks = [plan_merge(handle.directory, snapshot.schema, parts, "optimize", snapshot.version) for parts in chosen]
     failures: list[MergelakeError] = []
     statement = current()
+    rows, rows_before = sum(task.rows for task in tasks), 0
+
+    def merged(done: int) -> None:
+        if on_progress is not None:
+            on_progress(Progress("merged", rows_before + done, rows))
+
     for batch in [tasks] if one_job else [[task] for task in tasks]:
         base_version = handle.base_version()
         begun = [replace(task, base_version=base_version) for task in batch]
         try:
             check()
-            manifests = run(handle, begun, statement.flag if statement is not None else None)
+            manifests = run(handle, begun, statement.flag if statement is not None else None, merged)
         except MergelakeError as problem:
             check()
             failures.append(problem)
             continue
+        rows_before += sum(task.rows for task in begun)
+        merged(0)
         for task, manifest in zip(begun, manifests, strict=True):
             try:
                 commit_merge(handle, task, manifest)

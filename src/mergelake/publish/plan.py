@@ -29,6 +29,9 @@ from mergelake.core.manifest import PartManifest
 from mergelake.core.names import LEVEL_MAX, PartInfo, merged_name
 from mergelake.log.state import State
 
+GRACE_SECONDS = 300.0
+"""How long a covered name stays visible: more than a reader's refresh interval and its longest query."""
+
 _EMPTY = "drop-"
 _PLAIN = "plain-"
 PART_DIRECTORY = rf"(?:{_PLAIN})?[0-9a-f]{{32}}"

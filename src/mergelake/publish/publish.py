@@ -44,15 +44,13 @@ from mergelake.parts.layout import layout
 from mergelake.parts.listing import CHUNK_BYTES, file_chunks
 from mergelake.parts.part_spec import PartSpec, PartTarget
 from mergelake.parts.writer import PartWriter
-from mergelake.publish.plan import Cover, empty_info, shown_token
+from mergelake.publish.plan import GRACE_SECONDS, Cover, empty_info, shown_token
 from mergelake.publish.shown import Shown
 from mergelake.store.protocol import Store
 from mergelake.table.gc_notes import Notes
 from mergelake.table.handle import TableHandle
 
 _LOOKS_MAX = 8
-GRACE_SECONDS = 300.0
-"""How long a covered name stays visible: more than a reader's refresh interval and its longest query."""
 _FILES_AT_ONCE = 8
 _EVER_MS = 1 << 62
 

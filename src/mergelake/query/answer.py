@@ -10,6 +10,7 @@ from itertools import chain
 import pyarrow as pa
 
 from mergelake.core.cancel import current
+from mergelake.core.progress import Progress
 from mergelake.query import totals
 from mergelake.query.context import Context
 from mergelake.query.embedded import engine
@@ -114,5 +115,5 @@ class Meter:
                 self.bytes += batch.nbytes
                 self._limits.check_bytes(self.bytes)
             if tell is not None:
-                tell(self.rows, self._total)
+                tell(Progress("read", self.rows, self._total, self.bytes))
             yield batch

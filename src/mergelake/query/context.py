@@ -10,6 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from cachetools import LRUCache
 
 from mergelake.core.clock import Clock, SystemClock
+from mergelake.core.progress import OnProgress
 from mergelake.query.statement.rewrite import Rewritten
 
 
@@ -87,8 +88,8 @@ class Context:
     clock: Clock = field(default_factory=SystemClock)
     now_ms: int = 0
     """What now() and today() mean in filters: milliseconds since the epoch."""
-    on_progress: Callable[[int, int], None] | None = None
-    """Called with (rows read, rows to read) now and again, from another thread."""
+    on_progress: OnProgress | None = None
+    """Hears of what was read now and again, from another thread."""
     format: str = ""
     """Of the answer, where the statement names none itself; without either it is Arrow."""
     external: bool = False

@@ -21,7 +21,7 @@ from mergelake.query.prepare import (
     with_last_settings,
 )
 from mergelake.query.source import Resolve
-from mergelake.query.spread.executor import choose_executor, may_be_spread, told
+from mergelake.query.spread.chosen import choose_executor, may_be_spread, told
 from mergelake.query.statement.rewrite import filled
 from mergelake.query.statement.select_parser import parse_select
 from mergelake.query.statement.settings_semantics import check_explain

@@ -10,6 +10,7 @@ from functools import partial
 import pyarrow as pa
 
 from mergelake.core.errors import MergelakeError, error
+from mergelake.core.progress import Progress
 from mergelake.query.answer import answer_of, given
 from mergelake.query.attach.attached import DAMAGE
 from mergelake.query.attach.attaching import NotAttachedError
@@ -98,7 +99,8 @@ def run_in_place(
         return Stats(elapsed(), *answer.read(), "local", why)
 
     if context.on_progress is not None and answer.open is None:
-        context.on_progress(answer.read()[0], answer.read()[0])
+        rows, size = answer.read()
+        context.on_progress(Progress("read", rows, rows, size))
     return QueryResult(answer.rows, answer.types, stats, totals=answer.totals, rows=answer.count)
 
 

@@ -13,6 +13,7 @@ A point look-up costs about 3 ms here beside its scan: 0.1 for parsing, 1.2 for 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from mergelake.convert.storage import to_public_table
 from mergelake.core.arrow import storage_schema
@@ -20,6 +21,7 @@ from mergelake.core.errors import MergelakeError
 from mergelake.query.answer import Answer, Meter, answer_of, given
 from mergelake.query.attach.attaching import NotAttachedError
 from mergelake.query.context import Context
+from mergelake.query.embedded import progress
 from mergelake.query.embedded.streamed import until_end
 from mergelake.query.explain import explain
 from mergelake.query.in_place import check_scannable, in_place_because, run_in_place, why_scanned
@@ -36,8 +38,7 @@ from mergelake.query.prepare import (
 )
 from mergelake.query.result import QueryResult, Stats
 from mergelake.query.source import Resolve, Scan
-from mergelake.query.spread.executor import Chosen, choose_executor, may_be_spread, run_spread
-from mergelake.query.spread.halves import NotSplitError
+from mergelake.query.spread.chosen import Chosen, choose_executor, may_be_spread
 from mergelake.query.statement.limits import ReadLimits
 from mergelake.query.statement.parsed_select import ParsedSelect
 from mergelake.query.statement.select_parser import parse_select
@@ -72,6 +73,8 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
     scans = plan_scans(prepared, context.settings) if may_be_spread(context) else {}
     chosen = choose_executor(prepared, tables, scans, context)
     if chosen.steps is not None:
+        from mergelake.query.spread.halves import NotSplitError
+
         try:
             return _run_spread(prepared, chosen, scans, context, limits, started)
         except NotSplitError as told:
@@ -87,7 +90,9 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
     limits.check(scans.values())
     meter = Meter(sum(scan.rows for scan in scans.values()), context, limits)
     try:
-        answer = _run_local(prepared, scans, context, meter)
+        # Without a scan of ours ClickHouse alone knows how far it is.
+        with progress.told(None if scans else context.on_progress, context.settings) as marked:
+            answer = _run_local(prepared, scans, replace(context, settings=marked), meter)
     except MergelakeError as failure:
         raise in_words(failure, prepared.parsed, prepared.sources) from None
     return _result(prepared, answer, chosen, context, meter, started)
@@ -101,6 +106,8 @@ def _run_spread(
     limits: ReadLimits,
     started_s: float,
 ) -> QueryResult:
+    from mergelake.query.spread.executor import run_spread
+
     meter = Meter(sum(scan.rows for scan in scans.values()), context, limits)
     assert context.run_tasks is not None
     try:

@@ -4,9 +4,10 @@ The structure is the table's, so nothing is guessed. ClickHouse's readers wrap i
 fractions off; in the strict conversion, which is the default here, such values are refused:
 
 1. integers are read as Int256 (UInt256 as it is) and cast with a check;
-2. NULL is no default (`input_format_null_as_default = 0`), and dates beyond their type's range become its first or
+2. JSON's null, which ClickHouse reads as 0 or NaN into numbers and dates, is read as NULL and refused by the cast;
+3. NULL is no default (`input_format_null_as_default = 0`), and dates beyond their type's range become its first or
    last (`date_time_overflow_behavior = 'saturate'`) as they do in texts, unless the statement says otherwise;
-3. integers that were computed are read a second time as Float64: a fraction is refused.
+4. integers that were computed are read a second time as Float64: a fraction is refused.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from mergelake.core.schema import TableSchema
 from mergelake.core.text import back_quote, quote_string, unused_stem
 from mergelake.query.embedded import engine
 from mergelake.query.embedded.arrow_bridge import to_public, without_nothing
+from mergelake.query.statement.settings import plain_value
 
 CONVERSIONS = ("strict", "clickhouse")
 """What `insert_conversion` may be: refuse values that a conversion would change, or convert as ClickHouse does."""
@@ -85,7 +87,7 @@ def read_all(
     strict: bool,
 ) -> pa.Table:
     """All of an insert's data by ClickHouse's reader of the format, in the public form."""
-    defaults = {name: _default(name, columns, schema) for name in columns if schema.column(name).default}
+    defaults = default_expressions(columns, schema)
     if strict:
         return _strictly(format_name, data, columns, settings, defaults)
     return _read(format_name, data, columns, columns, settings, defaults)
@@ -98,11 +100,8 @@ def _strictly(
     settings: Mapping[str, str],
     defaults: Mapping[str, str],
 ) -> pa.Table:
-    settings = {**_STRICT, **settings}
-    if any(t.holds(kind, t.Variant, t.Dynamic) for kind in columns.values()):
-        # Without it ClickHouse 26.9 reads NULL of these types as the value before it.
-        settings = {name: value for name, value in settings.items() if name != "input_format_null_as_default"}
-    wide = {name: _with_numbers(kind, _wide) for name, kind in columns.items()}
+    settings = strict_settings(columns, settings)
+    wide, defaults = strict_types(format_name, columns, settings, defaults)
     try:
         table = _read(format_name, data, columns, wide, settings, defaults)
     except MergelakeError as failure:
@@ -131,17 +130,12 @@ def _read(
     defaults: Mapping[str, str],
 ) -> pa.Table:
     """The data read as columns of the types `read_as`, cast with a check to those of `columns`."""
-    structure, chosen = [], []
     alias = unused_stem(columns)
-    for number, (name, kind) in enumerate(columns.items()):
-        quoted = back_quote(name)
-        default = f" DEFAULT {defaults[name]}" if name in defaults else ""
-        structure.append(f"{quoted} {read_as[name]}{default}")
-        same = read_as[name] == kind
-        chosen.append(f"{quoted if same else f'accurateCast({quoted}, {quote_string(str(kind))})'} AS {alias}{number}")
-    source = f"format({format_name}, {quote_string(', '.join(structure))}, {_literal(data)})"
+    names = [f"{alias}{number}" for number in range(len(columns))]
+    values = checked_casts(columns, read_as).values()
+    chosen = [f"{value} AS {name}" for value, name in zip(values, names, strict=True)]
+    source = f"format({format_name}, {quote_string(structure(read_as, defaults))}, {_literal(data)})"
     kinds = list(map(str, columns.values()))
-    names = [f"{alias}{number}" for number in range(len(kinds))]
     sql = without_nothing(f"SELECT {', '.join(chosen)} FROM {source}", names, kinds)
     limits = {"max_query_size": str(len(sql.encode()) + 1_000_000), "max_threads": "1"}
     if not engine.available():
@@ -153,8 +147,82 @@ def _read(
     try:
         answer = engine.run(sql, settings={**settings, **limits}).table()
     except MergelakeError as failure:
-        raise _explained(failure) from None
+        raise explained(failure) from None
     return to_public(answer, list(columns.values())).rename_columns(list(columns))
+
+
+def strict_settings(columns: Mapping[str, t.DataType], settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings with those of the strict conversion where a statement says nothing else."""
+    settings = {**_STRICT, **settings}
+    if any(t.holds(kind, t.Variant, t.Dynamic) for kind in columns.values()):
+        # Without it ClickHouse 26.9 reads NULL of these types as the value before it.
+        settings = {name: value for name, value in settings.items() if name != "input_format_null_as_default"}
+    return settings
+
+
+def strict_types(
+    format_name: str,
+    columns: Mapping[str, t.DataType],
+    settings: Mapping[str, str],
+    defaults: Mapping[str, str],
+) -> tuple[dict[str, t.DataType], dict[str, str]]:
+    """Types to read a text format's values as, of which a cast with a check then tells what does not fit.
+
+    And the defaults that go with them, of columns that have none too.
+    """
+    wide = {name: _with_numbers(kind, _wide) for name, kind in columns.items()}
+    no_default = settings.get("input_format_null_as_default") == "0"
+    filled_in = plain_value(settings.get("input_format_defaults_for_omitted_fields", "1")) != "0"
+    if not (format_name.startswith("JSON") and no_default and filled_in):
+        return wide, dict(defaults)
+    found = {name: _with_null(kind) for name, kind in wide.items()}
+    zeros = {
+        name: _zero(kind) for name, kind in wide.items() if isinstance(found[name], t.Nullable) and found[name] != kind
+    }
+    return found, {**zeros, **defaults}
+
+
+def _zero(kind: t.DataType) -> str:
+    """What ClickHouse's readers put where a value is left out."""
+    return "toDate32(0)" if isinstance(kind, t.Date32) else f"defaultValueOfTypeName({quote_string(str(kind))})"
+
+
+def _with_null(kind: t.DataType) -> t.DataType:
+    """The type with NULL where JSON's null would be read as a number or a date.
+
+    Not in a Tuple: elements that are left out would be NULL as well.
+    """
+    match kind:
+        case t.Int() | t.Float() | t.BFloat16() | t.Date() | t.Date32():
+            return t.Nullable(kind)
+        case t.Array(inner):
+            return t.Array(_with_null(inner))
+        case t.Map(key, value):
+            return t.Map(key, _with_null(value))
+    return kind
+
+
+def structure(read_as: Mapping[str, t.DataType], defaults: Mapping[str, str]) -> str:
+    """Columns as `format` and `file` take them."""
+    return ", ".join(
+        f"{back_quote(name)} {kind}" + (f" DEFAULT {defaults[name]}" if name in defaults else "")
+        for name, kind in read_as.items()
+    )
+
+
+def checked_casts(columns: Mapping[str, t.DataType], read_as: Mapping[str, t.DataType]) -> dict[str, str]:
+    """For each column its value as an expression over columns that were read as other types."""
+    return {
+        name: back_quote(name)
+        if read_as[name] == kind
+        else f"accurateCast({back_quote(name)}, {quote_string(str(kind))})"
+        for name, kind in columns.items()
+    }
+
+
+def default_expressions(columns: Mapping[str, t.DataType], schema: TableSchema) -> dict[str, str]:
+    """The defaults of the columns that have one, over those of the insert's columns, which are read as other types."""
+    return {name: _default(name, columns, schema) for name in columns if schema.column(name).default}
 
 
 def _default(name: str, columns: Mapping[str, t.DataType], schema: TableSchema) -> str:
@@ -179,7 +247,7 @@ def _literal(data: str) -> str:
     return re.sub("[\udc80-\udcff]", lambda match: f"\\x{ord(match.group()) - 0xDC00:02x}", text)
 
 
-def _explained(failure: MergelakeError) -> MergelakeError:
+def explained(failure: MergelakeError) -> MergelakeError:
     """ClickHouse's error in the words of an insert."""
     message = re.sub(r"\s*: While executing \w+", "", failure.message)
     if failure.name == "TYPE_MISMATCH" and message.startswith("Cannot insert NULL"):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from mergelake.core.cancel import Cancel, check, running
 from mergelake.core.errors import MergelakeError, error, there_are
+from mergelake.core.progress import OnProgress
 from mergelake.core.text import back_quote, quote_string
 from mergelake.lake.environment import Environment, is_strong_read
 from mergelake.lake.table import Table
@@ -27,8 +28,6 @@ from mergelake.query.statement.access import check_fixed
 from mergelake.query.statement.select_parser import parse_select
 from mergelake.query.statement.settings import for_clickhouse, honoured
 from mergelake.query.statement.settings_semantics import writes_file
-from mergelake.query.table_source import TableSource
-from mergelake.sql.foreign import foreign_names, foreign_table
 from mergelake.sql.lower import execute
 from mergelake.sql.open_tables import OpenTables
 from mergelake.sql.optimistic import read_beside
@@ -69,8 +68,8 @@ class Database:
         self._of_call = threading.local()
         self._tables = OpenTables(warehouse)
         self._cache = StatementCache()
-        self.on_progress: Callable[[int, int], None] | None = None
-        """Called with (rows read, rows to read) while a SELECT runs; may be set."""
+        self.on_progress: OnProgress | None = None
+        """Called with a `Progress` now and again while a SELECT, an INSERT or an OPTIMIZE runs, from any thread."""
         self._under_way: set[Cancel] = set()
 
     @property
@@ -246,6 +245,8 @@ class Database:
     def table_names(self, database: str) -> list[str]:
         """Names of the tables of a database; UNKNOWN_DATABASE if there is none."""
         if database in RESERVED:
+            from mergelake.sql.foreign import foreign_names
+
             return foreign_names(database)
         if database not in self.warehouse.databases():
             raise error("UNKNOWN_DATABASE", f"Database {database} does not exist", "SHOW DATABASES lists those that do")
@@ -295,6 +296,8 @@ class Database:
         def resolve(database: str, name: str) -> Source | None:
             where = database or self.current_database
             if where in RESERVED:
+                from mergelake.sql.foreign import foreign_table
+
                 return foreign_table(self, where, name)
             if news and not fresh:
                 fresh.append(self._tables.look([(where, name), *self._named(query)], staleness_s))
@@ -313,6 +316,8 @@ class Database:
         return []
 
     def _source(self, table: Table, now_ms: int) -> Source:
+        from mergelake.query.table_source import TableSource
+
         handle = table.handle
         threads = self.settings.get("max_threads", "").strip("'")
         skips = self.settings.get("skip_broken_parts", "0").strip("'").lower() in ("1", "true")

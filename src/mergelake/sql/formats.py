@@ -36,6 +36,11 @@ def format_of(name: str) -> str:
     return found
 
 
+def is_inline(name: str) -> bool:
+    """Whether the format can be that of inline data."""
+    return name.lower() in _NAMES
+
+
 def read_rows(insert: Insert, columns: Mapping[str, t.DataType], script: str, *, external: bool = False) -> Rows:
     """The rows of a statement's inline data, of (some of) `columns`. Raises INCORRECT_DATA, CANNOT_PARSE_…
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mergelake.core.errors import error
 from mergelake.sql.cursor import Cursor
 from mergelake.sql.ddl import setting_literals
-from mergelake.sql.statements import Insert, Name
+from mergelake.sql.statements import Infile, Insert, Name
 
 
 def insert(cursor: Cursor) -> Insert:
@@ -25,21 +27,30 @@ def insert(cursor: Cursor) -> Insert:
         raise error(
             "NOT_IMPLEMENTED", "INSERT … PARTITION BY is not supported", "The table's own partition key decides"
         )
+    at = cursor.previous_end
+    if cursor.accept("FROM", "INFILE"):
+        return _of_file(cursor, Insert(name, columns, excluded, infile_at=at))
     settings = setting_literals(cursor) if cursor.accept("SETTINGS") else {}
-    if cursor.at("FROM", "INFILE"):
-        raise error(
-            "NOT_IMPLEMENTED",
-            "INSERT … FROM INFILE is not supported yet",
-            "INSERT … SELECT * FROM file('…'), where the connection has allow_external_access",
-        )
     if cursor.accept("VALUES"):
-        return Insert(name, columns, excluded, settings, "Values", *_data(cursor))
+        return Insert(name, columns, excluded, settings, "Values", *_data(cursor), infile_at=at)
     if cursor.accept("FORMAT"):
         format_name = cursor.identifier("the name of a format")
-        return Insert(name, columns, excluded, settings, format_name, *_data(cursor))
+        return Insert(name, columns, excluded, settings, format_name, *_data(cursor), infile_at=at)
     if cursor.peek().upper in ("SELECT", "WITH", "(", "FROM"):
         return Insert(name, columns, excluded, settings, query=cursor.rest())
     raise cursor.error("VALUES", "SELECT", "FORMAT")
+
+
+def _of_file(cursor: Cursor, head: Insert) -> Insert:
+    """What follows FROM INFILE. Without FORMAT the file's ending says it."""
+    path = cursor.string("the name of a file in single quotes")
+    compression = cursor.string("a compression in single quotes") if cursor.accept("COMPRESSION") else "auto"
+    settings = setting_literals(cursor) if cursor.accept("SETTINGS") else {}
+    if cursor.at("SELECT") or cursor.at("WITH") or cursor.at("FROM"):
+        what = "INSERT … FROM INFILE … SELECT is not supported"
+        raise error("NOT_IMPLEMENTED", what, "INSERT INTO t SELECT … FROM file('…'), where files may be read")
+    format_name = cursor.identifier("the name of a format") if cursor.accept("FORMAT") else ""
+    return replace(head, infile=Infile(path, compression), settings=settings, format=format_name)
 
 
 def _columns(cursor: Cursor) -> tuple[tuple[str, ...], tuple[str, ...]]:

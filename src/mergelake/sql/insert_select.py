@@ -37,17 +37,17 @@ def insert_selected(
     try:
         with closing(db.select(_casted(db, query, targets, strict=strict))) as found:
             if found.rows is not None:
-                data = _as_targets(found.table, targets)
+                data = as_targets(found.table, targets)
                 if data.num_rows:
                     write(data)
                 return int(data.num_rows)
-            schema = _as_targets(found.schema.empty_table(), targets).schema
+            schema = as_targets(pa.Table.from_batches([], found.schema), targets).schema
             counted = [0]
 
             def batches() -> Iterator[pa.RecordBatch]:
                 for batch in found.batches():
                     counted[0] += batch.num_rows
-                    yield from _as_targets(pa.Table.from_batches([batch]), targets).to_batches()
+                    yield from as_targets(pa.Table.from_batches([batch]), targets).to_batches()
 
             write(pa.RecordBatchReader.from_batches(schema, batches()))
             return counted[0]
@@ -68,7 +68,7 @@ def _casted(db: Database, query: str, targets: Mapping[str, t.DataType], *, stri
             f"The SELECT gives {len(names)} columns, the insert has {len(targets)}",
             f"It fills {', '.join(targets)}",
         )
-    exact = _sent_exactly(targets)
+    exact = sent_exactly(targets)
     if not exact and list(kinds) == [str(data_type) for data_type in targets.values()]:
         return query
     casts, row = [], unused_stem(targets, "ml_row")
@@ -78,20 +78,25 @@ def _casted(db: Database, query: str, targets: Mapping[str, t.DataType], *, stri
         function = "accurateCast" if checked else "CAST"
         casted = element if kind == str(data_type) else f"{function}({element}, {quote_string(str(data_type))})"
         if name in exact:
-            casted = f"hex(formatRow('RowBinary', {casted}))"
+            casted = exactly(casted)
         casts.append(f"{casted} AS {back_quote(name)}")
     return f"SELECT {', '.join(casts)} FROM (SELECT tuple(*) AS {row} FROM ({query}\n))"
 
 
-def _sent_exactly(targets: Mapping[str, t.DataType]) -> list[str]:
+def sent_exactly(targets: Mapping[str, t.DataType]) -> list[str]:
     """Columns that come as RowBinary: as text they would lose the types of their values."""
     return [name for name, data_type in targets.items() if isinstance(data_type, t.Dynamic | t.Json)]
 
 
-def _as_targets(found: pa.Table, targets: Mapping[str, t.DataType]) -> pa.Table:
+def exactly(expression: str) -> str:
+    """A column of `sent_exactly` as it is sent."""
+    return f"hex(formatRow('RowBinary', {expression}))"
+
+
+def as_targets(found: pa.Table, targets: Mapping[str, t.DataType]) -> pa.Table:
     """Rows of a SELECT under the names that they fill."""
     found = found.rename_columns(list(targets))
-    for name in _sent_exactly(targets):
+    for name in sent_exactly(targets):
         place = found.schema.get_field_index(name)
         found = found.set_column(place, name, _decoded(found[name], targets[name]))
     return found

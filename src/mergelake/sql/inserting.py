@@ -1,9 +1,10 @@
-"""INSERT: inline data or a SELECT, in one commit. Nothing is committed unless all of it fits."""
+"""INSERT: inline data, a file or a SELECT, in one commit. Nothing is committed unless all of it fits."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,12 +16,13 @@ from mergelake.core.errors import MergelakeError, error
 from mergelake.core.ids import seed_of
 from mergelake.core.schema import Column, TableSchema, unknown_column
 from mergelake.query.embedded.engine import available
-from mergelake.query.statement.access import check_data
+from mergelake.query.statement.access import check_data, denied
 from mergelake.sql.clickhouse_reader import conversion_of, read_all, reading_settings
 from mergelake.sql.formats import after_line, format_of, read_rows
+from mergelake.sql.infile import check_file, format_of_path, input_format, insert_file, text_of
 from mergelake.sql.insert_select import insert_selected
 from mergelake.sql.json_rows import Unsure
-from mergelake.sql.settings import check_reading, judged, merged, plain
+from mergelake.sql.settings import OWN_SETTINGS, check_reading, judged, merged, plain
 from mergelake.sql.statements import Insert
 from mergelake.sql.values import names_and_types
 from mergelake.table.blocks import alias_given
@@ -34,14 +36,31 @@ _ALSO_OF_TABLES = ("max_partitions_per_insert_block", "optimize_on_insert")
 
 def run_insert(db: Database, insert: Insert, script: str) -> int:
     """Append what the statement gives; the number of rows."""
+    if insert.infile is not None:
+        if not db.allow_external_access:
+            raise denied("INSERT … FROM INFILE reads a file")
+        check_file(insert.infile)
     table = db.open(insert.name)
     settings = merged(db.settings, judged(insert.settings))
     token, by_rows = _deduplication(settings, insert.query)
     strict = conversion_of(settings) == "strict"
     targets = target_columns(insert, table.schema, table.name)
-    write = partial(table.insert, dedup_token=token, by_part=True, by_rows=by_rows, settings=_of_table(settings))
+    write = partial(
+        table.insert, dedup_token=token, by_part=True, by_rows=by_rows, settings=_of_table(settings),
+        on_progress=db.on_progress,
+    )  # fmt: skip
     if insert.query:
         return insert_selected(db, insert.query, targets, write, strict=strict)
+    if insert.infile is not None:
+        name = input_format(insert.format) if insert.format else format_of_path(insert.infile.path)
+        reading_settings(settings, name)
+        if name != "Values":
+            given = {key: value for key, value in settings.items() if key not in OWN_SETTINGS}
+            return insert_file(
+                insert.infile, name, targets, table.schema, given, write, strict=strict, on_progress=db.on_progress
+            )
+        script = text_of(insert.infile)
+        insert = replace(insert, format=name, data=script)
     check_reading(settings)
     external = db.allow_external_access
     if (reading := reading_settings(settings, format_of(insert.format))) or not strict:

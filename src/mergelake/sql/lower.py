@@ -18,7 +18,6 @@ from mergelake.query.statement.settings import plain_value
 from mergelake.sql import show
 from mergelake.sql import statements as s
 from mergelake.sql.ddl import with_columns
-from mergelake.sql.foreign import describe_foreign, foreign_names
 from mergelake.sql.inserting import run_insert
 from mergelake.sql.result import Result, rows_result
 from mergelake.sql.settings import check_changes, check_of_statement, check_permitted, judged, merged
@@ -86,15 +85,19 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
             database = name.database or db.current_database
             if database not in RESERVED:
                 return show.columns_of(db.open(name).schema, like, full=full)
+            from mergelake.sql.foreign import describe_foreign
+
             return show.named_columns(describe_foreign(db, database, name.table), like, full=full)
         case s.Describe(_, query) if query:
             given = prepare(query, db.resolver(), db.context()).columns(db.context())
             return show.describe_columns(dict(zip(*given, strict=True)))
         case s.Describe(name) if (name.database or db.current_database) in RESERVED:
             database = name.database or db.current_database
+            from mergelake.sql.foreign import describe_foreign
+
             return show.describe_columns(describe_foreign(db, database, name.table))
         case s.Exists(name, False) if (name.database or db.current_database) in RESERVED:
-            known = foreign_names(name.database or db.current_database)
+            known = db.table_names(name.database or db.current_database)
             return rows_result({"result": [int(name.table in known)]}, {"result": "UInt8"})
         case s.Describe(name):
             return show.describe(db.open(name).schema, compact=_is_on(db, "describe_compact_output"))
@@ -198,6 +201,7 @@ def _optimize(db: Database, statement: s.Optimize) -> None:
         final=statement.final,
         skip_merged=_is_on(db, "optimize_skip_merged_partitions"),
         throw_if_noop=_is_on(db, "optimize_throw_if_noop"),
+        on_progress=db.on_progress,
     )
 
 

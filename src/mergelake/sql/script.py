@@ -36,12 +36,14 @@ def _insert_end(text: str, start: int) -> int:
     at = start
     before = ""
     depth = 0
+    of_file = False
     while True:
         token = next_token(text, at)
         if token.kind == "end" or (token.text == ";" and depth == 0):
             return token.start
         depth += (token.text in ("(", "[")) - (token.text in (")", "]"))
-        if depth == 0 and before == "FORMAT" and token.kind == "word" and token.upper != "VALUES":
+        of_file = of_file or (depth == 0 and before == "FROM" and token.upper == "INFILE")
+        if depth == 0 and not of_file and before == "FORMAT" and token.kind == "word" and token.upper != "VALUES":
             # Inline data of a row format: up to a line that holds only `;`, or the end of the text.
             rest = text[token.end :]
             match = re.search(r"(?:^|\n)[ \t]*;[ \t]*(?:\r?\n|$)", rest)
@@ -50,7 +52,7 @@ def _insert_end(text: str, start: int) -> int:
             if _ends_in_semicolon(rest, token.upper):
                 return token.end + rest.rstrip().rindex(";")
             return len(text)
-        if depth == 0 and token.upper == "VALUES" and before != "FORMAT":
+        if depth == 0 and token.upper == "VALUES" and before != "FORMAT" and not of_file:
             return values_end(text, token.end)
         before = token.upper
         at = token.end

@@ -182,6 +182,16 @@ class Exists:
 
 
 @dataclass(frozen=True, slots=True)
+class Infile:
+    """FROM INFILE 'path' [COMPRESSION 'x']."""
+
+    path: str
+    """May have the wildcards of ClickHouse's `file`."""
+    compression: str = "auto"
+    """`auto`: by the ending of the path."""
+
+
+@dataclass(frozen=True, slots=True)
 class Insert:
     """INSERT."""
 
@@ -192,12 +202,15 @@ class Insert:
     """`(* EXCEPT (a, b))`."""
     settings: Mapping[str, str] = field(default_factory=dict)
     format: str = ""
-    """`Values`, `JSONEachRow`, … for inline data; empty for a SELECT."""
+    """`Values`, `JSONEachRow`, … empty for a SELECT, and where a file's ending says it."""
     data: str = ""
     """The inline data as written."""
     data_at: int = 0
     """Where it stands in the script, in characters."""
     query: str = ""
+    infile: Infile | None = None
+    infile_at: int = 0
+    """Where FROM INFILE stands in the script, or could."""
 
 
 @dataclass(frozen=True, slots=True)

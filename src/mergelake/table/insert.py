@@ -26,6 +26,7 @@ from mergelake.core.clock import Clock
 from mergelake.core.errors import ConflictError, InvalidInputError, MergelakeError, NotFoundError, error
 from mergelake.core.ids import IdSource, seed_of
 from mergelake.core.manifest import PartManifest
+from mergelake.core.progress import OnProgress, Progress
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.format.partition import WHOLE_TABLE, Partition, partition_keys
@@ -94,6 +95,7 @@ def write_blocks(
     threads: int = 1,
     name_part: NamePart | None = None,
     base_version: int = 0,
+    on_progress: OnProgress | None = None,
 ) -> list[PartManifest]:
     """Write rows as parts of a table, without committing them.
 
@@ -101,7 +103,7 @@ def write_blocks(
     are missing get their defaults. `threads` write columns and parts at the same time. Each sorted piece is merged by
     its engine first where `optimize_on_insert` is on, and has level 1 then. `name_part` gives parts ids of the
     caller's choice. `base_version` is `TableHandle.base_version()` from before the call: without it the parts cannot be
-    committed to a table that was ever collected.
+    committed to a table that was ever collected. `on_progress` hears of each block that is written.
 
     Raises TOO_MANY_PARTS for a block with too many partitions, QUERY_WAS_CANCELLED in a statement that is, and what
     completing a block raises, after deleting what had been written.
@@ -111,10 +113,15 @@ def write_blocks(
     objects = PartObjects(target.store, target.directory, target.ids, share_max=share_max, object_max=object_max)
     writer = _BlockWriter(replace(target, objects=objects), threads, name_part, base_version)
     written: list[PartManifest] = []
+    rows = size = 0
     try:
         for block in cut_blocks(blocks, *block_limits(settings)):
             check()
-            written += writer.write(block)
+            made = writer.write(block)
+            written += made
+            rows, size = rows + block.num_rows, size + sum(part.bytes_on_disk for part in made)
+            if on_progress is not None:
+                on_progress(Progress("written", rows, 0, size))
         return objects.finish(written)
     except BaseException:
         objects.abort()

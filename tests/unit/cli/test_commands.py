@@ -164,6 +164,48 @@ def test_standard_input_is_the_data_of_an_insert_without_any(
     assert capsys.readouterr().out == expected
 
 
+@pytest.mark.chdb
+@pytest.mark.parametrize(
+    ("head", "program", "expected"),
+    [
+        ("INSERT INTO t (k, s) FORMAT CSV", "for i in range(200000): print(f'{i},;{i}')", "200000\t19999900000"),
+        (
+            "INSERT INTO t (k) SETTINGS max_threads = 1 FORMAT TSV;",
+            "for i in range(400000): print(i)",
+            "400000\t79999800000",
+        ),
+        ("INSERT INTO t (k) VALUES", "print(','.join(f'({i})' for i in range(200000)))", "200000\t19999900000"),
+        ("INSERT INTO t (k) FORMAT CSV", "print('1\\n;\\n2')", None),
+        ("INSERT INTO t (k) FORMAT CSV", "print('1\\n' * 1000000 + 'x')", None),
+        ("INSERT INTO t (k) FORMAT Parquet", "", None),
+    ],
+)
+def test_much_standard_input_is_read_as_it_comes(tmp_path: Path, head: str, program: str, expected: str | None) -> None:
+    def sql(query: str, **given: object) -> subprocess.CompletedProcess[bytes]:
+        arguments = [sys.executable, "-m", "mergelake.cli", "sql", "-d", str(tmp_path / "w"), "-q", query]
+        return subprocess.run(arguments, capture_output=True, check=False, **given)  # type: ignore[call-overload]
+
+    sql("CREATE TABLE t (k UInt64, s String) ENGINE = MergeTree ORDER BY k", stdin=subprocess.DEVNULL)
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as source:
+        done = sql(head, stdin=source.stdout)
+    assert done.returncode == (expected is None), done.stderr
+    found = sql("SELECT count(), sum(k) FROM t", stdin=subprocess.DEVNULL).stdout.decode().strip()
+    assert found == (expected or "0\t0")
+
+
+@pytest.mark.chdb
+def test_standard_input_may_be_any_format(tmp_path: Path) -> None:
+    arguments = [sys.executable, "-m", "mergelake.cli", "sql", "-d", str(tmp_path / "w"), "-q"]
+    create = "CREATE TABLE t (k UInt64, s String DEFAULT 'none') ENGINE = MergeTree ORDER BY k"
+    subprocess.run([*arguments, create], check=True, stdin=subprocess.DEVNULL)
+    for number, name in enumerate(("Parquet", "Native", "ArrowStream", "RowBinary", "JSONCompactEachRow")):
+        select = f"SELECT number + {number}::UInt64 AS k FROM numbers(1) FORMAT {name}"
+        data = subprocess.run([*arguments, select], check=True, stdin=subprocess.DEVNULL, capture_output=True).stdout
+        subprocess.run([*arguments, f"INSERT INTO t (k) FORMAT {name}"], check=True, input=data)
+    found = subprocess.run([*arguments, "SELECT * FROM t ORDER BY k"], check=True, capture_output=True).stdout
+    assert found == b"".join(b"%d\tnone\n" % k for k in range(5))
+
+
 def test_wrong_usage_is_told_before_anything_large_is_loaded() -> None:
     program = """
 import sys

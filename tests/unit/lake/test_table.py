@@ -316,8 +316,8 @@ def partitioned(warehouse):
 def test_a_merge_of_one_partition_that_is_lost_does_not_take_the_others_along(partitioned, monkeypatch):
     real = Environment.run_merges
 
-    def drop_meanwhile(self, handle, tasks, abandon=None):
-        made = real(self, handle, tasks, abandon)
+    def drop_meanwhile(self, handle, tasks, abandon=None, on_rows=None):
+        made = real(self, handle, tasks, abandon, on_rows)
         if any(task.result.partition_id == "1" for task in tasks):
             partitioned.drop_partition(1)
         return made

@@ -7,8 +7,8 @@ import threading
 from mergelake.core.clock import ManualClock
 from mergelake.core.errors import UnavailableError
 from mergelake.core.ids import SeededIds
+from mergelake.gc import collect as collect_module
 from mergelake.lake import Warehouse
-from mergelake.lake import warehouse as warehouse_module
 from mergelake.node import runner as runner_module
 from mergelake.store.memory import MemoryStore
 from mergelake.table.define import define
@@ -105,8 +105,8 @@ def test_a_node_with_the_role_gc_runs_a_round_of_collection_every_hour(monkeypat
         rounds.append(handle.directory)
         return real(handle, **options)
 
-    real = warehouse_module.collect_round
-    monkeypatch.setattr(warehouse_module, "collect_round", collect)
+    real = collect_module.collect_round
+    monkeypatch.setattr(collect_module, "collect_round", collect)
     nodes = [warehouse.node("gc", only=["a"], roles=["gc"]), warehouse.node("merge", only=["a"], roles=["merge"])]
     for hours in (0.9, 0.2, 0.2):
         warehouse.clock.advance_s(hours * 3600)

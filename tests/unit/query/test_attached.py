@@ -291,7 +291,7 @@ def test_what_clickhouse_read_is_counted_and_told_while_it_reads(db: Database, m
     assert found.stats.rows_read == 300
     assert found.stats.bytes_read > 300
     seen: list[tuple[int, int]] = []
-    db.on_progress = lambda rows, total: seen.append((rows, total))
+    db.on_progress = lambda news: seen.append((news.rows, news.total_rows or news.rows))
     db.sql("SELECT sum(sleepEachRow(0.001)), sum(k) FROM t SETTINGS max_threads = 1, max_block_size = 50")
     assert seen[-1] == (300, 300)
     assert len(seen) > 2

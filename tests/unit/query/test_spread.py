@@ -13,9 +13,9 @@ from mergelake.query.explain import explain
 from mergelake.query.prepare import look_up_tables, plan_scans
 from mergelake.query.result import QueryResult
 from mergelake.query.select import prepare, run_select
-from mergelake.query.spread import executor as spread
-from mergelake.query.spread import task
+from mergelake.query.spread import executor, task
 from mergelake.query.spread.broadcast import Broadcast, path_mark
+from mergelake.query.spread.chosen import choose_executor
 from mergelake.query.spread.final_shares import cuts
 from mergelake.query.spread.materialising import edited, shared_cte, subqueries, with_ctes_in_place
 from mergelake.query.statement.select_parser import parse_select
@@ -131,7 +131,7 @@ def test_it_runs_here_and_says_why(db: Database, query: str) -> None:
     resolver = db.resolver()
     prepared = prepare(query, resolver, context)
     tables = look_up_tables(prepared.parsed, resolver, context, explain)
-    chosen = spread.choose_executor(prepared, tables, plan_scans(prepared, {}), context)
+    chosen = choose_executor(prepared, tables, plan_scans(prepared, {}), context)
     assert (chosen.executor, chosen.steps) == ("local", None)
     assert HERE[query] in chosen.why
 
@@ -147,7 +147,7 @@ def test_explain_tells_each_step(db: Database) -> None:
 
 
 def test_tables_that_are_too_large_to_travel_are_joined_here(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spread, "BYTES_MAX", 1000)
+    monkeypatch.setattr(executor, "BYTES_MAX", 1000)
     query = "SELECT name, count() FROM big JOIN small USING k GROUP BY name ORDER BY name"
     found = _run(db, query)
     assert (found.stats.executor, "gives more than 1000 bytes" in found.stats.reason) == ("local", True)

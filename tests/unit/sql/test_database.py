@@ -146,7 +146,7 @@ def test_two_sessions_see_each_others_commits_at_once() -> None:
 
 
 def test_a_select_can_be_cancelled_from_another_thread(db: Database) -> None:
-    db.on_progress = lambda rows, total: db.cancel()
+    db.on_progress = lambda news: db.cancel()
     for _ in range(4):
         db.sql("INSERT INTO t SELECT number, '' FROM numbers(10)")
     failures: list[MergelakeError] = []
@@ -183,7 +183,7 @@ def test_settings_of_one_call_are_neither_seen_nor_kept_by_another_thread(db: Da
     inside, outside = threading.Event(), threading.Event()
     seen: list[object] = []
 
-    def progress(_rows: int, _all: int) -> None:
+    def progress(_: object) -> None:
         inside.set()
         outside.wait(10)
 

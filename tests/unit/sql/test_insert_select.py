@@ -44,8 +44,8 @@ def test_all_rows_come_in_one_commit_and_keep_their_types(db: ml.Database) -> No
 
 def test_the_result_was_open(db: ml.Database, monkeypatch: pytest.MonkeyPatch) -> None:
     pieces: list[int] = []
-    real = insert_select._as_targets
-    monkeypatch.setattr(insert_select, "_as_targets", lambda found, t: pieces.append(found.num_rows) or real(found, t))
+    real = insert_select.as_targets
+    monkeypatch.setattr(insert_select, "as_targets", lambda found, t: pieces.append(found.num_rows) or real(found, t))
     db.sql(f"INSERT INTO t {rows_of()}")
     assert len(pieces) > 2
     assert sum(pieces) == ROWS

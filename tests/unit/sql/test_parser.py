@@ -121,7 +121,7 @@ def test_a_column_may_take_its_type_from_its_default() -> None:
         ("INSERT INTO t (* EXCEPT (a, b)) SELECT 1", s.Insert(s.Name("", "t"), excluded=("a", "b"), query="SELECT 1")),
         (
             "INSERT INTO TABLE d.t (a, n.b) SETTINGS x = 'y' VALUES (1, ';')",
-            s.Insert(s.Name("d", "t"), ("a", "n.b"), (), {"x": "'y'"}, "Values", " (1, ';')", 54),
+            s.Insert(s.Name("d", "t"), ("a", "n.b"), (), {"x": "'y'"}, "Values", " (1, ';')", 54, infile_at=30),
         ),
     ],
 )

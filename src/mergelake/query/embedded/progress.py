@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import count
 
 from mergelake.core.errors import MergelakeError
+from mergelake.core.progress import OnProgress, Progress
 from mergelake.core.text import quote_string
 from mergelake.query.embedded import engine
 
@@ -16,8 +17,8 @@ _numbers = count(1)
 
 
 @contextmanager
-def told(on_progress: Callable[[int, int], None] | None, settings: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
-    """Settings for a statement, by which it is known; while it runs `on_progress` gets (rows read, rows to read)."""
+def told(on_progress: OnProgress | None, settings: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
+    """Settings for a statement, by which it is known; while it runs `on_progress` hears what was read."""
     if on_progress is None or "log_comment" in settings:
         yield settings
         return
@@ -25,11 +26,12 @@ def told(on_progress: Callable[[int, int], None] | None, settings: Mapping[str, 
     over = threading.Event()
 
     def ask() -> None:
-        wanted = f"SELECT read_rows, total_rows_approx FROM system.processes WHERE Settings['log_comment'] = {mark}"
+        columns = "read_rows, total_rows_approx, read_bytes"
+        wanted = f"SELECT {columns} FROM system.processes WHERE Settings['log_comment'] = {mark}"
         while not over.wait(EVERY_S):
             with suppress(MergelakeError):
-                for rows, total in zip(*engine.run(wanted).table().to_pydict().values(), strict=True):
-                    on_progress(rows, max(rows, total))
+                for rows, total, size in zip(*engine.run(wanted).table().to_pydict().values(), strict=True):
+                    on_progress(Progress("read", rows, total, size))
 
     thread = threading.Thread(target=ask, name="mergelake-progress", daemon=True)
     thread.start()

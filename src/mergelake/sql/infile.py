@@ -1,0 +1,233 @@
+"""INSERT … FROM INFILE: ClickHouse reads the file while its rows are written; a few blocks are held.
+
+1. The format, unless it is said, and the compression are those of the file's ending.
+2. The file is a `file(path, format, structure, compression)` whose structure has the insert's columns with their
+   defaults: a column, a field or a cell that the file leaves out gets what the table would give it.
+3. In the strict conversion values are read as types that show what a conversion to the column's would change, and cast
+   with a check. A text format reads them as `clickhouse_reader` does. A format that says its own types is asked for
+   them: its numbers are read as what they are. Other binary formats have the very types of the columns.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+
+from mergelake.core import types as t
+from mergelake.core.errors import MergelakeError, UnavailableError, error
+from mergelake.core.progress import OnProgress
+from mergelake.core.schema import TableSchema
+from mergelake.core.text import back_quote, quote_string
+from mergelake.query.embedded import engine
+from mergelake.query.embedded.arrow_bridge import without_nothing
+from mergelake.query.embedded.piping import begin
+from mergelake.query.embedded.progress import told
+from mergelake.query.embedded.streamed import Batches
+from mergelake.query.statement.settings import describes, for_clickhouse
+from mergelake.sql.clickhouse_reader import (
+    checked_casts,
+    default_expressions,
+    explained,
+    strict_settings,
+    strict_types,
+    structure,
+)
+from mergelake.sql.insert_select import as_targets, exactly, sent_exactly
+from mergelake.sql.statements import Infile
+
+_COMPRESSED = (".gz", ".gzip", ".br", ".deflate", ".xz", ".lzma", ".zst", ".zstd", ".lz4", ".bz2", ".snappy")
+_ENDINGS = {
+    "arrows": "ArrowStream",
+    "bin": "RowBinary",
+    "feather": "Arrow",
+    "jsonl": "JSONEachRow",
+    "jsonlines": "JSONEachRow",
+    "ndjson": "JSONEachRow",
+    "tsv": "TabSeparated",
+}
+"""Endings that are no name of a format in small letters, or a short one of it."""
+_TEXT = ("csv", "customseparated", "form", "json", "lineasstring", "regexp", "tab", "template", "tskv", "tsv", "values")
+_TYPED = re.compile(r"(arrow|avro|native|orc|parquet).*|json(compact|columnswithmetadata)?|.*withnamesandtypes")
+"""Formats whose data say their own types."""
+_READS_IN_ORDER = {"max_threads": "1", "storage_file_read_method": "'pread'"}
+"""One thread: rows come in the order of the file, by which a repeated insert is known. Mapped pages would count as
+memory of the process."""
+_WILDCARDS = re.compile(r"[*?{]")
+
+
+def format_of_path(path: str) -> str:
+    """The format that a file's ending says. Raises BAD_ARGUMENTS."""
+    name = Path(path).name.lower()
+    for ending in _COMPRESSED:
+        name = name.removesuffix(ending)
+    _, dot, ending = name.rpartition(".")
+    found = _ENDINGS.get(ending) or (_known_formats().get(ending) if dot else None)
+    if found is None:
+        message = f"Cannot determine the format of the file {path} by its extension"
+        raise error("BAD_ARGUMENTS", message, "Write FORMAT and its name at the end of the statement")
+    return found
+
+
+def input_format(name: str) -> str:
+    """A format as ClickHouse spells it; as it was given where it knows none."""
+    return _known_formats().get(name.lower(), name)
+
+
+def _known_formats() -> dict[str, str]:
+    return {name.lower(): name for name in engine.run("SELECT name FROM system.formats").table()["name"].to_pylist()}
+
+
+def is_typed(format_name: str) -> bool:
+    """Whether the format says the types of its data. It is read more than once, or not from beginning to end."""
+    return _TYPED.fullmatch(format_name.lower()) is not None
+
+
+def check_file(infile: Infile) -> None:
+    """FILE_DOESNT_EXIST for a path without wildcards where nothing is; UNAVAILABLE without ClickHouse."""
+    if not engine.available():
+        hint = "pip install 'mergelake[sql]', or INSERT … FORMAT with the data behind it"
+        raise UnavailableError("Files are read by ClickHouse itself, and the package chdb is not installed", hint=hint)
+    if not _WILDCARDS.search(infile.path) and not Path(infile.path).exists():
+        raise error("FILE_DOESNT_EXIST", f"File {Path(infile.path).absolute()} doesn't exist", "Name one that does")
+
+
+def text_of(infile: Infile) -> str:
+    """All that the files hold, with commas between them; bytes that are not UTF-8 as surrogates."""
+    with _opened(infile) as (path, compression):
+        found = engine.run(
+            f"SELECT raw FROM file({path}, 'RawBLOB', 'raw String', {compression})", settings={"max_threads": "1"}
+        ).table()
+    blobs = found["raw"].cast(pa.binary()).to_pylist()
+    return ",".join(blob.decode("utf-8", "surrogateescape") for blob in blobs)
+
+
+def insert_file(
+    infile: Infile,
+    format_name: str,
+    targets: Mapping[str, t.DataType],
+    schema: TableSchema,
+    settings: Mapping[str, str],
+    write: Callable[[pa.RecordBatchReader], object],
+    *,
+    strict: bool,
+    on_progress: OnProgress | None = None,
+) -> int:
+    """Hand the rows of a file to `write` as they are read; how many there were. Of none it hears nothing."""
+    settings = describes(for_clickhouse(settings))  # a LIMIT of the session is none of a file
+    if strict:
+        own = settings
+        settings = strict_settings(targets, settings)
+        if format_name.startswith("JSON") and any(t.holds(kind, t.Tuple) for kind in targets.values()):
+            # Null in a Tuple cannot be told from an element that is left out: both are the default, as in ClickHouse.
+            settings.pop("input_format_null_as_default", None)
+            settings |= own
+    counted = 0
+    try:
+        with ExitStack() as stack:
+            path, compression = stack.enter_context(_opened(infile))
+            read_as, defaults = dict(targets), default_expressions(targets, schema)
+            if strict and is_typed(format_name):
+                read_as = _with_numbers_of(targets, _types_in(path, format_name, compression, settings))
+            elif strict and format_name.lower().startswith(_TEXT):
+                read_as, defaults = strict_types(format_name, targets, settings, defaults)
+            columns = quote_string(structure(read_as, defaults))
+            source = f"file({path}, {quote_string(format_name)}, {columns}, {compression})"
+            sql, kinds = _selected(source, targets, read_as)
+            how = stack.enter_context(told(on_progress, {**settings, **_READS_IN_ORDER}))
+            with closing(Batches(begin(sql, settings=how), kinds)) as batches:
+
+                def given() -> Iterator[pa.RecordBatch]:
+                    nonlocal counted
+                    for batch in batches:
+                        counted += batch.num_rows
+                        yield from as_targets(pa.Table.from_batches([batch]), targets).to_batches()
+
+                if not batches.ended or batches.held():
+                    empty = as_targets(pa.Table.from_batches([], batches.schema), targets).schema
+                    write(pa.RecordBatchReader.from_batches(empty, given()))
+    except MergelakeError as failure:
+        raise _of_file(failure) from None
+    return counted
+
+
+def _selected(
+    source: str, targets: Mapping[str, t.DataType], read_as: Mapping[str, t.DataType]
+) -> tuple[str, list[str]]:
+    """The statement that reads the columns of an insert, and the types that they come as."""
+    exact = sent_exactly(targets)
+    values = checked_casts(targets, read_as)
+    chosen = [f"{exactly(value) if name in exact else value} AS {back_quote(name)}" for name, value in values.items()]
+    kinds = ["String" if name in exact else str(kind) for name, kind in targets.items()]
+    return without_nothing(f"SELECT {', '.join(chosen)} FROM {source}", list(targets), kinds), kinds
+
+
+@contextmanager
+def _opened(infile: Infile) -> Iterator[tuple[str, str]]:
+    """Path and compression as literals for `file`, as long as the path is good."""
+    path, compression = Path(infile.path).absolute(), infile.compression
+    if compression.lower() == "auto":
+        ending = next((each for each in _COMPRESSED if path.name.lower().endswith(each)), "")
+        compression = ending[1:] or "none"
+    if not (_WILDCARDS.search(str(path)) and path.exists()):
+        yield quote_string(str(path)), quote_string(compression)
+        return
+    number = os.open(path, os.O_RDONLY)  # ClickHouse would take the name for many
+    try:
+        yield quote_string(f"/dev/fd/{number}"), quote_string(compression)
+    finally:
+        os.close(number)
+
+
+def _types_in(path: str, format_name: str, compression: str, settings: Mapping[str, str]) -> dict[str, t.DataType]:
+    """The types of a file's columns, those that we know; none where the file tells none: reading it says why."""
+    try:
+        rows = engine.run(
+            f"DESCRIBE TABLE file({path}, {quote_string(format_name)}, 'auto', {compression})", settings=settings
+        ).table()
+        return {row["name"]: t.parse_type(row["type"]) for row in rows.to_pylist()}
+    except MergelakeError as failure:
+        if failure.name == "QUERY_WAS_CANCELLED":
+            raise
+        return {}
+
+
+def _with_numbers_of(targets: Mapping[str, t.DataType], found: Mapping[str, t.DataType]) -> dict[str, t.DataType]:
+    return {name: _number_of(kind, found[name]) if name in found else kind for name, kind in targets.items()}
+
+
+def _number_of(kind: t.DataType, found: t.DataType) -> t.DataType:
+    """The column's type with the file's numbers in place of its integers."""
+    found = t.inner_type(found)
+    match kind:
+        case t.Int() if isinstance(found, t.Int | t.Float | t.Decimal):
+            return found
+        case t.LowCardinality(inner) | t.SimpleAggregateFunction(_, inner):
+            changed = _number_of(inner, found)
+            return kind if changed == inner else changed
+        case t.Nullable(inner):
+            return t.Nullable(_number_of(inner, found))
+        case t.Array(inner) if isinstance(found, t.Array):
+            return t.Array(_number_of(inner, found.inner))
+        case t.Map(key, value) if isinstance(found, t.Map):
+            return t.Map(_number_of(key, found.key), _number_of(value, found.value))
+        case t.Tuple(elements, names) if isinstance(found, t.Tuple) and found.names == names:
+            pairs = zip(elements, found.elements, strict=False)
+            if len(elements) == len(found.elements):
+                return t.Tuple(tuple(_number_of(each, other) for each, other in pairs), names)
+    return kind
+
+
+def _of_file(failure: MergelakeError) -> MergelakeError:
+    """An error of the reader in the words of an insert."""
+    failure = explained(failure)
+    if failure.name == "CANNOT_CONVERT_TYPE" and "cannot be safely converted" in failure.message:
+        hint = "insert_conversion = 'clickhouse' converts it as ClickHouse does"
+        return error("VALUE_IS_OUT_OF_RANGE_OF_DATA_TYPE", failure.message, hint)
+    if failure.name == "CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN" and not failure.hint:
+        failure.hint = "Make the column Nullable, or SETTINGS input_format_null_as_default = 1 takes its default"
+    return failure
