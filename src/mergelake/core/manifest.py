@@ -25,6 +25,8 @@ from mergelake.core.json_load import typed
 _DECODER = json.JSONDecoder()
 _FILES = msgspec.json.Decoder(tuple[list[str], list[list[Any]]])
 _END = 1 << 63
+_ONE_EXTENT = 8
+"""Values in the row of a file that is one extent."""
 
 
 class Extent(msgspec.Struct, frozen=True):
@@ -116,6 +118,18 @@ class FileTable:
             return self.place.outside
         return tuple(key for key in self.object_keys() if not key.startswith(f"{part_id}/"))
 
+    def in_one_object(self) -> tuple[Extent, dict[str, tuple[int, int]]] | None:
+        """The extent that holds all files, and each file's (start, end) in it.
+
+        None if they are in several objects, or one is in several ranges.
+        """
+        keys, rows = file_rows(self.text)
+        if len(keys) != 1 or any(len(row) != _ONE_EXTENT for row in rows):
+            return None
+        first = min(start for *_, start, _ in rows)
+        files = {name: (start - first, start - first + length) for name, *_, start, length in rows}
+        return Extent(keys[0], first, max(end for _, end in files.values())), files
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, FileTable):
             return NotImplemented
@@ -161,8 +175,8 @@ def file_rows(text: str) -> tuple[list[str], list[list[Any]]]:
     return keys, rows
 
 
-def _refuse(told: str) -> None:
-    raise ValueError(told)
+def _refuse(message: str) -> None:
+    raise ValueError(message)
 
 
 def decode_files(text: str) -> dict[str, PartFile]:

@@ -1,8 +1,8 @@
-"""The columns of a part as `mergelake part inspect` tells them: codecs and sizes of each.
+"""The columns of a part for `mergelake part inspect`: their codecs and sizes.
 
-In a Wide part a column has files of its own. In a Compact part all lie in `data.bin`: the marks tell which bytes are a
-column's, and the headers of its frames the plain sizes. The codec is that of the last frame of the first granule, as
-null maps and sizes, which only have the general part of a chain, come before the values.
+In a Wide part a column has its own files. In a Compact part all are in `data.bin`: the marks tell which bytes belong
+to a column, and the headers of its frames the uncompressed sizes. The codec is read from the last frame of the first
+granule, because null maps and sizes, which only have the general codecs of a chain, precede the values.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from mergelake.parts.reader import PartReader
 
 _HEADER = 25
 _FRAME_BYTES = _HEADER + 256
-"""Enough of a frame to read its header and the names of a chain of codecs."""
+"""Bytes of a frame that hold its header and the names of a chain of codecs."""
 _WALKED_BYTES = 32 << 20
-"""A Compact part's data file is walked frame by frame up to this size."""
+"""Maximum bytes of a Compact part's data file whose frames are all read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,10 @@ class ColumnFacts:
     name: str
     type: str
     codec: str
-    """Of its values; empty for a column without data."""
+    """Codec of the values; empty for a column without data."""
     files: tuple[str, ...]
     size: int
-    """Bytes of its data on disk; 0 in a Compact part whose columns share frames, or that is large."""
+    """Bytes of data on disk; 0 in a Compact part whose columns share frames, or that is large."""
     uncompressed_size: int
     form: str
     """`default`, `sparse`, or why it cannot be read."""
@@ -75,7 +75,7 @@ def _in_compact(reader: PartReader, name: str, data: bytes) -> tuple[str, int, i
         start, end = reader.column_bytes(name, granule, granule + 1)["data.bin"]
         frames = list(_frames(data, start, end))
         if not frames or sum(length for _, length, _ in frames) != end - start:
-            return codec, 0, 0  # shared with its neighbours, or not walked
+            return codec, 0, 0  # shared with other columns, or not read
         codec = codec or _codec(data[frames[-1][0] : frames[-1][0] + _FRAME_BYTES])
         size += end - start
         plain += sum(bytes_plain for _, _, bytes_plain in frames)
@@ -83,7 +83,7 @@ def _in_compact(reader: PartReader, name: str, data: bytes) -> tuple[str, int, i
 
 
 def _frames(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """(start, bytes, plain bytes) of the frames in a range."""
+    """(start, bytes, uncompressed bytes) of the frames in a range."""
     while at + _HEADER <= min(end, len(data)):
         length = 16 + int.from_bytes(data[at + 17 : at + 21], "little")
         yield at, length, int.from_bytes(data[at + 21 : at + 25], "little")
