@@ -126,7 +126,7 @@ def run(
     if cancel is not None:
         cancel.check()
 
-    def asked(chosen: Cancel | None) -> Answer:
+    def run_inside(chosen: Cancel | None) -> Answer:
         with _door:
             try:
                 return _run_inside(sql, tables or {}, output, settings or {}, chosen, on_kill)
@@ -137,9 +137,9 @@ def run(
     if threading.current_thread() is threading.main_thread():
         _door.check()  # its helper is gone by then
         heard = cancel or Cancel()
-        return _heard(lambda: asked(heard), heard)
+        return _heard(lambda: run_inside(heard), heard)
     try:
-        return asked(cancel)
+        return run_inside(cancel)
     except MergelakeError:
         if _door.closed:
             raise SystemExit from None
@@ -204,9 +204,9 @@ def translate(text: str) -> MergelakeError:
         message, code, levels = message[level.end() :], int(level[1]), levels + 1
     for _ in range(levels):
         message = _VERSION.sub("", message)
-        if (found := _NAME.search(message)) is None:
+        if (match := _NAME.search(message)) is None:
             break
-        message, name = message[: found.start()], found[1]
+        message, name = message[: match.start()], match[1]
     if not name:
         return error("LOGICAL_ERROR", text.strip() or "ClickHouse failed without a message")
     if name == _OF_A_READER:
@@ -228,16 +228,16 @@ def plain_values(settings: Mapping[str, str]) -> dict[str, str]:
         return {}
     read_as = {_READ_AS.get(name, name): name for name in settings}
     names = ", ".join(map(quote_string, read_as))
-    given = ", ".join(f"{alike} = {settings[name]}" for alike, name in read_as.items())
-    found = run(f"SELECT name, value FROM system.settings WHERE name IN ({names}) SETTINGS {given}").table()
-    return {read_as[row["name"]]: row["value"] for row in found.to_pylist()}
+    assignments = ", ".join(f"{alike} = {settings[name]}" for alike, name in read_as.items())
+    values = run(f"SELECT name, value FROM system.settings WHERE name IN ({names}) SETTINGS {assignments}").table()
+    return {read_as[row["name"]]: row["value"] for row in values.to_pylist()}
 
 
 def folder() -> Path | None:
     """Where the engine keeps its files, where that is a temporary folder of its own; None if somebody chose it."""
     _start()
-    found = _folders[os.getpid()]
-    return found if leftovers.is_temporary(found) else None
+    path = _folders[os.getpid()]
+    return path if leftovers.is_temporary(path) else None
 
 
 def forget_table(name: str) -> None:
@@ -350,7 +350,7 @@ def _heard(call: Callable[[], Answer], cancel: Cancel) -> Answer:
             done.set()
 
     helper = helpers.take()  # a call that is left before its end keeps it: the next one has another
-    helper.ask(work)
+    helper.run(work)
     try:
         # A wait without end is not left for a signal once a library (polars) has caught it with SA_RESTART.
         while not done.wait(_HEARS_WITHIN_S):
@@ -363,10 +363,10 @@ def _heard(call: Callable[[], Answer], cancel: Cancel) -> Answer:
             helper.leave(close_connection)
         raise
     helpers.give_back(helper, close_connection)
-    (found,) = outcome
-    if isinstance(found, BaseException):
-        raise found
-    return found
+    (result,) = outcome
+    if isinstance(result, BaseException):
+        raise result
+    return result
 
 
 _door = _Door()
@@ -378,13 +378,13 @@ class _Guard:
 
     def __init__(self, reader: pa.RecordBatchReader) -> None:
         self.raised: BaseException | None = None
-        self._given = self._batches(reader)
-        self.stream = pa.RecordBatchReader.from_batches(reader.schema, self._given)
+        self._generator = self._batches(reader)
+        self.stream = pa.RecordBatchReader.from_batches(reader.schema, self._generator)
 
     def close(self) -> None:
         """Let go of the reader: of a statement that was ended chdb keeps what it has not read to the end."""
         with suppress(ValueError):  # a thread of ClickHouse is still in it
-            self._given.close()
+            self._generator.close()
 
     def _batches(self, reader: pa.RecordBatchReader) -> Generator[pa.RecordBatch, None, None]:
         try:

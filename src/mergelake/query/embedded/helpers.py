@@ -30,7 +30,7 @@ class Helper:
             call()
             del call  # it holds what its statement read
 
-    def ask(self, call: Callable[[], object]) -> None:
+    def run(self, call: Callable[[], object]) -> None:
         """Have it called there."""
         self._calls.put(call)
 
@@ -48,11 +48,11 @@ def take() -> Helper:
     """One that has nothing to do."""
     while True:
         try:
-            found = _idle.pop()
+            helper = _idle.pop()
         except IndexError:
             return Helper()
-        if found.pid == os.getpid():
-            return found
+        if helper.pid == os.getpid():
+            return helper
 
 
 def give_back(helper: Helper, last: Callable[[], object]) -> None:

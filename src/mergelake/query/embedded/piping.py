@@ -192,8 +192,8 @@ class ByteStream(io.RawIOBase):
     @property
     def answer(self) -> engine.Answer | None:
         """What the statement cost, once it has ended well."""
-        found = self._statement.outcome
-        return found if isinstance(found, engine.Answer) else None
+        outcome = self._statement.outcome
+        return outcome if isinstance(outcome, engine.Answer) else None
 
     def at_end(self, call: Callable[[], object]) -> None:
         """Have `call` called once the statement has ended, by whatever thread; now, if it has."""
@@ -252,5 +252,5 @@ def begin(
         finally:
             helpers.give_back(helper, engine.close_connection)
 
-    helper.ask(work)
+    helper.run(work)
     return ByteStream(statement)

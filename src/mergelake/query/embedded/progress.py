@@ -16,7 +16,9 @@ _numbers = count(1)
 
 
 @contextmanager
-def told(on_progress: Callable[[int, int], None] | None, settings: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
+def reporting(
+    on_progress: Callable[[int, int], None] | None, settings: Mapping[str, str]
+) -> Iterator[Mapping[str, str]]:
     """Settings for a statement, by which it is known; while it runs `on_progress` gets (rows read, rows to read)."""
     if on_progress is None or "log_comment" in settings:
         yield settings
@@ -24,14 +26,14 @@ def told(on_progress: Callable[[int, int], None] | None, settings: Mapping[str, 
     mark = quote_string(f"mergelake-{next(_numbers)}")
     over = threading.Event()
 
-    def ask() -> None:
+    def poll() -> None:
         wanted = f"SELECT read_rows, total_rows_approx FROM system.processes WHERE Settings['log_comment'] = {mark}"
         while not over.wait(EVERY_S):
             with suppress(MergelakeError):
                 for rows, total in zip(*engine.run(wanted).table().to_pydict().values(), strict=True):
                     on_progress(rows, max(rows, total))
 
-    thread = threading.Thread(target=ask, name="mergelake-progress", daemon=True)
+    thread = threading.Thread(target=poll, name="mergelake-progress", daemon=True)
     thread.start()
     try:
         yield {**settings, "log_comment": mark}

@@ -89,12 +89,12 @@ class Pieces(Generic[Piece]):
     @property
     def rows(self) -> int | None:
         """Rows of the whole answer, once the statement has ended well."""
-        return None if (found := self._source.answer) is None else found.rows
+        return None if (answer := self._source.answer) is None else answer.rows
 
     @property
     def read(self) -> tuple[int, int]:
         """Rows and bytes that ClickHouse has read from tables of its own; 0 until the statement has ended."""
-        return (0, 0) if (found := self._source.answer) is None else (found.rows_read, found.bytes_read)
+        return (0, 0) if (answer := self._source.answer) is None else (answer.rows_read, answer.bytes_read)
 
     def _pull(self) -> Piece | None:
         if self._failure is not None:
@@ -106,10 +106,10 @@ class Pieces(Generic[Piece]):
                 piece = next(self._pieces, None)
         except BaseException as failure:  # noqa: BLE001  (raised again, here and whenever somebody asks for more)
             self._source.close()
-            found = self._source.raised or failure  # pyarrow may have put it into words of its own
-            if isinstance(found, MergelakeError) and self.explained is not None:
-                found = self.explained(found)
-            self._failure = found
+            problem = self._source.raised or failure  # pyarrow may have put it into words of its own
+            if isinstance(problem, MergelakeError) and self.explained is not None:
+                problem = self.explained(problem)
+            self._failure = problem
             raise self._failure from None
         if piece is None:
             self._source.close()

@@ -38,13 +38,13 @@ class ReadLimits:
             if self.rows and scan.rows > self.rows:
                 raise _exceeded("TOO_MANY_ROWS", "max_rows_to_read", "rows", self.rows, scan.rows)
             limit = scan.partitions_max if self.partitions is None else self.partitions
-            if limit > 0 and (found := scan.partitions) > limit:
-                raise _exceeded("TOO_MANY_PARTITIONS", "max_partitions_to_read", "partitions", limit, found)
+            if limit > 0 and (partitions := scan.partitions) > limit:
+                raise _exceeded("TOO_MANY_PARTITIONS", "max_partitions_to_read", "partitions", limit, partitions)
 
-    def check_bytes(self, found: int) -> None:
+    def check_bytes(self, bytes_read: int) -> None:
         """TOO_MANY_BYTES once more have been read."""
-        if self.bytes and found > self.bytes:
-            raise _exceeded("TOO_MANY_BYTES", "max_bytes_to_read", "bytes", self.bytes, found)
+        if self.bytes and bytes_read > self.bytes:
+            raise _exceeded("TOO_MANY_BYTES", "max_bytes_to_read", "bytes", self.bytes, bytes_read)
 
 
 def read_limits(settings: Mapping[str, str]) -> ReadLimits:
@@ -69,9 +69,9 @@ def check_size(text: str, settings: Mapping[str, str]) -> None:
         raise error("SYNTAX_ERROR", f"{what}: {size} of {limit} bytes", hint)
 
 
-def _exceeded(name: str, setting: str, what: str, limit: int, found: int) -> MergelakeError:
+def _exceeded(name: str, setting: str, what: str, limit: int, actual: int) -> MergelakeError:
     return error(
         name,
-        f"Limit for {what} (controlled by '{setting}' setting) exceeded, max {what}: {limit}, current {what}: {found}",
+        f"Limit for {what} (controlled by '{setting}' setting) exceeded, max {what}: {limit}, current {what}: {actual}",
         "Narrow the conditions, or raise the setting",
     )

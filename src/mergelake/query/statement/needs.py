@@ -55,35 +55,35 @@ _NOT_BEFORE_ALIAS = frozenset(
 
 
 def wanted(
-    parsed: ParsedSelect, found: TableReference, source: Source, sources: Mapping[TableReference, Source]
+    parsed: ParsedSelect, reference: TableReference, source: Source, sources: Mapping[TableReference, Source]
 ) -> ReadRequest:
-    """What `found` must give. `sources` has the table of every reference.
+    """What `reference` must give. `sources` has the table of every reference.
 
     `columns` is empty where the statement needs only the number of rows.
     """
-    scope = parsed.scope_of[found]
+    scope = parsed.scope_of[reference]
     names = parsed.names(scope.first, scope.end)
-    outside = _outside_names(parsed, scope) if star_tokens(parsed, scope) and not found.in_operator else set()
-    if outside is None or _needs_all(parsed, found, scope):
+    outside = _outside_names(parsed, scope) if star_tokens(parsed, scope) and not reference.in_operator else set()
+    if outside is None or _needs_all(parsed, reference, scope):
         outside = set(source.columns) - source.hidden
     names |= outside
-    for name in computed_names(parsed, found, source):
+    for name in computed_names(parsed, reference, source):
         names.update(_expression_names(source.computed[name][1]))
-    where, prewhere = predicates(parsed, found, source, sources)
+    where, prewhere = predicates(parsed, reference, source, sources)
     return ReadRequest(
         tuple(name for name in source.columns if name in names),
         where,
         prewhere,
-        found.final is not None,
-        found.sample_ratio,
-        found.sample_offset,
+        reference.final is not None,
+        reference.sample_ratio,
+        reference.sample_offset,
     )
 
 
-def computed_names(parsed: ParsedSelect, found: TableReference, source: Source) -> list[str]:
-    """The computed columns that the scope of `found` mentions. `n.a`, where that is a column, does not mention `n`."""
-    scope = parsed.scope_of[found]
-    if not source.computed or found.in_operator:
+def computed_names(parsed: ParsedSelect, reference: TableReference, source: Source) -> list[str]:
+    """The computed columns that the scope of `reference` mentions; the column `n.a` does not mention `n`."""
+    scope = parsed.scope_of[reference]
+    if not source.computed or reference.in_operator:
         return []
     names = set()
     for at in range(scope.first, scope.end):
@@ -99,8 +99,8 @@ def _expression_names(expression: str) -> set[str]:
     return set(names_in(tokenize(expression)))
 
 
-def _needs_all(parsed: ParsedSelect, found: TableReference, scope: Scope) -> bool:
-    if found.in_operator:
+def _needs_all(parsed: ParsedSelect, reference: TableReference, scope: Scope) -> bool:
+    if reference.in_operator:
         return True
     return bool(parsed.words(scope.first, scope.end) & _ANY_COLUMN)
 
@@ -152,11 +152,11 @@ def _counts_columns(parsed: ParsedSelect, scope: Scope) -> bool:
 
 
 def predicates(
-    parsed: ParsedSelect, found: TableReference, source: Source, sources: Mapping[TableReference, Source]
+    parsed: ParsedSelect, reference: TableReference, source: Source, sources: Mapping[TableReference, Source]
 ) -> tuple[str, str]:
     """The parts of WHERE and of PREWHERE that the table can judge alone, as text without qualifiers."""
-    scope = parsed.scope_of[found]
-    if found.in_operator or found not in scope.sources or not _may_filter_before_joins(scope, found):
+    scope = parsed.scope_of[reference]
+    if reference.in_operator or reference not in scope.sources or not _may_filter_before_joins(scope, reference):
         return "", ""
     if not keeps_conditions(statement_settings(parsed)):
         return "", ""
@@ -164,29 +164,29 @@ def predicates(
     out = []
     for clause in ("WHERE", "PREWHERE"):
         first, end = scope.clause(clause)
-        texts = (_own_text(parsed, c, found, scope, source, sources, banned) for c in parsed.conjuncts(first, end))
+        texts = (_own_text(parsed, c, reference, scope, source, sources, banned) for c in parsed.conjuncts(first, end))
         out.append(" AND ".join(f"({text})" for text in texts if text and source.can_filter(text)))
     return out[0], out[1]
 
 
-def prewhere_alone(parsed: ParsedSelect, found: TableReference, source: Source) -> str:
+def prewhere_alone(parsed: ParsedSelect, reference: TableReference, source: Source) -> str:
     """PREWHERE as text over the columns of the one table that its scope reads; empty if it needs more than these."""
-    scope = parsed.scope_of[found]
-    if scope.sources != (found,) or scope.array_join or computed_names(parsed, found, source):
+    scope = parsed.scope_of[reference]
+    if scope.sources != (reference,) or scope.array_join or computed_names(parsed, reference, source):
         return ""
     first, end = scope.clauses["PREWHERE"]
-    banned = scope_aliases(parsed, scope) - {found.alias}
+    banned = scope_aliases(parsed, scope) - {reference.alias}
     if banned & parsed.names(first, end):
         return ""
-    texts = [_own_text(parsed, c, found, scope, source, {}, banned) for c in parsed.conjuncts(first, end)]
+    texts = [_own_text(parsed, c, reference, scope, source, {}, banned) for c in parsed.conjuncts(first, end)]
     return " AND ".join(f"({text})" for text in texts) if all(texts) else ""
 
 
-def _may_filter_before_joins(scope: Scope, found: TableReference) -> bool:
+def _may_filter_before_joins(scope: Scope, reference: TableReference) -> bool:
     kinds = [set(words.split()) for words in scope.joins if words]
     if all(kind <= _INNER for kind in kinds):
         return True
-    is_first = scope.sources[0] is found and scope.joins[0] == ""
+    is_first = scope.sources[0] is reference and scope.joins[0] == ""
     return is_first and all(
         kind <= _INNER or ("LEFT" in kind and "RIGHT" not in kind) or kind <= {"ASOF", "GLOBAL", "INNER"}
         for kind in kinds
@@ -231,7 +231,7 @@ def _is_bare_alias(tokens: Sequence[Token], at: int) -> bool:
 def _own_text(
     parsed: ParsedSelect,
     conjunct: tuple[int, int],
-    found: TableReference,
+    reference: TableReference,
     scope: Scope,
     source: Source,
     sources: Mapping[TableReference, Source],
@@ -240,8 +240,8 @@ def _own_text(
     """The condition without qualifiers, or empty if it is not this table's own."""
     first, end = conjunct
     tokens = parsed.tokens
-    others = [sources.get(s) if s is not None else None for s in scope.sources if s is not found]
-    foreign = {s.alias or s.name for s in scope.sources if s is not None and s is not found}
+    others = [sources.get(s) if s is not None else None for s in scope.sources if s is not reference]
+    foreign = {s.alias or s.name for s in scope.sources if s is not None and s is not reference}
     pieces: list[str] = []
     at = first
     while at < end:
@@ -250,7 +250,7 @@ def _own_text(
             return ""
         gap = parsed.text[tokens[at - 1].end : token.start] if at > first else ""
         is_column = token.is_name and tokens[at + 1].text not in ("(", "'")
-        skip = _qualifier(tokens, at, found) if is_column else 0
+        skip = _qualifier(tokens, at, reference) if is_column else 0
         if is_column and not skip and tokens[at + 1].text == "." and token.name in foreign:
             return ""
         at += skip
@@ -269,13 +269,13 @@ def _in_cast(parsed: ParsedSelect, first: int, at: int) -> bool:
     return opening > first and parsed.tokens[opening - 1].upper == "CAST"
 
 
-def _qualifier(tokens: Sequence[Token], at: int, found: TableReference) -> int:
-    """How many tokens of `alias.` or `db.table.` stand before a column of `found`."""
+def _qualifier(tokens: Sequence[Token], at: int, reference: TableReference) -> int:
+    """How many tokens of `alias.` or `db.table.` stand before a column of `reference`."""
     if tokens[at + 1].text != "." or not tokens[at + 2].is_name:
         return 0
-    if found.alias:
-        return 2 if tokens[at].name == found.alias else 0
-    if tokens[at].name == found.name:
+    if reference.alias:
+        return 2 if tokens[at].name == reference.alias else 0
+    if tokens[at].name == reference.name:
         return 2
-    full = found.database and tokens[at].name == found.database and tokens[at + 2].name == found.name
+    full = reference.database and tokens[at].name == reference.database and tokens[at + 2].name == reference.name
     return 4 if full and tokens[at + 3].text == "." and tokens[at + 4].is_name else 0

@@ -31,7 +31,7 @@ class Slot:
     wanted: ReadRequest
     counted: bool
     """Nothing but the number of rows is needed, and it is known: no scan at all."""
-    given: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
     """The columns that the statement sees."""
     structure: str = ""
     """The wanted columns and their types."""
@@ -51,7 +51,7 @@ class Slot:
     @property
     def shape(self) -> str:
         """A table without rows in its place, of the same columns and types."""
-        return f"(SELECT {', '.join(map(back_quote, self.given))} FROM null({quote_string(self.structure)}))"
+        return f"(SELECT {', '.join(map(back_quote, self.columns))} FROM null({quote_string(self.structure)}))"
 
     def judged(self, settings: Mapping[str, str]) -> ReadRequest:
         """What it needs, without conditions whose meaning the settings may change: these are left to ClickHouse."""
@@ -62,7 +62,7 @@ class Slot:
         final = " FINAL" if self.wanted.final else ""
         sample = f" SAMPLE {self.wanted.sample}" if self.wanted.sample else ""
         offset = f" OFFSET {self.wanted.sample_offset}" if self.wanted.sample_offset else ""
-        columns, selects = ", ".join(map(back_quote, self.given)), []
+        columns, selects = ", ".join(map(back_quote, self.columns)), []
         prewhere = f" PREWHERE {self.before_final}" if self.before_final else ""
         for name, without in layers.tables:
             where = f" WHERE _part NOT IN ({', '.join(map(quote_string, without))})" if without else ""
@@ -71,7 +71,7 @@ class Slot:
             selects.append(self.scanned.removeprefix("(").removesuffix(")"))
         return f"({' UNION ALL '.join(selects)})"
 
-    def told(self, layers: Layers, why: str) -> list[str]:
+    def explain(self, layers: Layers, why: str) -> list[str]:
         """Lines of EXPLAIN: what of it ClickHouse does not read itself, and `why`, or reads by several tables."""
         name, out = ".".join(filter(None, self.table[:2])), []
         if layers.rest is not None:
@@ -157,29 +157,29 @@ def rewrite(
     edits: list[tuple[int, int, str]] = []
     slots: list[Slot] = []
     gaps: list[tuple[int, int]] = []
-    for found in parsed.references:
-        source = sources.get(found)
+    for reference in parsed.references:
+        source = sources.get(reference)
         if source is None:
-            if not found.database and not found.in_operator and database != "default":
-                edits.append((found.start, found.start, back_quote(database) + "."))
+            if not reference.database and not reference.in_operator and database != "default":
+                edits.append((reference.start, reference.start, back_quote(database) + "."))
             continue
-        need = wanted(parsed, found, source, sources)
+        need = wanted(parsed, reference, source, sources)
         simple = not (need.final or need.sample or need.where or need.prewhere)
-        count_only = counts and not need.columns and simple and not computed_names(parsed, found, source)
+        count_only = counts and not need.columns and simple and not computed_names(parsed, reference, source)
         count_only = count_only and source.exact_rows() is not None
         if not need.columns:
             need = _with_columns(need, (_narrowest(source),))
         name = f"ml_{len(slots)}"
-        given = tuple(each for each in need.columns if not (found.in_operator and each in source.hidden))
+        columns = tuple(each for each in need.columns if not (reference.in_operator and each in source.hidden))
         structure = ", ".join(f"{back_quote(column)} {source.columns[column]}" for column in need.columns)
-        slot = Slot(name, found.table, need, count_only, given, structure, *_scanned(source, given, name))
-        if found.final and "PREWHERE" in parsed.scope_of[found].clauses:
-            only = error("NOT_IMPLEMENTED", "PREWHERE with FINAL is for ClickHouse itself", "Write WHERE")
-            slot = replace(slot, refused=only, before_final=_before_final(parsed, found, source))
+        slot = Slot(name, reference.table, need, count_only, columns, structure, *_scanned(source, columns, name))
+        if reference.final and "PREWHERE" in parsed.scope_of[reference].clauses:
+            refusal = error("NOT_IMPLEMENTED", "PREWHERE with FINAL is for ClickHouse itself", "Write WHERE")
+            slot = replace(slot, refused=refusal, before_final=_before_final(parsed, reference, source))
         slots.append(slot)
         if count_only:
-            gaps.append((found.start, len(slots) - 1))
-        edits += _table_edits(parsed, found, source, slot)
+            gaps.append((reference.start, len(slots) - 1))
+        edits += _table_edits(parsed, reference, source, slot)
     moved = _moved_prewheres(parsed)
     moments = [edit for edit in _moment_edits(parsed, sources) if not _inside(edit, moved)]
     gaps += [(start, NOW) for start, _, _ in moments]
@@ -220,16 +220,16 @@ def _moved_prewheres(parsed: ParsedSelect) -> list[tuple[int, int]]:
 
 
 def _is_moved(scope: Scope) -> bool:
-    return any(found is not None and found.final for found in scope.sources)
+    return any(reference is not None and reference.final for reference in scope.sources)
 
 
 def _inside(edit: tuple[int, int, str], places: Sequence[tuple[int, int]]) -> bool:
     return any(start <= edit[0] and edit[1] <= end for start, end in places)
 
 
-def _before_final(parsed: ParsedSelect, found: TableReference, source: Source) -> str:
+def _before_final(parsed: ParsedSelect, reference: TableReference, source: Source) -> str:
     """`Slot.before_final`."""
-    text = prewhere_alone(parsed, found, source)
+    text = prewhere_alone(parsed, reference, source)
     if not text:
         what = "PREWHERE with FINAL is supported over the columns of one table, without aliases and subqueries"
         raise error("NOT_IMPLEMENTED", what, "Write WHERE, which filters after rows are replaced")
@@ -261,22 +261,24 @@ def _narrowest(source: Source) -> str:
     return min(source.columns, key=lambda name: width(source.columns[name]))
 
 
-def _table_edits(parsed: ParsedSelect, found: TableReference, source: Source, slot: Slot) -> list[tuple[int, int, str]]:
+def _table_edits(
+    parsed: ParsedSelect, reference: TableReference, source: Source, slot: Slot
+) -> list[tuple[int, int, str]]:
     edits: list[tuple[int, int, str]] = []
     if slot.counted:
         inner = f"(SELECT 1 FROM numbers({_GAP}))"
     else:
         inner = slot.place
-        computed = computed_names(parsed, found, source)
+        computed = computed_names(parsed, reference, source)
         if computed:
             extra = ", ".join(
                 f"CAST({source.computed[n][1]} AS {source.computed[n][0]}) AS {back_quote(n)}" for n in computed
             )
             inner = f"(SELECT *, {extra} FROM {inner})"
-    if not found.in_operator and not found.alias and not found.explain:
-        inner += f" AS {back_quote(found.name)}"
-    edits.append((found.start, found.end, inner))
-    edits += [(*place, "") for place in (found.as_of_at, found.final, found.sample) if place is not None]
+    if not reference.in_operator and not reference.alias and not reference.explain:
+        inner += f" AS {back_quote(reference.name)}"
+    edits.append((reference.start, reference.end, inner))
+    edits += [(*place, "") for place in (reference.as_of_at, reference.final, reference.sample) if place is not None]
     return edits
 
 
@@ -368,9 +370,9 @@ def _hidden_edits(parsed: ParsedSelect, sources: Mapping[TableReference, Source]
     edits = []
     for scope in parsed.scopes:
         hidden: set[str] = set()
-        for found in scope.sources:
-            if found is not None and found in sources:
-                hidden |= sources[found].hidden & parsed.names(scope.first, scope.end)
+        for reference in scope.sources:
+            if reference is not None and reference in sources:
+                hidden |= sources[reference].hidden & parsed.names(scope.first, scope.end)
         for at in star_tokens(parsed, scope) if hidden else ():
             names = ", ".join(back_quote(name) for name in sorted(hidden))
             edits.append((parsed.tokens[at].end, parsed.tokens[at].end, f" EXCEPT ({names})"))
@@ -383,7 +385,7 @@ def _nested_edits(parsed: ParsedSelect, sources: Mapping[TableReference, Source]
     for scope in parsed.scopes:
         if not scope.array_join or not star_tokens(parsed, scope):
             continue
-        known = [sources[found] for found in scope.sources if found is not None and found in sources]
+        known = [sources[reference] for reference in scope.sources if reference is not None and reference in sources]
         for begin, stop in scope.array_join:
             for at in range(begin, stop):
                 token, alone = parsed.tokens[at], at == begin or parsed.tokens[at - 1].text == ","

@@ -163,8 +163,8 @@ class _Walker:
             self.text,
             self.tokens,
             tuple(closed.values()),
-            tuple(found for found, _ in self.references),
-            {found: closed[scope] for found, scope in self.references},
+            tuple(reference for reference, _ in self.references),
+            {reference: closed[scope] for reference, scope in self.references},
             tuple(self.files),
             self.format_at,
             self.format,
@@ -264,12 +264,12 @@ class _Walker:
         while begin < end and self.tokens[begin].upper not in ("SELECT", "WITH", "FROM", "("):
             begin += 1
         kind, query = (self._slice(first, last) for first, last in ((at + 2, begin), (begin, end)))
-        found = TableReference(
+        reference = TableReference(
             "", query, self.tokens[at].start, self.tokens[end].end, explain=(kind, query), join=frame.join
         )
         frame.expects_table = False
         frame.scope.joins.append(frame.join)
-        return self._after_table(found, min(end + 1, len(self.tokens) - 1), frame.scope)
+        return self._after_table(reference, min(end + 1, len(self.tokens) - 1), frame.scope)
 
     def _inside(self, at: int) -> int:
         """Index of the first token after the opening brackets that follow token `at`; each run is walked once."""
@@ -439,18 +439,18 @@ class _Walker:
         assert scope is not None
         frame.expects_table = False
         scope.joins.append(frame.join)
-        found, following = self._name(at)
+        reference, following = self._name(at)
         if self.tokens[following].text == "(":
-            self.table_functions.append(found.name)
+            self.table_functions.append(reference.name)
             scope.sources.append(None)
             return following
-        if not found.database and self._is_cte(found.name):
+        if not reference.database and self._is_cte(reference.name):
             scope.sources.append(None)
             after = self.tokens[following]
             aliased = after.upper == "AS" or (after.is_name and after.upper not in _NOT_ALIASES)
-            self.cte_uses.append(CteUse(found.name, found.start, found.end, aliased, in_operator=False))
+            self.cte_uses.append(CteUse(reference.name, reference.start, reference.end, aliased, in_operator=False))
             return following
-        return self._after_table(replace(found, join=frame.join), following, scope)
+        return self._after_table(replace(reference, join=frame.join), following, scope)
 
     def _name(self, at: int) -> tuple[TableReference, int]:
         first = self.tokens[at]
@@ -462,17 +462,17 @@ class _Walker:
     def _is_cte(self, name: str) -> bool:
         return any(name in frame.ctes for frame in self.stack)
 
-    def _after_table(self, found: TableReference, at: int, scope: _OpenScope) -> int:
+    def _after_table(self, reference: TableReference, at: int, scope: _OpenScope) -> int:
         """Keep a table of a FROM with what is said of it behind its name."""
-        found, at = self._as_of(found, at)
+        reference, at = self._as_of(reference, at)
         if self.tokens[at].upper == "AS" and self.tokens[at + 1].is_name:
-            found = replace(found, alias=self.tokens[at + 1].name)
+            reference = replace(reference, alias=self.tokens[at + 1].name)
             at += 2
         elif self.tokens[at].is_name and self.tokens[at].upper not in _NOT_ALIASES:
-            found = replace(found, alias=self.tokens[at].name)
+            reference = replace(reference, alias=self.tokens[at].name)
             at += 1
         if self.tokens[at].upper == "FINAL":
-            found = replace(found, final=(self.tokens[at].start, self.tokens[at].end))
+            reference = replace(reference, final=(self.tokens[at].start, self.tokens[at].end))
             at += 1
         if self.tokens[at].upper == "SAMPLE":
             begin, offset = at, ""
@@ -480,17 +480,17 @@ class _Walker:
             if self.tokens[at].upper == "OFFSET":
                 offset, at = self._ratio(at + 1)
             place = (self.tokens[begin].start, self.tokens[at - 1].end)
-            found = replace(found, sample=place, sample_ratio=ratio, sample_offset=offset)
-        scope.sources.append(found)
-        self.references.append((found, scope))
+            reference = replace(reference, sample=place, sample_ratio=ratio, sample_offset=offset)
+        scope.sources.append(reference)
+        self.references.append((reference, scope))
         return at
 
-    def _as_of(self, found: TableReference, at: int) -> tuple[TableReference, int]:
+    def _as_of(self, reference: TableReference, at: int) -> tuple[TableReference, int]:
         """`AS OF VERSION 42 | TAG 'name' | TIMESTAMP 'text'`: ours; ClickHouse has no number or string there."""
         last = len(self.tokens) - 1
         word, value = self.tokens[min(at + 2, last)].upper, self.tokens[min(at + 3, last)]
         if self.tokens[at].upper != "AS" or self.tokens[at + 1].upper != "OF":
-            return found, at
+            return reference, at
         if word == "VERSION" and value.kind == "number" and value.text.isdecimal():
             moment = AsOf(version=int(value.text))
         elif word == "TAG" and value.kind == "string":
@@ -498,8 +498,8 @@ class _Walker:
         elif word == "TIMESTAMP" and value.kind == "string":
             moment = AsOf(timestamp=unescape(value.text))
         else:
-            return found, at
-        return replace(found, as_of=moment, as_of_at=(self.tokens[at].start, value.end)), at + 4
+            return reference, at
+        return replace(reference, as_of=moment, as_of_at=(self.tokens[at].start, value.end)), at + 4
 
     def _ratio(self, at: int) -> tuple[str, int]:
         text = self.tokens[at].text
@@ -508,12 +508,14 @@ class _Walker:
         return text, at + 1
 
     def _in_table(self, at: int) -> int:
-        found, following = self._name(at + 1)
+        reference, following = self._name(at + 1)
         scope = next((frame.scope for frame in reversed(self.stack) if frame.scope is not None), None)
-        is_cte = not found.database and self._is_cte(found.name)
+        is_cte = not reference.database and self._is_cte(reference.name)
         if is_cte and self.tokens[following].text not in ("(", "."):
-            self.cte_uses.append(CteUse(found.name, found.start, found.end, aliased=False, in_operator=True))
+            self.cte_uses.append(
+                CteUse(reference.name, reference.start, reference.end, aliased=False, in_operator=True)
+            )
         bare = self.tokens[following].text not in ("(", ".") and not is_cte
         if bare and scope is not None and self.tokens[at + 1].upper not in ("NULL", "TRUE", "FALSE"):
-            self.references.append((replace(found, in_operator=True), scope))
+            self.references.append((replace(reference, in_operator=True), scope))
         return following

@@ -32,8 +32,8 @@ def last_settings(parsed: ParsedSelect) -> tuple[int, int] | None:
 def setting_items(parsed: ParsedSelect, first: int, end: int) -> Iterator[tuple[str, str, str]]:
     """Name, literal and text of each setting of a clause."""
     for begin, stop in (item.range for item in parsed.items(first, end)):
-        given = stop - begin > 1 and parsed.tokens[begin + 1].text == "="
-        yield parsed.tokens[begin].name, parsed.slice(begin + 2, stop) if given else "1", parsed.slice(begin, stop)
+        has_value = stop - begin > 1 and parsed.tokens[begin + 1].text == "="
+        yield parsed.tokens[begin].name, parsed.slice(begin + 2, stop) if has_value else "1", parsed.slice(begin, stop)
 
 
 def settings_clauses(parsed: ParsedSelect) -> list[tuple[int, int]]:
