@@ -1,12 +1,12 @@
-"""What each table of a statement must give: columns, predicates, FINAL, SAMPLE. Pure, by tokens.
+"""The needs of a statement from each table: columns, predicates, FINAL, SAMPLE. Pure, by tokens.
 
-Columns are judged by name: every column of the table that the statement's scope mentions, in any meaning. A
-star means all of them, except in a plain subquery, where the scope outside says which.
+Columns are matched by name: every column of the table whose name occurs in the scope, with any meaning. A star means
+all columns, except in a plain subquery, where the names in the outer scope decide.
 
-A predicate goes down to the scan when the rows it rejects could not have mattered: it is one of the ANDed
-conditions of WHERE (or PREWHERE), names columns of this table alone (never an alias, which ClickHouse would
-prefer over a column, never an element of ARRAY JOIN), and no outer join stands between. It stays in the
-statement as well, so pushing it only ever saves work.
+A predicate is pushed down to the scan if the rows that it rejects cannot affect the result: it is one of the ANDed
+conditions of WHERE (or PREWHERE), uses columns of this table alone (no alias, which ClickHouse would prefer over a
+column, and no element of ARRAY JOIN), and there is no outer join between. It also stays in the statement, so pushing it
+down only saves work.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mergelake.query.statement.settings_semantics import statement_settings
 _NOT_PUSHED = frozenset(
     ("SELECT", "ARRAYJOIN", "NOW64", "YESTERDAY", "CURRENT_TIMESTAMP", "UTCTIMESTAMP", "UTC_TIMESTAMP")
 )
-"""Words of a condition that stays above: `now()` and `today()` are pinned to one instant, their relatives are not."""
+"""Words of conditions that are not pushed down: `now()` and `today()` are replaced by one instant, others are not."""
 _ANY_COLUMN = frozenset(("NATURAL", "COLUMNS", "APPLY"))
 """Words that may mean any column."""
 _INNER = frozenset(("GLOBAL", "LOCAL", "ALL", "INNER", "CROSS", ","))
@@ -57,9 +57,9 @@ _NOT_BEFORE_ALIAS = frozenset(
 def wanted(
     parsed: ParsedSelect, reference: TableReference, source: Source, sources: Mapping[TableReference, Source]
 ) -> ReadRequest:
-    """What `reference` must give. `sources` has the table of every reference.
+    """The columns and rows of `reference` that the statement needs. `sources` has the table of every reference.
 
-    `columns` is empty where the statement needs only the number of rows.
+    `columns` is empty if the statement needs only the number of rows.
     """
     scope = parsed.scope_of[reference]
     names = parsed.names(scope.first, scope.end)
@@ -106,7 +106,7 @@ def _needs_all(parsed: ParsedSelect, reference: TableReference, scope: Scope) ->
 
 
 def star_tokens(parsed: ParsedSelect, scope: Scope) -> list[int]:
-    """Indices of the `*` in `scope` itself, any clause, that stand for columns (`count(*)` does not)."""
+    """Indices of each `*` in any clause of `scope` itself that means columns (not `count(*)`)."""
     out = []
     for at in parsed.own(scope, scope.first, scope.end):
         token, before = parsed.tokens[at], parsed.tokens[at - 1]
@@ -119,7 +119,7 @@ def star_tokens(parsed: ParsedSelect, scope: Scope) -> list[int]:
 
 
 def _outside_names(parsed: ParsedSelect, scope: Scope) -> set[str] | None:
-    """What the scopes around a `SELECT *` mention; None if all columns may matter."""
+    """Names in the scopes around a `SELECT *`; None if all columns may be needed."""
     first, _ = scope.clause("SELECT")
     if (
         scope.role != "from"
@@ -141,7 +141,7 @@ def _outside_names(parsed: ParsedSelect, scope: Scope) -> set[str] | None:
 
 
 def _counts_columns(parsed: ParsedSelect, scope: Scope) -> bool:
-    """Whether fewer columns behind a star would change a value or an order: `f(*)`, ORDER BY 2, GROUP BY ALL."""
+    """Whether omitting columns of a star would change the result: `f(*)`, ORDER BY 2, GROUP BY ALL."""
     for clause in ("GROUP", "ORDER", "LIMIT"):
         tokens = parsed.tokens[slice(*scope.clause(clause))]
         by_place = clause != "LIMIT" and any(token.kind == "number" for token in tokens)
@@ -154,7 +154,7 @@ def _counts_columns(parsed: ParsedSelect, scope: Scope) -> bool:
 def predicates(
     parsed: ParsedSelect, reference: TableReference, source: Source, sources: Mapping[TableReference, Source]
 ) -> tuple[str, str]:
-    """The parts of WHERE and of PREWHERE that the table can judge alone, as text without qualifiers."""
+    """The conjuncts of WHERE and of PREWHERE that the table can evaluate alone, as text without qualifiers."""
     scope = parsed.scope_of[reference]
     if reference.in_operator or reference not in scope.sources or not _may_filter_before_joins(scope, reference):
         return "", ""
@@ -170,7 +170,7 @@ def predicates(
 
 
 def prewhere_alone(parsed: ParsedSelect, reference: TableReference, source: Source) -> str:
-    """PREWHERE as text over the columns of the one table that its scope reads; empty if it needs more than these."""
+    """PREWHERE as text over the columns of the only table of its scope; empty if it needs anything else."""
     scope = parsed.scope_of[reference]
     if scope.sources != (reference,) or scope.array_join or computed_names(parsed, reference, source):
         return ""
@@ -194,9 +194,9 @@ def _may_filter_before_joins(scope: Scope, reference: TableReference) -> bool:
 
 
 def scope_aliases(parsed: ParsedSelect, scope: Scope, *, select_only: bool = False) -> set[str]:
-    """Names that mean something other than a column in `scope`: its aliases, those around it, ARRAY JOIN's.
+    """Names in `scope` that are not columns: aliases of this and outer scopes, and of ARRAY JOIN.
 
-    With `select_only` just those of its SELECT list.
+    With `select_only` only the aliases of its SELECT list.
     """
     first, end = scope.clause("SELECT")
     if select_only:
@@ -237,7 +237,7 @@ def _own_text(
     sources: Mapping[TableReference, Source],
     banned: set[str],
 ) -> str:
-    """The condition without qualifiers, or empty if it is not this table's own."""
+    """The text of a condition without qualifiers; empty if it uses anything but columns of this table."""
     first, end = conjunct
     tokens = parsed.tokens
     others = [sources.get(s) if s is not None else None for s in scope.sources if s is not reference]
@@ -270,7 +270,7 @@ def _in_cast(parsed: ParsedSelect, first: int, at: int) -> bool:
 
 
 def _qualifier(tokens: Sequence[Token], at: int, reference: TableReference) -> int:
-    """How many tokens of `alias.` or `db.table.` stand before a column of `reference`."""
+    """Number of tokens of the qualifier `alias.` or `db.table.` before a column of `reference`."""
     if tokens[at + 1].text != "." or not tokens[at + 2].is_name:
         return 0
     if reference.alias:

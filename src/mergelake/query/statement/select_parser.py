@@ -1,8 +1,8 @@
-"""A SELECT to a `ParsedSelect`: one walk over its tokens, with a stack of brackets.
+"""The parser of SELECT: one pass over the tokens with a stack of brackets.
 
-The walk knows of each bracket whether it holds a SELECT, a parenthesised FROM, or anything else; `extract(YEAR FROM d)`
-is anything else, so its FROM is none. What is found is exact for the tables (they must all be replaced) and generous
-for the columns (a name more than needed costs bytes, never an answer).
+The parser knows of each bracket whether it holds a SELECT, a parenthesised FROM, or something else, like
+`extract(YEAR FROM d)`, whose FROM is not a clause. It is exact for tables, all of which must be replaced, and
+conservative for columns: a superfluous name costs time, but does not change the result.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mergelake.query.source import AsOf
 from mergelake.query.statement.parsed_select import CteUse, ParsedSelect, Range, Scope, TableReference
 
 _KEPT_LENGTH_MAX = 100_000
-"""Longest text, in characters, that is kept with what it was taken apart to."""
+"""Maximum length, in characters, of a text whose result is cached."""
 CLAUSES = ("WITH", "SELECT", "FROM", "PREWHERE", "WHERE", "GROUP", "HAVING", "WINDOW", "QUALIFY", "ORDER", "LIMIT")
 _JOIN_WORDS = frozenset(
     [
@@ -69,13 +69,13 @@ _BEFORE_OPERAND = frozenset(
         "ELSE", "DIV", "MOD", "WITH", "INTERVAL", "SETTINGS",
     ]
 )  # fmt: skip
-"""Words after which a value stands, so that what follows is no clause."""
+"""Words that an operand follows, so that the next word does not begin a clause."""
 _AFTER_WITH = frozenset(("TOTALS", "ROLLUP", "CUBE", "FILL", "TIES"))
 
 
 @dataclass(slots=True, eq=False)
 class _OpenScope:
-    """A `Scope` while it is walked."""
+    """A `Scope` while it is parsed."""
 
     parent: _OpenScope | None
     role: str
@@ -89,7 +89,7 @@ class _OpenScope:
     in_set_operation: bool = False
 
     def closed(self, parent: Scope | None) -> Scope:
-        """As a value."""
+        """The finished scope."""
         return Scope(
             parent,
             self.role,
@@ -119,7 +119,7 @@ class _Frame:
     """The CTE that becomes visible when the current bracket closes."""
     role: str = "expression"
     inherits: bool = False
-    """The bracket only wraps what the bracket around it holds: `((SELECT 1) UNION ALL (SELECT 2))`."""
+    """Whether the bracket only wraps the content of the outer one: `((SELECT 1) UNION ALL (SELECT 2))`."""
     scopes: list[_OpenScope] = field(default_factory=list)
     set_operation: bool = False
     loose: int = 0
@@ -127,7 +127,7 @@ class _Frame:
 
 
 def parse_select(text: str) -> ParsedSelect:
-    """Take a SELECT (or WITH … SELECT, or EXPLAIN's inside) apart; kept by its text, if that is not long."""
+    """Parse a SELECT, WITH … SELECT, or the statement inside an EXPLAIN; cached by its text, unless that is long."""
     return _parsed(text) if len(text) <= _KEPT_LENGTH_MAX else _Walker(text).walk()
 
 
@@ -157,7 +157,7 @@ class _Walker:
         while self.stack:
             self._pop(at)
         closed: dict[_OpenScope, Scope] = {}
-        for scope in self.scopes:  # a scope begins after the one around it
+        for scope in self.scopes:  # outer scopes come first
             closed[scope] = scope.closed(None if scope.parent is None else closed[scope.parent])
         return ParsedSelect(
             self.text,
@@ -234,7 +234,7 @@ class _Walker:
         follow = self.tokens[at + 1]
         if frame.expects_table and frame.scope is not None and follow.upper == "EXPLAIN" and follow.kind == "word":
             return self._explain(at)
-        # Brackets may be doubled before a SELECT: ((SELECT 1) UNION ALL (SELECT 2)).
+        # There may be several brackets before a SELECT: ((SELECT 1) UNION ALL (SELECT 2)).
         is_select = self.tokens[self._inside(at)].upper in ("SELECT", "WITH", "FROM") and (
             follow.text != "(" or frame.expects_table or frame.kind == "select"
         )
@@ -256,7 +256,7 @@ class _Walker:
         return at + 1
 
     def _explain(self, at: int) -> int:
-        """`(EXPLAIN … SELECT …)` where a table may stand."""
+        """Parse `(EXPLAIN … SELECT …)` in place of a table."""
         frame = self.stack[-1]
         assert frame.scope is not None
         end = closing(self.tokens, at)
@@ -272,7 +272,7 @@ class _Walker:
         return self._after_table(reference, min(end + 1, len(self.tokens) - 1), frame.scope)
 
     def _inside(self, at: int) -> int:
-        """Index of the first token after the opening brackets that follow token `at`; each run is walked once."""
+        """Index of the first token after the opening brackets that follow token `at`; cached for each run."""
         if at < self._run_end:
             return self._run_end
         ahead = at + 1
@@ -312,7 +312,7 @@ class _Walker:
         return at + 1
 
     def _begins_cte(self, at: int) -> bool:
-        """Whether `name AS (SELECT …` of a WITH stands here; then the name is remembered."""
+        """Whether a CTE `name AS (SELECT …` begins here; if so, remember its name."""
         frame = self.stack[-1]
         opens = self.tokens[at + 1].upper == "AS" and self.tokens[min(at + 2, len(self.tokens) - 1)].text == "("
         if frame.scope is None or frame.clause != "WITH" or not opens:
@@ -329,7 +329,7 @@ class _Walker:
         if word in ("UNION", "INTERSECT"):
             return follow.upper in ("ALL", "DISTINCT", "SELECT", "WITH", "(")
         if word != "EXCEPT" or self.tokens[at - 1].text == "*":
-            return False  # `* EXCEPT (a, b)` leaves columns out
+            return False  # `* EXCEPT (a, b)` excludes columns
         if follow.text == "(":
             return self.tokens[at + 2].upper in ("SELECT", "WITH", "(")
         return follow.upper in ("SELECT", "ALL", "DISTINCT", "WITH")
@@ -355,7 +355,7 @@ class _Walker:
                     or self.tokens[at + 2].upper == "SETTINGS"
                 )
             case "FROM":
-                # `a IS DISTINCT FROM b` and `WITH FILL FROM 0` read no table.
+                # The FROM of `a IS DISTINCT FROM b` and `WITH FILL FROM 0` is not a clause.
                 before = self.tokens[at - 1].upper
                 compares = before == "DISTINCT" and self.tokens[at - 2].upper in ("IS", "NOT")
                 return not compares and not (before == "FILL" and frame.clause == "ORDER")
@@ -373,7 +373,7 @@ class _Walker:
         return False
 
     def _is_flag(self, at: int) -> bool:
-        """Whether `SETTINGS name` without a value stands here, not a column `settings` with an alias."""
+        """Whether this is `SETTINGS name` without a value rather than a column `settings` with an alias."""
         before, after = self.tokens[at - 1], self.tokens[at + 2]
         ends = after.kind == "end" or after.text in (",", ")", ";") or after.upper in _AFTER_SETTINGS
         operand = before.kind in ("number", "string", "quoted") or before.text in (")", "]", "*")
@@ -463,7 +463,7 @@ class _Walker:
         return any(name in frame.ctes for frame in self.stack)
 
     def _after_table(self, reference: TableReference, at: int, scope: _OpenScope) -> int:
-        """Keep a table of a FROM with what is said of it behind its name."""
+        """Parse what follows a table's name in FROM (AS OF, alias, FINAL, SAMPLE), and record the reference."""
         reference, at = self._as_of(reference, at)
         if self.tokens[at].upper == "AS" and self.tokens[at + 1].is_name:
             reference = replace(reference, alias=self.tokens[at + 1].name)
@@ -486,7 +486,7 @@ class _Walker:
         return at
 
     def _as_of(self, reference: TableReference, at: int) -> tuple[TableReference, int]:
-        """`AS OF VERSION 42 | TAG 'name' | TIMESTAMP 'text'`: ours; ClickHouse has no number or string there."""
+        """Parse `AS OF VERSION 42 | TAG 'name' | TIMESTAMP 'text'`, which is not valid in ClickHouse."""
         last = len(self.tokens) - 1
         word, value = self.tokens[min(at + 2, last)].upper, self.tokens[min(at + 3, last)]
         if self.tokens[at].upper != "AS" or self.tokens[at + 1].upper != "OF":
