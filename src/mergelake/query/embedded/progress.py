@@ -1,4 +1,4 @@
-"""How far a statement is that ClickHouse reads by itself: asked of `system.processes` now and again."""
+"""Progress of a statement whose tables ClickHouse reads by itself, polled from `system.processes`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _numbers = count(1)
 def reporting(
     on_progress: Callable[[int, int], None] | None, settings: Mapping[str, str]
 ) -> Iterator[Mapping[str, str]]:
-    """Settings for a statement, by which it is known; while it runs `on_progress` gets (rows read, rows to read)."""
+    """Context with settings that identify a statement; calls `on_progress` with (rows read, rows to read) meanwhile."""
     if on_progress is None or "log_comment" in settings:
         yield settings
         return
