@@ -1,10 +1,10 @@
-"""Between what users bring, the storage form, and what they get back.
+"""Conversion of values between the user's form, the storage form and the public form.
 
 ===================================  ==========================================================
-`storage`, `public`                  Arrow as given -> storage form -> public form
-`text_read`, `text_write`            texts of values, whole columns at a time
-`text_nested`, `datetime_text`       texts of arrays, tuples and maps; of dates with times
-`json_text`, `json_read`             JSON and Dynamic as text, and back
+`storage`, `public`                  Arrow of users -> storage form -> public form
+`text_read`, `text_write`            text <-> storage form, whole columns at a time
+`text_nested`, `datetime_text`       parsing of arrays, tuples and maps; of dates with times
+`json_text`, `json_read`             JSON and Dynamic <-> text
 `timezones`                          UTC seconds <-> local seconds
 ===================================  ==========================================================
 """

@@ -1,11 +1,11 @@
-"""Texts of dates with times as ClickHouse reads them by default, `date_time_input_format = 'best_effort'`.
+"""Parsing of dates with times like ClickHouse's default, `date_time_input_format = 'best_effort'`.
 
-One pass from left to right: digits are taken by how many stand together (4 a year, 8 a date, 9 or 10 a timestamp, …),
-words are months, days of the week, zones, AM and PM, and what is missing of month, day and time is the first of it.
-Hours, minutes and seconds past their range run over into the next; a day that its month does not have is refused.
+One pass from left to right: a group of digits is interpreted by its length (4 a year, 8 a date, 9 or 10 a timestamp,
+…); words are months, days of the week, zones, AM and PM; a missing month, day or time is the first one. Hours, minutes
+and seconds out of range carry over into the next unit; a day that its month does not have is refused.
 
-Stricter than ClickHouse in one thing: a text without a year means one that depends on the day on which it is read. It
-is refused.
+Stricter than ClickHouse in one case: a text without a year is refused, because its meaning would depend on the current
+date.
 
 Source: ClickHouse, `src/IO/parseDateTimeBestEffort.cpp`.
 """
@@ -28,11 +28,11 @@ _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _WEEKDAY_NAMES = [name.lower() for name in calendar.day_name]
 _ZONE_HOURS = {"utc": 0, "gmt": 0, "msk": 3, "msd": 4}
 _STAMPS = {9: 0, 10: 0, 13: 3, 16: 6, 19: 9}
-"""Digits of a timestamp -> how many of them are of the fraction."""
+"""Number of digits of a timestamp -> number of them that are the fraction."""
 
 
 def read_datetime(text: bytes, timezone: str, *, fractional: bool = True) -> tuple[int, bytes, int]:
-    """UTC seconds, the digits of the fraction, and where the reading stopped. Raises CANNOT_PARSE_DATETIME.
+    """(UTC seconds, digits of the fraction, end of the parsed text). Raises CANNOT_PARSE_DATETIME.
 
     `fractional`: a timestamp may have a fraction, as it may in DateTime64.
     """
@@ -59,7 +59,7 @@ class _Reader:
         return error("CANNOT_PARSE_DATETIME", f"Cannot read DateTime: {why}: '{shown}'", "Write YYYY-MM-DD hh:mm:ss")
 
     def read(self) -> tuple[int, bytes] | None:
-        """All of the text, as far as it can be of a date; seconds and fraction where it is a timestamp."""
+        """Parse as much of the text as can belong to a date. Returns seconds and fraction of a timestamp, else None."""
         while self.at < len(self.text):
             if self._next() == b"," and bool(self.year) != self.has_time:
                 self.at += 1
@@ -83,7 +83,7 @@ class _Reader:
         return int(digits[:cut]), fraction
 
     def seconds(self, timezone: str) -> int:
-        """UTC seconds of what was read."""
+        """UTC seconds of the parsed fields."""
         if self.comma and not (self.has_time and self.year and self.month and self.day):
             raise self.wrong("unexpected word after Date")
         if not (self.year or self.month or self.day or self.has_time):
@@ -151,7 +151,7 @@ class _Reader:
         self.has_time = True
 
     def _after_year(self) -> None:
-        """`-MM-DD`, with any sign between."""
+        """Parse `-MM-DD` with any separator."""
         sign = self._next()
         if not sign:
             return
@@ -168,7 +168,7 @@ class _Reader:
             self.day = self._small("year and month")
 
     def _small_number(self, number: int) -> None:
-        """One or two digits: an hour, a day, or a day and what follows it."""
+        """Interpret one or two digits: an hour, a day, or a day with a month and a year after it."""
         sign = self._next()
         if sign == b":" and not self.has_time:
             self._clock(number)
@@ -195,7 +195,7 @@ class _Reader:
             self.second = self._small("hour and minute")
 
     def _after_day(self, sign: bytes) -> None:
-        """`MM/YYYY` after `DD/`; the month may be a word."""
+        """Parse `MM/YYYY` after `DD/`; the month may be a word."""
         word = _LETTERS.match(self.text, self.at)
         if word is not None:
             self._word()
@@ -214,7 +214,7 @@ class _Reader:
             self.year = int(digits) + century
 
     def _sign(self) -> bool:
-        """What is no digit; False where it ends the date."""
+        """Interpret a character that is not a digit; False if it ends the date."""
         sign = self._next()
         if sign == b" " or (sign == b"T" and self.year and not (self.has_time or self._word_here("tue", "thu"))):
             self.at += 1

@@ -1,9 +1,9 @@
-"""JSON text as values of JSON columns, and plain values as Dynamic ones.
+"""Parsing of JSON text into values of JSON columns, and encoding of Python values as Dynamic values.
 
-A path gets the type that its value has in the text: whole numbers Int64 (UInt64, Float64 beyond it), other numbers
-Float64, true and false Bool, texts String, lists Array of one of these or of JSON, or Array(Dynamic) where they mix;
-null is as if it were not there. Unlike ClickHouse's parser nothing looks for dates in texts. Paths that the column's
-type names are converted to their type.
+The type of a path follows from its value: Int64 for integers (UInt64 or Float64 beyond its range), Float64 for other
+numbers, Bool for true and false, String for strings, Array of one of these or of JSON for lists, Array(Dynamic) for
+lists of several types; null means a missing path. Unlike ClickHouse's parser, strings are not inspected for dates.
+Paths that the column's type declares are converted to their type.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from mergelake.core.type_binary import encode_type
 from mergelake.core.varuint import write_varuint
 
 Convert = Callable[[pa.Array, t.DataType], pa.Array]
-"""Any Arrow array to the storage form of a type: `convert.storage`."""
+"""Converts an Arrow array to the storage form of a type: `convert.storage`."""
 
 
 def json_from_text(texts: pa.Array, data_type: t.Json, convert: Convert) -> pa.Array:
     """Texts of JSON objects in the storage form of `data_type`; NULL stays NULL. Raises INCORRECT_DATA."""
-    made = _Objects(data_type, convert)
-    return by_distinct(texts, made.entries, storage_type(data_type))
+    objects = _Objects(data_type, convert)
+    return by_distinct(texts, objects.entries, storage_type(data_type))
 
 
 def parse_json(text: bytes) -> Any:
-    """A JSON text as Python has it. Raises INCORRECT_DATA."""
+    """The Python value of a JSON text. Raises INCORRECT_DATA."""
     try:
         return loads(text.decode(errors="surrogateescape"), parse_constant=_no_constant)
     except ValueError as broken:
@@ -42,7 +42,7 @@ def parse_json(text: bytes) -> Any:
 
 
 def dynamic_cell(value: Any) -> bytes | None:
-    """A value as JSON has them (bool, int, float, str or bytes, list, dict) as a Dynamic value."""
+    """Encode a JSON value (bool, int, float, str or bytes, list, dict) as a Dynamic value; None for None."""
     if value is None:
         return None
     kind = t.Json() if isinstance(value, dict) else _settled(_kind_of(value))
@@ -63,23 +63,23 @@ class _Objects:
         self._skip = kind.skip
 
     def entries(self, text: bytes) -> list[dict[str, bytes]]:
-        """Path and value of everything in one object, by path."""
+        """Entries (path, value) of the JSON text of one object, sorted by path."""
         value = parse_json(text)
         if not isinstance(value, dict):
             raise error("INCORRECT_DATA", f"A JSON column takes objects, not {str(text)[:80]}")
         return self.of_object(value)
 
     def of_object(self, value: dict[str, Any]) -> list[dict[str, bytes]]:
-        """The same of a parsed object."""
-        found = dict(self._defaults)
+        """Entries (path, value) of a parsed object, sorted by path."""
+        cells = dict(self._defaults)
         for path, each in self._walk(value, ""):
             if any(path == skipped or path.startswith(skipped + ".") for skipped in self._skip):
                 continue
             kind = self._typed.get(path)
             cell = dynamic_cell(each) if kind is None else self._typed_cell(each, kind)
             if cell is not None:
-                found[path] = cell
-        encoded = {path.encode(errors="surrogateescape"): cell for path, cell in found.items()}
+                cells[path] = cell
+        encoded = {path.encode(errors="surrogateescape"): cell for path, cell in cells.items()}
         return [{"path": path, "value": encoded[path]} for path in sorted(encoded)]
 
     def _typed_cell(self, value: Any, kind: t.DataType) -> bytes | None:
@@ -156,7 +156,7 @@ def _kind_of(value: Any) -> t.DataType:
 
 
 def _common(kinds: Sequence[t.DataType]) -> t.DataType:
-    """The type of a list whose elements have these types; Nullable(Nothing) if nothing is known of them."""
+    """The common type of list elements of these types; Nullable(Nothing) if all are null."""
     plain = {kind.inner if isinstance(kind, t.Nullable) else kind for kind in kinds} - {t.Nothing()}
     if not plain:
         return t.Nullable(t.Nothing())
@@ -174,7 +174,7 @@ def _common(kinds: Sequence[t.DataType]) -> t.DataType:
 
 
 def _settled(kind: t.DataType) -> t.DataType:
-    """With String for what nothing is known of, as ClickHouse has it."""
+    """`kind` with String in place of unknown types, as in ClickHouse."""
     if isinstance(kind, t.Array):
         return t.Array(_settled(kind.inner))
     return t.Nullable(t.STRING) if kind == t.Nullable(t.Nothing()) else kind

@@ -1,10 +1,10 @@
-"""Values whose type differs from row to row (Dynamic, JSON) as JSON text.
+"""JSON text of Dynamic and JSON values.
 
-The text is ClickHouse's: numbers bare, what JSON has no form for (dates, UUIDs, addresses, …) as strings, NaN and
-infinity as null, named tuples and maps as objects. Paths `a.b` and `a.c` become `{"a":{"b":…,"c":…}}`.
+The text is equal to ClickHouse's: numbers are bare, types without a JSON form (dates, UUIDs, addresses, …) are strings,
+NaN and infinity are null, named tuples and maps are objects. Paths `a.b` and `a.c` become `{"a":{"b":…,"c":…}}`.
 
-Texts of single values are made once for each distinct value; objects are put together column-wise: what stands
-between two values follows from their paths alone, so it too is made once for each distinct pair of paths.
+Each distinct value is converted once. Objects are assembled column-wise: the text between two values depends only on
+their paths, so it is computed once for each distinct pair of paths.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mergelake.core.type_binary import PLAIN_TYPES, decode_type
 def dynamic_text(array: pa.Array) -> pa.Array:
     """Dynamic values as a binary array of JSON text; NULL stays NULL.
 
-    Values of a type without parameters are taken together; the others one by one, each distinct value once.
+    Values of a type without parameters are converted together; each other distinct value by itself.
     """
     edges = np.frombuffer(array.buffers()[1] or bytes(4), np.int32)[array.offset : array.offset + len(array) + 1]
     data = np.frombuffer(array.buffers()[2] or b"", np.uint8)
@@ -49,11 +49,11 @@ def dynamic_text(array: pa.Array) -> pa.Array:
 
 _OTHERS = -1
 _SIMPLE = r"^[\x20\x21\x23-\x5b\x5d-\x7e]*$"
-"""Texts that stand between JSON's quotes as they are."""
+"""Strings that need no escapes in JSON."""
 
 
 def _plain_texts(cells: pa.Array, lengths: npt.NDArray[np.int32], kind: t.DataType | None) -> pa.Array:
-    """The texts of values, all of type `kind` if it is one without parameters."""
+    """Texts of values; `kind` is the type of all of them if it has no parameters, else None."""
     if isinstance(kind, t.String):
         return _string_texts(cells, lengths)
     width = 0 if kind is None or isinstance(kind, t.Nothing) else storage_type(kind).bit_width // 8
@@ -68,17 +68,19 @@ def _plain_texts(cells: pa.Array, lengths: npt.NDArray[np.int32], kind: t.DataTy
 
 
 def _string_texts(cells: pa.Array, lengths: npt.NDArray[np.int32]) -> pa.Array:
-    """Short strings without anything to escape are put between quotes, the others go one by one."""
+    """Quote short strings without escapes together; convert the others one by one."""
     edges = np.frombuffer(cells.buffers()[1], np.int32)[: len(cells) + 1]
     data = np.frombuffer(cells.buffers()[2], np.uint8)
-    said = data[np.minimum(edges[:-1] + 1, len(data) - 1)]  # one byte of length, for strings of less than 128
+    stated_lengths = data[
+        np.minimum(edges[:-1] + 1, len(data) - 1)
+    ]  # the length is one byte for strings below 128 bytes
     bodies = pc.binary_slice(cells, 2, 1 << 30)
-    simple = np.asarray(pc.match_substring_regex(bodies, _SIMPLE)) & (lengths >= 2) & (said == lengths - 2)
+    simple = np.asarray(pc.match_substring_regex(bodies, _SIMPLE)) & (lengths >= 2) & (stated_lengths == lengths - 2)
     quoted = pc.binary_join_element_wise(b'"', bodies, b'"', b"")
     if simple.all():
         return quoted
-    rest = by_distinct(cells.filter(pa.array(~simple)), _cell_text, pa.binary())
-    return pc.replace_with_mask(quoted, pa.array(~simple), rest)
+    escaped = by_distinct(cells.filter(pa.array(~simple)), _cell_text, pa.binary())
+    return pc.replace_with_mask(quoted, pa.array(~simple), escaped)
 
 
 def json_text(array: pa.Array) -> pa.Array:
@@ -109,7 +111,7 @@ def json_text(array: pa.Array) -> pa.Array:
 
 
 def _between(names: list[list[str]], before: int, this: int) -> bytes:
-    """What stands before the value of path `this` if the last one was of path `before - 1` (0: the object begins)."""
+    """The text between the values of paths `before - 1` and `this`; if `before` is 0, between `{` and the value."""
     path = names[this]
     last = names[before - 1] if before else []
     same = 0
@@ -126,7 +128,7 @@ def _cell_text(cell: bytes) -> bytes:
 
 
 def _quoted(text: str) -> str:
-    """A text in JSON's quotes; JSON is UTF-8: other bytes become the replacement character."""
+    """A JSON string; bytes that are not UTF-8 become the replacement character."""
     valid = text.encode(errors="surrogateescape").decode(errors="replace") if not text.isascii() else text
     return json.dumps(valid, ensure_ascii=False)
 

@@ -1,7 +1,7 @@
-"""The storage form to the public form: what readers of a table get.
+"""Conversion of the storage form to the public form, which readers of a table get.
 
-Numbers are views of the same memory where both forms have one width; strings keep their buffers, and their bytes are
-not checked to be UTF-8.
+Numbers are views of the same memory if both forms have the same width; strings keep their buffers and are not checked
+to be UTF-8.
 """
 
 from __future__ import annotations
@@ -99,9 +99,11 @@ def _timestamps(array: pa.Array, precision: int, target: pa.DataType) -> pa.Arra
     factor = 10 ** (-precision % 3)
     if factor == 1:
         return array.view(target)
-    found = pc.min_max(array)
+    extremes = pc.min_max(array)
     limit = ((1 << 63) - 1) // factor
-    if found["min"].as_py() is not None and not (-limit <= found["min"].as_py() and found["max"].as_py() <= limit):
+    if extremes["min"].as_py() is not None and not (
+        -limit <= extremes["min"].as_py() and extremes["max"].as_py() <= limit
+    ):
         raise error(
             "VALUE_IS_OUT_OF_RANGE_OF_DATA_TYPE", f"A DateTime64({precision}) is beyond what Arrow's {target} can hold"
         )
@@ -123,7 +125,7 @@ def _decimal(array: pa.Array, kind: t.Decimal) -> pa.Array:
     numbers = (array.fill_null(0) if array.null_count else array).to_numpy(zero_copy_only=False).astype(np.int64)
     words: npt.NDArray[Any] = np.empty((len(numbers), width // 8), np.int64)
     words[:, 0] = numbers
-    words[:, 1:] = (numbers >> 63)[:, None]  # the sign, extended
+    words[:, 1:] = (numbers >> 63)[:, None]  # sign extension
     bitmap = None
     if array.null_count:
         valid = array.is_valid().to_numpy(zero_copy_only=False)

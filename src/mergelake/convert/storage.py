@@ -1,14 +1,14 @@
-"""Conversion at the edges: what users bring to the storage form, and back to the public form.
+"""Conversion of Arrow arrays of users to the storage form.
 
-`to_storage(array, type)` takes any sensible Arrow array, checks it, and changes nothing silently:
+`to_storage(array, type)` takes any Arrow array that fits the type, validates it and loses no information silently:
 
-1. wrappers go first (chunks, extension types, run-end encoding, dictionaries);
-2. NULL in a column that is not Nullable is refused (CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN);
-3. the values are converted by the target's family: a number out of range is refused, text is parsed by ClickHouse's
-   rules (`convert.text_read`), a timestamp of any unit and zone is an instant, one without a zone is UTC, and a
-   fraction of a second that the column cannot hold is cut off.
+1. Wrappers are removed: chunks, extension types, run-end encoding, dictionaries.
+2. NULL in a column that is not Nullable is refused (CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN).
+3. Values are converted by the target type: a number out of range is refused, text is parsed by ClickHouse's rules
+   (`convert.text_read`), a timestamp of any unit and zone is an instant, one without a zone is UTC, and a fraction of
+   a second is truncated to the precision of the column.
 
-Errors name the column, the row and the value. `to_public` (`convert.public`) is the way back.
+Errors name the column, the row and the value. `to_public` (`convert.public`) is the inverse.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _convert(array: pa.Array, data_type: t.DataType, *, nullable: bool = False) 
     if pa.types.is_dictionary(array.type):
         return _take(_convert(_used(array), data_type, nullable=True), array, data_type, nullable)
     if array.null_count and not nullable:
-        raise _null(int(np.argmin(array.is_valid().to_numpy(zero_copy_only=False))), data_type)
+        raise _first_null(array, data_type)
     return _values(array, data_type)
 
 
@@ -101,7 +101,7 @@ def _unwrapped(array: pa.Array, data_type: t.DataType) -> pa.Array:
 
 
 def _used(array: pa.DictionaryArray) -> pa.Array:
-    """The dictionary, values that no row points at replaced by NULL: they must not be judged."""
+    """The dictionary with unused values replaced by NULL: they must not cause conversion errors."""
     dictionary = array.dictionary
     used = np.zeros(len(dictionary), np.bool_)
     used[array.indices.drop_null().to_numpy(zero_copy_only=False)] = True
@@ -109,10 +109,10 @@ def _used(array: pa.DictionaryArray) -> pa.Array:
 
 
 def _take(values: pa.Array, array: pa.DictionaryArray, data_type: t.DataType, nullable: bool) -> pa.Array:
-    found = values.take(array.indices)
-    if found.null_count and not nullable:
-        raise _null(int(np.argmin(found.is_valid().to_numpy(zero_copy_only=False))), data_type)
-    return found
+    taken = values.take(array.indices)
+    if taken.null_count and not nullable:
+        raise _first_null(taken, data_type)
+    return taken
 
 
 def _low_cardinality(array: pa.Array, inner: t.DataType, data_type: t.LowCardinality) -> pa.Array:
@@ -120,13 +120,13 @@ def _low_cardinality(array: pa.Array, inner: t.DataType, data_type: t.LowCardina
     array = _unwrapped(array, data_type)
     if pa.types.is_dictionary(array.type) and len(array.dictionary) <= max(len(array), 1):
         values = _convert(_used(array), inner, nullable=True)
-        found = pa.DictionaryArray.from_arrays(array.indices.cast(pa.int32()), values)
+        dictionary = pa.DictionaryArray.from_arrays(array.indices.cast(pa.int32()), values)
         missing = array.indices.null_count or (values.null_count and values.take(array.indices).null_count)
         if missing and not t.is_nullable(inner):
-            raise _null(int(np.argmin(values.take(array.indices).is_valid().to_numpy(zero_copy_only=False))), data_type)
+            raise _first_null(values.take(array.indices), data_type)
         if not values.null_count:
-            return found
-        return values.take(found.indices).dictionary_encode().cast(target)
+            return dictionary
+        return values.take(dictionary.indices).dictionary_encode().cast(target)
     values = _convert(array, inner)
     if pa.types.is_floating(values.type):
         values = pc.add(values, pa.scalar(0.0, values.type))  # ClickHouse's dictionaries have no -0.0
@@ -142,6 +142,10 @@ def _null(row: int, data_type: t.DataType) -> MergelakeError:
             f"Make the column Nullable({data_type}) or fill the value in",
         ),
     )
+
+
+def _first_null(array: pa.Array, data_type: t.DataType) -> MergelakeError:
+    return _null(int(np.argmin(array.is_valid().to_numpy(zero_copy_only=False))), data_type)
 
 
 def _at(row: int, failure: MergelakeError) -> MergelakeError:
@@ -168,7 +172,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _binary(array: pa.Array) -> pa.Array:
-    """Text of any Arrow spelling as a binary array."""
+    """A string or binary array of any Arrow type as a binary array."""
     if pa.types.is_string(array.type):
         return pa.Array.from_buffers(pa.binary(), len(array), array.buffers(), array.null_count, array.offset)
     return array if pa.types.is_binary(array.type) else array.cast(pa.binary())
@@ -241,7 +245,7 @@ def _values(array: pa.Array, kind: t.DataType) -> pa.Array:
 
 
 def _whole_numbers(array: pa.Array, kind: t.DataType) -> pa.Array:
-    """Integers as they are; floats and decimals only if they are whole."""
+    """Integers unchanged; floats and decimals as integers. Raises TYPE_MISMATCH for fractions."""
     source = array.type
     if pa.types.is_integer(source):
         return array
@@ -283,16 +287,16 @@ def _integers(array: pa.Array, kind: t.Int) -> pa.Array:
     return _checked(_whole_numbers(array, kind), low, high, kind, array)
 
 
-def _checked(numbers: pa.Array, low: int, high: int, kind: t.DataType, given: pa.Array) -> pa.Array:
+def _checked(numbers: pa.Array, low: int, high: int, kind: t.DataType, source: pa.Array) -> pa.Array:
     """Integers as the storage type of `kind`, refused outside `low` to `high`."""
     target = storage_type(kind)
     if numbers.type == target and (low, high) == _limits(target):
         return numbers
-    found = pc.min_max(numbers)
-    least, most = found["min"].as_py(), found["max"].as_py()
+    extremes = pc.min_max(numbers)
+    least, most = extremes["min"].as_py(), extremes["max"].as_py()
     if least is not None and (least < low or most > high):
         row = int(pc.index(numbers, least if least < low else most).as_py())
-        raise _out_of_range(row, given[row], kind, low, high)
+        raise _out_of_range(row, source[row], kind, low, high)
     return numbers.cast(target)
 
 
@@ -305,7 +309,7 @@ def _limits(kind: pa.DataType) -> tuple[int, int] | None:
 
 def _wide(numbers: pa.Array, bits: int, kind: t.DataType) -> pa.Array:
     """Whole numbers as little-endian integers of 128 or 256 bits."""
-    # A decimal without scale is such an integer already, as far as its digits go.
+    # The bytes of a decimal256 without scale are those of a 256-bit integer.
     if numbers.type == pa.uint64():
         numbers = numbers.cast(pa.decimal128(20, 0))
     decimal = numbers.cast(pa.decimal256(76, 0))
@@ -362,11 +366,11 @@ def _decimal(array: pa.Array, kind: t.Decimal) -> pa.Array:
         name = "TYPE_MISMATCH" if "truncat" in str(failure) or "rescal" in str(failure).lower() else "DECIMAL_OVERFLOW"
         raise error(name, f"A value does not fit {kind} exactly: {failure}", "Round it first") from failure
     limit = 10**kind.precision
-    found = pc.min_max(exact)
+    extremes = pc.min_max(exact)
     for end in ("min", "max"):
-        value = found[end].as_py()
+        value = extremes[end].as_py()
         if value is not None and abs(int(_ALL_DIGITS.scaleb(value, kind.scale))) >= limit:
-            row = int(pc.index(exact, found[end]).as_py())
+            row = int(pc.index(exact, extremes[end]).as_py())
             raise _at(row, error("DECIMAL_OVERFLOW", f"Value {array[row]} has too many digits for {kind}"))
     raw = np.frombuffer(exact.buffers()[1] or b"", "<i8").reshape(-1, 4)[exact.offset : exact.offset + len(exact)]
     words = {32: 1, 64: 1, 128: 2, 256: 4}[kind.bits]
@@ -414,7 +418,7 @@ def _ticks(array: pa.Array, kind: t.DateTime | t.DateTime64, precision: int) -> 
     raise _mismatch(array, kind)
 
 
-def _scaled(ticks: pa.Array, old: int, new: int, kind: t.DataType, given: pa.Array) -> pa.Array:
+def _scaled(ticks: pa.Array, old: int, new: int, kind: t.DataType, source: pa.Array) -> pa.Array:
     if old == new:
         return ticks
     values = ticks.fill_null(0).to_numpy(zero_copy_only=False)
@@ -423,7 +427,7 @@ def _scaled(ticks: pa.Array, old: int, new: int, kind: t.DataType, given: pa.Arr
         outside = (values > limit) | (values < -limit)
         if outside.any():
             row = int(np.argmax(outside))
-            raise _out_of_range(row, given[row], kind, -limit // old, f"{limit // old} seconds")
+            raise _out_of_range(row, source[row], kind, -limit // old, f"{limit // old} seconds")
         return _with_validity(pa.int64(), [values * (new // old)], ticks)
     return _with_validity(pa.int64(), [values // (old // new)], ticks)
 
@@ -439,7 +443,7 @@ def _time(array: pa.Array, kind: t.Time | t.Time64) -> pa.Array:
     return _checked(_whole_numbers(array, kind), *(limits or (0, 0)), kind, array)
 
 
-# --- the rest
+# --- other types
 
 
 def _enum(array: pa.Array, kind: t.Enum) -> pa.Array:
@@ -470,7 +474,7 @@ def _fixed_string(array: pa.Array, kind: t.FixedString) -> pa.Array:
     rows = np.repeat(np.arange(len(texts)), lengths)
     columns = np.arange(offsets[-1] - offsets[0]) - np.repeat(offsets[:-1] - offsets[0], lengths)
     if len(rows):
-        # A NULL may keep bytes of any length under it.
+        # The bytes under a NULL may have any length.
         inside = columns < kind.length
         out[rows[inside], columns[inside]] = raw[offsets[0] : offsets[-1]][inside]
     return _with_validity(pa.binary(kind.length), [out], texts)
@@ -537,9 +541,9 @@ def _nested(array: pa.Array, kind: t.Array | t.Map | t.Tuple) -> pa.Array:
 
 
 def _struct_as_map(array: pa.StructArray, kind: t.Map) -> pa.MapArray:
-    """Structs as maps from the names of their fields: what Arrow and polars make of dicts, all with the keys of all.
+    """Structs as maps from field names to values: Arrow and polars convert dicts to structs with the keys of all rows.
 
-    A key that a row has not is NULL there. Where a value may be NULL itself, the two cannot be told apart.
+    A NULL field means a missing key. If the map's values may be NULL too, this is ambiguous, and NULL is refused.
     """
     fields = list(array.type)
     if not fields:
@@ -547,22 +551,22 @@ def _struct_as_map(array: pa.StructArray, kind: t.Map) -> pa.MapArray:
             pa.array([0] * (len(array) + 1), pa.int32()), pa.array([], pa.string()), pa.array([], pa.null())
         )
     values = [array.field(at) for at in range(len(fields))]
-    there = np.stack([each.is_valid().to_numpy(zero_copy_only=False) for each in values], axis=1)
+    present = np.stack([each.is_valid().to_numpy(zero_copy_only=False) for each in values], axis=1)
     if array.null_count:
-        there &= array.is_valid().to_numpy(zero_copy_only=False)[:, None]
-    if (t.is_nullable(kind.value) or isinstance(kind.value, t.Variant)) and not there.all():
-        row, at = (int(found) for found in np.argwhere(~there)[0])
+        present &= array.is_valid().to_numpy(zero_copy_only=False)[:, None]
+    if (t.is_nullable(kind.value) or isinstance(kind.value, t.Variant)) and not present.all():
+        row, at = (int(index) for index in np.argwhere(~present)[0])
         message = f"A NULL in a struct: is the key {fields[at].name} missing, or its value NULL? The column is {kind}"
         raise _at(row, error("TYPE_MISMATCH", message, "Give an Arrow map, a list of (key, value), or dicts as such"))
     kinds = {each.type for each in values if not pa.types.is_null(each.type)}
     if len(kinds) > 1:
         raise _mismatch(array, kind)
-    wanted = kinds.pop() if kinds else pa.null()
-    # Row after row, as the fields stand: the values lie field after field.
-    order = np.arange(there.size).reshape(there.shape[::-1]).T[there]
-    items = pa.concat_arrays([each if each.type == wanted else pa.nulls(len(each), wanted) for each in values])
-    keys = pa.array([field.name for field in fields], pa.string()).take(pa.array(np.nonzero(there)[1]))
-    offsets = np.concatenate([[0], there.sum(axis=1).cumsum()]).astype(np.int32)
+    item_type = kinds.pop() if kinds else pa.null()
+    # `items` below are ordered by field; the map needs them ordered by row, then field.
+    order = np.arange(present.size).reshape(present.shape[::-1]).T[present]
+    items = pa.concat_arrays([each if each.type == item_type else pa.nulls(len(each), item_type) for each in values])
+    keys = pa.array([field.name for field in fields], pa.string()).take(pa.array(np.nonzero(present)[1]))
+    offsets = np.concatenate([[0], present.sum(axis=1).cumsum()]).astype(np.int32)
     return pa.MapArray.from_arrays(pa.array(offsets), keys, items.take(pa.array(order)))
 
 
@@ -572,18 +576,18 @@ _FAMILIES = (
     (lambda kind: _is_text(kind), t.String),
     (pa.types.is_list, t.Array),
 )
-"""Which of a Variant's types values may be of that are of another width or spelling."""
+"""(test of the Arrow type, types of a Variant that such values may belong to)."""
 
 
 def _variant(array: pa.Array, kind: t.Variant) -> pa.Array:
-    """A struct with a field for each type, or values that are plainly of one of them."""
+    """Convert a struct with a field for each type, or values that can only belong to one of the types."""
     target = storage_type(kind)
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if pa.types.is_null(array.type):
-        given = {}
+        by_type = {}
     elif pa.types.is_struct(array.type) and {field.name for field in array.type} <= set(kind.names):
-        given = dict(zip((field.name for field in array.type), array.flatten(), strict=True))
+        by_type = dict(zip((field.name for field in array.type), array.flatten(), strict=True))
     else:
         fitting = [n for n, e in zip(kind.names, kind.alternatives, strict=True) if arrow_type(e) == array.type]
         if not fitting:
@@ -595,33 +599,33 @@ def _variant(array: pa.Array, kind: t.Variant) -> pa.Array:
                 f"Arrow type {array.type} is {'none' if not fitting else 'more than one'} of the types of {kind}",
                 "Give a struct with a field for each type, named as the type",
             )
-        given = {fitting[0]: array}
-    columns, there = [], np.zeros(len(array), np.int64)
+        by_type = {fitting[0]: array}
+    columns, counts = [], np.zeros(len(array), np.int64)
     for name, each in zip(kind.names, kind.alternatives, strict=True):
-        values = given.get(name)
+        values = by_type.get(name)
         if values is None or values.null_count == len(values):
             columns.append(pa.nulls(len(array), storage_type(each)))
             continue
         valid = values.is_valid().to_numpy(zero_copy_only=False)
-        there += valid
+        counts += valid
         columns.append(_convert(values.drop_null(), each).take(pa.array(np.cumsum(valid) - 1, mask=~valid)))
-    if (there > 1).any():
-        row = int(np.argmax(there))
+    if (counts > 1).any():
+        row = int(np.argmax(counts))
         raise _at(row, error("INCORRECT_DATA", f"Values of more than one type in one row of {kind}"))
     return pa.StructArray.from_arrays(columns, fields=list(target))
 
 
 def _dynamic(array: pa.Array) -> pa.Array:
-    """JSON text (`arrow.json`) as what it says; texts, truths, numbers and lists of these as themselves."""
+    """Convert JSON text (`arrow.json`) by parsing it; strings, booleans, numbers and lists of these by value."""
     if array.type == STORED_DYNAMIC:
         return array.storage
-    told = isinstance(array.type, pa.BaseExtensionType) and array.type.extension_name == "arrow.json"
+    is_json = isinstance(array.type, pa.BaseExtensionType) and array.type.extension_name == "arrow.json"
     array = _unwrapped(array, t.Dynamic())
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), pa.binary())
-    if told:
+    if is_json:
         return by_distinct(_binary(array), lambda text: dynamic_cell(parse_json(text)), pa.binary())
     plain = array.type
     while pa.types.is_list(plain) or pa.types.is_large_list(plain):
@@ -645,16 +649,16 @@ def _json(array: pa.Array, kind: t.Json) -> pa.Array:
 def _struct(array: pa.Array, kind: t.Tuple) -> pa.Array:
     if not pa.types.is_struct(array.type):
         raise _mismatch(array, kind)
-    given = [array.type.field(i).name for i in range(array.type.num_fields)]
-    if len(given) != len(kind.elements):
+    field_names = [array.type.field(i).name for i in range(array.type.num_fields)]
+    if len(field_names) != len(kind.elements):
         raise error(
             "CANNOT_INSERT_VALUE_OF_DIFFERENT_SIZE_INTO_TUPLE",
-            f"A struct of {len(given)} fields does not fit {kind}",
+            f"A struct of {len(field_names)} fields does not fit {kind}",
         )
     names = tuple_names(kind)
-    by_name = set(given) == set(names)
+    by_name = set(field_names) == set(names)
     columns = [
-        _convert(array.field(given.index(name) if by_name else i), element)
+        _convert(array.field(field_names.index(name) if by_name else i), element)
         for i, (name, element) in enumerate(zip(names, kind.elements, strict=True))
     ]
     return pa.StructArray.from_arrays(columns, fields=list(storage_type(kind)))

@@ -1,7 +1,7 @@
-"""Arrays, tuples and maps as ClickHouse text: `[1,2]`, `('a',NULL)`, `{'k':1}`.
+"""Parsing of arrays, tuples and maps in ClickHouse text: `[1,2]`, `('a',NULL)`, `{'k':1}`.
 
-A text is cut into nested lists whose leaves still are text; the leaves of all rows then are parsed together, as
-columns. Quoted leaves have their escapes undone; a bare NULL is NULL.
+Each text is split into nested lists whose leaves are texts; then the leaves of all rows are parsed together as columns.
+Escapes in quoted leaves are decoded; a bare NULL is NULL.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SPACE = re.compile(rb"\s*")
 
 
 def text_type(data_type: t.DataType) -> pa.DataType:
-    """The Arrow type of the cut text: the nesting of `data_type` with binary leaves."""
+    """The Arrow type of split texts: the nesting of `data_type` with binary leaves."""
     plain = t.inner_type(data_type)
     match plain:
         case t.Array(inner):
@@ -38,7 +38,7 @@ def text_type(data_type: t.DataType) -> pa.DataType:
 
 
 def cut_texts(texts: pa.Array, data_type: t.DataType) -> pa.Array:
-    """Nested texts (binary, NULL stays NULL) as an array of `text_type(data_type)`. Raises with the row's number."""
+    """Split nested texts (binary, NULL stays NULL) into an array of `text_type(data_type)`. Errors name the row."""
     values = []
     for row, text in enumerate(texts.to_pylist()):
         try:
@@ -64,8 +64,8 @@ class _Cutter:
         self.at = 0
 
     def skip(self) -> None:
-        found = _SPACE.match(self.text, self.at)
-        self.at = found.end() if found else self.at
+        space = _SPACE.match(self.text, self.at)
+        self.at = space.end() if space else self.at
 
     def wrong(self, wanted: str) -> MergelakeError:
         shown = self.text[:100].decode(errors="backslashreplace")
@@ -105,35 +105,35 @@ class _Cutter:
         return None if bare.group().upper() == b"NULL" and t.is_nullable(data_type) else bare.group()
 
     def _list(self, inner: t.DataType, close: bytes) -> list[Any]:
-        found: list[Any] = []
+        values: list[Any] = []
         if self.accept(close):
-            return found
+            return values
         while True:
-            found.append(self.value(inner, in_map=False))
+            values.append(self.value(inner, in_map=False))
             if self.accept(close):
-                return found
+                return values
             self.expect(b",")
 
     def _map(self, kind: t.Map) -> list[tuple[Any, Any]]:
         self.expect(b"{")
-        found: list[tuple[Any, Any]] = []
+        entries: list[tuple[Any, Any]] = []
         if self.accept(b"}"):
-            return found
+            return entries
         while True:
             key = self.value(kind.key, in_map=True)
             self.expect(b":")
-            found.append((key, self.value(kind.value, in_map=True)))
+            entries.append((key, self.value(kind.value, in_map=True)))
             if self.accept(b"}"):
-                return found
+                return entries
             self.expect(b",")
 
     def _tuple(self, kind: t.Tuple) -> dict[str, Any]:
         self.expect(b"(")
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for i, (name, element) in enumerate(zip(tuple_names(kind), kind.elements, strict=True)):
             if i:
                 self.expect(b",")
-            found[name] = self.value(element, in_map=False)
+            values[name] = self.value(element, in_map=False)
         self.accept(b",")
         self.expect(b")")
-        return found
+        return values

@@ -1,13 +1,13 @@
-"""Text to storage values by ClickHouse's text parsing, whole columns at a time.
+"""Parsing of ClickHouse text into storage values, whole columns at a time.
 
 `read_text(texts, type)` raises ClickHouse's error for the first text that does not parse, with its row;
-`try_read_text` says which do not. Texts in the usual spelling are parsed in bulk, odd ones one by one:
+`try_read_text` flags such texts. Texts in the usual spelling are parsed in bulk, others one by one:
 
-1. a bulk parser gives numbers and flags the texts that it is not sure of;
-2. each distinct flagged text goes through a scalar parser, which returns a value or an error.
+1. a bulk parser returns numbers and flags the texts that it parsed for certain;
+2. each distinct other text is parsed by a scalar parser, which returns a value or raises an error.
 
-Values beyond a type: integers wrap as in ClickHouse with `wrap=True` (`toUInt8('300')` is 44), else they are
-refused; dates and times are clamped to what the type holds; days past a month's end run over into the next.
+Values out of range: integers wrap as in ClickHouse with `wrap=True` (`toUInt8('300')` is 44), else they are refused;
+dates and times are clamped to the range of the type; days past the end of a month carry over into the next.
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ def try_read_text(texts: pa.Array, data_type: t.DataType, *, wrap: bool = False)
         return _one_by_one(texts, scalar, target)
     values, sure = bulk(plain, texts)
     odd = ~sure & valid
-    with np.errstate(over="ignore"):  # a Float32 beyond its range is infinite
+    with np.errstate(over="ignore"):  # a Float32 out of range is infinite
         values = values.astype(target.to_pandas_dtype(), copy=False)
     array = pa.array(values, target, mask=None if valid.all() else ~valid)
     if not odd.any():
         return array, none
     at = np.flatnonzero(odd)
-    few, few_bad = _one_by_one(texts.take(pa.array(at)), scalar, target)
-    array = pc.replace_with_mask(array, pa.array(odd), few)
-    none[at] = few_bad
+    odd_values, odd_bad = _one_by_one(texts.take(pa.array(at)), scalar, target)
+    array = pc.replace_with_mask(array, pa.array(odd), odd_values)
+    none[at] = odd_bad
     return array, none
 
 
@@ -169,7 +169,7 @@ def _float(text: bytes, kind: t.Float) -> float:
 
 
 def _bfloat16(text: bytes, kind: t.BFloat16) -> int:
-    """The upper half of the nearest Float32, cut off as ClickHouse does."""
+    """The upper half of the nearest Float32, truncated as in ClickHouse."""
     return int(np.float32(_float(text, t.Float(32))).view(np.uint32)) >> 16
 
 
@@ -186,11 +186,11 @@ def _bool(text: bytes, kind: t.Bool) -> int:
 
 _DATE = re.compile(rb"(\d{4})(\d\d)(\d\d)|(\d{4})[^\d](\d\d?)[^\d](\d\d?)")
 _WITH_TIME = re.compile(rb".{19}(?:\.\d+)?", re.DOTALL)
-"""As long as a date with a time is, which a date leaves out. ClickHouse's casts do not look at more, either."""
+"""A text of the length of a date with a time: a Date ignores the time. ClickHouse's casts check only the length too."""
 
 
 def _days_of(year: int, month: int, day: int) -> int | None:
-    """Days since 1970; days past the month's end run over; None for what is no month or day at all."""
+    """Days since 1970; days past the month's end carry over; None for an invalid month or day."""
     if not (1 <= month <= 12 and 1 <= day <= 31):
         return None
     return int(np.datetime64(f"{year:04d}-{month:02d}-01", "D").astype(np.int64)) + day - 1
@@ -261,10 +261,10 @@ def _ipv4(text: bytes, kind: t.IPv4) -> int:
 
 def _ipv6(text: bytes, kind: t.IPv6) -> bytes:
     try:
-        found = ipaddress.ip_address(text.decode())
+        address = ipaddress.ip_address(text.decode())
     except ValueError as failure:
         raise error("CANNOT_PARSE_IPV6", f"Cannot parse IPv6 '{_show(text)}'") from failure
-    return found.packed if isinstance(found, ipaddress.IPv6Address) else b"\0" * 10 + b"\xff\xff" + found.packed
+    return address.packed if isinstance(address, ipaddress.IPv6Address) else b"\0" * 10 + b"\xff\xff" + address.packed
 
 
 _DECIMAL = re.compile(rb"([+-]?)(\d*)\.?(\d*)(?:[eE]([+-]?\d{1,4}))?")
@@ -322,11 +322,11 @@ _SCALAR: dict[type, Callable[[bytes, Any], Any]] = {
 }
 
 
-# --- bulk parsers: numbers, and flags for the texts they are sure of
+# --- bulk parsers: values, and flags of the texts that were parsed for certain
 
 
 def _windows(texts: pa.Array, width: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], Flags]:
-    """The first `width` bytes of the texts that are at least as long, as a matrix, with their rows and all lengths."""
+    """(first `width` bytes of the texts that have as many, as a matrix; rows of these texts; lengths of all texts)."""
     offsets = np.frombuffer(texts.buffers()[1], np.int32, count=len(texts) + 1, offset=texts.offset * 4)
     raw = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
     lengths = np.diff(offsets)
@@ -339,18 +339,18 @@ def _windows(texts: pa.Array, width: int) -> tuple[npt.NDArray[np.uint8], npt.ND
 
 
 def _digits(matrix: npt.NDArray[np.uint8], at: tuple[int, ...]) -> tuple[npt.NDArray[np.int64], Flags]:
-    """The number that the characters at these positions spell, and whether all are digits."""
+    """For each row the number of the digits at these positions, and whether all are digits."""
     value = np.zeros(len(matrix), np.int64)
     good = np.ones(len(matrix), np.bool_)
     for position in at:
-        digit = matrix[:, position] - np.uint8(48)  # wraps below '0', so one comparison is enough
+        digit = matrix[:, position] - np.uint8(48)  # characters below '0' wrap around, so one comparison is enough
         good &= digit < 10
         value = value * 10 + digit
     return value, good
 
 
 def _bulk_days(matrix: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int64], Flags]:
-    """Days since 1970 of `YYYY-MM-DD`, and flags where it is exactly that and within 1900 to 2299."""
+    """Days since 1970 of `YYYY-MM-DD`, and flags of valid dates from 1900 to 2299."""
     year, good_year = _digits(matrix, (0, 1, 2, 3))
     month, good_month = _digits(matrix, (5, 6))
     day, good_day = _digits(matrix, (8, 9))
@@ -427,11 +427,11 @@ _HEX[np.frombuffer(b"0123456789", np.uint8)] = np.arange(10)
 _HEX[np.frombuffer(b"abcdef", np.uint8)] = _HEX[np.frombuffer(b"ABCDEF", np.uint8)] = np.arange(10, 16)
 _UUID_DIGITS = np.array([i for i in range(36) if i not in (8, 13, 18, 23)]).reshape(16, 2)
 _UUID_STORED = np.array([*range(7, -1, -1), *range(15, 7, -1)])
-"""Which byte of the text's order stands where in a stored UUID: each half is reversed."""
+"""For each byte of a stored UUID its position in the order of the text: each half is reversed."""
 
 
 def _canonical_uuids(texts: pa.Array) -> pa.Array | None:
-    """All texts as stored UUIDs where every one is of the form 8-4-4-4-12; None where one is not, or is NULL."""
+    """The texts as stored UUIDs if all have the form 8-4-4-4-12; None if one has not or is NULL."""
     matrix, rows, lengths = _windows(texts, 36)
     if texts.null_count or len(rows) != len(texts) or len(texts) == 0 or int(lengths.max()) != 36:
         return None

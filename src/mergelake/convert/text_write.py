@@ -1,6 +1,6 @@
-"""Storage values as ClickHouse text, the text of `toString` and of TSV without escapes.
+"""Formatting of storage values as ClickHouse text: that of `toString`, and of TSV without escapes.
 
-Whole columns (`to_text`) for the types with a vectorised form; the rest go value by distinct value.
+`to_text` formats whole columns; types without a vectorised implementation are formatted once per distinct value.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def literal_text(value: Any, data_type: t.DataType) -> str:
 
 
 def quoted_text(value: Any, data_type: t.DataType) -> str:
-    """The same as a literal in a statement: strings, dates and the like in quotes, NULL by its name."""
+    """One storage value as a literal in a statement: strings, dates and similar types quoted, NULL by its name."""
     if value is None:
         return "NULL"
     text = literal_text(value, data_type)
@@ -70,7 +70,7 @@ def by_distinct(array: pa.Array, convert: Callable[[Any], Any], target: pa.DataT
     if pa.types.is_nested(array.type):
         return pa.array([None if v is None else convert(v) for v in array.to_pylist()], target)
     if pa.types.is_floating(array.type):
-        # Encoded by bits: -0.0 and 0.0 are distinct texts, and so are NaNs.
+        # Compared by bits: -0.0 and 0.0 have distinct texts, and NaN is not equal to itself.
         bits = pa.int32() if array.type == pa.float32() else pa.int64()
         encoded = array.view(bits).dictionary_encode()
         values = encoded.dictionary.view(array.type).to_pylist()
@@ -87,13 +87,13 @@ def fixed_text(texts: npt.NDArray[Any], width: int) -> pa.Array:
 
 
 def binary_of_width(raw: npt.NDArray[np.uint8], rows: int, width: int) -> pa.Array:
-    """`rows` values of `width` bytes, lying one after another, as a binary array."""
+    """`rows` consecutive values of `width` bytes as a binary array."""
     offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(width)
     return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(raw)])
 
 
 def float_text(value: float, bits: int = 64) -> str:
-    """A float as ClickHouse prints it: shortest digits, `1e21` and `1e-7` beyond the plain range."""
+    """A float as ClickHouse prints it: shortest digits, exponents from `1e21` and up to `1e-7`."""
     if value != value:
         return "nan"
     if value in (float("inf"), float("-inf")):
@@ -116,7 +116,7 @@ def float_text(value: float, bits: int = 64) -> str:
 
 
 def decimal_text(value: int, scale: int) -> str:
-    """A scaled integer with its point, trailing zeros left out as ClickHouse does."""
+    """A scaled integer with its decimal point, without trailing zeros, as in ClickHouse."""
     sign, digits = ("-" if value < 0 else ""), str(abs(value)).rjust(scale + 1, "0")
     if scale == 0:
         return sign + digits
@@ -137,7 +137,7 @@ def uuid_text(stored: bytes) -> str:
 
 
 def ipv6_text(stored: bytes) -> str:
-    """The text of an IPv6 address; a mapped IPv4 address shows as one."""
+    """The text of an IPv6 address; a mapped IPv4 address is printed as IPv4."""
     if stored[:12] == b"\x00" * 10 + b"\xff\xff":
         return f"::ffff:{ipaddress.IPv4Address(stored[12:])}"
     return str(ipaddress.IPv6Address(stored))

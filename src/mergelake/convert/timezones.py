@@ -1,10 +1,9 @@
 """UTC seconds to local seconds and back, whole columns at a time.
 
-A zone is a table of the instants where its offset changes, found once per process: the offset at each midnight
-UTC from 1900 to 2300 by Arrow's time zone database, then a bisection inside each day that differs from the
-next. Beyond 2037 Arrow forgets summer time, so from there on Python's `zoneinfo` is asked, week by week. Local
-times that occur twice mean the earlier instant, and local times that never occur are read with the offset
-after the gap, both as in ClickHouse.
+A zone is a table of the instants at which its offset changes, computed once per process: the offsets at each midnight
+UTC from 1900 to 2300 come from Arrow's time zone database, and each day whose offset differs from the next is bisected.
+After 2037 Arrow has no summer time, so Python's `zoneinfo` is used, week by week. As in ClickHouse, a local time that
+occurs twice is the earlier instant, and one that never occurs is converted with the offset after the gap.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Zone:
     changes: npt.NDArray[np.int64]
     """UTC seconds at which a new offset begins, ascending."""
     offsets: npt.NDArray[np.int64]
-    """Seconds east of UTC: `offsets[i]` holds before `changes[i]`, the last one after all."""
+    """Seconds east of UTC: `offsets[i]` is valid before `changes[i]`, the last one after all changes."""
 
     @property
     def is_fixed(self) -> bool:
@@ -67,8 +66,8 @@ class Zone:
         wide = local.astype(np.int64, copy=False)
         if self.is_fixed:
             return np.asarray(wide - self.offsets[0])
-        # The local time at which the old offset ends is the border: so a doubled hour means its first pass, and a
-        # skipped hour is read with the offset after the gap.
+        # Offsets change at the local time at which the old one ends: so a repeated hour is its first occurrence, and
+        # a skipped hour has the offset after the gap.
         borders = self.changes + self.offsets[:-1]
         return wide - self.offsets[np.searchsorted(borders, wide, side="right")]
 
@@ -108,24 +107,24 @@ def zone(name: str) -> Zone:
 def _changes(
     probes: npt.NDArray[np.int64], offsets: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.int64]]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The instants at which the offset changes, found between the probes by bisection, and the offsets around them."""
-    found = offsets(probes)
-    changed = np.flatnonzero(found[1:] != found[:-1])
+    """The instants at which the offset changes, by bisection between the probes, and the offsets before and after."""
+    probe_offsets = offsets(probes)
+    changed = np.flatnonzero(probe_offsets[1:] != probe_offsets[:-1])
     low, high = probes[changed].copy(), probes[changed + 1].copy()
-    before = found[changed]
+    before = probe_offsets[changed]
     while bool((high - low > 1).any()):
         middle = (low + high) // 2
         same = offsets(middle) == before
         low, high = np.where(same, middle, low), np.where(same, high, middle)
-    return high, np.concatenate([found[:1], found[changed + 1]])
+    return high, np.concatenate([probe_offsets[:1], probe_offsets[changed + 1]])
 
 
 def _rule_offsets(seconds: npt.NDArray[np.int64], rules: zoneinfo.ZoneInfo) -> npt.NDArray[np.int64]:
-    found = [datetime.datetime.fromtimestamp(at, rules).utcoffset() for at in seconds.tolist()]
-    return np.array([0 if each is None else each.total_seconds() for each in found], np.int64)
+    differences = [datetime.datetime.fromtimestamp(at, rules).utcoffset() for at in seconds.tolist()]
+    return np.array([0 if each is None else each.total_seconds() for each in differences], np.int64)
 
 
 def _offsets(seconds: npt.NDArray[np.int64], name: str) -> npt.NDArray[np.int64]:
     stamps = pa.array(seconds).cast(pa.timestamp("s", name))
-    found: npt.NDArray[np.int64] = pc.local_timestamp(stamps).cast(pa.int64()).to_numpy() - seconds
-    return found
+    differences: npt.NDArray[np.int64] = pc.local_timestamp(stamps).cast(pa.int64()).to_numpy() - seconds
+    return differences

@@ -1,1 +1,1 @@
-"""Names, types, schemas, manifests, settings, clock, ids, errors: what every room may use; nothing does I/O."""
+"""Names, types, schemas, manifests, settings, clock, ids, errors: used by every room, without I/O."""

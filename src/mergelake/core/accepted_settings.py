@@ -1,9 +1,9 @@
-"""ClickHouse's MergeTree settings that change nothing here, and those that would have to and do not.
+"""ClickHouse's MergeTree settings that have no effect here, and those that are refused because they would need one.
 
-What an accepted setting is about is decided otherwise (the form of parts by `part_profile`), done by nobody (replicas,
-caches, projections, mutations), or a matter of speed inside one server. It is kept with the table and shown, so that a
-CREATE TABLE taken from a server works as it is; its value must be one of its type. A refused setting is taken only with
-the value that says what we do anyway.
+An accepted setting concerns what is configured otherwise (the format of parts, by `part_profile`), does not exist here
+(replicas, caches, projections, mutations), or only affects the speed of one server. It is validated, stored with the
+table and shown, so that a CREATE TABLE of a server works unchanged. A refused setting is accepted only with the value
+that describes the behaviour here.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ ACCEPTED: Mapping[str, str] = {
     )
     for name in names.split()
 }
-"""Name -> kind of its values: `flag`, `size` (whole, 0 or more), `positive`, `number`, `text`."""
+"""Name -> kind of its values: `flag`, `size` (integer from 0), `positive`, `number`, `text`."""
 
 REFUSED: Mapping[str, tuple[str, str]] = {
     "allow_floating_point_partition_key": ("0", "Partition by a rounded value, such as toInt64(x)"),

@@ -1,7 +1,7 @@
-"""Two Arrow forms of every ClickHouse type: the storage form inside, the public form outside.
+"""Two Arrow forms of every ClickHouse type: the storage form for internal use, the public form for users.
 
-**Storage form** is what all rooms pass around: the very numbers that lie on disk, as Arrow arrays, so
-that decoding, comparing and handing over to ClickHouse copy nothing.
+All rooms pass values in the **storage form**: Arrow arrays of the numbers as they are on disk, so that decoding,
+comparing and passing them to ClickHouse copy nothing.
 
 ====================  =======================  ============================
 ClickHouse            storage form             public form
@@ -36,8 +36,8 @@ JSON                  list of struct (path,    arrow.json (text)
 ====================  =======================  ============================
 
 UUID bytes are in stored order (each 8-byte half reversed). Struct fields of an unnamed tuple are `1`, `2`, …; those
-of a Variant have the names of its types, as its subcolumns in ClickHouse have, and at most one of them is not NULL.
-The paths of a JSON value ascend, and those that its type names are always there.
+of a Variant have the names of its types, like its subcolumns in ClickHouse, and at most one of them is not NULL.
+The paths of a JSON value are ascending and include all paths that its type declares.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _INTS = {
 
 
 STORED_DYNAMIC = pa.opaque(pa.binary(), "Dynamic", "mergelake")
-"""Marks values of a Dynamic column that are in storage form already, where a public column is expected."""
+"""Arrow type of values of a Dynamic column in storage form, where the public form is expected."""
 
 
 def storage_type(data_type: t.DataType) -> pa.DataType:
@@ -115,7 +115,7 @@ def storage_type(data_type: t.DataType) -> pa.DataType:
 
 
 def unreadable(data_type: t.Unknown) -> MergelakeError:
-    """The refusal of a column whose type is not known here."""
+    """The error for reading a column of an unknown type."""
     return error(
         "NOT_IMPLEMENTED",
         f"Columns of type {data_type} cannot be read here",
@@ -160,7 +160,7 @@ def arrow_type(data_type: t.DataType) -> pa.DataType:
 
 
 def tuple_names(data_type: t.Tuple) -> tuple[str, ...]:
-    """Names of a tuple's elements: its own, or `1`, `2`, …."""
+    """Names of a tuple's elements; `1`, `2`, … for an unnamed tuple."""
     return data_type.names or tuple(str(i + 1) for i in range(len(data_type.elements)))
 
 

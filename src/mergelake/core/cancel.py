@@ -1,8 +1,8 @@
-"""Ending a statement from another thread: one flag for all the work that it does.
+"""Cancellation of a statement from another thread: one flag for all its work.
 
-A statement runs under a `Cancel` (`running`). Work in its thread finds it by `current` or asks `check` between pieces;
-work that it hands to other threads takes the object along. What blocks outside of Python (ClickHouse, a Spark job)
-registers how it is stopped (`stopping`). Without a statement nothing of this costs anything.
+A statement runs under a `Cancel` (`running`). Code in its thread gets it by `current` or calls `check` between pieces
+of work; the object is passed to other threads explicitly. Calls that block outside of Python (ClickHouse, a Spark job)
+register how to stop them (`stopping`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mergelake.core.errors import error
 
 
 class Cancel:
-    """Whether a statement is to end, and how what it waits for is stopped. Safe for threads."""
+    """The cancellation flag of a statement, with callbacks that stop blocking calls. Thread-safe."""
 
     def __init__(self) -> None:
         self._flag = threading.Event()
@@ -25,11 +25,11 @@ class Cancel:
 
     @property
     def flag(self) -> threading.Event:
-        """Set once the statement is to end."""
+        """Set once the statement is cancelled."""
         return self._flag
 
     def set(self) -> None:
-        """End the statement: at its next `check`, and by stopping what it waits for."""
+        """Cancel the statement: its next `check` raises, and blocking calls are stopped."""
         with self._lock:
             self._flag.set()
             stops = list(self._stops)
@@ -37,23 +37,23 @@ class Cancel:
             stop()
 
     def check(self) -> None:
-        """QUERY_WAS_CANCELLED if the statement is to end."""
+        """Raise QUERY_WAS_CANCELLED if the statement is cancelled."""
         if self._flag.is_set():
             raise error("QUERY_WAS_CANCELLED", "Query was cancelled")
 
     def part(self) -> Cancel:
-        """One for some of the statement's work, which can be ended alone; set with this one."""
-        made = Cancel()
+        """A `Cancel` for a part of the statement's work, which can be cancelled alone, and is with this one."""
+        child = Cancel()
         with self._lock:
-            self._stops.append(made.set)
+            self._stops.append(child.set)
             late = self._flag.is_set()
         if late:
-            made.set()
-        return made
+            child.set()
+        return child
 
     @contextmanager
     def stopping(self, stop: Callable[[], None]) -> Iterator[None]:
-        """While it lasts, `set` calls `stop`, which must return at once; already set, it is called now."""
+        """Register `stop`, which `set` calls and which must not block; it is called now if already cancelled."""
         with self._lock:
             self._stops.append(stop)
             late = self._flag.is_set()
@@ -71,7 +71,7 @@ _current: ContextVar[Cancel | None] = ContextVar("mergelake_cancel", default=Non
 
 @contextmanager
 def running(cancel: Cancel) -> Iterator[None]:
-    """What this thread does meanwhile belongs to the statement that `cancel` ends."""
+    """Make `cancel` the current one of this thread."""
     token = _current.set(cancel)
     try:
         yield
@@ -80,12 +80,12 @@ def running(cancel: Cancel) -> Iterator[None]:
 
 
 def current() -> Cancel | None:
-    """The flag of the statement that this thread runs; None outside of one."""
+    """The `Cancel` of the statement that this thread runs; None outside of one."""
     return _current.get()
 
 
 def check() -> None:
-    """QUERY_WAS_CANCELLED if the statement that this thread runs is to end."""
+    """Raise QUERY_WAS_CANCELLED if the statement that this thread runs is cancelled."""
     cancel = _current.get()
     if cancel is not None:
         cancel.check()

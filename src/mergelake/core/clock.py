@@ -1,16 +1,16 @@
-"""Time, passed in. Only this module reads the system clock."""
+"""Clocks, which are passed as arguments. Only this module reads the system clock."""
 
 from __future__ import annotations
 
 import time
 from typing import Protocol
 
-# Linux counts sleep in BOOTTIME only, macOS in its CLOCK_MONOTONIC (not in `time.monotonic`), Windows in all clocks.
+# Time asleep counts in BOOTTIME on Linux, in CLOCK_MONOTONIC (not `time.monotonic`) on macOS, in all on Windows.
 _ELAPSED: int | None = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
 
 
 class Clock(Protocol):
-    """What the rest of the code may ask of time."""
+    """Protocol of clocks."""
 
     def now_ms(self) -> int:
         """Milliseconds since 1970-01-01 UTC."""
@@ -42,7 +42,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told: for tests and the simulation."""
+    """A clock that only `sleep_s` advances: for tests and the simulation."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
@@ -52,11 +52,11 @@ class ManualClock:
         return self._now_ms
 
     def monotonic_s(self) -> float:
-        """Seconds, the same hand as `now_ms`."""
+        """Seconds, of the same time as `now_ms`."""
         return self._now_ms / 1000
 
     def sleep_s(self, seconds: float) -> None:
-        """Move the hand forward."""
+        """Advance the clock."""
         self._now_ms += round(seconds * 1000)
 
     advance_s = sleep_s

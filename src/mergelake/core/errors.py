@@ -1,4 +1,4 @@
-"""Errors: a short tree of kinds, each carrying ClickHouse's code and name where it has one.
+"""Errors: a small tree of kinds, with ClickHouse's error codes and names.
 
 ::
 
@@ -12,8 +12,8 @@
     ├── UnsupportedError    valid ClickHouse, not ours (yet): names the feature
     └── InternalError       an invariant that did not hold: our bug
 
-A caller acts on the class; a person searches for the code and the name. `raise_for(name, …)` picks the
-class from the ClickHouse name, so a call site says only what went wrong and how to get out.
+Callers act on the class; people search for the code and the name. `error(name, …)` chooses the class by the ClickHouse
+name, so a call site states only the problem and the remedy.
 """
 
 from __future__ import annotations
@@ -139,40 +139,40 @@ CLICKHOUSE_CODES: dict[str, int] = {
 
 
 def there_are(what: str, names: Iterable[str], most: int = 20) -> str:
-    """The hint that lists what there is: `There are columns a, b`, or that there is nothing."""
-    found = list(names)
-    if not found:
+    """A hint that lists the existing names: `There are columns a, b`, or `There are no columns`."""
+    listed = list(names)
+    if not listed:
         return f"There are no {what}"
-    left = f" and {len(found) - most} more" if len(found) > most else ""
-    return f"There are {what} {', '.join(found[:most])}{left}"
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return f"There are {what} {', '.join(listed[:most])}{more}"
 
 
 class MergelakeError(Exception):
     """Root of every error of this package.
 
-    `str(error)` is the whole story: what was wrong, the way out, and ClickHouse's name and code.
+    `str(error)` has the problem, the hint, and ClickHouse's name and code.
     """
 
     kind = "error"
 
     def __init__(self, message: str, *, name: str = "", hint: str = "") -> None:
         self.message = message
-        """What was wrong, one or two sentences."""
+        """The problem, in one or two sentences."""
         self.name = name
         """ClickHouse's error name, or empty."""
         self.code = CLICKHOUSE_CODES.get(name, 0)
         """ClickHouse's error number, or 0."""
         self.hint = hint
-        """The way out, or empty."""
+        """What to do about it, or empty."""
         self.column = ""
-        """The column of the data that was wrong, or empty."""
+        """The column of the invalid data, or empty."""
         self.row: int | None = None
-        """Its row in the data, counted from 0."""
+        """Row of the invalid data, from 0, or None."""
         super().__init__(message)
 
     @property
     def what(self) -> str:
-        """What was wrong, and where: the message with the fields that say so."""
+        """The message with the column and the row."""
         places = [f"column {self.column}"] * bool(self.column) + [f"row {self.row}"] * (self.row is not None)
         return f"{self.message} ({', '.join(places)})" if places else self.message
 
@@ -185,7 +185,7 @@ class MergelakeError(Exception):
         return text
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Spark ships exceptions between processes; keyword-only arguments need help to survive pickling.
+        # Spark pickles exceptions, and the default does not restore keyword-only arguments.
         return _rebuild, (type(self), self.args, self.__dict__)
 
 
@@ -228,16 +228,16 @@ class InvalidInputError(MergelakeError, ValueError):
 
 
 class UnexpectedTokenError(InvalidInputError):
-    """A statement that cannot be read: another token stands where one of some was expected."""
+    """A statement that cannot be parsed because of an unexpected token."""
 
     def __init__(self, message: str, *, name: str = "SYNTAX_ERROR", hint: str = "", found: str = "") -> None:
         super().__init__(message, name=name, hint=hint)
         self.found = found
-        """What stands there, as errors show it."""
+        """The unexpected token, as errors show it."""
 
 
 class CorruptDataError(MergelakeError):
-    """Stored bytes are not what they should be."""
+    """Stored bytes are invalid."""
 
     kind = "corrupt"
 
@@ -264,7 +264,7 @@ class CorruptDataError(MergelakeError):
 
     @property
     def what(self) -> str:
-        """What was wrong, and in which file."""
+        """The message with the name of the file."""
         return f"{self.message.rstrip('.')} (file {self.file})" if self.file else self.message
 
     def __str__(self) -> str:
@@ -278,7 +278,7 @@ class CorruptDataError(MergelakeError):
 
 
 class UnsupportedError(MergelakeError):
-    """Valid ClickHouse that we do not do (yet); names the feature."""
+    """Valid ClickHouse that is not supported (yet); names the feature."""
 
     kind = "unsupported"
 
@@ -294,7 +294,7 @@ _UNSUPPORTED = {"NOT_IMPLEMENTED", "SUPPORT_IS_DISABLED", "UNSUPPORTED_METHOD"}
 
 
 def error(name: str, message: str, hint: str = "") -> MergelakeError:
-    """The error for ClickHouse's `name`, ready to raise: `raise error("UNKNOWN_TABLE", "…", "…")`."""
+    """An error with ClickHouse's `name`, of the matching class: `raise error("UNKNOWN_TABLE", "…", "…")`."""
     if name in _NOT_FOUND:
         return NotFoundError(message, name=name, hint=hint)
     if name in _UNSUPPORTED:

@@ -1,4 +1,4 @@
-"""Identifiers, passed in. Only this module draws random ones."""
+"""Sources of identifiers, which are passed as arguments. Only this module generates random ones."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Protocol
 
 
 class IdSource(Protocol):
-    """Where new identifiers come from."""
+    """Protocol of sources of identifiers."""
 
     def new_id(self) -> str:
-        """A fresh 32-digit hex id, never given before."""
+        """A new, unique id of 32 hex digits."""
         ...
 
     def jitter(self) -> float:
@@ -26,10 +26,10 @@ def seed_of(ids: IdSource) -> Callable[[], int]:
 
 
 class RandomIds:
-    """Identifiers from the operating system."""
+    """Random identifiers from the operating system."""
 
     def new_id(self) -> str:
-        """A fresh 32-digit hex id."""
+        """A new id of 32 hex digits."""
         return uuid.uuid4().hex
 
     def jitter(self) -> float:

@@ -1,7 +1,6 @@
-"""The type that a column of Arrow data gets in a new table: as ClickHouse infers it from a file of such data.
+"""Types of the columns of a new table for Arrow data, as ClickHouse infers them from a file of such data.
 
-With the values at hand a column is Nullable where there is a NULL; of a schema alone, where it says so. Structs stay
-plain: a Tuple is not Nullable here.
+If the values are known, a column is Nullable if it has a NULL; else if the schema says so. Structs are never Nullable.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _INTERVALS = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "Na
 
 
 def inferred_types(schema: pa.Schema, table: pa.Table | None = None) -> dict[str, t.DataType]:
-    """The type of each column; `table` has its values, if they are known. NOT_IMPLEMENTED for what has none."""
+    """The type of each column; `table` has the values, if known. Raises NOT_IMPLEMENTED for unsupported Arrow types."""
     out: dict[str, t.DataType] = {}
     for index, field in enumerate(schema):
         values = None if table is None else table.column(index)

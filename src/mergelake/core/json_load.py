@@ -1,7 +1,7 @@
-"""JSON that somebody else wrote, read whole or piece by piece; any nesting is just another ValueError.
+"""Parsing of untrusted JSON, whole or lazily; too deep nesting is a ValueError like other invalid JSON.
 
-`fields` and `items` leave the values as text (`msgspec.Raw`), so that each is read by who knows its type, and a file
-table, most of the bytes of a log entry, by nobody until it is asked for.
+`fields` and `items` leave the values as text (`msgspec.Raw`), so that each is parsed as its own type, and a file table,
+which is most of a log entry, only when it is needed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def loads(text: str | bytes, parse_constant: Callable[[str], Any] | None = None) -> Any:
-    """The value of a JSON text. ValueError for what is no JSON, or too deep for Python's own reader."""
+    """The value of a JSON text. Raises ValueError if it is invalid, or too deep for Python's parser."""
     try:
         return json.loads(text, parse_constant=parse_constant)
     except RecursionError:
@@ -27,7 +27,7 @@ def loads(text: str | bytes, parse_constant: Callable[[str], Any] | None = None)
 
 
 def typed(decoder: msgspec.json.Decoder[T], text: str | bytes | msgspec.Raw) -> T:
-    """The value of a JSON text of a known type. ValueError for anything else."""
+    """The value of a JSON text of the decoder's type. Raises ValueError for anything else."""
     try:
         return decoder.decode(text)
     except RecursionError:
@@ -35,17 +35,17 @@ def typed(decoder: msgspec.json.Decoder[T], text: str | bytes | msgspec.Raw) -> 
 
 
 def fields(text: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
-    """The fields of a JSON object, as they stand there."""
+    """The fields of a JSON object, unparsed."""
     return typed(_FIELDS, text)
 
 
 def items(text: bytes | msgspec.Raw) -> list[msgspec.Raw]:
-    """The items of a JSON array, as they stand there."""
+    """The items of a JSON array, unparsed."""
     return typed(_ITEMS, text)
 
 
 def value(text: bytes | msgspec.Raw) -> Any:
-    """Any JSON value."""
+    """The value of a JSON text of any type. Raises ValueError."""
     return typed(_VALUE, text)
 
 

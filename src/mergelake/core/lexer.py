@@ -1,7 +1,7 @@
-"""The lexer: ClickHouse text to tokens that remember where they stand, for statements, expressions, types and codecs.
+"""The lexer: ClickHouse text to tokens with offsets, for statements, expressions, types and codecs.
 
-Statements are cut by the offsets of their tokens, never reprinted: a table is replaced by cutting its name out, a
-predicate is pushed down by copying it. So no printer can change what a statement means.
+Statements are edited by the offsets of their tokens, never printed from a tree: a table is replaced by cutting its name
+out, a predicate is pushed down by copying its text. So rewriting cannot change the meaning of the rest.
 
 Source: ClickHouse, `src/Parsers/Lexer.cpp`.
 """
@@ -16,11 +16,11 @@ from mergelake.core.errors import MergelakeError, UnexpectedTokenError, error
 from mergelake.core.text import unescape
 
 QUOTED_STRING = r"'(?:[^'\\]++|\\.|'')*+'"
-"""A string in single quotes, as a pattern (with DOTALL) for those that cut bulk data without a token each."""
+"""Regular expression (with DOTALL) of a string in single quotes, also for splitting bulk data without tokens."""
 BACK_QUOTED = r"`(?:[^`\\]++|\\.|``)*+`"
-"""An identifier in back-quotes, likewise."""
+"""Regular expression of an identifier in back-quotes."""
 DOUBLE_QUOTED = r'"(?:[^"\\]++|\\.|"")*+"'
-"""And in double quotes."""
+"""Regular expression of an identifier in double quotes."""
 _QUOTED_NAME = re.compile(rf"{BACK_QUOTED}|{DOUBLE_QUOTED}", re.DOTALL)
 _DIGITS, _HEX = r"\d(?:_?\d)*+", r"[0-9A-Fa-f](?:_?[0-9A-Fa-f])*+"
 _TOKEN = re.compile(
@@ -42,12 +42,12 @@ _WORD = re.compile(r"[\w$]++", re.ASCII)
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 _NEVER_CLOSED = {"'": "string", "\u2018": "string", "`": "identifier", '"': "identifier", "\u201c": "identifier"}
 DEPTH_MAX = 1000
-"""Most brackets within each other: what ClickHouse's own parser takes by default (`max_parser_depth`)."""
+"""Maximum nesting of brackets: the default of ClickHouse's parser (`max_parser_depth`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """`kind` is word, quoted, string, number, sign or end; `text` is as written."""
+    """A token. `kind` is word, quoted, string, number, sign or end; `text` is as written."""
 
     kind: str
     text: str
@@ -55,7 +55,7 @@ class Token:
     """Offset in the statement, in characters."""
     end: int
     upper: str
-    """A bare word in capitals; empty for every other kind but signs, which stand for themselves."""
+    """A bare word in upper case, or a sign; empty for other kinds."""
 
     @property
     def name(self) -> str:
@@ -64,14 +64,14 @@ class Token:
 
     @property
     def is_name(self) -> bool:
-        """Whether it can be an identifier."""
+        """Whether the token can be an identifier."""
         return self.kind in ("word", "quoted")
 
 
 def tokenize(text: str, start: int = 0) -> list[Token]:
-    """All tokens from `start` on, comments left out, ended by one of kind `end`.
+    """All tokens from `start` on without comments; the last one is of kind `end`.
 
-    SYNTAX_ERROR for an open quote, TOO_DEEP_RECURSION for more than `DEPTH_MAX` brackets within each other.
+    Raises SYNTAX_ERROR for an open quote, TOO_DEEP_RECURSION for more than `DEPTH_MAX` nested brackets.
     """
     tokens: list[Token] = []
     before: Token | None = None
@@ -88,35 +88,35 @@ def tokenize(text: str, start: int = 0) -> list[Token]:
         before, at = token, token.end
 
 
-def too_deep(most: int) -> MergelakeError:
-    """TOO_DEEP_RECURSION, as ClickHouse refuses it."""
-    return error("TOO_DEEP_RECURSION", f"Maximum parse depth ({most}) exceeded", "Write the statement flatter")
+def too_deep(depth_max: int) -> MergelakeError:
+    """ClickHouse's TOO_DEEP_RECURSION."""
+    return error("TOO_DEEP_RECURSION", f"Maximum parse depth ({depth_max}) exceeded", "Write the statement flatter")
 
 
 def next_token(text: str, at: int, before: Token | None = None) -> Token:
-    """The first token at or after offset `at`, `before` being the one in front of it, which says what a dot means."""
+    """The first token at or after offset `at`; the token `before` it decides whether a dot begins a number."""
     while at < len(text):
         match = _TOKEN.match(text, at)
-        assert match is not None  # the last sign takes any character
+        assert match is not None  # the last alternative matches any character
         kind, at = str(match.lastgroup), match.end()
         if kind == "space":
             continue
         if kind == "comment":
             at = _comment_end(text, match.start())
             continue
-        found = match.group()
+        lexeme = match.group()
         if kind == "sign":
-            if found in _NEVER_CLOSED:
-                raise syntax_error(text, match.start(), f"This {_NEVER_CLOSED[found]} is never closed")
-            return Token(kind, found, match.start(), at, found)
+            if lexeme in _NEVER_CLOSED:
+                raise syntax_error(text, match.start(), f"This {_NEVER_CLOSED[lexeme]} is never closed")
+            return Token(kind, lexeme, match.start(), at, lexeme)
         if kind == "number":
             return _number(text, match, before)
-        return Token(kind, found, match.start(), at, found.upper() if kind == "word" else "")
+        return Token(kind, lexeme, match.start(), at, lexeme.upper() if kind == "word" else "")
     return Token("end", "", len(text), len(text), "")
 
 
 def _comment_end(text: str, start: int) -> int:
-    """Where the comment that begins at `start` ends: comments may hold comments."""
+    """End of the comment that begins at `start`; comments may be nested."""
     depth = 0
     for edge in _COMMENT_EDGE.finditer(text, start):
         depth += 1 if edge.group() == "/*" else -1
@@ -126,21 +126,21 @@ def _comment_end(text: str, start: int) -> int:
 
 
 def _number(text: str, match: re.Match[str], before: Token | None) -> Token:
-    """A number, or what only looks like one: `t.1.2` has the elements 1 and 2, and `2024_events` is a name."""
-    start, found = match.start(), match.group()
-    if before is not None and found[0] == "." and (before.is_name or before.kind == "number" or before.text in ")]"):
+    """A number, or a token like one: `t.1.2` has the elements 1 and 2, and `2024_events` is a name."""
+    start, lexeme = match.start(), match.group()
+    if before is not None and lexeme[0] == "." and (before.is_name or before.kind == "number" or before.text in ")]"):
         return Token("sign", ".", start, start + 1, ".")
     if before is not None and before.kind == "sign" and before.text == ".":
         match = _AFTER_DOT.match(text, start) or match
-        found = match.group()
-    is_name = bool(match["tail"]) and _WORD.fullmatch(found) is not None
-    return Token("word" if is_name else "number", found, start, match.end(), found.upper() if is_name else "")
+        lexeme = match.group()
+    is_name = bool(match["tail"]) and _WORD.fullmatch(lexeme) is not None
+    return Token("word" if is_name else "number", lexeme, start, match.end(), lexeme.upper() if is_name else "")
 
 
 def syntax_error(text: str, at: int, message: str, *, found: str = "") -> MergelakeError:
-    """SYNTAX_ERROR that shows the place: line and column, the line itself and a caret under it.
+    """A SYNTAX_ERROR with line and column, and the line with a caret under the position `at`.
 
-    `found` is what stands there, where something else was expected.
+    `found` is the token at that position, if another was expected.
     """
     at = min(at, len(text))
     line = text.count("\n", 0, at) + 1
@@ -152,12 +152,12 @@ def syntax_error(text: str, at: int, message: str, *, found: str = "") -> Mergel
         cut = max(0, column - 60)
         shown, column = shown[cut : cut + 120], column - cut
     place = f"line {line}, column {at - first + 1} (position {at + 1})"
-    told = f"Syntax error at {place}: {message}\n  {shown}\n  {' ' * column}^\n"
-    return UnexpectedTokenError(told, found=found) if found else error("SYNTAX_ERROR", told)
+    explained = f"Syntax error at {place}: {message}\n  {shown}\n  {' ' * column}^\n"
+    return UnexpectedTokenError(explained, found=found) if found else error("SYNTAX_ERROR", explained)
 
 
 def number_value(text: str) -> int | float:
-    """The value of a token of kind number, a sign before it or not. SYNTAX_ERROR for what only begins as one.
+    """The value of a number token with an optional sign. Raises SYNTAX_ERROR if it only begins like a number.
 
     >>> [number_value(text) for text in ("1_000", "-0x1F", "0b101", "1.5e1", "0x1.8p1")]
     [1000, -31, 5, 15.0, 3.0]
@@ -175,12 +175,12 @@ def number_value(text: str) -> int | float:
 
 
 def quoted_name(text: str) -> str | None:
-    """The identifier, if `text` is nothing but one in quotes."""
+    """The identifier, if `text` is a single quoted identifier; else None."""
     return unescape(text) if _QUOTED_NAME.fullmatch(text) else None
 
 
 class TokenReader:
-    """A place in the tokens of `text` from `start` to `end`, which are cut on demand: look ahead, accept, go on."""
+    """A cursor over the tokens of `text` from `start` to `end`, which are created on demand."""
 
     def __init__(self, text: str, start: int = 0, end: int | None = None) -> None:
         self.text = text
@@ -190,7 +190,7 @@ class TokenReader:
         self._at = 0
 
     def peek(self, ahead: int = 0) -> Token:
-        """The token `ahead` places on; of kind `end` after the last."""
+        """The token `ahead` positions further; of kind `end` after the last."""
         while len(self._tokens) <= self._at + ahead:
             token = next_token(self.text, self._read_to, self._tokens[-1] if self._tokens else None)
             if token.kind == "end" or token.start >= self.end:
@@ -201,7 +201,7 @@ class TokenReader:
         return self._tokens[self._at + ahead]
 
     def next(self) -> Token:
-        """The token here, and go on."""
+        """Return the current token and advance."""
         token = self.peek()
         self._at += token.kind != "end"
         return token
@@ -212,11 +212,11 @@ class TokenReader:
         return self._tokens[self._at - 1].end if self._at else 0
 
     def at(self, *words: str) -> bool:
-        """Whether these words (or signs) come next."""
+        """Whether the next tokens are these words or signs."""
         return all(self.peek(i).upper == word for i, word in enumerate(words))
 
     def accept(self, *words: str) -> bool:
-        """Go past these words if they come next."""
+        """Advance past these words or signs if they are next; whether they were."""
         if not self.at(*words):
             return False
         for _ in words:
@@ -225,7 +225,7 @@ class TokenReader:
 
 
 def closing(tokens: Sequence[Token], at: int) -> int:
-    """The index of the bracket that closes the one at `at`; that of the end where none does."""
+    """The index of the bracket that closes the one at `at`; that of the end token if none does."""
     depth = 0
     while tokens[at].kind != "end":
         if tokens[at].kind == "sign":

@@ -1,9 +1,9 @@
-"""A part's manifest: where its files lie, and what a reader wants to know before touching them.
+"""A part's manifest: the location of its files, and the metadata for pruning.
 
-A part is an immutable set of files; a file is a list of extents; an extent is a range of one object.
-Manifests stand in the log, so pruning needs no request. The file table is kept as compact JSON text, decoded when it is
-asked for: a table of 10,000 parts holds ten thousand short strings, not a million objects. Of a part that came out of
-a segment of a checkpoint, even the text is read when it is asked for.
+A part is an immutable set of files; a file is a list of extents; an extent is a range of one object. Manifests are in
+the log, so pruning needs no request. The file table is held as compact JSON text and decoded on demand: a table of
+10,000 parts holds ten thousand short strings, not a million objects. For a part from a segment of a checkpoint even the
+text is read on demand.
 
 Keys of extents are relative to the table's directory (`<part id>/files.packed`); a key that starts with
 `/` is relative to the warehouse, for parts shared between tables.
@@ -25,6 +25,8 @@ from mergelake.core.json_load import typed
 _DECODER = json.JSONDecoder()
 _FILES = msgspec.json.Decoder(tuple[list[str], list[list[Any]]])
 _END = 1 << 63
+_ONE_EXTENT = 8
+"""Values in the row of a file that is one extent."""
 
 
 class Extent(msgspec.Struct, frozen=True):
@@ -36,7 +38,7 @@ class Extent(msgspec.Struct, frozen=True):
 
 
 class PartFile(msgspec.Struct, frozen=True):
-    """One file of a part, as `checksums.txt` describes it, and where it lies."""
+    """One file of a part, as `checksums.txt` describes it, and its location."""
 
     name: str
     size: int
@@ -51,32 +53,32 @@ class PartFile(msgspec.Struct, frozen=True):
 
 
 class FilePlace(Protocol):
-    """Where the text of a file table lies."""
+    """Location of the text of a file table."""
 
     @property
     def part_id(self) -> str:
-        """Of the part with which it was stored."""
+        """Id of the part with which it was stored."""
         ...
 
     @property
     def digest(self) -> bytes:
-        """Of the text, as `FileTable.digest`."""
+        """Digest of the text, like `FileTable.digest`."""
         ...
 
     @property
     def outside(self) -> tuple[str, ...]:
-        """Keys of its objects that are not in the directory of that part."""
+        """Keys of objects outside the directory of that part."""
         ...
 
     def text(self) -> str:
-        """Read it."""
+        """Read the text."""
         ...
 
 
 class FileTable:
-    """The files of a part, as the text of `encode_files`: in memory, or in a place from which it is read when needed.
+    """The files of a part, as the text of `encode_files`: in memory, or at a place from which it is read on demand.
 
-    Equal if the texts are; no request is made to see that. Pickles as text.
+    Tables are equal if their texts are; comparing makes no request. Pickles as text.
     """
 
     __slots__ = ("_text", "place")
@@ -84,16 +86,16 @@ class FileTable:
     def __init__(self, text: str | None, place: FilePlace | None = None) -> None:
         self._text = text
         self.place = place
-        """Where it lies too, or alone; may be set once it has been written there."""
+        """Stored location of the text, or None; may be set after it was written there."""
 
     @property
     def in_memory(self) -> bool:
-        """Whether the text is known without a request."""
+        """Whether the text is available without a request."""
         return self._text is not None
 
     @property
     def text(self) -> str:
-        """The JSON text; one request, perhaps, where it is not in memory."""
+        """The JSON text; may take a request if it is not in memory."""
         if self._text is not None:
             return self._text
         assert self.place is not None
@@ -101,20 +103,32 @@ class FileTable:
 
     @property
     def digest(self) -> bytes:
-        """8 bytes that tell texts apart."""
+        """Hash of the text, 8 bytes."""
         if self._text is None and self.place is not None:
             return self.place.digest
         return hashlib.blake2b(self.text.encode(), digest_size=8).digest()
 
     def object_keys(self) -> list[str]:
-        """The keys of the objects, each once: the text begins `[[keys…],…`, and the rows need not be decoded."""
+        """The distinct keys of the objects: the text begins `[[keys…],…`, so rows are not decoded."""
         return _object_keys(self.text)[0] if self.text else []
 
     def keys_outside(self, part_id: str) -> tuple[str, ...]:
-        """Keys that are not in the directory of a part; known without a request for the part that was stored."""
+        """Keys outside the directory of a part; without a request for the part with which the table was stored."""
         if self._text is None and self.place is not None and self.place.part_id == part_id:
             return self.place.outside
         return tuple(key for key in self.object_keys() if not key.startswith(f"{part_id}/"))
+
+    def in_one_object(self) -> tuple[Extent, dict[str, tuple[int, int]]] | None:
+        """The extent that holds all files, and each file's (start, end) in it.
+
+        None if they are in several objects, or one is in several ranges.
+        """
+        keys, rows = file_rows(self.text)
+        if len(keys) != 1 or any(len(row) != _ONE_EXTENT for row in rows):
+            return None
+        first = min(start for *_, start, _ in rows)
+        files = {name: (start - first, start - first + length) for name, *_, start, length in rows}
+        return Extent(keys[0], first, max(end for _, end in files.values())), files
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, FileTable):
@@ -133,7 +147,7 @@ class FileTable:
 
 
 def encode_files(files: Iterable[PartFile]) -> FileTable:
-    """The file table as JSON text: object keys once, then a row for each file."""
+    """The file table as JSON text: the distinct object keys, then a row for each file."""
     keys: dict[str, int] = {}
     rows: list[list[Any]] = []
     for file in files:
@@ -146,9 +160,9 @@ def encode_files(files: Iterable[PartFile]) -> FileTable:
 
 
 def file_rows(text: str) -> tuple[list[str], list[list[Any]]]:
-    """What `encode_files` wrote: keys, and rows of (name, size, hash, plain size, plain hash, (key, offset, length)…).
+    """Keys, and rows of (name, size, hash, plain size, plain hash, key, offset, length, …), of `encode_files`.
 
-    CorruptDataError for what is no file table, or has negative numbers.
+    The key of an extent is an index into the keys. Raises CorruptDataError for invalid text or negative numbers.
     """
     try:
         keys, rows = typed(_FILES, text)
@@ -161,8 +175,8 @@ def file_rows(text: str) -> tuple[list[str], list[list[Any]]]:
     return keys, rows
 
 
-def _refuse(told: str) -> None:
-    raise ValueError(told)
+def _refuse(message: str) -> None:
+    raise ValueError(message)
 
 
 def decode_files(text: str) -> dict[str, PartFile]:
@@ -188,7 +202,7 @@ class PartManifest:
     partition_id: str
     rows: int
     files: FileTable
-    """What `encode_files` gives."""
+    """The file table."""
     partition: str = ""
     """Hex of `partition.dat`; empty without a partition key."""
     minmax: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -209,36 +223,36 @@ class PartManifest:
     storage: str = "full"
     """`packed` (one object) or `full` (an object a file)."""
     level: int = 0
-    """Level with which the part enters the set: 0, or 1 where the insert was already merged."""
+    """Level of a new part: 0, or 1 if the insert was already merged."""
     created_ms: int = 0
-    """Clock of the writer; for ages, never for order."""
+    """Time by the clock of the writer; for ages, never for ordering."""
     base_version: int = 0
-    """The newest version of the table that the writer knew when it chose the id: collection is fenced by it."""
+    """The newest version of the table that the writer knew when it chose the id; garbage collection relies on it."""
     volume: str = "default"
     ttl: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """TTL name -> earliest and latest expiry, epoch seconds."""
 
     def file_table(self) -> dict[str, PartFile]:
-        """Files by name, decoded anew on each call: keep the result."""
+        """Files by name. Each call decodes the table anew."""
         return decode_files(self.files.text)
 
     def object_keys(self) -> list[str]:
-        """The keys of its objects, each once."""
+        """The distinct keys of its objects."""
         return self.files.object_keys()
 
     def keys_outside(self) -> tuple[str, ...]:
-        """Those that are not in the directory of the part."""
+        """Keys of objects outside the directory of the part."""
         return self.files.keys_outside(self.id)
 
 
 def _object_keys(files: str) -> tuple[list[str], int]:
-    """The keys of a file table's text, and where they end."""
+    """The keys of a file table's text, and the offset of their end."""
     keys: tuple[list[str], int] = _DECODER.raw_decode(files, 1)
     return keys
 
 
 def with_keys(manifest: PartManifest, keys: Mapping[str, str]) -> PartManifest:
-    """The same part, its objects under other keys where `keys` names one."""
+    """The same part with object keys replaced by `keys`, old key -> new key."""
     text = manifest.files.text
     old, end = _object_keys(text)
     new = [keys.get(key, key) for key in old]

@@ -1,12 +1,12 @@
-"""Manifests as JSON: as they stand in log entries, and as tasks and nodes send and keep them.
+"""Manifests as JSON, in log entries and in messages of tasks and nodes.
 
 ::
 
     {"id": "…", "partition_id": "202601", "rows": 8192, "columns": [0, 1], "key_range": ["…", "…"],
      "files": [[keys…], [rows…]], "marks": 1, …}
 
-Fields that have their default are left out; it is the same for every version of this program. The file table is taken
-as text, without a look into it.
+Fields with their default value are omitted, so defaults must never change. The file table is copied as text without
+decoding.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from mergelake.core.json_load import loads, typed
 from mergelake.core.manifest import FileTable, PartManifest
 
 Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
-"""A number of things, or a version."""
+"""A count or a version."""
 
 
 class ManifestJson(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The fields of a `PartManifest` as JSON has them."""
+    """The JSON form of a `PartManifest`."""
 
     id: str
     partition_id: str
@@ -49,7 +49,7 @@ class ManifestJson(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
 
     @staticmethod
     def of(manifest: PartManifest) -> ManifestJson:
-        """A manifest, to be encoded as a JSON object of its own or in another one."""
+        """The JSON form of a manifest, to be encoded."""
         return ManifestJson(
             manifest.id,
             manifest.partition_id,
@@ -73,7 +73,7 @@ class ManifestJson(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
         )
 
     def manifest(self) -> PartManifest:
-        """What was decoded."""
+        """The decoded manifest."""
         return PartManifest(
             self.id,
             self.partition_id,
@@ -101,12 +101,12 @@ _DECODER = msgspec.json.Decoder(ManifestJson)
 
 
 def decode_manifest(data: bytes | str | Raw) -> PartManifest:
-    """Inverse of the encoded `ManifestJson.of`. ValueError for what is none, or has counts that cannot be any."""
+    """Inverse of encoding `ManifestJson.of`. Raises ValueError for invalid JSON or impossible counts."""
     return typed(_DECODER, data).manifest()
 
 
 def _file_table(raw: Raw) -> FileTable:
-    """The text as `encode_files` gives it, whoever wrote it: digests and comparisons are of the text."""
+    """The file table with the text that `encode_files` would write, because digests and comparisons use the text."""
     text = str(raw, "utf-8")
     if " " in text or not text.isascii():
         text = json.dumps(loads(text), separators=(",", ":"))

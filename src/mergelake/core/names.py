@@ -10,7 +10,7 @@ from mergelake.core.errors import error
 
 _NAME = re.compile(r"([0-9A-Za-z-]+)_(-?\d+)_(-?\d+)_(\d+)(?:_(\d+))?")
 LEVEL_MAX = 4294967295
-"""A level that covers whatever lies in its block range. Source: ClickHouse, `MergeTreePartInfo.h`."""
+"""A level that covers every part in its block range. Source: ClickHouse, `MergeTreePartInfo.h`."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -34,11 +34,11 @@ class PartInfo:
     level: int
     """0 for an inserted part; one more than its highest source for a merge."""
     mutation: int = 0
-    """Version of the last mutation written down in the part, 0 for none."""
+    """Version of the last mutation applied to the part, 0 for none."""
 
     @staticmethod
     def parse(name: str) -> PartInfo:
-        """The info of a part directory's name; BAD_DATA_PART_NAME if it is not one."""
+        """Parse the name of a part directory. Raises BAD_DATA_PART_NAME."""
         match = _NAME.fullmatch(name)
         if match is None:
             raise error("BAD_DATA_PART_NAME", f"'{name}' is not the name of a part")
@@ -47,7 +47,7 @@ class PartInfo:
 
     @staticmethod
     def try_parse(name: str) -> PartInfo | None:
-        """As `parse`, with None for a name that is not a part's."""
+        """Like `parse`, but None for an invalid name."""
         return PartInfo.parse(name) if _NAME.fullmatch(name) else None
 
     def __str__(self) -> str:
@@ -56,7 +56,7 @@ class PartInfo:
 
     @property
     def data_version(self) -> int:
-        """Up to which mutation the rows are current: the mutation version, or the first block."""
+        """Version up to which mutations are applied: the mutation version, or the first block."""
         return self.mutation or self.min_block
 
     def covers(self, other: PartInfo) -> bool:
@@ -75,7 +75,7 @@ class PartInfo:
         )
 
     def intersects(self, other: PartInfo) -> bool:
-        """Whether the two share a block of one partition."""
+        """Whether the parts share a block of one partition."""
         return (
             self.partition_id == other.partition_id
             and self.min_block <= other.max_block
@@ -84,9 +84,9 @@ class PartInfo:
 
 
 def merged_name(infos: Sequence[PartInfo], holes: Sequence[PartInfo] = ()) -> PartInfo:
-    """The name of a part that replaces these, of one partition and at least one: all their blocks, a level higher.
+    """The name of the part merged from `infos` (not empty, of one partition): all their blocks, one level higher.
 
-    It covers those of the `holes` that lie between them, too.
+    It also covers those of the `holes` that lie between them.
 
     >>> str(merged_name([PartInfo.parse("all_1_1_0"), PartInfo.parse("all_2_5_3")]))
     'all_1_5_4'

@@ -1,7 +1,7 @@
-"""What a table is: columns, keys, engine, settings; plain values that the log carries as JSON.
+"""The schema of a table: columns, keys, engine, settings; plain values that are stored in the log as JSON.
 
-Expressions stay ClickHouse text here (`toYYYYMM(ts)`); `expr` binds them against the columns.
-A column keeps its `id` for life, so a rename touches no part: parts name columns by id.
+Expressions are ClickHouse text (`toYYYYMM(ts)`); `expr` binds them against the columns. The `id` of a column never
+changes and parts refer to columns by id, so renaming a column changes no part.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Column:
     default: str = ""
     """The default's expression as ClickHouse text, or empty."""
     codec: str = ""
-    """`CODEC(…)`'s inside, or empty for the table's default."""
+    """The contents of `CODEC(…)`, or empty for the table's default."""
     comment: str = ""
     ttl: str = ""
 
@@ -59,7 +59,7 @@ class SkipIndex:
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """Everything that CREATE TABLE says. Immutable; ALTER makes a new one with `version` + 1."""
+    """The contents of a CREATE TABLE. Immutable; ALTER makes a new one with `version` + 1."""
 
     columns: tuple[Column, ...]
     engine: str = "MergeTree"
@@ -70,20 +70,20 @@ class TableSchema:
     order_by: tuple[str, ...] = ()
     """Expressions of the sorting key; empty for ORDER BY tuple()."""
     order_desc: tuple[bool, ...] = ()
-    """For each expression of the sorting key whether it descends; empty means none does."""
+    """For each expression of the sorting key whether it is descending; empty if none is."""
     primary_key: tuple[str, ...] = ()
     """A prefix of `order_by`; equal to it unless PRIMARY KEY was given."""
     sample_by: str = ""
     indices: tuple[SkipIndex, ...] = ()
     ttl: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Table settings that were given, by name, values as text."""
+    """Explicit table settings by name, values as text."""
     comment: str = ""
     version: int = 1
     next_column_id: int = 0
-    """The id that the next new column gets."""
+    """The id of the next new column."""
     _by_name: Mapping[str, Column] = field(init=False, repr=False, compare=False)
-    """The columns by name, in order: a table may have thousands, and each is asked for, often."""
+    """The columns by name, in order: an index for tables with thousands of columns."""
     _types: dict[str, DataType] = field(init=False, repr=False, compare=False)
     _stored: tuple[Column, ...] = field(init=False, repr=False, compare=False)
 
@@ -122,7 +122,7 @@ class TableSchema:
 
     @property
     def stored(self) -> tuple[Column, ...]:
-        """The columns that parts hold: all but ALIAS and EPHEMERAL ones."""
+        """The columns that parts store: all but ALIAS and EPHEMERAL ones."""
         return self._stored
 
     def with_settings(self, settings: Mapping[str, str]) -> TableSchema:
@@ -157,7 +157,7 @@ class TableSchema:
 
 
 def unknown_column(name: str, known: list[str], table: str = "") -> Exception:
-    """The error for a column that is not there, with the nearest names."""
+    """The error for a column that does not exist, with similar names."""
     import difflib
 
     near = [other for other in known if other.lower() == name.lower()] or difflib.get_close_matches(name, known, n=1)

@@ -1,7 +1,7 @@
-"""Table settings: ClickHouse's MergeTree settings that mean something here, with its names and defaults.
+"""Table settings: ClickHouse's MergeTree settings that have an effect here, with its names and defaults.
 
-A table stores the settings that were given, as text; `TableSettings(given)` checks and types them.
-`accepted_settings` has ClickHouse's others. Unknown names are refused (UNKNOWN_SETTING) with the nearest known one.
+A table stores its explicit settings as text; `TableSettings(values)` validates and types them. `accepted_settings` has
+ClickHouse's other settings. Unknown names are refused (UNKNOWN_SETTING) with the most similar known one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Setting:
 
     name: str
     default: int | float | str
-    """Its type is the setting's type."""
+    """Default value; its type is that of the setting."""
     description: str
     """For `system.merge_tree_settings` and the documentation: Markdown, one line."""
 
@@ -174,18 +174,19 @@ TABLE_SETTINGS: dict[str, Setting] = {setting.name: setting for setting in _TABL
 
 
 class TableSettings:
-    """Checked and typed table settings: `settings["index_granularity"]`."""
+    """Validated and typed table settings: `settings["index_granularity"]`."""
 
-    def __init__(self, given: Mapping[str, str | int | float | bool] | None = None) -> None:
+    def __init__(self, values: Mapping[str, str | int | float | bool] | None = None) -> None:
         """Sizes may be text (`'10Mi'`, `'100G'`).
 
-        Raises UNKNOWN_SETTING, what ClickHouse raises for a value that is none of the setting's type, and
-        NOT_IMPLEMENTED for a setting that would change what we do and does not.
+        Raises UNKNOWN_SETTING, ClickHouse's error for an invalid value, and NOT_IMPLEMENTED for a refused setting.
         """
-        self._given: dict[str, int | float | str] = {name: _typed(name, value) for name, value in (given or {}).items()}
+        self._values: dict[str, int | float | str] = {
+            name: _typed(name, value) for name, value in (values or {}).items()
+        }
 
     def __getitem__(self, name: str) -> int | float | str:
-        return self._given.get(name, TABLE_SETTINGS[name].default)
+        return self._values.get(name, TABLE_SETTINGS[name].default)
 
     def integer(self, name: str) -> int:
         """The value of an integer setting."""
@@ -202,17 +203,17 @@ class TableSettings:
         return str(self[name])
 
     def as_text(self) -> dict[str, str]:
-        """The given settings as the log keeps them."""
-        return {name: str(value) for name, value in self._given.items()}
+        """The explicit settings as text, as they are stored in the log."""
+        return {name: str(value) for name, value in self._values.items()}
 
 
 def is_table_setting(name: str) -> bool:
-    """Whether a table may be given the setting."""
+    """Whether a table may have the setting."""
     return name in TABLE_SETTINGS or name in ACCEPTED or name in REFUSED
 
 
 def kind_of_setting(name: str) -> str:
-    """`flag`, `size`, `positive`, `number` or `text`; UNKNOWN_SETTING, with the nearest name, for one that is none."""
+    """`flag`, `size`, `positive`, `number` or `text`. Raises UNKNOWN_SETTING with the most similar name."""
     if name in ACCEPTED:
         return ACCEPTED[name]
     if name in REFUSED:
@@ -235,7 +236,7 @@ _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
 def parse_size(text: str) -> int:
-    """`10`, `10k` (thousands) or `10Ki` (of 1024) as ClickHouse reads the text of a whole number.
+    """The integer that ClickHouse reads from `10`, `10k` (thousands) or `10Ki` (multiples of 1024).
 
     >>> parse_size("10Mi"), parse_size("100G")
     (10485760, 100000000000)
@@ -250,7 +251,7 @@ def parse_size(text: str) -> int:
 
 @lru_cache(1024, typed=True)
 def _typed(name: str, value: str | float | bool) -> int | float | str:
-    """The value with the setting's type, booleans as 1 and 0."""
+    """The value converted to the setting's type, booleans to 1 and 0."""
     kind = kind_of_setting(name)
     if kind == "text":
         text = str(int(value)) if isinstance(value, bool) else str(value)
@@ -272,11 +273,11 @@ def _typed(name: str, value: str | float | bool) -> int | float | str:
 
 
 def truth(text: str, what: str) -> bool:
-    """`true` or `1`, `false` or `0`, in any case; BAD_ARGUMENTS, naming `what`, for anything else."""
-    found = {"true": True, "1": True, "false": False, "0": False}.get(text.strip().lower())
-    if found is None:
+    """The boolean `true`, `1`, `false` or `0`, in any case. Raises BAD_ARGUMENTS, which names `what`."""
+    value = {"true": True, "1": True, "false": False, "0": False}.get(text.strip().lower())
+    if value is None:
         raise error("BAD_ARGUMENTS", f"{what} is '{text}', which is neither true nor false", "Write true or false")
-    return found
+    return value
 
 
 def _whole(name: str, text: str) -> int:
@@ -286,20 +287,20 @@ def _whole(name: str, text: str) -> int:
 def _number(name: str, kind: str, value: str | float | bool) -> int | float:
     if not isinstance(value, str):
         if kind == "flag" and value > 1:
-            return 2  # out of range, whatever it comes to as a whole number
+            return 2  # out of range, also where int() would truncate it to 1
         return float(value) if kind == "number" else int(value)
     if kind == "flag":
-        found = {"1": 1, "0": 0, "true": 1, "false": 0}.get(value.lower())
-        if found is None:
+        flag = {"1": 1, "0": 0, "true": 1, "false": 0}.get(value.lower())
+        if flag is None:
             raise error("CANNOT_PARSE_BOOL", f"Setting {name} is 1 or 0, not '{value}'")
-        return found
+        return flag
     try:
-        found_number = float(value) if kind == "number" else _whole(name, value)
+        number = float(value) if kind == "number" else _whole(name, value)
     except ValueError:
-        found_number = None
-    if found_number is not None and math.isfinite(found_number):
-        return found_number
-    if found_number is not None:
+        number = None
+    if number is not None and math.isfinite(number):
+        return number
+    if number is not None:
         raise error("CANNOT_PARSE_NUMBER", f"Setting {name} must be finite, got '{value}'")
     if not value:
         raise error("ATTEMPT_TO_READ_AFTER_EOF", f"Setting {name} wants a number, got an empty text")

@@ -1,8 +1,8 @@
-"""One value as bytes, by itself: as it stands in keys, and behind the bytes of its type where that is not known.
+"""The binary form of a single value, in keys and, after the bytes of its type, in Dynamic values.
 
-Values of fixed width as in a column, strings with their length, arrays and maps with their count, Nullable and
-Variant with a byte before the value. This is the form of one value at a time, for what is rare or nested; whole
-columns of keys go through `format.values`.
+Values of fixed width are as in a column, strings have their length before them, arrays and maps their count, Nullable
+and Variant a byte. This module converts one value at a time, for rare or nested types; `format.values` converts whole
+columns of keys.
 
 Source: ClickHouse, `ISerialization::serializeBinary`.
 """
@@ -20,11 +20,11 @@ from mergelake.core.type_binary import NOTHING, decode_type, encode_type
 from mergelake.core.varuint import read_varuint, write_varuint
 
 _NO_VARIANT = 255
-"""In place of the number of a Variant's type: NULL."""
+"""Discriminator of NULL in a Variant."""
 
 
 def read_value(data: bytes, at: int, data_type: t.DataType) -> tuple[Any, int]:
-    """The value at `at` as the storage form has it in Python (None, number, bytes, list, dict), and where it ends."""
+    """(Python value of the storage form at `at`: None, number, bytes, list or dict; offset of its end)."""
     match data_type:
         case t.LowCardinality(inner) | t.SimpleAggregateFunction(_, inner):
             return read_value(data, at, inner)
@@ -49,13 +49,13 @@ def read_value(data: bytes, at: int, data_type: t.DataType) -> tuple[Any, int]:
         case t.Variant(alternatives, names):
             _need(data, at, 1)
             which = data[at]
-            found: dict[str, Any] = dict.fromkeys(names)
+            variant: dict[str, Any] = dict.fromkeys(names)
             if which == _NO_VARIANT:
-                return found, at + 1
+                return variant, at + 1
             if which >= len(alternatives):
                 raise CorruptDataError("A Variant names a type that it has not", offset=at, found=str(which))
-            found[names[which]], at = read_value(data, at + 1, alternatives[which])
-            return found, at
+            variant[names[which]], at = read_value(data, at + 1, alternatives[which])
+            return variant, at
         case t.Dynamic():
             kind, end = decode_type(data, at)
             if isinstance(kind, t.Nothing):
@@ -78,7 +78,7 @@ def read_value(data: bytes, at: int, data_type: t.DataType) -> tuple[Any, int]:
 
 def _read_list(data: bytes, at: int, inner: t.DataType) -> tuple[list[Any], int]:
     count, at = read_varuint(data, at)
-    # Every element takes a byte at least; a count that lies must not make us build a list.
+    # Every element takes at least a byte, so a wrong count is refused before a list is built.
     _need(data, at, 0 if isinstance(inner, t.Tuple) and not inner.elements else count)
     items: list[Any] = []
     for _ in range(count):

@@ -14,7 +14,7 @@ _LETTERS = {
     b"e": b"\x1b", b"N": b"",
 }  # fmt: skip
 _THEMSELVES = frozenset(b"\\'\"`/=") | frozenset(range(32))
-"""Of what follows a backslash: the bytes that it only protects."""
+"""Bytes that stand for themselves after a backslash, which is dropped."""
 _QUOTES = frozenset("'`\"")
 _WRITTEN = {"\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r", "\0": "\\0", "\b": "\\b", "\f": "\\f"}
 _QUOTED_WORDS = frozenset(
@@ -35,14 +35,13 @@ _QUOTED_WORDS = frozenset(
         "values",
     )
 )
-"""Identifiers that ClickHouse prints in quotes all the same."""
+"""Words that ClickHouse quotes although they are valid identifiers."""
 
 
 def unused_stem(names: Iterable[str], stem: str = "c") -> str:
     """`stem`, made longer until no name begins with it.
 
-    Columns that are numbered behind it can stand in a SELECT that gives them these names: elsewhere in it ClickHouse
-    takes a name for the alias before it takes it for a column.
+    Aliases made of it and a number are safe in a SELECT, where ClickHouse prefers an alias to a column of that name.
     """
     known = list(names)
     while any(name.startswith(stem) for name in known):
@@ -56,7 +55,7 @@ def back_quote(name: str) -> str:
 
 
 def quote_identifier_if_needed(name: str) -> str:
-    """`name` bare where ClickHouse prints it bare, else in back-quotes."""
+    """`name`, in back-quotes if ClickHouse prints it so."""
     return name if _PLAIN_IDENTIFIER.fullmatch(name) and name.lower() not in _QUOTED_WORDS else back_quote(name)
 
 
@@ -73,9 +72,9 @@ def _quoted(text: str, quote: str) -> str:
 
 
 def unescape(quoted: str) -> str:
-    r"""As `string_bytes`, for an identifier too, as text.
+    r"""Like `string_bytes`, as text, and also for quoted identifiers.
 
-    `\xff` is a byte, not a character: bytes that are no UTF-8 come as surrogates (`surrogateescape`).
+    `\xff` is a byte, not a character: bytes that are not UTF-8 become surrogates (`surrogateescape`).
     """
     quote, body = quoted[0], quoted[1:-1]
     if quote in _QUOTES and quote not in body and "\\" not in body:
@@ -84,9 +83,9 @@ def unescape(quoted: str) -> str:
 
 
 def string_bytes(quoted: str) -> bytes:
-    r"""The bytes that a string literal stands for: in quotes, `x'4142'`, `b'0100'`, or `$tag$ … $tag$`.
+    r"""The bytes of a string literal: in quotes, `x'4142'`, `b'0100'`, or `$tag$ … $tag$`.
 
-    Raises SYNTAX_ERROR for an escape that is cut short. Source: ClickHouse, `ParserStringLiteral`.
+    Raises SYNTAX_ERROR for an incomplete escape. Source: ClickHouse, `ParserStringLiteral`.
 
     >>> [string_bytes(text) for text in (r"'a\'b'", "x'4142'", "b'1000001'", "$t$a'b$t$")]
     [b"a'b", b'AB', b'A', b"a'b"]
@@ -106,11 +105,11 @@ def string_bytes(quoted: str) -> bytes:
 
 
 def unescape_bytes(body: bytes, quote: bytes = b"", code: str = "CANNOT_PARSE_ESCAPE_SEQUENCE") -> bytes:
-    r"""The bytes that escaped text stands for; inside of quotes `quote`, two of them are one.
+    r"""Decode escapes; inside of quotes `quote`, two of them are one.
 
-    `\n` and the like are control characters, `\xHH` is a byte, `\N` is nothing. Before quotes, `\`, `/`, `=` and
-    control characters a backslash only protects them, before any other it stays. Raises `code` where the text ends too
-    early.
+    `\n` and similar escapes are control characters, `\xHH` is a byte, `\N` is nothing. A backslash before quotes, `\`,
+    `/`, `=` and control characters is dropped, before any other byte it is kept. Raises `code` for an incomplete
+    escape.
 
     Source: ClickHouse, `parseComplexEscapeSequence`.
 
@@ -134,6 +133,6 @@ def unescape_bytes(body: bytes, quote: bytes = b"", code: str = "CANNOT_PARSE_ES
 
 
 def _hex_digit(digit: bytes) -> int:
-    """As in ClickHouse, what is no hexadecimal digit counts as 255."""
-    found = b"0123456789abcdef".find(digit.lower())
-    return 255 if found < 0 else found
+    """The value of a hexadecimal digit; as in ClickHouse, 255 for any other byte."""
+    index = b"0123456789abcdef".find(digit.lower())
+    return 255 if index < 0 else index

@@ -1,7 +1,7 @@
-"""Types as bytes: how a value whose type is not known beforehand (Dynamic, paths of JSON) says what it is.
+"""The binary form of types, which precedes values whose type is not known beforehand (Dynamic, paths of JSON).
 
-One byte names the type, its parameters follow: lengths and counts as varuints, names as a varuint length and bytes,
-types inside as such bytes again. Types that ClickHouse knows by a name of their own (`Point`) stand as that name.
+One byte is the type, followed by its parameters: lengths and counts as varuints, names as a varuint length and bytes,
+inner types in the same form. Types with a custom name in ClickHouse (`Point`) are encoded by that name.
 
 Source: ClickHouse, `src/DataTypes/DataTypesBinaryEncoding.cpp`, `src/Common/FieldBinaryEncoding.cpp`.
 """
@@ -32,7 +32,7 @@ PLAIN_TYPES: dict[int, t.DataType] = {
     0x31: t.BFloat16(),
     0x32: t.Time(),
 }
-"""Types without parameters, by the byte that names them."""
+"""Types without parameters, by their byte."""
 _CODES = {kind: code for code, kind in PLAIN_TYPES.items()}
 _DATETIME_ZONE, _DATETIME64, _DATETIME64_ZONE, _FIXED_STRING, _ENUM8, _ENUM16 = 0x12, 0x13, 0x14, 0x16, 0x17, 0x18
 _DECIMALS = {0x19: 9, 0x1A: 18, 0x1B: 38, 0x1C: 76}
@@ -47,7 +47,7 @@ NOTHING = b"\0"
 
 
 def encode_type(kind: t.DataType) -> bytes:
-    """The bytes of `kind`. NOT_IMPLEMENTED for a type that has none."""
+    """The binary form of `kind`. Raises NOT_IMPLEMENTED for a type without one."""
     code = _CODES.get(kind)
     if code is not None:
         return bytes([code])
@@ -94,7 +94,7 @@ def encode_type(kind: t.DataType) -> bytes:
 
 
 def decode_type(data: bytes, at: int, depth: int = 0) -> tuple[t.DataType, int]:
-    """The type at `at`, and where its bytes end. CorruptDataError for bytes that are none."""
+    """The type at `at`, and the offset of its end. Raises CorruptDataError for invalid bytes."""
     if depth > _DEPTH_MAX:
         raise CorruptDataError("A type is nested too deep", offset=at)
     code, at = _byte(data, at)
@@ -172,8 +172,8 @@ def _read_product(data: bytes, at: int, code: int, depth: int) -> tuple[t.DataTy
             names.append(type_name(data[start:at], kind))
     if code == _VARIANT:
         return t.Variant(tuple(kinds), tuple(names)), at
-    made = t.Tuple(tuple(kinds), tuple(names))
-    return (t.Array(made) if code == _NESTED else made), at
+    product = t.Tuple(tuple(kinds), tuple(names))
+    return (t.Array(product) if code == _NESTED else product), at
 
 
 def _read_json(data: bytes, at: int, depth: int) -> tuple[t.DataType, int]:
@@ -255,12 +255,12 @@ def _read_parameter(data: bytes, at: int) -> tuple[str, int]:
 
 
 def type_name(encoded: bytes, kind: t.DataType) -> str:
-    """How ClickHouse spells `kind`, whose bytes are `encoded`."""
+    """ClickHouse's name of `kind`, whose binary form is `encoded`."""
     return encoded[2:].decode(errors="surrogateescape") if encoded[:1] == bytes([_CUSTOM]) else str(kind)
 
 
 def encode_name(name: str) -> tuple[bytes, t.DataType]:
-    """The bytes and the type of what ClickHouse spells as `name`."""
+    """Binary form and type of ClickHouse's type `name`."""
     kind = t.parse_type(name)
     return _spelled(name, kind), kind
 

@@ -1,7 +1,7 @@
-"""Types without types inside: their names, and what ClickHouse makes of the numbers and texts in their brackets.
+"""Types without inner types: their names, and the interpretation of their arguments.
 
 `DateTime()` is DateTime, `DateTime(3)` is DateTime64(3), `Float32('x')` is Float32, `Bool(1)` is an error: each family
-has its own rule, and the rules are ClickHouse's, with its codes.
+has its own rule. Rules and error codes are ClickHouse's.
 
 Source: ClickHouse, `src/DataTypes/`, the functions that the factory calls; checked against `system.data_type_families`.
 """
@@ -23,10 +23,10 @@ _DIGITS_MAX = 40
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """What stands between two commas."""
+    """An argument in the brackets of a type."""
 
     kind: str
-    """`number`, `string`, `null`, or `other` for what is no literal."""
+    """`number`, `string`, `null`, or `other` if it is not a literal."""
     text: str
 
     def number(self) -> int | None:
@@ -39,7 +39,7 @@ class Argument:
 
 Arguments = Sequence[Argument]
 Family = Callable[[str, Arguments], k.DataType]
-"""From the name and the arguments to the type."""
+"""Makes a type from its name and arguments."""
 
 
 def _wrong(code: str, name: str, wanted: str) -> MergelakeError:
@@ -152,7 +152,7 @@ def _time64(name: str, arguments: Arguments) -> k.Time64:
 
 
 def decimal(precision: int, scale: int) -> k.Decimal:
-    """Raises ARGUMENT_OUT_OF_BOUND."""
+    """A Decimal type. Raises ARGUMENT_OUT_OF_BOUND."""
     if not 1 <= precision <= 76:
         raise error("ARGUMENT_OUT_OF_BOUND", f"Wrong precision {precision}: it must be between 1 and 76")
     if not 0 <= scale <= precision:
@@ -209,7 +209,7 @@ FAMILIES: dict[str, Family] = {
     "Geometry": _none(_GEOMETRY),
     "GEOMETRY": _none(_GEOMETRY),
 }
-"""Families whose names are written exactly so."""
+"""Families with case-sensitive names."""
 _INT_NAMES = {"tinyint": 8, "int1": 8, "smallint": 16, "mediumint": 32, "int": 32, "integer": 32, "bigint": 64}
 _STRINGS = """binary large object|binary varying|blob|bytea|char|char large object|char varying|character
 character large object|character varying|clob|longblob|longtext|mediumblob|mediumtext|national char
@@ -250,6 +250,6 @@ ANY_CASE: dict[str, Family] = {
     "numeric": _decimal,
     **{f"decimal{bits}": partial(_sized_decimal, digits) for bits, digits in ((32, 9), (64, 18), (128, 38), (256, 76))},
 }
-"""Families, and other names of them, in lower case: capitals do not matter."""
+"""Families with case-insensitive names, and aliases, in lower case."""
 LONGER = frozenset(name.rpartition(" ")[0] for name in ANY_CASE if " " in name) | {"national character large"}
-"""What may go on with one word more."""
+"""Words, in lower case, that another word of the type's name may follow."""

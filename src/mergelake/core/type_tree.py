@@ -1,7 +1,7 @@
-"""ClickHouse data types as values: a closed sum. `str` gives the canonical spelling, the one that `columns.txt` holds.
+"""ClickHouse data types as values: a closed sum. `str` gives the canonical spelling, as in `columns.txt`.
 
-How a type lies on disk is `format`'s business, how it looks as Arrow `core.arrow`'s, how it is parsed `core.types`', by
-which it is also imported everywhere.
+`core.types` parses types and re-exports this module, `format` serializes their values, `core.arrow` has their Arrow
+forms.
 
 Source: ClickHouse, `src/DataTypes/`; spellings checked against `toTypeName`.
 """
@@ -86,7 +86,7 @@ class Date32:
 
 @dataclass(frozen=True, slots=True)
 class DateTime:
-    """Seconds since the epoch, UInt32; the zone only changes how it is read and shown."""
+    """Seconds since the epoch, UInt32; the zone only affects parsing and formatting."""
 
     timezone: str = ""
 
@@ -206,7 +206,7 @@ class Nullable:
 
 @dataclass(frozen=True, slots=True)
 class LowCardinality:
-    """Dictionary-encoded; means the same as `inner`."""
+    """Dictionary-encoded values of `inner`."""
 
     inner: DataType
 
@@ -251,7 +251,7 @@ class Map:
 
 @dataclass(frozen=True, slots=True)
 class SimpleAggregateFunction:
-    """A plain value that merges combine with `function`."""
+    """A value of `inner` that merges combine with `function`."""
 
     function: str
     inner: DataType
@@ -262,7 +262,7 @@ class SimpleAggregateFunction:
 
 @dataclass(frozen=True, slots=True)
 class AggregateFunction:
-    """A state of `function`, as text `arguments` (version first, if any) name it."""
+    """A state of `function`, with its `arguments` as text (the version first, if any)."""
 
     function: str
     arguments: tuple[DataType, ...]
@@ -279,7 +279,7 @@ class Variant:
 
     alternatives: tuple[DataType, ...]
     names: tuple[str, ...]
-    """How ClickHouse spells each: streams are called so. `Point` is not spelled as the tuple that it stands for."""
+    """ClickHouse's name of each, which is part of stream names. `Point` is not printed as the tuple that it is."""
 
     def __str__(self) -> str:
         return f"Variant({', '.join(self.names)})"
@@ -287,7 +287,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Dynamic:
-    """A value of any type, or NULL; a part keeps at most `max_types` types apart, the others together."""
+    """A value of any type, or NULL; a part stores at most `max_types` types separately, the others together."""
 
     max_types: int = 32
 
@@ -297,14 +297,14 @@ class Dynamic:
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """JSON objects as sets of paths: those of `typed` always there and of that type, the others Dynamic."""
+    """JSON objects as sets of paths: those in `typed` are always present and of that type, the others are Dynamic."""
 
     typed: tuple[tuple[str, DataType], ...] = ()
-    """In order of path."""
+    """(path, type), in order of path."""
     max_paths: int = 1024
     max_types: int = 32
     skip: tuple[str, ...] = ()
-    """Paths that are not kept."""
+    """Paths that are not stored."""
     skip_regexps: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -318,7 +318,7 @@ class Json:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A type that we have no form for: a part may hold a column of it, which is carried but never read."""
+    """An unsupported type: a part may have a column of it, which is copied but never read."""
 
     text: str
 

@@ -1,8 +1,7 @@
-"""ClickHouse data types as values: a closed sum, parsed from and printed as ClickHouse text.
+"""Parsing of ClickHouse data types, and the types themselves (`core.type_tree`).
 
-`parse_type(text)` gives the type, `str(type)` its canonical spelling (the one `columns.txt` holds), and
-the two are inverse. Aliases that ClickHouse accepts (`INT`, `VARCHAR(10)`, `Decimal64(2)`, …) parse to
-what they stand for. How a type lies on disk is `format`'s business, how it looks as Arrow `core.arrow`'s.
+`parse_type(text)` gives the type, `str(type)` its canonical spelling; the two are inverse. Aliases that ClickHouse
+accepts (`INT`, `VARCHAR(10)`, `Decimal64(2)`, …) are parsed as the types that they stand for.
 
 Source: ClickHouse, `src/DataTypes/`; spellings checked against `toTypeName`.
 """
@@ -116,26 +115,26 @@ from mergelake.core.type_tree import (
 
 UINT8 = Int(8, signed=False)
 UNORDERED = (Map, AggregateFunction, Nothing, Variant, Dynamic, Json, Unknown)
-"""Types whose values no condition compares: they are in no index, and only a Map may be in a key."""
+"""Types whose values conditions do not compare: they are in no index, and only a Map may be in a key."""
 STRING = String()
 
 _NOT_KEPT = frozenset({"QBit"})
 """Types of ClickHouse that have no storage form here."""
 _NAMED = re.compile(r"\b(?:LineString|MultiLineString|MultiPolygon|Point|Polygon|Ring)\b")
-"""Names that ClickHouse keeps and `str` of what they stand for does not give."""
+"""Custom names that ClickHouse keeps, but `str` of the type does not."""
 
 
 @lru_cache(maxsize=4096)
 def parse_type(text: str) -> DataType:
-    """The type that `text` names. Raises UNKNOWN_TYPE, or BAD_ARGUMENTS and friends for bad parameters."""
+    """Parse a type. Raises UNKNOWN_TYPE, or ClickHouse's error for invalid parameters, such as BAD_ARGUMENTS."""
     parser = _Parser(text)
-    found = parser.type()
+    data_type = parser.type()
     parser.finish()
-    return found
+    return data_type
 
 
 def stored_type(text: str) -> DataType:
-    """As `parse_type`, and `Unknown` for what it refuses: one column must not keep a part from being opened."""
+    """Like `parse_type`, but `Unknown` for a refused type: one column must not prevent opening a part."""
     try:
         return parse_type(text)
     except MergelakeError:
@@ -143,7 +142,7 @@ def stored_type(text: str) -> DataType:
 
 
 def nested_columns(text: str) -> dict[str, DataType] | None:
-    """The columns that a column of type `Nested(a A, b B)` stands for: `a` as Array(A), `b` as Array(B); else None.
+    """The columns of type `Nested(a A, b B)`: `a` as Array(A), `b` as Array(B); None for another type.
 
     >>> {name: str(kind) for name, kind in (nested_columns("Nested(a UInt8, b String)") or {}).items()}
     {'a': 'Array(UInt8)', 'b': 'Array(String)'}
@@ -159,7 +158,7 @@ def nested_columns(text: str) -> dict[str, DataType] | None:
 
 
 def is_spelled(name: str, data_type: DataType) -> bool:
-    """Whether `str(data_type)` is `name`, which some types with names of their own (`Point`) are not."""
+    """Whether `str(data_type)` is `name`; false for custom names (`Point`)."""
     return _NAMED.search(name) is None and str(data_type) == name
 
 
@@ -173,7 +172,7 @@ def inner_type(data_type: DataType) -> DataType:
 def is_nullable(data_type: DataType) -> bool:
     """Whether a value may be NULL: Nullable(T), LowCardinality(Nullable(T)) or Dynamic.
 
-    A Variant is not among them: as Arrow it is a struct that is always there, of which all fields may be NULL.
+    False for a Variant: in Arrow it is a struct that is never NULL, but all of its fields may be.
     """
     while isinstance(data_type, (LowCardinality, SimpleAggregateFunction)):
         data_type = data_type.inner
@@ -181,7 +180,7 @@ def is_nullable(data_type: DataType) -> bool:
 
 
 def parts(data_type: DataType) -> Iterator[DataType]:
-    """The type and those inside of it, in order; not the arguments of aggregate functions."""
+    """The type and all inner types, in order, without the arguments of aggregate functions."""
     yield data_type
     inside: tuple[DataType, ...] = ()
     match data_type:
@@ -198,19 +197,19 @@ def parts(data_type: DataType) -> Iterator[DataType]:
 
 
 def holds(data_type: DataType, *kinds: type) -> bool:
-    """Whether the type or one inside of it is one of `kinds`."""
+    """Whether the type or an inner type is one of `kinds`."""
     return any(isinstance(each, kinds) for each in parts(data_type))
 
 
 _DEPTH_MAX = 100
-"""Levels of a type's text: more would exhaust Python's stack somewhere on the way to the bytes."""
+"""Maximum nesting of a type: more could exhaust Python's stack."""
 _DIGITS_MAX = 40
 _Element = tuple[str, int | None]
-"""A name of an Enum, and its number if it is given."""
+"""An Enum's name, and its number if it is explicit."""
 
 
 class _Parser(TokenReader):
-    """Recursive descent over one type's text."""
+    """Recursive descent parser of one type."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -218,8 +217,8 @@ class _Parser(TokenReader):
 
     def _expect(self, sign: str) -> None:
         if not self.accept(sign):
-            found = self.peek().text or "the end"
-            raise error("SYNTAX_ERROR", f"Expected '{sign}' but found {found} in the type '{self.text}'")
+            shown = self.peek().text or "the end"
+            raise error("SYNTAX_ERROR", f"Expected '{sign}' but found {shown} in the type '{self.text}'")
 
     def finish(self) -> None:
         if self.peek().kind != "end":
@@ -229,9 +228,9 @@ class _Parser(TokenReader):
         self._depth += 1
         if self._depth > _DEPTH_MAX:
             raise error("TOO_DEEP_RECURSION", f"A type is nested deeper than {_DEPTH_MAX} levels")
-        found = self._named()
+        data_type = self._named()
         self._depth -= 1
-        return found
+        return data_type
 
     def _named(self) -> DataType:
         token = self.next()
@@ -254,7 +253,7 @@ class _Parser(TokenReader):
         return family(word, self._arguments())
 
     def _arguments(self) -> list[Argument]:
-        """The arguments in brackets, none where there are none; a comma may stand after the last."""
+        """Parse optional arguments in brackets; a comma may follow the last."""
         out: list[Argument] = []
         more = self.accept("(")
         while more and not self.accept(")"):
@@ -288,39 +287,42 @@ class _Parser(TokenReader):
         return unescape(token.text)
 
     def _takes(self, count: int) -> None:
-        """Go past the bracket that holds `count` types. NUMBER_OF_ARGUMENTS_DOESNT_MATCH, or 223 for a literal."""
+        """Check that the brackets hold `count` types, and go past the opening bracket.
+
+        Raises NUMBER_OF_ARGUMENTS_DOESNT_MATCH, or UNEXPECTED_AST_STRUCTURE for a literal.
+        """
         at, name = self._at, self._tokens[self._at - 1].text
-        given = self._arguments()
-        if len(given) != count:
-            told = f"The type {name} takes {count} {'type' if count == 1 else 'types'}, got {len(given)}"
-            raise error("NUMBER_OF_ARGUMENTS_DOESNT_MATCH", told, f"Write {name}({', '.join(['String'] * count)})")
-        self._refuse_literals(given)
+        arguments = self._arguments()
+        if len(arguments) != count:
+            message = f"The type {name} takes {count} {'type' if count == 1 else 'types'}, got {len(arguments)}"
+            raise error("NUMBER_OF_ARGUMENTS_DOESNT_MATCH", message, f"Write {name}({', '.join(['String'] * count)})")
+        self._refuse_literals(arguments)
         self._at = at + 1
 
-    def _refuse_literals(self, given: Sequence[Argument]) -> None:
-        for argument in given:
+    def _refuse_literals(self, arguments: Sequence[Argument]) -> None:
+        for argument in arguments:
             if argument.kind in ("number", "string"):
                 raise error("UNEXPECTED_AST_STRUCTURE", f"{argument.text} is not a type, in '{self.text}'")
 
     def _close(self) -> None:
-        """Go past the closing bracket; a comma may stand before it."""
+        """Go past the closing bracket and an optional comma before it."""
         self.accept(",")
         self._expect(")")
 
-    def _one(self) -> DataType:
+    def _inner(self) -> DataType:
         self._takes(1)
         inner = self.type()
         self._close()
         return inner
 
     def nullable(self) -> DataType:
-        inner = self._one()
+        inner = self._inner()
         if isinstance(inner, (Nullable, Array, Map, LowCardinality, AggregateFunction, Variant, Dynamic)):
             raise error("ILLEGAL_TYPE_OF_ARGUMENT", f"Nested type {inner} cannot be inside Nullable type")
         return Nullable(inner)
 
     def low_cardinality(self) -> DataType:
-        inner = self._one()
+        inner = self._inner()
         base = inner.inner if isinstance(inner, Nullable) else inner
         if not isinstance(base, (String, FixedString, Date, Date32, DateTime, Int, Float, UUID, IPv4, IPv6, Bool)):
             raise error(
@@ -330,7 +332,7 @@ class _Parser(TokenReader):
         return LowCardinality(inner)
 
     def array(self) -> DataType:
-        return Array(self._one())
+        return Array(self._inner())
 
     def map(self) -> DataType:
         self._takes(2)
@@ -379,7 +381,7 @@ class _Parser(TokenReader):
                 numbered.append(value is not None)
                 following = items[-1][1] + 1 if items else 1
                 items.append((name, following if value is None else value))
-        # The first may go without a number, or alone have one from which the others are counted.
+        # All elements have a number or none has, but for the first, which may differ.
         if len(set(numbered[1:])) > 1:
             raise self._enum_shape()
         low, high = (-128, 127) if bits in (0, 8) else (-32768, 32767)
@@ -451,14 +453,14 @@ class _Parser(TokenReader):
         return "".join(parts)
 
     def variant(self) -> DataType:
-        found: dict[str, DataType] = {}
+        alternatives: dict[str, DataType] = {}
         at = self._at
         self._refuse_literals(self._arguments())
         self._at = at
         if not self.accept("("):
             raise error("BAD_ARGUMENTS", "Variant needs from 1 to 254 types", "Write Variant(String, UInt8)")
         while not self.accept(")"):
-            if found:
+            if alternatives:
                 self._expect(",")
             start = self.peek().start
             inner = self.type()
@@ -468,13 +470,13 @@ class _Parser(TokenReader):
                     "BAD_ARGUMENTS", f"Type {inner} is not allowed inside Variant type", "A Variant is Nullable"
                 )
             if isinstance(inner, Variant):
-                found |= zip(inner.names, inner.alternatives, strict=True)
+                alternatives |= zip(inner.names, inner.alternatives, strict=True)
             elif not isinstance(inner, Nothing):
-                found[spelled if _NAMED.search(spelled) else str(inner)] = inner
-        if not 1 <= len(found) < 255:
-            raise error("BAD_ARGUMENTS", f"Variant needs from 1 to 254 types, got {len(found)}")
-        names = tuple(sorted(found))
-        return Variant(tuple(found[name] for name in names), names)
+                alternatives[spelled if _NAMED.search(spelled) else str(inner)] = inner
+        if not 1 <= len(alternatives) < 255:
+            raise error("BAD_ARGUMENTS", f"Variant needs from 1 to 254 types, got {len(alternatives)}")
+        names = tuple(sorted(alternatives))
+        return Variant(tuple(alternatives[name] for name in names), names)
 
     def dynamic(self) -> DataType:
         limit = 32
@@ -485,14 +487,14 @@ class _Parser(TokenReader):
             self._expect(")")
         return Dynamic(limit)
 
-    def _option(self, name: str, most: int) -> int:
-        """The value of `name = value`."""
+    def _option(self, name: str, value_max: int) -> int:
+        """Parse the value of the option `name = value`."""
         if self.next().text != name:
             raise error("BAD_ARGUMENTS", f"Expected {name} = a number in the type '{self.text}'")
         self._expect("=")
         value = self._number()
-        if not 0 <= value <= most:
-            raise error("BAD_ARGUMENTS", f"{name} must be from 0 to {most}, got {value}")
+        if not 0 <= value <= value_max:
+            raise error("BAD_ARGUMENTS", f"{name} must be from 0 to {value_max}, got {value}")
         return value
 
     def json(self) -> DataType:
@@ -527,7 +529,7 @@ class _Parser(TokenReader):
         )
 
     def _path(self) -> str:
-        """A path of JSON: names with dots between them."""
+        """Parse a JSON path: names separated by dots."""
         parts = []
         while True:
             token = self.next()
@@ -538,15 +540,15 @@ class _Parser(TokenReader):
                 return ".".join(parts)
 
 
-def _argument(taken: Sequence[Token]) -> Argument:
-    """What stands between two commas, by its tokens."""
-    text = "".join(token.text for token in taken)
-    first = taken[0]
-    if len(taken) == 1 and first.kind in ("number", "string"):
+def _argument(tokens: Sequence[Token]) -> Argument:
+    """An argument from its tokens."""
+    text = "".join(token.text for token in tokens)
+    first = tokens[0]
+    if len(tokens) == 1 and first.kind in ("number", "string"):
         return Argument(first.kind, text)
-    if len(taken) == 2 and first.upper in ("-", "+") and taken[1].kind == "number":
+    if len(tokens) == 2 and first.upper in ("-", "+") and tokens[1].kind == "number":
         return Argument("number", text)
-    return Argument("null" if len(taken) == 1 and first.upper == "NULL" else "other", text)
+    return Argument("null" if len(tokens) == 1 and first.upper == "NULL" else "other", text)
 
 
 _NAMES = (

@@ -8,7 +8,7 @@ _SHORT = [bytes([value]) for value in range(128)]
 
 
 def read_varuint(data: bytes, at: int) -> tuple[int, int]:
-    """The varuint at `at` and the position behind it; `CorruptDataError` if it runs over the end or 64 bits."""
+    """The varuint at `at` and the offset of its end. Raises `CorruptDataError` if it is cut off or exceeds 64 bits."""
     value = shift = 0
     while True:
         if at >= len(data):

@@ -1,7 +1,7 @@
-"""CityHash of release 1.0.2 (later releases differ): the pieces that its 64- and 128-bit forms share, and CityHash64.
+"""CityHash64 of release 1.0.2 (later releases differ), and the functions that it shares with CityHash128.
 
-All functions but the last are compiled into the kernels that call them; they take addresses and trust them. All
-arithmetic wraps at 64 bits. Source: ClickHouse, `contrib/cityhash102/src/city.cc`.
+All functions but the last are compiled into the kernels that call them; addresses are not checked. All arithmetic wraps
+at 64 bits. Source: ClickHouse, `contrib/cityhash102/src/city.cc`.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from mergelake.jit.city_hash import K0, K1, K3, hash16, mix, rotate, short_hash,
 from mergelake.jit.intrinsics import copy, inlined, kernel, load64, peek64, store64
 
 CHUNK = 2048
-"""The file hash takes a stream in pieces of this many bytes."""
+"""Bytes of a chunk of a stream in the file hash."""
 
 
 @inlined
@@ -63,7 +63,7 @@ def _seeded(s: Any, n: Any, lo: Any, hi: Any) -> Any:
     x += rotate(v0 + z, 49) * K0
     done = 0
     while done < left:
-        # These steps go backwards from the end and may reach into bytes already taken.
+        # These steps go backwards from the end and may overlap bytes that are already hashed.
         done += 32
         y = rotate(y - x, 42) * K0 + v1
         w0 += load64(s + left - done + 16)
@@ -95,10 +95,10 @@ def city128_at(source: int, size: int, out: int) -> None:
 
 @kernel
 def file_hash_update(state: int, tail: int, tail_size: int, source: int, size: int) -> int:
-    """Feed `size` bytes at `source`; `state` is two u64, `tail` holds `tail_size` < 2048 bytes not yet hashed.
+    """Hash `size` bytes at `source`; `state` is two u64, `tail` holds `tail_size` < 2048 bytes not yet hashed.
 
-    Returns how many bytes `tail` (2048 bytes of room) holds now. A full chunk is hashed at once: the last chunk of a
-    stream may be short, never empty.
+    Returns the number of bytes that `tail` (of 2048 bytes) holds now. A full chunk is hashed at once: the last chunk
+    of a stream may be short, but not empty.
     """
     first, second = load64(state), load64(state + 8)
     if tail_size:
@@ -131,7 +131,7 @@ def file_hash_finish(state: int, tail: int, tail_size: int) -> None:
 
 @kernel
 def file_hash_each(source: int, ends: int, count: int, out: int) -> None:
-    """The file hashes of `count` short files one behind the other, whose ends in `source` are at `ends`.
+    """The file hashes of `count` short consecutive files in `source`, whose end offsets are at `ends`.
 
     Stores two u64 for each at `out`.
     """

@@ -1,7 +1,7 @@
-"""Python's syntax tree to LLVM's intermediate language: one pass, a variable's kind is that of its first value.
+"""Python's syntax tree to LLVM's intermediate representation in one pass. A variable's kind is that of its first value.
 
 Every variable is a slot on the stack, which LLVM turns into registers. A function is compiled once for each combination
-of kinds that it is called with; its results travel as 64-bit words.
+of argument kinds; its results are returned as 64-bit words.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from mergelake.jit.language import BOOL, FLOAT, INT, TYPES, Array, KernelError, 
 def compile_kernel(function: FunctionType, kinds: Sequence[str], symbol: str) -> tuple[ir.Module, str]:
     """A module that exports `symbol`, and the kinds of its results, a letter each.
 
-    `kinds`: of each parameter, an array's as item and dimensions (`u1[2]`). The C function takes int64 and double, for
-    an array its address and lengths, and for several results the address of as many words at the end.
+    `kinds` are those of the parameters; of an array, item and dimensions (`u1[2]`). The parameters of the C function
+    are int64 and double; for an array its address and lengths; for several results, at the end, an address for them.
     """
     unit = _Unit()
     inner, results = unit.function(function, tuple(kinds))
@@ -33,17 +33,17 @@ def compile_kernel(function: FunctionType, kinds: Sequence[str], symbol: str) ->
     out = ir.VoidType() if several or not results else (f64 if results == FLOAT else i64)
     outer = ir.Function(unit.module, ir.FunctionType(out, [*flat, i64] if several else flat), symbol)
     builder = ir.IRBuilder(outer.append_basic_block())
-    given = outer.args[:-1] if several else outer.args
-    pairs = zip(_flat(kinds), given, strict=True)
-    found = builder.call(inner, [from_word(builder, BOOL, code) if kind == BOOL else code for kind, code in pairs])
+    parameters = outer.args[:-1] if several else outer.args
+    pairs = zip(_flat(kinds), parameters, strict=True)
+    result = builder.call(inner, [from_word(builder, BOOL, code) if kind == BOOL else code for kind, code in pairs])
     if several:
         words = builder.inttoptr(outer.args[-1], i64.as_pointer())
         for i in range(len(results)):
-            builder.store(builder.extract_value(found, i), builder.gep(words, [i64(i)]))
+            builder.store(builder.extract_value(result, i), builder.gep(words, [i64(i)]))
     if several or not results:
         builder.ret_void()
     else:
-        builder.ret(from_word(builder, FLOAT, found) if results == FLOAT else found)
+        builder.ret(from_word(builder, FLOAT, result) if results == FLOAT else result)
     return unit.module, results
 
 
@@ -56,23 +56,23 @@ def _flat(kinds: Sequence[str]) -> list[str]:
 
 
 class _Unit:
-    """One LLVM module: a kernel and what it calls."""
+    """One LLVM module: a kernel and the functions that it calls."""
 
     def __init__(self) -> None:
         self.module = ir.Module()
         self._done: dict[tuple[FunctionType, tuple[str, ...]], tuple[ir.Function, str]] = {}
 
     def function(self, function: FunctionType, kinds: tuple[str, ...]) -> tuple[ir.Function, str]:
-        """The function for parameters of these kinds, and the kinds of its results."""
+        """The LLVM function for parameters of these kinds, and the kinds of its results."""
         key = (function, kinds)
         if key not in self._done:
             self._done[key] = _Function(self, function, kinds, f"{function.__name__}.{len(self._done)}").emit()
         return self._done[key]
 
     def external(self, name: str) -> ir.Function:
-        """A function of C over doubles."""
-        found = self.module.globals.get(name)
-        return found if found is not None else ir.Function(self.module, ir.FunctionType(f64, [f64]), name)
+        """A C function from a double to a double."""
+        function = self.module.globals.get(name)
+        return function if function is not None else ir.Function(self.module, ir.FunctionType(f64, [f64]), name)
 
 
 @cache
@@ -87,7 +87,7 @@ def _tree(function: FunctionType) -> ast.FunctionDef:
 
 
 def names_of(function: FunctionType) -> dict[str, Any]:
-    """What the names outside of a function mean in it."""
+    """Globals and closure variables of a function, by name."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     return {**function.__globals__, **{name: cell.cell_contents for name, cell in cells}}
 
@@ -96,7 +96,7 @@ _BUILTINS: dict[str, Any] = {f.__name__: f for f in (min, max, abs, len, int, bo
 
 
 class _Function(Expressions):
-    """One function in the making."""
+    """Compiles one function."""
 
     def __init__(self, unit: _Unit, function: FunctionType, kinds: tuple[str, ...], name: str) -> None:
         self._unit = unit
@@ -119,13 +119,13 @@ class _Function(Expressions):
         parameters = [a.arg for a in self._tree.args.args]
         if len(parameters) != len(kinds):
             raise self._refuse(f"{len(kinds)} arguments for {len(parameters)} parameters")
-        given = iter(self._llvm.args)
+        arguments = iter(self._llvm.args)
         for parameter, kind in zip(parameters, kinds, strict=True):
             if "[" in kind:
-                address = next(given)
-                self._arrays[parameter] = Array(kind[:2], address, tuple(next(given) for _ in range(int(kind[3]))))
+                address = next(arguments)
+                self._arrays[parameter] = Array(kind[:2], address, tuple(next(arguments) for _ in range(int(kind[3]))))
             else:
-                self._assign_name(parameter, Value(kind, next(given)))
+                self._assign_name(parameter, Value(kind, next(arguments)))
 
     def emit(self) -> tuple[ir.Function, str]:
         """Compile the body."""
@@ -208,8 +208,8 @@ class _Function(Expressions):
         self._builder.store(self._as(value, slot.kind).code, slot.code)
 
     def _do_return(self, node: ast.Return) -> None:
-        found = self._expression(node.value) if node.value is not None else ()
-        values = [self._value(v) for v in (found if is_tuple(found) else (found,))]
+        result = self._expression(node.value) if node.value is not None else ()
+        values = [self._value(v) for v in (result if is_tuple(result) else (result,))]
         kinds = "".join(v.kind for v in values)
         if self._results is None:
             self._results = kinds
@@ -228,7 +228,7 @@ class _Function(Expressions):
 
     def _do_if(self, node: ast.If) -> None:
         test = self._expression(node.test)
-        if isinstance(test, (bool, int)):  # known when compiling
+        if isinstance(test, (bool, int)):  # constant
             self._block(node.body if test else node.orelse)
             return
         then, other, after = (self._llvm.append_basic_block(name) for name in ("then", "else", "after"))
@@ -294,7 +294,7 @@ class _Function(Expressions):
 
 
 def _arity(tree: ast.FunctionDef, names: dict[str, Any]) -> int:
-    """How many values a function returns, from its text: the code of a call needs it before the body is compiled."""
+    """Number of values that a function returns, from its source: calls need it before the body is compiled."""
     most = 0
     for node in ast.walk(tree):
         if isinstance(node, ast.Return) and node.value is not None:

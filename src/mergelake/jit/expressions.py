@@ -1,7 +1,7 @@
-"""Expressions of a kernel as LLVM's intermediate language.
+"""Expressions of a kernel as LLVM's intermediate representation.
 
-An expression is a `Value`, an `Array`, a tuple of them, or a Python object that is known when the code is compiled: a
-number of the source, a function, a word of the language.
+An expression is a `Value`, an `Array`, a tuple of them, or a Python object that is known at compile time: a literal, a
+function, an intrinsic.
 """
 
 from __future__ import annotations
@@ -46,49 +46,49 @@ _NARROW = {np.uint8: (8, False), np.uint16: (16, False), np.uint32: (32, False),
 
 def function_of(callee: Any) -> FunctionType | None:
     """The Python function of a kernel or helper."""
-    found = getattr(callee, "function", callee)
-    return found if isinstance(found, FunctionType) else None
+    function = getattr(callee, "function", callee)
+    return function if isinstance(function, FunctionType) else None
 
 
 def to_word(builder: Any, value: Value) -> Any:
-    """The 64 bits in which a result travels."""
+    """A result as the 64-bit word that is returned."""
     if value.kind == BOOL:
         return builder.zext(value.code, i64)
     return builder.bitcast(value.code, i64) if value.kind == FLOAT else value.code
 
 
 def from_word(builder: Any, kind: str, word: Any) -> Any:
-    """The number that travelled."""
+    """The result in a word that was returned."""
     if kind == BOOL:
         return builder.trunc(word, i1)
     return builder.bitcast(word, f64) if kind == FLOAT else word
 
 
 class Expressions(ABC):
-    """What computes, of a function in the making."""
+    """Compiles the expressions of a function."""
 
     _builder: Any
-    """Where code is written now."""
+    """Builder of the current block."""
     _entry: Any
-    """The builder of the first block, where stack slots are made."""
+    """Builder of the first block, which allocates stack slots."""
     _llvm: ir.Function
     _names: dict[str, Any]
-    """What names outside of the function mean."""
+    """Names that are defined outside of the function."""
     _slots: dict[str, Value]
-    """Variables: kind, and place on the stack."""
+    """Variables: kind and address on the stack."""
     _arrays: dict[str, Array]
 
     @abstractmethod
     def _refuse(self, why: str) -> KernelError:
-        """The error for the line that is being compiled."""
+        """An error with the current line."""
 
     @abstractmethod
     def _compiled(self, function: FunctionType, kinds: tuple[str, ...]) -> tuple[ir.Function, str]:
-        """The function for parameters of these kinds, and the kinds of its results."""
+        """The LLVM function for parameters of these kinds, and the kinds of its results."""
 
     @abstractmethod
     def _external(self, name: str) -> ir.Function:
-        """A function of C from a double to a double."""
+        """A C function from a double to a double."""
 
     def _expression(self, node: ast.expr) -> Any:
         match node:
@@ -97,8 +97,8 @@ class Expressions(ABC):
             case ast.Name(name):
                 return self._name(name)
             case ast.Attribute(owner, name):
-                found = self._expression(owner)
-                return found.shape if isinstance(found, Array) else getattr(found, name)
+                owned = self._expression(owner)
+                return owned.shape if isinstance(owned, Array) else getattr(owned, name)
             case ast.Tuple(parts):
                 return tuple(self._expression(part) for part in parts)
             case ast.BinOp(left, op, right):
@@ -125,30 +125,30 @@ class Expressions(ABC):
             return Value(slot.kind, self._builder.load(slot.code))
         if name not in self._names:
             raise self._refuse(f"{name} has no value yet")
-        found = self._names[name]
-        if isinstance(found, np.uint64):
-            return Value(WORD, i64(int(found)))
-        return int(found) if isinstance(found, np.integer) else found
+        referent = self._names[name]
+        if isinstance(referent, np.uint64):
+            return Value(WORD, i64(int(referent)))
+        return int(referent) if isinstance(referent, np.integer) else referent
 
-    def _value(self, found: Any) -> Value:
-        """A number as a value; whole numbers of the source are ints."""
-        if isinstance(found, Value):
-            return found
-        if isinstance(found, bool):
-            return Value(BOOL, i1(int(found)))
-        if isinstance(found, int):
-            return Value(INT, i64(found))
-        if isinstance(found, float):
-            return Value(FLOAT, f64(found))
-        raise self._refuse(f"{found!r} is not a number")
+    def _value(self, operand: Any) -> Value:
+        """A number as a `Value`; integer literals are ints."""
+        if isinstance(operand, Value):
+            return operand
+        if isinstance(operand, bool):
+            return Value(BOOL, i1(int(operand)))
+        if isinstance(operand, int):
+            return Value(INT, i64(operand))
+        if isinstance(operand, float):
+            return Value(FLOAT, f64(operand))
+        raise self._refuse(f"{operand!r} is not a number")
 
-    def _as(self, found: Any, kind: str) -> Value:
-        """The number as one of `kind`, where nothing can be lost."""
-        if isinstance(found, int) and not isinstance(found, bool) and kind in (INT, WORD, FLOAT):
+    def _as(self, operand: Any, kind: str) -> Value:
+        """Convert a number to `kind` if that is lossless, else refuse it."""
+        if isinstance(operand, int) and not isinstance(operand, bool) and kind in (INT, WORD, FLOAT):
             if kind == FLOAT:
-                return Value(kind, f64(float(found)))
-            return Value(kind, i64(found & 0xFFFFFFFFFFFFFFFF if kind == WORD else found))
-        value = self._value(found)
+                return Value(kind, f64(float(operand)))
+            return Value(kind, i64(operand & 0xFFFFFFFFFFFFFFFF if kind == WORD else operand))
+        value = self._value(operand)
         if value.kind == kind:
             return value
         if value.kind == BOOL and kind in (INT, WORD):
@@ -205,17 +205,17 @@ class Expressions(ABC):
             return builder.select(below, builder.add(left, divisor), left)
         return builder.sub(builder.sdiv(a.code, divisor), builder.zext(below, i64))
 
-    def _unary(self, op: type[ast.AST], found: Any) -> Any:
-        if not isinstance(found, Value) and op is not ast.Not:
-            return operator.neg(found) if op is ast.USub else operator.invert(found)
+    def _unary(self, op: type[ast.AST], operand: Any) -> Any:
+        if not isinstance(operand, Value) and op is not ast.Not:
+            return operator.neg(operand) if op is ast.USub else operator.invert(operand)
         if op is ast.Not:
-            return Value(BOOL, self._builder.not_(self._truth(found)))
+            return Value(BOOL, self._builder.not_(self._truth(operand)))
         if op is ast.USub:
-            return self._operate(ast.Sub, 0.0 if found.kind == FLOAT else 0, found)
-        return Value(found.kind, self._builder.not_(found.code))
+            return self._operate(ast.Sub, 0.0 if operand.kind == FLOAT else 0, operand)
+        return Value(operand.kind, self._builder.not_(operand.code))
 
-    def _truth(self, found: Any) -> Any:
-        value = self._value(found)
+    def _truth(self, operand: Any) -> Any:
+        value = self._value(operand)
         if value.kind == BOOL:
             return value.code
         if value.kind == FLOAT:
@@ -223,7 +223,7 @@ class Expressions(ABC):
         return self._builder.icmp_signed("!=", value.code, i64(0))
 
     def _shortcut(self, both: bool, parts: Sequence[ast.expr]) -> Value:
-        """`and` and `or` of truths: what follows is computed only if it matters."""
+        """`and` and `or` with short-circuit evaluation."""
         slot = self._entry.alloca(i1)
         after = self._llvm.append_basic_block("known")
         for part in parts:
@@ -239,14 +239,16 @@ class Expressions(ABC):
         return Value(BOOL, self._builder.load(slot))
 
     def _comparison(self, left: ast.expr, ops: Sequence[ast.cmpop], rights: Sequence[ast.expr]) -> Any:
-        found: Any = None
+        result: Any = None
         low = self._expression(left)
         for op, right in zip(ops, rights, strict=True):
             high = self._expression(right)
-            one = self._compare(_ORDER[type(op)], low, high)
-            found = one if found is None else Value(BOOL, self._builder.and_(self._truth(found), self._truth(one)))
+            truth = self._compare(_ORDER[type(op)], low, high)
+            result = (
+                truth if result is None else Value(BOOL, self._builder.and_(self._truth(result), self._truth(truth)))
+            )
             low = high
-        return found
+        return result
 
     def _compare(self, order: str, left: Any, right: Any) -> Any:
         a, b = self._alike(left, right)
@@ -261,15 +263,15 @@ class Expressions(ABC):
         truth = self._truth(self._expression(test))
         blocks = [self._llvm.append_basic_block(name) for name in ("then", "else", "chosen")]
         self._builder.cbranch(truth, blocks[0], blocks[1])
-        found = []
+        branches = []
         for block, branch in zip(blocks, (then, other), strict=False):
             self._builder.position_at_end(block)
             value = self._expression(branch)
-            found.append((value, self._builder.block))
-        kinds = self._kind_of(found[0][0], found[1][0])
+            branches.append((value, self._builder.block))
+        kinds = self._kind_of(branches[0][0], branches[1][0])
         self._builder.position_at_end(blocks[2])
         chosen = self._builder.phi(TYPES[kinds])
-        for value, block in found:
+        for value, block in branches:
             self._builder.position_at_end(block)
             chosen.add_incoming(self._as(value, kinds).code, block)
             self._builder.branch(blocks[2])
@@ -308,15 +310,15 @@ class Expressions(ABC):
             code = builder.sext(code, i64) if kind == "i" else builder.zext(code, i64)
         return Value(WORD if array.item == "u8" else INT, code)
 
-    def _store(self, array: Array, place: Any, found: Any) -> None:
+    def _store(self, array: Array, place: Any, operand: Any) -> None:
         builder = self._builder
         if array.item == "f8":
-            builder.store(self._as(found, FLOAT).code, place)
+            builder.store(self._as(operand, FLOAT).code, place)
             return
         if array.item == "b1":
-            builder.store(builder.zext(self._truth(found), i8), place)
+            builder.store(builder.zext(self._truth(operand), i8), place)
             return
-        value = self._value(found)
+        value = self._value(operand)
         if value.kind == BOOL:
             value = self._as(value, INT)
         narrow = item_type(array.item)
@@ -326,11 +328,11 @@ class Expressions(ABC):
         owner = node.value
         if isinstance(owner, ast.Name) and owner.id in self._arrays:
             return self._load(*self._place(node))
-        found = self._expression(owner)
+        elements = self._expression(owner)
         index = self._expression(node.slice)
-        if not is_tuple(found) or not isinstance(index, int):
+        if not is_tuple(elements) or not isinstance(index, int):
             raise self._refuse("only arrays and tuples are indexed")
-        part = found[index]
+        part = elements[index]
         return part if isinstance(part, (Value, int, float)) else Value(INT, part)
 
     # -- calls
@@ -340,20 +342,20 @@ class Expressions(ABC):
             return self._intrinsic(callee, arguments)
         if callee is np.zeros:
             return self._zeros(arguments)
-        found = [self._expression(argument) for argument in arguments]
+        operands = [self._expression(argument) for argument in arguments]
         function = function_of(callee)
         if function is not None:
-            return self._call_function(function, found)
+            return self._call_function(function, operands)
         if callee in (min, max):
-            best = found[0]
-            for other in found[1:]:
+            best = operands[0]
+            for other in operands[1:]:
                 a, b = self._alike(best, other)
                 wins = self._compare("<" if callee is min else ">", b, a)
                 best = Value(a.kind, self._builder.select(wins.code, b.code, a.code))
             return best
         if callee is len:
-            return Value(INT, found[0].shape[0])
-        return self._convert(callee, self._value(found[0]))
+            return Value(INT, operands[0].shape[0])
+        return self._convert(callee, self._value(operands[0]))
 
     def _convert(self, callee: Any, value: Value) -> Value:
         builder = self._builder
@@ -378,10 +380,10 @@ class Expressions(ABC):
             return Value(WORD if callee is np.uint64 else INT, code)
         raise self._refuse(f"{callee!r} cannot be called here")
 
-    def _call_function(self, function: FunctionType, found: Sequence[Any]) -> Any:
+    def _call_function(self, function: FunctionType, operands: Sequence[Any]) -> Any:
         kinds: list[str] = []
         codes: list[Any] = []
-        for argument in found:
+        for argument in operands:
             if isinstance(argument, Array):
                 kinds.append(f"{argument.item}[{len(argument.shape)}]")
                 codes += [argument.address, *argument.shape]
@@ -403,13 +405,13 @@ class Expressions(ABC):
         out = callee.emit(self._builder, *codes)
         return Value(callee.result, out) if callee.result else None
 
-    def _bits(self, found: Any, kind: str) -> Any:
-        """A number for an intrinsic, which takes ints and words alike."""
-        value = self._as(found, kind) if not isinstance(found, Value) or found.kind == BOOL else found
+    def _bits(self, operand: Any, kind: str) -> Any:
+        """The code of an argument of an intrinsic, which accepts both ints and words."""
+        value = self._as(operand, kind) if not isinstance(operand, Value) or operand.kind == BOOL else operand
         return value.code
 
     def _pointer(self, node: ast.expr) -> Any:
-        """An address as pointer: of a sum, the first term is the base, so that LLVM sees what moves in a loop."""
+        """An address as a pointer. The first term of a sum is the base, so that LLVM can optimise loops over it."""
         moved: list[Any] = []
         while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
             moved.append(self._as(self._expression(node.right), INT).code)
@@ -420,7 +422,7 @@ class Expressions(ABC):
         return pointer
 
     def _zeros(self, arguments: Sequence[ast.expr]) -> Array:
-        """`np.zeros(4, np.uint64)`: a few words on the stack."""
+        """`np.zeros(4, np.uint64)`: an array of words on the stack."""
         count, item = (self._expression(argument) for argument in arguments)
         if not isinstance(count, int) or item is not np.uint64 or count > 64:
             raise self._refuse("np.zeros takes a small number and np.uint64")
@@ -435,6 +437,6 @@ def item_type(item: str) -> Any:
     return f64 if item == "f8" else ir.IntType(8 * int(item[1]))
 
 
-def is_tuple(found: Any) -> bool:
-    """Whether an expression is several."""
-    return isinstance(found, tuple) and not isinstance(found, (Value, Array))
+def is_tuple(operand: Any) -> bool:
+    """Whether an expression is a tuple of values."""
+    return isinstance(operand, tuple) and not isinstance(operand, (Value, Array))

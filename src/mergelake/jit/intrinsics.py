@@ -1,8 +1,8 @@
-"""The words in which kernels read and write memory; `kernel` itself comes from `jit.kernel`.
+"""Intrinsics by which kernels read and write memory.
 
-Kernels take raw addresses (`int`) and lengths, or numpy arrays: an address serves numpy arrays, Arrow buffers and
-`bytes`, read-only or not, and a call costs about a microsecond. The price is that **a kernel trusts its arguments**;
-the Python function around each one checks every bound first, and keeps the owners of the memory alive.
+Kernels take raw addresses (`int`) and lengths, or numpy arrays: an address may be that of a numpy array, an Arrow
+buffer or `bytes`, and a call costs about a microsecond. **A kernel does not check its arguments**: the Python function
+around it checks all bounds and keeps the owners of the memory alive.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ __all__ = [
 
 
 def inlined(function: Any) -> Any:
-    """A small helper, compiled into the kernels that call it."""
+    """Decorator of a small helper that is inlined into the kernels that call it."""
     return function
 
 
 def typed(builder: Any, pointer: Any, kind: Any) -> Any:
-    """A pointer to bytes as one to `kind`."""
+    """Cast a pointer to bytes to a pointer to `kind`."""
     return builder.bitcast(pointer, kind.as_pointer())
 
 
@@ -53,9 +53,9 @@ def _storer(bits: int) -> Any:
 load8, load32, load64 = (_loader(bits, WORD) for bits in (8, 32, 64))
 """`load*(address) -> uint64`: a little-endian unsigned integer at any alignment."""
 peek8, peek16, peek32, peek64 = (_loader(bits, INT) for bits in (8, 16, 32, 64))
-"""The same as int64, for counting."""
+"""`peek*(address) -> int64`: a little-endian unsigned integer at any alignment."""
 store8, store16, store32, store64 = _storer(8), _storer(16), _storer(32), _storer(64)
-"""`store*(address, number)`: its low bits, at any alignment."""
+"""`store*(address, number)`: store the low bits of a number at any alignment."""
 
 
 @intrinsic("", POINTER, POINTER)
@@ -74,7 +74,7 @@ def copy(builder: Any, target: Any, source: Any, count: Any) -> None:
 
 
 def _call(builder: Any, function: Any, result: Any, arguments: list[tuple[Any, Any]]) -> Any:
-    """Call a C function at an address with arguments of the types given."""
+    """Call the C function at an address; `arguments` are (LLVM type, value)."""
     kind = ir.FunctionType(result, [of for _, of in arguments])
     narrow = [builder.trunc(value, i32) if of == i32 else value for value, of in arguments]
     return builder.call(builder.inttoptr(function, kind.as_pointer()), narrow)
@@ -122,29 +122,29 @@ def swap64(builder: Any, value: Any) -> Any:
 
 @intrinsic(INT, WORD)
 def leading_zeros(builder: Any, value: Any) -> Any:
-    """Zero bits above the highest that is set; 64 for zero."""
+    """Number of leading zero bits; 64 for zero."""
     return builder.ctlz(value, ir.IntType(1)(0))
 
 
 @intrinsic(INT, WORD)
 def trailing_zeros(builder: Any, value: Any) -> Any:
-    """Zero bits below the lowest that is set; 64 for zero."""
+    """Number of trailing zero bits; 64 for zero."""
     return builder.cttz(value, ir.IntType(1)(0))
 
 
 @intrinsic(INT, POINTER, POINTER)
 def null_bits(builder: Any, numbers: Any, bits: Any) -> Any:
-    """`null_bits(numbers, bits)`: of 16 i32, a bit for each that is not negative; those that are become zero.
+    """`null_bits(numbers, bits)`: store a bit for each of 16 i32 that is not negative, and set negative ones to zero.
 
-    Returns how many they are.
+    Returns the number of negative ones.
     """
     kind = ir.VectorType(i32, 16)
     zero = ir.Constant(kind, [0] * 16)
     place = typed(builder, numbers, kind)
     values = builder.load(place, align=1)
-    there = builder.icmp_signed(">=", values, zero)
-    builder.store(builder.select(there, values, zero), place, align=1)
+    valid = builder.icmp_signed(">=", values, zero)
+    builder.store(builder.select(valid, values, zero), place, align=1)
     word = ir.IntType(16)
-    mask = builder.bitcast(there, word)
+    mask = builder.bitcast(valid, word)
     builder.store(mask, typed(builder, bits, word), align=1)
     return builder.zext(builder.ctpop(builder.not_(mask)), i64)

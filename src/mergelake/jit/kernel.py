@@ -1,4 +1,4 @@
-"""Kernels: functions that become machine code when they are first called."""
+"""Kernels: functions that are compiled to machine code on their first call."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _C: dict[str, Any] = {
 
 
 def kernel(function: F) -> F:
-    """Compile a function when it is first called, for the kinds of its arguments; it runs without the GIL.
+    """Decorator: compile the function on its first call with arguments of some kinds. It runs without the GIL.
 
-    Parameters annotated `int`, `np.uint64`, `bool` or `float` are that; all others take numpy arrays of any type.
+    Parameters annotated `int`, `np.uint64`, `bool` or `float` take these; all others take numpy arrays of any type.
     """
     return cast("F", Kernel(cast("FunctionType", function)))
 
 
 class Kernel:
-    """A function and its machine code for each combination of kinds that it was called with."""
+    """A function and its machine code for each combination of argument kinds."""
 
     def __init__(self, function: FunctionType) -> None:
         self.function = function
@@ -40,7 +40,7 @@ class Kernel:
         self._kinds = tuple(_KINDS.get(function.__annotations__.get(name)) for name in names)
         self._whole = set(self._kinds) <= {INT}
         self._entries: dict[tuple[str, ...], Callable[..., Any]] = {}
-        self._entry: Callable[..., Any] | None = None  # the only one, if all parameters are whole numbers
+        self._entry: Callable[..., Any] | None = None  # the only entry, if all parameters are integers
 
     def __repr__(self) -> str:
         return f"<kernel {self.__module__}.{self.__name__}>"
@@ -49,11 +49,11 @@ class Kernel:
         return self.__name__  # pickled by name, as functions are
 
     def __call__(self, *arguments: Any) -> Any:
-        """Run it."""
+        """Call the machine code."""
         if self._entry is not None:
             try:
                 return self._entry(*arguments)
-            except ctypes.ArgumentError:  # numbers of numpy
+            except ctypes.ArgumentError:  # numpy scalars
                 return self._entry(*map(int, arguments))
         if len(arguments) != len(self._kinds):
             raise KernelError(f"{self!r} takes {len(self._kinds)} arguments")
@@ -107,7 +107,7 @@ class Kernel:
 
 
 def _several(function: Callable[..., Any], results: str) -> Callable[..., Any]:
-    """A function that stores several results, as one that returns a tuple."""
+    """Wrap a C function that stores several results as a function that returns a tuple."""
 
     def call(*arguments: Any) -> tuple[Any, ...]:
         out = np.empty(len(results), np.int64)
@@ -125,24 +125,24 @@ def _unpack(word: np.int64, kind: str) -> Any:
     return bool(word) if kind == BOOL else int(word)
 
 
-def _digest(found: Any, into: Any, seen: set[int]) -> None:
-    """Feed all that a function does, with the helpers and numbers that it refers to."""
-    found = getattr(found, "function", found)
-    if isinstance(found, FunctionType):
-        if id(found) in seen:
+def _digest(meaning: Any, hasher: Any, seen: set[int]) -> None:
+    """Hash everything that the code of a function depends on: bytecode, helpers and constants, recursively."""
+    meaning = getattr(meaning, "function", meaning)
+    if isinstance(meaning, FunctionType):
+        if id(meaning) in seen:
             return
-        seen.add(id(found))
-        _digest(found.__code__, into, seen)
-        cells = [cell.cell_contents for cell in found.__closure__ or ()]
-        known = [found.__globals__[name] for name in found.__code__.co_names if name in found.__globals__]
-        for value in (*known, *cells):
-            _digest(value, into, seen)
-    elif isinstance(found, CodeType):
-        into.update(found.co_code + repr(found.co_names).encode() + repr(found.co_varnames).encode())
-        for constant in found.co_consts:
-            _digest(constant, into, seen)
-    elif isinstance(found, tuple):
-        for part in found:
-            _digest(part, into, seen)
-    elif isinstance(found, (int, float, str, np.generic, type(None))):
-        into.update(f"{type(found).__name__} {found!r} ".encode())
+        seen.add(id(meaning))
+        _digest(meaning.__code__, hasher, seen)
+        cells = [cell.cell_contents for cell in meaning.__closure__ or ()]
+        globals_used = [meaning.__globals__[name] for name in meaning.__code__.co_names if name in meaning.__globals__]
+        for value in (*globals_used, *cells):
+            _digest(value, hasher, seen)
+    elif isinstance(meaning, CodeType):
+        hasher.update(meaning.co_code + repr(meaning.co_names).encode() + repr(meaning.co_varnames).encode())
+        for constant in meaning.co_consts:
+            _digest(constant, hasher, seen)
+    elif isinstance(meaning, tuple):
+        for part in meaning:
+            _digest(part, hasher, seen)
+    elif isinstance(meaning, (int, float, str, np.generic, type(None))):
+        hasher.update(f"{type(meaning).__name__} {meaning!r} ".encode())

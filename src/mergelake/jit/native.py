@@ -1,12 +1,12 @@
-"""LLVM: from intermediate language to an address that can be called, by way of a cache of object code.
+"""LLVM: compilation of the intermediate representation, with a cache of object code on disk.
 
-A file of the cache is named after the kernel and a digest of all that its code depends on: what the kernel and its
-helpers do, this compiler, LLVM, and the processor. So nothing in it is ever out of date, and processes that share it
-agree. It begins with a digest of its content: what was cut short or changed is compiled anew. Files appear whole, by a
-rename; a directory that cannot be written is done without.
+The name of a cache file is the kernel's name and a digest of everything that its code depends on: the code of the
+kernel and its helpers, this compiler, LLVM, and the processor. So files never become stale and processes can share
+them. A file begins with a digest of its content, so that damaged files are compiled anew. Files are written atomically,
+by a rename; without a writable directory nothing is cached.
 
-The cache lies in `__pycache__` beside this module, or in the user's cache directory if that cannot be written. What
-anybody but this user could have written is not used (`private`).
+The cache is in `__pycache__` beside this module, or in the user's cache directory if that is not writable. Files that
+another user could have written are not used (`private`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _lock = threading.Lock()
 
 
 class _Processor:
-    """LLVM, set up for the processor at hand."""
+    """LLVM, initialised for the current processor."""
 
     def __init__(self) -> None:
         llvm.initialize_native_target()
@@ -45,7 +45,7 @@ class _Processor:
         self.salt = f"{llvmlite.__version__} {cpu} {features} ".encode() + blake2b(compiler).digest()
 
     def compile(self, module: str) -> bytes:
-        """Object code."""
+        """Compile a module to object code."""
         parsed = llvm.parse_assembly(module)
         parsed.verify()
         options = llvm.create_pipeline_tuning_options(speed_level=3)
@@ -59,25 +59,25 @@ _processor: _Processor | None = None
 
 
 def load(name: str, meaning: bytes, build: Callable[[str], tuple[Any, str]]) -> tuple[int, str]:
-    """The address of a kernel and the kinds of its results; `build(symbol)` makes its module if the cache lacks it.
+    """The address of a kernel and the kinds of its results; `build(symbol)` makes its module if it is not cached.
 
-    `meaning` stands for all of its source.
+    `meaning` is a digest of the kernel's code.
     """
     global _processor
     with _lock:
         processor = _processor = _processor or _Processor()
         key = blake2b(processor.salt + meaning, digest_size=_DIGEST).hexdigest()
         symbol = f"{name}_{key}"
-        found = _read(f"{symbol}.o")
-        if found is None:
+        compiled = _read(f"{symbol}.o")
+        if compiled is None:
             module, results = build(symbol)
             module.triple = llvm.get_default_triple()
             module.data_layout = str(processor.machine.target_data)
-            found = results.encode().ljust(8) + processor.compile(str(module))
-            _write(f"{symbol}.o", found)
-        processor.engine.add_object_file(llvm.ObjectFileRef.from_data(found[8:]))
+            compiled = results.encode().ljust(8) + processor.compile(str(module))
+            _write(f"{symbol}.o", compiled)
+        processor.engine.add_object_file(llvm.ObjectFileRef.from_data(compiled[8:]))
         processor.engine.finalize_object()
-        return processor.engine.get_function_address(symbol), found[:8].decode().strip()
+        return processor.engine.get_function_address(symbol), compiled[:8].decode().strip()
 
 
 def _places() -> Iterator[Path]:

@@ -1,7 +1,8 @@
-"""Files whose content is run: used only where nobody but this user could have written them.
+"""Files with executable content, which are used only if no other user could have written them.
 
-A kernel of the cache is called as it is, and Java maps its archive of classes unchecked. So the directory must be this
-user's own and writable by nobody else, and the file too; in a directory that others cannot even enter its mode is moot.
+Machine code from the cache is called unchecked, and Java maps its class archive unchecked. So both the directory and
+the file must belong to this user and be writable by nobody else; in a directory that others cannot enter, the mode of
+the file does not matter.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ _OTHERS_WRITE, _OTHERS = 0o022, 0o077
 
 
 def private_directory(path: Path) -> bool:
-    """Whether `path` is a directory (no link to one) of this user that nobody else can write."""
+    """Whether `path` is a directory (not a link) of this user that nobody else can write."""
     try:
         status = path.lstat()
     except OSError:
@@ -23,7 +24,7 @@ def private_directory(path: Path) -> bool:
 
 
 def private_file(path: Path) -> bool:
-    """Whether `path` is a regular file that only this user can have written, in a directory for which that holds."""
+    """Whether `path` is a regular file that only this user can have written, in a private directory."""
     try:
         return private_directory(path.parent) and _is_private(path.lstat(), path.parent)
     except OSError:
@@ -31,10 +32,10 @@ def private_file(path: Path) -> bool:
 
 
 def read_private(path: Path) -> bytes:
-    """The content of such a file; OSError for any other."""
+    """The content of a private file. Raises OSError for any other."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(handle, "rb") as file:
-        # What was opened is judged, not what the name stands for a moment later.
+        # The open file is checked, because the name may be replaced at any time.
         if not private_directory(path.parent) or not _is_private(os.fstat(handle), path.parent):
             raise PermissionError(f"{path} may have been written by somebody else")
         return file.read()

@@ -1,4 +1,4 @@
-"""SipHash-2-4 with key zero in ClickHouse's flavour, over rows of bytes; offsets ascend and lie inside the data.
+"""ClickHouse's SipHash-2-4 with key zero, on rows of bytes; offsets must be ascending and inside the data.
 
 Source: ClickHouse, `src/Common/SipHash.h`.
 """
@@ -14,7 +14,7 @@ from mergelake.jit.intrinsics import inlined, kernel
 def siphash_rows(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint64]:
     """SipHash-128 of each row `data[offsets[i]:offsets[i + 1]]`: a (rows, 2) matrix of words.
 
-    The two words of a row, one xor the other, are its SipHash-64.
+    The xor of the two words of a row is its SipHash-64.
     """
     out = np.empty((len(offsets) - 1, 2), np.uint64)
     _rows(data, offsets, out)

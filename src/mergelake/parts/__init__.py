@@ -2,10 +2,10 @@
 
 - `writer`: `write_part` for a block in memory, `PartWriter` for merges, column by column.
 - `reader`: `PartReader`, columns and mark ranges as record batches; `cache` holds marks and indexes.
-- `adopt`: a part directory that ClickHouse wrote, opened as one of ours; `public` is the short way in.
-- `verify`: `check_part`, everything about a part that can be checked.
+- `adopt`: a part directory that ClickHouse wrote, opened as one of ours; `public` is the API for users.
+- `verify`: `check_part`, all checks of a part.
 - `listing`: a part as plain files, for `publish`.
-- `spool`, `fetch`, `steps`: where bytes go, where they come from, and how a read is cut.
+- `spool` stores the bytes of a part, `fetch` reads them, `steps` cuts a read into batches.
 
-A part has no name here: names come from a part's place in the log.
+A part has no name here: names come from the position of a part in the log.
 """

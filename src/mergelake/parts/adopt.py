@@ -1,8 +1,8 @@
-"""A part directory that ClickHouse wrote, opened as one of our parts.
+"""Opening a part directory that ClickHouse wrote as a part of ours.
 
-The files stay where they are: the manifest's extents are whole objects in that directory. Wide and Compact parts of
-any mark form are taken. Rows deleted by a mask (`_row_exists`) are left out by `PartReader`; projections are kept with
-the part and not used. Patch parts, which would give wrong answers if they were ignored, are refused.
+The files stay in place: the manifest's extents are whole objects in that directory. Wide and Compact parts with any
+kind of marks are supported. `PartReader` leaves out rows deleted by a mask (`_row_exists`); projections are kept with
+the part but not used. Patch parts are refused: ignoring them would give wrong results.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SMALL = ("columns.txt", "count.txt", "checksums.txt", "serialization.json", "co
 
 
 _DIGITS_MAX = 19
-"""Digits of a row count that is believed."""
+"""Maximum number of digits of a row count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +45,13 @@ class OpenedPart:
     columns: dict[str, Column]
     """Columns in the order of `columns.txt`; ids count from 0."""
     directory: str
-    """Where the part's directory lies in the store."""
+    """Directory of the part in the store."""
     projections: tuple[str, ...] = ()
-    """Names of the part's projections. Their files are in the manifest and travel with the part; they are not read."""
+    """Names of the part's projections. Their files are in the manifest, but are not read."""
 
 
 _STRANGE_MAX = 1000
-"""Objects that are no part's that a listing goes over: a path may be anybody's, and the whole disk lies below `/`."""
+"""Maximum number of foreign objects in a listing: a mistaken path, like `/`, may have a whole disk below it."""
 
 
 def open_directory(store: Store, prefix: str, *, granularity: int = 8192) -> OpenedPart:
@@ -101,25 +101,25 @@ def open_directory(store: Store, prefix: str, *, granularity: int = 8192) -> Ope
         level=info.level if info else 0,
         created_ms=max(meta.modified_ms for meta in files.values()),
     )
-    # The mask of deleted rows is no column of the table: `PartReader` applies it.
+    # The mask of deleted rows is not a column of the table: `PartReader` applies it.
     opened = {column: Column(i, column, columns[column]) for i, column in enumerate(columns) if column != ROW_EXISTS}
     return OpenedPart(manifest, opened, directory, projection_names(files))
 
 
 def _files(store: Store, prefix: str) -> dict[str, ObjectMeta]:
-    """The files of a part and its projections. NO_SUCH_DATA_PART for a directory with too much below it to be one."""
-    found: dict[str, ObjectMeta] = {}
+    """The files of a part and its projections. Raises NO_SUCH_DATA_PART for a directory with too many other files."""
+    files: dict[str, ObjectMeta] = {}
     strange = 0
     for meta in store.list(prefix):
         file = meta.key[len(prefix) + 1 :] if prefix else meta.key
         if "/" not in file or ".proj/" in file:
-            found[file] = meta
+            files[file] = meta
             continue
         strange += 1
         if strange > _STRANGE_MAX:
             message = f"What is in {store.url} at '{prefix}' is no part: it has directories with many files"
             raise NotFoundError(message, name="NO_SUCH_DATA_PART")
-    return found
+    return files
 
 
 def _columns(small: Mapping[str, bytes], prefix: str) -> dict[str, DataType]:
@@ -138,7 +138,7 @@ def _rows(small: Mapping[str, bytes], prefix: str) -> int:
 
 
 def _checksums(small: Mapping[str, bytes], files: Mapping[str, ObjectMeta]) -> dict[str, FileDigest]:
-    """The part's checksums (none if it has no such file), compared with the sizes of its files."""
+    """The part's checksums (none without `checksums.txt`), after comparing them with the sizes of its files."""
     if "checksums.txt" not in small:
         return {}
     try:
@@ -172,7 +172,7 @@ def _part_file(file: str, meta: ObjectMeta, name: str, digest: FileDigest | None
 def _minmax(
     whole: Callable[[str], bytes], files: Mapping[str, ObjectMeta], columns: Mapping[str, DataType]
 ) -> dict[str, tuple[str, str]]:
-    """By column or subcolumn, as the files are named."""
+    """Minima and maxima by column or subcolumn, as the `minmax_*.idx` files are named."""
     kinds = {f"minmax_{stream_file_name(escape_for_file_name(name))}.idx": (name, columns[name]) for name in columns}
     out: dict[str, tuple[str, str]] = {}
     for file in files:
@@ -187,7 +187,7 @@ def _minmax(
 
 
 def _subcolumn(name: str, columns: Mapping[str, DataType]) -> tuple[str, DataType | None]:
-    """A subcolumn and its type; None for what is not known here."""
+    """A subcolumn and its type; None for an unknown subcolumn."""
     try:
         return name, bind(ColumnRef(name), columns).type
     except MergelakeError:

@@ -1,13 +1,13 @@
-"""Opening many parts of a far store at once: all that has to be known before data is read, in one round of requests.
+"""Opening many parts of a far store at once: everything needed before data is read comes in one round of requests.
 
-1. A *small* part, one object of up to `SMALL_BYTES`, is fetched whole and kept (`PartCache.data`), unless they are more
-   than may be kept.
-2. Of another packed part the files that it begins with come together.
-3. Of a part with an object for each file: what says how it lies, the marks of the wanted columns and, if it is asked
-   for, the primary index. What the caches have is not asked for.
-4. Dictionaries that are not large come along whole and are kept, for every piece of the part needs them.
+1. A *small* part, one object of up to `SMALL_BYTES`, is fetched whole and cached (`PartCache.data`), unless the small
+   parts together exceed the cache.
+2. From another packed part its small files, which are at the front of the object, are fetched together.
+3. From a part with an object for each file: header files, the marks of the wanted columns and, if requested, the
+   primary index. Cached files are not fetched.
+4. Dictionaries up to `DICTIONARY_BYTES` are fetched whole and cached, because every piece of the part needs them.
 
-`fetch_windows` fetches ranges of data files of many parts in one round. In a directory nothing is fetched ahead.
+`fetch_windows` fetches ranges of data files of many parts in one round. Nothing is prefetched from a local directory.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from mergelake.parts.window import Window
 from mergelake.store.protocol import Buffer
 
 SMALL_BYTES = 256 << 10
-"""A round trip takes as long as the transfer of some such parts."""
+"""Maximum bytes of a small part: a round trip takes as long as the transfer of several of them."""
 DICTIONARY_BYTES = 1 << 20
-"""Dictionaries of more bytes are read by ranges."""
+"""Maximum bytes of a dictionary that is fetched whole; larger ones are read by ranges."""
 _KEYS = ("primary.idx", "primary.cidx")
 
 
@@ -38,9 +38,9 @@ def is_small(reader: PartReader) -> bool:
 def open_parts(
     readers: Sequence[PartReader], columns: Sequence[str], *, key: Sequence[t.DataType] | None = None
 ) -> None:
-    """Load what reading these columns (and with `key`, the types of the primary key, its index) needs beside data.
+    """Load headers and marks for reading `columns`; with `key`, the types of the primary key, also its index.
 
-    What is lost or damaged is passed over: who reads that part will be told. `UnavailableError` is raised.
+    Missing or damaged files are ignored here: reading the part raises the error. Raises `UnavailableError`.
     """
     if not readers or not is_remote(readers[0].store):
         return
@@ -48,19 +48,21 @@ def open_parts(
         reader.regain()
     small = [reader for reader in readers if is_small(reader) and not reader.complete]
     room = readers[0].caches.data.max_bytes // 2
-    whole = sum(reader.manifest.bytes_on_disk for reader in small) <= room  # else they would push out each other
+    whole = sum(reader.manifest.bytes_on_disk for reader in small) <= room  # else they would evict each other
     wanted = [(reader, names) for reader in readers if (names := _unopened(reader, columns, key, whole))]
-    asked = [reader.part_ranges([FileRange(n, 0, reader.files[n].size) for n in names]) for reader, names in wanted]
+    part_ranges = [
+        reader.part_ranges([FileRange(n, 0, reader.files[n].size) for n in names]) for reader, names in wanted
+    ]
     try:
-        found = fetch_parts(readers[0].store, asked)
+        part_bodies = fetch_parts(readers[0].store, part_ranges)
     except (CorruptDataError, NotFoundError):
         return
-    for (reader, names), bodies in zip(wanted, found, strict=True):
+    for (reader, names), bodies in zip(wanted, part_bodies, strict=True):
         held = frozenset(reader.manifest.columns)
         first = next((name for name in columns if name in reader.columns and reader.columns[name].id in held), "")
         reader.take(dict(zip(names, bodies, strict=True)), complete=whole and is_small(reader), first=first)
         if reader.complete:
-            continue  # nothing is fetched any more, and what is read together needs no marks
+            continue  # everything is in memory, and parts that are read together need no marks
         try:
             reader.warm([name for name in columns if name in reader.columns])
             if key is not None:
@@ -71,22 +73,24 @@ def open_parts(
 
 
 def fetch_windows(wanted: Sequence[tuple[PartReader, Sequence[FileRange], Window | None]]) -> list[Window | None]:
-    """The ranges of each part, asked for in one round, over what is there of it already.
+    """Fetch ranges of several parts in one round; each item is (part, ranges, window of bytes already in memory).
 
-    What is lost or damaged is passed over, as by `open_parts`.
+    Missing or damaged files are ignored, as by `open_parts`.
     """
-    asked = [(reader, ranges) for reader, ranges, _ in wanted if ranges]
+    requested = [(reader, ranges) for reader, ranges, _ in wanted if ranges]
     bodies: Iterator[list[Buffer]] = iter(())
-    if asked:
+    if requested:
         try:
-            bodies = iter(fetch_parts(asked[0][0].store, [reader.part_ranges(ranges) for reader, ranges in asked]))
+            bodies = iter(
+                fetch_parts(requested[0][0].store, [reader.part_ranges(ranges) for reader, ranges in requested])
+            )
         except (CorruptDataError, NotFoundError):
             return [under for _, _, under in wanted]
     return [Window(ranges, next(bodies), under) if ranges else under for _, ranges, under in wanted]
 
 
 def _unopened(reader: PartReader, columns: Sequence[str], key: Sequence[t.DataType] | None, whole: bool) -> list[str]:
-    """The files that have to be fetched; all of a small part if `whole`."""
+    """The files of a part that have to be fetched; all of a small part if `whole`."""
     files, caches, own = reader.files, reader.caches, reader.cache_key
     if whole and is_small(reader):
         return [] if reader.complete else list(files)
@@ -112,7 +116,7 @@ def _unopened(reader: PartReader, columns: Sequence[str], key: Sequence[t.DataTy
 
 
 def _mark_files(files: Iterable[str], streams: Sequence[str]) -> list[str]:
-    """The files with the marks of some streams; of a Compact part the one that it has."""
+    """The mark files of some streams; the only one of a Compact part."""
     stems = {*streams, "data"} if streams else set()
     return [
         name for name in files if (stem := name.rpartition("."))[0] in stems and stem[2].lstrip("c").startswith("mrk")

@@ -1,8 +1,6 @@
-"""What readers keep in memory: marks, primary indexes and part headers, least recently used out first; apart from them
-the data of small parts and dictionaries of far stores.
+"""An LRU cache of marks, primary indexes and part headers; separately, of small parts and dictionaries of far stores.
 
-Parts never change, so an entry is right for as long as it is kept, and one cache may serve all tables and
-threads of a process.
+Parts are immutable, so entries never become stale, and one cache may serve all tables and threads of a process.
 """
 
 from __future__ import annotations
@@ -18,9 +16,9 @@ T = TypeVar("T")
 
 DEFAULT_BYTES = 256 << 20
 TASK_BYTES = 32 << 20
-"""Of the cache that the tasks of a process share."""
+"""Capacity of the cache that the tasks of a process share."""
 DATA_BYTES = 128 << 20
-"""Of the whole files that a far store gave."""
+"""Capacity for whole files from far stores."""
 
 
 class PartCache:
@@ -36,18 +34,18 @@ class PartCache:
         self._data: PartCache | None = None
 
     def get(self, key: Hashable) -> object | None:
-        """The entry, which becomes the most recently used one; None if there is none."""
+        """The entry, which becomes the most recently used; None if there is none."""
         with self._lock:
-            found = self._entries.get(key)
-            if found is None:
+            entry = self._entries.get(key)
+            if entry is None:
                 self._misses += 1
                 return None
             self._hits += 1
             self._entries.move_to_end(key)
-            return found[0]
+            return entry[0]
 
     def put(self, key: Hashable, value: object, size: int) -> None:
-        """Keep `value`, which takes about `size` bytes, and drop the oldest entries that no longer fit."""
+        """Add `value` of about `size` bytes and evict the least recently used entries that no longer fit."""
         with self._lock:
             old = self._entries.pop(key, None)
             if old is not None:
@@ -60,17 +58,17 @@ class PartCache:
                 _, (_, dropped) = self._entries.popitem(last=False)
                 self._bytes -= dropped
 
-    def get_or(self, key: Hashable, make: Callable[[], tuple[T, int]]) -> T:
-        """The entry, or what `make` returns (value, bytes), which is kept. Two threads may make it at once."""
-        found = self.get(key)
-        if found is None:
-            found, size = make()
-            self.put(key, found, size)
-        return found  # type: ignore[return-value]
+    def get_or(self, key: Hashable, load: Callable[[], tuple[T, int]]) -> T:
+        """The entry, or the value that `load` returns as (value, bytes), which is added. Threads may load it twice."""
+        value = self.get(key)
+        if value is None:
+            value, size = load()
+            self.put(key, value, size)
+        return value  # type: ignore[return-value]
 
     @property
     def data(self) -> PartCache:
-        """Whole files with data, as they are stored: apart, so that they never push out marks and indexes."""
+        """The cache of whole data files: separate, so that they never evict marks and indexes."""
         with self._lock:
             if self._data is None:
                 self._data = PartCache(min(DATA_BYTES, self._max_bytes))
@@ -78,22 +76,22 @@ class PartCache:
 
     @property
     def max_bytes(self) -> int:
-        """Bytes that may be held."""
+        """Capacity in bytes."""
         return self._max_bytes
 
     @property
     def hits(self) -> int:
-        """Look-ups that found something."""
+        """Number of look-ups with an entry."""
         return self._hits
 
     @property
     def misses(self) -> int:
-        """Look-ups that found nothing."""
+        """Number of look-ups without an entry."""
         return self._misses
 
     @property
     def bytes(self) -> int:
-        """Bytes held."""
+        """Bytes of all entries."""
         return self._bytes
 
     def __len__(self) -> int:
@@ -101,7 +99,7 @@ class PartCache:
 
 
 def of_tasks() -> PartCache:
-    """The cache of a process that runs one task after another, each of them from a plan that was sent to it."""
+    """The cache that the tasks of this process share."""
     return _of_process(os.getpid())
 
 

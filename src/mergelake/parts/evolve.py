@@ -1,7 +1,7 @@
-"""A column as the table has it now, from a part that was written when it had another type.
+"""Conversion of a column from the type that it had when its part was written to its current type.
 
-Only changes that cannot lose anything are made while reading: wider numbers, Nullable around a type, LowCardinality
-on or off, other time zones, more Enum values. Others need the part to be rewritten, and are refused.
+Only lossless conversions are done while reading: wider numbers, Nullable around a type, LowCardinality added or
+removed, other time zones, more Enum values. Others need a rewrite of the part and are refused.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mergelake.core.errors import error
 
 
 def evolve(array: pa.Array, stored: t.DataType, wanted: t.DataType) -> pa.Array:
-    """`array` of type `stored` as `wanted`, both in storage form. NOT_IMPLEMENTED where values could change."""
+    """`array` of type `stored` as `wanted`, both in storage form. Raises NOT_IMPLEMENTED where values could change."""
     if stored == wanted:
         return array
     if not can_evolve(stored, wanted):

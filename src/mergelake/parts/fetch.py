@@ -1,8 +1,7 @@
-"""From ranges of parts' files to requests to the store.
+"""Translation of ranges of parts' files into requests to the store.
 
-A file is a list of extents, ranges of objects; several files, and parts, may lie in one object. All ranges that are
-wanted at once are sorted by object, so that the store can join near ones, and what it cannot join is asked for at the
-same time.
+A file is a list of extents, ranges of objects; several files, and parts, may be in one object. The ranges of one call
+are grouped by object, so that the store can join adjacent ones; the others are requested concurrently.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from mergelake.store.cached import CachedStore, forget
 from mergelake.store.protocol import Buffer, Store
 
 _GAP_BYTES = 1 << 20
-"""Ranges of an object that are further apart than its store joins (`coalesce_gap`) are questions of their own."""
+"""Default of `coalesce_gap`: ranges of an object that are further apart are separate requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,41 +45,43 @@ def fetch(store: Store, directory: str, files: Mapping[str, PartFile], ranges: S
 
 
 def fetch_parts(store: Store, parts: Sequence[PartRanges]) -> list[list[Buffer]]:
-    """The bytes of the ranges of each part, asked for in one round. Errors: those of `fetch`."""
+    """The bytes of the ranges of each part, requested in one round. Errors: those of `fetch`."""
     return begin_parts(store, parts)()
 
 
 def begin_parts(store: Store, parts: Sequence[PartRanges]) -> Callable[[], list[list[Buffer]]]:
-    """The same, asked for now where the store is far; what is returned waits for the bytes."""
+    """Request the ranges of each part now, if the store is far; the returned function waits for the bytes."""
     wanted: dict[str, list[tuple[int, int]]] = {}
     pieces: list[list[list[tuple[str, int]]]] = []  # for each range: (object, index among its requests)
     for part in parts:
-        places: list[list[tuple[str, int]]] = []
+        part_pieces: list[list[tuple[str, int]]] = []
         for each in part.ranges:
-            found: list[tuple[str, int]] = []
+            requested: list[tuple[str, int]] = []
             for key, start, length in _pieces(part.directory, part.files[each.name], each):
                 requests = wanted.setdefault(key, [])
-                found.append((key, len(requests)))
+                requested.append((key, len(requests)))
                 requests.append((start, length))
-            places.append(found)
-        pieces.append(places)
-    coming = _begin(store, wanted)
+            part_pieces.append(requested)
+        pieces.append(part_pieces)
+    wait_for = _begin(store, wanted)
 
     def bodies() -> list[list[Buffer]]:
-        came = coming()
+        received = wait_for()
         return [
             [
-                came[found[0][0]][found[0][1]] if len(found) == 1 else b"".join(came[key][i] for key, i in found)
-                for found in places
+                received[requested[0][0]][requested[0][1]]
+                if len(requested) == 1
+                else b"".join(received[key][i] for key, i in requested)
+                for requested in part_pieces
             ]
-            for places in pieces
+            for part_pieces in pieces
         ]
 
     return bodies
 
 
 def is_held(store: Store, directory: str, file: PartFile, start: int, end: int) -> bool:
-    """Whether a cache directory of this machine seems to have bytes `start` to `end` of a file."""
+    """Whether the cache directory of this machine probably has bytes `start` to `end` of a file."""
     return isinstance(store, CachedStore) and all(
         store.holds(*piece) for piece in _pieces(directory, file, FileRange(file.name, start, end))
     )
@@ -92,8 +93,8 @@ def fetch_whole(store: Store, directory: str, files: Mapping[str, PartFile], nam
 
 
 def verified(store: Store, directory: str, file: PartFile, data: bytes) -> bytes:
-    """`data`, which is the whole file, if it has the file's hash (where that is known); else CHECKSUM_DOESNT_MATCH."""
-    if file.hash and (found := file_hash(data)) != file.hash:
+    """`data`, a whole file, after comparing its hash, if that is known. Raises CHECKSUM_DOESNT_MATCH."""
+    if file.hash and (actual := file_hash(data)) != file.hash:
         key, offset = locate(directory, file, 0)
         forget(store, key)
         raise CorruptDataError(
@@ -102,7 +103,7 @@ def verified(store: Store, directory: str, file: PartFile, data: bytes) -> bytes
             object_key=key,
             offset=offset,
             expected=file.hash,
-            found=found,
+            found=actual,
         )
     return data
 
@@ -133,34 +134,34 @@ def _begin(store: Store, wanted: Mapping[str, list[tuple[int, int]]]) -> Callabl
     local = _held(store, wanted)
     gap = int(dict(store.spec.options).get("coalesce_gap", _GAP_BYTES))
     far = [(key, requests) for key, requests in wanted.items() if key not in local]
-    questions = [(key, near) for key, requests in far for near in _near(requests, gap)]
+    groups = [(key, near) for key, requests in far for near in _near(requests, gap)]
 
-    def ask(question: tuple[str, list[int]]) -> list[Buffer]:
-        key, near = question
+    def fetch_group(group: tuple[str, list[int]]) -> list[Buffer]:
+        key, near = group
         return store.get_ranges(key, [wanted[key][i] for i in near])
 
-    coming = begin(store, ask, questions)
+    wait_for = begin(store, fetch_group, groups)
 
     def bodies() -> dict[str, list[Buffer]]:
-        came = local | {key: [b""] * len(requests) for key, requests in far}
-        for (key, near), found in zip(questions, coming(), strict=True):
-            for i, body in zip(near, found, strict=True):
-                came[key][i] = body
-        return came
+        received = local | {key: [b""] * len(requests) for key, requests in far}
+        for (key, near), group_bodies in zip(groups, wait_for(), strict=True):
+            for i, body in zip(near, group_bodies, strict=True):
+                received[key][i] = body
+        return received
 
     return bodies
 
 
 def _held(store: Store, wanted: Mapping[str, list[tuple[int, int]]]) -> dict[str, list[Buffer]]:
-    """By object, what a cache directory has all of: it is read here, without a thread that would wait for it."""
+    """By object, the bodies of requests that a cache directory can answer in full, read in this thread."""
     if not isinstance(store, CachedStore):
         return {}
-    found = ((key, store.held(key, requests)) for key, requests in wanted.items())
-    return {key: bodies for key, bodies in found if bodies is not None}
+    bodies_by_key = ((key, store.held(key, requests)) for key, requests in wanted.items())
+    return {key: bodies for key, bodies in bodies_by_key if bodies is not None}
 
 
 def _near(requests: Sequence[tuple[int, int]], gap: int) -> list[list[int]]:
-    """The indexes of (start, length)s in groups that no gap of more bytes divides."""
+    """Indexes of the (start, length) requests in groups without gaps of more than `gap` bytes."""
     groups: list[list[int]] = []
     reach = 0
     for i in sorted(range(len(requests)), key=requests.__getitem__):

@@ -1,8 +1,8 @@
-"""Requests to a far store: how many wait for their replies at once, and who computes meanwhile.
+"""Concurrency of requests to a far store.
 
-Waiting takes no core, so it is bounded by requests and bytes (`Limits`, options of the store), not by cores. The
-requests of a process go through one pool of threads (`begin`). Work that computes does so under `Slots`, as many as
-there are cores for it; while it waits for a reply somebody else has its slot.
+Waiting takes no core, so it is bounded by requests and bytes (`Limits`, options of the store), not by cores. All
+requests of a process go through one thread pool (`begin`). Computation is bounded by `Slots`, as many as there are
+cores for it; a thread that waits for a reply lends its slot to another.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ READ_AHEAD_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How far ahead a read of a far store may be."""
+    """Limits of the prefetching of a read from a far store."""
 
     requests: int = REQUESTS
-    """Most requests of a process that wait for their replies (`max_requests_in_flight`)."""
+    """Maximum number of concurrent requests of a process (`max_requests_in_flight`)."""
     bytes: int = READ_AHEAD_BYTES
-    """Most bytes of one read, about, on their way or not yet taken: as they are stored, and as arrays
+    """Approximate maximum of the bytes of one read that are requested or not yet consumed, compressed and decoded
     (`read_ahead_bytes`)."""
 
     @staticmethod
     def of(store: Store) -> Limits:
-        """Those of a store, by its options."""
+        """The limits in the options of a store."""
         options = dict(store.spec.options)
         requests = int(options.get("max_requests_in_flight", REQUESTS))
         return Limits(max(1, requests), int(options.get("read_ahead_bytes", READ_AHEAD_BYTES)))
 
 
 class Slots:
-    """Leave to compute, for so many threads at a time."""
+    """A semaphore that bounds the number of threads that compute at a time."""
 
     def __init__(self, count: int) -> None:
         self._free = threading.Semaphore(count)
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """Inside, this thread has a slot, but for the time in which it waits for a store."""
+        """Hold a slot, except while this thread waits for a store."""
         self._free.acquire()
         _own.slots = self
         try:
@@ -62,7 +62,7 @@ class Slots:
 
     @contextmanager
     def lent(self) -> Iterator[None]:
-        """Inside, another thread has the slot of this one."""
+        """Lend the slot of this thread to another thread."""
         self._free.release()
         try:
             yield
@@ -73,31 +73,34 @@ class Slots:
 _own = threading.local()
 
 
-def begin(store: Store, ask: Callable[[A], T], questions: Sequence[A]) -> Callable[[], list[T]]:
-    """Ask some questions at once, each of them about one request; what is returned waits for the answers."""
+def begin(store: Store, request: Callable[[A], T], arguments: Sequence[A]) -> Callable[[], list[T]]:
+    """Call `request` on each of `arguments` concurrently; the returned function waits for the results.
+
+    A call should make about one request to the store.
+    """
     pool = _pool(os.getpid(), Limits.of(store).requests)
-    asked = [pool.submit(ask, question) for question in questions]
+    futures = [pool.submit(request, argument) for argument in arguments]
 
     def answers() -> list[T]:
         slots: Slots | None = getattr(_own, "slots", None)
         try:
-            if slots is None or all(each.done() for each in asked):
-                return [each.result() for each in asked]
+            if slots is None or all(each.done() for each in futures):
+                return [each.result() for each in futures]
             with slots.lent():
-                return [each.result() for each in asked]
+                return [each.result() for each in futures]
         finally:
-            for each in asked:
+            for each in futures:
                 each.cancel()
 
     return answers
 
 
-def in_flight(store: Store, ask: Callable[[A], T], questions: Sequence[A]) -> list[T]:
-    """The answers to some questions, which are asked at once."""
-    return begin(store, ask, questions)()
+def in_flight(store: Store, request: Callable[[A], T], arguments: Sequence[A]) -> list[T]:
+    """The results of `request` on each of `arguments`, called concurrently."""
+    return begin(store, request, arguments)()
 
 
 @cache
 def _pool(pid: int, requests: int) -> ThreadPoolExecutor:
-    """The threads that wait for replies; a forked process (Spark's workers are) needs its own."""
+    """The threads that wait for replies; a forked process, like a worker of Spark, needs its own."""
     return ThreadPoolExecutor(requests, thread_name_prefix=f"mergelake-get-{pid}")

@@ -1,4 +1,4 @@
-"""Whole files of a part in memory: all of them of a small part, dictionaries of another."""
+"""Whole files of a part in memory: all files of a small part, dictionaries of another."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ def is_data(name: str) -> bool:
 
 
 def held_key(own: tuple[str, str, str]) -> tuple[str, ...]:
-    """Of a part's whole files in `PartCache.data`; `own` is its store, directory and id."""
+    """Key in `PartCache.data` of the whole files of a part; `own` is its store, directory and id."""
     return (*own, "files")
 
 
 def whole_files(caches: PartCache, store: Store, directory: str, part_id: str) -> Held | None:
-    """All files of a part, if the caches have kept them."""
+    """All files of a part, if they are cached."""
     kept = caches.data.get(held_key((store.url, directory, part_id)))
     return kept if isinstance(kept, Held) and kept.complete else None
 
 
 class Held:
-    """Some files of one part; `complete` says that it has no others."""
+    """Some files of one part; all of them if `complete`."""
 
     __slots__ = ("bytes", "complete", "data", "files", "small")
 

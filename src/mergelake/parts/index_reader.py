@@ -1,7 +1,7 @@
-"""Reading a skip index of a part: which files it has, and the plain bytes of some of its granules.
+"""Reading a skip index of a part: its files, and the uncompressed bytes of some of its granules.
 
-By at most two rounds of requests: the marks (kept), then the ranges of the granules that are asked for, all at once.
-Small indexes are read whole and kept.
+At most two rounds of requests: the marks, which are cached, then the ranges of all requested granules. Small indexes
+are read whole and cached.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mergelake.store.cached import forget
 from mergelake.store.protocol import Buffer
 
 WHOLE_BYTES = 1 << 18
-"""An index of at most so many bytes is read whole."""
+"""Maximum bytes of an index that is read whole."""
 _MARK_EXTENSIONS = (".mrk2", ".cmrk2", ".mrk3", ".cmrk3", ".mrk4", ".cmrk4", ".mrk", ".cmrk")
 
 
@@ -42,12 +42,12 @@ class IndexFile:
 
     @property
     def granules(self) -> int:
-        """How many granules it has."""
+        """Number of granules of the index."""
         return len(self.marks)
 
 
 def index_size(reader: PartReader, name: str, kind: IndexType) -> int:
-    """Bytes of the index's file of granules; 0 if the part has none of its own. Costs no request."""
+    """Bytes of the index's own data file; 0 if the part has none. Makes no request."""
     for stem in index_stems(name):
         file = reader.files.get(stem + index_extension(kind))
         if file is not None:
@@ -58,7 +58,7 @@ def index_size(reader: PartReader, name: str, kind: IndexType) -> int:
 def find_index(reader: PartReader, name: str, kind: IndexType) -> IndexFile | None:
     """The index `name` of the part; None if the part does not have it."""
     return reader.caches.get_or(
-        (*reader.cache_key, "index", name, kind.name), lambda: _found(reader, name, kind)
+        (*reader.cache_key, "index", name, kind.name), lambda: _look_up(reader, name, kind)
     ).index  # fmt: skip
 
 
@@ -67,7 +67,7 @@ class _Lookup:
     index: IndexFile | None
 
 
-def _found(reader: PartReader, name: str, kind: IndexType) -> tuple[_Lookup, int]:
+def _look_up(reader: PartReader, name: str, kind: IndexType) -> tuple[_Lookup, int]:
     members = packed_files(reader) if PACKED in reader.files else {}
     for stem in index_stems(name):
         data_name = stem + index_extension(kind)
@@ -117,9 +117,9 @@ def packed_files(reader: PartReader) -> dict[str, tuple[int, int]]:
 def read_granules(
     reader: PartReader, index: IndexFile, runs: Sequence[tuple[int, int]]
 ) -> list[tuple[int, int, Region]]:
-    """Plain bytes of runs of granules, [first, end) ascending: (first, end, bytes that start with granule `first`).
+    """Uncompressed bytes of ascending runs [first, end) of granules: (first, end, bytes that start with `first`).
 
-    May give other runs that cover the wanted ones.
+    The returned runs cover `runs`, but may be larger.
     """
     if not runs:
         return []
@@ -150,8 +150,8 @@ def _plain(reader: PartReader, index: IndexFile, first: int, body: Buffer) -> Re
 
 
 def corrupt_index(reader: PartReader, index: IndexFile, problem: CorruptDataError) -> CorruptDataError:
-    """A problem with the granules, with the object that holds them."""
-    problem.offset = -1  # it was a place in plain bytes
+    """Add the object that holds the granules to an error in them."""
+    problem.offset = -1  # it was an offset in uncompressed bytes
     return _located(reader, problem, index.file, index.start)
 
 

@@ -1,10 +1,10 @@
-"""Skip indexes of a part in the making: their expressions over the rows as they come, cut at granules::
+"""Writing the skip indexes of a part: their expressions are evaluated on the rows and summarized by granules::
 
     sink = writer.index(index)          # for each of writer.indexes
     sink.append(block)                  # rows with (at least) the columns that the index reads, in the part's order
     sink.finish()
 
-Of the rows only summaries are kept, so an index granule may cover any number of them.
+Only summaries are held in memory, so an index granule may cover any number of rows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mergelake.parts.writer import PartWriter
 
 _PIECE_ROWS = 1 << 16
-"""Rows whose values are computed at a time."""
+"""Number of rows that expressions are evaluated on at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class BoundIndex:
     nodes: tuple[BoundNode, ...]
     """Its expressions."""
     texts: tuple[str, ...]
-    """Them as ClickHouse prints them."""
+    """The expressions as ClickHouse prints them."""
 
     @property
     def types(self) -> tuple[DataType, ...]:
@@ -61,7 +61,7 @@ class BoundIndex:
 
 
 def bind_index(index: SkipIndex, schema: TableSchema) -> BoundIndex:
-    """Raises what parsing the type and binding the expressions raise."""
+    """Bind an index. Raises the errors of parsing its type and of binding its expressions."""
     trees = index_expressions(index)
     types = schema.types
     nodes = tuple(bind(tree, types) for tree in trees)
@@ -71,7 +71,7 @@ def bind_index(index: SkipIndex, schema: TableSchema) -> BoundIndex:
 
 
 def index_expressions(index: SkipIndex) -> tuple[SyntaxNode, ...]:
-    """The expressions of an index: `(a, b)` are two."""
+    """The expressions of an index: two for `(a, b)`."""
     tree = parse(index.expression)
     return tree.args if isinstance(tree, Call) and tree.function == "tuple" and tree.args else (tree,)
 
@@ -82,7 +82,7 @@ def table_indexes(schema: TableSchema) -> tuple[BoundIndex, ...]:
 
 
 class IndexSink:
-    """One index of a `PartWriter`. Rows come in the part's order, from one thread."""
+    """Writes one index of a `PartWriter`. Rows are appended in the part's order by one thread."""
 
     def __init__(self, part: PartWriter, index: BoundIndex, granules: int | NDArray[np.int64]) -> None:
         settings = part.target.settings
@@ -103,7 +103,7 @@ class IndexSink:
         self._rows = 0
 
     def append(self, block: pa.RecordBatch | pa.Table) -> None:
-        """The next rows."""
+        """Append the next rows."""
         for start in range(0, block.num_rows, _PIECE_ROWS):
             piece = block.slice(start, _PIECE_ROWS)
             values = index_values(self.index, piece, self._types)
@@ -118,7 +118,7 @@ class IndexSink:
         self._part.index_done(self._file.digests(), self._rows)
 
     def _cuts(self, rows: int) -> NDArray[np.int64]:
-        """Which of the next rows end a granule of the part, counted from the first of them."""
+        """Positions among the next `rows` rows at which granules of the part end."""
         first, self._rows = self._rows, self._rows + rows
         if self._step:
             return np.arange(self._step - first % self._step, rows + 1, self._step, dtype=np.int64)
@@ -130,7 +130,7 @@ class IndexSink:
 
 
 def index_values(index: BoundIndex, block: pa.RecordBatch | pa.Table, types: Mapping[str, DataType]) -> list[pa.Array]:
-    """What each expression of the index gives for the rows of a block, whose columns are of these types."""
+    """Values of each expression of the index for the rows of a block, whose columns are of `types`."""
     context = Context.of_block(block, types)
     out = []
     for node in index.nodes:
@@ -138,14 +138,17 @@ def index_values(index: BoundIndex, block: pa.RecordBatch | pa.Table, types: Map
             column = block.column(node.name)
         else:
             column = to_arrow(context.eval(node), node.type, block.num_rows)
-        out.append(_whole(column))
+        out.append(whole_array(column))
     return out
 
 
-def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+def whole_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """A column as one array."""
     if not isinstance(column, pa.ChunkedArray):
         return column
+    if column.num_chunks == 1:
+        return column.chunk(0)
     if pa.types.is_dictionary(column.type):
         column = column.unify_dictionaries()
-    found = column.combine_chunks()
-    return found.chunk(0) if isinstance(found, pa.ChunkedArray) else found
+    combined = column.combine_chunks()
+    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined

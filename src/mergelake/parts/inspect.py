@@ -1,8 +1,8 @@
-"""A part told to a person: files, columns, codecs, granules and index rows of any part directory.
+"""Description of any part directory: files, columns, codecs, granules and index rows.
 
-A part does not say what its primary key is. It can mostly be found out: `primary.idx` holds the key's values of the
-first and of the last row, and the columns hold the same. Columns whose values fit, one behind the other, are named;
-where several fit, or the key has expressions, nothing is claimed.
+A part does not store what its primary key is, but it can usually be inferred: `primary.idx` holds the key of the first
+and of the last row, and the columns hold the same values. A sequence of columns whose values match is reported. If
+several sequences match, or the key has expressions, no columns are named.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from mergelake.expr.binder import bind
 from mergelake.expr.nodes import ColumnRef
 from mergelake.format.compressed_blocks import decode_compressed_blocks
 from mergelake.format.values import decode_values, encode_values
-from mergelake.parts.fetch import fetch_whole, verified
+from mergelake.parts.fetch import verified
 from mergelake.parts.inspect_columns import ColumnFacts, column_facts
 from mergelake.parts.inspect_indexes import IndexFacts, ProjectionFacts, index_facts, projection_facts
 from mergelake.parts.reader import PartReader
 from mergelake.parts.verify import Problem, check_part
 
 _INFERRED_MAX = 100_000
-"""Columns that the search for the key looks at."""
+"""Maximum number of steps of the search for the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class FileFacts:
 
 @dataclass(frozen=True, slots=True)
 class PartFacts:
-    """What `mergelake part inspect` prints."""
+    """The output of `mergelake part inspect`."""
 
     name: str
     location: str
@@ -54,7 +54,7 @@ class PartFacts:
     marks: int
     final_mark: bool
     granule_rows: tuple[int, int]
-    """Least and most rows of a granule."""
+    """Minimum and maximum of the rows of a granule."""
     size: int
     uncompressed_size: int
     partition_id: str
@@ -62,7 +62,7 @@ class PartFacts:
     """`partition.dat`, in hex."""
     minmax: dict[str, tuple[str, str]]
     key: tuple[str, ...]
-    """Columns of the primary key, where they could be found out."""
+    """Columns of the primary key, if they could be inferred."""
     first_key: tuple[str, ...]
     """Their values in the first row."""
     last_key: tuple[str, ...]
@@ -74,17 +74,17 @@ class PartFacts:
     deleted_rows: int = 0
     """Rows that a mask (`_row_exists`) deletes; `rows` counts them."""
     problems: tuple[str, ...] = field(default=())
-    """What is wrong; filled in by a check."""
+    """Problems that the check reported."""
 
     @property
     def ratio(self) -> float:
-        """How many times smaller the columns are on disk."""
+        """Compression ratio: uncompressed bytes over bytes on disk."""
         data = sum(file.size for file in self.files if file.uncompressed_size >= 0 and file.name.endswith(".bin"))
         return self.uncompressed_size / data if data else 1.0
 
 
 def inspect_part(reader: PartReader, name: str, *, check: str = "fast") -> PartFacts:
-    """The facts about an opened part; `check` is `none`, `fast` (small files and marks) or `full` (all bytes)."""
+    """Inspect an opened part; `check` is `none`, `fast` (small files and marks) or `full` (all bytes)."""
     manifest, layout = reader.manifest, reader.layout
     listed = {file for file, part in reader.files.items() if part.hash}
     granules = reader.granule_rows
@@ -131,22 +131,25 @@ def inspect_part(reader: PartReader, name: str, *, check: str = "fast") -> PartF
 def _text(reader: PartReader, name: str) -> str:
     if name not in reader.files:
         return ""
-    return bytes(fetch_whole(reader.store, reader.directory, reader.files, [name])[0]).decode(errors="replace")
+    return reader.fetch_file(name).decode(errors="replace")
+
+
+def _verified(reader: PartReader, name: str) -> bytes:
+    return verified(reader.store, reader.directory, reader.files[name], reader.fetch_file(name))
 
 
 def _has_final_mark(reader: PartReader) -> bool:
     layout = reader.layout
     name, kind = next(iter(layout.columns.items()))
     file = layout.mark_files(name, kind)[0]
-    data = bytes(fetch_whole(reader.store, reader.directory, reader.files, [file])[0])
-    marks = layout.parse_marks(file, verified(reader.store, reader.directory, reader.files[file], data))
+    marks = layout.parse_marks(file, _verified(reader, file))
     return len(marks.rows) > marks.granules
 
 
 def _extremes(reader: PartReader, column: str, pair: tuple[str, str]) -> tuple[str, str]:
     kind = bind(ColumnRef(column), reader.layout.columns).type
-    found = decode_values(bytes.fromhex(pair[0] + pair[1]), [kind], 2)[0]
-    low, high = _shown(found, kind)
+    values = decode_values(bytes.fromhex(pair[0] + pair[1]), [kind], 2)[0]
+    low, high = _shown(values, kind)
     return low, high
 
 
@@ -160,30 +163,32 @@ def _shown(array: pa.Array, kind: t.DataType) -> list[str]:
 
 
 def _index_bytes(reader: PartReader) -> bytes:
-    """The plain bytes of the primary index; empty if there is none."""
+    """The uncompressed bytes of the primary index; empty if there is none."""
     name = next((name for name in ("primary.idx", "primary.cidx") if name in reader.files), None)
     if name is None or not reader.manifest.rows:
         return b""
-    raw = bytes(fetch_whole(reader.store, reader.directory, reader.files, [name])[0])
-    verified(reader.store, reader.directory, reader.files[name], raw)
+    raw = _verified(reader, name)
     return decode_compressed_blocks(raw) if name.endswith(".cidx") else raw
 
 
 def _key(reader: PartReader, index: bytes) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """Names of the key's columns and their values in the first and the last row, as far as one answer fits."""
+    """Names of the key's columns, their values in the first row, and in the last.
+
+    Empty if no key can be inferred; names are `?` if several keys of equal types match.
+    """
     marks = len(reader.granule_rows)
     records = marks + int(_has_final_mark(reader))
     names = [name for name in reader.columns if reader.has_column(name) and _can_be_key(reader, name)]
     ends = {name: pair for name in names if (pair := _ends(reader, name, final=records > marks))}
-    found = [key for key in _fitting(index, ends) if _spans(reader, index, key, records, ends)]
-    if not found:
+    candidates = [key for key in _fitting(index, ends) if _spans(reader, index, key, records, ends)]
+    if not candidates:
         return (), (), ()
-    kinds = [[str(reader.columns[name].type) for name in key] for key in found]
+    kinds = [[str(reader.columns[name].type) for name in key] for key in candidates]
     if any(each != kinds[0] for each in kinds):
         return (), (), ()
-    values = decode_values(index, [reader.columns[name].type for name in found[0]], records)
-    shown = [_shown(array, reader.columns[name].type) for array, name in zip(values, found[0], strict=True)]
-    names_known = found[0] if len(found) == 1 else tuple("?" for _ in found[0])
+    values = decode_values(index, [reader.columns[name].type for name in candidates[0]], records)
+    shown = [_shown(array, reader.columns[name].type) for array, name in zip(values, candidates[0], strict=True)]
+    names_known = candidates[0] if len(candidates) == 1 else tuple("?" for _ in candidates[0])
     return names_known, tuple(column[0] for column in shown), tuple(column[-1] for column in shown)
 
 
@@ -193,7 +198,7 @@ def _can_be_key(reader: PartReader, name: str) -> bool:
 
 
 def _ends(reader: PartReader, name: str, *, final: bool) -> tuple[bytes, bytes] | None:
-    """A column's first value and the one that the index ends with, in the form that the index has.
+    """A column's value at the first mark and at the last (`final`: in the last row), encoded as in the index.
 
     None for a column that cannot be read there.
     """
@@ -212,20 +217,20 @@ def _ends(reader: PartReader, name: str, *, final: bool) -> tuple[bytes, bytes] 
 
 
 def _fitting(index: bytes, ends: dict[str, tuple[bytes, bytes]]) -> list[tuple[str, ...]]:
-    """Sequences of different columns with whose first values the index begins, and with whose last ones it ends.
+    """Sequences of distinct columns whose first values are a prefix, and whose last values are a suffix, of the index.
 
-    Nothing where there are so many that the search has to be given up: some of them say nothing of the others.
+    Empty if the search exceeds `_INFERRED_MAX` steps: a part of the sequences would not show that there are others.
     """
     by_first: dict[bytes, list[str]] = {}
     for name, (low, _) in ends.items():
         if low:
             by_first.setdefault(low, []).append(name)
     lengths = sorted({len(low) for low in by_first})
-    found: list[tuple[str, ...]] = []
-    waiting: list[tuple[tuple[str, ...], int, bytes]] = [((), 0, b"")]
+    keys: list[tuple[str, ...]] = []
+    prefixes: list[tuple[tuple[str, ...], int, bytes]] = [((), 0, b"")]
     steps = 0
-    while waiting:
-        key, at, last = waiting.pop()
+    while prefixes:
+        key, at, last = prefixes.pop()
         for length in lengths:
             if at + length > len(index):
                 break
@@ -237,15 +242,15 @@ def _fitting(index: bytes, ends: dict[str, tuple[bytes, bytes]]) -> list[tuple[s
                     continue
                 longer, tail = (*key, name), last + ends[name][1]
                 if index.endswith(tail):
-                    found.append(longer)
-                waiting.append((longer, at + length, tail))
-    return found
+                    keys.append(longer)
+                prefixes.append((longer, at + length, tail))
+    return keys
 
 
 def _spans(
     reader: PartReader, index: bytes, key: Sequence[str], records: int, ends: dict[str, tuple[bytes, bytes]]
 ) -> bool:
-    """Whether the index is exactly `records` values of these columns, in order from mark to mark."""
+    """Whether the index decodes to exactly `records` keys of these columns, with the expected first and last one."""
     kinds = [reader.columns[name].type for name in key]
     try:
         arrays = decode_values(index, kinds, records)

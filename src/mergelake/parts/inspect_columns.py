@@ -1,4 +1,4 @@
-"""The columns of a part as `mergelake part inspect` tells them: codecs and sizes of each.
+"""The columns of a part for `mergelake part inspect`: their codecs and sizes.
 
 In a Wide part a column has files of its own. In a Compact part all lie in `data.bin`: the marks tell which bytes are a
 column's, and the headers of its compressed blocks the plain sizes. The codec is that of the last block of the first
@@ -29,7 +29,7 @@ class ColumnFacts:
     name: str
     type: str
     codec: str
-    """Of its values; empty for a column without data."""
+    """Codec of the values; empty for a column without data."""
     files: tuple[str, ...]
     size: int
     """Bytes of its data on disk; 0 in a Compact part whose columns share blocks, or that is large."""

@@ -1,7 +1,7 @@
-"""Skip indexes and projections of a part, by its files alone: what `mergelake part inspect` tells of them.
+"""Skip indexes and projections of a part for `mergelake part inspect`, by its files alone.
 
-A part names its indexes but says nothing of their types: minmax is known by its extension, `text` by its files, and the
-others have the same form.
+A part names its indexes but not their types: minmax is recognized by its extension, `text` by its files; the others
+cannot be told apart.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ class IndexFacts:
 
     name: str
     type: str
-    """`minmax`, `text`, or empty: not to be told from the files."""
+    """`minmax`, `text`, or empty if it cannot be recognized."""
     granules: int
     size: int
     """Bytes of its files."""
     packed: bool
-    """Whether it lies in `skp_idx.packed` with others."""
+    """Whether it is in `skp_idx.packed`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectionFacts:
-    """One projection, a part in the part."""
+    """One projection, which is a part inside the part."""
 
     name: str
     rows: int
@@ -50,11 +50,11 @@ def index_facts(reader: PartReader) -> Iterator[IndexFacts]:
     """Every index, by name."""
     apart = {name: file.size for name, file in reader.files.items() if name.startswith(_PREFIX)}
     packed = {name: size for name, (_, size) in packed_files(reader).items()} if PACKED in reader.files else {}
-    found: dict[str, dict[str, int]] = {}
+    files_by_stem: dict[str, dict[str, int]] = {}
     for name, size in (packed | apart).items():
         stem, _, extension = name.removeprefix(_PREFIX).partition(".")
-        found.setdefault(stem, {})[extension] = size
-    for stem, files in sorted(found.items()):
+        files_by_stem.setdefault(stem, {})[extension] = size
+    for stem, files in sorted(files_by_stem.items()):
         kind = "minmax" if "idx2" in files else "text" if "dct.idx" in files else ""
         name = unquote(stem)
         index = find_index(reader, name, MinMax() if kind == "minmax" else Bloom(1, 1))

@@ -1,11 +1,11 @@
 """Small parts read as one.
 
-Opening a part and decoding its columns costs some hundred calls, whatever it holds. The streams of a column of a Wide
-part can be laid one behind the other, as those of granules are: so parts with the same files become one synthetic part,
-with a granule for each of them, whose columns are decoded by one call each. Columns with streams that begin with
-something else than values (JSON, nested dictionaries, …) are decoded part by part, of the bytes that are here.
+Opening a part and decoding its columns costs some hundred calls, however few rows it has. Streams of a column of Wide
+parts can be concatenated, like those of granules. So parts with the same files become one synthetic part, in which each
+part is a granule, and each column is decoded by one call. Columns with streams that have a prefix before the values
+(JSON, nested dictionaries, …) are decoded part by part from the bytes in memory.
 
-What is wrong with bytes is told without the object's name: who meets `CorruptDataError` reads the parts one by one.
+Errors do not name the object with the bad bytes: on `CorruptDataError` the caller reads the parts one by one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mergelake.core.manifest import Extent, PartFile, PartManifest, file_rows
+from mergelake.core.manifest import PartFile, PartManifest
 from mergelake.core.types import DataType, LowCardinality, Tuple
 from mergelake.format.layout import Layout
 from mergelake.format.reader import ColumnReader, concatenate
@@ -33,12 +33,10 @@ from mergelake.store.protocol import Buffer
 _FORM = "serialization.json"
 _COUNTS = re.compile(rb'"num_(?:defaults|rows)":\d+')
 _SPARSE = b"Sparse"
-_ROW = 8
-"""Values in a row of a file table for a file that is one extent."""
 
 
 def is_joinable(manifest: PartManifest) -> bool:
-    """Whether a part is so small that it may be read with others; its files have a say too (`WholePart.structure`)."""
+    """Whether a part is small enough to be read with others, if their `WholePart.structure` is equal."""
     return (
         manifest.storage == "packed"
         and manifest.part_type == "Wide"
@@ -56,7 +54,7 @@ class WholePart:
 
     @property
     def structure(self) -> Hashable | None:
-        """Equal for parts that can be read as one; None for one that can be read with no other."""
+        """Equal for parts that can be read as one; None for a part that cannot be joined."""
         reader, form = self.reader, bytes(self.files.get(_FORM, b""))
         if reader.written is None or f"{ROW_EXISTS}.bin" in self.files or _SPARSE in form:
             return None
@@ -64,20 +62,19 @@ class WholePart:
 
 
 def fetch_whole_part(reader: PartReader) -> WholePart | None:
-    """A part's bytes, by one request if they are not here; None where they do not lie in one object."""
+    """A part's bytes, by one request unless they are in memory; None if they are not in one object."""
     if reader.complete:
         return WholePart(reader, reader.held_files)
-    keys, rows = file_rows(reader.manifest.files.text)
-    if len(keys) != 1 or any(len(row) != _ROW for row in rows):
+    places = reader.manifest.files.in_one_object()
+    if places is None:
         return None
-    start, end = min(row[6] for row in rows), max(row[6] + row[7] for row in rows)
-    key = object_key(reader.directory, Extent(keys[0], start, end - start))
-    body = memoryview(reader.store.get_range(key, start, end - start))
-    return WholePart(reader, {row[0]: body[row[6] - start : row[6] + row[7] - start] for row in rows})
+    extent, files = places
+    body = memoryview(reader.store.get_range(object_key(reader.directory, extent), extent.offset, extent.length))
+    return WholePart(reader, {name: body[start:end] for name, (start, end) in files.items()})
 
 
 class JoinedReader(PartReader):
-    """Parts of one `structure` as one part, each a granule of it."""
+    """Parts of equal `structure` as one part, each of them a granule."""
 
     def __init__(self, parts: Sequence[WholePart]) -> None:
         first = parts[0].reader
@@ -93,7 +90,7 @@ class JoinedReader(PartReader):
 
     @property
     def complete(self) -> bool:
-        """Nothing is fetched any more."""
+        """Always: all bytes are in memory."""
         return True
 
     def read(
@@ -124,14 +121,14 @@ class JoinedReader(PartReader):
         return stored is None or self._needs_no_marks(self.layout.columns[stored])
 
     def _needs_no_marks(self, kind: DataType) -> bool:
-        """Also of dictionaries, each with its part: where rows are not those of a nested type."""
+        """Also true for dictionaries, one per part, unless they are inside of arrays or maps."""
         if isinstance(kind, Tuple):
             return all(map(self._needs_no_marks, kind.elements))
         return isinstance(kind, LowCardinality) or super()._needs_no_marks(kind)
 
     def _load_layout(self) -> tuple[Layout, int]:
-        found, size = super()._load_layout()
-        return replace(found, joined=True), size
+        layout, size = super()._load_layout()
+        return replace(layout, joined=True), size
 
     def _load_files(self) -> tuple[dict[str, PartFile], int]:
         names = self._parts[0].files
@@ -140,20 +137,21 @@ class JoinedReader(PartReader):
     def _fetch(self, readers: Mapping[str, ColumnReader], steps: Sequence[ReadStep], under: Window | None) -> Window:
         return _Streams(self._parts)
 
-    def _small(self, names: Sequence[str]) -> dict[str, bytes]:
+    def small_files(self, names: Sequence[str]) -> dict[str, bytes]:
+        """The small files of the first part, which stand for those of all."""
         self._parts[0].reader.hold(self._parts[0].files)
         return self._parts[0].reader.small_files(names)
 
 
 class _Streams(Window):
-    """Whole streams of the parts, laid one behind the other when they are asked for."""
+    """Streams of the parts, concatenated on demand."""
 
     def __init__(self, parts: Sequence[WholePart]) -> None:
         super().__init__((), ())
         self._parts = parts
 
     def get(self, name: str, start: int, end: int) -> memoryview:
-        """The whole of a stream."""
+        """Bytes of a stream of all parts."""
         return memoryview(b"".join([part.files[name] for part in self._parts]))[start:end]
 
 

@@ -1,7 +1,6 @@
-"""Where the files of parts lie: part -> file -> ranges of objects. Pure.
+"""Location of the files of parts: part -> file -> ranges of objects. Pure.
 
-The one mapping by which parts are read, published, and attached: what a reader asks the store for, what publishing has
-to lay out in plain files, and what the embedded ClickHouse can be told to read by itself.
+Readers, publishing (which lays parts out as plain files) and the attached sets of the embedded ClickHouse use it.
 """
 
 from __future__ import annotations
@@ -17,20 +16,20 @@ class Place(NamedTuple):
     """Bytes of one object."""
 
     key: str
-    """In the store."""
+    """Key of the object in the store."""
     offset: int
     length: int
 
 
 @dataclass(frozen=True, slots=True)
 class PartLayout:
-    """The files of a part, by name, each as the places of its bytes in their order."""
+    """The files of a part by name, each as the ordered places of its bytes."""
 
     files: Mapping[str, tuple[Place, ...]]
 
     @property
     def named(self) -> bool:
-        """Whether each file is the beginnings of objects: such a file can be told by keys and sizes alone."""
+        """Whether each file consists of ranges that start at offset 0, so that keys and sizes describe it."""
         return not any(place.offset for places in self.files.values() for place in places)
 
     def elsewhere(self, prefix: str) -> list[str]:
@@ -43,24 +42,24 @@ class PartLayout:
 
 
 def layout(directory: str, manifest: PartManifest) -> PartLayout:
-    """Where a part's files lie in the store, of a table in `directory`."""
+    """The layout of a part of the table in `directory`."""
     return PartLayout({name: places(directory, file) for name, file in manifest.file_table().items()})
 
 
 def places(directory: str, file: PartFile) -> tuple[Place, ...]:
-    """Where the bytes of a file lie."""
+    """The places of the bytes of a file."""
     return tuple(Place(object_key(directory, e), e.offset, e.length) for e in file.extents)
 
 
 def object_key(directory: str, extent: Extent) -> str:
-    """The key in the store: relative to the table's directory, or to the warehouse if it starts with `/`."""
+    """The key in the store: an extent's key is relative to the table's directory, or to the warehouse after a `/`."""
     if extent.key.startswith("/"):
         return extent.key[1:]
     return f"{directory.rstrip('/')}/{extent.key}" if directory else extent.key
 
 
 def locate(directory: str, file: PartFile, offset: int) -> tuple[str, int]:
-    """Object and offset in it of a byte of a file; past the end it is the end of the last extent."""
+    """Object and offset in it of a byte of a file; past the end, the end of the last extent."""
     at = 0
     for extent in file.extents:
         if offset < at + extent.length or extent is file.extents[-1]:

@@ -1,4 +1,4 @@
-"""A part as plain files, whatever objects the bytes lie in: for `publish`, and to carry a part away."""
+"""A part as plain files, whatever objects hold its bytes: for `publish` and exports."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mergelake.parts.fetch import FileRange, fetch, fetch_whole
 from mergelake.store.protocol import Buffer, Store
 
 CHUNK_BYTES = 8 << 20
-"""Most bytes of a large file in memory at once."""
+"""Maximum bytes of a large file that are in memory at a time."""
 
 
 def projection_names(files: Iterable[str]) -> tuple[str, ...]:
@@ -20,7 +20,7 @@ def projection_names(files: Iterable[str]) -> tuple[str, ...]:
 def plain_files(store: Store, directory: str, manifest: PartManifest) -> Iterator[tuple[str, Iterator[Buffer]]]:
     """Every file of a part, by name, as chunks of bytes; `checksums.txt` comes last.
 
-    A packed part is read by one request. Each file's chunks must be taken before the next file is asked for.
+    A packed part is read by one request. Each file's chunks must be consumed before the next file is requested.
     """
     files = manifest.file_table()
     names = sorted(files, key=lambda name: (name == "checksums.txt", name))

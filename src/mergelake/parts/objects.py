@@ -1,17 +1,17 @@
-"""Objects for the parts of one insert: small parts share one, and uploads go side by side.
+"""Objects for the parts of one insert: small parts share objects, and uploads run concurrently.
 
-A part that is stored in one piece (`packed`) comes here as bytes. Small ones are gathered into shared objects, each of
-its own directory; a larger one gets the object `<part id>/files.packed`, which is also what becomes of a shared object
-with a single part in it. Until `finish` a part of a shared object knows it by a temporary key::
+A part that is stored in one piece (`packed`) is added as bytes. Small parts are collected into shared objects, each in
+its own directory; a larger part, or a single one in a shared object, gets the object `<part id>/files.packed`. Until
+`finish` a part refers to a shared object by a temporary key::
 
     objects = PartObjects(store, directory, ids, share_max=..., object_max=...)
     key, offset = objects.add(part_id, chunks, size)   # from any thread
     manifests = objects.finish(manifests)              # everything is stored, and the manifests say where; or
     objects.abort()                                    # deletes what was stored
 
-The key of a shared object is `<drawn id>/<bytes>.packed`: the log alone tells how large it is, and so how much of it
-no part needs any more. Its id is drawn after the writer read `base_version`, as the ids of its parts are, so the fence
-that keeps a late part out of the log keeps the references to a collected shared object out, too.
+The key of a shared object is `<new id>/<bytes>.packed`: the log alone tells its size, and so how much of it no part
+needs any more. Like the ids of its parts, its id is created after the writer read `base_version`, so the fence that
+keeps a late part out of the log also keeps out references to a collected shared object.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from mergelake.core.manifest import PartManifest, with_keys
 from mergelake.store.protocol import Store
 
 OWN_OBJECT = "files.packed"
-"""Object of a packed part. ClickHouse has packed parts of its own in `data.packed`: with such a name among the
-published files it takes the part for one of those or not, by the order of its hash table, and then detaches it."""
+"""Object of a packed part. Not `data.packed`, the name of ClickHouse's own packed parts: with such a file among those
+published, ClickHouse may take the part for one of these and detach it."""
 SMALL_PUT = 16 << 20
-"""Larger objects go by multipart upload."""
+"""Maximum bytes of an object that is stored by one request; larger ones are multipart uploads."""
 _UPLOADS_AT_ONCE = 8
 _IN_FLIGHT_BYTES = 64 << 20
-"""Bytes that wait for their upload; whoever brings more waits as well."""
+"""Maximum bytes that wait for their upload; `add` blocks while there are more."""
 _SHARED = re.compile(r"[0-9a-f]{32}/([0-9]+)\.packed")
 _logger = logging.getLogger("mergelake.parts")
 
 
 def shared_size(key: str) -> int | None:
     """Bytes of a shared object of this table, by its key; None for any other object."""
-    found = _SHARED.fullmatch(key)
-    return int(found[1]) if found else None
+    match = _SHARED.fullmatch(key)
+    return int(match[1]) if match else None
 
 
 @dataclass(slots=True)
@@ -51,14 +51,14 @@ class _Open:
     """A shared object that is being filled."""
 
     key: str
-    """By which its parts know it until it is complete: the own object of the first one."""
+    """Temporary key until it is complete: the own object of its first part."""
     parts: int = 0
     chunks: list[bytes | memoryview] = field(default_factory=list)
     size: int = 0
 
 
 class PartObjects:
-    """Where the packed parts of one insert go. Safe for many threads."""
+    """Stores the packed parts of one insert. Thread-safe."""
 
     def __init__(self, store: Store, directory: str, ids: IdSource, *, share_max: int, object_max: int) -> None:
         """Parts of up to `share_max` bytes share objects of up to `object_max`; `directory` is the table's."""
@@ -76,9 +76,9 @@ class PartObjects:
         self._room = threading.Condition()
 
     def add(self, part_id: str, chunks: Sequence[bytes | memoryview], size: int) -> tuple[str, int]:
-        """Store the bytes of a part, at some time before `finish` returns; the key and the offset of the first one.
+        """Store the bytes of a part before `finish` returns; returns the key and the offset of the first byte.
 
-        Waits while too much is under way, and raises what an upload failed with.
+        Blocks while too many bytes are being uploaded. Raises the error of an upload that failed.
         """
         if size > min(self._share_max, self._object_max):
             key = f"{part_id}/{OWN_OBJECT}"
@@ -98,7 +98,7 @@ class PartObjects:
         return shared.key, offset
 
     def finish(self, manifests: Sequence[PartManifest]) -> list[PartManifest]:
-        """Wait until everything is stored; the manifests of the parts, with the keys that their objects have."""
+        """Wait until everything is stored; returns the manifests with the final keys of their objects."""
         last, self._open = self._open, None
         if last is not None:
             self._close(last, wait=not self._uploads)
@@ -108,7 +108,7 @@ class PartObjects:
         return [with_keys(manifest, self._final) for manifest in manifests]
 
     def abort(self) -> None:
-        """Delete what was stored. What cannot be deleted is swept later: why the insert was given up matters more."""
+        """Delete the stored objects. A failure is only logged: the sweeper deletes them later."""
         for upload in self._uploads:
             upload.cancel()
         self._shut()
@@ -130,7 +130,7 @@ class PartObjects:
 
     def _upload(self, key: str, chunks: list[bytes | memoryview], size: int) -> None:
         with self._room:
-            # One object may always be under way, however large.
+            # One object may always be uploaded, however large.
             self._room.wait_for(lambda: not self._in_flight or self._in_flight + size <= _IN_FLIGHT_BYTES)
             self._in_flight += size
         with self._lock:

@@ -1,4 +1,4 @@
-"""What a part is written from: where it goes (`PartTarget`), what is known before its rows (`PartSpec`), its rows."""
+"""Inputs of writing a part: destination (`PartTarget`), properties (`PartSpec`) and rows (`SortedRows`)."""
 
 from __future__ import annotations
 
@@ -22,54 +22,54 @@ from mergelake.store.protocol import Store
 
 @dataclass(frozen=True, slots=True)
 class PartTarget:
-    """Where parts go, and by what rules: the same for all parts of an insert or a merge."""
+    """Destination and settings, common to all parts of an insert or a merge."""
 
     store: Store
     directory: str
-    """Of the table."""
+    """Directory of the table."""
     schema: TableSchema
     settings: TableSettings
-    """The schema's, or others for these parts."""
+    """Settings of the schema, or others for these parts."""
     key_types: Sequence[DataType]
-    """Of the primary key's columns; empty for ORDER BY tuple()."""
+    """Types of the primary key's columns; empty for ORDER BY tuple()."""
     ids: IdSource
     clock: Clock
     objects: PartObjects | None = None
-    """Where packed parts go that share objects."""
+    """Stores packed parts that share objects."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartSpec:
-    """What is known of a part before its rows are written."""
+    """Properties of a part that are known before its rows are written."""
 
     granules: int | NDArray[np.int64]
-    """Rows of each granule, or one size for all (the last takes what is left)."""
+    """Rows of each granule, or one number for all but the last."""
     partition: Partition = WHOLE_TABLE
     minmax: Mapping[str, tuple[bytes, bytes]] = field(default_factory=dict)
     """Extremes of the partition key's source columns (`format.extremes`); empty for a part without rows."""
     level: int = 0
     part_id: str | None = None
-    """None: an id that nobody else has."""
+    """Id of the part; None for a new one."""
     compact: bool = False
-    """All columns in one file, held in memory until `finish` (`is_compact` says when)."""
+    """Write all columns into one file, held in memory until `finish` (see `is_compact`)."""
     expected_rows: int | None = None
-    """Of the part, if known: the last, shorter granule is then encoded with those before it."""
+    """Rows of the part, if known: then the last, shorter granule is encoded together with those before it."""
     listed: bytes | None = None
-    """`columns.txt`, if it was made for another part."""
+    """Contents of `columns.txt`, if they were encoded for another part."""
 
 
 @dataclass(frozen=True, slots=True)
 class SortedRows:
-    """Rows of one partition in the order of the sorting key, as they become a part."""
+    """Rows of one partition in the order of the sorting key."""
 
     block: pa.Table | pa.RecordBatch
     """Every stored column, in storage form."""
     primary: Sequence[pa.Array]
     """Values of the primary key's columns."""
     computed: Sequence[pa.Array] = ()
-    """Values of the sorting key's expressions that are no columns; ClickHouse counts them in a granule's bytes."""
+    """Values of the sorting key's expressions that are not columns; ClickHouse counts them in a granule's bytes."""
     partition_sources: Mapping[str, tuple[pa.Array, DataType]] = field(default_factory=dict)
-    """Values and type of the columns and subcolumns that the partition key's expressions use: their extremes are kept
-    (`encoded` has them already)."""
+    """Values and types of the columns and subcolumns that the partition key's expressions use: their extremes are
+    stored in the manifest (`encoded` includes them)."""
     encoded: Encoded | None = None
-    """What was made with that of other parts (`format.many`): used if the part turns out to be one granule."""
+    """Columns encoded together with those of other parts (`format.many`): used if the part is one granule."""

@@ -1,4 +1,4 @@
-"""The short way into a part: `read_part(path)` for anybody who has a directory that ClickHouse wrote.
+"""`read_part(path)`: read a part directory that ClickHouse wrote.
 
 ::
 
@@ -26,13 +26,13 @@ from mergelake.store.protocol import Store
 
 
 class PartData:
-    """An opened part directory and the columns that are wanted from it."""
+    """An opened part directory and the columns to read from it."""
 
     def __init__(self, name: str, part: PartReader, columns: Sequence[str]) -> None:
         self.name = name
         """Name of the directory."""
         self.part = part
-        """The reader below: mark ranges, primary index, storage form."""
+        """The underlying reader: mark ranges, primary index, storage form."""
         self._columns = tuple(columns)
 
     def __repr__(self) -> str:
@@ -51,7 +51,7 @@ class PartData:
 
     @property
     def schema(self) -> pa.Schema:
-        """Arrow schema of what is read."""
+        """Arrow schema of the columns."""
         return arrow_schema(self.types)
 
     def arrow(self) -> pa.Table:
@@ -82,11 +82,11 @@ def read_part(
     granularity: int = 8192,
     threads: int = 1,
 ) -> PartData:
-    """Open the part directory at a path or URL; `columns` are those that are wanted, all without.
+    """Open the part directory at a path or URL, to read `columns` (default: all).
 
     `options` go to `open_store`. `granularity` is the table's `index_granularity`, needed only for parts of tables with
-    `index_granularity_bytes = 0`. Nothing but small files is read before rows are asked for. Errors as in
-    `adopt.open_directory`; NO_SUCH_COLUMN_IN_TABLE for a column that the part does not have.
+    `index_granularity_bytes = 0`. Only small files are read before rows are requested. Raises the errors of
+    `adopt.open_directory`, and NO_SUCH_COLUMN_IN_TABLE for a column that the part does not have.
     """
     store, name = part_location(path_or_url, options)
     opened = open_directory(store, name, granularity=granularity)

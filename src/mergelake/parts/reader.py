@@ -1,18 +1,18 @@
 """Reading a part: columns and mark ranges in, record batches out.
 
-A read takes at most three rounds of requests: the small files that say how the part lies (once in its life, then they
-are in the cache), the marks of the columns (likewise), and the ranges of the data files. Batches come one after the
-other; while one window of bytes is decoded the next is fetched.
+A read takes at most three rounds of requests: the small files with the part's layout, the marks of the columns (both
+are cached), and the ranges of the data files. Batches are decoded one after the other; while one window of bytes is
+decoded the next is fetched.
 
-A part is read by column *id*: it keeps the names that its columns had when it was written. A column that the part does
-not have reads as its type's default.
+A part is read by column *id*, because it keeps the names that its columns had when it was written. A column that the
+part does not have is read as the default value of its type.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,37 +44,37 @@ from mergelake.store.protocol import Buffer, Store
 
 BATCH_ROWS = 65536
 WINDOW_BYTES = 32 << 20
-"""Bytes of data files that are asked for together; two windows are in memory at a time."""
+"""Bytes of data files that are requested together; two windows are in memory at a time."""
 BATCH_PLAIN_BYTES = 1 << 30
-"""Most plain bytes of one column of a batch: Arrow's offsets are 32 bits."""
+"""Maximum uncompressed bytes of one column of a batch: Arrow's offsets are 32 bits."""
 
 ROW_EXISTS = "_row_exists"
-"""The column by which ClickHouse's lightweight DELETE marks rows: 0 for those that are gone."""
+"""The column of ClickHouse's lightweight DELETE: 0 for deleted rows."""
 
 _PREFIXED = (t.LowCardinality, t.Variant, t.Dynamic, t.Json)
-"""Types with streams that begin with something else than the first value: the first mark points behind it."""
+"""Types with streams that have a prefix before the first value: the first mark points behind it."""
 HEADER_FILES = ("columns.txt", "serialization.json", "columns_substreams.txt")
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where a wanted column comes from."""
+    """How a requested column is read."""
 
     wanted: t.DataType
     stored: t.DataType | None = None
-    """Its type in the part; None if the part lacks it."""
+    """Type in the part; None if the part does not have the column."""
     reader: ColumnReader | None = None
     lengths_only: bool = False
-    """It is a Nested column that the part lacks, and what is read is a sibling, for its lengths."""
+    """Whether another column of the same Nested is read, for the array lengths, because the part lacks the column."""
 
 
 class PartReader:
-    """One part, open for reading. Safe for many threads.
+    """One part, open for reading. Thread-safe.
 
-    `columns` are the table's columns by name, as they are now; `caches` holds marks and indexes and should be shared by
-    all readers of a process; `threads` decode columns side by side. `granularity` is the table's `index_granularity`,
-    which only parts of tables without adaptive granules need. `written` are the part's columns, in its order, where
-    they are known without `columns.txt`.
+    `columns` are the table's current columns by name; `caches` holds marks and indexes and should be shared by all
+    readers of a process; `threads` decode columns concurrently. `granularity` is the table's `index_granularity`, which
+    only parts of tables without adaptive granules need. `written` are the part's columns, in its order, if they are
+    known without `columns.txt`.
     """
 
     def __init__(
@@ -101,14 +101,14 @@ class PartReader:
         self._names: dict[int, str] | None = None
         self._siblings: dict[str | None, str] | None = None
         self.written = written if written and len(written) == len(manifest.columns) else None
-        """The part's columns, where they are known without `columns.txt`."""
-        self._brought: dict[str, Buffer] = {}  # small files that were fetched ahead and not looked at yet
-        self._first = ""  # the column whose marks tell the granules; the part's first if empty
+        """The part's columns, if they are known without `columns.txt`."""
+        self._prefetched: dict[str, Buffer] = {}  # small files, not decoded yet
+        self._first = ""  # the column whose marks determine the granules; the part's first if empty
         self._held: Held | None = None
         if is_remote(store):
             self.regain()
 
-    # -- what the part is ----------------------------------------------------------------------
+    # -- properties of the part ----------------------------------------------------------------
 
     @property
     def files(self) -> dict[str, PartFile]:
@@ -119,19 +119,19 @@ class PartReader:
 
     @property
     def layout(self) -> Layout:
-        """How the part lies, with its columns under the names that they have in it."""
+        """Layout of the part, with its columns under the names that they have in it."""
         return self.caches.get_or((*self._key, "layout"), self._load_layout)
 
     @property
     def granule_rows(self) -> NDArray[np.int64]:
-        """Rows of each granule (no final mark)."""
+        """Rows of each granule, without the final mark."""
         return self.caches.get_or((*self._key, "granules"), self._load_granules)
 
     def primary_index(self, types: Sequence[t.DataType]) -> tuple[pa.Array, ...]:
         """The primary key at each mark, the final one (the last row) included; plain arrays, not dictionaries.
 
-        `types` are those of the primary key's columns. Parts that other writers made without final marks have one value
-        less. Empty for ORDER BY tuple() and for a part without rows.
+        `types` are those of the primary key's columns. Parts that were written without final marks have one value less.
+        Empty for ORDER BY tuple() and for a part without rows.
         """
         return self.caches.get_or((*self._key, "primary", tuple(map(str, types))), lambda: self._load_primary(types))
 
@@ -141,28 +141,28 @@ class PartReader:
 
     @property
     def masked(self) -> bool:
-        """Whether some rows were deleted by a mask: `read` leaves them out, counts of granules hold them still."""
+        """Whether some rows are deleted by a mask: `read` leaves them out, but granules count them."""
         return ROW_EXISTS in self.layout.columns
 
     @property
     def live_rows(self) -> int:
-        """Rows that `read` gives; where a mask deletes some, it is read for this."""
+        """Number of rows that `read` returns; the mask is read if there is one."""
         return sum(batch.num_rows for batch in self.read([])) if self.masked else self.manifest.rows
 
     def layout_name(self, name: str) -> str | None:
-        """The name that the table's column `name` has in the part; None if it is not there."""
+        """The name that the table's column `name` has in the part; None if the part does not have it."""
         return self._stored_name(self._column(name))
 
     def column_bytes(self, name: str, first: int, end: int) -> dict[str, tuple[int, int]]:
-        """Data file -> bytes [start, end) that granules [first, end) of a column of the part need."""
+        """Data file -> bytes [start, end) that hold granules [first, end) of a column of the part."""
         return self._readers([name])[name].byte_ranges(first, end)
 
     def warm(self, columns: Iterable[str]) -> None:
-        """Load what `read` needs before it asks for data: layout and marks, by as few requests as possible."""
+        """Load the layout and the marks of columns, by as few requests as possible."""
         self._readers([name for name in columns if self.has_column(name)])
 
     def needs(self, columns: Iterable[str], ranges: Sequence[MarkRange]) -> list[FileRange]:
-        """The bytes of data files that `read` will ask for: of columns that the part has, in order, each byte once."""
+        """The byte ranges of data files that `read` will fetch, in order and disjoint."""
         if self.complete:
             return []
         wanted = [name for name in columns if self.has_column(name)]
@@ -170,83 +170,83 @@ class PartReader:
             wanted = list(dict.fromkeys([*wanted, ROW_EXISTS]))
         readers = {n: s.reader for n, s in self._sources(wanted).items() if s.reader is not None}
         step = ReadStep(join_ranges(ranges), 0)
-        found = merge_ranges([FileRange(*need) for reader in readers.values() for need in _needs(reader, step)])
+        needed = merge_ranges([FileRange(*need) for reader in readers.values() for need in _needs(reader, step)])
         held = self.held
-        return [part for part in found if held is None or not held.covers(part)]
+        return [part for part in needed if held is None or not held.covers(part)]
 
     def front_files(self) -> list[str]:
-        """The files that come together of a packed part."""
+        """The small files, which are at the front of a packed part and are fetched together."""
         return [name for name in self.files if not is_data(name)]
 
     @property
     def held(self) -> Window | None:
-        """Whole files with data that are here already."""
+        """Whole data files in memory."""
         return self._held.data if self._held is not None else None
 
     @property
     def complete(self) -> bool:
-        """Whether all files of the part are here."""
+        """Whether all files of the part are in memory."""
         return self._held is not None and self._held.complete
 
     @property
     def held_files(self) -> Mapping[str, Buffer]:
-        """Whole files that are here already, by name."""
+        """Whole files in memory, by name."""
         return self._held.files if self._held is not None else {}
 
     def hold(self, files: Mapping[str, Buffer]) -> None:
-        """All files of the part, which nobody else is to keep."""
+        """Hold all files of the part in this reader, without caching them."""
         self._held = Held(files, complete=True)
 
     def part_ranges(self, ranges: Sequence[FileRange]) -> PartRanges:
-        """What `fetch_parts` takes."""
+        """Ranges of this part's files, as `fetch_parts` takes them."""
         return PartRanges(self.directory, self.files, ranges)
 
     def begin(self, ranges: Sequence[FileRange]) -> Callable[[], Window | None]:
-        """Ask for ranges of data files (`needs`) that `read` is to find in its window `ahead`."""
+        """Request ranges of data files (see `needs`); the returned function waits for the window `ahead` of `read`."""
         if not ranges:
             return lambda: self.held
         bodies = begin_parts(self.store, [self.part_ranges(ranges)])
         return lambda: Window(ranges, bodies()[0], self.held)
 
+    def fetch_file(self, name: str) -> bytes:
+        """A whole file from the store; its hash is not checked."""
+        return bytes(fetch_whole(self.store, self.directory, self.files, [name])[0])
+
     def bytes_of(self, ranges: Sequence[FileRange]) -> list[memoryview]:
-        """Ranges of data files, those that are not here fetched."""
+        """The bytes of ranges of data files; those not in memory are fetched."""
         window = fetch_window(self.store, self.directory, self.files, ranges, self.held)
         return [window.get(part.name, part.start, part.end) for part in ranges]
 
     def take(self, files: Mapping[str, Buffer], *, complete: bool, first: str = "") -> None:
-        """Files that were fetched ahead, whole. Those with data are kept; so are all, if they are `complete`.
+        """Add prefetched whole files. Data files are cached, and if the files are `complete`, all of them.
 
-        `first` is a column that is wanted: its marks will tell the granules.
+        `first` is a column that will be read: its marks will determine the granules.
         """
         self._first = first
         kept = dict(files) if complete else {name: body for name, body in files.items() if is_data(name)}
         if not complete:
-            self._brought |= {name: body for name, body in files.items() if not is_data(name)}
+            self._prefetched |= {name: body for name, body in files.items() if not is_data(name)}
         if kept:
             self._held = Held({**self.held_files, **kept}, complete=complete)
             self.caches.data.put(held_key(self._key), self._held, self._held.bytes)
 
     def regain(self) -> None:
-        """Whole files that the caches have kept are here again."""
+        """Hold the whole files of the part that are cached."""
         if self._held is None:
             kept = self.caches.data.get(held_key(self._key))
             self._held = kept if isinstance(kept, Held) else None
 
     def let_go(self) -> None:
-        """Hold no file any more; what the caches keep can be regained."""
-        self._brought, self._held = {}, None
+        """Release all files; `regain` gets those back that are cached."""
+        self._prefetched, self._held = {}, None
 
     def forget_small(self) -> None:
-        """Small files that were fetched ahead have been looked at."""
-        self._brought = {}
-
-    def small_files(self, names: Sequence[str]) -> dict[str, bytes]:
-        """Those of the small files that exist. Of a packed part all come together and are kept."""
-        return self._small(names)
+        """Release prefetched small files after they were decoded."""
+        self._prefetched = {}
 
     @property
     def cache_key(self) -> tuple[str, str, str]:
-        """What begins the names of this part's entries in `caches`."""
+        """Prefix of the keys of this part's entries in `caches`."""
         return self._key
 
     # -- reading -------------------------------------------------------------------------------
@@ -260,12 +260,12 @@ class PartReader:
         threads: int | None = None,
         ahead: Window | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of half-open mark ranges (all without), as batches of about `batch_rows` rows in storage form.
+        """The rows of half-open mark ranges (default: all), as batches of about `batch_rows` rows in storage form.
 
-        Ranges ascend and do not overlap; a batch may span several. `ahead` has bytes that were fetched before. Raises
-        `CorruptDataError` with the object and the offset in it for bytes that are not what they should be.
+        Ranges are ascending and disjoint; a batch may span several. `ahead` has prefetched bytes. Raises
+        `CorruptDataError`, with the object and the offset in it, for invalid bytes.
         """
-        asked = list(columns)
+        requested = list(columns)
         if masked := self.masked:
             columns = list(dict.fromkeys([*columns, ROW_EXISTS]))
         whole = ranges is None and self.manifest.rows <= batch_rows and not self.layout.compact
@@ -282,17 +282,17 @@ class PartReader:
             behind = stack.enter_context(ThreadPoolExecutor(1)) if len(windows) > 1 else None
             workers = threads if threads is not None else self._threads
             pool = stack.enter_context(ThreadPoolExecutor(workers)) if workers > 1 and len(columns) > 1 else None
-            coming: Future[Window] | None = None
+            following: Future[Window] | None = None
             for number, (start, stop) in enumerate(windows):
-                window = coming.result() if coming is not None else self._fetch(readers, steps[start:stop], under)
-                coming = None
+                window = following.result() if following is not None else self._fetch(readers, steps[start:stop], under)
+                following = None
                 if behind is not None and number + 1 < len(windows):
                     after = windows[number + 1]
-                    coming = behind.submit(self._fetch, readers, steps[after[0] : after[1]], under)
+                    following = behind.submit(self._fetch, readers, steps[after[0] : after[1]], under)
                 for step in steps[start:stop]:
                     for piece in self._bounded(sources, window, step):
                         batch = self._batch(sources, window, piece, pool)
-                        yield _alive(batch, asked) if masked else batch
+                        yield _alive(batch, requested) if masked else batch
 
     def _fetch(self, readers: Mapping[str, ColumnReader], steps: Sequence[ReadStep], under: Window | None) -> Window:
         if under is not None and self.complete:
@@ -301,7 +301,7 @@ class PartReader:
         return fetch_window(self.store, self.directory, self.files, wanted, under)
 
     def _bounded(self, sources: Mapping[str, _Source], window: Window, step: ReadStep) -> list[ReadStep]:
-        """The step, cut in two as often as it takes to keep every column's plain bytes in bounds."""
+        """The step, halved until the uncompressed bytes of every column are at most `BATCH_PLAIN_BYTES`."""
         if sum(end - first for first, end in step.ranges) < 2:
             return [step]
         for source in sources.values():
@@ -348,7 +348,10 @@ class PartReader:
     def _located(
         self, problem: CorruptDataError, ranges: Mapping[str, tuple[int, int]], data: Mapping[str, memoryview]
     ) -> CorruptDataError:
-        """The problem with the object that holds the bad bytes, and the offset in it."""
+        """Add the object that holds the bad bytes, and the offset in it, to the error.
+
+        Decoding errors do not tell the file, so the first file with a bad frame is taken.
+        """
         guilty, offset = next(iter(ranges)), max(problem.offset, 0)
         for file, body in data.items():
             try:
@@ -357,7 +360,7 @@ class PartReader:
                 guilty, offset = file, ranges[file][0] + max(broken.offset, 0)
                 break
             except UnsupportedError:
-                continue  # not the problem that was met first
+                continue  # not the error that was raised
         else:
             guilty = next((f for f, (low, high) in ranges.items() if low <= offset < high), guilty)
         problem.object_key, problem.offset = locate(self.directory, self.files[guilty], offset)
@@ -376,7 +379,7 @@ class PartReader:
         return column
 
     def _stored_name(self, column: Column) -> str | None:
-        """The column's name in the part, None if it is not there."""
+        """The column's name in the part; None if the part does not have it."""
         if self._names is None:
             self._names = self._load_names()
         return self._names.get(column.id)
@@ -394,11 +397,11 @@ class PartReader:
         return dict(zip(ids, names, strict=True))
 
     def _sources(self, names: Sequence[str], *, whole: bool = False) -> dict[str, _Source]:
-        """Where columns come from; `whole`: to be read from the first row to the last at once."""
+        """How to read each column; `whole`: from the first row to the last at once."""
         columns = {name: self._column(name) for name in names}
         stored = {name: self._stored_name(column) for name, column in columns.items()}
         siblings = {name: self._sibling(column) for name, column in columns.items() if stored[name] is None}
-        wanted = [name for name, there in stored.items() if there is not None]
+        wanted = [name for name, stored_name in stored.items() if stored_name is not None]
         readers = self._readers(list(dict.fromkeys([*wanted, *filter(None, siblings.values())])), whole=whole)
         out: dict[str, _Source] = {}
         for name, column in columns.items():
@@ -411,42 +414,42 @@ class PartReader:
         return out
 
     def _sibling(self, column: Column) -> str | None:
-        """A column of the same Nested that the part does have, where `column` is one that it lacks."""
+        """A column of the same Nested that the part has, for a `column` that it lacks; None if there is none."""
         sizes = shared_sizes_stream(column.name, column.type)
         if not sizes:
             return None
         if self._siblings is None:
-            there = [other for other in self.columns.values() if self._stored_name(other) is not None]
-            self._siblings = {shared_sizes_stream(other.name, other.type): other.name for other in reversed(there)}
+            present = [other for other in self.columns.values() if self._stored_name(other) is not None]
+            self._siblings = {shared_sizes_stream(other.name, other.type): other.name for other in reversed(present)}
         return self._siblings.get(sizes)
 
     def _readers(self, names: Sequence[str], *, whole: bool = False) -> dict[str, ColumnReader]:
-        """Readers of columns that the part holds; loads missing marks by one round of requests.
+        """Readers of columns that the part has; loads missing marks in one round of requests.
 
-        To read a column of a Wide part `whole` takes no marks, where its streams begin with the first value.
+        `whole`: marks are not loaded for columns of a Wide part whose streams begin with the first value.
         """
         layout = self.layout
         stored = {name: str(self._stored_name(self._column(name))) for name in names}
-        found = {name: self.caches.get((*self._key, "column", there)) for name, there in stored.items()}
-        missing = [name for name, reader in found.items() if reader is None]
+        readers = {name: self.caches.get((*self._key, "column", stored_name)) for name, stored_name in stored.items()}
+        missing = [name for name, reader in readers.items() if reader is None]
         files = {name: layout.mark_files(stored[name], layout.columns[stored[name]]) for name in missing}
         unmarked = {name for name in missing if whole and self._needs_no_marks(layout.columns[stored[name]])}
         marks = self._marks(list({file: None for name in missing if name not in unmarked for file in files[name]}))
         start = start_marks(self.granule_rows) if unmarked else None
         for name in missing:
-            there = stored[name]
-            kind = layout.columns[there]
+            stored_name = stored[name]
+            kind = layout.columns[stored_name]
             own = {file: start if start and name in unmarked else marks[file] for file in files[name]}
-            sizes = {file: self.files[file].size for file in layout.data_files(there, kind)}
+            sizes = {file: self.files[file].size for file in layout.data_files(stored_name, kind)}
             if not own:
-                raise CorruptDataError(f"Column {there} of type {kind} has no files", object_key="columns.txt")
+                raise CorruptDataError(f"Column {stored_name} of type {kind} has no files", object_key="columns.txt")
             with self._naming(next(iter(own))):
-                reader = ColumnReader(there, kind, layout, own, sizes)
+                reader = ColumnReader(stored_name, kind, layout, own, sizes)
             if name not in unmarked:
                 size = sum(m.offset.nbytes + m.skip.nbytes + m.rows.nbytes for m in own.values())
-                self.caches.put((*self._key, "column", there), reader, size + 1000)
-            found[name] = reader
-        return {name: reader for name, reader in found.items() if isinstance(reader, ColumnReader)}
+                self.caches.put((*self._key, "column", stored_name), reader, size + 1000)
+            readers[name] = reader
+        return {name: reader for name, reader in readers.items() if isinstance(reader, ColumnReader)}
 
     def _needs_no_marks(self, kind: t.DataType) -> bool:
         """Whether a column can be read whole without marks."""
@@ -456,27 +459,27 @@ class PartReader:
         layout = self.layout
         kept = {name: self.caches.get((*self._key, "marks", name)) for name in names}
         out = {name: marks for name, marks in kept.items() if isinstance(marks, Marks)}
-        for name, data in self._small([name for name in names if name not in out]).items():
+        for name, data in self.small_files([name for name in names if name not in out]).items():
             with self._naming(name):
                 out[name] = layout.parse_marks(name, data)
         return out
 
     # -- small files ---------------------------------------------------------------------------
 
-    def _small(self, names: Sequence[str]) -> dict[str, bytes]:
-        """Whole small files, those that exist, their hashes checked.
+    def small_files(self, names: Sequence[str]) -> dict[str, bytes]:
+        """Those of the small files that exist, after checking their hashes.
 
-        Of a packed part all small files come by one request and are kept.
+        All small files of a packed part are fetched by one request and cached.
         """
-        there = [name for name in names if name in self.files]
-        if self.manifest.storage == "packed" and there and not self.complete:
+        present = [name for name in names if name in self.files]
+        if self.manifest.storage == "packed" and present and not self.complete:
             front = self.caches.get_or((*self._key, "front"), self._load_front)
-            return {name: front[name] for name in there}
-        return self._whole(there)
+            return {name: front[name] for name in present}
+        return self._whole(present)
 
     def _whole(self, names: Sequence[str]) -> dict[str, bytes]:
-        here = self._brought if self._held is None else {**self._held.small, **self._brought}
-        bodies = {name: here[name] for name in names if name in here}
+        in_memory = self._prefetched if self._held is None else {**self._held.small, **self._prefetched}
+        bodies = {name: in_memory[name] for name in names if name in in_memory}
         missing = [name for name in names if name not in bodies]
         bodies |= zip(missing, fetch_whole(self.store, self.directory, self.files, missing), strict=True)
         return {name: verified(self.store, self.directory, self.files[name], bytes(bodies[name])) for name in names}
@@ -486,27 +489,27 @@ class PartReader:
         return front, sum(map(len, front.values())) + 200 * len(front)
 
     def _load_files(self) -> tuple[dict[str, PartFile], int]:
-        return self.manifest.file_table(), 5 * len(self.manifest.files.text)  # about what its objects take
+        return self.manifest.file_table(), 5 * len(self.manifest.files.text)  # estimated size of the decoded table
 
     def _load_layout(self) -> tuple[Layout, int]:
-        told = self.written
-        small = self._small(HEADER_FILES if told is None else HEADER_FILES[1:])
-        if told is None and "columns.txt" not in small:
+        known_columns = self.written
+        small = self.small_files(HEADER_FILES if known_columns is None else HEADER_FILES[1:])
+        if known_columns is None and "columns.txt" not in small:
             raise CorruptDataError("The part has no columns.txt", object_key=self._where("columns.txt"))
         with self._naming("columns.txt"):
-            columns = told if told is not None else decode_columns(small["columns.txt"])
+            columns = known_columns if known_columns is not None else decode_columns(small["columns.txt"])
         with self._naming("serialization.json"):
-            found = detect_layout(
+            detected = detect_layout(
                 self.files.keys(), small, columns, granularity=self._granularity, rows=self.manifest.rows
             )
-        return found, sum(map(len, small.values())) + 500 * len(columns) + 100 * len(self.files)
+        return detected, sum(map(len, small.values())) + 500 * len(columns) + 100 * len(self.files)
 
     def _load_granules(self) -> tuple[NDArray[np.int64], int]:
-        """Granules from the marks of one column; all columns have the same."""
+        """Rows of granules, from the marks of one column: all columns have the same."""
         layout = self.layout
         name, kind = next(iter(layout.columns.items()))
-        if self._first in self.columns and (there := self.layout_name(self._first)) is not None:
-            name, kind = there, layout.columns[there]
+        if self._first in self.columns and (first_stored := self.layout_name(self._first)) is not None:
+            name, kind = first_stored, layout.columns[first_stored]
         (file,) = layout.mark_files(name, kind)[:1]
         read = self.caches.get((*self._key, "column", name))
         if isinstance(read, ColumnReader):
@@ -514,7 +517,7 @@ class PartReader:
         marks = self._marks([file])[file]
         rows = marks.granule_rows
         self._check_rows(rows, file)
-        # The column itself is often read next: its marks are not fetched again.
+        # Cached, because the column itself is often read next.
         self.caches.put((*self._key, "marks", file), marks, 3 * rows.nbytes + 100)
         return rows, rows.nbytes + 100
 
@@ -528,7 +531,7 @@ class PartReader:
             )
 
     def _common_granules(self, sources: Mapping[str, _Source]) -> NDArray[np.int64]:
-        """The part's granules, from the marks that the columns have loaded anyway."""
+        """Rows of granules, from the loaded marks of the columns. Raises `CorruptDataError` if they differ."""
         readers = [source.reader for source in sources.values() if source.reader is not None]
         if not readers:
             return self.granule_rows
@@ -546,7 +549,7 @@ class PartReader:
         name = next((name for name in ("primary.idx", "primary.cidx") if name in self.files), None)
         if name is None or not self.manifest.rows or not types:
             return (), 100
-        data = self._small([name])[name]
+        data = self.small_files([name])[name]
         marks = self.manifest.marks
         with self._naming(name):
             plain = decode_compressed_blocks(data) if name.endswith(".cidx") else data
@@ -563,35 +566,24 @@ class PartReader:
             return locate(self.directory, self.files[name], 0)[0]
         return f"{self.directory}/{self.manifest.id}/{name}"
 
-    def _naming(self, name: str) -> _Naming:
-        return _Naming(self, name)
-
-
-class _Naming:
-    """Fills the object's name (and place in it) into errors that a small file raises."""
-
-    def __init__(self, reader: PartReader, name: str) -> None:
-        self._reader = reader
-        self._name = name
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> None:
-        if isinstance(problem, CorruptDataError) and not problem.object_key:
-            file = self._reader.files.get(self._name)
-            if file is None:
-                problem.object_key = self._reader._where(self._name)
-            elif problem.offset >= 0:
-                problem.object_key, problem.offset = locate(self._reader.directory, file, problem.offset)
-            else:
-                problem.object_key = locate(self._reader.directory, file, 0)[0]
-            forget(self._reader.store, problem.object_key)
-            problem.file = self._name
+    @contextmanager
+    def _naming(self, name: str) -> Iterator[None]:
+        """Add the object (and the offset in it) of the small file `name` to errors that decoding it raises."""
+        try:
+            yield
+        except CorruptDataError as problem:
+            if not problem.object_key:
+                if name in self.files and problem.offset >= 0:
+                    problem.object_key, problem.offset = locate(self.directory, self.files[name], problem.offset)
+                else:
+                    problem.object_key = self._where(name)
+                forget(self.store, problem.object_key)
+                problem.file = name
+            raise
 
 
 def _alive(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
-    """The rows that the mask keeps, with these columns."""
+    """The rows that are not deleted by the mask, with these columns."""
     mask = pc.not_equal(batch.column(ROW_EXISTS), 0)
     kept = batch.select(columns)
     if columns:

@@ -1,8 +1,8 @@
-"""Where the files of a part go while it is written: into memory first, into objects when it grows.
+"""Storage of the files of a part while it is written: in memory first, in objects once it is large.
 
-A small part becomes one object, so nothing may be stored before its size is known; a large one must not be
-held in memory. The spool therefore starts by keeping everything (`packed`) and, when more than `limit`
-bytes have come in, sends what it has and from then on streams each file to an object of its own (`full`)::
+A small part becomes one object, so nothing may be stored before its size is known; a large one must not be held in
+memory. So the spool holds everything at first (`packed`) and, after more than `limit` bytes, stores what it holds and
+streams each file to its own object (`full`)::
 
     buffering --(more than limit bytes)--> streaming --finish()--> one object a file
         '------------finish()------------> one object for all
@@ -27,7 +27,7 @@ from mergelake.store.protocol import Store
 
 _logger = logging.getLogger("mergelake.parts")
 STREAM_CHUNK = 8 << 20
-"""Bytes that a file gathers before they are handed to its upload."""
+"""Bytes of a file that are collected before they are passed to its upload."""
 _PUTS_AT_ONCE = 4
 
 
@@ -40,7 +40,7 @@ class Spool:
     def __init__(
         self, store: Store, directory: str, part_id: str, *, limit: int, objects: PartObjects | None = None
     ) -> None:
-        """`objects`: where a packed part goes, with others; without it, it is stored by `finish`."""
+        """`objects` stores a packed part together with others; without it, `finish` stores the part."""
         self._store = store
         self._objects = objects
         self._prefix = f"{directory.rstrip('/')}/" if directory else ""
@@ -55,7 +55,7 @@ class Spool:
 
     @property
     def storage(self) -> str:
-        """`packed` or `full`: so far, and for good after `finish`."""
+        """`packed` or `full`; final after `finish`."""
         return "full" if self._full else "packed"
 
     def __contains__(self, name: str) -> bool:
@@ -63,7 +63,7 @@ class Spool:
             return name in self._files
 
     def claim(self, name: str) -> bool:
-        """Make the file `name` this caller's; False if another has it (columns of one Nested share a file)."""
+        """Reserve the file `name` for the caller; False if another has it (columns of one Nested share a file)."""
         with self._lock:
             if name in self._files:
                 return False
@@ -84,7 +84,7 @@ class Spool:
             self._stream(file)
 
     def close(self, name: str) -> None:
-        """No more bytes for this file."""
+        """End the file."""
         file = self._files[name]
         with self._lock:
             file.closed = True
@@ -95,7 +95,7 @@ class Spool:
             file.upload.finish()
 
     def take(self, files: Mapping[str, bytes]) -> None:
-        """Small files that are whole, as `claim`, `write` and `close` of each: of names that nobody has."""
+        """Add whole small files: `claim`, `write` and `close` of each. Their names must not be claimed yet."""
         with self._lock:
             for name, data in files.items():
                 file = self._files[name] = _File(name, [data], len(data), len(data), closed=True)
@@ -106,7 +106,7 @@ class Spool:
                 self._spill()
 
     def finish(self, front: Iterable[str] = ()) -> dict[str, tuple[Extent, ...]]:
-        """Store what is not stored yet; the place of each file. `front`: files that a packed part begins with."""
+        """Store the remaining files; returns the extents of each. A packed part begins with the files in `front`."""
         if self._full:
             self._wait()
             return {f.name: (Extent(f"{self._part_id}/{f.name}", 0, f.size),) for f in self._files.values()}
@@ -128,15 +128,15 @@ class Spool:
         return places
 
     def put_last(self, name: str, data: bytes) -> None:
-        """In `full` storage: wait until all else is stored, then store this file (`checksums.txt`)."""
+        """In `full` storage: wait until all other files are stored, then store this one (`checksums.txt`)."""
         self._wait()
         self._files[name] = _File(name, size=len(data), closed=True)
         self._store.put(f"{self._prefix}{self._part_id}/{name}", data)
 
     def abort(self, *, delete: bool = True) -> None:
-        """Stop uploads and, with `delete`, delete the objects that were stored already.
+        """Stop uploads and, with `delete`, delete the objects that are already stored.
 
-        What cannot be deleted is left to the sweeper: why the part was given up matters more.
+        A failure to delete is only logged: the sweeper deletes them later.
         """
         with self._lock:
             files = list(self._files.values())
@@ -153,14 +153,14 @@ class Spool:
                 _logger.warning("objects of the part %s, which was given up, stay: %s", self._part_id, problem)
 
     def _spill(self) -> None:
-        """From one object to one a file; the lock is held."""
+        """Switch from `packed` to `full` storage; the caller holds the lock."""
         self._full = True
         for file in self._files.values():
             if file.closed:
                 self._put(file)
 
     def _put(self, file: _File) -> None:
-        """Store a whole small file in the background; the lock is held."""
+        """Store a whole small file in the background; the caller holds the lock."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(_PUTS_AT_ONCE, thread_name_prefix="mergelake-put")
         data = b"".join(file.chunks)
@@ -201,7 +201,7 @@ class _File:
 
 
 class _Upload:
-    """One object, pushed into `Store.put_large`, which pulls, from a thread of its own."""
+    """Upload of one object: a thread calls `Store.put_large`, which pulls the chunks that `send` pushes."""
 
     def __init__(self, store: Store, key: str) -> None:
         self._queue: queue.Queue[list[bytes | memoryview] | None] = queue.Queue(maxsize=1)
@@ -213,26 +213,26 @@ class _Upload:
         self._thread.start()
 
     def send(self, chunks: list[bytes | memoryview]) -> None:
-        """Hand over the next bytes; waits while the upload is behind, raises what it died of."""
+        """Upload the next bytes; blocks while the upload is behind. Raises the error of the upload."""
         if self._error is not None:
             raise self._error
         self._queue.put(chunks)
 
     def finish(self) -> None:
-        """No more bytes."""
+        """End the object."""
         if not self._done:
             self._done = True
             self._queue.put(None)
 
     def wait(self) -> None:
-        """Until the object is stored; raises what the upload died of."""
+        """Wait until the object is stored. Raises the error of the upload."""
         self.finish()
         self._thread.join()
         if self._error is not None:
             raise self._error
 
     def cancel(self) -> None:
-        """Give up: nothing becomes visible."""
+        """Abort the upload: no object becomes visible."""
         self._cancelled = True
         self.finish()
         self._thread.join()
@@ -250,10 +250,10 @@ class _Upload:
             store.put_large(key, self._pull())
         except BaseException as problem:  # noqa: BLE001
             self._error = problem  # raised again by the writer's thread
-            # The writer may be waiting for room: take what comes until it notices.
+            # The writer may be blocked in `send`: consume chunks until it sees the error.
             while not self._ended:
                 self._ended = self._queue.get() is None
 
 
 class _CancelledError(Exception):
-    """Ends an upload that is not wanted any more."""
+    """Ends an upload that was cancelled."""

@@ -1,7 +1,7 @@
-"""How a read is cut: mark ranges into batches, batches into windows of requests. Pure.
+"""Cutting of a read: mark ranges into batches, batches into windows of requests. Pure.
 
-A *step* becomes one record batch: neighbouring or separate runs of granules with about the wanted number of rows.
-A *window* is a run of steps whose bytes are asked for together: large enough for few requests, small enough for
+A *step* becomes one record batch: adjacent or separate runs of granules with about the requested number of rows.
+A *window* is a run of steps whose bytes are requested together: large enough for few requests, small enough for
 memory.
 """
 
@@ -28,7 +28,7 @@ class ReadStep:
 
 
 def plan_steps(granule_rows: NDArray[np.int64], ranges: Sequence[MarkRange], batch_rows: int) -> list[ReadStep]:
-    """Cut ascending, disjoint mark ranges into steps of about `batch_rows` rows, a granule at least."""
+    """Cut ascending, disjoint mark ranges into steps of about `batch_rows` rows, at least a granule each."""
     starts = np.concatenate([[0], np.cumsum(granule_rows)])
     steps: list[ReadStep] = []
     pending: list[MarkRange] = []
@@ -39,7 +39,7 @@ def plan_steps(granule_rows: NDArray[np.int64], ranges: Sequence[MarkRange], bat
             raise InternalError(f"Mark ranges {list(ranges)[:5]} do not fit a part of {len(granule_rows)} marks")
         last = end
         while first < end:
-            # As many granules as still fit, by their rows; one at least, so that a step makes progress.
+            # As many granules as fit into `batch_rows`, at least one.
             room = max(batch_rows - rows, 1)
             upto = int(np.searchsorted(starts, starts[first] + room, side="right")) - 1
             upto = min(max(upto, first + 1), end)
@@ -59,7 +59,7 @@ def plan_steps(granule_rows: NDArray[np.int64], ranges: Sequence[MarkRange], bat
 
 
 def join_ranges(ranges: Sequence[MarkRange]) -> tuple[MarkRange, ...]:
-    """Ranges that touch, made one."""
+    """Join adjacent ranges."""
     joined: list[MarkRange] = []
     for first, end in ranges:
         if joined and joined[-1][1] == first:
@@ -70,7 +70,7 @@ def join_ranges(ranges: Sequence[MarkRange]) -> tuple[MarkRange, ...]:
 
 
 def plan_windows(sizes: Sequence[int], window_bytes: int) -> list[tuple[int, int]]:
-    """Runs of steps (start, stop), each of at most `window_bytes` where a step alone is not more.
+    """Runs of steps (start, stop), each of at most `window_bytes` unless a single step has more.
 
     >>> plan_windows([4, 4, 9, 1, 1], 8)
     [(0, 2), (2, 3), (3, 5)]

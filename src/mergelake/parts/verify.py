@@ -1,4 +1,4 @@
-"""Everything about a part that can be checked without its table: what `mergelake check` and `CHECK TABLE` report.
+"""All checks of a part that are possible without its table, for `mergelake check` and `CHECK TABLE`.
 
 In order: the file table against `checksums.txt`; every file's size and hash; row counts and granules against the marks;
 every column decoded (which verifies the checksum of each block); the order of the primary index; the extremes of the
@@ -23,14 +23,14 @@ from mergelake.format.hashes import FileHash
 from mergelake.format.partition import partitions_of
 from mergelake.format.tree import is_readable
 from mergelake.format.values import decode_values, plain_type
-from mergelake.parts.fetch import FileRange, fetch, fetch_whole
+from mergelake.parts.fetch import FileRange, fetch
 from mergelake.parts.layout import locate
 from mergelake.parts.reader import PartReader
 from mergelake.parts.writer import UNLISTED
 
 _CHUNK = 8 << 20
 _NOT_THE_PART = ("S3_ERROR", "CANNOT_OPEN_FILE", "NETWORK_ERROR")
-"""What a store says that denies access to everybody's parts."""
+"""Names of errors of the store, not of the part."""
 _ALWAYS_UNLISTED = UNLISTED | {"columns_substreams.txt", "metadata_version.txt", "invalidated_system_columns.txt"}
 
 
@@ -40,7 +40,7 @@ class Problem:
 
     message: str
     file: str = ""
-    """File of the part, or empty where it is none in particular."""
+    """File of the part, or empty if the problem is in no particular file."""
     object_key: str = ""
     """Object that holds the file's first bad byte."""
     offset: int = -1
@@ -63,11 +63,11 @@ def check_part(
     partition_types: Sequence[t.DataType] = (),
     deep: bool = True,
 ) -> list[Problem]:
-    """Check a part; an empty list means that nothing is wrong with it.
+    """Check a part; an empty list means that it has no problems.
 
-    A store that does not answer, or denies access, says nothing of the part: its error is raised. `key_types` and
-    `key_descending` describe the primary key, `partition_types` the partition key; without them their checks are left
-    out. `deep` reads all data; without it only small files and marks are read.
+    Errors of a store that does not answer or denies access are raised. `key_types` and `key_descending` describe the
+    primary key, `partition_types` the partition key; without them their checks are omitted. `deep` reads all data;
+    without it only small files and marks are read.
     """
     checks: list[Callable[[], Iterator[Problem]]] = [
         lambda: _listed(reader),
@@ -92,28 +92,24 @@ def check_part(
 
 
 def problem_of(broken: MergelakeError) -> Problem:
-    """A refusal as one thing that is wrong."""
+    """An error of reading a part as a problem of it."""
     if isinstance(broken, CorruptDataError):
         return Problem(broken.what, "", broken.object_key, broken.offset, broken.expected, broken.found)
     return Problem(broken.what)
 
 
-def _small(reader: PartReader, name: str) -> bytes:
-    return bytes(fetch_whole(reader.store, reader.directory, reader.files, [name])[0])
-
-
-def _at(reader: PartReader, name: str, message: str, expected: object, found: object, offset: int = 0) -> Problem:
+def _at(reader: PartReader, name: str, message: str, expected: object, actual: object, offset: int = 0) -> Problem:
     key, place = locate(reader.directory, reader.files[name], offset)
-    return Problem(f"{message} (file {name})", name, key, place, str(expected), str(found))
+    return Problem(f"{message} (file {name})", name, key, place, str(expected), str(actual))
 
 
 def _listed(reader: PartReader) -> Iterator[Problem]:
-    """The manifest's file table and `checksums.txt` say the same."""
+    """The manifest's file table and `checksums.txt` are equal."""
     files = reader.files
     if "checksums.txt" not in files:
         yield Problem("The part has no checksums.txt")
         return
-    sums = decode_checksums(_small(reader, "checksums.txt"))
+    sums = decode_checksums(reader.fetch_file("checksums.txt"))
     for name, digest in sums.items():
         if name.endswith(".proj"):
             continue
@@ -126,7 +122,7 @@ def _listed(reader: PartReader) -> Iterator[Problem]:
             yield _at(reader, name, "Manifest and checksums.txt have different hashes", digest.hash, file.hash)
     for name in files.keys() - sums.keys() - _ALWAYS_UNLISTED:
         if f"{name.partition('.proj/')[0]}.proj" in sums:
-            continue  # listed as a whole
+            continue  # `checksums.txt` lists a projection as one entry
         yield _at(reader, name, "A file is not in checksums.txt", "an entry", "none")
 
 
@@ -139,7 +135,7 @@ def _hashes(reader: PartReader) -> Iterator[Problem]:
                 part = FileRange(name, start, min(start + _CHUNK, file.size))
                 chain.update(fetch(reader.store, reader.directory, reader.files, [part])[0])
         except (CorruptDataError, NotFoundError) as broken:
-            yield problem_of(broken)  # as the checks below tell it: the object, not each file that lies in it
+            yield problem_of(broken)  # names the object once, not each file in it
             continue
         if file.hash and chain.hexdigest() != file.hash:
             yield _at(reader, name, "The hash of a file does not match", file.hash, chain.hexdigest())
@@ -148,9 +144,9 @@ def _hashes(reader: PartReader) -> Iterator[Problem]:
 def _counts(reader: PartReader) -> Iterator[Problem]:
     """Rows and columns of the small files, the marks and the manifest agree."""
     manifest = reader.manifest
-    if "count.txt" in reader.files and (text := _small(reader, "count.txt")) != str(manifest.rows).encode():
+    if "count.txt" in reader.files and (text := reader.fetch_file("count.txt")) != str(manifest.rows).encode():
         yield _at(reader, "count.txt", "The row count differs from the manifest's", manifest.rows, repr(text[:20]))
-    columns = decode_columns(_small(reader, "columns.txt"))
+    columns = decode_columns(reader.fetch_file("columns.txt"))
     if len(columns) != len(manifest.columns):
         yield _at(reader, "columns.txt", "The columns differ from the manifest's", len(manifest.columns), len(columns))
         return
@@ -165,9 +161,9 @@ def _present(reader: PartReader) -> list[str]:
 
 
 def _columns(reader: PartReader) -> Iterator[Problem]:
-    """Every column decodes to the part's rows; those that cannot be read here are known by their hashes only."""
+    """Every column decodes to the part's number of rows; of unsupported columns only hashes are checked."""
     alive = reader.live_rows
-    everything = [(0, len(reader.granule_rows))]  # told as a range, so that the marks of each column are used
+    everything = [(0, len(reader.granule_rows))]  # an explicit range, so that the marks of each column are used
     for name in _present(reader):
         if not is_readable(reader.columns[name].type):
             continue
@@ -181,7 +177,7 @@ def _columns(reader: PartReader) -> Iterator[Problem]:
 
 
 def _primary(reader: PartReader, types: Sequence[t.DataType], descending: Sequence[bool]) -> Iterator[Problem]:
-    """The primary index ascends (or descends where the key does)."""
+    """The primary index is ascending (descending where the key is)."""
     index = reader.primary_index(types)
     if not index:
         return
@@ -211,17 +207,17 @@ def _comparable(array: pa.Array, kind: t.DataType) -> Iterator[tuple[pa.Array, t
         for number, element in enumerate(kind.elements):
             yield from _comparable(array.field(number), element)
     else:
-        yield from () if pa.types.is_null(array.type) else [(array, kind)]  # `k * NULL` orders nothing
+        yield from () if pa.types.is_null(array.type) else [(array, kind)]  # like `k * NULL`, all values are equal
 
 
 def _partition(reader: PartReader, types: Sequence[t.DataType]) -> Iterator[Problem]:
-    """`partition.dat` is the manifest's, and gives the partition id."""
+    """`partition.dat` equals the manifest's partition value and gives the partition id."""
     manifest = reader.manifest
     if "partition.dat" not in reader.files:
         if manifest.partition or types:
             yield Problem("The part has no partition.dat", "partition.dat")
         return
-    data = _small(reader, "partition.dat")
+    data = reader.fetch_file("partition.dat")
     if data.hex() != manifest.partition:
         yield _at(reader, "partition.dat", "The partition differs from the manifest's", manifest.partition, data.hex())
     if types:
@@ -231,17 +227,17 @@ def _partition(reader: PartReader, types: Sequence[t.DataType]) -> Iterator[Prob
 
 
 def _minmax(reader: PartReader) -> Iterator[Problem]:
-    """The extremes in the manifest hold every value. (Merges may leave them wider than the rows.)"""
+    """All values lie within the extremes of the manifest, which may be wider after merges."""
     names = {reader.layout_name(name): name for name in _present(reader)}
     for stored, (low, high) in reader.manifest.minmax.items():
         if stored not in names or not reader.manifest.rows:
             continue
         kind = reader.layout.columns[stored]
         if isinstance(plain_type(kind), (t.Array, t.Map, t.Tuple)):
-            continue  # without an order here
-        given = (bytes.fromhex(low), bytes.fromhex(high))
+            continue  # these types are not ordered here
+        recorded = (bytes.fromhex(low), bytes.fromhex(high))
         seen = [extremes(batch.column(0), kind) for batch in reader.read([names[stored]])]
-        if merge_extremes([given, *seen], kind) != given:
+        if merge_extremes([recorded, *seen], kind) != recorded:
             actual = merge_extremes(seen, kind)
             yield Problem(
                 f"Values of column {stored} lie outside of its minimum and maximum",

@@ -1,4 +1,4 @@
-"""The bytes of a few steps of a read, asked for together and cut up without copying."""
+"""The bytes of a few steps of a read, fetched together and sliced without copying."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mergelake.store.protocol import Buffer, Store
 
 
 class Window:
-    """Ranges of files in memory; what is not there may be in the one `under` it."""
+    """Ranges of files in memory; other ranges may be in the window `under` it."""
 
     def __init__(self, ranges: Sequence[FileRange], bodies: Sequence[Buffer], under: Window | None = None) -> None:
         self._under = under
@@ -23,7 +23,7 @@ class Window:
             self._bodies.setdefault(part.name, []).append(memoryview(body))
 
     def get(self, name: str, start: int, end: int) -> memoryview:
-        """Bytes of a file that the window covers."""
+        """Bytes [start, end) of a file; the window must cover them."""
         if start == end:
             return memoryview(b"")
         at = self._place(name, start, end)
@@ -35,12 +35,12 @@ class Window:
         return self._bodies[name][at][start - base : end - base]
 
     def covers(self, part: FileRange) -> bool:
-        """Whether `get` would give these bytes."""
+        """Whether `get` can return these bytes."""
         here = self._place(part.name, part.start, part.end) >= 0
         return here or (self._under is not None and self._under.covers(part))
 
     def _place(self, name: str, start: int, end: int) -> int:
-        """Which body of a file has these bytes; -1 for none."""
+        """Index of the file's body that has these bytes; -1 if there is none."""
         at = bisect_right(self._starts.get(name, ()), start) - 1
         return at if at >= 0 and end <= self._starts[name][at] + len(self._bodies[name][at]) else -1
 
@@ -52,7 +52,7 @@ def fetch_window(
     wanted: Sequence[FileRange],
     under: Window | None = None,
 ) -> Window:
-    """Fetch ranges that may overlap, each byte once, and none that `under` has."""
+    """Fetch ranges that may overlap, each byte once, without those that `under` covers."""
     ranges = merge_ranges(wanted)
     if under is not None:
         ranges = [part for part in ranges if not under.covers(part)]
@@ -62,7 +62,7 @@ def fetch_window(
 
 
 def merge_ranges(wanted: Sequence[FileRange]) -> list[FileRange]:
-    """Ranges in order of file and start, those that overlap or touch made one.
+    """Ranges in the order of file and start; overlapping and adjacent ones are joined.
 
     >>> merge_ranges([FileRange("a", 5, 9), FileRange("a", 0, 6), FileRange("a", 10, 11)])
     [FileRange(name='a', start=0, end=9), FileRange(name='a', start=10, end=11)]

@@ -1,7 +1,7 @@
-"""Writing a part: column by column, in bounded memory, with nothing visible until it is whole.
+"""Writing a part: column by column, in bounded memory, invisible until it is complete.
 
-A merge decides the order of rows from the key columns and then writes one column after the other, so the
-writer takes columns and not rows::
+A merge determines the order of rows from the key columns and then writes one column after the other, so the writer
+takes columns rather than rows::
 
     writer = PartWriter(target, PartSpec(granules=8192, …))
     writer.append_keys([...])                 # primary key of all rows, in as many batches as you like
@@ -9,8 +9,8 @@ writer takes columns and not rows::
     for index in writer.indexes: ...          # `writer.index(index)` takes the rows of each skip index
     manifest = writer.finish()                # or writer.abort()
 
-`write_part` does all of that for a sorted block in memory. What comes out is ClickHouse's Wide part in its
-classic profile, which any ClickHouse since 20.x reads, unless the table's settings ask for another (`format.profile`).
+`write_part` does all of this for a sorted block in memory. The result is a Wide part in the classic profile, which any
+ClickHouse since 20.x reads, unless the table's settings select another (`format.profile`).
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ from mergelake.format.reader import concatenate
 from mergelake.format.skip_files import is_index_file
 from mergelake.format.values import encode_values
 from mergelake.format.wide import ColumnWriter, pieces
-from mergelake.parts.indexing import BoundIndex, IndexSink, table_indexes
+from mergelake.parts.indexing import BoundIndex, IndexSink, table_indexes, whole_array
 from mergelake.parts.part_spec import PartSpec, PartTarget, SortedRows
 from mergelake.parts.spool import Spool
 
 UNLISTED = frozenset({"columns.txt", "default_compression_codec.txt", "checksums.txt"})
 """Files that `checksums.txt` does not list."""
 _PIECE_ROWS = 1 << 17
-"""Rows that are encoded before their bytes are handed on."""
+"""Rows that are encoded before their bytes are passed to the spool."""
 
 
 class PartWriter:
-    """One part in the making. Columns may be written from several threads, each from one."""
+    """Writes one part. Several threads may write columns, one thread each column."""
 
     def __init__(self, target: PartTarget, spec: PartSpec) -> None:
         schema, settings = target.schema, target.settings
         self.target, self.spec = target, spec
         self.part_id = spec.part_id or target.ids.new_id()
         self.rows = 0
-        """Rows of the column that was written first; all others must have as many."""
+        """Number of rows of the columns written so far."""
         self._created_ms = target.clock.now_ms()
         self._marks = _MarkRows(spec.granules)
         self._keys: list[list[pa.Array]] = []
@@ -70,17 +70,17 @@ class PartWriter:
         self._written: dict[str, int] = {}
         self._digests: dict[str, FileDigest] = {}
         self.indexes: tuple[BoundIndex, ...] = table_indexes(schema)
-        """Skip indexes of the table: each needs a sink, unless the part has no rows."""
+        """Skip indexes of the table: each must be written with a sink, unless the part has no rows."""
         self._indexed: list[int] = []
         self._lock = threading.Lock()
         self.profile = Profile(settings.text("part_profile") == "modern", spec.compact)
-        """How the part is written."""
+        """Format options of the part."""
         self._held: dict[str, CompactColumn] = {}
         limit = settings.integer("min_bytes_for_full_part_storage")
         self._spool = Spool(target.store, target.directory, self.part_id, limit=limit, objects=target.objects)
 
     def append_keys(self, arrays: Sequence[pa.Array]) -> None:
-        """Primary key columns (storage form) of the next rows; only the values at marks are kept."""
+        """Append the primary key (storage form) of the next rows; only values at marks are stored."""
         if not self.target.key_types or len(arrays[0]) == 0:
             return
         at = pa.array(self._marks.advance(len(arrays[0])))
@@ -88,27 +88,27 @@ class PartWriter:
         self._last_key = [_plain(array.take(pa.array([len(array) - 1]))) for array in arrays]
 
     def take_keys(self, first: bytes, last: bytes) -> None:
-        """The primary key of the first and of the last row, in place of `append_keys`; all rows are one granule."""
+        """Set the primary key of the first and the last row instead of `append_keys`; all rows are one granule."""
         self._taken_keys = first, last
 
     def write_column(self, name: str, batches: Iterable[pa.Array]) -> None:
-        """Write one column from arrays in storage form; they need not end at granules."""
+        """Write one column from arrays in storage form, which need not end at granules."""
         sink = self.column(name)
         for batch in batches:
             sink.append(batch)
         sink.finish()
 
     def take_columns(self, columns: Mapping[str, Files], rows: int) -> None:
-        """Take the files of columns that were encoded with those of other parts; all of this one is one granule."""
+        """Add files of columns that were encoded together with those of other parts; all rows are one granule."""
         for files in columns.values():
             self._spool.take({file: data for file, (data, _) in files.items()})
-            self._digests.update({file: told for file, (_, told) in files.items()})
+            self._digests.update({file: file_digest for file, (_, file_digest) in files.items()})
         self._written.update(dict.fromkeys(columns, rows))
         if columns:
             self.rows = rows
 
     def column(self, name: str) -> ColumnSink:
-        """A sink for one column, where `write_column` does not fit."""
+        """A sink for one column, for callers that cannot use `write_column`."""
         column = self._columns.get(name)
         if column is None:
             raise error("NO_SUCH_COLUMN_IN_TABLE", f"Column {name} is not stored in this table")
@@ -119,22 +119,22 @@ class PartWriter:
         return IndexSink(self, index, self.spec.granules)
 
     def write_index_bytes(self, name: str, data: bytes | memoryview) -> None:
-        """The next bytes of a file of an index."""
+        """Append bytes to a file of an index."""
         if name not in self._spool:
             self._spool.claim(name)
         self._spool.write(name, data)
 
     def index_done(self, digests: Mapping[str, FileDigest], rows: int) -> None:
-        """An index has been written from so many rows."""
+        """Register the files of an index that has been written from `rows` rows."""
         for name in digests:
-            self._spool.claim(name)  # a file without bytes is a file
+            self._spool.claim(name)  # an empty file was not claimed by a write
             self._spool.close(name)
         with self._lock:
             self._digests.update(digests)
             self._indexed.append(rows)
 
     def finish(self) -> PartManifest:
-        """Write the small files, `checksums.txt` last, and store what is not stored yet."""
+        """Write the small files, `checksums.txt` last, and store all remaining files."""
         missing = [name for name in self._columns if name not in self._written]
         if missing or len(set(self._written.values())) > 1:
             self.abort()
@@ -188,7 +188,7 @@ class PartWriter:
         )
 
     def abort(self, *, delete: bool = True) -> None:
-        """Give up: stop uploads, delete what was stored (`delete=False` where others may write the same part)."""
+        """Stop uploads and delete stored objects (`delete=False` if others may be writing the same part)."""
         self._spool.abort(delete=delete)
 
     def _primary_index(self, marks: int) -> tuple[bytes, tuple[str, str]]:
@@ -223,14 +223,14 @@ class PartWriter:
         return files
 
     def _write_small(self, name: str, data: bytes) -> None:
-        told = digest(data)
+        file_digest = digest(data)
         if name == self.profile.primary_index:
-            data, told = self.profile.pack(data)
-        self._write_file(name, data, told)
+            data, file_digest = self.profile.pack(data)
+        self._write_file(name, data, file_digest)
 
-    def _write_file(self, name: str, data: bytes, told: FileDigest) -> None:
+    def _write_file(self, name: str, data: bytes, file_digest: FileDigest) -> None:
         self._spool.take({name: data})
-        self._digests[name] = told
+        self._digests[name] = file_digest
 
     def _write_compact(self, granules: NDArray[np.int64]) -> None:
         """The one data file of a Compact part, and its marks."""
@@ -240,7 +240,7 @@ class PartWriter:
             self._write_file(name, data, digests[name])
 
     def column_writer(self, column: Column) -> ColumnWriter | CompactColumn:
-        """What encodes the column, by the table's settings and the form of the part."""
+        """The encoder of a column, by the table's settings and the type of the part."""
         settings = self.target.settings
         codec = parse_codec(column.codec, parse_default_codec(settings.text("default_compression_codec")))
         if self.profile.compact:
@@ -258,19 +258,19 @@ class PartWriter:
 
     def _column_done(self, column: Column, rows: int, digests: Mapping[str, FileDigest]) -> None:
         with self._lock:
-            for name, found in digests.items():
-                if self._digests.get(name, found) != found:
+            for name, file_digest in digests.items():
+                if self._digests.get(name, file_digest) != file_digest:
                     raise error(
                         "SIZES_OF_ARRAYS_DONT_MATCH",
                         f"Elements of the nested data structure of column {column.name} have different array sizes",
                     )
-                self._digests[name] = found
+                self._digests[name] = file_digest
             self._written[column.name] = rows
             self.rows = rows
 
 
 class ColumnSink:
-    """One column of a `PartWriter`: takes arrays as they come and cuts them at granules."""
+    """Writes one column of a `PartWriter`: arrays are cut at granules."""
 
     def __init__(self, part: PartWriter, column: Column) -> None:
         self._part = part
@@ -284,7 +284,7 @@ class ColumnSink:
         self._own: set[str] = set()
 
     def append(self, array: pa.Array) -> None:
-        """The next rows."""
+        """Append the next rows."""
         rows = len(array)
         self._rows += rows
         if self._pending_rows:
@@ -317,7 +317,7 @@ class ColumnSink:
         self._part._column_done(self._column, self._rows, digests)
 
     def _granule_rows(self) -> int:
-        """Rows of the granule that is being filled."""
+        """Rows of the current granule."""
         if isinstance(self._granules, int):
             return self._granules
         if self._granule >= len(self._granules):
@@ -325,17 +325,17 @@ class ColumnSink:
         return int(self._granules[self._granule])
 
     def _whole_granules(self, rows: int) -> NDArray[np.int64]:
-        """The next granules that `rows` rows fill."""
+        """Rows of the next granules that `rows` rows complete."""
         if isinstance(self._granules, int):
-            found = cut_granules(rows, self._granules)
-            # One that is not full waits for more rows, unless none can follow.
-            return found if self._rows == self._part.spec.expected_rows else found[: rows // self._granules]
+            granules = cut_granules(rows, self._granules)
+            # An incomplete granule waits for more rows, unless no rows follow.
+            return granules if self._rows == self._part.spec.expected_rows else granules[: rows // self._granules]
         rest = self._granules[self._granule :]
         filled: NDArray[np.int64] = rest[np.cumsum(rest) <= rows]
         return filled
 
     def _write(self, array: pa.Array, granule_rows: NDArray[np.int64]) -> None:
-        """Encode whole granules, a piece at a time, so that bytes move on while they are in the processor's cache."""
+        """Encode whole granules in pieces that fit into the processor's cache."""
         self._granule += len(granule_rows)
         for start, stop, counts in pieces(granule_rows, _PIECE_ROWS):
             self._writer.append(array.slice(start, stop - start), counts)
@@ -358,7 +358,7 @@ class ColumnSink:
 
 
 class _MarkRows:
-    """Which rows of a stream start a granule."""
+    """Tracks which rows of a stream start a granule."""
 
     def __init__(self, granules: int | NDArray[np.int64]) -> None:
         self._granules = granules
@@ -374,7 +374,7 @@ class _MarkRows:
 
 
 def is_compact(settings: TableSettings, rows: int, plain_bytes: int) -> bool:
-    """Whether a part of so many rows and bytes is written Compact; ClickHouse's rule, with other defaults."""
+    """Whether a part of this size is written as Compact: ClickHouse's rule, with other defaults."""
     return plain_bytes < settings.integer("min_bytes_for_wide_part") or rows < settings.integer(
         "min_rows_for_wide_part"
     )
@@ -393,9 +393,9 @@ def write_part(
     part_id: str | None = None,
     threads: int = 1,
 ) -> PartManifest:
-    """Write rows of one partition as one part; returns its manifest."""
+    """Write rows of one partition as a part; returns its manifest."""
     settings, block, encoded = target.settings, rows.block, rows.encoded
-    columns = {column.name: _whole(block.column(column.name)) for column in target.schema.stored}
+    columns = {column.name: whole_array(block.column(column.name)) for column in target.schema.stored}
     plain_bytes = block_bytes(columns.values(), (column.type for column in target.schema.stored))
     settled = granule_size(
         block.num_rows,
@@ -449,9 +449,3 @@ def _write_index(writer: PartWriter, index: BoundIndex, block: pa.Table | pa.Rec
         sink = writer.index(index)
         sink.append(block)
         sink.finish()
-
-
-def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    if not isinstance(column, pa.ChunkedArray):
-        return column
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

@@ -1,4 +1,4 @@
-"""What ClickHouse says to a statement over given tables, in the form that is asked for."""
+"""The result of a statement from ClickHouse, in the requested form."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from mergelake.query.statement.limits import ReadLimits
 from mergelake.query.statement.settings_semantics import writes_file
 
 HELD_BYTES = 64 << 20
-"""Most bytes of one scan that are read before ClickHouse starts."""
+"""Maximum bytes of a scan that are read before ClickHouse starts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Of a statement: all of it, or the beginning of a stream."""
+    """The result of a statement: all of it, or a stream."""
 
     rows: pa.Table | Batches | bytes | Chunks
     types: tuple[str, ...] = ()
@@ -37,16 +37,16 @@ class Answer:
 
     @property
     def open(self) -> Batches | Chunks | None:
-        """The answer, where not all of it is here yet."""
+        """The stream, if the result is one."""
         return self.rows if isinstance(self.rows, Batches | Chunks) else None
 
     def read(self) -> tuple[int, int]:
-        """Rows and bytes, as ClickHouse counts them."""
+        """Rows and bytes read, as ClickHouse counts them."""
         return self.cost if self.open is None else self.open.read
 
 
 def answer_of(prepared: Prepared, text: str, tables: Mapping[str, object], context: Context) -> Answer:
-    """What ClickHouse says to the statement in the form that it asks for; of a large answer, the beginning."""
+    """Run the statement in ClickHouse; returns the result in the requested form, a large one as a stream."""
     form = prepared.rewritten.format
     if writes_file(prepared.parsed):
         data = engine.run(text, tables, output=form or "TabSeparated", settings=context.settings)
@@ -56,17 +56,19 @@ def answer_of(prepared: Prepared, text: str, tables: Mapping[str, object], conte
         return Answer(chunks.whole() if chunks.ended else chunks, cost=chunks.read, count=chunks.rows)
     names, kinds = prepared.columns(context)
     if totals.has_totals(prepared.parsed):
-        found = totals.run(text, tables, totals.carried(context.settings, prepared.parsed), names, kinds)
-        return finish(found.rows, kinds, totals=found.totals)
+        rows_and_totals = totals.run(text, tables, totals.carried(context.settings, prepared.parsed), names, kinds)
+        return finish(rows_and_totals.rows, kinds, totals=rows_and_totals.totals)
     batches = Batches(begin(without_nothing(text, names, kinds), tables, settings=context.settings), kinds)
     return Answer(batches.whole() if batches.ended else batches, kinds, cost=batches.read)
 
 
-def given(batches: Iterator[pa.RecordBatch], schema: pa.Schema, *, whole: bool) -> pa.Table | pa.RecordBatchReader:
-    """A scan as ClickHouse takes it: a table where it fits into `HELD_BYTES`, else a stream.
+def clickhouse_input(
+    batches: Iterator[pa.RecordBatch], schema: pa.Schema, *, whole: bool
+) -> pa.Table | pa.RecordBatchReader:
+    """The batches of a scan as input of ClickHouse: a table if it fits into `HELD_BYTES`, else a stream.
 
-    A stream is pulled through Python by ClickHouse's own threads, which then wait for each other; a table is not.
-    Without `whole` it is always a stream: the statement may stop early.
+    ClickHouse's threads pull a stream through Python and so wait for each other; they do not for a table. Without
+    `whole` it is always a stream, because the statement may stop early.
     """
     held: list[pa.RecordBatch] = []
     size = 0
@@ -81,7 +83,7 @@ def given(batches: Iterator[pa.RecordBatch], schema: pa.Schema, *, whole: bool) 
 
 
 def finish(raw: pa.Table, kinds: tuple[str, ...], totals: pa.Table | None = None) -> Answer:
-    """ClickHouse's answer, whose columns have the types `kinds`, in the public form."""
+    """Convert ClickHouse's result with columns of types `kinds` to the public form."""
     parsed = parse_types([kind.replace("Array(Nothing)", "Array(String)") for kind in kinds])
     if needs_types(raw.schema, parsed):
         raw = to_public(raw, parsed)
@@ -91,7 +93,7 @@ def finish(raw: pa.Table, kinds: tuple[str, ...], totals: pa.Table | None = None
 
 
 class Meter:
-    """Counts what the scans give, tells how far they are, and stops them when asked."""
+    """Counts the rows and bytes of scans, reports progress, checks limits and cancellation."""
 
     def __init__(self, total: int, context: Context, limits: ReadLimits) -> None:
         self.rows = 0
@@ -100,12 +102,12 @@ class Meter:
         self._lock = threading.Lock()
 
     def add(self, rows: int, size: int) -> None:
-        """Count what was read elsewhere."""
+        """Add rows and bytes that were read."""
         self.rows += rows
         self.bytes += size
 
     def counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same batches."""
+        """Pass the batches through and count them."""
         tell = self._context.on_progress
         for batch in batches:
             if self._cancel is not None:

@@ -1,4 +1,4 @@
-"""How a statement is run, and what is kept between statements."""
+"""Options for running a statement, and caches between statements."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from mergelake.query.statement.rewrite import Rewritten
 
 
 class RunTasks(Protocol):
-    """Tasks in other processes."""
+    """Runs tasks in other processes."""
 
     def __call__(self, fn: Callable[[Any], Any], items: list[Any]) -> list[Any]:
-        """Run a picklable function on each item; results in order."""
+        """Run a picklable function on each item; returns the results in order."""
         ...
 
     def exchange(
@@ -28,14 +28,14 @@ class RunTasks(Protocol):
         second: Callable[[list[bytes]], Any],
         tasks: int,
     ) -> list[Any]:
-        """Run `first` on each item, bring what it gives to one of `tasks` by its number, run `second` on what each has.
+        """Run `first` on each item, shuffle its (number, payload) pairs to `tasks` tasks by number, run `second` there.
 
-        Both are picklable. Results of tasks that have nothing are left out; in no order.
+        Both functions are picklable. Returns the results, unordered, without those of tasks that have no payloads.
         """
         ...
 
     def at_once(self) -> int:
-        """How many run at a time."""
+        """Number of tasks that run at a time."""
         ...
 
 
@@ -44,14 +44,14 @@ _KEPT = 512
 
 
 class Kept(Generic[T]):
-    """The last few hundred values by key; safe for threads."""
+    """A thread-safe cache of the last few hundred values."""
 
     def __init__(self) -> None:
         self._values: LRUCache[Hashable, T] = LRUCache(_KEPT)
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What is kept by this key; else what `make` gives, in place of what was asked for longest ago."""
+        """The value of a key; if there is none, that of `make`, which replaces the least recently used one."""
         with self._lock:
             if key in self._values:
                 return self._values[key]
@@ -63,35 +63,35 @@ class Kept(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class StatementCache:
-    """What is kept between the statements of a connection."""
+    """Caches between the statements of a connection."""
 
     rewritten: Kept[Rewritten] = field(default_factory=Kept)
-    """Statements over scans, by their text and the versions of their tables."""
+    """Rewritten statements, by text and versions of their tables."""
     columns: Kept[tuple[tuple[str, ...], tuple[str, ...]]] = field(default_factory=Kept)
-    """Names and types of what statements give."""
+    """Names and types of the columns of statements."""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """How to run a statement."""
+    """Options for running a statement."""
 
     settings: Mapping[str, str] = field(default_factory=dict)
     """ClickHouse settings as SQL literals."""
     honoured: Mapping[str, str] = field(default_factory=dict)
-    """Settings that we go by ourselves, values as text."""
+    """Settings that are handled here rather than by ClickHouse, values as text."""
     database: str = "default"
     """The current database."""
     executor: str = "auto"
     """auto, local or spark."""
     run_tasks: RunTasks | None = None
-    """How the Spark executor runs its tasks; None without one."""
+    """Runs the tasks of the Spark executor; None without Spark."""
     clock: Clock = field(default_factory=SystemClock)
     now_ms: int = 0
     """What now() and today() mean in filters: milliseconds since the epoch."""
     on_progress: OnProgress | None = None
     """Hears of what was read now and again, from another thread."""
     format: str = ""
-    """Of the answer, where the statement names none itself; without either it is Arrow."""
+    """Default format of the result of a statement without FORMAT; empty for Arrow."""
     external: bool = False
     """Whether the statement may read files and the network: `file`, `url`, `s3`, …"""
     cache: StatementCache = field(default_factory=StatementCache)

@@ -1,4 +1,4 @@
-"""EXPLAIN: what would be done."""
+"""EXPLAIN of SELECT."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mergelake.query.prepare import (
     with_last_settings,
 )
 from mergelake.query.source import Resolve
-from mergelake.query.spread.chosen import choose_executor, may_be_spread, told
+from mergelake.query.spread.chosen import choose_executor, may_be_spread, step_lines
 from mergelake.query.statement.rewrite import filled
 from mergelake.query.statement.select_parser import parse_select
 from mergelake.query.statement.settings_semantics import check_explain
@@ -29,13 +29,13 @@ from mergelake.query.statement.wording import in_own_words, without_moments
 
 
 def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: str = "") -> list[str]:
-    """What would be done: the executor and why, each scan's pruning, ClickHouse's own plan for the rest."""
+    """Lines of EXPLAIN: the executor and the reason for it, the pruning of each scan, ClickHouse's own plan."""
     context = context or Context()
     parsed = parse_select(sql)
     tables = look_up_tables(parsed, resolve, context, explain, kind)
     checked(parsed, context)
     form = check_explain(kind)
-    if form in ("AST", "SYNTAX"):  # of the text alone: ClickHouse reads no table for it
+    if form in ("AST", "SYNTAX"):  # depend on the text alone, not on tables
         try:
             return _explained_lines(f"EXPLAIN {kind} {without_moments(parsed)}", {}, context)
         except MergelakeError as failure:
@@ -52,7 +52,7 @@ def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: st
         except NotAttachedError as refused:
             check_scannable(prepared, str(refused))
     scans = scans or plan_scans(prepared, context.settings)
-    lines = [f"Executor: {chosen.executor} ({chosen.why})", *told(chosen)]
+    lines = [f"Executor: {chosen.executor} ({chosen.why})", *step_lines(chosen)]
     for slot, source in zip(prepared.rewritten.slots, prepared.sources, strict=True):
         name = ".".join(part for part in slot.table[:2] if part)
         if slot.counted:
@@ -76,17 +76,17 @@ def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: st
 def _explained_attached(
     prepared: Prepared, scanned: Mapping[str, str], context: Context, kind: str, why: str
 ) -> list[str]:
-    """The plan of a statement whose tables ClickHouse reads by itself."""
+    """Lines of EXPLAIN of a statement whose tables ClickHouse reads by itself."""
     lines = [f"Executor: local ({why})"]
     with attached_layers(prepared, scanned, context) as layers:
         text = prepared.text(context.now_ms, layers)
-        found = _explained_lines(f"EXPLAIN {kind or 'indexes = 1'} {text}", empty_tables(prepared), context)
+        plan = _explained_lines(f"EXPLAIN {kind or 'indexes = 1'} {text}", empty_tables(prepared), context)
         for slot in prepared.rewritten.slots:
             name = slot.object_name
-            lines += slot.told(layers[name], scanned[name]) if name in layers else ()
-        return [*lines, "ClickHouse", *(f"  {with_names(line, prepared, layers)}" for line in found)]
+            lines += slot.explain(layers[name], scanned[name]) if name in layers else ()
+        return [*lines, "ClickHouse", *(f"  {with_names(line, prepared, layers)}" for line in plan)]
 
 
 def _explained_lines(text: str, tables: Mapping[str, pa.Table], context: Context) -> list[str]:
-    found: list[str] = engine.run(text, tables, settings=context.settings).table().column(0).to_pylist()
-    return found
+    lines: list[str] = engine.run(text, tables, settings=context.settings).table().column(0).to_pylist()
+    return lines

@@ -1,4 +1,4 @@
-"""Tables that ClickHouse reads by itself, beside scans of others."""
+"""Statements with tables that ClickHouse reads by itself, and scans of others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.progress import Progress
-from mergelake.query.answer import answer_of, given
+from mergelake.query.answer import answer_of, clickhouse_input
 from mergelake.query.attach.attached import DAMAGE
 from mergelake.query.attach.attaching import NotAttachedError
 from mergelake.query.context import Context
@@ -28,19 +28,19 @@ READS_FILES = {
     "remote_filesystem_read_method": "'read'",
     "merge_tree_min_bytes_per_task_for_remote_reading": "16777216",
 }
-"""Settings for tables over files: to ClickHouse any disk of objects is remote, and is read ahead by other threads."""
+"""Settings for attached tables over local files: ClickHouse treats every object disk as remote and prefetches."""
 
 
 def in_place_because(context: Context, why: str) -> str:
-    """Why a statement runs here, which was to run in tasks if that was asked for; `why` it is not."""
+    """The reason for running a statement locally; for `executor = 'spark'` with `why` it cannot run in tasks."""
     return f"{why}; {READS_ITSELF}" if context.executor == "spark" else READS_ITSELF
 
 
 def why_scanned(prepared: Prepared, context: Context, *, count: bool = False) -> dict[str, str] | None:
-    """For each object name why its table is scanned; empty where ClickHouse reads it by itself. None if all are.
+    """By object name why its table is scanned; empty if ClickHouse reads it by itself. None if all are scanned.
 
-    `count`: the statement is about to run. Raises what is wrong with types that only ClickHouse could read, where it
-    cannot.
+    `count`: the statement is about to run. Raises the error of a table that can neither be scanned nor be read by
+    ClickHouse.
     """
     pairs = [pair for pair in zip(prepared.rewritten.slots, prepared.sources, strict=True) if not pair[0].counted]
     reasons = {}
@@ -53,7 +53,7 @@ def why_scanned(prepared: Prepared, context: Context, *, count: bool = False) ->
 
 
 def check_scannable(prepared: Prepared, why: str) -> None:
-    """NOT_IMPLEMENTED for a table that cannot be scanned, and that ClickHouse does not read by itself for a reason."""
+    """Raise NOT_IMPLEMENTED for a table that cannot be scanned; `why` is why ClickHouse does not read it by itself."""
     if prepared.setting:
         what = f"The setting {prepared.setting} is for ClickHouse's own reading, and it does not read the parts: {why}"
         raise error("NOT_IMPLEMENTED", what, "Leave it at its default")
@@ -72,9 +72,9 @@ def run_in_place(
     started_s: float,
     why: str = READS_ITSELF,
 ) -> QueryResult:
-    """The answer of a statement of whose tables ClickHouse reads some by itself; it keeps the limits of these.
+    """Run a statement of which ClickHouse reads some tables by itself, and checks the limits of these.
 
-    `why` it runs so.
+    `why` is the reason for this way, for statistics.
     """
     with ExitStack() as held:
         layers = held.enter_context(attached_layers(prepared, scanned, context))
@@ -83,7 +83,7 @@ def run_in_place(
         how = {} if any(each.remote for each in layers.values()) else READS_FILES
         settings = {**how, **context.settings, **limits.settings}
         try:
-            with progress.told(context.on_progress, settings) as marked:
+            with progress.reporting(context.on_progress, settings) as marked:
                 text = prepared.text(context.now_ms, layers)
                 answer = answer_of(prepared, text, tables, replace(context, settings=marked))
         except MergelakeError as failure:
@@ -91,7 +91,7 @@ def run_in_place(
                 raise NotAttachedError(str(failure)) from failure
             raise in_words(_named(failure, prepared, layers), prepared.parsed, prepared.sources) from None
         if answer.open is not None:
-            answer.open.at_end(held.pop_all().close)  # what it reads stays attached as long
+            answer.open.at_end(held.pop_all().close)  # tables stay attached until then
             answer.open.explained = partial(_scanned_or, prepared, layers, context)
     elapsed = until_end(answer.open, lambda: context.clock.monotonic_s() - started_s)
 
@@ -107,7 +107,7 @@ def run_in_place(
 def _scanned_or(
     prepared: Prepared, layers: Mapping[str, Layers], context: Context, failure: MergelakeError
 ) -> MergelakeError:
-    """What a scan says to the damage that ClickHouse met after its first rows were given; else ClickHouse's error."""
+    """The error that a scan raises for damage that ClickHouse found after its first rows; else ClickHouse's error."""
     if failure.name.lower() in DAMAGE and not any(slot.refused for slot in prepared.rewritten.slots):
         try:
             for scan in plan_scans(prepared, context.settings).values():
@@ -120,7 +120,7 @@ def _scanned_or(
 
 @contextmanager
 def attached_layers(prepared: Prepared, scanned: Mapping[str, str], context: Context) -> Iterator[dict[str, Layers]]:
-    """ClickHouse's own tables by object names, and the scans of those that are `scanned`."""
+    """Context with the attached tables by object name; tables in `scanned` are not attached."""
     scans = plan_scans(prepared, context.settings, [name for name, why in scanned.items() if why])
     with ExitStack() as stack:
         yield {
@@ -133,20 +133,20 @@ def attached_layers(prepared: Prepared, scanned: Mapping[str, str], context: Con
 
 
 def rests(prepared: Prepared, layers: Mapping[str, Layers]) -> dict[str, pa.Table | pa.RecordBatchReader]:
-    """Scans of what ClickHouse's own tables do not have, by object names."""
+    """By object name the scans of parts that attached tables do not have."""
     scans = {name: each.rest for name, each in layers.items() if each.rest is not None}
     schemas = empty_tables(prepared) if scans else {}
-    return {name: given(scan.read(), schemas[name].schema, whole=True) for name, scan in scans.items()}
+    return {name: clickhouse_input(scan.read(), schemas[name].schema, whole=True) for name, scan in scans.items()}
 
 
 def _named(failure: MergelakeError, prepared: Prepared, layers: Mapping[str, Layers]) -> MergelakeError:
-    """An error in which tables have the names that the user knows."""
+    """The error with the user's table names in place of those of attached tables."""
     failure.message = with_names(failure.message, prepared, layers)
     return failure
 
 
 def with_names(text: str, prepared: Prepared, layers: Mapping[str, Layers]) -> str:
-    """A text of ClickHouse in which tables have the names that the user knows."""
+    """ClickHouse's text with the user's table names in place of those of attached tables."""
     for slot in prepared.rewritten.slots:
         for name, _ in layers[slot.object_name].tables if slot.object_name in layers else ():
             text = text.replace(name, ".".join(filter(None, slot.table[:2])))

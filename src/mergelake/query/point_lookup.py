@@ -1,8 +1,8 @@
-"""Look-ups that need no ClickHouse: plain columns of one table, a condition that the scan judges, a LIMIT.
+"""Look-ups without ClickHouse: columns of one table, a condition that the scan can evaluate, a LIMIT.
 
-`SELECT a, b FROM t WHERE k = 1 AND ts > '…' LIMIT 10` is a scan and nothing else, so its rows are the answer. That
-halves the time of a point look-up. Whatever has more in it (a function, an alias, an order, FINAL, a setting) goes
-the long way, and so does a condition that our compiler does not know: what an error means stays ClickHouse's word.
+`SELECT a, b FROM t WHERE k = 1 AND ts > '…' LIMIT 10` is a plain scan, so its rows are the result. This halves the time
+of a point look-up. Statements with anything else (a function, an alias, an order, FINAL, a setting), or with a
+condition that `expr` does not support, are run by ClickHouse, which also reports their errors.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from mergelake.query.source import ReadRequest, Scan, Source
 from mergelake.query.statement.parsed_select import ParsedSelect
 
 ROWS_MAX = 200_000
-"""Rows to look at up to which the direct way is taken; above it ClickHouse filters faster than we do."""
+"""Maximum rows to read for a direct look-up; ClickHouse filters more rows faster."""
 _CLAUSES = {"SELECT", "FROM", "PREWHERE", "WHERE", "LIMIT"}
 _SETTINGS = {"max_threads"}
-"""Settings that change how fast, never what."""
+"""Settings that do not change results."""
 
 
 def direct_scan(parsed: ParsedSelect, source: Source, settings: Mapping[str, str]) -> tuple[Scan, int | None] | None:
-    """The planned scan whose rows are the answer, and the LIMIT; None if the statement needs ClickHouse."""
+    """(planned scan whose rows are the result, LIMIT); None if the statement needs ClickHouse."""
     if len(parsed.scopes) != 1 or len(parsed.references) != 1 or parsed.format:
         return None
-    scope, found = parsed.scopes[0], parsed.references[0]
+    scope, reference = parsed.scopes[0], parsed.references[0]
     if not scope.clauses.keys() <= _CLAUSES or not settings.keys() <= _SETTINGS:
         return None
-    if found.alias or found.final or found.sample or scope.array_join or not _only_the_table(parsed):
+    if reference.alias or reference.final or reference.sample or scope.array_join or not _only_the_table(parsed):
         return None
     columns = _columns(_clause(parsed, "SELECT"), source)
     limit = _clause(parsed, "LIMIT")
@@ -48,12 +48,12 @@ def direct_scan(parsed: ParsedSelect, source: Source, settings: Mapping[str, str
     if scan.rows > ROWS_MAX:
         return None
     if not sooner:
-        source.why_scanned(wanted, count=True)  # from the next statement on it may be attached
+        source.why_scanned(wanted, count=True)  # counts the statement: the next one may attach the table
     return scan, int(limit[0].text) if limit else None
 
 
 def first_rows(batches: Iterable[pa.RecordBatch], schema: pa.Schema, limit: int | None) -> pa.Table:
-    """The rows of a scan; at most `limit`."""
+    """The rows of a scan, at most `limit`."""
     left = limit
     taken = []
     for batch in batches if limit != 0 else ():
@@ -71,15 +71,15 @@ def _clause(parsed: ParsedSelect, name: str) -> Sequence[Token]:
 
 
 def _only_the_table(parsed: ParsedSelect) -> bool:
-    """Whether FROM holds the name of the table (and AS OF …) and nothing more."""
-    found = parsed.references[0]
-    end = found.as_of_at[1] if found.as_of_at else found.end
+    """Whether FROM consists of the table's name and an optional AS OF."""
+    reference = parsed.references[0]
+    end = reference.as_of_at[1] if reference.as_of_at else reference.end
     tokens = _clause(parsed, "FROM")
-    return bool(tokens) and tokens[0].start == found.start and tokens[-1].end == end
+    return bool(tokens) and tokens[0].start == reference.start and tokens[-1].end == end
 
 
 def _columns(tokens: Sequence[Token], source: Source) -> tuple[str, ...]:
-    """The columns that a list of bare names (or one `*`) means; empty if it is anything else."""
+    """The columns of a SELECT list of plain names or one `*`; empty for any other list."""
     if len(tokens) == 1 and tokens[0].text == "*":
         return tuple(name for name in source.columns if name not in source.hidden)
     names = [token.name for token in tokens[0::2] if token.is_name]

@@ -1,4 +1,4 @@
-"""A SELECT taken apart, its tables looked up, and rewritten; nothing is read."""
+"""Preparation of a SELECT: parsing, looking up tables, rewriting; without reading data."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from mergelake.query.statement.wording import in_words
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A statement ready to run: what ClickHouse will be given, and from where."""
+    """A statement ready to run: rewritten, with its tables."""
 
     parsed: ParsedSelect
     rewritten: Rewritten
     sources: tuple[Source, ...]
-    """For each slot its table."""
+    """The table of each slot."""
     setting: str = ""
-    """A setting under which ClickHouse has to read the parts itself; empty if there is none."""
+    """A setting because of which ClickHouse has to read the parts itself; empty if there is none."""
 
     def must(self, slot: Slot) -> bool:
         """Whether ClickHouse has to read the table itself."""
@@ -43,11 +43,11 @@ class Prepared:
         return self.sources[self.rewritten.slots.index(slot)]
 
     def marked(self, now_ms: int) -> str:
-        """The statement over the names of its objects, as of now."""
+        """The statement with marks for its tables (`Rewritten.marked`), at the time `now_ms`."""
         return self.rewritten.marked(self._numbers(now_ms))
 
     def text(self, now_ms: int, attached: Mapping[str, Layers] | None = None) -> str:
-        """The statement for ClickHouse, as of now; `attached` as in `Rewritten.text`."""
+        """The statement for ClickHouse at the time `now_ms`; `attached` as in `Rewritten.text`."""
         return self.rewritten.text(self._numbers(now_ms), attached)
 
     def _numbers(self, now_ms: int) -> dict[int, int]:
@@ -58,10 +58,10 @@ class Prepared:
         return numbers
 
     def columns(self, context: Context) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Names and types of the columns that the statement gives.
+        """Names and types of the statement's columns.
 
-        Kept by the statement without the literals of its filters, which change neither: a look-up by another key
-        need not ask again.
+        Cached by the statement without the literals of its filters, which do not affect them, so that a look-up of
+        another key needs no DESCRIBE.
         """
         versions = tuple(source.version for source in self.sources)
         try:
@@ -71,22 +71,22 @@ class Prepared:
 
 
 Explained = Callable[[str, Resolve, Context, str], list[str]]
-"""The lines of EXPLAIN for a statement, of some kind: `SELECT … FROM (EXPLAIN …)`."""
+"""Returns the lines of EXPLAIN for a statement, for `SELECT … FROM (EXPLAIN …)`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """What the names in a statement mean."""
+    """The tables of a statement."""
 
     by_name: Mapping[tuple[str, str, AsOf | None], Source | None]
     by_reference: Mapping[TableReference, Source]
-    """Without those that are ClickHouse's own."""
+    """Tables by reference, without those of ClickHouse itself."""
 
 
 def look_up_tables(
     parsed: ParsedSelect, resolve: Resolve, context: Context, explained: Explained, before: str = ""
 ) -> Tables:
-    """Look up what the statement names. ACCESS_DENIED if it, or an expression of a table, reaches outside of tables."""
+    """Look up the tables of a statement. Raises ACCESS_DENIED if it, or a computed column, accesses anything else."""
     check_fixed(set_names(parsed.tokens))
     external = context.external
     if not external:
@@ -102,34 +102,34 @@ def look_up_tables(
         return seen[database, name, moment]
 
     sources: dict[TableReference, Source] = {}
-    for found in parsed.references:
-        if found.explain:
-            kind, query = found.explain
+    for reference in parsed.references:
+        if reference.explain:
+            kind, query = reference.explain
             lines = pa.table({"explain": pa.array(explained(query, resolve, context, kind), pa.large_binary())})
-            seen[found.table] = sources[found] = ArrowSource(lines, {"explain": STRING})
+            seen[reference.table] = sources[reference] = ArrowSource(lines, {"explain": STRING})
             continue
         try:
-            source = look_up(found.database, found.name, found.as_of)
+            source = look_up(reference.database, reference.name, reference.as_of)
         except NotFoundError:
-            outside = found.database == DATABASE or (not external and not found.name.replace("_", "").isalnum())
-            if not found.in_operator or outside:
-                raise  # to ClickHouse `/etc/passwd` would be a file, and what others attached a table
+            outside = reference.database == DATABASE or (not external and not reference.name.replace("_", "").isalnum())
+            if not reference.in_operator or outside:
+                raise  # ClickHouse would read a file, or the attached table of another statement
             continue  # `x IN list`: a column or an alias, not a table
         if source is not None:
-            sources[found] = source
+            sources[reference] = source
             for _, expression in source.computed.values() if not external else ():
                 check_expression(expression)
     return Tables(seen, sources)
 
 
 def prepared_of(parsed: ParsedSelect, tables: Tables, context: Context) -> Prepared:
-    """The statement over the tables that were looked up; kept by its text and the columns of the tables."""
+    """Rewrite the statement; cached by its text and the columns of its tables."""
     database, setting = context.database, reading({**context.settings, **statement_settings(parsed)})
     key = (
         parsed.text,
         database,
         bool(setting),
-        tuple(_key(tables.by_reference.get(found)) for found in parsed.references),
+        tuple(_key(tables.by_reference.get(reference)) for reference in parsed.references),
     )
     rewritten = context.cache.rewritten.get(
         key, lambda: rewrite(parsed, tables.by_reference, database, counts=not setting)
@@ -145,7 +145,7 @@ def _key(source: Source | None) -> Hashable:
 
 
 def checked(parsed: ParsedSelect, context: Context) -> ReadLimits:
-    """Refuse what is not done here; how much may be read."""
+    """Check that the statement is supported; returns the limits of what it may read."""
     check_meaning(parsed)
     chosen = {**context.honoured, **engine.plain_values(honoured(statement_settings(parsed)))}
     check_size(parsed.text, chosen)
@@ -153,16 +153,16 @@ def checked(parsed: ParsedSelect, context: Context) -> ReadLimits:
 
 
 def with_last_settings(parsed: ParsedSelect, context: Context) -> Context:
-    """The context with the settings that the statement ends in after brackets: its text goes to ClickHouse without."""
+    """The context with the SETTINGS after brackets at the end of the statement, which the rewriting removes."""
     last = last_settings(parsed)
     if last is None:
         return context
-    given = {name: value for name, value, _ in setting_items(parsed, last[0] + 1, last[1])}
-    return replace(context, settings={**context.settings, **for_clickhouse(given)})
+    values = {name: value for name, value, _ in setting_items(parsed, last[0] + 1, last[1])}
+    return replace(context, settings={**context.settings, **for_clickhouse(values)})
 
 
 def plan_scans(prepared: Prepared, settings: Mapping[str, str], only: Collection[str] | None = None) -> dict[str, Scan]:
-    """A scan for each slot that reads (`only` those); it judges no condition whose meaning `settings` may change."""
+    """Plan a scan for each slot that reads (or those in `only`), without conditions that `settings` may affect."""
     return {
         slot.object_name: source.plan(slot.judged(settings))
         for slot, source in zip(prepared.rewritten.slots, prepared.sources, strict=True)
@@ -171,17 +171,17 @@ def plan_scans(prepared: Prepared, settings: Mapping[str, str], only: Collection
 
 
 def described(text: str, context: Context, key: Hashable = None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names and types of the columns that a statement over tables without rows gives; kept by `key`, or its text."""
+    """Names and types of the columns of a statement on empty tables; cached by `key` (default: the text)."""
 
-    def ask() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def describe() -> tuple[tuple[str, ...], tuple[str, ...]]:
         rows = engine.run(f"DESCRIBE TABLE ({text}\n)", settings=describes(context.settings)).table()
         return tuple(rows["name"].to_pylist()), tuple(rows["type"].to_pylist())
 
-    return context.cache.columns.get((text if key is None else key, tuple(context.settings.items())), ask)
+    return context.cache.columns.get((text if key is None else key, tuple(context.settings.items())), describe)
 
 
 def _without_filters(parsed: ParsedSelect) -> tuple[str, ...]:
-    """The statement's tokens, the literals of WHERE and PREWHERE left out. An alias made there keeps its own."""
+    """The statement's tokens without the literals of WHERE and PREWHERE, except in expressions with an alias."""
     out = [token.text for token in parsed.tokens]
     for scope in parsed.scopes:
         for clause in ("WHERE", "PREWHERE"):
@@ -195,7 +195,7 @@ def _without_filters(parsed: ParsedSelect) -> tuple[str, ...]:
 
 
 def empty_tables(prepared: Prepared, only: str = "") -> dict[str, pa.Table]:
-    """An empty table of storage form for each slot that reads; for `only` one if it is named."""
+    """An empty table in storage form for each slot that reads, or for the slot `only`."""
     out = {}
     for slot, source in zip(prepared.rewritten.slots, prepared.sources, strict=True):
         if not slot.counted and only in ("", slot.object_name):

@@ -1,4 +1,4 @@
-"""What a SELECT gives back."""
+"""The result of a SELECT."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Stats:
 class QueryResult:
     """Rows in the public Arrow form, with the ClickHouse types of their columns; or bytes in a format.
 
-    A large answer is open: its statement goes on only as far as somebody takes it. `table` and `formatted` take all of
-    it and keep it; `batches` and `chunks` give it piece by piece, once, and keep nothing. Safe for threads.
+    A large result is open: its statement runs only as far as it is consumed. `table` and `formatted` read all of it and
+    keep it; `batches` and `chunks` iterate over it once and keep nothing. Thread-safe.
     """
 
     def __init__(
@@ -45,13 +45,13 @@ class QueryResult:
         totals: pa.Table | None = None,
         rows: int | None = None,
     ) -> None:
-        """`answer` is bytes or `Chunks` where the statement asked for a format; of bytes, `rows` says how many."""
+        """`answer` is bytes or `Chunks` if the statement has a format; `rows` is the number of rows in bytes."""
         self.types = types
         """ClickHouse's name of each column's type."""
         self.totals = totals
         """The row of WITH TOTALS, or None."""
         self.has_format = isinstance(answer, bytes | Chunks)
-        """Whether it is bytes: it has no columns here."""
+        """Whether the result is bytes in a format, without columns."""
         self.schema: pa.Schema = pa.schema([]) if isinstance(answer, bytes | Chunks) else answer.schema
         """Names and Arrow types of the columns."""
         self._stats = stats or Stats()
@@ -59,32 +59,32 @@ class QueryResult:
         self._source = answer if isinstance(answer, Batches | Chunks) else None
         self._whole = None if isinstance(answer, Batches | Chunks) else answer
         self._lock = threading.Lock()
-        self._given = self._kept = False
+        self._consumed = self._kept = False
 
     @property
     def stats(self) -> Stats:
-        """What it has cost so far."""
+        """Statistics so far."""
         return self._stats() if callable(self._stats) else self._stats
 
     @property
     def rows(self) -> int | None:
-        """How many rows there are; None while that is not known, and for bytes that came from Spark."""
+        """Number of rows; None while it is not known, and for bytes from Spark."""
         return self._rows if self._source is None else self._source.rows
 
     @property
     def table(self) -> pa.Table:
-        """All rows; none of an answer in a format. BAD_ARGUMENTS once they were given by `batches`."""
+        """All rows; none for a result in a format. Raises BAD_ARGUMENTS after `batches` consumed some."""
         if self.has_format:
             return self.schema.empty_table()
         return self._all()
 
     @property
     def formatted(self) -> bytes | None:
-        """All bytes, or None. BAD_ARGUMENTS once they were given by `chunks`."""
+        """All bytes of a result in a format, or None. Raises BAD_ARGUMENTS after `chunks` consumed some."""
         return self._all() if self.has_format else None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, piece by piece; none of an answer in a format. A generator: closing it ends the statement."""
+        """Iterate over the rows; none for a result in a format. Closing the generator ends the statement."""
         if self.has_format:
             return iter(())
         with self._lock:
@@ -93,39 +93,39 @@ class QueryResult:
         return iter(whole.to_batches()) if isinstance(whole, pa.Table) else _pieces(self._source)
 
     def chunks(self) -> Iterator[bytes]:
-        """The bytes of an answer in a format, piece by piece, likewise."""
+        """Iterate over the bytes of a result in a format. Closing the generator ends the statement."""
         with self._lock:
             self._give()
             whole = self._whole
         return iter((whole,)) if isinstance(whole, bytes) else _pieces(self._source)
 
     def first(self, rows: int) -> pa.Table:
-        """The first rows, or fewer where more would have to wait for ClickHouse; none of them is given away."""
-        if self._whole is None and isinstance(self._source, Batches) and not self._given:
+        """The first rows, or fewer if more are not available yet. Does not consume them."""
+        if self._whole is None and isinstance(self._source, Batches) and not self._consumed:
             return pa.Table.from_batches(self._source.held(), self.schema).slice(0, rows)
         return self.table.slice(0, rows)
 
     def close(self) -> None:
-        """End the statement, if it runs; rows that were not taken are lost."""
+        """End the statement if it runs; rows that were not consumed are lost."""
         if self._source is not None:
             self._source.close()
 
     def at_end(self, call: Callable[[], object]) -> None:
-        """Have `call` called once its statement has ended."""
+        """Call `call` when the statement has ended."""
         if self._source is None:
             call()
         else:
             self._source.at_end(call)
 
     def _give(self) -> None:
-        """Pieces go out that nobody keeps."""
-        if self._given and not self._kept:
+        """Begin to iterate over pieces, which can be done once."""
+        if self._consumed and not self._kept:
             raise _gone()
-        self._given = True
+        self._consumed = True
 
     def _all(self) -> Any:
         with self._lock:
-            if self._given and not self._kept:
+            if self._consumed and not self._kept:
                 raise _gone()
             if self._whole is None and self._source is not None:
                 self._whole = self._source.whole()

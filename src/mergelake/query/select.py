@@ -1,13 +1,13 @@
 """SELECT: parse, sources, rewrite, scans, ClickHouse.
 
-1. The statement is taken apart by tokens (`parse_select`) and every table it names is looked up.
-2. `rewrite` replaces each by a scan of the columns and rows it needs; the result is kept by statement text.
-3. An executor runs it. *Local*: all scans stream into ClickHouse in this process. *Spark*: subqueries one by one
-   (`steps`), each task a partial answer in a ClickHouse of its own; the final merge runs here (`splitting`).
-4. The answer becomes Arrow in the public form, its types taken from ClickHouse's own DESCRIBE.
+1. The statement is parsed (`parse_select`) and every table it names is looked up.
+2. `rewrite` replaces each table by a scan of the columns and rows that are needed; the result is cached by the text.
+3. An executor runs it. *Local*: all scans stream into ClickHouse in this process. *Spark*: subqueries run one by one
+   (`steps`), each task computes a partial result in its own ClickHouse, and the final merge runs here (`splitting`).
+4. The result is converted to Arrow in the public form, with the types of ClickHouse's DESCRIBE.
 
-A point look-up costs about 3 ms here beside its scan: 0.1 for parsing, 1.2 for DESCRIBE (kept by text),
-1.6 for ClickHouse.
+A point look-up costs about 3 ms in addition to its scan: 0.1 for parsing, 1.2 for DESCRIBE (cached by text), 1.6 for
+ClickHouse.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import replace
 from mergelake.convert.storage import to_public_table
 from mergelake.core.arrow import storage_schema
 from mergelake.core.errors import MergelakeError
-from mergelake.query.answer import Answer, Meter, answer_of, given
+from mergelake.query.answer import Answer, Meter, answer_of, clickhouse_input
 from mergelake.query.attach.attaching import NotAttachedError
 from mergelake.query.context import Context
 from mergelake.query.embedded import progress
@@ -46,11 +46,11 @@ from mergelake.query.statement.settings import reading
 from mergelake.query.statement.wording import in_words
 
 SMALL_ROWS = 100_000
-"""A scan of at most so many rows is read whole even for a LIMIT."""
+"""Maximum rows of a scan that is read whole even with a LIMIT."""
 
 
 def prepare(sql: str, resolve: Resolve, context: Context | None = None) -> Prepared:
-    """Take the statement apart and look its tables up. Nothing is read."""
+    """Parse the statement, look up its tables and rewrite it, without reading data."""
     context = context or Context()
     parsed = parse_select(sql)
     tables = look_up_tables(parsed, resolve, context, explain)
@@ -59,7 +59,7 @@ def prepare(sql: str, resolve: Resolve, context: Context | None = None) -> Prepa
 
 
 def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> QueryResult:
-    """Run a SELECT over tables that `resolve` knows; others (`numbers(10)`, `system.one`) are ClickHouse's own."""
+    """Run a SELECT on tables of `resolve`; other tables (`numbers(10)`, `system.one`) are ClickHouse's own."""
     context = context or Context()
     started = context.clock.monotonic_s()
     parsed = parse_select(sql)
@@ -91,7 +91,7 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
     meter = Meter(sum(scan.rows for scan in scans.values()), context, limits)
     try:
         # Without a scan of ours ClickHouse alone knows how far it is.
-        with progress.told(None if scans else context.on_progress, context.settings) as marked:
+        with progress.reporting(None if scans else context.on_progress, context.settings) as marked:
             answer = _run_local(prepared, scans, replace(context, settings=marked), meter)
     except MergelakeError as failure:
         raise in_words(failure, prepared.parsed, prepared.sources) from None
@@ -135,14 +135,14 @@ def _result(
 def _look_up(
     parsed: ParsedSelect, tables: Tables, context: Context, limits: ReadLimits, started_s: float
 ) -> QueryResult | None:
-    """The answer of a statement that is a short scan and nothing else; None for every other."""
+    """The result of a statement that is a short scan (`direct_scan`); None for any other."""
     if context.executor == "spark" or context.format or len(tables.by_reference) != 1 or reading(context.settings):
         return None
     (source,) = tables.by_reference.values()
-    found = direct_scan(parsed, source, context.settings)
-    if found is None:
+    direct = direct_scan(parsed, source, context.settings)
+    if direct is None:
         return None
-    scan, limit = found
+    scan, limit = direct
     limits.check((scan,))
     types = {name: source.columns[name] for name in scan.columns}
     meter = Meter(scan.rows, context, limits)
@@ -156,13 +156,14 @@ def _run_local(prepared: Prepared, scans: Mapping[str, Scan], context: Context, 
     schemas = empty_tables(prepared)
     whole = not _may_stop_early(prepared.parsed, scans)
     tables = {
-        name: given(meter.counted(scan.read()), schemas[name].schema, whole=whole) for name, scan in scans.items()
+        name: clickhouse_input(meter.counted(scan.read()), schemas[name].schema, whole=whole)
+        for name, scan in scans.items()
     }
     return answer_of(prepared, text, tables, context)
 
 
 def _may_stop_early(parsed: ParsedSelect, scans: Mapping[str, Scan]) -> bool:
-    """Whether a LIMIT may be full before the scans are: not in a look-up, nor where all rows are sorted or grouped."""
+    """Whether a LIMIT may end the scans early: not in a look-up, nor if all rows are sorted or grouped."""
     if sum(scan.rows for scan in scans.values()) <= SMALL_ROWS:
         return False
     limited = [scope for scope in parsed.scopes if "LIMIT" in scope.clauses]

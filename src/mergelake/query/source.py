@@ -1,7 +1,7 @@
-"""What a SELECT reads from: the one interface between `query` and whoever has tables.
+"""The interface between `query` and the tables that it reads.
 
-A `Source` is a table as it was when the statement began (a snapshot), so a table named twice in one statement
-is the same table. `plan` decides which parts and marks to read, `Scan.read` reads them.
+A `Source` is a table at the version when the statement began (a snapshot), so a table named twice in one statement has
+the same rows. `plan` decides which parts and marks to read, `Scan.read` reads them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 IN_MEMORY = "rows in memory"
-"""Why a table is scanned that has no parts."""
+"""Reason for scanning a table without parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +37,20 @@ class AsOf:
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """What one reference to a table needs."""
+    """The columns and rows that one reference to a table needs."""
 
     columns: tuple[str, ...]
     """Stored columns, in the table's order; never empty."""
     where: str = ""
-    """Predicate as ClickHouse text over this table's columns: rows it rejects need not be given."""
+    """Predicate as ClickHouse text over this table's columns: rows that it rejects may be omitted."""
     prewhere: str = ""
-    """The part of the statement's PREWHERE that the table can judge alone."""
+    """The part of the statement's PREWHERE that the table can evaluate alone."""
     final: bool = False
     sample: str = ""
     """`1/10` or `0.1`; empty for all rows."""
     sample_offset: str = ""
     exact: bool = False
-    """Rows that the conditions reject must not be given: nobody filters after this."""
+    """Rows that the conditions reject must be omitted, because nothing filters after the scan."""
 
 
 class Scan(Protocol):
@@ -58,22 +58,22 @@ class Scan(Protocol):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The wanted columns."""
+        """Names of the columns."""
         ...
 
     @property
     def rows(self) -> int:
-        """Rows in the mark ranges that will be read, before any predicate on values."""
+        """Rows in the mark ranges that will be read, before filtering."""
         ...
 
     @property
     def partitions(self) -> int:
-        """How many partitions will be read."""
+        """Number of partitions that will be read."""
         ...
 
     @property
     def partitions_max(self) -> int:
-        """How many of them the table lets one statement read; -1: any number."""
+        """Maximum number of partitions that the table lets a statement read; -1: any number."""
         ...
 
     @property
@@ -82,11 +82,11 @@ class Scan(Protocol):
         ...
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """The rows, storage form, exactly the wanted columns."""
+        """The rows, in storage form, with exactly the columns."""
         ...
 
     def explain(self) -> list[str]:
-        """What each step of pruning dropped, a line each."""
+        """Lines of EXPLAIN about each step of pruning."""
         ...
 
     def reader(self) -> Callable[[Any], Iterator[pa.RecordBatch]]:
@@ -99,7 +99,7 @@ class Source(Protocol):
 
     @property
     def columns(self) -> Mapping[str, DataType]:
-        """Columns that can be read, in the table's order."""
+        """Types of the columns that can be read, in the table's order."""
         ...
 
     @property
@@ -109,16 +109,16 @@ class Source(Protocol):
 
     @property
     def hidden(self) -> frozenset[str]:
-        """Columns that `*` leaves out: MATERIALIZED and ALIAS ones."""
+        """Columns that `*` omits: MATERIALIZED and ALIAS ones."""
         ...
 
     @property
     def version(self) -> Hashable:
-        """Changes when the columns do: the key of cached plans."""
+        """Key of cached statements: changes when the columns do."""
         ...
 
     def exact_rows(self) -> int | None:
-        """The number of rows, where it is known without reading any; else None."""
+        """The number of rows, if it is known without reading; else None."""
         ...
 
     def can_filter(self, predicate: str) -> bool:
@@ -126,46 +126,46 @@ class Source(Protocol):
         ...
 
     def scans_sooner(self, wanted: ReadRequest) -> bool:
-        """Whether a scan gives a few rows sooner than ClickHouse does where it has the parts attached."""
+        """Whether a scan of a few rows is faster than ClickHouse with attached parts."""
         ...
 
     def at(self, moment: AsOf) -> Source:
-        """The same table at an older version; BAD_ARGUMENTS for one that never was, NOT_IMPLEMENTED without any."""
+        """The table at an older version. Raises BAD_ARGUMENTS, or NOT_IMPLEMENTED without history."""
         ...
 
     def plan(self, wanted: ReadRequest) -> Scan:
-        """Decide what to read."""
+        """Plan a scan."""
         ...
 
     def why_scanned(self, wanted: ReadRequest, *, count: bool = False, must: bool = False) -> str:
-        """Why ClickHouse does not read it by itself; empty if it does.
+        """Why ClickHouse does not read the table by itself; empty if it does.
 
         `count`: a statement is about to read it. `must`: it cannot be scanned.
         """
         ...
 
     def shared(self, wanted: ReadRequest) -> tuple[StoreSpec, PartSet] | None:
-        """The parts that the ClickHouse of another process could read by itself, and how it opens the store."""
+        """(spec of the store, parts) for the ClickHouse of another process; None if it cannot read the parts."""
         ...
 
     def attached(self, wanted: ReadRequest, *, must: bool = False) -> AbstractContextManager[Layers]:
-        """Its tables in the embedded ClickHouse, while they are needed. Only where `why_scanned` is empty."""
+        """Context with its attached tables in the embedded ClickHouse. Only if `why_scanned` is empty."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """A table as ClickHouse reads it by itself: tables of its own, beside a scan of what they do not have."""
+    """A table that ClickHouse reads by itself: attached tables, and a scan of parts that they do not have."""
 
     tables: tuple[tuple[str, tuple[str, ...]], ...]
-    """Their names, and those of the parts in each that are not to be read."""
+    """(table name, names of its parts to exclude)."""
     rest: Scan | None = None
     remote: bool = False
     """Whether reading the tables waits for a store."""
 
 
 Resolve = Callable[[str, str], "Source | None"]
-"""(database or empty, table) -> the table, or None for one that is not ours (`system.functions`)."""
+"""(database or empty, table) -> its source, or None for a table of ClickHouse itself (`system.functions`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,56 +173,56 @@ class ArrowSource:
     """Rows in memory as a source: system tables, results, tests."""
 
     table: pa.Table
-    """Storage form."""
+    """The rows in storage form."""
     columns: Mapping[str, DataType]
 
     @property
     def computed(self) -> Mapping[str, tuple[DataType, str]]:
-        """Nothing is computed."""
+        """No columns."""
         return {}
 
     @property
     def hidden(self) -> frozenset[str]:
-        """Nothing is hidden."""
+        """No columns."""
         return frozenset()
 
     @property
     def version(self) -> Hashable:
-        """The columns themselves."""
+        """Names and types of the columns."""
         return tuple((name, str(data_type)) for name, data_type in self.columns.items())
 
     def exact_rows(self) -> int | None:
-        """Rows of the table."""
+        """Number of rows."""
         return int(self.table.num_rows)
 
     def can_filter(self, predicate: str) -> bool:
-        """ClickHouse filters; nothing is gained before it."""
+        """False: filtering before ClickHouse saves nothing."""
         return False
 
     def scans_sooner(self, wanted: ReadRequest) -> bool:
-        """There are no parts."""
+        """Always: there are no parts to attach."""
         return True
 
     def at(self, moment: AsOf) -> Source:
-        """Rows in memory have no history."""
+        """Raise NOT_IMPLEMENTED: rows in memory have no history."""
         raise error("NOT_IMPLEMENTED", "This table has no older versions", "Leave out AS OF")
 
     def plan(self, wanted: ReadRequest) -> ArrowScan:
-        """The whole table, its wanted columns; NOT_IMPLEMENTED where exactly the rows of a condition are asked for."""
+        """A scan of all rows. Raises NOT_IMPLEMENTED for an `exact` request with conditions."""
         if wanted.exact and (wanted.where or wanted.prewhere):
             raise error("NOT_IMPLEMENTED", "Rows in memory are filtered by ClickHouse")
         schema = storage_schema({name: self.columns[name] for name in wanted.columns})
         return ArrowScan(self.table.select(wanted.columns).cast(schema))
 
     def why_scanned(self, wanted: ReadRequest, *, count: bool = False, must: bool = False) -> str:
-        """Always."""
+        """Always `IN_MEMORY`."""
         return IN_MEMORY
 
     def shared(self, wanted: ReadRequest) -> None:
-        """There are none."""
+        """None: there are no parts."""
 
     def attached(self, wanted: ReadRequest, *, must: bool = False) -> AbstractContextManager[Layers]:
-        """There is none."""
+        """Never called."""
         raise InternalError("Rows in memory are not attached")
 
 
@@ -234,39 +234,39 @@ class ArrowScan:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All that it holds."""
+        """Names of the columns."""
         return tuple(self.table.column_names)
 
     @property
     def rows(self) -> int:
-        """All of them."""
+        """Number of rows."""
         return int(self.table.num_rows)
 
     @property
     def partitions(self) -> int:
-        """There are none to count."""
+        """No partitions."""
         return 0
 
     @property
     def partitions_max(self) -> int:
-        """Any number."""
+        """No limit."""
         return -1
 
     @property
     def items(self) -> Sequence[pa.Table]:
-        """One piece."""
+        """The table as one piece."""
         return (self.table,)
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """The batches as they are."""
+        """The batches of the table."""
         yield from self.table.to_batches()
 
     def explain(self) -> list[str]:
-        """One line."""
+        """One line about the table."""
         return [f"In memory: {self.rows} rows"]
 
     def reader(self) -> Callable[[pa.Table], Iterator[pa.RecordBatch]]:
-        """The batches of an item."""
+        """A function that returns the batches of an item."""
         return _batches
 
 

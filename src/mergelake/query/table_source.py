@@ -1,7 +1,7 @@
-"""A MergeTree table of ours as a source of SELECTs: the room `scan` behind the interface of `source`.
+"""A MergeTree table as a source of SELECTs: implements the interface of `source` with the room `scan`.
 
-Predicates always prune parts and marks. Whether the scan also drops single rows is a matter of cost: ClickHouse
-filters again anyway, and faster, so it pays only where a cheap condition spares the reading of wide columns.
+Predicates always prune parts and marks. Whether the scan also filters rows depends on the cost: ClickHouse filters
+again, and faster, so it only pays if a cheap condition avoids reading wide columns.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ from mergelake.store.spec import StoreSpec
 from mergelake.table.handle import Snapshot
 
 ROW_FILTER_NS = 20
-"""What dropping rows costs beside the condition itself, for each row looked at."""
+"""Cost of filtering a row in nanoseconds, without the condition itself."""
 ROW_FILTER_NS_PER_BYTE = 1.0
-"""Reading and unpacking one stored byte of the other columns is worth about this many nanoseconds of filtering."""
+"""Cost of reading and decompressing one stored byte of another column in nanoseconds."""
 _ROWS_FOR_THREADS = 200_000
-"""Below that, handing work to threads costs more than they save."""
+"""Minimum rows of a scan with several threads."""
 FINAL_ROWS_MIN = 1_000_000
-"""Rows from which on the work of FINAL outweighs the rounds of requests that ClickHouse makes for it."""
+"""Rows from which the work of FINAL outweighs the additional rounds of requests that ClickHouse makes for it."""
 LITTLE_COLUMNS = 2
-"""Columns of a look-up in one part that a scan decodes sooner than ClickHouse answers."""
+"""Maximum columns of a look-up in one part that is faster by a scan than by ClickHouse."""
 PUSHED_MAX = 4000
-"""Characters of a predicate from which binding it costs more than it can save."""
+"""Maximum characters of a predicate for the scan: binding a longer one costs more than it can save."""
 
 
 class TableSource:
@@ -74,9 +74,9 @@ class TableSource:
         spec: StoreSpec | None = None,
         history: Callable[[int | str | None, str | None], Snapshot] | None = None,
     ) -> None:
-        """`spec` opens the store in another process; without it the table cannot be read by Spark tasks.
+        """`spec` opens the store in another process; without it Spark tasks cannot read the table.
 
-        `history` gives the snapshot AS OF a version or a time.
+        `history` returns the snapshot AS OF a version or a time.
         """
         self.name = name
         self.snapshot = snapshot
@@ -99,7 +99,7 @@ class TableSource:
 
     @property
     def version(self) -> Hashable:
-        """The schema's version is enough: a table's id never changes its columns but with it."""
+        """Directory and schema version: columns never change without the latter."""
         return self._directory, self.snapshot.schema.version
 
     def exact_rows(self) -> int | None:
@@ -107,7 +107,7 @@ class TableSource:
         return self.snapshot.rows
 
     def can_filter(self, predicate: str) -> bool:
-        """Whether our own expression compiler knows all of it."""
+        """Whether `expr` supports the predicate."""
         if len(predicate) > PUSHED_MAX:
             return False
         return self._bound(predicate) is not None
@@ -122,12 +122,12 @@ class TableSource:
         return _bound(text, tuple(all_types(schema).items()))
 
     def scans_sooner(self, wanted: ReadRequest) -> bool:
-        """By the first column of the key: in a bucket, for a scan asks in fewer rounds, or little of one part."""
+        """True for conditions on the first key column, in a bucket (fewer rounds), or for little data of one part."""
         little = len(wanted.columns) <= LITTLE_COLUMNS and self.snapshot.partitions.totals.parts == 1
         return (little or _is_far(self._store)) and self._by_key(wanted)
 
     def _by_key(self, wanted: ReadRequest) -> bool:
-        """Whether the conditions name the first column of the key; what the key makes of it does not matter."""
+        """Whether the conditions use a column of the first expression of the key."""
         predicate = " AND ".join(f"({text})" for text in (wanted.prewhere, wanted.where) if text)
         schema = self.snapshot.schema
         key = (schema.primary_key or schema.order_by)[:1]
@@ -137,7 +137,7 @@ class TableSource:
         return bound is not None and not bound.columns.isdisjoint(re.findall(r"\w+", key[0]))
 
     def at(self, moment: AsOf) -> TableSource:
-        """The table as it was."""
+        """The table at an older version."""
         if self._history is None:
             raise error("NOT_IMPLEMENTED", f"The history of {self.name} is not at hand", "Leave out AS OF")
         return TableSource(
@@ -152,7 +152,7 @@ class TableSource:
         )
 
     def plan(self, wanted: ReadRequest) -> TableScan:
-        """Prune parts and marks."""
+        """Plan a scan: prune parts and marks."""
         request = self._request(wanted)
         planned = partial(plan_scan, self._store, self._directory, self.snapshot, request, self._caches)
         plan = planned(count_steps=False)
@@ -174,14 +174,14 @@ class TableSource:
         )
 
     def why_scanned(self, wanted: ReadRequest, *, count: bool = False, must: bool = False) -> str:
-        """See `attached`; also for columns that are not what they were, and settings that only a scan goes by."""
+        """Reasons of `attached.SETS`, and columns, limits or FINAL that need a scan."""
         if engine.folder() is None:
             return "ClickHouse was started with a path by somebody else"
         parts = self._part_set(wanted)
-        told = self._never_attached(parts)
+        reason = self._never_attached(parts)
         if wanted.final and not must and _is_far(self._store) and parts.rows < FINAL_ROWS_MIN:
-            told = told or f"FINAL over fewer than {FINAL_ROWS_MIN} rows in a bucket takes fewer rounds by a scan"
-        return told or attached.SETS.why_not(parts, exact=must or _exact(wanted), count=count, must=must)
+            reason = reason or f"FINAL over fewer than {FINAL_ROWS_MIN} rows in a bucket takes fewer rounds by a scan"
+        return reason or attached.SETS.why_not(parts, exact=must or _exact(wanted), count=count, must=must)
 
     def _never_attached(self, parts: PartSet) -> str:
         snapshot = self.snapshot
@@ -194,7 +194,7 @@ class TableSource:
         )
 
     def shared(self, wanted: ReadRequest) -> tuple[StoreSpec, PartSet] | None:
-        """See `attached`."""
+        """The parts for the ClickHouse of another process, if it can attach them."""
         parts = self._part_set(wanted)
         if self._spec is None or parts.rows < attached.ROWS_MIN or wanted.sample or self._never_attached(parts):
             return None
@@ -204,17 +204,17 @@ class TableSource:
 
     @contextmanager
     def attached(self, wanted: ReadRequest, *, must: bool = False) -> Iterator[Layers]:
-        """See `attached`."""
+        """Context with the attached tables."""
         with attached.SETS.using(self._part_set(wanted), exact=must or _exact(wanted)) as reading:
             rest = None if reading.rest is None else self._scan_of(reading.rest, wanted)
             yield Layers(reading.tables, rest, reading.served)
 
     def _part_set(self, wanted: ReadRequest) -> PartSet:
-        """The parts to attach for a statement: all, or those of the partitions that it reads if they are many."""
-        found = self._part_sets.get(wanted)
-        if found is None:
-            found = self._part_sets[wanted] = self._chosen(wanted)
-        return found
+        """The parts to attach for a statement: all, or if these are many, those of the partitions that it reads."""
+        part_set = self._part_sets.get(wanted)
+        if part_set is None:
+            part_set = self._part_sets[wanted] = self._chosen(wanted)
+        return part_set
 
     def _chosen(self, wanted: ReadRequest) -> PartSet:
         snapshot, partitions = self.snapshot, self.snapshot.partitions
@@ -239,7 +239,7 @@ class TableSource:
         return source.plan(wanted)
 
     def _filters_rows(self, plan: ScanPlan, wanted: ReadRequest) -> bool:
-        """Whether the conditions cost less than reading the columns that they do not need."""
+        """Whether filtering rows in the scan costs less than reading the other columns."""
         predicate = " AND ".join(text for text in (wanted.prewhere, wanted.where) if text)
         rows = max((item.manifest.rows for item in plan.items), default=0)
         bound = self._bound(predicate) if predicate and rows else None
@@ -249,7 +249,7 @@ class TableSource:
         return bound.cost + ROW_FILTER_NS <= others / rows * ROW_FILTER_NS_PER_BYTE
 
     def _fraction(self, text: str) -> float:
-        """`1/10`, `0.1`, or a number of rows (more than 1) as a fraction of the table."""
+        """The fraction in `1/10` or `0.1`, or of a number of rows (more than 1)."""
         above, _, below = text.partition("/")
         try:
             value = float(above) / float(below or 1)
@@ -259,7 +259,7 @@ class TableSource:
 
 
 def _exact(wanted: ReadRequest) -> bool:
-    """Whether its meaning needs all rows in one table."""
+    """Whether all rows have to be in one attached table: for FINAL or SAMPLE."""
     return wanted.final or bool(wanted.sample)
 
 
@@ -271,7 +271,7 @@ def _over_stored(expression: str, schema: TableSchema) -> str:
 
 
 def _nested(schema: TableSchema) -> dict[str, tuple[DataType, str]]:
-    """What `n` means where the table has the arrays `n.a` and `n.b`: an array of tuples."""
+    """Computed columns `n`, arrays of tuples, for columns `n.a` and `n.b` of a Nested: (type, expression)."""
     groups: dict[str, dict[str, DataType]] = {}
     for column in schema.stored:
         group, dot, name = column.name.partition(".")
@@ -288,17 +288,17 @@ def _nested(schema: TableSchema) -> dict[str, tuple[DataType, str]]:
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """What binding a predicate tells of it."""
+    """Properties of a bound predicate."""
 
     columns: frozenset[str]
     cost: float
-    """Nanoseconds a row, about."""
+    """Estimated nanoseconds a row."""
     can_raise: bool
 
 
 @lru_cache(maxsize=4096)
 def _bound(predicate: str, columns: tuple[tuple[str, DataType], ...]) -> _Bound | None:
-    """None for a predicate that our compiler does not know, or that names no column."""
+    """Bind a predicate; None if `expr` does not support it or it has no column."""
     try:
         compiled = compile_expression(predicate, dict(columns), now_ms=0)
     except MergelakeError:
@@ -319,24 +319,24 @@ class TableScan:
     directory: str
     scan: ScanPlan
     counted: Callable[[], ScanPlan]
-    """The same plan, with what each index left over."""
+    """Returns the same plan with `ScanPlan.steps`."""
     caches: PartCache | None
     threads: int | None
     spec: StoreSpec | None
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The wanted columns."""
+        """Names of the columns."""
         return self.scan.columns
 
     @property
     def rows(self) -> int:
-        """About how many rows the ranges hold."""
+        """Estimated number of rows in the mark ranges."""
         return self.scan.rows_estimate
 
     @property
     def partitions(self) -> int:
-        """Of the parts that will be read."""
+        """Number of partitions of the parts that will be read."""
         return len({item.info.partition_id for item in self.scan.items})
 
     @property
@@ -346,22 +346,22 @@ class TableScan:
 
     @property
     def items(self) -> Sequence[tuple[ScanItem, ...]]:
-        """One piece a part; FINAL, whose rows may lie in any part, is one piece."""
+        """One piece for each part; a single one for FINAL, because rows of a key may be in any part."""
         if self.scan.request.final:
             return (self.scan.items,)
         return tuple((item,) for item in self.scan.items)
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """The rows, by a few threads; no more of them once the statement that asks is cancelled."""
+        """The rows, read by a few threads. Raises QUERY_WAS_CANCELLED if the statement is cancelled."""
         threads = 1 if self.rows < _ROWS_FOR_THREADS else self.threads
         return read_items(self.store, self.directory, self.scan, caches=self.caches, threads=threads, cancel=current())
 
     def explain(self) -> list[str]:
-        """As ClickHouse's EXPLAIN indexes = 1 prints it."""
+        """Lines like those of ClickHouse's EXPLAIN indexes = 1."""
         return explain_text(replace(self.scan, steps=self.counted().steps), self.name).rstrip("\n").split("\n")
 
     def reader(self) -> Callable[[Any], Iterator[pa.RecordBatch]]:
-        """Reads one piece in any process."""
+        """A function that reads one piece in any process."""
         if self.spec is None:
             raise error("SUPPORT_IS_DISABLED", f"The store of {self.name} cannot be opened in another process")
         return ItemReader(self.spec, self.directory, self.scan.with_items(()))
@@ -369,7 +369,7 @@ class TableScan:
 
 @dataclass(frozen=True, slots=True)
 class ItemReader:
-    """What travels to a task: how to open the store, and the plan without its items."""
+    """Reads items in a task: holds the spec of the store and the plan without its items."""
 
     spec: StoreSpec
     directory: str
@@ -382,5 +382,5 @@ class ItemReader:
 
 
 def _is_far(store: Store) -> bool:
-    """Whether what was read before is asked for again."""
+    """Whether the store is remote and has no cache directory."""
     return is_remote(store) and not isinstance(store, CachedStore)

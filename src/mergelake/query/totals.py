@@ -1,7 +1,7 @@
-"""WITH TOTALS: the extra row that ClickHouse's Arrow output leaves out.
+"""WITH TOTALS: the additional row, which ClickHouse's Arrow output omits.
 
-The text formats have it: the statement runs once as TabSeparated, its last line (after a blank
-one) is the totals row, and ClickHouse itself reads both parts back as Arrow.
+Text formats have it: the statement runs once with FORMAT TabSeparated, whose last line (after an empty one) is the
+totals row, and ClickHouse itself converts both parts to Arrow.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _SPECIAL = re.compile(rb"[^ -~]|[\\']")
 
 @dataclass(frozen=True, slots=True)
 class RowsAndTotals:
-    """Both as ClickHouse writes Arrow."""
+    """Rows and totals in ClickHouse's Arrow types."""
 
     rows: pa.Table
     totals: pa.Table | None
 
 
 def has_totals(parsed: ParsedSelect) -> bool:
-    """Whether the outermost SELECT says WITH TOTALS."""
+    """Whether the outermost SELECT has WITH TOTALS."""
     for scope in parsed.scopes:
         if scope.role != "top":
             continue
@@ -42,11 +42,11 @@ def has_totals(parsed: ParsedSelect) -> bool:
 
 
 _TEXT = ("bool_", "date_time_", "extremes", "format_", "interval_output_", "output_format_")
-"""How the names of settings begin that shape the text that the rows travel in."""
+"""Prefixes of settings that change the text format."""
 
 
 def carried(settings: Mapping[str, str], parsed: ParsedSelect) -> dict[str, str]:
-    """The settings that leave that text as it is; NOT_IMPLEMENTED for one in the statement itself that does not."""
+    """The settings that do not change the text format. Raises NOT_IMPLEMENTED for one in the statement that does."""
     for name in statement_settings(parsed):
         if name.startswith(_TEXT):
             message = f"The setting {name} with WITH TOTALS is not supported"
@@ -57,9 +57,9 @@ def carried(settings: Mapping[str, str], parsed: ParsedSelect) -> dict[str, str]
 def run(
     text: str, tables: Mapping[str, object], settings: Mapping[str, str], names: Sequence[str], types: Sequence[str]
 ) -> RowsAndTotals:
-    """Run the statement once, for its rows and its totals; `names` and `types` are those of its columns."""
+    """Run the statement once; returns rows and totals. `names` and `types` are those of its columns."""
     data = engine.run(text, tables, output="TabSeparated", settings=settings).data.to_pybytes()
-    body = data.removesuffix(b"\n").split(b"\n")  # TabSeparated escapes line breaks: a line is a row
+    body = data.removesuffix(b"\n").split(b"\n")  # TabSeparated escapes line breaks, so a line is a row
     last: list[bytes] = []
     if len(body) >= 2 and not body[-2]:
         last, body = body[-1:], body[:-2]
@@ -70,7 +70,7 @@ def run(
 
 def _read(lines: list[bytes], names: Sequence[str], types: Sequence[str]) -> pa.Table:
     structure = ", ".join(f"c{i} {data_type}" for i, data_type in enumerate(types))
-    literal = b"'" + _SPECIAL.sub(lambda found: b"\\x%02x" % found.group()[0], b"\n".join(lines)) + b"'"
+    literal = b"'" + _SPECIAL.sub(lambda match: b"\\x%02x" % match.group()[0], b"\n".join(lines)) + b"'"
     columns = ", ".join(f"c{i}" for i in range(len(names)))
     sql = f"SELECT {columns} FROM format(TabSeparated, {quote_string(structure)}, {literal.decode()})"
     return engine.run(sql).table().rename_columns(list(names))

@@ -1,10 +1,10 @@
-"""Reading tables: which marks of which parts, and then the rows that pass.
+"""Reading tables: select marks of parts by their indexes, then read and filter their rows.
 
-- `request`: what is asked; `plan`: what has to be read for it; `read`: reading it; `explain`: the plan in words.
-- `analyze` turns a predicate into a `condition` on a key, `hyperrectangles` judges it for ranges of keys, `prune` picks
-  marks.
-- `prewhere` orders conditions, `filter` runs them, `source` gives a part the columns that the table has now.
-- `final` is SELECT … FINAL.
+- `request` is the query, `plan` selects parts and marks for it, `read` executes the plan, `explain` prints it.
+- `analyze` turns a predicate into a `condition` on a key, `hyperrectangles` evaluates it on ranges of keys, `prune`
+  selects marks; `skip` applies skip indexes.
+- `prewhere` orders conditions, `filter` evaluates them, `source` gives a part the columns of the table's schema.
+- `layers` reads by ranges of keys over all parts: SELECT … FINAL and ordered reads. `ahead` reads far stores.
 
 ::
 

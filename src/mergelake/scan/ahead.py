@@ -1,14 +1,14 @@
-"""Reading the items of a plan from a far store: bytes are on their way long before they are decoded.
+"""Reading the items of a plan from a far store: bytes are requested long before they are decoded.
 
-1. Parts are opened many at a time (`parts.ahead`), the next ones while the data of these is read.
-2. Their pieces, as large as suits the columns that are read, become *jobs*; what a job needs first is known from marks.
-3. Jobs are under way, up to a number of requests and of bytes (`parts.flight.Limits`). Each fetches, in one round, then
-   decodes and filters in one of as many slots as there are workers; a later round of its own lends the slot.
-4. With conditions the columns of the first come first, and the others for the granules with survivors, in one round for
-   all pieces of a job; those of the next conditions, or all, come along where they are so few bytes that a round trip
-   takes longer.
+1. Parts are opened in groups (`parts.ahead`), the next group while the data of the previous one is read.
+2. Their items are cut into *jobs* whose size depends on the columns read. Marks tell which bytes a job needs first.
+3. Several jobs run at a time, up to a number of requests and bytes (`parts.flight.Limits`). A job fetches in one round,
+   then decodes and filters in one of `workers` slots; while it waits for a later round it lends its slot to another.
+4. With conditions, the columns of the first condition are fetched first, the others only for granules with surviving
+   rows, in one round for all pieces of a job. Further columns are fetched in the same round where they are so few
+   bytes that another round trip would take longer.
 
-A read that ends after some rows begins with few jobs, and doubles them as they bring less than was hoped for.
+A read with a limit begins with few jobs and doubles their number as long as rows are missing.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from mergelake.scan.steps import plan_steps
 from mergelake.scan.together import begin_rows, can_join
 
 COLUMN_BYTES = 4 << 20
-"""Decoded bytes of a column in one job, about: a request is for a column of a job."""
+"""Approximate decoded bytes of a column in one job: a request is for a column of a job."""
 JOB_BYTES = (8 << 20, 32 << 20)
-"""Decoded bytes of a job, at least and at most; parts that are smaller share one."""
+"""Minimum and maximum of the decoded bytes of a job; smaller parts share one."""
 OPEN_PARTS = 512
-"""Most parts that are opened at once."""
+"""Maximum number of parts that are opened at once."""
 FIRST_PARTS = 4
 """Parts that are opened first where a limit may end the read."""
 SMALL_PARTS_BYTES = 64 << 20
@@ -53,11 +53,11 @@ class Job:
 
     pieces: tuple[tuple[ScanItem, PartSource, tuple[MarkRange, ...]], ...]
     bytes: int
-    """What it holds, about, until its batches are taken."""
+    """Approximate memory that it holds until its batches are consumed."""
 
 
 class _Ahead:
-    """One read."""
+    """State of one read."""
 
     def __init__(self, run: ReadRun) -> None:
         plan = run.plan
@@ -74,11 +74,11 @@ class _Ahead:
 
     @property
     def first_jobs(self) -> int:
-        """Jobs that are begun at first where a limit may end the read: without conditions one has enough rows."""
+        """Number of jobs to begin with under a limit: without conditions one job has enough rows."""
         return 2 if self._steps else 1
 
     def open(self, items: Sequence[ScanItem]) -> list[Job]:
-        """The jobs of some items, which are opened together."""
+        """Open the parts of `items` together and cut the items into jobs."""
         sources = [self._shared.source(item) for item in items]
         readers = [source.reader for source in sources]
         named = dict.fromkeys(name for source in sources for name in source.stored_columns(self._names))
@@ -100,7 +100,7 @@ class _Ahead:
         return jobs
 
     def end(self) -> None:
-        """Nobody waits for more: jobs under way do not decode any more."""
+        """Stop: running jobs return without decoding more."""
         self._ended = True
 
     def run(self, job: Job) -> list[pa.RecordBatch]:
@@ -109,7 +109,7 @@ class _Ahead:
         for item, _, ranges in job.pieces:
             self._shared.stats.add(parts=int(ranges[0][0] == item.ranges[0][0]))
         if self._joins:
-            with suppress(CorruptDataError, NotFoundError):  # they are told by who reads the parts one by one
+            with suppress(CorruptDataError, NotFoundError):  # reading the parts one by one raises it with its place
                 return self._read(begin_rows(self._shared, job.pieces))
         return self._read([RowSelection(source, ranges, self._shared.stats) for _, source, ranges in job.pieces])
 
@@ -128,33 +128,33 @@ class _Ahead:
             return [] if self._ended else [each.batch(self._plan.columns, self._schema) for each in rows]
 
     def _fetch(self, rows: Sequence[RowSelection], names: Sequence[str]) -> None:
-        """Get the bytes of columns of all pieces in one round."""
+        """Fetch the bytes of columns of all pieces in one round."""
         fetch_ahead([each for each in rows if not each.source.reader.complete], names)
 
     def _names_from(self, number: int, rows: Sequence[RowSelection]) -> Sequence[str]:
-        """The columns to fetch before a step judges, those of the next ones too where they are few bytes."""
-        found: list[str] = []
+        """The columns to fetch before step `number`: its own, and those of the following steps while they are small."""
+        names: list[str] = []
         first = size = 0
         for columns in (*(step.columns for step in self._steps[number:]), self._names):
-            new = [name for name in columns if name not in found]
+            new = [name for name in columns if name not in names]
             size += sum(part.end - part.start for each in rows for part in each.needs(new))
-            if not found:
+            if not names:
                 first = size
             elif size - first > max(TOGETHER_BYTES, first // 4):
                 break
-            found += new
-        return found
+            names += new
+        return names
 
     def _granules(self, item: ScanItem, granule_bytes: int) -> int:
-        """How many granules of an item are read at a time."""
-        found = max(1, self._job_bytes // granule_bytes)
+        """Number of granules of an item to read at a time."""
+        granules = max(1, self._job_bytes // granule_bytes)
         limit, manifest = self._plan.request.limit, item.manifest
         if limit is None or self._steps:
-            return found
-        return max(1, min(found, 1 + limit * manifest.marks // max(1, manifest.rows)))
+            return granules
+        return max(1, min(granules, 1 + limit * manifest.marks // max(1, manifest.rows)))
 
     def _granule_bytes(self, source: PartSource) -> int:
-        """Bytes that a granule of the columns takes: as stored, and as arrays."""
+        """Estimated bytes of a granule of the columns: compressed and decoded together."""
         manifest = source.reader.manifest
         sizes = column_bytes(source.reader, self._plan.schema)
         every, wanted = sum(sizes.values()), sum(sizes.get(name, 0) for name in self._names)
@@ -172,13 +172,13 @@ def read_ahead(run: ReadRun, *, ordered: bool) -> Iterator[pa.RecordBatch]:
     if following is None and len(queue) == 1:
         yield from read.run(queue[0])
         return
-    most = read.limits.requests if plan.request.limit is None else read.first_jobs
+    jobs_max = read.limits.requests if plan.request.limit is None else read.first_jobs
     waiting: dict[Future[list[pa.RecordBatch]], int] = {}
     opening: Future[list[Job]] | None = None
     with ThreadPoolExecutor(read.limits.requests, "mergelake-scan") as pool:
         try:
             while queue or waiting or opening is not None or following is not None:
-                while queue and len(waiting) < most:
+                while queue and len(waiting) < jobs_max:
                     if waiting and sum(waiting.values()) + queue[0].bytes > read.limits.bytes:
                         break
                     job = queue.popleft()
@@ -196,7 +196,7 @@ def read_ahead(run: ReadRun, *, ordered: bool) -> Iterator[pa.RecordBatch]:
                 done = next(future for future in waiting if ordered or future in ready)
                 batches = done.result()
                 del waiting[done]
-                most = min(2 * most, read.limits.requests)
+                jobs_max = min(2 * jobs_max, read.limits.requests)
                 yield from batches
         finally:
             read.end()
@@ -204,16 +204,16 @@ def read_ahead(run: ReadRun, *, ordered: bool) -> Iterator[pa.RecordBatch]:
 
 
 def _groups(plan: ScanPlan) -> Iterator[Sequence[ScanItem]]:
-    """Items that are opened together: as many as may be, and few at first where a limit may end the read."""
+    """Items whose parts are opened together: groups of growing size under a limit, as large as allowed otherwise."""
     limit = plan.request.limit
-    most = OPEN_PARTS if limit is None else FIRST_PARTS
+    parts_max = OPEN_PARTS if limit is None else FIRST_PARTS
     group: list[ScanItem] = []
     small = 0
     for item in plan.items:
-        if group and (len(group) == most or small > SMALL_PARTS_BYTES):
+        if group and (len(group) == parts_max or small > SMALL_PARTS_BYTES):
             yield group
             group, small = [], 0
-            most = min(2 * most, OPEN_PARTS)
+            parts_max = min(2 * parts_max, OPEN_PARTS)
         group.append(item)
         if item.manifest.bytes_on_disk <= SMALL_BYTES:
             small += item.manifest.bytes_on_disk

@@ -1,11 +1,11 @@
-"""From a bound predicate to what it says about a key.
+"""Translation of a bound predicate into a `Condition` on a key.
 
-NOT is pushed down to the comparisons, AND and OR keep their shape, and each comparison is turned into an atom
-if one side is a constant and the other is
+NOT is pushed down to the comparisons, AND and OR keep their shape, and each comparison becomes an atom if one side is
+a constant and the other is
 
 1. a key expression, or monotonic functions of one (`toDate(ts) = …` with the key `ts`), or
-2. something that a key expression is a function of (`ts > …` with the key `toYYYYMM(ts)`): then the constant
-   goes through that function too, and the comparison is *relaxed*: `toYYYYMM(ts) >= toYYYYMM(…)`.
+2. an argument of a key expression (`ts > …` with the key `toYYYYMM(ts)`): then the function is applied to the
+   constant too, and the comparison is *relaxed*: `toYYYYMM(ts) >= toYYYYMM(…)`.
 
 `toYear(x)` and `toYYYYMM(x)` compared with a number become a range of `x` first. Anything else is `Unknown`.
 
@@ -67,7 +67,7 @@ class Key:
     names: tuple[str, ...]
     """As EXPLAIN prints them."""
     single_point: bool = False
-    """Each key has one value (a part's partition), so any function of it is as good as a monotonic one."""
+    """Each key is a single value (a part's partition), so functions of it need not be monotonic."""
 
     @property
     def types(self) -> tuple[t.DataType, ...]:
@@ -76,20 +76,20 @@ class Key:
 
 
 def analyze(predicate: BoundNode | None, key: Key) -> Condition:
-    """What `predicate` says about `key`; Unknown where it says nothing or there is none."""
+    """The condition that `predicate` implies for `key`; Unknown if it implies none or `predicate` is None."""
     if predicate is None or not key.nodes:
         return Unknown()
     return analyze_leaves(predicate, lambda node, function: _atom(node, function, key))
 
 
 Leaf = Callable[[BoundNode, str], Condition]
-"""What a comparison says; given with the function that it has after NOT was pushed down to it."""
+"""Translates a comparison and its function name after NOT was pushed down to it into a condition."""
 
 
 def analyze_leaves(predicate: BoundNode, leaf: Leaf) -> Condition:
-    """The shape of `predicate` (its ANDs, ORs and NOTs), with `leaf` for each comparison.
+    """The tree of ANDs, ORs and NOTs of `predicate`, each comparison replaced by what `leaf` returns for it.
 
-    The leaves are asked for in order, and whatever they answer the shape is the same.
+    `leaf` is called in the order of the comparisons; the shape of the tree does not depend on its results.
     """
     return _tree(simplify(predicate), leaf, False)
 
@@ -114,12 +114,12 @@ def _tree(node: BoundNode, leaf: Leaf, negate: bool) -> Condition:
     function = node.function if isinstance(node, BoundCall) else ""
     if negate and function in _INVERSE and not _compares_floats(node):
         return leaf(node, _INVERSE[function])
-    found = leaf(node, function)
-    return Not(found) if negate else found
+    atom = leaf(node, function)
+    return Not(atom) if negate else atom
 
 
 def _compares_floats(node: BoundNode) -> bool:
-    """Whether NaN may be compared: NOT x < 1 holds for it, x >= 1 does not."""
+    """Whether NaN may be compared: NOT x < 1 is true for NaN, x >= 1 is false."""
     args = node.args if isinstance(node, BoundCall) else ()
     return any(isinstance(t.inner_type(arg.type), t.Float) for arg in args if not isinstance(arg, BoundLiteral))
 
@@ -128,10 +128,10 @@ def _atom(node: BoundNode, function: str, key: Key) -> Condition:
     if not isinstance(node, BoundCall):
         return _as_flag(node, key)
     if function in ("isNull", "isNotNull"):
-        found = _find_key(node.args[0], key)
-        if found is None or found[1]:
-            return _as_flag(node, key, negated=function != node.function)  # a key may be that test: `n.null`
-        return IsNull(found[0], function == "isNotNull")
+        key_use = _find_key(node.args[0], key)
+        if key_use is None or key_use[1]:
+            return _as_flag(node, key, negated=function != node.function)  # the key may be the test itself: `n.null`
+        return IsNull(key_use[0], function == "isNotNull")
     if function in ("empty", "notEmpty") and isinstance(t.inner_type(node.args[0].type), t.String):
         return _compare(
             "equals" if function == "empty" else "notEquals", node.args[0], BoundLiteral(b"", t.STRING), key
@@ -154,10 +154,10 @@ def _atom(node: BoundNode, function: str, key: Key) -> Condition:
 
 def _as_flag(node: BoundNode, key: Key, *, negated: bool = False) -> Condition:
     """A key used as a condition by itself: `WHERE flag` is `flag != 0`; `negated` if NOT was pushed down to it."""
-    found = _find_key(node, key)
-    if found is None or t.is_nullable(node.type) or not isinstance(t.inner_type(node.type), (t.Int, t.Bool)):
+    key_use = _find_key(node, key)
+    if key_use is None or t.is_nullable(node.type) or not isinstance(t.inner_type(node.type), (t.Int, t.Bool)):
         return Unknown()
-    return InRange(found[0], found[1], 0, True, 0, True, negated=not negated, shrink=True, type=node.type)
+    return InRange(key_use[0], key_use[1], 0, True, 0, True, negated=not negated, shrink=True, type=node.type)
 
 
 # --- where the key is
@@ -171,19 +171,17 @@ def _find_key(node: BoundNode, key: Key) -> tuple[int, FunctionChain] | None:
     if not isinstance(node, BoundCall):
         return None
     try:
-        found = _any_function(node) if key.single_point else monotonic_function_of(node)
+        step = _any_function(node) if key.single_point else monotonic_function_of(node)
     except MergelakeError:
         return None
-    if found is None:
+    if step is None:
         return None
-    inner = _find_key(found[0], key)
-    return None if inner is None else (inner[0], (*inner[1], found[1]))
+    inner = _find_key(step[0], key)
+    return None if inner is None else (inner[0], (*inner[1], step[1]))
 
 
 def _any_function(call: BoundCall) -> tuple[BoundNode, MonotonicFunction] | None:
-    """As `monotonic_function_of`, for any function of one argument that varies: enough where each key has a single
-    value.
-    """
+    """Like `monotonic_function_of`, for any function of one varying argument: for keys that are a single value."""
     known = monotonic_function_of(call)
     if known is not None:
         return known[0], known[1]
@@ -214,11 +212,11 @@ def _through_key(node: BoundNode, key: Key) -> list[tuple[int, list[BoundCall]]]
 
 
 def _mapped(value: BoundLiteral, calls: Sequence[BoundCall], start: t.DataType) -> BoundLiteral | None:
-    """`value` sent through the functions of a key expression."""
-    found = in_type(value, start)
-    if found is None:
+    """`value` with the functions of a key expression applied to it."""
+    literal = in_type(value, start)
+    if literal is None:
         return None
-    array = pa.array([arrow_value(found, start)], storage_type(start))
+    array = pa.array([arrow_value(literal, start)], storage_type(start))
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     data_type = start
@@ -238,9 +236,9 @@ def _compare(function: str, node: BoundNode, constant: BoundLiteral, key: Key) -
         return Constant(False)
     if isinstance(constant.value, float) and constant.value != constant.value:
         return Unknown()
-    found = _find_key(node, key)
-    if found is not None:
-        return _range(function, found[0], found[1], node.type, constant, relaxed=False)
+    key_use = _find_key(node, key)
+    if key_use is not None:
+        return _range(function, key_use[0], key_use[1], node.type, constant, relaxed=False)
     for column, calls in _through_key(node, key):
         rising = True
         if function not in ("equals", "notEquals"):
@@ -296,7 +294,7 @@ def _range(
 
 
 def _round(function: str, value: float) -> Constant | tuple[str, BoundLiteral]:
-    """An integer compared with a float is compared with the integer next to it."""
+    """Replace the float that an integer is compared with by the integer next to it."""
     if value in (float("inf"), float("-inf")):
         above = value > 0
         return Constant({"equals": False, "notEquals": True}.get(function, function.startswith("less") == above))
@@ -311,29 +309,29 @@ def _round(function: str, value: float) -> Constant | tuple[str, BoundLiteral]:
 
 
 def _prefix(function: str, node: BoundNode, pattern: bytes, key: Key) -> Condition:
-    """LIKE and startsWith as the range of strings that begin alike."""
+    """LIKE and startsWith as the range of strings with the pattern's fixed prefix."""
     if not isinstance(t.inner_type(node.type), t.String):
         return Unknown()
     prefix, exact = (pattern, True) if function == "startsWith" else like_prefix(pattern)
     if function != "startsWith" and exact is None:
         return _compare("equals" if function == "like" else "notEquals", node, BoundLiteral(prefix, t.STRING), key)
     if function == "notLike" and pattern[:1] == b"%" and not set(pattern[1:]) & set(b"%_\\"):
-        return Not(Unknown())  # ClickHouse has made it NOT endsWith(…), which is no plain AND any more
-    found = _find_key(node, key)
-    if not prefix or found is None or found[1]:
+        return Not(Unknown())  # ClickHouse rewrites it to NOT endsWith(…), which its conjunction test does not accept
+    key_use = _find_key(node, key)
+    if not prefix or key_use is None or key_use[1]:
         return Unknown()
     high = prefix.rstrip(b"\xff")
     above = high[:-1] + bytes([high[-1] + 1]) if high else None
     if function == "notLike" and not exact:
         return Unknown()
-    atom = InRange(found[0], (), prefix, True, above, False, relaxed=not exact, type=node.type)
+    atom = InRange(key_use[0], (), prefix, True, above, False, relaxed=not exact, type=node.type)
     return Not(atom) if function == "notLike" else atom
 
 
 def like_prefix(pattern: bytes) -> tuple[bytes, bool | None]:
-    r"""The fixed beginning of a LIKE pattern, and whether the pattern says no more than that.
+    r"""The fixed prefix of a LIKE pattern, and whether the pattern matches every string with that prefix.
 
-    None instead of True or False: the pattern is a plain text without wildcards.
+    None instead of True or False: the pattern has no wildcards.
 
     >>> like_prefix(b"ab\\_c%")
     (b'ab_c', True)
@@ -363,10 +361,10 @@ def _in_set(left: BoundNode, right: BoundLiteral, negated: bool, key: Key) -> Co
     chosen: dict[int, tuple[int, FunctionChain, list[BoundCall]]] = {}
     relaxed = False
     for position, item in enumerate(items):
-        found = _find_key(item, key)
-        if found is not None:
-            relaxed |= found[0] in chosen
-            chosen.setdefault(found[0], (position, found[1], []))
+        key_use = _find_key(item, key)
+        if key_use is not None:
+            relaxed |= key_use[0] in chosen
+            chosen.setdefault(key_use[0], (position, key_use[1], []))
             continue
         for column, calls in _through_key(item, key):
             chosen.setdefault(column, (position, (), calls))
@@ -375,14 +373,14 @@ def _in_set(left: BoundNode, right: BoundLiteral, negated: bool, key: Key) -> Co
         return Unknown()
     columns = tuple(sorted(chosen))
     try:
-        kept = [_set_row(row, items, chosen, columns, key) for row in rows]
+        converted = [_set_row(row, items, chosen, columns, key) for row in rows]
     except MergelakeError:
         return Unknown()
-    if any(row is None for row in kept):
+    if any(row is None for row in converted):
         return Unknown()
-    values = sorted({row for row in kept if row})
+    values = sorted({row for row in converted if row})
     compared = [chosen[c][1][-1].type if chosen[c][1] else key.nodes[c].type for c in columns]
-    # 0.0 and -0.0 are one place in a key, but two members of a set: where a key is zero nobody knows which.
+    # 0.0 and -0.0 are equal in a key but are two members of a set, so a zero in the key may be either.
     floats = [i for i, kind in enumerate(compared) if isinstance(t.inner_type(kind), t.Float)]
     relaxed |= any(row[i] == 0 for row in values for i in floats)
     return InSet(
@@ -396,7 +394,7 @@ def _in_set(left: BoundNode, right: BoundLiteral, negated: bool, key: Key) -> Co
 
 
 def set_rows(right: BoundLiteral, width: int) -> list[tuple[BoundLiteral, ...]] | None:
-    """Rows of the right side of IN, each a tuple of constants; NULLs match nothing and are left out."""
+    """Rows of the right side of IN, each a tuple of constants; NULLs match nothing and are omitted."""
     plain = t.inner_type(right.type)
     if isinstance(plain, t.Array):
         pairs = [(value, plain.inner) for value in right.value]
@@ -429,7 +427,7 @@ def _set_row(
     columns: tuple[int, ...],
     key: Key,
 ) -> tuple[Value, ...] | None:
-    """The row's values for the chosen key columns; empty if it can match nothing, None if it is not understood."""
+    """The row's values for the chosen key columns; empty if it cannot match, None if it cannot be converted."""
     out: list[Value] = []
     for column in columns:
         position, _, calls = chosen[column]

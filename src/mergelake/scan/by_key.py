@@ -1,9 +1,9 @@
-"""Which parts of a large table a condition on the key leaves: from columns, before an object is made for any of them.
+"""Pruning the parts of a large table by the primary key, on columns, before a Python object is made for any part.
 
-The first and last keys of the parts in a segment of a checkpoint are decoded once, and kept with the segment; and so
-are, for each `GROUP_ROWS` of its rows, the first and the last key of all of them. A condition is asked of the groups
-of all segments, and then of the rows of those that it leaves: a look-up costs what it finds, where neighbours have
-similar keys.
+The first and last keys of the parts in a segment of a checkpoint are decoded once and cached with the segment. So are
+the first and the last key of each group of `GROUP_ROWS` of its rows. A condition is evaluated on the groups of
+all segments first, then on the rows of the groups that may match. Where neighbouring rows have similar keys, the cost
+of a look-up is proportional to its result.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ GROUP_ROWS = 128
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """Of the rows of a segment whose last key is known: first keys, then last keys."""
+    """First keys, then last keys, of those rows of a segment whose last key is known."""
 
     table: KeyTable
     number: Rows
-    """By row: its place among them; -1 if its last key is not known."""
+    """By row of the segment: its position among these; -1 if its last key is not known."""
     group: Rows
-    """Numbers of the groups of which all last keys are known."""
+    """Numbers of the groups in which the last keys of all rows are known."""
     first: Rows
-    """Of each of these: where in the table its first key stands,"""
+    """For each of these groups: the row of the table with its first key in key order."""
     last: Rows
-    """and its last one."""
+    """For each of these groups: the row of the table with its last key in key order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,94 +51,97 @@ class _Groups:
     """The groups of several segments."""
 
     table: KeyTable
-    """First keys of the groups of which they are known, then last keys."""
+    """First keys, then last keys, of the groups in which all are known."""
     place: Rows
-    """Of each of these: its number among all groups."""
+    """For each of these: its number among all groups."""
     starts: Rows
-    """By segment: the number of its first group, and at the end how many groups there are."""
+    """By segment: the number of its first group; at the end the number of groups."""
 
 
 def parts_by_key(
     partitions: Partitions, names: Collection[str], condition: Condition, keys: ScanKeys
 ) -> list[ActivePart]:
-    """The parts of some partitions that `condition`, on the primary key, does not exclude by their first and last key.
+    """The parts of some partitions that `condition` on the primary key does not exclude by their first and last key.
 
-    Sorted by partition and block. Parts that lie in no segment are all there: they are few.
+    Sorted by partition and block. The few parts that are not in a segment are all returned.
     """
     if len(names) < len(partitions):
         segments, others = as_rows(partitions, names)
-        found = list(others)
+        parts = list(others)
         for segment, rows in segments:
-            found += _made(segment, rows[_judged(segment, rows, condition, keys)])
+            parts += _active_parts(segment, rows[_judged(segment, rows, condition, keys)])
     else:
         every = partitions.remembered(everything, partial(everything, partitions))
-        found = every.others(partitions)
+        parts = every.others(partitions)
         for segment, rows in _grouped(partitions, every, condition, keys) if every.segments else ():
-            left = rows[_judged(segment, rows, condition, keys)]
-            found += _made(segment, every.active(partitions, segment, left))
-    return sorted(found, key=lambda part: part.info)
+            remaining = rows[_judged(segment, rows, condition, keys)]
+            parts += _active_parts(segment, every.active(partitions, segment, remaining))
+    return sorted(parts, key=lambda part: part.info)
 
 
-def _made(segment: OpenSegment, rows: Rows) -> list[ActivePart]:
+def _active_parts(segment: OpenSegment, rows: Rows) -> list[ActivePart]:
     return segment.parts(np.sort(rows)) if len(rows) else []
 
 
 def _judged(segment: OpenSegment, rows: Rows, condition: Condition, keys: ScanKeys) -> NDArray[np.bool_]:
-    """Which of some rows the condition leaves."""
+    """For each of `rows` whether the condition may match."""
     ends = _ends(segment, keys)
     number = ends.number[rows]
-    known = np.flatnonzero(number >= 0)
-    first, half = number[known], ends.table.marks // 2
-    if 2 * len(first) < half:  # what is derived from the keys costs as much as they are
-        table, begin, end = _taken(ends.table, np.concatenate([first, first + half])), *_halves(len(first))
+    with_ends = np.flatnonzero(number >= 0)
+    first, half = number[with_ends], ends.table.marks // 2
+    if 2 * len(first) < half:  # deriving comparable forms costs as much as there are keys
+        table, begin, end = _rows_of(ends.table, np.concatenate([first, first + half])), *_halves(len(first))
     else:
         table, begin, end = ends.table, first, first + half
-    left = np.ones(len(rows), np.bool_)
-    left[known] = KeyConditionEvaluator(condition, table).ranges(begin, end)[0]
-    return left
+    may_match = np.ones(len(rows), np.bool_)
+    may_match[with_ends] = KeyConditionEvaluator(condition, table).ranges(begin, end)[0]
+    return may_match
 
 
 def _grouped(
     partitions: Partitions, every: Everything, condition: Condition, keys: ScanKeys
 ) -> Iterator[tuple[OpenSegment, Rows]]:
-    """Segments and the rows in their groups that the condition leaves; parts that are not active any more, too."""
+    """Each segment with its rows in groups that may match; rows of parts that are no longer active are included."""
     key = (_groups, keys.primary.types, keys.descending)
     groups = partitions.remembered(key, partial(_groups, every.segments, keys))
-    left = np.ones(groups.starts[-1], np.bool_)
-    left[groups.place] = KeyConditionEvaluator(condition, groups.table).ranges(*_halves(len(groups.place)))[0]
+    may_match = np.ones(groups.starts[-1], np.bool_)
+    may_match[groups.place] = KeyConditionEvaluator(condition, groups.table).ranges(*_halves(len(groups.place)))[0]
     for segment, start, end in zip(every.segments, groups.starts, groups.starts[1:], strict=False):
-        if left[start:end].any():
-            yield segment, np.flatnonzero(np.repeat(left[start:end], GROUP_ROWS)[: segment.ref.rows])
+        if may_match[start:end].any():
+            yield segment, np.flatnonzero(np.repeat(may_match[start:end], GROUP_ROWS)[: segment.ref.rows])
 
 
 def _groups(segments: Sequence[OpenSegment], keys: ScanKeys) -> _Groups:
-    found = [_ends(segment, keys) for segment in segments]
+    segment_ends = [_ends(segment, keys) for segment in segments]
     counts = [-(-segment.ref.rows // GROUP_ROWS) for segment in segments]
     starts = np.cumsum([0, *counts], dtype=np.int64)
-    ends_of = [*((ends.table, ends.first) for ends in found), *((ends.table, ends.last) for ends in found)]
-    taken = [_taken(table, rows).columns for table, rows in ends_of]
-    columns = [pa.concat_arrays(column) for column in zip(*taken, strict=True)]
-    place = [ends.group + start for ends, start in zip(found, starts, strict=False)]
+    ends_of = [
+        *((ends.table, ends.first) for ends in segment_ends),
+        *((ends.table, ends.last) for ends in segment_ends),
+    ]
+    end_columns = [_rows_of(table, rows).columns for table, rows in ends_of]
+    columns = [pa.concat_arrays(column) for column in zip(*end_columns, strict=True)]
+    place = [ends.group + start for ends, start in zip(segment_ends, starts, strict=False)]
     table = KeyTable(columns, keys.primary.types, keys.descending)
     return _Groups(table, np.concatenate([*place, np.zeros(0, np.int64)]), starts)
 
 
 def _ends(segment: OpenSegment, keys: ScanKeys) -> _Ends:
     types = keys.primary.types
-    kept: _Ends | None = segment.derived.get((types, keys.descending))
-    if kept is None:
+    derived: _Ends | None = segment.derived.get((types, keys.descending))
+    if derived is None:
         low, high = (segment.rows[name].to_pylist() for name in ("key_low", "key_high"))
         known = np.array([bool(text) for text in high], np.bool_)
         low = [text for text, end in zip(low, high, strict=True) if end]
         first, last = decode_keys(low, types), decode_keys([end for end in high if end], types)
         table = KeyTable([pa.concat_arrays([a, b]) for a, b in zip(first, last, strict=True)], types, keys.descending)
         number = np.where(known, np.cumsum(known) - 1, -1)
-        kept = segment.derived[types, keys.descending] = _Ends(table, number, *_in_groups(table, known))
-    return kept
+        derived = segment.derived[types, keys.descending] = _Ends(table, number, *_in_groups(table, known))
+    return derived
 
 
 def _in_groups(table: KeyTable, known: NDArray[np.bool_]) -> tuple[Rows, Rows, Rows]:
-    """Numbers of the groups whose keys are all known, and where in the table the first and the last one stand."""
+    """Numbers of the groups whose keys are all known, and the rows of the table with their first and last key."""
     starts = np.arange(0, len(known), GROUP_ROWS)
     group = np.flatnonzero(np.logical_and.reduceat(known, starts)) if len(known) else starts
     order = _in_order(table) if len(group) else None
@@ -154,7 +157,7 @@ def _in_groups(table: KeyTable, known: NDArray[np.bool_]) -> tuple[Rows, Rows, R
 
 
 def _in_order(table: KeyTable) -> Rows | None:
-    """The rows of a table in the order of the key; None if that is not one that can be relied on."""
+    """The rows of a table in key order; None if a descending column has NULL or NaN."""
     ranks: list[Rows] = []
     for column, (values, data_type) in enumerate(zip(table.columns, table.types, strict=True)):
         rank, missing = _rank(values, data_type)
@@ -165,18 +168,18 @@ def _in_order(table: KeyTable) -> Rows | None:
 
 
 def _rank(column: pa.Array, data_type: DataType) -> tuple[Rows, bool]:
-    """The place of each value in the order of its type; and whether there is NULL or NaN, the greatest of all."""
-    found = ordered(column, data_type)
-    if isinstance(found.values, pa.Array):
-        rank = pc.rank(found.values, tiebreaker="dense").to_numpy().astype(np.int64)
+    """Rank of each value in the order of its type, and whether there is NULL or NaN, which are greatest."""
+    ordering = ordered(column, data_type)
+    if isinstance(ordering.values, pa.Array):
+        rank = pc.rank(ordering.values, tiebreaker="dense").to_numpy().astype(np.int64)
     else:
-        rank = np.unique(found.values, return_inverse=True)[1].astype(np.int64)
-    if found.missing is not None:
-        rank[found.missing] = len(rank) + 1
-    return rank, found.missing is not None and bool(found.missing.any())
+        rank = np.unique(ordering.values, return_inverse=True)[1].astype(np.int64)
+    if ordering.missing is not None:
+        rank[ordering.missing] = len(rank) + 1
+    return rank, ordering.missing is not None and bool(ordering.missing.any())
 
 
-def _taken(table: KeyTable, rows: Rows) -> KeyTable:
+def _rows_of(table: KeyTable, rows: Rows) -> KeyTable:
     return KeyTable([column.take(pa.array(rows)) for column in table.columns], table.types, table.descending)
 
 

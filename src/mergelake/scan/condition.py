@@ -1,12 +1,12 @@
-"""What a predicate says about the key: a tree of atoms, and whether it can hold in a box of key values.
+"""Conditions on a key: a tree of atoms that is evaluated on hyperrectangles of key values.
 
-A *box* gives each key column an interval of values. For a box a condition answers two questions at once, as
-ClickHouse's `BoolMask` does: can it be true for some row in the box, and can it be false for some row. Both
-may err towards "yes" only, so a granule whose box cannot be true is skipped without losing a row, and NOT just
-swaps the two answers. Everything is evaluated for many hyperrectangles at a time.
+A *hyperrectangle* (box) gives each key column an interval of values. For a box a condition answers two questions at
+once, like ClickHouse's `BoolMask`: can it be true for some row in the box, and can it be false for some row. Both
+answers err towards "yes" only. So a granule whose box cannot be true is skipped without losing a row, and NOT swaps
+the two answers. `scan.hyperrectangles` evaluates a condition on many boxes at a time.
 
-Atoms compare one key column (or a monotonic function of it) with a range, or several with a set of tuples.
-What a predicate says beyond that is `Unknown`: both answers yes.
+Atoms compare one key column (or a monotonic function of it) with a range, or several columns with a set of tuples.
+Everything else in a predicate is `Unknown`: both answers are yes.
 
 Source: ClickHouse, `src/Storages/MergeTree/KeyCondition.cpp`, `MergeTreeSetIndex::checkInRange`.
 """
@@ -26,7 +26,7 @@ from mergelake.scan.ordered import Value
 
 @dataclass(frozen=True, slots=True)
 class MonotonicFunction:
-    """One function on the way from a key column to what the predicate compares."""
+    """One function in the chain from a key column to the value that the predicate compares."""
 
     apply: Callable[[pa.Array], pa.Array]
     """Values to values, both in storage form."""
@@ -37,9 +37,9 @@ class MonotonicFunction:
     after: str
     """Text after it: `, 1)`."""
     monotonic: Literal["always", "anywhere", "checked", "segment"] = "always"
-    """`always`: on all values. `anywhere`: likewise, but ClickHouse does not promise it, so it does not search by
-    bisection. `checked`: on an interval whose ends it keeps in (or turns around) order. `segment`: on an interval
-    whose two ends `segment` maps to one value."""
+    """Where the function is monotonic. `always`: on all values. `anywhere`: likewise, but ClickHouse does not declare
+    it, so it does not search by bisection. `checked`: on an interval whose ends are mapped in order (reversed if it
+    falls). `segment`: on an interval whose two ends `segment` maps to the same value."""
     rising: bool = True
     """False: greater arguments give smaller results."""
     segment: Callable[[pa.Array], pa.Array] | None = None
@@ -51,19 +51,19 @@ FunctionChain = tuple[MonotonicFunction, ...]
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Says nothing about the key."""
+    """Implies nothing for the key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """True or false whatever the row."""
+    """True or false for every row."""
 
     value: bool
 
 
 @dataclass(frozen=True, slots=True)
 class InRange:
-    """A key column, after its chain, lies (or lies not) between two values. None is infinity."""
+    """A key column, after its chain, lies between two values (not, if `negated`). None is infinity."""
 
     column: int
     chain: FunctionChain
@@ -73,16 +73,16 @@ class InRange:
     high_included: bool
     negated: bool = False
     relaxed: bool = False
-    """The range holds more than the predicate asked for: it says nothing on what can be false."""
+    """The range is wider than the predicate's, so the predicate can be false inside it."""
     shrink: bool = False
-    """The compared values are native integers: ends of open intervals may move by one."""
+    """The compared values are native integers: an open interval may be shrunk by one to a closed one."""
     type: DataType = UINT8
     """Of the compared values; for EXPLAIN."""
 
 
 @dataclass(frozen=True, slots=True)
 class InSet:
-    """Key columns, each after its chain, form (or form not) one of a set of tuples."""
+    """Key columns, each after its chain, form one of a set of tuples (none, if `negated`)."""
 
     columns: tuple[int, ...]
     """Ascending."""
@@ -91,7 +91,7 @@ class InSet:
     """Sorted, distinct."""
     negated: bool = False
     relaxed: bool = False
-    """The predicate's tuple has elements that are no key columns, or its values were mapped to the key's."""
+    """The set is wider than the predicate's: tuple elements are no key columns, or values were mapped to the key."""
     shrink: tuple[bool, ...] = ()
 
 
@@ -113,14 +113,14 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """Negation of what could not be pushed into an atom."""
+    """Negation that could not be pushed into an atom."""
 
     child: Condition
 
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """Both hold; `left` was written first."""
+    """Conjunction; `left` was written first."""
 
     left: Condition
     right: Condition
@@ -128,7 +128,7 @@ class And:
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """One of them holds; `left` was written first."""
+    """Disjunction; `left` was written first."""
 
     left: Condition
     right: Condition
@@ -162,7 +162,7 @@ def used_columns(condition: Condition) -> tuple[int, ...]:
 
 
 def has_chain(condition: Condition) -> bool:
-    """Whether an atom looks at the key through a function; then open intervals are not shrunk."""
+    """Whether an atom compares a function of a key column; then open intervals are not shrunk."""
     for atom in atoms(condition):
         if isinstance(atom, InRange) and atom.chain:
             return True
@@ -174,7 +174,7 @@ def has_chain(condition: Condition) -> bool:
 def is_useless(condition: Condition) -> bool:
     """Whether nothing can be skipped by it: true or unknown in every branch that counts.
 
-    A negated constant counts as what is negated: so it does for ClickHouse, whose numbers we give.
+    Like in ClickHouse, whose numbers EXPLAIN reproduces, a negated constant counts as the constant itself.
     """
     match condition:
         case Unknown():
@@ -192,7 +192,7 @@ def is_useless(condition: Condition) -> bool:
 
 
 def is_never(condition: Condition) -> bool:
-    """Whether no row at all can match, whatever the key."""
+    """Whether no row can match, for any key."""
     match condition:
         case Constant(value):
             return not value
@@ -205,13 +205,13 @@ def is_never(condition: Condition) -> bool:
 
 
 def is_continuous(condition: Condition, key_columns: int) -> bool:
-    """Whether matching keys lie next to each other, so that their ends are found by binary search.
+    """Whether matching keys are contiguous, so that binary search finds both ends of the range.
 
     True for a conjunction that fixes leading key columns to points and bounds at most one more.
     Source: ClickHouse, `KeyCondition::matchesExactContinuousRange`.
     """
     point, bounded, free = 0, 1, 2
-    found = [free] * key_columns
+    restrictions = [free] * key_columns
     if not _is_conjunction(condition):
         return False
     for atom in atoms(condition):
@@ -223,17 +223,17 @@ def is_continuous(condition: Condition, key_columns: int) -> bool:
             for column, chain in zip(atom.columns, atom.chains, strict=True):
                 if any(step.monotonic != "always" for step in chain):
                     return False
-                found[column] = min(found[column], bounded if chain else point)
+                restrictions[column] = min(restrictions[column], bounded if chain else point)
         elif isinstance(atom, InRange) and not atom.negated:
             if any(step.monotonic != "always" for step in atom.chain):
                 return False
             exact = not atom.chain and atom.low is not None and atom.low == atom.high
-            found[atom.column] = min(found[atom.column], point if exact else bounded)
+            restrictions[atom.column] = min(restrictions[atom.column], point if exact else bounded)
         else:
             return False
-    if found[0] == free:
+    if restrictions[0] == free:
         return False
-    return all(b >= a and not (a == b == bounded) for a, b in pairwise(found))
+    return all(b >= a and not (a == b == bounded) for a, b in pairwise(restrictions))
 
 
 def _is_conjunction(condition: Condition) -> bool:

@@ -1,7 +1,6 @@
-"""Constants of a predicate as values of the key that they are compared with.
+"""Conversion of a predicate's constants to the type of the key that they are compared with.
 
-Only exact conversions count: a constant that the key's type cannot hold exactly is not understood, and the
-comparison says nothing about the key.
+Only exact conversions are done: a constant that the key's type cannot represent makes the comparison `Unknown`.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from mergelake.scan.ordered import Value, is_native_integer, ordered
 
 
 def comparable(constant: BoundLiteral, data_type: t.DataType) -> Value | None:
-    """The constant among the comparable values (`scan.ordered`) of a type; None if it is not understood."""
+    """The constant as a comparable value (`scan.ordered`) of a type; None if it cannot be converted exactly."""
     inner, own = t.inner_type(data_type), t.inner_type(constant.type)
     value: Any = constant.value
     if is_native_integer(inner) and isinstance(value, int):
@@ -36,7 +35,7 @@ def comparable(constant: BoundLiteral, data_type: t.DataType) -> Value | None:
 
 
 def in_type(constant: BoundLiteral, data_type: t.DataType) -> Any:
-    """The storage value of `data_type` that equals the constant exactly; None if there is none or it is not known."""
+    """The storage value of `data_type` that equals the constant exactly; None if there is none."""
     inner, own, value = t.inner_type(data_type), t.inner_type(constant.type), constant.value
     if own == inner or value is None:
         return value
@@ -68,9 +67,9 @@ def _fits(value: int, inner: t.Int | t.Bool) -> bool:
 
 
 def _rescaled(value: int, scale: int, wanted: int, bits: int) -> int | None:
-    """`value` with more digits behind the point; None if that takes digits away, or does not fit `bits`."""
-    found = value * int(10 ** (wanted - scale)) if wanted >= scale else None
-    return found if found is not None and -(1 << (bits - 1)) <= found < 1 << (bits - 1) else None
+    """The decimal `value` rescaled from `scale` to `wanted` digits; None if that loses digits or exceeds `bits`."""
+    rescaled = value * int(10 ** (wanted - scale)) if wanted >= scale else None
+    return rescaled if rescaled is not None and -(1 << (bits - 1)) <= rescaled < 1 << (bits - 1) else None
 
 
 def _start_of_day(days: int, inner: t.DateTime | t.DateTime64) -> int | None:

@@ -1,7 +1,6 @@
 """Conditions as EXPLAIN prints them: `and((b in [5, +Inf)), (a in 2-element set))`.
 
-ClickHouse prints what can be true, with parts that say nothing left out, and of two joined conditions the one
-written later first.
+ClickHouse prints the "can be true" side without operands that are unknown, and of two operands the later one first.
 
 Source: ClickHouse, `KeyCondition::getDescription`, `FieldVisitorToString`.
 """
@@ -32,7 +31,7 @@ _TRUE, _FALSE = "true", "false"
 
 
 def describe(condition: Condition, names: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """The condition's text and the key columns that it mentions; `true` and none if it says nothing."""
+    """The condition's text and the key columns that it mentions; `true` and no columns if it is unknown."""
     text = _pair(condition, names)[0]
     used = tuple(names[i] for i in used_columns(condition) if names[i] in text)
     return text, used if text not in (_TRUE, _FALSE) else ()

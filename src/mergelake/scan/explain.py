@@ -16,7 +16,7 @@ def explain_text(plan: ScanPlan, table: str = "table") -> str:
     if plan.request.final:
         lines.append("   FINAL: 1")
     if plan.items or plan.steps:  # ClickHouse shows no numbers where the condition is false for every row
-        # ClickHouse tells what the last step told; the combination of skip indexes does not count parts again.
+        # ClickHouse prints the numbers of the last step; the combination of skip indexes does not count parts again.
         parts = plan.steps[-1].parts if plan.steps else len(plan.items)
         lines.append(f"   Parts: {parts} | Granules: {plan.marks}")
     lines.append(f"   Output: {columns}")

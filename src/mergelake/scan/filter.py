@@ -1,11 +1,10 @@
-"""Rows of one piece of a part that pass the conditions, reading as little as possible.
+"""Filtering the rows of one piece of a part, reading as little as possible.
 
-1. Each filter step reads its columns for the granules that are still alive and evaluates its conditions on the
-   rows that are still alive.
+1. Each filter step reads its columns for the granules with surviving rows and evaluates its conditions on these rows.
 2. Granules without survivors are dropped before the next step reads anything.
-3. What is left of the requested columns is read for the granules with survivors only.
+3. The remaining requested columns are read for granules with survivors only.
 
-Columns that were read early are filtered and kept, never read twice.
+Columns that were read by a step are filtered and kept, never read twice.
 """
 
 from __future__ import annotations
@@ -27,21 +26,21 @@ from mergelake.scan.source import Arrays, PartSource, block_of
 from mergelake.scan.stats import ScanStats
 
 TOGETHER_BYTES = 1 << 20
-"""Bytes of a far store that are fetched at once, whatever the conditions may leave: a round trip takes as long."""
+"""Bytes of a far store that are fetched at once, even if conditions may drop them: a round trip takes as long."""
 
 
 class RowSelection:
-    """The rows of some mark ranges that have passed so far, with the columns read so far."""
+    """The surviving rows of some mark ranges, with the columns read so far."""
 
     def __init__(
         self, source: PartSource, ranges: Sequence[MarkRange], stats: ScanStats, ahead: Window | None = None
     ) -> None:
         self._source = source
         self.ahead = ahead
-        """Bytes that were fetched before they are asked for."""
+        """Bytes that were prefetched."""
         self._stats = stats
         self.ranges = tuple(ranges)
-        """Where there still are rows."""
+        """Mark ranges with surviving rows."""
         self._rows: NDArray[np.int64] | None = None
         """Row numbers in the part, ascending; None while all rows of the ranges are alive."""
         self._arrays: Arrays = {}
@@ -51,31 +50,31 @@ class RowSelection:
 
     @property
     def count(self) -> int:
-        """Rows alive."""
+        """Number of surviving rows."""
         return self._looked_at if self._rows is None else len(self._rows)
 
     def fetch(self, names: Sequence[str]) -> Arrays:
-        """The columns' values in the surviving rows; those that were not read yet are read."""
+        """The columns' values in the surviving rows; columns that were not read yet are read."""
         missing = [name for name in names if name not in self._arrays]
         if not missing:
             return {name: self._arrays[name] for name in names}
-        found = self._source.read(missing, self.ranges, self.ahead)
-        self._stats.add(bytes_=sum(array.nbytes for array in found.values()))
+        arrays = self._source.read(missing, self.ranges, self.ahead)
+        self._stats.add(bytes_=sum(array.nbytes for array in arrays.values()))
         if self._rows is not None:
             places = pa.array(self._places())
-            found = {name: array.take(places) for name, array in found.items()}
-        self._arrays.update(found)
+            arrays = {name: array.take(places) for name, array in arrays.items()}
+        self._arrays.update(arrays)
         return {name: self._arrays[name] for name in names}
 
     def needs(self, names: Sequence[str]) -> list[FileRange]:
         """The bytes that `fetch` has to get from the store."""
         missing = [name for name in names if name not in self._arrays]
-        found = self._source.needs(missing, self.ranges) if missing and self.count else []
-        return found if self.ahead is None else [part for part in found if not self.ahead.covers(part)]
+        ranges = self._source.needs(missing, self.ranges) if missing and self.count else []
+        return ranges if self.ahead is None else [part for part in ranges if not self.ahead.covers(part)]
 
     @property
     def under(self) -> Window | None:
-        """What is in memory of the part's files."""
+        """The bytes of the part's files that are in memory."""
         return self.ahead if self.ahead is not None else self._source.reader.held
 
     @property
@@ -84,7 +83,7 @@ class RowSelection:
         return self._source
 
     def filter(self, step: FilterStep, types: Mapping[str, DataType]) -> None:
-        """Drop the rows that fail the step's conditions; each condition sees only what passed the one before."""
+        """Drop the rows that fail the step's conditions; each condition is evaluated on the rows that passed before."""
         self.fetch(step.columns)
         for condition in step.conditions:
             if not self.count:
@@ -114,7 +113,7 @@ class RowSelection:
         self.ranges = join(granules)
 
     def _places(self) -> NDArray[np.int64]:
-        """Where the surviving rows lie among the rows of the ranges."""
+        """Positions of the surviving rows among the rows of the ranges."""
         assert self._rows is not None
         starts = self._source.row_starts
         begins = np.array([starts[begin] for begin, _ in self.ranges], dtype=np.int64)
@@ -125,7 +124,7 @@ class RowSelection:
 
 
 def fetch_ahead(rows: Sequence[RowSelection], names: Sequence[str]) -> None:
-    """Get the bytes of columns of several parts from a far store, in one round."""
+    """Fetch the bytes of columns of several parts from a far store in one round."""
     wanted = [(each, ranges) for each in rows if (ranges := each.needs(names))]
     windows = fetch_windows([(each.source.reader, ranges, each.under) for each, ranges in wanted])
     for (each, _), window in zip(wanted, windows, strict=True):

@@ -1,4 +1,4 @@
-"""A table's keys as pruning sees them, and what a part's manifest tells about its key values."""
+"""The keys of a table, bound for pruning, and the key values in the manifests of parts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ScanKeys:
     """Source columns of the partition key."""
     partition: Key
     partition_types: tuple[DataType, ...]
-    """Types of the values that parts keep of their partition; the key's own may be wider (`_rest_as_written`)."""
+    """Types of the partition values that parts store; those of the key may be wider (`_rest_as_written`)."""
     primary: Key
     descending: tuple[bool, ...]
     """For each primary key column."""
@@ -52,7 +52,7 @@ def scan_keys(schema: TableSchema, *, whole: bool = False) -> ScanKeys:
 
 
 def _partition_key(schema: TableSchema) -> tuple[Key, tuple[DataType, ...], tuple[str, ...]]:
-    """The partition key as predicates can be compared with it, the types in which its values are kept, its sources."""
+    """(partition key for comparison with predicates, types in which its values are stored, source columns)."""
     types = schema.types
     trees = [key_tree(text, schema.names) for text in schema.partition_by]
     adjusted = [as_partition_key(tree) for tree in trees]
@@ -65,7 +65,7 @@ def _partition_key(schema: TableSchema) -> tuple[Key, tuple[DataType, ...], tupl
 
 
 def _rest_as_written(written: BoundNode, kept: BoundNode) -> BoundNode:
-    """`k % 8` for the key `moduloLegacy(k, 8)` where both have one value for every `k`; else what is kept."""
+    """`k % 8` for the key `moduloLegacy(k, 8)` where both are equal for every `k`; otherwise `kept`."""
     if not (isinstance(written, BoundCall) and isinstance(kept, BoundCall) and kept.function == "moduloLegacy"):
         return kept
     if written.args != kept.args:
@@ -111,5 +111,5 @@ def key_ends(parts: Sequence[ActivePart], keys: ScanKeys) -> tuple[tuple[pa.Arra
 
 
 def decode_keys(values: Sequence[str], types: Sequence[DataType]) -> tuple[pa.Array, ...]:
-    """Key values as manifests keep them (hex of the single value binary form), one array for each key column."""
+    """Decode key values of manifests (hex of the single-value binary form) into one array for each key column."""
     return tuple(decode_values(bytes.fromhex("".join(values)), types, len(values)))

@@ -1,21 +1,21 @@
-"""Reading by ranges of keys over all parts: SELECT … FINAL, the rows that would be left if all parts were merged now,
-and rows in the order of the sorting key.
+"""Reading by ranges of keys over all parts: SELECT … FINAL (the rows that a merge of all parts would leave) and reads
+in the order of the sorting key.
 
-1. Parts are grouped by overlap of their key ranges; a group is cut at marks into *layers*, disjoint ranges of
-   keys of about `LAYER_ROWS` rows. Rows with one key lie in one layer, so layers are independent: each is one
-   task, and memory is bounded by a few of them.
-2. In a layer the key columns of each part are read (and what the engine compares), conditions that look at
-   nothing but the sorting key drop rows early: they say the same of all rows of a key.
-3. All rows are put in the order (key, part, row) and the engine's rule tells which ones stay.
-4. Only then the other conditions run, and the other columns are read, for the granules with survivors.
+1. Parts are grouped by overlap of their key ranges. A group is cut at marks into *layers*, disjoint ranges of keys of
+   about `LAYER_ROWS` rows. All rows of a key are in one layer, so layers are independent tasks, and a few of them
+   bound the memory.
+2. In a layer the key columns of each part are read, and the columns that the engine compares. Conditions on the
+   sorting key alone drop rows at once: they have the same value for all rows of a key.
+3. All rows are sorted by (key, part, row), and the rule of the engine selects those that stay.
+4. The other conditions are evaluated, and the other columns are read for granules with surviving rows.
 
-Rows come out part by part, each in the order of its part. As in ClickHouse, partitions are merged with each
-other. An ordered read has the same layers, smaller where rows are wide, skips step 3 unless it is FINAL too, and sorts
-each layer. With a limit the first layers are as small as it is, and the columns of step 4 are read for the rows that
-come first; no layer is begun once there are enough.
+Rows are returned part by part, each in the order of its part. As in ClickHouse, rows of different partitions replace
+each other. An ordered read has the same layers, smaller where rows are wide, skips step 3 unless it is FINAL too, and
+sorts each layer. With a limit the first layers are small, the columns of step 4 are read only for the first rows, and
+no layer is begun once there are enough.
 
-Of a far store all parts of a layer are opened in one round and read in one or two (`fetch_ahead`), and as many layers
-are under way as its limits allow (`parts.flight`).
+From a far store all parts of a layer are opened in one round and read in one or two (`fetch_ahead`), and as many layers
+are read at a time as its limits allow (`parts.flight`).
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ from mergelake.scan.run import ReadRun
 from mergelake.scan.source import Arrays, PartSource, evaluate, joined
 
 LAYER_ROWS = 1 << 20
-"""Rows of one layer, about."""
+"""Approximate number of rows in a layer."""
 LAYER_BYTES = 64 << 20
-"""Bytes of one layer of an ordered read, about: all its rows are held at once."""
+"""Approximate bytes of a layer of an ordered read, which is held in memory."""
 
 Point = tuple[Value | None, ...]
 """A primary key."""
@@ -68,7 +68,7 @@ class Layer:
 
 
 class _Layers:
-    """One read: the plan with everything that its layers share."""
+    """State of one read, shared by its layers."""
 
     def __init__(self, run: ReadRun) -> None:
         plan = run.plan
@@ -109,20 +109,20 @@ class _Layers:
         return min(LAYER_ROWS, LAYER_BYTES // max(1, self._row_bytes) or 1)
 
     def bytes_of(self, layer: Layer) -> int:
-        """What a layer takes in memory, about."""
+        """Approximate memory of a layer."""
         return self._row_bytes * sum(item.rows_estimate for item in layer.items)
 
     def source(self, item: ScanItem) -> PartSource:
         with self._lock:
-            found = self._sources.get(item.manifest.id)
-        if found is None:
-            made = self._shared.source(item)
+            part_source = self._sources.get(item.manifest.id)
+        if part_source is None:
+            opened = self._shared.source(item)
             with self._lock:
-                found = self._sources.setdefault(item.manifest.id, made)
-        return found
+                part_source = self._sources.setdefault(item.manifest.id, opened)
+        return part_source
 
     def _open(self, items: Sequence[ScanItem], *, key: bool = False) -> None:
-        """What has to be known of some parts before their data is read."""
+        """Load what has to be known of some parts before their data is read; with `key`, their primary indexes."""
         sources = [self.source(item) for item in items]
         named = dict.fromkeys(name for source in sources for name in source.stored_columns(self._names))
         open_parts([source.reader for source in sources], list(named), key=self._primary.types if key else None)
@@ -142,9 +142,9 @@ class _Layers:
             yield from self._cut(group, rows)
 
     def _groups(self) -> list[list[ScanItem]]:
-        """Items whose key ranges overlap, directly or through others; items of a group in the order that settles ties.
+        """Items whose key ranges overlap, directly or through others.
 
-        That is the partition's id before the block: of equal versions the greatest id wins, whenever it was inserted.
+        Items of a group are ordered by partition id, then block: of equal versions the last one wins.
         """
         items = sorted(self._plan.items, key=lambda item: item.info)
         if not self._primary.nodes or len(items) < 2:
@@ -164,16 +164,16 @@ class _Layers:
         return [[items[i] for i in sorted(group)] for group in groups]
 
     def _places(self, marks: int, rows: int, parts: int) -> list[int]:
-        """Between which of the marks of a group layers begin, the marks in the order of their keys."""
+        """Positions, among the marks of a group in key order, at which layers begin."""
         if self._limit is None:
-            wanted = -(-rows // self._layer_rows)
-            return [int(place) for place in np.linspace(0, marks, wanted + 1)[1:-1]]
-        most = max(1, marks * self._layer_rows // rows)
-        step = min(most, -(-self._limit * marks // rows) + parts)
+            count = -(-rows // self._layer_rows)
+            return [int(place) for place in np.linspace(0, marks, count + 1)[1:-1]]
+        step_max = max(1, marks * self._layer_rows // rows)
+        step = min(step_max, -(-self._limit * marks // rows) + parts)
         places, at = [], step
         while at < marks:
             places.append(at)
-            step = min(2 * step, most)
+            step = min(2 * step, step_max)
             at += step
         return places
 
@@ -204,7 +204,7 @@ class _Layers:
     # --- one layer
 
     def end(self) -> None:
-        """Nobody waits for more: layers under way are not decoded any more."""
+        """Stop: layers being read return without decoding more."""
         self._ended = True
 
     def read(self, layer: Layer) -> list[pa.RecordBatch]:
@@ -216,13 +216,13 @@ class _Layers:
         if self._shared.is_far:
             fetch_ahead(every, self._names if self._at_once(every) else self._first)
         with self._slots.computing():
-            found = [] if self._ended else self._read(layer, every)
+            batches = [] if self._ended else self._read(layer, every)
         for rows in every:
-            rows.source.reader.let_go()  # another layer regains it, if it could be kept
-        return found
+            rows.source.reader.let_go()  # another layer loads it again from the caches
+        return batches
 
     def _at_once(self, every: Sequence[RowSelection]) -> bool:
-        """Whether all columns are fetched together: most rows are expected to stay, or a round trip takes longer."""
+        """Whether to fetch all columns together: most rows will stay, or another round trip would take longer."""
         if self._limit is None and not self._early and not self._late:
             return True
         return sum(part.end - part.start for rows in every for part in rows.needs(self._names)) <= TOGETHER_BYTES
@@ -239,29 +239,31 @@ class _Layers:
         if self._collapses:
             for rows, keep in zip(alive, self._staying(alive), strict=True):
                 rows.keep(keep)
-        left = [rows for rows in alive if self._run(rows, self._late)]
+        passing = [rows for rows in alive if self._run(rows, self._late)]
         if self._limit is not None:
-            left = self._first_rows(left, self._limit)
+            passing = self._first_rows(passing, self._limit)
         if self._shared.is_far:
-            fetch_ahead(left, self._plan.columns)
-        batches = [rows.batch(self._plan.columns, self._schema) for rows in left]
-        return self._sorted(left, batches) if self._plan.request.ordered and left else batches
+            fetch_ahead(passing, self._plan.columns)
+        batches = [rows.batch(self._plan.columns, self._schema) for rows in passing]
+        return self._sorted(passing, batches) if self._plan.request.ordered and passing else batches
 
-    def _first_rows(self, left: Sequence[RowSelection], limit: int) -> list[RowSelection]:
-        """Without the rows that `limit` others of the layer come before."""
-        total = sum(rows.count for rows in left)
+    def _first_rows(self, selections: Sequence[RowSelection], limit: int) -> list[RowSelection]:
+        """The first `limit` rows of the layer in key order; the others are dropped."""
+        total = sum(rows.count for rows in selections)
         if total <= limit:
-            return list(left)
-        order = sort_order(*self._joined_keys(left), self._descending)
+            return list(selections)
+        order = sort_order(*self._joined_keys(selections), self._descending)
         keep = np.zeros(total, dtype=bool)
         keep[np.arange(limit) if order is None else order[:limit]] = True
-        for rows, mask in zip(left, np.split(keep, np.cumsum([rows.count for rows in left])[:-1]), strict=True):
+        for rows, mask in zip(
+            selections, np.split(keep, np.cumsum([rows.count for rows in selections])[:-1]), strict=True
+        ):
             rows.keep(mask)
-        return [rows for rows in left if rows.count]
+        return [rows for rows in selections if rows.count]
 
-    def _sorted(self, left: Sequence[RowSelection], batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    def _sorted(self, selections: Sequence[RowSelection], batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
         """The rows of the layer as one batch, in the order of the sorting key."""
-        order = sort_order(*self._joined_keys(left), self._descending)
+        order = sort_order(*self._joined_keys(selections), self._descending)
         columns = [joined([batch.column(at) for batch in batches]) for at in range(len(self._schema))]
         if order is not None:
             columns = [column.take(pa.array(order)) for column in columns]
@@ -280,7 +282,7 @@ class _Layers:
         return rows.count > 0
 
     def _within(self, rows: RowSelection, layer: Layer) -> None:
-        """Drop the rows of the first and the last granules that belong to the layers next to this one."""
+        """Drop rows of the first and the last granules that belong to adjacent layers."""
         if layer.low is None and layer.high is None:
             return
         length = len(self._primary.nodes)
@@ -299,7 +301,7 @@ class _Layers:
         return [evaluate(node, arrays, self._types, rows.count) for node in self._sorting]
 
     def _staying(self, alive: Sequence[RowSelection]) -> list[NDArray[np.bool_]]:
-        """For each part which of its rows FINAL shows."""
+        """For each part a mask of the rows that FINAL returns."""
         counts = [rows.count for rows in alive]
         total = sum(counts)
         keys, types = self._joined_keys(alive)
@@ -318,7 +320,7 @@ class _Layers:
 
 
 def read_layers(run: ReadRun) -> Iterator[pa.RecordBatch]:
-    """The rows of the plan's items as FINAL shows them, in order, or both; in storage form."""
+    """The rows of the plan's items, with FINAL or ordered or both, in storage form."""
     reader = _Layers(run)
     layers = reader.layers()
     if run.workers == 1 and not run.is_far:
@@ -327,14 +329,14 @@ def read_layers(run: ReadRun) -> Iterator[pa.RecordBatch]:
         return
     limits = Limits.of(run.store) if run.is_far else Limits(run.workers, 1 << 62)
     limited = run.plan.request.limit is not None
-    most = 1 if limited else limits.requests
+    layers_max = 1 if limited else limits.requests
     ahead: deque[tuple[Future[list[pa.RecordBatch]], int]] = deque()
     following = next(layers, None)
     with ThreadPoolExecutor(limits.requests, "mergelake-layers") as pool:
 
         def begin() -> None:
             nonlocal following
-            while following is not None and len(ahead) < most:
+            while following is not None and len(ahead) < layers_max:
                 size = reader.bytes_of(following)
                 if ahead and sum(held for _, held in ahead) + size > limits.bytes:
                     break
@@ -348,7 +350,7 @@ def read_layers(run: ReadRun) -> Iterator[pa.RecordBatch]:
                 if not limited:
                     begin()
                 yield from batches
-                most = min(2 * most, limits.requests)
+                layers_max = min(2 * layers_max, limits.requests)
                 begin()
         finally:
             reader.end()
@@ -360,8 +362,8 @@ def _ranks(keys: Sequence[pa.Array], types: Sequence[DataType], descending: Sequ
     rows = len(keys[0])
     order = sort_order(keys, types, descending)
     at = np.arange(rows) if order is None else order
-    taken = [key.take(pa.array(at)) for key in keys]
-    fresh = ~same_as_previous(normalized_keys(taken, types))
+    sorted_keys = [key.take(pa.array(at)) for key in keys]
+    fresh = ~same_as_previous(normalized_keys(sorted_keys, types))
     fresh[:1] = False
     ranks = np.empty(rows, dtype=np.int64)
     ranks[at] = np.cumsum(fresh)
@@ -371,7 +373,7 @@ def _ranks(keys: Sequence[pa.Array], types: Sequence[DataType], descending: Sequ
 def _precedes(
     keys: Sequence[pa.Array], types: Sequence[DataType], descending: Sequence[bool], point: Point
 ) -> NDArray[np.bool_]:
-    """Which rows' keys come strictly before `point` in key order."""
+    """For each row whether its key comes strictly before `point` in key order."""
     before = np.zeros(len(keys[0]), dtype=bool)
     tied = np.ones(len(keys[0]), dtype=bool)
     for key, data_type, down, value in zip(keys, types, descending, point, strict=False):
@@ -392,11 +394,11 @@ def _granules_between(
     low: Point | None,
     high: Point | None,
 ) -> tuple[MarkRange, ...]:
-    """Those granules of `ranges` that may hold keys from `low` up to `high`; they lie next to each other."""
+    """The granules of `ranges` that may hold keys from `low` up to `high`."""
     marks = len(index[0])
     first, end = 0, marks - 1
     if low is not None:
-        # A granule may end with the key that the next mark begins with, so the one before `low` counts too.
+        # A granule may end with the key at the next mark, so the granule before `low` is included.
         first = max(0, int(_precedes(index, types, descending, low).sum()) - 1)
     if high is not None:
         end = min(end, int(_precedes(index, types, descending, high).sum()))

@@ -1,8 +1,8 @@
-"""Which functions keep the order of their argument, and on what intervals.
+"""Which functions are monotonic, and on which intervals.
 
-A predicate on `f(key)` can be judged from the key's ends only where `f` is monotonic between them. Kinds of
-functions (`MonotonicFunction.monotonic`): always; where the ends stay in order (`plus` may wrap around); where the ends
-share a segment (`toMonth` rises within a year).
+A predicate on `f(key)` can be evaluated on an interval of keys only where `f` is monotonic on it. Functions are
+monotonic (`MonotonicFunction.monotonic`) always; where the results of both ends are in order (`plus` may wrap around);
+or where both ends are in the same segment (`toMonth` rises within a year).
 
 Source: ClickHouse, `getMonotonicityForRange` of each function; `FactorTransform`s of `DateTimeTransforms.h`.
 """
@@ -67,14 +67,14 @@ _INTEGER_CASTS = {f"to{sign}Int{bits}": (bits, sign == "") for sign in ("", "U")
 
 
 def evaluator(call: SyntaxNode, argument: t.DataType) -> tuple[Callable[[pa.Array], pa.Array], t.DataType]:
-    """`call`, an expression over the column `x`, as a function of storage arrays; and its type."""
+    """`call`, an expression over the column `x`, as a function of storage arrays; and the type of its result."""
     columns = {_ARGUMENT: argument}
     bound = bind(call, columns)
     schema = storage_schema(columns)
 
     def apply(array: pa.Array) -> pa.Array:
         if pa.types.is_dictionary(schema.field(0).type):
-            array = array.dictionary_encode()  # a cast knows not every kind of values; of one encoded it is the same
+            array = array.dictionary_encode()  # Arrow does not cast every type to a dictionary
         elif array.type != schema.field(0).type:
             array = array.cast(schema.field(0).type)
         batch = pa.RecordBatch.from_arrays([array], schema=pa.schema([schema.field(0).with_nullable(True)]))
@@ -85,7 +85,7 @@ def evaluator(call: SyntaxNode, argument: t.DataType) -> tuple[Callable[[pa.Arra
 
 
 def monotonic_function_of(call: BoundCall) -> tuple[BoundNode, MonotonicFunction] | None:
-    """The argument of `call` that varies and the function of it; None if nothing is known of its order."""
+    """The varying argument of `call` and the function of it; None if it is not known to be monotonic."""
     varying = [i for i, arg in enumerate(call.args) if not isinstance(arg, BoundLiteral)]
     if len(varying) != 1 or len(call.args) > 2:
         return None
@@ -93,10 +93,10 @@ def monotonic_function_of(call: BoundCall) -> tuple[BoundNode, MonotonicFunction
     argument = call.args[at]
     if isinstance(t.inner_type(argument.type), t.FixedString | t.Tuple | t.Array | t.Map):
         return None
-    found = _order_of(call, at, t.inner_type(argument.type))
-    if found is None:
+    order = _order_of(call, at, t.inner_type(argument.type))
+    if order is None:
         return None
-    monotonic, rising, segment = found
+    monotonic, rising, segment = order
     args = (unbind_typed(a) if isinstance(a, BoundLiteral) else ColumnRef(_ARGUMENT) for a in call.args)
     over = Call(call.function, tuple(args))
     apply, result = evaluator(over, argument.type)
@@ -115,7 +115,7 @@ def monotonic_function_of(call: BoundCall) -> tuple[BoundNode, MonotonicFunction
 
 
 def _wraps_from(call: BoundCall, argument: t.DataType) -> int:
-    """The first day that the call surely does not hold any more and wraps around; 0 if it never does."""
+    """The first day that overflows the result type, so that the call wraps around; 0 if none does."""
     if call.function in ("toDateTime", "toUnixTimestamp") and isinstance(argument, (t.Date, t.Date32, t.DateTime64)):
         return 49709  # seconds in 32 bits end in 2106
     if call.function == "toDate" and isinstance(argument, (t.Date32, t.DateTime64)):
@@ -124,7 +124,7 @@ def _wraps_from(call: BoundCall, argument: t.DataType) -> int:
 
 
 def _wraps(data_type: t.DataType, end: int) -> Callable[[pa.Array], pa.Array]:
-    """The segments of such a call: all times that surely fit are one, any other is one by itself."""
+    """Segments of a call that wraps at day `end`: all times before it are one segment, any other is its own."""
     kind = t.inner_type(data_type)
     day = 86400 * 10**kind.precision if isinstance(kind, t.DateTime64) else 1
 
@@ -179,7 +179,7 @@ def _order_of(call: BoundCall, at: int, argument: t.DataType) -> Order | None:
 
 
 def _keeps_sign(argument: t.DataType, divisor: BoundLiteral) -> bool:
-    """Whether intDiv divides the numbers as they are: of mixed signs, it takes the unsigned one for a signed one."""
+    """Whether intDiv is monotonic: with mixed signedness it reinterprets the unsigned operand as signed."""
     signed = isinstance(argument, t.Int) and argument.signed
     return bool(divisor.value < 1 << 63 if signed else divisor.value > 0)
 
@@ -192,7 +192,7 @@ def _order_of_time(call: BoundCall, at: int, argument: t.DataType) -> Order | No
     if at != 0 or (len(call.args) == 2 and name not in ("toDate", "toYYYYMM", "toStartOfDay", "toYear", "toYYYYMMDD")):
         return None
     is_date = isinstance(argument, (t.Date, t.Date32))
-    # Clocks that are set back in autumn break the order within an hour, so only UTC is trusted with hours.
+    # Where clocks are set back, hours are not monotonic within a day, so only UTC counts.
     steady = is_date or getattr(argument, "timezone", "") in ("", "UTC")
     if name in _TIME_RISING or (name in _CLOCK_RISING and steady):
         # Conversions between types of different reach saturate or wrap at the ends.

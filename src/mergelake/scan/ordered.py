@@ -1,13 +1,12 @@
-"""Key values as numbers that compare: where each value of an index column lies between given cut points.
+"""Key values in comparable form, and their positions among constants.
 
-Pruning asks of many marks at once whether a range of key values meets a range (or set) of a predicate. Both
-are settled by positions: with the predicate's constants c0 < c1 < … < c(m-1) as cut points, every value falls
-into one of the *cells* ::
+Pruning compares, for many marks at once, ranges of key values with a range (or set) of a predicate. With the
+predicate's constants c0 < c1 < … < c(m-1) as cut points, every value falls into one of the *cells* ::
 
     0        1        2           3       …   2m                 2m + 1
     v < c0   v = c0   c0<v<c1     v = c1      v > c(m-1)         NaN or NULL, greatest of all
 
-and from then on only small integers are compared, whatever the type of the key.
+so only small integers are compared afterwards, whatever the type of the key.
 """
 
 from __future__ import annotations
@@ -114,13 +113,13 @@ def _python(value: object) -> Value:
 
 
 def orderable(data_type: t.DataType) -> bool:
-    """Whether values of the type can be ordered here; conditions on others are not judged."""
+    """Whether `ordered` supports the type; conditions on others are `Unknown`."""
     inner = t.inner_type(data_type)
     return not isinstance(inner, (t.Array, t.Tuple, t.BFloat16, *t.UNORDERED))
 
 
 def is_native_integer(data_type: t.DataType) -> bool:
-    """Types whose neighbours are one apart for ClickHouse's range arithmetic: open bounds become closed ones."""
+    """Whether ClickHouse's range arithmetic turns open bounds of the type into closed ones, one apart."""
     inner = t.inner_type(data_type)
     if isinstance(inner, t.Int):
         return inner.bits <= 64
@@ -135,9 +134,7 @@ def ordered(array: pa.Array, data_type: t.DataType) -> Ordered:
     missing = np.asarray(array.is_null()) if array.null_count else None
     if isinstance(inner, t.Nothing):
         return Ordered(np.zeros(len(array), np.int64), missing)
-    if isinstance(
-        inner, (t.Array, t.Map, t.Tuple, t.BFloat16)
-    ):  # no condition is on them, but on what follows in the key
+    if isinstance(inner, (t.Array, t.Map, t.Tuple, t.BFloat16)):  # not compared themselves, but later key columns are
         return Ordered(order_cells(array, inner).to_arrow(), missing)
     if pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type):
         return Ordered(array, missing)

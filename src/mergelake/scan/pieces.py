@@ -1,4 +1,4 @@
-"""Items of a plan, cut into pieces of bounded size, and how one piece is read."""
+"""Items of a plan cut into pieces of bounded size, and reading of the pieces."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mergelake.scan.prewhere import FilterStep
 from mergelake.scan.prune import MarkRange
 
 PIECE_BYTES = 32 << 20
-"""Decoded bytes of all columns of the part's rows, about, that one piece may hold."""
+"""Approximate maximum of the decoded bytes of a piece, all columns of the part included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ def batch_schema(plan: ScanPlan) -> pa.Schema:
 
 
 def cut_pieces(item: ScanItem, granules: int) -> Iterator[Piece]:
-    """The item's ranges in pieces of at most so many granules, in order."""
+    """The item's ranges in pieces of at most `granules` granules, in order."""
     ranges: list[MarkRange] = []
     room = granules
     for begin, end in item.ranges:
@@ -53,7 +53,7 @@ def cut_pieces(item: ScanItem, granules: int) -> Iterator[Piece]:
 def read_rows(
     pieces: Iterable[RowSelection], plan: ScanPlan, steps: Sequence[FilterStep], schema: pa.Schema
 ) -> list[pa.RecordBatch]:
-    """Those of the rows of each piece that pass, where any does."""
+    """The passing rows of each piece; pieces without any are omitted."""
     types = all_types(plan.schema)
     out = []
     for rows in pieces:
@@ -67,7 +67,7 @@ def read_rows(
 
 
 def all_pieces(items: Sequence[ScanItem], limit: int | None) -> Iterator[Piece]:
-    """The pieces of some items; small ones where any `limit` rows will do."""
+    """The pieces of some items; smaller ones under a `limit`."""
     for item in items:
         manifest = item.manifest
         granule_bytes = max(1, manifest.bytes_uncompressed // max(1, manifest.marks))

@@ -1,14 +1,14 @@
-"""From a snapshot and a request to the marks that have to be read.
+"""Planning: the marks of a snapshot's parts that have to be read for a request.
 
-1. parts whose virtual columns (`_part`, `_partition_id`) do not fit go;
-2. parts go whose minima and maxima of the partition's columns do not fit (*Min-Max*);
-3. parts go whose partition value does not fit (*Partition*);
-4. the primary index of the others tells which granules may hold matching rows (*PrimaryKey*). Parts whose
-   first and last key already exclude them are not asked, so their index is not fetched;
-5. skip indexes that the conditions say something to drop more of them (*Skip*, `scan.skip`).
+1. Parts are excluded by conditions on their virtual columns (`_part`, `_partition_id`),
+2. by the minima and maxima of the partition key's columns (*Min-Max*),
+3. and by their partition value (*Partition*).
+4. The primary index of the others selects granules that may hold matching rows (*PrimaryKey*). The index of a part
+   that its first and last key already exclude is not fetched.
+5. Skip indexes exclude more granules (*Skip*, `scan.skip`).
 
-Only steps 4 and 5 do I/O. The plan is a value: it pickles, holds nothing that is open, and any process can read its
-items (`scan.read`).
+Only steps 4 and 5 do I/O. The plan is a value: it pickles, holds no open resources, and any process can read its items
+(`scan.read`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from mergelake.store.protocol import Store
 from mergelake.table.handle import Snapshot
 
 _MANY_PARTS = 64
-"""From so many parts on their indexes are searched together."""
+"""Minimum number of parts whose indexes are searched together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +76,13 @@ class ScanItem:
 
     @property
     def rows_estimate(self) -> int:
-        """About how many rows the ranges hold."""
+        """Estimated number of rows in the ranges."""
         return self.manifest.rows * self.marks // max(1, self.manifest.marks)
 
 
 @dataclass(frozen=True, slots=True)
 class IndexStep:
-    """What one index left over: a block of EXPLAIN indexes = 1."""
+    """Parts and granules before and after one index: a block of EXPLAIN indexes = 1."""
 
     type: str
     """`Min-Max`, `Partition`, `PrimaryKey`, `Skip`."""
@@ -100,7 +100,7 @@ class IndexStep:
 
 @dataclass(frozen=True, slots=True)
 class ScanPlan:
-    """What to read and how to filter it."""
+    """The marks to read and the conditions to filter their rows by."""
 
     version: int
     """Of the snapshot."""
@@ -111,7 +111,7 @@ class ScanPlan:
     items: tuple[ScanItem, ...]
     steps: tuple[IndexStep, ...] = ()
     column_bytes: Mapping[str, int] = field(default_factory=dict)
-    """About how many bytes a column takes: decides which condition runs first."""
+    """Estimated bytes by column: decide which condition is evaluated first."""
 
     @property
     def marks(self) -> int:
@@ -125,11 +125,11 @@ class ScanPlan:
 
     @property
     def rows_estimate(self) -> int:
-        """About how many rows will be looked at."""
+        """Estimated number of rows to read."""
         return sum(item.rows_estimate for item in self.items)
 
     def with_items(self, items: Sequence[ScanItem]) -> ScanPlan:
-        """The same plan over some of its items, as one task gets it."""
+        """The plan for some of its items: the share of one task."""
         return replace(self, items=tuple(items))
 
 
@@ -144,10 +144,10 @@ def plan_scan(
 ) -> ScanPlan:
     """Decide what a scan of `snapshot` reads. Fetches primary indexes that are needed and not in `caches`.
 
-    `count_steps=False`: who does not ask what each index left over (`ScanPlan.steps`, EXPLAIN) gets the same items, and
-    only the parts of partitions that fit are looked at.
+    `count_steps=False` leaves out `ScanPlan.steps` (for EXPLAIN); the items are the same, but parts of partitions that
+    cannot match are not looked at.
 
-    Raises NO_SUCH_COLUMN_IN_TABLE, what binding the conditions raises, ILLEGAL_FINAL, SAMPLING_NOT_SUPPORTED.
+    Raises NO_SUCH_COLUMN_IN_TABLE, ILLEGAL_FINAL, SAMPLING_NOT_SUPPORTED, and the errors of binding the conditions.
     """
     schema = snapshot.schema
     columns = requested_columns(request, schema)
@@ -156,23 +156,23 @@ def plan_scan(
     first, rest = bound_conjuncts(request, schema)
     pieces = (*first, *rest)
     keys = scan_keys(schema)
-    predicate = _judged(request, schema, pieces)
+    predicate = _pruning_predicate(request, schema, pieces)
     candidates = snapshot.parts if count_steps else _candidates(snapshot, predicate, keys)
     parts = [part for part in candidates if part.manifest.rows > 0]
-    parts = _by_virtual_columns(parts, (*first, *rest), schema)
+    parts = _by_virtual_columns(parts, pieces, schema)
     steps: list[IndexStep] = []
     items: tuple[ScanItem, ...] = ()
     if not (keys.primary.nodes and is_never(analyze(predicate, keys.primary))):
         if keys.partition.nodes:
             parts = _partition_steps(parts, predicate, keys, steps)
-        read = [*columns, *(name for piece in (*first, *rest) for name in columns_of(piece))]
+        read = [*columns, *(name for piece in pieces for name in columns_of(piece))]
         named = [name for name in dict.fromkeys(read) if schema.has(name)]
         search = _IndexSearch(store, directory, snapshot, predicate, caches)
         items = search.primary(parts, keys, named, steps)
         if items and schema.indices:
             items = search.skip(items, steps if count_steps else None)
     sizes: Mapping[str, int] = {}
-    if pieces and items:  # else there is no order of conditions to decide
+    if pieces and items:  # sizes only decide the order of conditions
         largest = max((item.manifest for item in items), key=lambda manifest: manifest.rows)
         sizes = column_bytes(open_part(store, directory, largest, schema, caches), schema)
     counted = tuple(steps) if count_steps else ()
@@ -180,51 +180,56 @@ def plan_scan(
 
 
 def partitions_that_fit(snapshot: Snapshot, request: ScanRequest) -> Sequence[str]:
-    """Ids of the partitions that a scan would read parts of, by their values alone: no request, no look at parts."""
+    """Ids of the partitions that a scan may read, by the partitions' values alone: without requests."""
     first, rest = bound_conjuncts(request, snapshot.schema)
-    return _in_partitions(snapshot, _judged(request, snapshot.schema, (*first, *rest)), scan_keys(snapshot.schema))
+    return _in_partitions(
+        snapshot, _pruning_predicate(request, snapshot.schema, (*first, *rest)), scan_keys(snapshot.schema)
+    )
 
 
-def _judged(request: ScanRequest, schema: TableSchema, pieces: tuple[BoundNode, ...]) -> BoundNode | None:
-    """The conditions by which parts may be left out, of all of them (`pieces`)."""
-    if request.final:  # what else it asks may hold for a row that is replaced by one for which it does not
+def _pruning_predicate(request: ScanRequest, schema: TableSchema, pieces: tuple[BoundNode, ...]) -> BoundNode | None:
+    """The conjunction of those conditions in `pieces` that parts may be excluded by."""
+    # FINAL: a part that holds no match of another condition may hold the row that replaces a match, so it is read.
+    if request.final:
         return conjunction(split_by_key(pieces, scan_keys(schema, whole=True).primary.nodes)[0])
     return conjunction(pieces)
 
 
 def _candidates(snapshot: Snapshot, predicate: BoundNode | None, keys: ScanKeys) -> Iterable[ActivePart]:
-    """The parts that partition values, and for many parts their first and last keys, leave."""
-    held, names = snapshot.partitions, _in_partitions(snapshot, predicate, keys)
-    count = held.totals.parts if len(names) == len(held) else sum(len(held.held(name)) for name in names)
+    """The parts that partition values do not exclude, nor, if there are many parts, their first and last keys."""
+    partitions, names = snapshot.partitions, _in_partitions(snapshot, predicate, keys)
+    count = (
+        partitions.totals.parts if len(names) == len(partitions) else sum(len(partitions.held(name)) for name in names)
+    )
     if count >= _MANY_PARTS and keys.primary.nodes:
         condition = analyze(predicate, keys.primary)
         if not is_useless(condition):
-            return parts_by_key(held, names, condition, keys)
-    if len(names) == len(held):
+            return parts_by_key(partitions, names, condition, keys)
+    if len(names) == len(partitions):
         every: tuple[ActivePart, ...] = snapshot.parts
         return every
-    held.read(names)
-    return [part for name in names for part in held[name]]
+    partitions.read(names)
+    return [part for name in names for part in partitions[name]]
 
 
 def _in_partitions(snapshot: Snapshot, predicate: BoundNode | None, keys: ScanKeys) -> Sequence[str]:
-    """The partitions whose value fits: all parts of one have the same. In order of their ids."""
-    held = snapshot.partitions
-    condition = analyze(predicate, keys.partition) if keys.partition.nodes and held else None
+    """Ids, ascending, of the partitions whose value may match."""
+    partitions = snapshot.partitions
+    condition = analyze(predicate, keys.partition) if keys.partition.nodes and partitions else None
     if condition is None or is_useless(condition):
-        return tuple(held)
+        return tuple(partitions)
 
     def values() -> tuple[list[str], tuple[pa.Array, ...]]:
-        names = list(held)
-        return names, partition_values([held.partition_value(name) for name in names], keys)
+        names = list(partitions)
+        return names, partition_values([partitions.partition_value(name) for name in names], keys)
 
-    names, known = held.remembered((keys.partition_types, keys.partition.types), values)
-    fits = parts_by_partition(condition, known, keys.partition.types)
+    names, values_of = partitions.remembered((keys.partition_types, keys.partition.types), values)
+    fits = parts_by_partition(condition, values_of, keys.partition.types)
     return [names[at] for at in np.flatnonzero(fits).tolist()]
 
 
 def column_bytes(reader: PartReader, schema: TableSchema) -> dict[str, int]:
-    """Bytes that each column takes in a part, from its file table; its objects are not asked."""
+    """Stored bytes of each column in a part, from its file table: without requests."""
 
     def load() -> tuple[dict[str, int], int]:
         files = reader.files
@@ -236,7 +241,7 @@ def column_bytes(reader: PartReader, schema: TableSchema) -> dict[str, int]:
 
 
 def _by_virtual_columns(parts: list[ActivePart], pieces: Sequence[BoundNode], schema: TableSchema) -> list[ActivePart]:
-    """Parts whose name and partition fit the conjuncts that ask for nothing else; a column of that name hides them."""
+    """The parts that pass the conjuncts on `_part` and `_partition_id` alone, unless the table has such columns."""
     virtual = {"_part", "_partition_id"}.difference(schema.names)
     wanted = [p for p in pieces if columns_of(p) and set(columns_of(p)) <= virtual]
     if not wanted or not parts:
@@ -267,7 +272,7 @@ def _partition_steps(
             else:
                 values = partition_values([part.manifest.partition for part in parts], keys)
                 fits = parts_by_partition(condition, values, key.types)
-            kept = [part for part, yes in zip(parts, fits, strict=True) if yes]
+            kept = [part for part, fit in zip(parts, fits, strict=True) if fit]
         steps.append(_step(name, condition, key, kept, parts))
         parts = kept
     return parts
@@ -281,7 +286,7 @@ def _step(name: str, condition: Condition, key: Key, kept: list[ActivePart], par
 
 @dataclass(frozen=True, slots=True)
 class _IndexSearch:
-    """Which marks the indexes of parts leave over, for one predicate."""
+    """Selects marks by the indexes of parts, for one predicate."""
 
     store: Store
     directory: str
@@ -292,7 +297,10 @@ class _IndexSearch:
     def primary(
         self, parts: list[ActivePart], keys: ScanKeys, columns: Sequence[str], steps: list[IndexStep]
     ) -> tuple[ScanItem, ...]:
-        """What the primary index leaves of the parts, counted in `steps`; `columns` will be read of them."""
+        """Select marks by the primary index and append its step to `steps`.
+
+        `columns` will be read from the selected marks: what they need is prefetched from a far store.
+        """
         key = keys.primary
         condition = analyze(self.predicate, key)
         if not key.nodes or is_useless(condition) or not parts:
@@ -309,9 +317,9 @@ class _IndexSearch:
     def _search(
         self, parts: list[ActivePart], condition: Condition, keys: ScanKeys, columns: Sequence[str]
     ) -> list[ScanItem]:
-        """The items of parts that may match, after looking into their primary indexes."""
+        """The items of parts that may match, by their primary indexes."""
         types = keys.primary.types
-        # Adopted parts whose last key nobody knows are read whole.
+        # Adopted parts whose last key is not known are read whole.
         unjudged = [
             ScanItem(p.info, p.manifest, ((0, p.manifest.marks),)) for p in parts if not p.manifest.key_range[1]
         ]
@@ -339,68 +347,70 @@ class _IndexSearch:
             return list(index)
 
         marks = np.array([part.manifest.marks for part in parts])
-        # Of a part of one granule the ends are all there is, and have been asked, unless more is known of its keys.
-        told = np.flatnonzero(alive & (marks == 1)) if not bounded else rows[:0]
-        wanted = np.setdiff1d(np.flatnonzero(alive), told, assume_unique=True)
-        asked = wanted[marks[wanted] > 1].tolist()
-        if is_remote(self.store) and asked:
-            readers = {i: self._open(parts[i].manifest) for i in asked}
-            # What passes is read next: what its columns need comes in the same round, where it can be kept.
+        # A part of one granule has no keys but its ends, which `alive` has tested, unless minima and maxima are known.
+        single = np.flatnonzero(alive & (marks == 1)) if not bounded else rows[:0]
+        wanted = np.setdiff1d(np.flatnonzero(alive), single, assume_unique=True)
+        opened = wanted[marks[wanted] > 1].tolist()
+        if is_remote(self.store) and opened:
+            readers = {i: self._open(parts[i].manifest) for i in opened}
+            # Selected marks are read next: with a cache, what their columns need is fetched in the same round.
             open_parts(list(readers.values()), columns if self.caches is not None else (), key=types)
-        if len(asked) < 3 or readers:
+        if len(opened) < 3 or readers:
             indexes = [load(i) for i in wanted.tolist()]
         else:
             with ThreadPoolExecutor(min(len(wanted), 4 * (os.cpu_count() or 1)), "mergelake-plan") as pool:
                 indexes = list(pool.map(load, wanted.tolist()))
         if len(wanted) < _MANY_PARTS:
-            found = []
+            part_ranges = []
             for i, index in zip(wanted.tolist(), indexes, strict=True):
                 keys_of = KeyTable(index, types, keys.descending, _bounds(limits, bounded, np.array([i])))
-                found.append(mark_ranges(keys_of, condition))
+                part_ranges.append(mark_ranges(keys_of, condition))
         else:
-            found = mark_ranges_of_parts(indexes, condition, types, keys.descending, _bounds(limits, bounded, wanted))
-        ranges = [*zip(told, [((0, 1),)] * len(told), strict=True), *zip(wanted, found, strict=True)]
+            part_ranges = mark_ranges_of_parts(
+                indexes, condition, types, keys.descending, _bounds(limits, bounded, wanted)
+            )
+        ranges = [*zip(single, [((0, 1),)] * len(single), strict=True), *zip(wanted, part_ranges, strict=True)]
         judged = [ScanItem(parts[i].info, parts[i].manifest, r) for i, r in ranges if r]
         return sorted(unjudged + judged, key=lambda item: item.info)
 
     def skip(self, items: tuple[ScanItem, ...], steps: list[IndexStep] | None) -> tuple[ScanItem, ...]:
-        """What skip indexes leave of the items, counted in `steps` where that is asked for."""
+        """Select marks of the items by the skip indexes, and append their steps to `steps`."""
         plan = skip_plan(self.snapshot.schema, self.predicate)
         if plan is None:
             return items
 
-        def ask(item: ScanItem) -> PartSkips:
+        def skips_of(item: ScanItem) -> PartSkips:
             with of_part(item.info):
                 reader = self._open(item.manifest)
                 return skip_in_part(reader, plan, item.ranges, plan.order(reader))
 
         if len(items) < 3:
-            found = [ask(item) for item in items]
+            part_skips = [skips_of(item) for item in items]
         else:
             threads = Limits.of(self.store).requests if is_remote(self.store) else 4 * (os.cpu_count() or 1)
             with ThreadPoolExecutor(min(len(items), threads), "mergelake-plan") as pool:
-                found = list(pool.map(ask, items))
+                part_skips = list(pool.map(skips_of, items))
         if steps is not None:
-            self._count_skips(items, plan, found, steps)
-        left = zip(items, found, strict=True)
-        return tuple(replace(item, ranges=skips.final) for item, skips in left if skips.final)
+            self._count_skips(items, plan, part_skips, steps)
+        skipped = zip(items, part_skips, strict=True)
+        return tuple(replace(item, ranges=skips.final) for item, skips in skipped if skips.final)
 
     def _count_skips(
-        self, items: tuple[ScanItem, ...], plan: SkipPlan, found: Sequence[PartSkips], steps: list[IndexStep]
+        self, items: tuple[ScanItem, ...], plan: SkipPlan, part_skips: Sequence[PartSkips], steps: list[IndexStep]
     ) -> None:
-        """As for ClickHouse the n-th step counts what each part's n-th index did."""
+        """Append a step for each index. As in ClickHouse, the n-th step counts the n-th index of each part."""
         first = next(part for part in self.snapshot.parts if part.manifest.rows > 0)
         named = plan.order(self._open(first.manifest))
         before = [item.ranges for item in items]
         for slot, i in enumerate(named):
-            asked = [skips.left[slot] if slot < len(skips.left) else () for skips in found]
+            remaining = [skips.left[slot] if slot < len(skips.left) else () for skips in part_skips]
             useful = plan.indexes[i]
-            steps.append(_skip_counts(useful.shown, useful.index.name, useful.description, asked, before))
-            before = asked
+            steps.append(_skip_counts(useful.shown, useful.index.name, useful.description, remaining, before))
+            before = remaining
         if plan.combines:
-            final = [skips.final for skips in found]
+            final = [skips.final for skips in part_skips]
             step = _skip_counts("", COMBINED, "Final set of granules after AND/OR processing", final, before)
-            steps.append(replace(step, parts=len(items)))  # it does not count again
+            steps.append(replace(step, parts=len(items)))  # ClickHouse does not count parts again
 
     def _open(self, manifest: PartManifest) -> PartReader:
         return open_part(self.store, self.directory, manifest, self.snapshot.schema, self.caches)
@@ -421,6 +431,6 @@ def _skip_counts(
 def _bounds(
     limits: tuple[list[pa.Array], list[pa.Array]], bounded: Mapping[int, int], parts: NDArray[np.int64]
 ) -> dict[int, pa.Array]:
-    """Minima, then maxima, of the key columns for which the manifests of `parts` have them."""
+    """Minima, then maxima, of `parts`, by those key columns for which manifests have them."""
     rows = pa.array(parts)
     return {k: pa.concat_arrays([limits[0][m].take(rows), limits[1][m].take(rows)]) for k, m in bounded.items()}

@@ -1,7 +1,7 @@
 """A request's conditions as one list of bound conjuncts.
 
-ALIAS columns are replaced by their expressions, WHERE and PREWHERE are taken apart at their ANDs, and the
-sampling key's range is added. The same text binds to the same conjuncts in every process.
+ALIAS columns are replaced by their expressions, WHERE and PREWHERE are split at their ANDs, and the range of the
+sampling key is added. The same text binds to the same conjuncts in every process.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from mergelake.scan.request import VIRTUAL_COLUMNS, ScanRequest
 
 
 def all_types(schema: TableSchema) -> dict[str, t.DataType]:
-    """Types of the table's columns, then of the virtual ones that no column hides."""
+    """Types of the table's columns, then of the virtual columns that no column of the same name hides."""
     return {**VIRTUAL_COLUMNS, **schema.types}
 
 
 def bound_conjuncts(request: ScanRequest, schema: TableSchema) -> tuple[tuple[BoundNode, ...], tuple[BoundNode, ...]]:
     """(conjuncts of PREWHERE, conjuncts of WHERE and SAMPLE), bound against the table's columns.
 
-    Raises what parsing and binding raise, and ILLEGAL_TYPE_OF_COLUMN_FOR_FILTER for a condition that is no number.
+    Raises the errors of parsing and binding, and ILLEGAL_TYPE_OF_COLUMN_FOR_FILTER for a condition that is no number.
     """
     types = all_types(schema)
     known = _Known(schema, types)
@@ -42,7 +42,7 @@ def bound_conjuncts(request: ScanRequest, schema: TableSchema) -> tuple[tuple[Bo
 
 
 class _Known:
-    """What a condition may refer to; equal where it would be bound to the same tree."""
+    """What a condition may refer to: a cache key, equal where the text would be bound to the same tree."""
 
     def __init__(self, schema: TableSchema, types: Mapping[str, t.DataType]) -> None:
         self.schema, self.types = schema, types
@@ -56,7 +56,7 @@ class _Known:
         return hash(self._key)
 
 
-# One SELECT binds its conditions in each of its stages (plan, steps, every piece): once is enough.
+# Cached: the stages of one SELECT (plan, steps, every piece) bind the same conditions.
 @lru_cache(maxsize=256)
 def _pieces(text: str, known: _Known, now_ms: int | None) -> tuple[BoundNode, ...]:
     bound = bind(expand_aliases(parse(text), known.schema), known.types, now_ms)
@@ -78,7 +78,7 @@ def _pieces(text: str, known: _Known, now_ms: int | None) -> tuple[BoundNode, ..
 def sample_conjuncts(
     fraction: float, offset: float, schema: TableSchema, types: Mapping[str, t.DataType]
 ) -> tuple[BoundNode, ...]:
-    """Which values of the sampling key belong to SAMPLE `fraction` OFFSET `offset`: a range of its type.
+    """Conditions for the range of the sampling key that SAMPLE `fraction` OFFSET `offset` selects.
 
     Source: ClickHouse, `MergeTreeDataSelectExecutor::getSampling`.
     """
@@ -103,14 +103,14 @@ def sample_conjuncts(
 def split_by_key(
     pieces: Sequence[BoundNode], sorting: Sequence[BoundNode]
 ) -> tuple[tuple[BoundNode, ...], tuple[BoundNode, ...]]:
-    """(conjuncts that say the same of all rows with one sorting key, the others)."""
+    """(conjuncts on the sorting key alone, which have one value for all rows of a key; the others)."""
     plain = {node.name for node in sorting if isinstance(node, BoundColumn)}
     early = tuple(piece for piece in pieces if columns_of(piece) and set(columns_of(piece)) <= plain)
     return early, tuple(piece for piece in pieces if piece not in early)
 
 
 def conjunction(pieces: tuple[BoundNode, ...]) -> BoundNode | None:
-    """The pieces joined by AND, to be walked; None if there are none."""
+    """The pieces joined by AND, to be analyzed but not evaluated; None if there are none."""
     if len(pieces) < 2:
         return pieces[0] if pieces else None
     return BoundCall("and", pieces, t.UINT8, _never)
@@ -121,7 +121,7 @@ def _never(_: Context) -> Vec:
 
 
 def requested_columns(request: ScanRequest, schema: TableSchema) -> tuple[str, ...]:
-    """The columns of the result; `SELECT *` leaves out MATERIALIZED, ALIAS and EPHEMERAL ones."""
+    """The columns of the result; `SELECT *` omits MATERIALIZED, ALIAS and EPHEMERAL ones."""
     if request.columns is None:
         return tuple(c.name for c in schema.columns if c.default_kind not in ("MATERIALIZED", "ALIAS", "EPHEMERAL"))
     known = all_types(schema)

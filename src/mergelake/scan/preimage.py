@@ -1,7 +1,6 @@
 """Comparisons of a date's year or month with a number, as ranges of the date.
 
-`toYear(x) = 2024` says the same as `x >= '2024-01-01' AND x < '2025-01-01'`, and the range is what the indexes of x
-understand.
+`toYear(x) = 2024` is equivalent to `x >= '2024-01-01' AND x < '2025-01-01'`, a range that indexes on x can use.
 
 Source: ClickHouse, `OptimizeDateOrDateTimeConverterWithPreimageVisitor`.
 """
@@ -22,7 +21,7 @@ TURNED = {
     "equals": "equals",
     "notEquals": "notEquals",
 }
-"""Comparisons, and what they are with their sides exchanged."""
+"""Comparison functions and their equivalents with exchanged operands."""
 
 
 def preimage(node: BoundCall) -> BoundNode | None:
@@ -67,7 +66,7 @@ def _start(inner: t.DataType, year: int, month: int) -> str:
 
 
 def _substitute(node: BoundNode, argument: BoundNode) -> BoundNode:
-    """`node` with its column replaced; only walked, never evaluated."""
+    """`node` with its column replaced by `argument`; to be analyzed, not evaluated."""
     if isinstance(node, BoundCall):
         args = tuple(_substitute(arg, argument) for arg in node.args)
         return BoundCall(node.function, args, node.type, node.run)

@@ -1,10 +1,9 @@
 """The order in which conditions are evaluated, so that few bytes are read for rows that do not match.
 
-All conjuncts of WHERE may run before the rest of the columns is read; the question is in which order. As in
-ClickHouse, conditions written in PREWHERE come first, then equalities before others, then those on leading key
-columns, then those on columns that take the least bytes. Conditions whose columns are read already join the
-step that read them. One that can raise an error on some value (division, parsing) runs after all others, in the
-order in which it was written, so that moving it never makes a query fail that would not have failed.
+All conjuncts of WHERE are evaluated before other columns are read. As in ClickHouse, conditions of PREWHERE come first,
+then equalities, then conditions on leading key columns, then those on columns with the least bytes. A condition whose
+columns were read by an earlier step joins that step. Conditions that can raise an error on some value (division,
+parsing) run last, in the order in which they were written, so that reordering never makes a query fail.
 
 Source: ClickHouse, `MergeTreeWhereOptimizer.cpp`.
 """

@@ -1,14 +1,14 @@
-"""Which marks of a part may hold matching rows; and which parts, by what the partition key says.
+"""Selection of the marks of a part that may hold matching rows, and of parts by the partition key.
 
 The granule between two marks is read if the condition can be true in the hyperrectangles between their keys
-(`scan.hyperrectangles`). ClickHouse looks for such granules in two ways, which EXPLAIN names:
+(`scan.hyperrectangles`). ClickHouse has two search algorithms, which EXPLAIN names:
 
-* *generic exclusion search*: split the marks in eight, drop pieces that cannot match, go on in the others.
-  A piece can match if a granule in it can, so the outcome is that of asking every granule, which is what
-  is done here, for all at once;
-* *binary search* where the matching keys lie next to each other: find the first and the last granule.
+* *generic exclusion search*: split the marks in eight, drop ranges that cannot match, recurse into the others. A range
+  can match if a granule in it can, so the result is the same as that of testing every granule, which is what is done
+  here, for all granules at once;
+* *binary search* where the matching keys are contiguous: find the first and the last granule.
 
-The numbers of parts, marks and ranges are ClickHouse's.
+Numbers of parts, marks and ranges are equal to ClickHouse's.
 
 Source: ClickHouse, `MergeTreeDataSelectExecutor::markRangesFromPKRange`, `PartitionPruner.cpp`.
 """
@@ -34,18 +34,18 @@ _PROBES = 128
 
 
 def search_algorithm(condition: Condition, key_columns: int) -> str:
-    """How ClickHouse would search the primary index: empty when it does not."""
+    """The algorithm by which ClickHouse would search the primary index; empty if it does not search."""
     if is_useless(condition):
         return ""
     return BINARY_SEARCH if is_continuous(condition, key_columns) else EXCLUSION_SEARCH
 
 
 def mark_ranges(keys: KeyTable, condition: Condition, marks: int | None = None) -> tuple[MarkRange, ...]:
-    """Mark ranges that may hold matching rows, in order, neighbours joined.
+    """Mark ranges that may hold matching rows, in order, adjacent ones joined.
 
-    Ranges are half-open, in marks; empty when no row can match; never a matching row missed. `keys` holds the
-    key at each mark of one part, final mark included. `marks` is the number of granules, needed only for a
-    table without a key.
+    Ranges are half-open, in marks, and cover every matching row; empty when no row can match. `keys` holds the key at
+    each mark of one part, the final mark included. `marks` is the number of granules, needed only for a table without
+    a key.
     """
     granules = keys.marks - 1 if keys.columns else (marks or 0)
     if granules <= 0:
@@ -68,8 +68,8 @@ def mark_ranges_of_parts(
 ) -> list[tuple[MarkRange, ...]]:
     """`mark_ranges` of many parts at once: `indexes[p]` are the key columns at the marks of part p.
 
-    Thousands of small parts cost little more than one with as many marks. All granules are asked, so for
-    contradictory conditions it finds less than a binary search of each part would. `bounds` as in `KeyTable`.
+    Thousands of small parts cost little more than one with as many marks. Every granule is tested, so contradictory
+    conditions select fewer granules than a binary search in each part would. `bounds` as in `KeyTable`.
     """
     marks = np.array([len(index[0]) for index in indexes], dtype=np.int64)
     columns = [pa.concat_arrays([index[c] for index in indexes]) for c in range(len(types))]
@@ -89,7 +89,7 @@ def mark_ranges_of_parts(
 
 
 def join(granules: NDArray[np.int64]) -> tuple[MarkRange, ...]:
-    """Ascending granule numbers as half-open ranges, neighbours joined.
+    """Ascending granule numbers as half-open ranges, adjacent ones joined.
 
     >>> join(np.array([0, 1, 4]))
     ((0, 2), (4, 5))
@@ -105,7 +105,7 @@ def join(granules: NDArray[np.int64]) -> tuple[MarkRange, ...]:
 def _binary_search(evaluator: KeyConditionEvaluator, granules: int) -> tuple[MarkRange, ...]:
     """The one range between the first and the last granule that can match.
 
-    Whether [0, m) can match is false up to some m and true from there on, so many m are probed in each round.
+    Whether [0, m) can match is monotonic in m, so each round probes many values of m.
     """
 
     def until(ends: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -122,13 +122,13 @@ def _binary_search(evaluator: KeyConditionEvaluator, granules: int) -> tuple[Mar
 
 
 def _boundary(holds: Callable[[NDArray[np.int64]], NDArray[np.bool_]], below: int, above: int) -> int:
-    """The least m in (below, above) for which `holds`, else `above`; it holds from some m on."""
+    """The least m in (below, above) for which `holds` is true, else `above`; `holds` must be monotonic."""
     while below + 1 < above:
         step = max(1, (above - below) // _PROBES)
         probes = np.arange(below + step, above, step)
-        found = np.flatnonzero(holds(probes))
-        if len(found):
-            above = int(probes[found[0]])
+        hits = np.flatnonzero(holds(probes))
+        if len(hits):
+            above = int(probes[hits[0]])
             below = above - step
         else:
             below = int(probes[-1])

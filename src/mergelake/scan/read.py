@@ -1,8 +1,8 @@
-"""Reading the items of a plan: pieces of parts, filtered, by a few threads, in bounded memory.
+"""Reading the items of a plan: pieces of parts are read and filtered by a few threads in bounded memory.
 
-Items are cut into pieces (`scan.pieces`). A few of them are under way at a time, so the next ones are fetched while the
-caller works on the last, and no more than that is ever held; of a far store many more (`scan.ahead`). Batches come out
-as pieces get ready, or in the order of the items where the caller wants that.
+Items are cut into pieces (`scan.pieces`). A few pieces are read at a time, so the next ones are fetched while the
+caller processes the last; from a far store many more (`scan.ahead`). Batches are returned as pieces are finished, or in
+the order of the items if `ordered`.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def read_items(
     """Rows of `items` (all of the plan if None) that pass the plan's conditions, in storage form.
 
     Batches hold exactly `plan.columns`, in that order, and at least one row. `threads` is the number of cores
-    unless given. With a limit in the request no more rows than that come out. FINAL and an ordered read need all items
-    of the plan: rows of one key may lie in any of them. Once `cancel` is set it ends with QUERY_WAS_CANCELLED, after
-    the pieces under way.
+    unless given. No more rows than the request's limit are returned. FINAL and ordered reads need all items of the
+    plan: rows of one key may be in any of them. Once `cancel` is set, QUERY_WAS_CANCELLED is raised after the pieces
+    that are being read.
     """
     if not plan.columns:
         raise error("EMPTY_LIST_OF_COLUMNS_PASSED", "A scan needs at least one column", "Ask for a virtual column")
@@ -79,14 +79,14 @@ def _read_pieces(run: ReadRun, *, ordered: bool) -> Iterator[pa.RecordBatch]:
     sources: dict[str, PartSource] = {}
 
     def source_of(item: ScanItem) -> PartSource:
-        found = sources.get(item.manifest.id)
-        return found if found is not None else sources.setdefault(item.manifest.id, run.source(item))
+        source = sources.get(item.manifest.id)
+        return source if source is not None else sources.setdefault(item.manifest.id, run.source(item))
 
     def read(group: Sequence[Piece]) -> list[pa.RecordBatch]:
         run.check()
         run.stats.add(parts=sum(piece.ranges[0][0] == piece.item.ranges[0][0] for piece in group))
         if len(group) > 1:
-            with suppress(CorruptDataError, NotFoundError):  # they are told by who reads the parts one by one
+            with suppress(CorruptDataError, NotFoundError):  # reading the parts one by one raises it with its place
                 opened = [(piece.item, run.source(piece.item), piece.ranges) for piece in group]
                 return read_rows(begin_rows(run, opened), plan, steps, schema)
         rows = (RowSelection(source_of(piece.item), piece.ranges, run.stats) for piece in group)

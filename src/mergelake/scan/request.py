@@ -1,4 +1,4 @@
-"""What a reader asks of a table."""
+"""The request of a scan: columns, conditions, limit."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ VIRTUAL_COLUMNS: dict[str, DataType] = {
     "_partition_id": LowCardinality(STRING),
     "_part_offset": Int(64, signed=False),
 }
-"""Columns that every table has without storing them: where a row lies."""
+"""Columns that every table has without storing them: the location of a row."""
 NOT_GIVEN = (
     "_part_index", "_part_starting_offset", "_part_uuid", "_part_granule_offset", "_part_data_version",
     "_partition_value", "_sample_factor", "_disk_name", "_distance", "_table", "_database", "_row_exists",
     "_block_number", "_block_offset",
 )  # fmt: skip
-"""Those that ClickHouse's tables have too."""
+"""Virtual columns of ClickHouse that are not supported here."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScanRequest:
-    """Columns, conditions as ClickHouse text, and how to read."""
+    """Columns, conditions as ClickHouse text, and options of a read."""
 
     columns: tuple[str, ...] | None = None
-    """Columns of the result in order, virtual and ALIAS columns too; None is what `SELECT *` gives."""
+    """Columns of the result in order, virtual and ALIAS columns too; None for those of `SELECT *`."""
     where: str | None = None
     prewhere: str | None = None
-    """Conditions to evaluate first; the reader moves those of `where` forward on its own."""
+    """Conditions to evaluate first; those of `where` are ordered automatically."""
     final: bool = False
-    """Rows as if everything were merged (ReplacingMergeTree)."""
+    """Rows as if all parts were merged (ReplacingMergeTree)."""
     sample: float | None = None
     """Fraction of the range of the sampling key, above 0 and up to 1."""
     sample_offset: float = 0.0
-    """Where in that range the fraction begins."""
+    """Fraction of that range at which the sample begins."""
     limit: int | None = None
-    """Rows after which to stop; any rows will do, or the first ones of an ordered read."""
+    """Maximum number of rows: any rows, or the first ones of an ordered read."""
     ordered: bool = False
-    """Rows in the order of the sorting key, over all parts; those of one key in the order of parts, then their own."""
+    """Rows in the order of the sorting key over all parts; rows of one key in the order of parts, then of the part."""
     now_ms: int | None = None
-    """What `now()` is in the conditions; None refuses it."""
+    """Epoch milliseconds of `now()` in the conditions; None refuses it."""
 
     def __post_init__(self) -> None:
         for name in ("final", "ordered"):
-            if not isinstance(getattr(self, name), bool):  # any text would be true, 'false' too
+            if not isinstance(getattr(self, name), bool):  # any non-empty text would count as true
                 raise _no(name, getattr(self, name), "True or False")
         for name in ("where", "prewhere"):
             if not isinstance(getattr(self, name), str | None):

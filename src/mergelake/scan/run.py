@@ -1,4 +1,4 @@
-"""One read of a plan: what all its threads share."""
+"""State of one read of a plan, shared by its threads."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from mergelake.store.protocol import Store
 
 @dataclass(frozen=True, slots=True)
 class ReadRun:
-    """From where, how, and what it has cost so far."""
+    """Store, plan, options and statistics of one read."""
 
     store: Store
     directory: str
     plan: ScanPlan
     caches: PartCache
     workers: int
-    """Threads that compute."""
+    """Number of threads that decode and filter."""
     stats: ScanStats
     cancel: Cancel | None
 
     @property
     def is_far(self) -> bool:
-        """Whether the store answers after a while."""
+        """Whether a request waits for a network."""
         return is_remote(self.store)
 
     def check(self) -> None:
-        """QUERY_WAS_CANCELLED once the statement is to end."""
+        """Raise QUERY_WAS_CANCELLED if the statement was cancelled."""
         if self.cancel is not None:
             self.cancel.check()
 
     def source(self, item: ScanItem) -> PartSource:
-        """The part of an item; an error in it names the part."""
+        """Open the part of an item; errors name the part."""
         schema = self.plan.schema
         with of_part(item.info):
             return PartSource(

@@ -1,7 +1,7 @@
-"""Conditions that are the same for every row are replaced by 0 or 1 before any index is asked.
+"""Conditions that are constant for every row are replaced by 0 or 1 before indexes are used.
 
-`k IN (2.5)` looks for nothing that an integer k can be; as for ClickHouse's analyzer it is 0, an AND with it is 0
-and so on. The result is only walked, never evaluated.
+`k IN (2.5)` cannot match an integer k: as in ClickHouse's analyzer it is 0, an AND with it is 0, and so on. The result
+is analyzed, not evaluated.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from mergelake.expr.membership import convert_member
 
 
 def simplify(node: BoundNode) -> BoundNode:
-    """`node` without parts that are constant."""
+    """`node` with constant conditions folded."""
     if not isinstance(node, BoundCall):
         return node
     if node.function in ("in", "notIn") and _matches_nothing(node):

@@ -1,9 +1,9 @@
-"""Skip indexes: which granules they drop from what the primary key has left.
+"""Skip indexes: which granules they exclude from those that the primary key selected.
 
-Every index whose condition can say something (`useful_indexes`) is asked about the granules that are left, minmax
-first, then coarser and smaller ones. With OR in the predicate one index alone often proves nothing, `a = 1 OR b = 2`
-with one index each; so what each said of each comparison is kept, and at the end the predicate is worked out from
-that (`<Combined skip indexes>` in EXPLAIN).
+Every useful index is evaluated on the remaining granules, minmax first, then coarser and smaller ones. With OR in the
+predicate a single index often excludes nothing: `a = 1 OR b = 2` with an index on each column. So the result of each
+comparison is recorded over all indexes, and at the end the whole predicate is evaluated on these results
+(`<Combined skip indexes>` in EXPLAIN).
 
 A part without the index's files keeps its granules.
 
@@ -46,22 +46,22 @@ from mergelake.scan.skip_text import ask_text, text_leaf
 
 COMBINED = "<Combined skip indexes>"
 _LEAVES_MAX = 32
-"""Comparisons of a predicate that are kept track of."""
+"""Maximum number of comparisons whose results are recorded."""
 
 
 @dataclass(frozen=True, slots=True)
 class UsefulIndex:
-    """An index and what the predicate says to it."""
+    """An index with the predicate translated for it."""
 
     index: BoundIndex
     key_condition: Condition
-    """For minmax and set: as for a key of the index's expressions."""
+    """For minmax and set: the condition on a key of the index's expressions; Unknown for Bloom filters."""
     condition: Condition
-    """What granules are judged by."""
+    """The condition that is evaluated on granules of the index."""
 
     @property
     def description(self) -> str:
-        """As EXPLAIN has it."""
+        """Type and granularity as EXPLAIN prints them."""
         return f"{self.index.kind.name} GRANULARITY {self.index.granularity}"
 
     @property
@@ -74,18 +74,18 @@ class UsefulIndex:
 
 @dataclass(frozen=True, slots=True)
 class SkipPlan:
-    """The indexes to ask."""
+    """The useful indexes of a table for one predicate."""
 
     indexes: tuple[UsefulIndex, ...]
     shape: Condition
     """ANDs, ORs and NOTs of the predicate."""
     combines: bool
-    """Whether what they said is worked out together at the end."""
+    """Whether the results of all indexes are combined at the end."""
     version: int
-    """Of the table's schema: older parts may hold their columns in other types."""
+    """Version of the table's schema: older parts may hold columns of other types."""
 
     def order(self, reader: PartReader) -> list[int]:
-        """The order in which to ask them in a part."""
+        """Positions in `indexes`, in the order in which to evaluate them for a part."""
 
         def rank(i: int) -> tuple[int, int, int]:
             index = self.indexes[i].index
@@ -97,18 +97,22 @@ class SkipPlan:
 
 @dataclass(slots=True)
 class PartSkips:
-    """What is left of a part after each index in turn."""
+    """The remaining mark ranges of a part after each index."""
 
     left: list[tuple[MarkRange, ...]] = field(default_factory=list)
-    """After the first, the second, … index asked; shorter if nothing was left."""
+    """Ranges after the first, the second, … index; shorter if none remained before the last."""
     final: tuple[MarkRange, ...] = ()
 
 
 def skip_plan(schema: TableSchema, predicate: BoundNode | None) -> SkipPlan | None:
-    """The indexes of the table that the predicate says something to; None if there are none."""
+    """The indexes of the table that are useful for the predicate; None if there are none."""
     if predicate is None or not schema.indices:
         return None
-    useful = [found for found in (_useful(index, predicate) for index in table_indexes(schema)) if found is not None]
+    useful = [
+        candidate
+        for candidate in (_useful(index, predicate) for index in table_indexes(schema))
+        if candidate is not None
+    ]
     if not useful:
         return None
     shape = analyze_leaves(predicate, lambda node, function: Unknown())
@@ -134,30 +138,30 @@ def _useful(index: BoundIndex, predicate: BoundNode) -> UsefulIndex | None:
 
 
 def skip_in_part(reader: PartReader, plan: SkipPlan, ranges: Sequence[MarkRange], order: Sequence[int]) -> PartSkips:
-    """Ask the indexes, in `order`, about a part's marks in `ranges` (ascending, not empty)."""
+    """Evaluate the indexes, in `order`, on a part's marks in `ranges` (ascending, not empty)."""
     out = PartSkips()
     now = tuple(ranges)
     marks = reader.manifest.marks
-    said = np.ones((len(list(atoms(plan.shape))), marks), np.bool_) if plan.combines else None
+    leaf_marks = np.ones((len(list(atoms(plan.shape))), marks), np.bool_) if plan.combines else None
     for i in order:
         if not now:
             break
-        now = _ask(reader, plan.indexes[i], plan.version, now, said)
+        now = _ranges_left(reader, plan.indexes[i], plan.version, now, leaf_marks)
         out.left.append(now)
-    if said is not None and now:
-        keep = merge_leaves(plan.shape, said)
+    if leaf_marks is not None and now:
+        keep = merge_leaves(plan.shape, leaf_marks)
         begins = np.concatenate([np.arange(b, e) for b, e in now])
         now = _joined(begins[keep[begins]], begins[keep[begins]] + 1)
     out.final = now
     return out
 
 
-def _ask(
+def _ranges_left(
     reader: PartReader,
     useful: UsefulIndex,
     version: int,
     ranges: tuple[MarkRange, ...],
-    said: NDArray[np.bool_] | None,
+    leaf_marks: NDArray[np.bool_] | None,
 ) -> tuple[MarkRange, ...]:
     index, step = useful.index, useful.index.granularity
     file = find_index(reader, index.name, index.kind) if same_types(reader, index, version) else None
@@ -171,22 +175,22 @@ def _ask(
     wanted = np.unique(granule)
     for first, stop, plain in read_granules(reader, file, _runs(wanted)):
         try:
-            found, told = _judged(useful, plain, stop - first, combined=said is not None)
+            judgement, covered = _judged(useful, plain, stop - first, combined=leaf_marks is not None)
         except CorruptDataError as problem:
             raise corrupt_index(reader, file, problem) from None
-        keep[first:stop] = found.can_be_true
-        if said is not None:
+        keep[first:stop] = judgement.can_be_true
+        if leaf_marks is not None:
             inside = np.flatnonzero((granule >= first) & (granule < stop))
-            inside = inside[told[granule[inside] - first]]
-            for leaf, answer in enumerate(found.leaves):
+            inside = inside[covered[granule[inside] - first]]
+            for leaf, answer in enumerate(judgement.leaves):
                 if answer is not None:
-                    said[leaf, begin[inside]] = answer[granule[inside] - first]
+                    leaf_marks[leaf, begin[inside]] = answer[granule[inside] - first]
     kept = keep[granule]
     return _joined(begin[kept], end[kept])
 
 
 def same_types(reader: PartReader, index: BoundIndex, version: int) -> bool:
-    """Whether the part's index was made from columns of the types that the table has now."""
+    """Whether the part's index was built from columns of the table's current types."""
     if reader.manifest.schema_version == version:
         return True
     for name in index.columns:
@@ -197,88 +201,93 @@ def same_types(reader: PartReader, index: BoundIndex, version: int) -> bool:
 
 
 def _judged(useful: UsefulIndex, plain: Region, count: int, *, combined: bool) -> tuple[Judgement, Bools]:
-    """What the index says of `count` granules, and of which of them it says anything."""
+    """The condition on `count` granules of the index, and for each granule whether the index has information on it."""
     index = useful.index
-    told = np.ones(count, np.bool_)
+    covered = np.ones(count, np.bool_)
     match index.kind:
         case MinMax():
             types = [plain_type(kind) for kind in index.types]
             bounds = decode_bounds(plain.tobytes(), types, count)
-            return _in_bounds(useful.condition, index, bounds, count), told
+            return _in_bounds(useful.condition, index, bounds, count), covered
         case Bloom() as kind:
             filters = decode_filters(plain, kind, len(index.nodes), count)
-            return judge(useful.condition, count, lambda leaf: _probed(leaf, lambda q: ask_bloom(q, filters))), told
+            return judge(useful.condition, count, lambda leaf: _probed(leaf, lambda q: ask_bloom(q, filters))), covered
         case TextBloom() as kind:
             texts = decode_text(plain, kind, len(index.nodes), count)
-            return judge(useful.condition, count, lambda leaf: _probed(leaf, lambda q: ask_text(q, texts, kind))), told
+            return judge(
+                useful.condition, count, lambda leaf: _probed(leaf, lambda q: ask_text(q, texts, kind))
+            ), covered
     sets = decode_sets(plain, index.types, count)
-    found = granules_by_values(useful.condition, index, sets)
-    judgement = Judgement(found, np.ones(count, np.bool_))
+    matches = granules_by_values(useful.condition, index, sets)
+    judgement = Judgement(matches, np.ones(count, np.bool_))
     if combined:
-        told = sets.counts > 0
-        judgement = _with_extremes(useful, sets, found, told)
-    return judgement, told
+        covered = sets.counts > 0
+        judgement = _with_extremes(useful, sets, matches, covered)
+    return judgement, covered
 
 
-def _probed(leaf: Condition, ask) -> Mask:  # type: ignore[no-untyped-def]
+def _probed(leaf: Condition, may_match) -> Mask:  # type: ignore[no-untyped-def]
     assert isinstance(leaf, Probe)
-    found = ask(leaf.question)
-    maybe = np.ones(len(found), np.bool_)
-    return (maybe, found) if leaf.negated else (found, maybe)
+    mask = may_match(leaf.question)
+    maybe = np.ones(len(mask), np.bool_)
+    return (maybe, mask) if leaf.negated else (mask, maybe)
 
 
 def _in_bounds(
     condition: Condition, index: BoundIndex, bounds: Sequence[tuple[pa.Array, pa.Array]], count: int
 ) -> Judgement:
-    """The condition in the hyperrectangles between the extremes."""
+    """Evaluate the condition on the hyperrectangles between the minima and maxima (`bounds`) of `count` granules."""
     types = [plain_type(kind) for kind in index.types]
     keys = KeyTable([pa.concat_arrays([low, high]) for low, high in bounds], types)
     rows = np.arange(count)
     box = {c: Span(rows, False, rows + count, False) for c in range(len(types))}
 
-    def ask(leaf: Condition) -> Mask:
+    def leaf_mask(leaf: Condition) -> Mask:
         can_be_true, can_be_false = KeyConditionEvaluator(leaf, keys).box(box, count)
         columns = (leaf.column,) if isinstance(leaf, InRange) else leaf.columns if isinstance(leaf, InSet) else ()
         if any(isinstance(t.inner_type(types[c]), t.Float) for c in columns):
-            # The extremes pass over NaN, for which no comparison holds but `!=` and NOT do.
+            # Minima and maxima ignore NaN, for which comparisons are false, but `!=` and NOT are true.
             negated = isinstance(leaf, (InRange, InSet)) and leaf.negated
             maybe = np.ones(count, np.bool_)
             return (maybe, can_be_false) if negated else (can_be_true, maybe)
         return can_be_true, can_be_false
 
-    return judge(condition, count, ask)
+    return judge(condition, count, leaf_mask)
 
 
-def _with_extremes(useful: UsefulIndex, sets: SetGranules, found: Bools, told: Bools) -> Judgement:
-    """A set's answer joined with that of its extremes, which are what is said of each comparison."""
-    if not told.any() or isinstance(useful.key_condition, Unknown):
-        return Judgement(found, np.ones_like(found))
-    ends = np.cumsum(sets.counts[told])
+def _with_extremes(useful: UsefulIndex, sets: SetGranules, matches: Bools, covered: Bools) -> Judgement:
+    """The result `matches` of a set index, restricted by the minima and maxima of its values.
+
+    The results of single comparisons come from these extremes alone.
+    """
+    if not covered.any() or isinstance(useful.key_condition, Unknown):
+        return Judgement(matches, np.ones_like(matches))
+    ends = np.cumsum(sets.counts[covered])
     bounds = []
     for array, kind in zip(sets.columns, useful.index.types, strict=True):
         plain = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
         bounds.append(segment_extremes(plain, plain_type(kind), ends))
-    inside = _in_bounds(useful.key_condition, useful.index, bounds, int(told.sum()))
-    can_be_true = found.copy()
-    can_be_true[told] &= inside.can_be_true
+    inside = _in_bounds(useful.key_condition, useful.index, bounds, int(covered.sum()))
+    can_be_true = matches.copy()
+    can_be_true[covered] &= inside.can_be_true
     leaves: list[Bools | None] = []
     for answer in inside.leaves:
-        whole = None
+        all_granules = None
         if answer is not None:
-            whole = np.ones_like(found)
-            whole[told] = answer
-        leaves.append(whole)
-    return Judgement(can_be_true, np.ones_like(found), leaves)
+            all_granules = np.ones_like(matches)
+            all_granules[covered] = answer
+        leaves.append(all_granules)
+    return Judgement(can_be_true, np.ones_like(matches), leaves)
 
 
 def _runs(granules: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Ascending numbers as half-open runs."""
+    """Runs of consecutive numbers as half-open ranges."""
     cuts = np.flatnonzero(np.diff(granules) != 1) + 1
     return [(int(piece[0]), int(piece[-1]) + 1) for piece in np.split(granules, cuts)]
 
 
 def _joined(begin: NDArray[np.int64], end: NDArray[np.int64]) -> tuple[MarkRange, ...]:
-    """Ascending half-open ranges, those that touch made one."""
+    """Ascending half-open ranges, adjacent ones joined."""
     if not len(begin):
         return ()
     gaps = np.flatnonzero(begin[1:] != end[:-1]) + 1

@@ -1,8 +1,8 @@
-"""What a predicate asks of a bloom_filter index: may a granule hold these values?
+"""Predicates on a bloom_filter index: may a granule hold these values?
 
-`=` and IN ask for a value of an expression (of each, for tuples), `has` and the like for an element of an array,
-`m[k] = v` and `mapContains` for keys or values of a map. Negated comparisons say nothing: a filter never knows that
-there is no other value.
+`=` and IN look for a value of an expression (of each, for tuples), `has` and the like for an element of an array,
+`m[k] = v` and `mapContains` for keys or values of a map. Negated comparisons are unknown: a filter cannot tell that
+there are no other values.
 
 Source: ClickHouse, `MergeTreeIndexBloomFilter.cpp` (`extractAtomFromTree`, `mayBeTrueOnGranule`).
 """
@@ -32,15 +32,15 @@ from mergelake.scan.constants import in_type
 
 @dataclass(frozen=True, slots=True)
 class HoldsValues:
-    """For each of `places` (an expression and hashes) one hash, or all, must be in the expression's filter."""
+    """For each of `places` (an expression and hashes), one hash, or every one, must be in the expression's filter."""
 
     places: tuple[tuple[int, tuple[int, ...]], ...]
     every: bool = False
-    """All hashes must be there (hasAll), not just one."""
+    """All hashes must be present (hasAll), not just one."""
 
 
 def bloom_leaf(index: BoundIndex, node: BoundNode, function: str) -> Condition:
-    """What one comparison asks of the index."""
+    """The condition on the index for one comparison."""
     if not isinstance(node, BoundCall) or len(node.args) != 2:
         return Unknown()
     left, right = node.args
@@ -61,7 +61,7 @@ def bloom_leaf(index: BoundIndex, node: BoundNode, function: str) -> Condition:
 
 
 def is_emptiness(left: BoundNode, right: BoundNode, function: str) -> bool:
-    """Whether this is `s = ''`, which ClickHouse has turned into `empty(s)` before indexes are asked."""
+    """Whether this is `s = ''`, which ClickHouse rewrites to `empty(s)` before it uses indexes."""
     literal, other = (left, right) if isinstance(left, BoundLiteral) else (right, left)
     if function not in ("equals", "notEquals") or not isinstance(other.type, t.String):
         return False
@@ -69,21 +69,21 @@ def is_emptiness(left: BoundNode, right: BoundNode, function: str) -> bool:
 
 
 def ask_bloom(question: HoldsValues, granules: BloomGranules) -> NDArray[np.bool_]:
-    """For each granule whether the answer may be yes."""
+    """For each granule whether it may hold the values."""
     out = np.ones(len(granules.sizes), np.bool_)
     for expression, hashes in question.places:
-        found = granules.may_hold(expression, np.array(hashes, np.uint64))
-        out &= found.all(axis=1) if question.every else found.any(axis=1)
+        hits = granules.may_hold(expression, np.array(hashes, np.uint64))
+        out &= hits.all(axis=1) if question.every else hits.any(axis=1)
     return out
 
 
 def place_of(index: BoundIndex, node: BoundNode) -> int | None:
-    """The index's expression that `node` is."""
+    """Position of the index's expression that is equal to `node`."""
     return index.nodes.index(node) if node in index.nodes else None
 
 
 def _map_place(index: BoundIndex, function: str, of: BoundNode) -> int | None:
-    """The index's expression `mapKeys(of)` or `mapValues(of)`."""
+    """Position of the index's expression `mapKeys(of)` or `mapValues(of)`."""
     for i, node in enumerate(index.nodes):
         if isinstance(node, BoundCall) and node.function == function and node.args == (of,):
             return i
@@ -91,9 +91,9 @@ def _map_place(index: BoundIndex, function: str, of: BoundNode) -> int | None:
 
 
 def map_element(index: BoundIndex, node: BoundNode, value: BoundLiteral) -> tuple[int, BoundLiteral] | None:
-    """For `m[k] = value`: the expression for the keys and k, or the one for the values and the value.
+    """For `m[k] = value`: (position of the keys' expression, k), or (position of the values' expression, value).
 
-    A value that is the default says nothing: it is what `m[k]` is without the key.
+    None for the default value, which `m[k]` also has if the key is missing.
     """
     if not isinstance(node, BoundCall) or node.function != "arrayElement" or value.value in (None, 0, b"", 0.0):
         return None
@@ -106,25 +106,25 @@ def map_element(index: BoundIndex, node: BoundNode, value: BoundLiteral) -> tupl
 
 
 def map_keys_place(index: BoundIndex, of: BoundNode) -> int | None:
-    """The index's expression for the keys of the map `of`."""
+    """Position of the index's expression for the keys of the map `of`."""
     return _map_place(index, "mapKeys", of)
 
 
 def _equals(index: BoundIndex, node: BoundNode, value: BoundLiteral) -> Condition:
     if isinstance(node, BoundCall) and node.function == "tuple" and isinstance(value.type, t.Tuple):
         pairs = zip(node.args, value.value, value.type.elements, strict=True)
-        places = [_one(index, arg, BoundLiteral(v, kind)) for arg, v, kind in pairs]
-        known = tuple(place for place in places if place is not None)
-        return Probe(HoldsValues(known)) if known else Unknown()
-    place = _one(index, node, value)
+        places = [_place_of_value(index, arg, BoundLiteral(v, kind)) for arg, v, kind in pairs]
+        judged = tuple(place for place in places if place is not None)
+        return Probe(HoldsValues(judged)) if judged else Unknown()
+    place = _place_of_value(index, node, value)
     if place is None:
-        found = map_element(index, node, value)
-        if found is not None:
-            place = _hashed(index, found[0], [found[1]])
+        element = map_element(index, node, value)
+        if element is not None:
+            place = _hashed(index, element[0], [element[1]])
     return Unknown() if place is None else Probe(HoldsValues((place,)))
 
 
-def _one(index: BoundIndex, node: BoundNode, value: BoundLiteral) -> tuple[int, tuple[int, ...]] | None:
+def _place_of_value(index: BoundIndex, node: BoundNode, value: BoundLiteral) -> tuple[int, tuple[int, ...]] | None:
     at = place_of(index, node)
     if at is None or isinstance(index.types[at], t.Array):
         return None
@@ -156,10 +156,10 @@ def _in(index: BoundIndex, node: BoundNode, members: BoundLiteral) -> Condition:
     if rows is None:
         return Unknown()
     if not is_tuple:
-        found = [map_element(index, node, row[0]) for row in rows]
-        if found and all(found):
-            known = [each for each in found if each is not None]
-            place = _hashed(index, known[0][0], [value for _, value in known])
+        elements = [map_element(index, node, row[0]) for row in rows]
+        if elements and all(elements):
+            pairs = [each for each in elements if each is not None]
+            place = _hashed(index, pairs[0][0], [value for _, value in pairs])
             return Unknown() if place is None else Probe(HoldsValues((place,)))
     places = []
     for position, item in enumerate(items):
@@ -177,17 +177,17 @@ def _in(index: BoundIndex, node: BoundNode, members: BoundLiteral) -> Condition:
 
 
 def _hashed(index: BoundIndex, at: int, values: Sequence[BoundLiteral]) -> tuple[int, tuple[int, ...]] | None:
-    """Hashes of constants as values (or elements) of an expression; None if one cannot be such a value."""
+    """(`at`, hashes of constants as values or elements of expression `at`); None if one cannot be such a value."""
     kind = index.types[at]
     plain = t.inner_type(kind.inner if isinstance(kind, t.Array) else kind)
     cells: list[Any] = []
     for value in values:
-        whole = value
+        literal = value
         if isinstance(value.value, float) and isinstance(plain, t.Int) and value.value.is_integer():
-            whole = BoundLiteral(int(value.value), t.Int(256, signed=True))
-        found = in_type(whole, plain)
-        if found is None:
+            literal = BoundLiteral(int(value.value), t.Int(256, signed=True))
+        converted = in_type(literal, plain)
+        if converted is None:
             return None
-        cells.append(arrow_value(found, plain))
+        cells.append(arrow_value(converted, plain))
     hashes = hash_values(pa.array(cells, storage_type(plain)), plain)
     return at, tuple(hashes.tolist())

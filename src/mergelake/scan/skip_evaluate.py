@@ -1,4 +1,4 @@
-"""AND, OR and NOT over many granules, whatever answers for the leaves."""
+"""Evaluation of AND, OR and NOT on many granules of a skip index."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Bools = NDArray[np.bool_]
 
 @dataclass(slots=True)
 class Judgement:
-    """What a condition says of some granules."""
+    """Results of a condition, one flag for each granule."""
 
     can_be_true: Bools
     can_be_false: Bools
     leaves: list[Bools | None] = field(default_factory=list)
-    """For each leaf, in order, whether it can be true; None where it is not known."""
+    """For each leaf, in order, whether it can be true; None where that is unknown."""
 
 
-def judge(condition: Condition, count: int, ask: Callable[[Condition], Mask]) -> Judgement:
-    """The condition for `count` granules, with `ask` for its leaves other than Unknown and Constant."""
+def judge(condition: Condition, count: int, leaf_mask: Callable[[Condition], Mask]) -> Judgement:
+    """Evaluate the condition on `count` granules; `leaf_mask` evaluates leaves other than Unknown and Constant."""
     leaves: list[Bools | None] = []
 
     def walk(node: Condition) -> Mask:
@@ -46,7 +46,7 @@ def judge(condition: Condition, count: int, ask: Callable[[Condition], Mask]) ->
                 can_be_true, can_be_false = walk(child)
                 return can_be_false, can_be_true
             case _:
-                mask = ask(node)
+                mask = leaf_mask(node)
                 leaves.append(mask[0])
                 return mask
 
@@ -55,9 +55,9 @@ def judge(condition: Condition, count: int, ask: Callable[[Condition], Mask]) ->
 
 
 def merge_leaves(shape: Condition, leaves: NDArray[np.bool_]) -> Bools:
-    """The condition from what several indexes said of its leaves: `leaves` is (leaves, granules).
+    """Evaluate the condition from the combined results of several indexes: `leaves` is (leaves, granules).
 
-    NOT of anything may be true: what an index says is only whether its argument can be.
+    NOT may always be true, because only "can be true" is known of its argument.
     """
     rows: Iterator[Bools] = iter(leaves)
 
@@ -80,10 +80,10 @@ def merge_leaves(shape: Condition, leaves: NDArray[np.bool_]) -> Bools:
 
 
 def says_nothing(condition: Condition) -> bool:
-    """Whether an index with this condition need not be asked: it knows of no comparison at all.
+    """Whether an index with this condition is useless: all of its comparisons are unknown.
 
-    Beside an OR with something unknown it drops nothing by itself, but ClickHouse asks it, for what several indexes
-    may know together.
+    An index under an OR with something unknown excludes nothing by itself, but ClickHouse uses it, because several
+    indexes combined may.
     """
     match condition:
         case Unknown():

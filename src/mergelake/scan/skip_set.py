@@ -1,7 +1,7 @@
-"""What a predicate says of the values in a set index: it is evaluated on them.
+"""Predicates on a set index: they are evaluated on the stored values.
 
-A comparison that reads nothing but the index's expressions is computed for every stored value; any other may be true
-or false. AND, OR and NOT join such answers, so a granule is dropped if no value of it can match.
+A comparison on the index's expressions alone is evaluated for every stored value; any other may be true or false.
+AND, OR and NOT combine the results, and a granule is excluded if none of its values can match.
 
 Source: ClickHouse, `MergeTreeIndexSet.cpp` (`traverseDAG`, `checkDAGUseless`, `getPossibleGranules`).
 """
@@ -30,13 +30,13 @@ from mergelake.scan.skip_evaluate import judge
 
 @dataclass(frozen=True, slots=True)
 class HoldsFor:
-    """Which values the condition holds for; its columns are the index's expressions."""
+    """A comparison to evaluate on the stored values; its columns are the index's expressions."""
 
     condition: BoundNode
 
 
 def set_leaf(index: BoundIndex, node: BoundNode, function: str) -> Condition:
-    """What one comparison says of the index's values."""
+    """The condition on the index's values for one comparison."""
     try:
         tree = _over_values(index, node)
         if tree is None:
@@ -49,30 +49,32 @@ def set_leaf(index: BoundIndex, node: BoundNode, function: str) -> Condition:
 
 
 def granules_by_values(condition: Condition, index: BoundIndex, granules: SetGranules) -> NDArray[np.bool_]:
-    """For each granule whether a value in it can match; those without values may."""
+    """For each granule whether a value in it can match; true for granules without stored values."""
     count = int(granules.counts.sum())
     block = pa.table(dict(zip(_columns(index), granules.columns, strict=True)))
     context = Context.of_block(block, _columns(index))
 
-    def ask(leaf: Condition) -> Mask:
+    def leaf_mask(leaf: Condition) -> Mask:
         assert isinstance(leaf, Probe)
         assert isinstance(leaf.question, HoldsFor)
         try:
-            found = context.eval(leaf.question.condition)
-        except MergelakeError:  # a value makes the comparison fail: the rows will tell
+            result = context.eval(leaf.question.condition)
+        except (
+            MergelakeError
+        ):  # the comparison fails on some value: reading the rows raises the error, if they are read
             return np.ones(count, np.bool_), np.ones(count, np.bool_)
-        known = truth(found.data)
+        known = truth(result.data)
         can_be_true, can_be_false = known, ~known
-        if found.valid is not None:  # as for ClickHouse a comparison with NULL may be anything
-            can_be_true, can_be_false = can_be_true | ~found.valid, can_be_false | ~found.valid
-        if found.codes is not None:
-            can_be_true, can_be_false = can_be_true[found.codes], can_be_false[found.codes]
+        if result.valid is not None:  # as in ClickHouse, a comparison with NULL is unknown
+            can_be_true, can_be_false = can_be_true | ~result.valid, can_be_false | ~result.valid
+        if result.codes is not None:
+            can_be_true, can_be_false = can_be_true[result.codes], can_be_false[result.codes]
         can_be_true, can_be_false = np.broadcast_to(can_be_true, count), np.broadcast_to(can_be_false, count)
         return (can_be_false, can_be_true) if leaf.negated else (can_be_true, can_be_false)
 
     if not count:
         return np.ones(len(granules.counts), np.bool_)
-    matches = judge(condition, count, ask).can_be_true
+    matches = judge(condition, count, leaf_mask).can_be_true
     total = np.concatenate((np.zeros(1, np.int64), np.cumsum(matches)))
     ends = np.cumsum(granules.counts)
     return np.asarray((total[ends] > total[ends - granules.counts]) | (granules.counts == 0))
@@ -83,7 +85,7 @@ def _columns(index: BoundIndex) -> Mapping[str, DataType]:
 
 
 def _over_values(index: BoundIndex, node: BoundNode) -> SyntaxNode | None:
-    """`node` with the index's expressions as columns; None if it reads anything else."""
+    """`node` with the index's expressions replaced by columns; None if it reads other columns."""
     if node in index.nodes:
         return ColumnRef(f"e{index.nodes.index(node)}")
     if isinstance(node, BoundLiteral):

@@ -1,7 +1,7 @@
-"""What a predicate asks of a tokenbf_v1 or ngrambf_v1 index: may a granule hold strings with these words?
+"""Predicates on a tokenbf_v1 or ngrambf_v1 index: may a granule hold strings with these words?
 
-Each comparison with a constant gives the pieces that every matching string has (`format.skip_text`). A comparison whose
-constant has no whole piece says nothing.
+A comparison with a constant gives the pieces (tokens or n-grams) that every matching string contains
+(`format.skip_text`). A comparison whose constant has no whole piece excludes nothing.
 
 Source: ClickHouse, `MergeTreeIndexBloomFilterText.cpp` (`traverseTreeEquals`, `tryPrepareSetBloomFilter`).
 """
@@ -26,32 +26,32 @@ from mergelake.scan.skip_bloom import is_emptiness, map_element, map_keys_place,
 
 @dataclass(frozen=True, slots=True)
 class HoldsPieces:
-    """One of `rows` (or all) must fit: of a row, all pieces of each expression."""
+    """One of `rows` (or each) must match; a row matches if all pieces of each of its expressions are present."""
 
     rows: tuple[tuple[tuple[int, tuple[bytes, ...]], ...], ...]
     every: bool = False
 
 
 def text_leaf(index: BoundIndex, node: BoundNode, function: str) -> Condition:
-    """What one comparison asks of the index."""
+    """The condition on the index for one comparison."""
     if not isinstance(node, BoundCall) or len(node.args) != 2:
         return Unknown()
     left, right = node.args
     if is_emptiness(left, right, function):
         return Unknown()
     if function in ("in", "notIn"):
-        found = _in(index, left, right) if isinstance(right, BoundLiteral) else None
-        return Unknown() if found is None else Probe(found, function == "notIn")
+        question = _in(index, left, right) if isinstance(right, BoundLiteral) else None
+        return Unknown() if question is None else Probe(question, function == "notIn")
     if isinstance(left, BoundLiteral) and function in ("equals", "notEquals"):
         left, right = right, left
     if not isinstance(right, BoundLiteral):
         return Unknown()
-    found = _compared(index, function, left, right)
-    return Unknown() if found is None else Probe(found, function in ("notEquals", "notLike"))
+    question = _compared(index, function, left, right)
+    return Unknown() if question is None else Probe(question, function in ("notEquals", "notLike"))
 
 
 def ask_text(question: HoldsPieces, granules: NDArray[np.uint8], kind: TextBloom) -> NDArray[np.bool_]:
-    """For each granule, (granules, expressions, bytes) of filters, whether the answer may be yes."""
+    """For each granule whether it may match; `granules` are the filters, (granules, expressions, bytes)."""
     out = np.full(len(granules), question.every)
     for row in question.rows:
         fits = np.ones(len(granules), np.bool_)
@@ -71,9 +71,9 @@ def _compared(index: BoundIndex, function: str, node: BoundNode, value: BoundLit
     if at is None and function in ("has", "mapContains"):
         at = map_keys_place(index, node)
     if at is None and function in ("equals", "notEquals") and isinstance(value.value, bytes):
-        found = map_element(index, node, value)
-        if found is not None:
-            at, value = found
+        element = map_element(index, node, value)
+        if element is not None:
+            at, value = element
     if at is None:
         return None
     plain = t.inner_type(value.type)
@@ -85,7 +85,7 @@ def _compared(index: BoundIndex, function: str, node: BoundNode, value: BoundLit
         return None
     text = value.value
     if isinstance(plain, t.FixedString) and function in ("equals", "notEquals"):
-        text = text.rstrip(b"\0")  # they compare as if the padding were not there
+        text = text.rstrip(b"\0")  # comparisons ignore the padding
     if function in ("equals", "notEquals", "has", "mapContains", "hasToken", "hasTokenCaseInsensitive"):
         pieces = pieces_of(text, kind)
     elif function in ("like", "notLike"):

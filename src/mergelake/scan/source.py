@@ -1,8 +1,8 @@
-"""The columns of one part as the table has them now: stored, defaulted, computed or virtual.
+"""The columns of one part in the table's current schema: stored, defaulted, computed or virtual.
 
-A part holds the columns that the table had when it was written. What it lacks is made up on reading: a column
-that was added later reads as its DEFAULT expression over the row, or the type's default value; an ALIAS column as
-its expression; `_part` and the like from where the row lies.
+A part holds the columns that the table had when it was written. The others are computed on reading: a column that was
+added later is its DEFAULT expression over the row, or the default value of its type; an ALIAS column is its
+expression; `_part` and other virtual columns come from the location of the row.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ Arrays = dict[str, pa.Array]
 
 @contextmanager
 def of_part(info: PartInfo) -> Iterator[None]:
-    """What turns out to be lost or damaged within is told with the name of its part, and the ways out."""
+    """Add the name of the part and the remedies to the hint of errors about missing or damaged data."""
     try:
         yield
     except (CorruptDataError, NotFoundError) as broken:
-        told = (
+        hint = (
             f"It belongs to part {info}: SET skip_broken_parts = 1 reads the table without it, ALTER TABLE … DROP PART "
             f"'{info}' gives it up"
         )
-        if told not in broken.hint:
-            broken.hint = f"{broken.hint}. {told}" if broken.hint else told
+        if hint not in broken.hint:
+            broken.hint = f"{broken.hint}. {hint}" if broken.hint else hint
         raise
 
 
@@ -69,14 +69,13 @@ class PartSource:
 
     @cached_property
     def row_starts(self) -> NDArray[np.int64]:
-        """Row number at which each granule begins, and the part's number of rows."""
+        """Row number of the first row of each granule; at the end the number of rows of the part."""
         with of_part(self._info):
             return np.concatenate(([0], np.cumsum(self._reader.granule_rows)))
 
     def stored_columns(self, names: Sequence[str]) -> list[str]:
-        """The columns of the part that reading `names` takes; one of them for its rows, if none."""
-        found = [name for name in self._closure(names) if name in self._held]
-        return found or [column.name for column in self._schema.stored if column.name in self._held][:1]
+        """The stored columns that are read for `names`; if there are none, one column, for the row count."""
+        return self._stored(names) or [column.name for column in self._schema.stored if column.name in self._held][:1]
 
     def primary_index(self, types: Sequence[t.DataType]) -> tuple[pa.Array, ...]:
         """The primary key at each mark, the final one included, in storage form."""
@@ -88,9 +87,9 @@ class PartSource:
         return self._reader
 
     def needs(self, names: Sequence[str], ranges: Sequence[MarkRange]) -> list[FileRange]:
-        """The bytes that `read` has to fetch for the columns."""
+        """The byte ranges that `read` has to fetch for the columns."""
         with of_part(self._info):
-            stored = [name for name in self._closure(names) if name in self._held]
+            stored = self._stored(names)
             return self._reader.needs(stored, ranges) if stored and ranges else []
 
     def read(self, names: Sequence[str], ranges: Sequence[MarkRange], ahead: Window | None = None) -> Arrays:
@@ -100,8 +99,7 @@ class PartSource:
 
     def _read(self, names: Sequence[str], ranges: Sequence[MarkRange], ahead: Window | None) -> Arrays:
         rows = int(sum(self.row_starts[end] - self.row_starts[begin] for begin, end in ranges))
-        stored = [name for name in self._closure(names) if name in self._held]
-        arrays = self._read_stored(stored, ranges, rows, ahead)
+        arrays = self._read_stored(self._stored(names), ranges, rows, ahead)
         for name in names:
             self._provide(name, arrays, ranges, rows)
         return {name: arrays[name] for name in names}
@@ -114,22 +112,22 @@ class PartSource:
         batches = list(self._reader.read(names, ranges, batch_rows=rows, ahead=ahead))
         return {name: joined([batch.column(i) for batch in batches]) for i, name in enumerate(names)}
 
-    def _closure(self, names: Sequence[str]) -> list[str]:
-        """`names` and everything that computing them needs."""
-        found: dict[str, None] = {}
+    def _stored(self, names: Sequence[str]) -> list[str]:
+        """The columns of the part among `names` and the columns that they are computed from."""
+        closure: dict[str, None] = {}
         todo = list(names)
         while todo:
             name = todo.pop()
-            if name in found:
+            if name in closure:
                 continue
-            found[name] = None
+            closure[name] = None
             expression = self._expression(name)
             if expression is not None:
                 todo.extend(columns_of(expression))
-        return list(found)
+        return [name for name in closure if name in self._held]
 
     def _expression(self, name: str) -> BoundNode | None:
-        """What a column that is not stored in this part is computed from; None if nothing is computed."""
+        """The expression of a column that is not stored in this part; None if there is none."""
         if name in self._expressions:
             return self._expressions[name]
         if name in self._held or not self._schema.has(name):
@@ -176,14 +174,14 @@ def evaluate(node: BoundNode, arrays: Mapping[str, pa.Array], types: Mapping[str
 
 
 def block_of(arrays: Mapping[str, pa.Array], rows: int) -> pa.Table:
-    """The arrays as a block; without any, a block of one column that nobody asks for, to keep the row count."""
+    """The arrays as a block; without arrays, a block of one null column, which keeps the row count."""
     return pa.table(dict(arrays)) if arrays else pa.table({"": pa.nulls(rows)})
 
 
 def open_part(
     store: Store, directory: str, manifest: PartManifest, schema: TableSchema, caches: PartCache | None
 ) -> PartReader:
-    """A reader of one part, by the columns that the table has now."""
+    """A reader of one part for the columns of `schema`."""
     columns = {column.name: column for column in schema.stored}
     written = None
     if manifest.schema_version == schema.version:
@@ -193,7 +191,7 @@ def open_part(
 
 
 def joined(arrays: Sequence[pa.Array]) -> pa.Array:
-    """The arrays as one; dictionaries are unified."""
+    """Concatenate the arrays; dictionaries are unified."""
     if len(arrays) == 1:
         return arrays[0]
     if any(pa.types.is_dictionary(array.type) and array.dictionary.null_count for array in arrays):

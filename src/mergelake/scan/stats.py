@@ -1,4 +1,4 @@
-"""What a scan did: for progress bars, for `system.query_log`, for tests."""
+"""Statistics of a scan: for progress bars, `system.query_log` and tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pieces that are whole small parts, read together (`parts.joined`): a table of many costs what its rows cost."""
+"""Reading whole small parts together (`parts.joined`), so that the cost depends on rows rather than on parts."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from mergelake.scan.source import PartSource
 from mergelake.scan.steps import plan_steps
 
 ROWS_MAX = 65536
-"""Rows of parts that are read together: those of a batch."""
+"""Maximum rows of parts that are read together: the rows of a batch."""
 BYTES_MAX = 32 << 20
-"""Their decoded bytes."""
+"""Maximum decoded bytes of parts that are read together."""
 PARTS_MAX = 1024
 
 Opened = tuple[ScanItem, PartSource, Sequence[MarkRange]]
@@ -26,13 +26,13 @@ Opened = tuple[ScanItem, PartSource, Sequence[MarkRange]]
 
 
 def can_join(plan: ScanPlan) -> bool:
-    """Whether a read does not ask in which part a row lies."""
+    """Whether a read has no virtual columns, which depend on the part of a row."""
     names = {*plan.columns, *(name for step in plan_steps(plan) for name in step.columns)}
     return not any(name in VIRTUAL_COLUMNS and not plan.schema.has(name) for name in names)
 
 
 def grouped(pieces: Iterable[Piece], plan: ScanPlan) -> Iterator[tuple[Piece, ...]]:
-    """The pieces in order, those together that can be read together; no more rows of them than a limit asks for."""
+    """The pieces in order, in groups that can be read together; under a limit, of no more rows than that."""
     if not can_join(plan):
         yield from ((piece,) for piece in pieces)
         return
@@ -56,7 +56,7 @@ def grouped(pieces: Iterable[Piece], plan: ScanPlan) -> Iterator[tuple[Piece, ..
 
 
 def begin_rows(run: ReadRun, pieces: Sequence[Opened]) -> list[RowSelection]:
-    """The rows of pieces, in their order: of small parts that follow each other and are alike, together."""
+    """Row selections of the pieces, in order; consecutive small parts of equal structure share one."""
     out: list[RowSelection] = []
     fetched = ((piece, _fetched(run, *piece)) for piece in pieces)
     for structure, alike in groupby(fetched, lambda each: each[1].structure if each[1] is not None else None):
@@ -67,13 +67,13 @@ def begin_rows(run: ReadRun, pieces: Sequence[Opened]) -> list[RowSelection]:
             out.append(RowSelection(source, [(0, len(parts))], run.stats))
         else:
             for part in parts:
-                part.reader.hold(part.files)  # it is not asked for again
+                part.reader.hold(part.files)  # not fetched again
             out += [RowSelection(source, ranges, run.stats) for (_, source, ranges), _ in members]
     return out
 
 
 def _fetched(run: ReadRun, item: ScanItem, source: PartSource, ranges: Sequence[MarkRange]) -> WholePart | None:
-    """Of a far store only what is here: each part would wait for a round of its own."""
+    """The piece as a whole small part; from a far store only if it is in memory: else each part would cost a round."""
     here = source.reader.complete or not run.is_far
     return fetch_whole_part(source.reader) if here and _is_whole(item, ranges) else None
 

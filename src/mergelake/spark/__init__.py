@@ -1,5 +1,5 @@
-"""The one door to PySpark: sessions, tasks, scans, writes, merges, and the data source `mergelake`.
+"""PySpark, which only this room imports: sessions, tasks, scans, writes, merges, and the data source `mergelake`.
 
-Spark carries bytes; it decides nothing. What to read, write or merge is a value made by the rooms below, a task
-runs their plain functions on it, and the caller commits what comes back.
+Spark makes no decisions: what to read, write or merge is a value from the rooms below, a task calls their plain
+functions on it, and the caller commits the results.
 """

@@ -1,4 +1,4 @@
-"""The data source `mergelake`: a thin facade over the same functions as everything else.
+"""The data source `mergelake`: a thin facade.
 
 ::
 
@@ -9,12 +9,12 @@
 otherwise, is pinned when the frame is made. The option `columns` exists because Spark tells a Python source which
 filters it wants, but not which columns. The package `pyspark_mergelake` makes the name known to every session.
 
-Spark runs each step of its planning in a process of its own, so reader and writer carry values only and open the
-table where they run, and a step imports no more than it needs (the compiled kernels alone take a second to load).
-Spark 4.3 keeps what a Python source planned for the filters of one use of a frame, and gives it to every other use:
-after `frame.where(a)`, plain `frame` has only a's rows, and `frame.where(a).union(frame.where(b))` has b's rows alone.
-So filters are pushed down only where the option `pushdown` promises that this frame is used once; the option `where`
-and `Table.scan(where=…).spark()` prune as well and are always right.
+Spark runs each step of its planning in its own process, so reader and writer hold only values and open the table where
+they run, and each step imports only what it needs (loading the compiled kernels alone takes a second). Spark 4.3 reuses
+the plan that a Python source made for the filters of one use of a frame for every other use: after `frame.where(a)`,
+plain `frame` has only a's rows, and `frame.where(a).union(frame.where(b))` has b's rows alone. So filters are pushed
+down only with the option `pushdown`, by which the user promises to use the frame once; the option `where` and
+`Table.scan(where=…).spark()` prune as well and are always correct.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
     from mergelake.table.handle import Snapshot, TableHandle
 
 TASKS = 16
-"""Into how many tasks a scan is cut: a Python data source is not told how many cores there are."""
+"""Number of tasks of a scan: a Python data source does not know the number of cores."""
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("mergelake")` known to this session (needless where `pyspark_mergelake` is importable)."""
+    """Register `format("mergelake")` in a session (not needed if `pyspark_mergelake` is importable)."""
     spark.dataSource.register(MergelakeDataSource)
 
 
@@ -69,7 +69,7 @@ class MergelakeDataSource(ds.DataSource):
         return spark_schema({name: types[name] for name in requested_columns(options.request, schema)})
 
     def reader(self, schema: StructType) -> MergelakeReader:
-        """A reader of exactly the columns of `schema`; TYPE_MISMATCH where the user gave one with other types."""
+        """A reader of exactly the columns of `schema`. Raises TYPE_MISMATCH for a user's schema of other types."""
         options = read_options(self.options)
         handle = _open(options)
         snapshot = _snapshot(handle, options)
@@ -79,8 +79,8 @@ class MergelakeDataSource(ds.DataSource):
         requested_columns(request, snapshot.schema)
         types = all_types(snapshot.schema)
         shown = shown_as(schema, {name: types[name] for name in schema.names})
-        made = PushingReader if options.pushdown else MergelakeReader
-        return made(TablePlace.of(handle), snapshot.version, snapshot.schema, request, shown)
+        reader_type = PushingReader if options.pushdown else MergelakeReader
+        return reader_type(TablePlace.of(handle), snapshot.version, snapshot.schema, request, shown)
 
     def writer(self, schema: StructType, overwrite: bool) -> MergelakeWriter:
         """A writer that appends."""
@@ -99,7 +99,7 @@ class MergelakeDataSource(ds.DataSource):
         raise error("NOT_IMPLEMENTED", "A table cannot be read as a stream", "Read the versions since the last one")
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> ds.DataSourceStreamWriter:  # noqa: N802
-        """Refused: a commit of Spark's stream does not say which query it belongs to."""
+        """Refused: a commit of a Spark stream does not tell its query."""
         raise error(
             "NOT_IMPLEMENTED",
             "A stream cannot be written by writeStream.format",
@@ -121,7 +121,7 @@ class _Partition(ds.InputPartition):
 
 
 class MergelakeReader(ds.DataSourceReader):
-    """Reads one version of a table, wherever Spark sends it, whatever its name means by then."""
+    """Reads one version of a table in any process, even if the table is renamed."""
 
     def __init__(
         self, place: TablePlace, version: int, schema: TableSchema, request: ScanRequest, shown: pa.Schema
@@ -130,7 +130,7 @@ class MergelakeReader(ds.DataSourceReader):
         self._shown = shown
 
     def partitions(self) -> Sequence[ds.InputPartition]:
-        """Prune, then cut what is left into pieces of equal size."""
+        """Plan the scan and cut it into pieces of equal size."""
         from mergelake.scan.plan import plan_scan
         from mergelake.spark.scan import split_plan
 
@@ -145,15 +145,15 @@ class MergelakeReader(ds.DataSourceReader):
         from mergelake.spark.scan import read_for_spark
 
         if not isinstance(partition, _Partition):
-            return iter(())  # where there are no partitions Spark reads one of its own
+            return iter(())  # without partitions Spark passes one of its own
         return read_for_spark(self._place.store, self._place.directory, partition.plan, self._shown)
 
 
 class PushingReader(MergelakeReader):
-    """A reader that takes Spark's filters: for a frame that is used once. Needs our session's settings."""
+    """A reader that accepts Spark's filters, for a frame that is used once. Needs the settings of `spark.session`."""
 
     def pushFilters(self, filters: list[ds.Filter]) -> Iterable[ds.Filter]:  # noqa: N802  Spark's name
-        """Take the filters that mean the same here; hand the others back."""
+        """Accept the filters that have the same meaning in ClickHouse; return the others."""
         types = all_types(self._schema)
         taken: list[str] = []
         for wanted in filters:
@@ -169,26 +169,26 @@ class PushingReader(MergelakeReader):
 
 @dataclass(frozen=True, slots=True)
 class _Written(ds.WriterCommitMessage):
-    """What one task wrote."""
+    """Manifests of the parts that one task wrote."""
 
     manifests: tuple[PartManifest, ...]
 
 
 class MergelakeWriter(ds.DataSourceArrowWriter):
-    """Tasks write parts; the commit is one log entry for the whole job, in the table that the job began with."""
+    """Tasks write parts; one log entry commits the whole job, to the table that the job began with."""
 
     def __init__(self, place: TablePlace, schema: TableSchema, base_version: int, dedup_token: str | None) -> None:
         self._place, self._schema, self._base_version, self._token = place, schema, base_version, dedup_token
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Written:
-        """Parts of one task's rows."""
+        """Write the rows of one task as parts."""
         from mergelake.spark.write import write_parts
 
         place = self._place
         return _Written(tuple(write_parts(place.store, place.directory, self._schema, iterator, self._base_version)))
 
     def commit(self, messages: list[ds.WriterCommitMessage | None]) -> None:
-        """All parts of all tasks, together or not at all."""
+        """Commit the parts of all tasks atomically."""
         from mergelake.table.deduplication import InsertIdentity
         from mergelake.table.insert import commit_parts
 
@@ -196,4 +196,4 @@ class MergelakeWriter(ds.DataSourceArrowWriter):
         commit_parts(self._place.open(), parts, InsertIdentity(self._token or ""))
 
     def abort(self, messages: list[ds.WriterCommitMessage | None]) -> None:
-        """Nothing: Spark aborts after a failed commit too, which may have landed; unreferenced objects are swept."""
+        """Do nothing: Spark also aborts after a failed commit, which may have landed. The sweeper deletes orphans."""

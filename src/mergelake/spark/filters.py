@@ -1,8 +1,8 @@
 """Spark's pushed-down filters as ClickHouse text (pure).
 
-A filter that is translated disappears from Spark's plan, so only those are translated that mean exactly the
-same in both: comparisons of integers, strings, dates and times. Floats (Spark: NaN = NaN), decimals, enums and
-nested types stay Spark's.
+A translated filter is removed from Spark's plan, so only filters with exactly the same meaning in both are translated:
+comparisons of integers, strings, dates and times. Filters on floats (in Spark NaN = NaN), decimals, enums and nested
+types are left to Spark.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OPERATORS: dict[type[ds.Filter], str] = {
 
 
 def filter_text(wanted: ds.Filter, types: Mapping[str, t.DataType]) -> str | None:
-    """The ClickHouse expression for one of Spark's filters; None if it has to stay in Spark."""
+    """The ClickHouse expression of one of Spark's filters; None if it is left to Spark."""
     if isinstance(wanted, ds.Not):
         inner = filter_text(wanted.child, types)
         return None if inner is None or isinstance(wanted.child, ds.In) else f"NOT ({inner})"
@@ -54,7 +54,7 @@ def filter_text(wanted: ds.Filter, types: Mapping[str, t.DataType]) -> str | Non
 
 
 def _literal(value: Any, kind: t.DataType) -> str | None:
-    """`value` as a literal that compares with a column of type `kind` as Spark would; None if it might not."""
+    """`value` as a literal that compares with a column of type `kind` as in Spark; None if it might not."""
     match kind:
         case t.Int(bits) if bits <= 64 and isinstance(value, int) and not isinstance(value, bool):
             return str(value)

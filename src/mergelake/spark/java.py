@@ -1,10 +1,10 @@
-"""Finding a Java runtime for Spark, and the class archive that makes its start three times faster.
+"""Finding a Java runtime for Spark, and a class archive that makes its start three times faster.
 
 Spark 4 needs Java 17 or newer: `JAVA_HOME`, or `java` on the PATH.
 
-A JVM spends most of a Spark start on loading classes. Java's application class-data sharing keeps them in
-an archive: the first session that ends cleanly writes it, the following ones map it. The archive is bound to the
-exact JVM and jars; its file name carries both, and a JVM that cannot use it just ignores it.
+Starting Spark, a JVM spends most of the time on loading classes. Java's application class-data sharing stores them in
+an archive: the first session that ends cleanly writes it, later ones map it. The archive is specific to the JVM and
+the jars, which its file name includes; a JVM that cannot use it ignores it.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from mergelake.jit.private import private_directory, private_file
 
 
 def java_binary() -> str:
-    """The `java` that Spark will start. Raises UnavailableError when there is none."""
+    """Path of the `java` that Spark will start. Raises UnavailableError if there is none."""
     home = os.environ.get("JAVA_HOME")
-    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if found is None:
+    binary = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if binary is None:
         raise UnavailableError(
             "Spark needs Java 17 or newer and there is none here",
             hint="apt-get install openjdk-17-jre-headless, or set JAVA_HOME",
         )
-    return found
+    return binary
 
 
 def class_archive() -> Path | None:
-    """Where this JVM's class archive for this Spark lies (whether or not it exists yet).
+    """Path of the class archive for this JVM and Spark, which may not exist yet.
 
-    None where somebody else could write there.
+    None if another user could write there.
     """
     import pyspark
 
@@ -54,13 +54,13 @@ def class_archive() -> Path | None:
 
 
 def archive_option() -> str:
-    """The JVM option that uses the class archive, or makes it; empty where it cannot be."""
+    """The JVM option that uses or writes the class archive; empty if there is none."""
     archive = class_archive()
     if archive is None:
         return ""
     if private_file(archive):
         return f"-XX:SharedArchiveFile={archive} -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
-    if archive.is_symlink() or archive.exists():  # somebody else could have written it
+    if archive.is_symlink() or archive.exists():  # not private: another user could have written it
         with suppress(OSError):
             archive.unlink()
         if archive.exists():

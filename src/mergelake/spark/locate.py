@@ -1,4 +1,4 @@
-"""From the path that Spark users write (`<warehouse>/<database>.<table>`) to an open table."""
+"""Opening a table by the path that Spark users write: `<warehouse>/<database>.<table>`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mergelake.table.catalog import Catalog
 from mergelake.table.handle import TableHandle
 
 AUTHOR = "spark"
-"""Who commits, in the history."""
+"""Author of commits in the history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +25,11 @@ class TablePath:
     database: str
     table: str
     log: str | None = None
-    """The option `log`: how logs in ZooKeeper are reached (`log.backends`)."""
+    """The option `log`: addresses of logs in ZooKeeper (`log.backends`)."""
 
     @staticmethod
     def parse(path: str, options: Mapping[str, str] | None = None) -> TablePath:
-        """`s3://bucket/warehouse/default.events`: the last segment is the table; BAD_ARGUMENTS if there is none."""
+        """Parse `s3://bucket/warehouse/default.events`: the last segment is the table. Raises BAD_ARGUMENTS."""
         url, slash, name = path.rstrip("/").rpartition("/")
         if not slash or not name or not url:
             raise error("BAD_ARGUMENTS", f"'{path}' does not name a table", "Write <warehouse>/<database>.<table>")
@@ -38,7 +38,7 @@ class TablePath:
         return TablePath(StoreSpec.of(url, store_options), *((database, table) if dot else ("default", name)), log)
 
     def open(self) -> TableHandle:
-        """The table that has this name now, at its newest version."""
+        """Open the table that has this name now, at its newest version."""
         store = self.store.open()
         clock, ids = SystemClock(), RandomIds()
         catalog = Catalog(store, clock=clock, ids=ids, author=AUTHOR, backends=Backends(self.log))
@@ -47,9 +47,9 @@ class TablePath:
 
 @dataclass(frozen=True, slots=True)
 class TablePlace:
-    """A table where it lies; pickles. Unlike its name, this never comes to mean another table.
+    """Store and directory of a table; pickles. Unlike a name, it always refers to the same table.
 
-    The spec is that of the opened store: what the driver's environment gave (credentials) travels in it.
+    The spec is that of the opened store, with the credentials from the driver's environment.
     """
 
     store: StoreSpec
@@ -58,11 +58,11 @@ class TablePlace:
 
     @staticmethod
     def of(handle: TableHandle) -> TablePlace:
-        """Where an open table lies."""
+        """The place of an open table."""
         return TablePlace(handle.store.spec, handle.directory, handle.log.backends.log)
 
     def open(self) -> TableHandle:
-        """The table at its newest version."""
+        """Open the table at its newest version."""
         store, clock, ids = self.store.open(), SystemClock(), RandomIds()
         backends = Backends(self.log)
         return TableHandle.open(store, self.directory, clock=clock, ids=ids, author=AUTHOR, backends=backends)

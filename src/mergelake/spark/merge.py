@@ -1,4 +1,4 @@
-"""Merges as Spark tasks: one task, one merge; only the order to merge and the manifest travel."""
+"""Merges as Spark tasks: a task executes one merge and returns the manifest."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 def run_merges(spark: SparkSession, store: StoreSpec, tasks: Sequence[MergeTask]) -> list[PartManifest]:
     """Execute merges in Spark, one task each; the caller commits the manifests.
 
-    All or none: where one fails, what the others wrote is deleted and its error raised.
+    If one fails, the parts of the others are deleted and its error is raised.
     """
 
     def execute(task: MergeTask) -> PartManifest:
         return execute_merge(store.open(), task, RandomIds(), SystemClock())
 
-    def discard(made: list[PartManifest]) -> None:
-        for task, part in zip(tasks, made, strict=False):
+    def discard(manifests: list[PartManifest]) -> None:
+        for task, part in zip(tasks, manifests, strict=False):
             discard_parts(store.open(), task.directory, [part])
 
     return unwrap_all(task_outcomes(spark, execute, tasks), discard)

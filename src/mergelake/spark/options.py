@@ -1,9 +1,8 @@
-"""Options of `format("mergelake")`: what each is called, what it may be, and what is refused (pure).
+"""Parsing of the options of `format("mergelake")` (pure).
 
-Spark hands options over with their names in lower case and their values as text, and it checks none of them. Here a
-name is known or refused with the nearest one; case and underscores do not count (`dedup_token` is `dedupToken`),
-and Delta's names for time travel are taken too. What begins with `store.` goes to the object store,
-which refuses what it does not know when it is opened.
+Spark passes options with lower-case names and text values, unchecked. Unknown names are refused here, with the most
+similar known one; case and underscores are ignored (`dedup_token` is `dedupToken`), and Delta's names for time travel
+are accepted too. Options with the prefix `store.` go to the object store, which validates them when it is opened.
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ _ALIASES = {_plain(alias): _plain(option.name) for option in READ_OPTIONS for al
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What `spark.read` was told."""
+    """Options of `spark.read`."""
 
     path: str
     store: Mapping[str, str]
@@ -103,64 +102,64 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """What `df.write` was told."""
+    """Options of `df.write`."""
 
     path: str
     store: Mapping[str, str] = field(default_factory=dict)
     dedup_token: str | None = None
 
 
-def read_options(given: Mapping[str, str]) -> ReadOptions:
-    """The options of a read; UNKNOWN_SETTING or BAD_ARGUMENTS for what is not one, or has a value that it cannot."""
-    found, store = _known(given, _READ, _WRITE, "reading")
-    moments = [name for name in ("version", "tag", "timestamp", "timestampMs") if name in found]
+def read_options(written: Mapping[str, str]) -> ReadOptions:
+    """Parse the options of a read. Raises UNKNOWN_SETTING for an unknown name, BAD_ARGUMENTS for an invalid value."""
+    options, store = _known(written, _READ, _WRITE, "reading")
+    moments = [name for name in ("version", "tag", "timestamp", "timestampMs") if name in options]
     if len(moments) > 1:
         raise _bad(f"The options {' and '.join(moments)} both say which version is meant", "Give one of them")
     request = ScanRequest(
-        _columns(found["columns"]) if "columns" in found else None,
-        found.get("where"),
-        final=truth(found["final"], "The option final") if "final" in found else False,
+        _columns(options["columns"]) if "columns" in options else None,
+        options.get("where"),
+        final=truth(options["final"], "The option final") if "final" in options else False,
     )
     if request.where is not None and not request.where.strip():
         raise _bad("The option where is empty", "Leave it out to read all rows")
     return ReadOptions(
-        _path(found),
+        _path(options),
         store,
         request,
-        _version(found),
-        _moment(found),
-        truth(found["pushdown"], "The option pushdown") if "pushdown" in found else False,
+        _version(options),
+        _moment(options),
+        truth(options["pushdown"], "The option pushdown") if "pushdown" in options else False,
     )
 
 
-def write_options(given: Mapping[str, str]) -> WriteOptions:
-    """The options of a write; refuses as `read_options` does."""
-    found, store = _known(given, _WRITE, _READ, "writing")
-    token = found.get("dedupToken")
+def write_options(written: Mapping[str, str]) -> WriteOptions:
+    """Parse the options of a write. Errors: those of `read_options`."""
+    options, store = _known(written, _WRITE, _READ, "writing")
+    token = options.get("dedupToken")
     if token is not None and not token:
         raise _bad("The option dedupToken is empty", "Give each load a token of its own, or leave it out")
-    return WriteOptions(_path(found), store, token)
+    return WriteOptions(_path(options), store, token)
 
 
 def _known(
-    given: Mapping[str, str], known: tuple[str, ...], others: tuple[str, ...], doing: str
+    raw: Mapping[str, str], names_known: tuple[str, ...], other_names: tuple[str, ...], doing: str
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """(options by the names of `known`, options of the object store)."""
-    names = {_plain(name): name for name in known}
-    found: dict[str, str] = {}
+    """(options by the names of `names_known`, options of the object store)."""
+    names = {_plain(name): name for name in names_known}
+    options: dict[str, str] = {}
     store: dict[str, str] = {}
-    for written, value in given.items():
-        if written.lower().startswith(STORE):
-            store[written[len(STORE) :].lower()] = str(value)
+    for spelling, value in raw.items():
+        if spelling.lower().startswith(STORE):
+            store[spelling[len(STORE) :].lower()] = str(value)
             continue
-        plain = _plain(written)
+        plain = _plain(spelling)
         name = names.get(_ALIASES.get(plain, plain))
         if name is None:
-            raise _unknown(written, known, others, doing)
-        if name in found:
-            raise _bad(f"The option {name} is given twice, once as {written}", "Give it once")
-        found[name] = str(value)
-    return found, store
+            raise _unknown(spelling, names_known, other_names, doing)
+        if name in options:
+            raise _bad(f"The option {name} is given twice, once as {spelling}", "Give it once")
+        options[name] = str(value)
+    return options, store
 
 
 def _unknown(written: str, known: tuple[str, ...], others: tuple[str, ...], doing: str) -> MergelakeError:
@@ -185,18 +184,18 @@ def _bad(message: str, hint: str) -> MergelakeError:
     return error("BAD_ARGUMENTS", message, hint)
 
 
-def _path(found: Mapping[str, str]) -> str:
-    if not found.get("path"):
+def _path(options: Mapping[str, str]) -> str:
+    if not options.get("path"):
         raise _bad(
             "No path given",
             'Write .load or .save("<warehouse>/<database>.<table>"). Spark does not hand the path of a catalog table '
             "over: make a view of it, CREATE TEMPORARY VIEW … USING mergelake OPTIONS (path '…')",
         )
-    return found["path"]
+    return options["path"]
 
 
 def _columns(text: str) -> tuple[str, ...]:
-    """Names with commas between them; one that has a comma or a back-quote itself stands in back-quotes."""
+    """Split a comma-separated list of names; names with commas or back-quotes are in back-quotes."""
     names: list[str] = []
     at = 0
     while at < len(text):
@@ -210,9 +209,9 @@ def _columns(text: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _version(found: Mapping[str, str]) -> int | str | None:
+def _version(options: Mapping[str, str]) -> int | str | None:
     for name in ("version", "tag"):
-        text = found.get(name)
+        text = options.get(name)
         if text is None:
             continue
         if not text.strip():
@@ -221,10 +220,10 @@ def _version(found: Mapping[str, str]) -> int | str | None:
     return None
 
 
-def _moment(found: Mapping[str, str]) -> int | None:
-    if "timestamp" in found:
-        return epoch_ms(found["timestamp"])
-    text = found.get("timestampMs")
+def _moment(options: Mapping[str, str]) -> int | None:
+    if "timestamp" in options:
+        return epoch_ms(options["timestamp"])
+    text = options.get("timestampMs")
     if text is not None and not (text.isascii() and text.isdecimal()):
         raise _bad(
             f"The option timestampMs is '{text}', not milliseconds since 1970-01-01 UTC",

@@ -1,8 +1,8 @@
 """The rows of a SELECT as a Spark DataFrame.
 
-A result that is not read yet goes batch by batch into Arrow files in a temporary folder, from which tasks read them: it
-is never held, neither here nor in the JVM. That takes workers on this machine (a master `local…`); the rows of others
-travel with the plan, as `createDataFrame` sends them.
+A result is written batch by batch into Arrow files in a temporary folder, from which tasks read them, so it is never
+held in memory, neither here nor in the JVM. This needs workers on this machine (a master `local…`); for others the rows
+are part of the plan, as with `createDataFrame`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FILE_BYTES = 64 << 20
-"""Of rows that one task reads."""
+"""Approximate bytes of rows in the file of one task."""
 
 
 def result_frame(spark: SparkSession, types: Mapping[str, DataType], batches: Iterable[pa.RecordBatch]) -> DataFrame:
-    """The batches, in the public Arrow form of these types, as a DataFrame. They are read now, to their end."""
+    """The batches, in the public Arrow form of these types, as a DataFrame. All of them are read now."""
     rows = (to_spark(_stored(batch, types), types) for batch in batches)
     if not _is_local(spark):
         return spark.createDataFrame(pa.Table.from_batches(rows, spark_arrow_schema(types)))
@@ -52,7 +52,7 @@ def _stored(batch: pa.RecordBatch, types: Mapping[str, DataType]) -> pa.RecordBa
 
 
 def _written(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[str]:
-    """Paths of files that hold the batches."""
+    """Write the batches into files; yields their paths."""
     pending: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -77,7 +77,7 @@ def _write(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> str:
 
 @cache
 def _folder() -> tempfile.TemporaryDirectory[str]:
-    """Goes with the process: until then a frame may be computed again."""
+    """The temporary folder, which exists until the process ends, because a frame may be computed again."""
     return tempfile.TemporaryDirectory(prefix="mergelake-results-")
 
 

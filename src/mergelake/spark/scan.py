@@ -1,8 +1,7 @@
-"""A planned scan as a Spark DataFrame: one task for each piece of work, fixed before Spark sees the plan.
+"""A planned scan as a Spark DataFrame, one task for each piece.
 
-Which parts, which mark ranges, which columns, which predicate and which version of the table: all of it is
-decided by `scan.plan` in the caller. Spark only runs the tasks; each reads its piece, filters it, and hands
-over nothing but the rows and columns asked for.
+`scan.plan` decides in the caller which parts, mark ranges and columns of which version are read, and by which predicate
+they are filtered. Each task of Spark reads and filters its piece and returns only the requested rows and columns.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 BATCH_ROWS = 65_536
-"""Rows of a batch on its way into the JVM: 8k to 256k cost the same, more and less cost up to 1.4 times as much."""
+"""Rows of a batch for the JVM: 8k to 256k cost the same, more or fewer cost up to 1.4 times as much."""
 
 
 def scan_frame(
@@ -49,9 +48,9 @@ def scan_frame(
 def read_for_spark(
     store: StoreSpec, directory: str, plan: ScanPlan, shown: pa.Schema | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """All rows of `plan` in Spark's Arrow types, in batches of moderate size. One thread: a task has one core.
+    """All rows of `plan` in Spark's Arrow types, in batches of `BATCH_ROWS`. One thread: a task has one core.
 
-    `shown`: the schema that the batches have, where it is not that of the table (`types.shown_as`).
+    `shown`: the schema of the batches, if it differs from that of the table (`types.shown_as`).
     """
     types = plan_types(plan)
     for block in read_items(store.open(), directory, plan, threads=1):
@@ -66,9 +65,9 @@ def plan_types(plan: ScanPlan) -> dict[str, DataType]:
 
 
 def split_plan(plan: ScanPlan, pieces: int) -> list[ScanPlan]:
-    """The plan as at most about `pieces` plans with equally many granules; together they read the same rows.
+    """Split the plan into about `pieces` plans of equally many granules.
 
-    A plan with FINAL stays whole, for rows of one key may lie in any of its items.
+    A plan with FINAL is not split, because rows of one key may be in any of its items.
     """
     if plan.request.final:
         return [plan] if plan.items else []

@@ -1,7 +1,6 @@
 """Spark sessions with the settings that this engine relies on.
 
-`local[*]` is the embedded default; a cluster is a master URL. A session that the caller made is used as
-it is: what we need of it is checked, not changed behind its back.
+The default master is `local[*]`; a cluster is a master URL. A session of the caller is used unchanged.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ CONFIG: dict[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.caseSensitive": "true",
     "spark.sql.ansi.enabled": "false",  # ClickHouse wraps and yields inf where ANSI Spark raises
-    "spark.sql.autoBroadcastJoinThreshold": "-1",  # a scan inherits spark.range's tiny size: never trust it
+    "spark.sql.autoBroadcastJoinThreshold": "-1",  # Spark estimates a scan by the tiny size of its spark.range
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.shuffle.partitions": "8",
@@ -30,13 +29,13 @@ CONFIG: dict[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.speculation": "false",
 }
-"""What `session()` sets."""
+"""Configuration of the sessions that `session` makes."""
 
 
 def session(master: str | None = None, *, config: Mapping[str, str] | None = None) -> SparkSession:
     """The active Spark session, or a new one on `master` (default: `$SPARK_MASTER_URL`, else `local[*]`).
 
-    Raises UnavailableError when PySpark or Java is missing.
+    Raises UnavailableError if PySpark or Java is missing.
     """
     try:
         from pyspark.sql import SparkSession
@@ -57,6 +56,6 @@ def session(master: str | None = None, *, config: Mapping[str, str] | None = Non
     if not (config and "spark.driver.extraJavaOptions" in config):
         quiet = f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}"
         builder = builder.config("spark.driver.extraJavaOptions", f"{quiet} {archive_option()}")
-    made = builder.getOrCreate()
-    made.sparkContext.setLogLevel("ERROR")
-    return made
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark

@@ -1,11 +1,11 @@
 """Independent pieces of work as Spark tasks: one item, one task, results in order.
 
-`spark.range(0, n, 1, n).mapInArrow` gives exactly one id to each task, in classic Spark and in Connect; the items
-travel in the closure. A task may run twice (retry, speculation), so `fn` must be harmless until its result
-is committed by the caller.
+`spark.range(0, n, 1, n).mapInArrow` passes exactly one id to each task, in classic Spark and in Connect; the closure
+contains the items. A task may run twice (retry, speculation), so `fn` must have no visible effect until the caller
+commits its result.
 
-Errors of ours come back as themselves: an error that a retry cannot mend is returned as a value and raised
-here, so it costs one attempt; an `UnavailableError` fails the task, and Spark tries it again.
+Errors of mergelake keep their class: an error that a retry cannot fix is returned as a value and raised in the caller,
+after one attempt; an `UnavailableError` fails the task, and Spark tries it again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""What `mapInArrow` runs."""
+"""A function for `mapInArrow`."""
 Item = TypeVar("Item")
 Out = TypeVar("Out")
 
@@ -33,13 +33,13 @@ Out = TypeVar("Out")
 def run_tasks(spark: SparkSession, fn: Callable[[Item], Out], items: Sequence[Item]) -> list[Out]:
     """`[fn(item) for item in items]`, each call in a Spark task. Items and results are pickled.
 
-    Keep items small (descriptors, not data): they all travel with every task.
+    Items should be small (descriptors, not data): every task receives all of them.
     """
     return [unwrap(outcome) for outcome in task_outcomes(spark, fn, items)]
 
 
 def tasks_at_once(spark: SparkSession) -> int:
-    """How many tasks the cluster runs at a time, about; 8 where a session of Connect does not tell."""
+    """Approximate number of tasks that the cluster runs at a time; 8 for a session of Connect."""
     from pyspark.errors import PySparkException
 
     try:
@@ -49,7 +49,7 @@ def tasks_at_once(spark: SparkSession) -> int:
 
 
 def task_outcomes(spark: SparkSession, fn: Callable[[Item], Out], items: Sequence[Item]) -> list[bytes]:
-    """As `run_tasks`, each result still in the form of `attempt`: for a caller that must know all to clean up."""
+    """Like `run_tasks`, with results in the form of `attempt`, for callers that need all of them to clean up."""
     if not items:
         return []
     work = sealed(items)
@@ -70,9 +70,9 @@ def exchange(
     second: Callable[[list[bytes]], Out],
     tasks: int,
 ) -> list[Out]:
-    """Run `first` on each item, shuffle what it gives to `tasks` tasks by its number, run `second` on what each has.
+    """Run `first` on each item, shuffle its (number, payload) pairs to `tasks` tasks by number, run `second` there.
 
-    Tasks that have nothing give nothing. A payload is a value of a row: keep it to a few MiB.
+    Tasks without payloads return nothing. A payload is a value of a row, so it should have at most a few MiB.
     """
     work = sealed(items)
 
@@ -98,18 +98,18 @@ def exchange(
     if not items:
         return []
     ids = spark.range(0, len(work), 1, len(work))
-    given = ids.mapInArrow(shipped(give), "i bigint, r binary").repartition(tasks, "i")
-    return [unwrap(outcome) for outcome in collect_results(given, take)]
+    shuffled = ids.mapInArrow(shipped(give), "i bigint, r binary").repartition(tasks, "i")
+    return [unwrap(outcome) for outcome in collect_results(shuffled, take)]
 
 
 _FINE, _FAILED = b"+", b"-"
-"""What a payload begins with that is one, and one that is an error of ours."""
+"""First byte of a payload, and of a pickled error in place of a payload."""
 
 
 def collect_results(frame: DataFrame, task: Task) -> list[bytes]:
-    """What `task` gives by `result_batch` for the partitions of `frame`, in the order of its indexes.
+    """Run `task` on the partitions of `frame`; returns the payloads of its `result_batch`es in the order of indexes.
 
-    UnavailableError where the workers cannot run it for lack of mergelake.
+    Raises UnavailableError if mergelake is not installed on the workers.
     """
     from pyspark.errors import PySparkException
 
@@ -117,8 +117,8 @@ def collect_results(frame: DataFrame, task: Task) -> list[bytes]:
         with _stoppable(frame.sparkSession):
             rows = frame.mapInArrow(shipped(task), "i bigint, r binary").collect()
     except PySparkException as problem:
-        story, told, _ = str(problem).partition(_WAY_OUT)
-        if not told:
+        story, way_out, _ = str(problem).partition(_WAY_OUT)
+        if not way_out:
             raise
         raise UnavailableError(story[story.rindex(_NO_IMPORT) :].removesuffix(". "), hint=_WAY_OUT) from problem
     return [bytes(row.r) for row in sorted(rows, key=lambda row: row.i)]
@@ -132,9 +132,9 @@ _WAY_OUT = (
 
 
 def shipped(task: Task) -> Task:
-    """`task` for `mapInArrow`, such that workers without mergelake say so, and the way out, when they run it.
+    """Wrap `task` for `mapInArrow` so that workers without mergelake raise a helpful error.
 
-    What is sent refers to nothing of mergelake: else unpickling it would fail first, deep in Spark.
+    The wrapper refers to nothing in mergelake: else unpickling it would fail first, inside Spark.
     """
     from pyspark import cloudpickle
 
@@ -146,17 +146,17 @@ def shipped(task: Task) -> Task:
         import sys
 
         try:
-            found = pickle.loads(work)
+            unpickled = pickle.loads(work)
         except ImportError as missing:
             raise ImportError(f"{begin}({sys.executable}) cannot load the task: {missing}. {end}") from None
-        yield from found(batches)
+        yield from unpickled(batches)
 
     return run
 
 
 @contextmanager
 def _stoppable(spark: SparkSession) -> Iterator[None]:
-    """While it lasts, cancelling the statement cancels the jobs that this thread starts."""
+    """Context in which cancelling the statement cancels the jobs that this thread starts."""
     cancel = current()
     if cancel is None:
         yield
@@ -174,9 +174,9 @@ def _stoppable(spark: SparkSession) -> Iterator[None]:
 
 
 def sealed(items: Sequence[object]) -> list[bytes]:
-    """Items pickled one by one: every task receives all of them, and opens (`pickle.loads`) its own only.
+    """Pickle items one by one: every task receives all of them, but unpickles only its own.
 
-    With the manifests of 10,000 parts that is 30 ms a task instead of 180.
+    With the manifests of 10,000 parts this takes 30 ms a task instead of 180.
     """
     from pyspark import cloudpickle
 
@@ -184,7 +184,7 @@ def sealed(items: Sequence[object]) -> list[bytes]:
 
 
 def attempt(call: Callable[[], Any]) -> bytes:
-    """The pickled outcome of `call`: its value, or the error of ours that a retry would not mend."""
+    """The pickled outcome of `call`: its value, or an error of mergelake that a retry would not fix."""
     try:
         return pickle.dumps((True, call()))
     except UnavailableError:
@@ -194,7 +194,7 @@ def attempt(call: Callable[[], Any]) -> bytes:
 
 
 def unwrap(outcome: bytes) -> Any:
-    """The value of an `attempt`, or its error, raised."""
+    """The value of an `attempt`; raises its error."""
     fine, value = pickle.loads(outcome)
     if not fine:
         raise value
@@ -202,7 +202,7 @@ def unwrap(outcome: bytes) -> Any:
 
 
 def unwrap_all(outcomes: Iterable[bytes], discard: Callable[[list[Any]], None]) -> list[Any]:
-    """The values of `attempt`s; where one is an error, the values of the others are handed to `discard` first."""
+    """The values of `attempt`s. If one is an error, calls `discard` with the values of the others, then raises it."""
     values: list[Any] = []
     failed: MergelakeError | None = None
     for outcome in outcomes:
@@ -217,5 +217,5 @@ def unwrap_all(outcomes: Iterable[bytes], discard: Callable[[list[Any]], None]) 
 
 
 def result_batch(index: int, payload: bytes) -> pa.RecordBatch:
-    """One row of what `run_tasks` collects."""
+    """A row of the results that `run_tasks` collects."""
     return pa.record_batch({"i": pa.array([index], pa.int64()), "r": pa.array([payload], pa.binary())})

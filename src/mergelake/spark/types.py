@@ -1,4 +1,4 @@
-"""ClickHouse types in Spark: one mapping, with its losses.
+"""The mapping of ClickHouse types to Spark, and its losses.
 
 ========================  ==================  =============================================
 ClickHouse                Spark               loss
@@ -22,7 +22,7 @@ Dynamic, JSON             string              JSON text: the widths of numbers, 
 AggregateFunction         binary              none: the bytes are the state
 ========================  ==================  =============================================
 
-128- and 256-bit integers and Decimal of more than 38 digits are refused by name.
+128- and 256-bit integers and Decimal of more than 38 digits are refused; the error names the type.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _WIDER = {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0
 
 
 def spark_arrow_type(data_type: t.DataType) -> pa.DataType:
-    """The Arrow type under which Spark takes a column of `data_type`. Raises NOT_IMPLEMENTED for those it cannot."""
+    """The Arrow type of a column of `data_type` in Spark. Raises NOT_IMPLEMENTED for unsupported types."""
     match data_type:
         case t.Nullable(inner) | t.LowCardinality(inner) | t.SimpleAggregateFunction(_, inner):
             return spark_arrow_type(inner)
@@ -91,7 +91,7 @@ def spark_arrow_type(data_type: t.DataType) -> pa.DataType:
 
 
 def spark_schema(columns: Mapping[str, t.DataType]) -> StructType:
-    """The Spark schema of `columns`; what is not Nullable in ClickHouse is NOT NULL."""
+    """The Spark schema of `columns`; types that are not Nullable are NOT NULL."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(spark_arrow_schema(columns))
@@ -101,21 +101,21 @@ def frame_schema(frame: DataFrame) -> pa.Schema:
     """The Arrow schema of a frame's columns; timestamps in UTC."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    found: pa.Schema = to_arrow_schema(frame.schema, timezone="UTC")
-    return found
+    schema: pa.Schema = to_arrow_schema(frame.schema, timezone="UTC")
+    return schema
 
 
 def spark_arrow_schema(columns: Mapping[str, t.DataType]) -> pa.Schema:
-    """The Arrow schema under which Spark takes `columns`."""
+    """The Arrow schema of `columns` in Spark."""
     return pa.schema([pa.field(n, spark_arrow_type(c), nullable=t.is_nullable(c)) for n, c in columns.items()])
 
 
 def to_spark(
     batch: pa.RecordBatch, columns: Mapping[str, t.DataType], shown: pa.Schema | None = None
 ) -> pa.RecordBatch:
-    """A batch in storage form as Spark takes it; columns in the order of `columns`.
+    """Convert a batch from storage form to Spark's Arrow types, with columns in the order of `columns`.
 
-    `shown` is its schema (see `shown_as`), where that is not `spark_arrow_schema`.
+    `shown` is the target schema (see `shown_as`), if it is not `spark_arrow_schema`.
     """
     shown = spark_arrow_schema(columns) if shown is None else shown
     arrays = [
@@ -125,15 +125,15 @@ def to_spark(
     return pa.RecordBatch.from_arrays(arrays, schema=shown)
 
 
-def shown_as(given: StructType, columns: Mapping[str, t.DataType]) -> pa.Schema:
-    """The Arrow schema of a read for which the user gave a schema: of the same types, at least as nullable.
+def shown_as(requested: StructType, columns: Mapping[str, t.DataType]) -> pa.Schema:
+    """The Arrow schema of a read with a user's schema, which must have the same types and be at least as nullable.
 
-    TYPE_MISMATCH for another type: Spark would not convert the values.
+    Raises TYPE_MISMATCH for another type, because Spark would not convert the values.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    wanted: pa.Schema = to_arrow_schema(given, timezone="UTC")
-    for field, own, column in zip(wanted, spark_arrow_schema(columns), given.fields, strict=True):
+    wanted: pa.Schema = to_arrow_schema(requested, timezone="UTC")
+    for field, own, column in zip(wanted, spark_arrow_schema(columns), requested.fields, strict=True):
         if not _may_show(own, field):
             kind = f"{column.dataType.simpleString()}{'' if field.nullable else ' NOT NULL'}"
             message = f"Column {own.name} of type {columns[own.name]} cannot be read as {kind}"
@@ -151,16 +151,16 @@ def _may_show(own: pa.Field, wanted: pa.Field) -> bool:
     return all(_may_show(a, b) and (not named or a.name == b.name) for a, b in pairs)
 
 
-def check_frame(schema: TableSchema, given: StructType) -> None:
-    """Whether rows of these Spark columns can be inserted, as far as their names and types say.
+def check_frame(schema: TableSchema, frame_type: StructType) -> None:
+    """Check by names and types that rows of a frame can be inserted.
 
-    What `check_given` raises, and TYPE_MISMATCH for a type of which no value fits its column.
+    Raises the errors of `check_given`, and TYPE_MISMATCH for a type without values that fit the column.
     """
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_type
 
-    check_given(schema, list(given.names))
-    for field in given.fields:
+    check_given(schema, list(frame_type.names))
+    for field in frame_type.fields:
         column = schema.column(field.name)
         kind = field.dataType.simpleString()
         try:
@@ -173,7 +173,7 @@ def check_frame(schema: TableSchema, given: StructType) -> None:
 
 
 def _is_opaque(kind: SparkType) -> bool:
-    """Whether there are values in Spark's own form: as Arrow they would pass for structs of bytes."""
+    """Whether the type has values in Spark's internal form, which are structs of bytes in Arrow."""
     from pyspark.sql import types as s
 
     if isinstance(kind, s.StructType):
@@ -190,7 +190,7 @@ def _no_values(kind: str, column: Column, hint: str) -> MergelakeError:
 
 
 def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """`array.cast(target)`, going into lists, maps and structs, where Arrow does not decode dictionaries."""
+    """`array.cast(target)`, recursively for lists, maps and structs, in which Arrow does not decode dictionaries."""
     if array.type == target:
         return array
     if pa.types.is_dictionary(array.type):

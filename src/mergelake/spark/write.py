@@ -1,9 +1,8 @@
 """Writing a DataFrame into a table: tasks write parts, the caller commits them in one log entry.
 
-Each task cuts its own rows into blocks, splits them by the partition key, sorts them and writes a part for each
-(no shuffle: it would cost more than the merges it saves), then hands back manifests. Until the one commit
-nothing of it exists for any reader; a task that is tried again writes parts under new names, and what a
-lost attempt wrote is swept by age.
+Each task cuts its rows into blocks, splits them by the partition key, sorts them, writes a part for each and returns
+the manifests (without a shuffle, which would cost more than the merges that it saves). Nothing is visible before the
+commit. A retried task writes parts under new ids; the sweeper deletes those of failed attempts by age.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 def write_parts(
     store: StoreSpec, directory: str, schema: TableSchema, batches: Iterator[pa.RecordBatch], base_version: int
 ) -> list[PartManifest]:
-    """Parts of one task's rows (public Arrow form, as Spark gives them); not committed.
+    """Write the rows of one task (in Spark's Arrow types) as parts, without committing them.
 
     `base_version`: `TableHandle.base_version()` from before the job.
     """
@@ -55,9 +54,8 @@ def write_frame(
 
     `base_version` is `TableHandle.base_version()` from before the call.
 
-    Columns are matched by name; missing ones get their defaults. Raises NO_SUCH_COLUMN_IN_TABLE for one too many,
-    TYPE_MISMATCH for one whose type does not fit, and what was wrong with the rows of a task, after deleting what the
-    other tasks wrote.
+    Columns are matched by name; missing ones get their defaults. Raises NO_SUCH_COLUMN_IN_TABLE for an unknown column,
+    TYPE_MISMATCH for an incompatible type, and the error of a task, after deleting the parts of the other tasks.
     """
     if not hasattr(frame, "mapInArrow"):
         hint = "Give a DataFrame; pyspark.pandas has to_spark()"
@@ -74,7 +72,7 @@ def write_frame(
 
         yield result_batch(0, attempt(run))
 
-    # Spark takes the columns of `mapInArrow` by name: a dot would mean a field, and case might not count.
+    # `mapInArrow` matches columns by name, where a dot means a field and case may be ignored.
     results = collect_results(frame.toDF(*(f"c{at}" for at in range(len(names)))), task)
 
     def manifests(written: list[list[PartManifest]]) -> list[PartManifest]:

@@ -26,7 +26,7 @@ from mergelake.core.text import back_quote, quote_string
 from mergelake.query.embedded import engine
 from mergelake.query.embedded.arrow_bridge import without_nothing
 from mergelake.query.embedded.piping import begin
-from mergelake.query.embedded.progress import told
+from mergelake.query.embedded.progress import reporting
 from mergelake.query.embedded.streamed import Batches
 from mergelake.query.statement.settings import describes, for_clickhouse
 from mergelake.sql.clickhouse_reader import (
@@ -138,7 +138,7 @@ def insert_file(
             columns = quote_string(structure(read_as, defaults))
             source = f"file({path}, {quote_string(format_name)}, {columns}, {compression})"
             sql, kinds = _selected(source, targets, read_as)
-            how = stack.enter_context(told(on_progress, {**settings, **_READS_IN_ORDER}))
+            how = stack.enter_context(reporting(on_progress, {**settings, **_READS_IN_ORDER}))
             with closing(Batches(begin(sql, settings=how), kinds)) as batches:
 
                 def given() -> Iterator[pa.RecordBatch]:

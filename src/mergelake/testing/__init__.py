@@ -1,1 +1,1 @@
-"""Shipped for tests and benchmarks: generators, the store contract, a store with faults."""
+"""For tests and benchmarks of users: generators, the store contract, a store with injected faults."""

@@ -1,16 +1,16 @@
-"""`FaultyStore`: a store that fails on purpose, reproducibly. For simulations and crash tests.
+"""`FaultyStore`: a store with reproducible faults, for simulations and crash tests.
 
-Every operation has a number, from 0. What happens to it is drawn from `rates` with the seed, or said by
-`script`, which wins:
+Operations are numbered from 0. The fault of an operation is chosen at random by `rates` and the seed, or by `script`,
+which takes precedence:
 
-- `FAIL_BEFORE`: nothing is done; the caller hears `UnavailableError` (from `create`: `Unknown`).
-- `LOSE_REPLY`: the work is done; the caller hears the same. These two are what a caller cannot tell apart.
-- `TRUNCATE`: `get` gives half of the object, a range read fails with `CorruptDataError`.
-- `CRASH_BEFORE`, `CRASH_AFTER`: the process dies there. `SimulatedCrash` is raised, then and by every later
-  operation, so that no `finally` does what a dead process could not do.
+- `FAIL_BEFORE`: nothing is done; the caller gets `UnavailableError` (from `create`: `Unknown`).
+- `LOSE_REPLY`: the work is done; the caller gets the same, so it cannot tell the two apart.
+- `TRUNCATE`: `get` returns half of the object, a range read raises `CorruptDataError`.
+- `CRASH_BEFORE`, `CRASH_AFTER`: the process dies. `SimulatedCrash` is raised by this and every later operation, so that
+  no `finally` does what a dead process could not do.
 
-To go through all crash schedules of a job: run it once without faults, note `operations`, then run it again
-with `script={n: Fault.CRASH_BEFORE}` and `CRASH_AFTER` for each n, and look at `inner` through another store.
+To test all crash schedules of a job: run it once without faults, note `operations`, then run it again with
+`script={n: Fault.CRASH_BEFORE}` and `CRASH_AFTER` for each n, and inspect `inner` through another store.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ T = TypeVar("T")
 
 
 class SimulatedCrash(BaseException):
-    """The process died here. Not an `Exception`: nothing in the engine may catch it."""
+    """The process died. Not an `Exception`, so that nothing in the engine catches it."""
 
 
 class Fault(enum.Enum):
-    """What goes wrong with one operation."""
+    """A fault of one operation."""
 
     FAIL_BEFORE = "fail before"
     LOSE_REPLY = "lose reply"
@@ -57,9 +57,9 @@ class FaultyStore:
     ) -> None:
         self.inner = inner
         self.operations = 0
-        """How many operations were asked for, failed ones included."""
+        """Number of operations, failed ones included."""
         self.trace: list[str] = []
-        """What was asked, and what befell it: `create t/_log/1.json: lose reply`."""
+        """Operations and their faults: `create t/_log/1.json: lose reply`."""
         self._draw = SeededIds(seed)
         self._rates = dict(rates or {})
         self._script = dict(script or {})

@@ -1,4 +1,4 @@
-"""`StoreContract`: what every store must do, as a pytest class to subclass.
+"""`StoreContract`: tests that every store must pass, as a pytest class to subclass.
 
 ::
 
@@ -24,10 +24,10 @@ MIB = 1 << 20
 
 
 class StoreContract:
-    """Subclass it with a fixture `store` that gives an empty store."""
+    """The tests; a subclass has a fixture `store` that returns an empty store."""
 
     exact_counters = True
-    """False where injected faults make for retries."""
+    """False for stores whose counters include retries."""
     races = 8
     """Rounds of the concurrency tests."""
 
@@ -92,8 +92,8 @@ class StoreContract:
         data = np.random.default_rng(1).integers(0, 256, 5 * MIB, dtype=np.uint8).tobytes()
         store.put("k", data)
         ranges = [(4 * MIB, 1000), (0, 10), (5, 10), (5 * MIB - 7, 7), (100, 0), (0, 10), (2 * MIB, 2 * MIB + 5)]
-        found = store.get_ranges("k", ranges)
-        assert [bytes(view) for view in found] == [data[start : start + length] for start, length in ranges]
+        views = store.get_ranges("k", ranges)
+        assert [bytes(view) for view in views] == [data[start : start + length] for start, length in ranges]
         assert bytes(store.get_range("k", 3, 4)) == data[3:7]
 
     def test_a_range_is_a_buffer_for_numpy(self, store: Store) -> None:
@@ -120,7 +120,6 @@ class StoreContract:
             with pytest.raises(InvalidInputError):
                 store.get_range("k", start, length)
 
-    # M-084
     def test_near_ranges_share_a_request_and_far_ones_do_not(self, store: Store) -> None:
         store.put("k", bytes(8 * MIB))
         before = store.counters
@@ -206,12 +205,12 @@ class StoreContract:
     def test_a_listing_is_in_order_of_key(self, store: Store) -> None:
         keys = ["a", "a-b", "a/b", "a/b-c", "a/b/c", "a0", "ab/c", "b/1", "b/10", "b/2", "b/2/x"]
         for key in reversed(keys):
-            if key not in ("a", "a/b", "b/2"):  # no store of files can hold both a and a/b
+            if key not in ("a", "a/b", "b/2"):  # a store of files cannot hold both a and a/b
                 store.put(key, b"12345")
         expected = [key for key in keys if key not in ("a", "a/b", "b/2")]
-        found = list(store.list(""))
-        assert [meta.key for meta in found] == sorted(expected)
-        assert all(meta.size == 5 and meta.modified_ms > 1_500_000_000_000 for meta in found)
+        listing = list(store.list(""))
+        assert [meta.key for meta in listing] == sorted(expected)
+        assert all(meta.size == 5 and meta.modified_ms > 1_500_000_000_000 for meta in listing)
         for after in [*keys, "", "zzz", "a/", "b/1/zz"]:
             assert [meta.key for meta in store.list("", after=after)] == [k for k in sorted(expected) if k > after]
             below = [meta.key for meta in store.list("b", after=after)]

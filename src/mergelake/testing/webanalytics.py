@@ -1,7 +1,7 @@
-"""A web-analytics table of the kind that ClickBench asks about: made up from a seed, the same on every machine.
+"""A web-analytics table like that of ClickBench, generated from a seed, the same on every machine.
 
-Skewed like real traffic: a few counters, users, URLs and phrases make up most of the rows, most search
-phrases are empty, most visitors come from a few regions. Shipped so that a user can try and measure queries.
+Distributed like real traffic: a few counters, users, URLs and phrases make up most of the rows, most search phrases are
+empty, most visitors come from a few regions. Users can try and measure queries with it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PARTITION BY toYYYYMM(EventDate)
 ORDER BY (CounterID, EventDate, intHash32(UserID), EventTime)
 SAMPLE BY intHash32(UserID)
 """
-"""The statement, with the table's name to fill in."""
+"""The CREATE TABLE statement; `name` is the table's name."""
 
 _FIRST_SECOND = 1_372_636_800
 """2013-07-01 00:00:00 UTC, where ClickBench's month begins."""
@@ -117,7 +117,7 @@ def generate(rows: int, seed: int = 0) -> pa.Table:
         "Device": pa.DictionaryArray.from_arrays(
             pa.array(rng.integers(0, 3, rows).astype(np.int8)), pa.array(["desktop", "phone", "tablet"])
         ),
-        # Quarters: sums of them are exact in any order, so answers can be compared to the last bit.
+        # Multiples of a quarter: their sums are exact in any order, so results can be compared exactly.
         "Duration": pa.array(rng.integers(0, 40_000, rows) / 4.0),
         "Price": _cents(rng.integers(-1_000, 1_000_000, rows)),
         "ClientTime": pa.array(second * 1000 + rng.integers(0, 1000, rows)).cast(pa.timestamp("ms", "UTC")),
@@ -130,7 +130,7 @@ def generate(rows: int, seed: int = 0) -> pa.Table:
 
 
 def _skewed(rng: np.random.Generator, rows: int, distinct: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Positions in [0, distinct), small ones far more often."""
+    """Random numbers in [0, distinct), small ones far more often."""
     return np.minimum((rng.random(rows) ** 4 * distinct).astype(np.int64), distinct - 1)
 
 

@@ -1,13 +1,13 @@
-"""Which sets of parts the embedded ClickHouse has attached, and how a statement reads a version by them.
+"""The sets of parts that the embedded ClickHouse has attached, and how a statement reads a version with them.
 
-A set is attached for the second statement on it: the first may be the only one, where a table changes often. Where it
-costs no request (a directory), a thread of our own begins with the first, which does not wait. A version
-that differs by a few parts from one that is attached is read by that table without the parts that are gone, beside a
-scan of those that are new (`layers`); where it is asked for again, or the difference has grown, it is attached anew by
-a thread of our own, while no statement waits.
+A set is attached for the second statement on it, because a version of a table that changes often may be read once only.
+Where attaching makes no requests (a local directory), a background thread begins with the first statement, which does
+not wait. A version that differs by a few parts from an attached one is read by that table without the removed parts,
+and a scan of the new ones (`layers`). If it is read again, or the difference has grown, a background thread attaches
+it, while no statement waits.
 
-Sets are kept until `SETS_MAX` others, or `PARTS_HELD_MAX` parts, have been asked for, or nobody has asked for `IDLE_S`
-seconds: then versions have gone on. Those in use stay.
+The least recently used sets are dropped beyond `SETS_MAX` sets or `PARTS_HELD_MAX` parts, and after `IDLE_S` seconds
+without a statement. Sets in use are kept.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from mergelake.query.embedded import engine
 from mergelake.query.statement.access import words
 
 SETS_MAX = 16
-"""Sets of parts that are kept attached."""
+"""Maximum number of attached sets."""
 PARTS_HELD_MAX = 40_000
-"""Parts of all sets that are kept: each is some ten kilobytes of ClickHouse's memory."""
+"""Maximum number of parts in all attached sets: each takes some ten kilobytes of ClickHouse's memory."""
 IDLE_S = 900.0
-"""Seconds after which a set is given up that no statement reads."""
+"""Seconds after which a set without statements is dropped."""
 PARTS_MAX = 20_000
-"""Parts of a set that is attached at all."""
+"""Maximum number of parts of an attached set."""
 ROWS_MIN = 100_000
-"""Rows of a set below which a scan is as fast; of a rest, from which it is attached."""
+"""Minimum rows of a set, or of the rest beside layers, for attaching it: a scan of fewer is as fast."""
 REST_MAX = 64
-"""Parts of a rest, from which it is attached."""
+"""Number of parts of the rest beside layers from which it is attached."""
 SCANNED_FIRST = 1
-"""Statements that scan a set before it is attached."""
+"""Number of statements that scan a set before it is attached."""
 _ASKED_AGAIN = 2
-"""Statements on a version by layers, after which it is attached anew."""
+"""Number of statements that read a version by layers before it is attached itself."""
 _DRIFT = 10
-"""A set of many parts is attached anew when more than a tenth of them changed; before that its rest is."""
+"""A set of many parts is attached again if more than 1 in `_DRIFT` of them changed; else only its rest is."""
 _KEPT_MAX = 512
 _logger = logging.getLogger("mergelake.query")
 
@@ -57,45 +57,46 @@ DAMAGE = words(
     "cannot_read_from_file_descriptor checksum_doesnt_match corrupted_data file_doesnt_exist s3_error",
     "too_large_size_compressed unexpected_end_of_file unknown_codec unknown_compression_method",
 )
-"""Errors that may come of damaged or missing objects: a scan tells which, and where."""
+"""Errors that damaged or missing objects may cause: a scan then raises an error that names the object."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How ClickHouse reads a set of parts."""
+    """The attached tables, and the scan, by which a set of parts is read."""
 
     tables: tuple[tuple[str, tuple[str, ...]], ...]
-    """Names of its own tables, and of the parts in each that are not to be read."""
+    """(table name, names of its parts to exclude)."""
     rest: PartSet | None = None
-    """What is scanned beside them."""
+    """Parts to scan in addition; None if there are none."""
     served: bool = False
-    """Whether the endpoint serves any of them."""
+    """Whether the endpoint serves files of any of the tables."""
 
 
 class AttachedSets:
-    """What is attached in one process. Safe for threads."""
+    """The attached sets of one process. Thread-safe."""
 
     def __init__(self, sets_max: int = SETS_MAX, parts_max: int = PARTS_HELD_MAX, clock: Clock | None = None) -> None:
         self._sets_max, self._parts_max, self._clock = sets_max, parts_max, clock or SystemClock()
         self._lock = threading.Lock()
         self._held: OrderedDict[Hashable, Attached] = OrderedDict()
         self._users: Counter[str] = Counter()
-        self._used_s: dict[str, float] = {}  # when statements began to read a table, or ended
+        self._used_s: dict[str, float] = {}  # when a statement last began or ended to read a table
         self._copies: Counter[str] = Counter()  # id of a part -> sets that use the copies of its files
-        self._asked: LRUCache[Hashable, int] = LRUCache(_KEPT_MAX)  # how many statements have read it
-        self._refused: LRUCache[Hashable, str] = LRUCache(_KEPT_MAX)  # why ClickHouse did not take it
+        self._reads: LRUCache[Hashable, int] = LRUCache(_KEPT_MAX)  # number of statements on a set
+        self._refused: LRUCache[Hashable, str] = LRUCache(_KEPT_MAX)  # why ClickHouse refused a set
         self._making: dict[Hashable, threading.Event] = {}
         self._beside: threading.Thread | None = None
         self._pid = 0
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Number of attached sets."""
         return len(self._held)
 
     def why_not(self, wanted: PartSet, *, exact: bool = False, count: bool = False, must: bool = False) -> str:
-        """Why ClickHouse does not read a set by itself, for now or at all; empty if it does.
+        """Why ClickHouse does not read a set by itself, now or ever; empty if it does.
 
-        `exact`: one table must have all of it. `count`: a statement is about to read it. `must`: it cannot be scanned.
+        `exact`: one table must have exactly the set. `count`: a statement is about to read it, which is counted and may
+        start attaching. `must`: the set cannot be scanned.
         """
         if wanted.rows < ROWS_MIN and not must:
             return f"it has fewer than {ROWS_MIN} rows to read"
@@ -107,17 +108,17 @@ class AttachedSets:
             return f"it has {len(wanted.parts)} parts to read, more than {PARTS_MAX}"
         key = wanted.key
         with self._lock:
-            before = self._asked.get(key, 0)
-            self._asked[key] = before + count
+            before = self._reads.get(key, 0)
+            self._reads[key] = before + count
             if key in self._refused:
                 return self._refused[key]
             if must or key in self._held or (not exact and self._layers(wanted) is not None):
                 return ""
-            few = len(wanted.parts) <= PARTS_AT_ONCE
-            if few and before >= SCANNED_FIRST:
+            at_once = len(wanted.parts) <= PARTS_AT_ONCE
+            if at_once and before >= SCANNED_FIRST:
                 return ""
         if before < SCANNED_FIRST:
-            if count and few and not is_remote(wanted.store):  # it costs no request
+            if count and at_once and not is_remote(wanted.store):  # attaching makes no requests
                 self._attach_beside(wanted)
             return "the first statement on this version"
         if count:
@@ -126,13 +127,13 @@ class AttachedSets:
 
     @contextmanager
     def using(self, wanted: PartSet, *, exact: bool = False) -> Iterator[Reading]:
-        """The tables to read a set by, which stay as long as they are needed; attached now if there are none."""
+        """Context with the tables to read a set by, which are kept meanwhile; attaches them if necessary."""
         worth = wanted if exact else wanted.worth_attaching
         with self._lock:
             self._begin()
-            found = self._held.get(worth.key)
-            layered = None if found is not None or exact else self._layers(worth)
-        if found is None and layered is None:
+            attached = self._held.get(worth.key)
+            layered = None if attached is not None or exact else self._layers(worth)
+        if attached is None and layered is None:
             sets = [worth] if exact else attaching.sets(worth)
             for each in sets:
                 self._make(each)
@@ -156,10 +157,10 @@ class AttachedSets:
                 self._trim()
 
     def _taken(self, wanted: PartSet, layered: tuple[list[Attached], Cover] | None) -> Reading:
-        """How the set is read, by tables that are counted as in use from now on."""
-        found = self._held.get(wanted.key)
-        if found is not None:
-            layered = [found], Cover((Layer(0, frozenset()),), frozenset())
+        """The reading of a set; its tables are marked as in use. Raises NotAttachedError if one was dropped."""
+        attached = self._held.get(wanted.key)
+        if attached is not None:
+            layered = [attached], Cover((Layer(0, frozenset()),), frozenset())
         if layered is None or any(self._held.get(each.parts.key) is not each for each in layered[0]):
             raise NotAttachedError("what was attached is gone again")
         held, chosen = layered
@@ -175,44 +176,44 @@ class AttachedSets:
         return Reading(tuple(tables), wanted.only(chosen.rest) if chosen.rest else None, served)
 
     def _layers(self, wanted: PartSet) -> tuple[list[Attached], Cover] | None:
-        """Tables that have most of a set; None if what they lack is better read with the rest, by a scan of all."""
+        """Attached tables that cover most of a set; None if a scan of the whole set is better."""
         held = [each for each in self._held.values() if each.parts.table == wanted.table]
-        found = cover(wanted.ids, [each.parts.ids for each in held])
-        if not found.layers or len(found.rest) > max(REST_MAX, len(wanted.parts) // 2):
+        chosen = cover(wanted.ids, [each.parts.ids for each in held])
+        if not chosen.layers or len(chosen.rest) > max(REST_MAX, len(wanted.parts) // 2):
             return None
-        rest = sum(part.manifest.rows for part in wanted.parts if part.manifest.id in found.rest)
-        return None if rest > wanted.rows // 2 else (held, found)
+        rest = sum(part.manifest.rows for part in wanted.parts if part.manifest.id in chosen.rest)
+        return None if rest > wanted.rows // 2 else (held, chosen)
 
-    def _keep_up(self, wanted: PartSet, found: Cover) -> None:
-        """Have attached, beside this statement, what pays from the next one on."""
-        rest = wanted.only(found.rest)
+    def _keep_up(self, wanted: PartSet, chosen: Cover) -> None:
+        """Attach in the background what makes the next statement on the set faster."""
+        rest = wanted.only(chosen.rest)
         grown = rest.rows >= max(ROWS_MIN, 1) or len(rest.parts) >= REST_MAX
-        if not grown and self._asked.get(wanted.key, 0) <= _ASKED_AGAIN:
+        if not grown and self._reads.get(wanted.key, 0) <= _ASKED_AGAIN:
             return
-        many = len(wanted.parts) > PARTS_AT_ONCE and found.drift * _DRIFT < len(wanted.parts)
-        if not many or len(found.layers) > 2:
+        many = len(wanted.parts) > PARTS_AT_ONCE and chosen.drift * _DRIFT < len(wanted.parts)
+        if not many or len(chosen.layers) > 2:
             self._attach_beside(wanted)
         elif grown:
             self._attach_beside(rest)
 
     def _make(self, wanted: PartSet) -> None:
-        """Attach a set, unless another thread does just now: then wait for it."""
+        """Attach a set; if another thread is attaching it, wait for that."""
         key = wanted.key
         with self._lock:
             if key in self._held:
                 return
             if key in self._refused:
                 raise NotAttachedError(self._refused[key])
-            made, copied = self._making.get(key), attaching.copied(wanted)
-            if made is None:
+            other_thread, copied = self._making.get(key), attaching.copied(wanted)
+            if other_thread is None:
                 mine = self._making[key] = threading.Event()
-                self._copies.update(copied)  # from now on nobody removes them
-        if made is not None:
-            made.wait()
+                self._copies.update(copied)  # protects them from removal
+        if other_thread is not None:
+            other_thread.wait()
             return
         try:
-            found = attaching.attach(wanted)
-        except (NotAttachedError, OSError) as why:  # without room for the texts, too
+            attached = attaching.attach(wanted)
+        except (NotAttachedError, OSError) as why:  # OSError: no space for the metadata files
             _logger.warning("a snapshot of %s is scanned: %s", wanted.directory, why)
             with self._lock:
                 self._refused[key] = str(why)
@@ -220,18 +221,18 @@ class AttachedSets:
             raise NotAttachedError(str(why)) from why
         else:
             with self._lock:
-                self._held[key] = found
-                self._used_s[found.name] = self._clock.monotonic_s()
+                self._held[key] = attached
+                self._used_s[attached.name] = self._clock.monotonic_s()
         finally:
             with self._lock:
                 del self._making[key]
             mine.set()
 
     def _attach_beside(self, wanted: PartSet) -> None:
-        """By a thread of its own; one at a time."""
+        """Attach a set in a background thread, unless one is running."""
 
         def work() -> None:
-            with suppress(NotAttachedError):  # told already
+            with suppress(NotAttachedError):  # already logged
                 self._make(wanted)
                 with self._lock:
                     self._trim()
@@ -241,24 +242,24 @@ class AttachedSets:
             if wanted.key in self._making or wanted.key in self._held or wanted.key in self._refused:
                 return
             if self._beside is not None and self._beside.is_alive():
-                return  # it will be asked for again
+                return  # a later statement tries again
             self._beside = threading.Thread(target=work, name="mergelake-attach", daemon=True)
             self._beside.start()
 
     def settle(self) -> None:
-        """Wait until nothing is attached beside any more."""
+        """Wait for the background thread."""
         if self._beside is not None:
             self._beside.join()
 
     def _begin(self) -> None:
-        """Of a forked process nothing is attached."""
+        """Reset the state in a forked process, whose ClickHouse has nothing attached."""
         if self._pid != os.getpid():
             if self._pid:
                 self._held.clear()
                 self._users.clear()
                 self._used_s.clear()
                 self._copies.clear()
-                self._asked.clear()
+                self._reads.clear()
                 self._refused.clear()
                 self._making.clear()
             engine.run(f"CREATE DATABASE IF NOT EXISTS {DATABASE} ENGINE = Atomic")
@@ -276,10 +277,10 @@ class AttachedSets:
                 self._forget_copies(attaching.copied(held.parts))
 
     def _forget_copies(self, part_ids: Collection[str]) -> None:
-        """One set less uses these."""
+        """Decrease the use counts of copies and remove unused ones."""
         self._copies.subtract(part_ids)
         attaching.forget_copies(part_id for part_id in part_ids if not self._copies[part_id])
 
 
 SETS = AttachedSets()
-"""Those of this process."""
+"""The attached sets of this process."""

@@ -1,18 +1,18 @@
-"""Laying a set of parts out for the embedded ClickHouse, and attaching a table over it.
+"""Attaching a table over a set of parts in the embedded ClickHouse.
 
-A disk with `metadata_type = local` keeps a small text for each file of a part, which names the objects that hold its
-bytes. So a set of parts becomes a directory of such texts, and a table over exactly these parts:
+A disk with `metadata_type = local` stores a small metadata text for each file of a part, which names the objects that
+hold its bytes. So a set of parts becomes a directory of such texts, and a table over exactly these parts:
 
 ::
 
     <folder of the engine>/mergelake-attached/<disk>/store/<uuid[:3]>/<uuid>/<part name>/<file>
 
-There are three disks (ClickHouse never forgets one). `files` names the objects of a store that is a directory: a text
-names whole objects, so of a packed part, whose files lie within one, they are copied into `copies/<part id>/`, and so
-are those of small parts in a bucket: a request to the endpoint costs more than a file. `served`
-names what our `endpoint` gives, whatever the store and wherever in its objects the bytes lie. `kept` is the same where
-the store has a cache directory: ClickHouse keeps what it read in files of its own, up to `KEPT_BYTES`, which it reads
-faster than it asks. All are read-only: nothing in the bucket is written, renamed or removed from here.
+There are three disks, which ClickHouse never forgets. `files` refers to the objects of a store in a local directory. A
+text names whole objects, so the files of a packed part, which share an object, are copied into `copies/<part id>/`. So
+are those of small parts in a bucket, because a request to the endpoint costs more than a file. `served` refers to files
+of our `endpoint`, for any store and any location in its objects. `kept` is the same for a store with a cache directory:
+ClickHouse caches what it read in its own files, up to `KEPT_BYTES`, which is faster than requests. All disks are
+read-only: nothing in the bucket is written, renamed or removed.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ from mergelake.store.cached import CachedStore
 from mergelake.store.protocol import Buffer
 
 DATABASE = "_mergelake"
-"""Where attached tables stand, in the embedded ClickHouse."""
+"""Database of the attached tables in the embedded ClickHouse."""
 COPIED_MAX = 64 << 20
-"""Bytes of packed parts of a set in a directory, whose files are copied; with more it is served."""
+"""Maximum bytes of the packed parts of a set whose files are copied; a larger set is served by the endpoint."""
 SMALL_MIN = 8
-"""Small parts of a set in a bucket from which on they are attached apart."""
+"""Number of small parts of a set in a bucket from which they are attached as a separate set."""
 KEPT_BYTES = 2 << 30
-"""Of the local disk, in the temporary folder of the embedded ClickHouse, which goes with the process; at most"""
+"""Maximum bytes of ClickHouse's cache, in its temporary folder, which is removed with the process."""
 _KEPT_SHARE = 16
-"""one part in so many of the disk, of which ClickHouse refuses a cache that is larger."""
+"""The cache takes at most 1 in `_KEPT_SHARE` of the local disk; ClickHouse refuses one larger than the disk."""
 _METADATA_VERSION = 3
 _FORMAT_VERSION = "format_version.txt"
 _FILES, _SERVED, _KEPT = "files", "served", "kept"
 _lock = threading.Lock()
 _endpoints: dict[int, Endpoint] = {}
-"""Process id -> its endpoint, once one was needed."""
+"""Process id -> its endpoint, started on demand."""
 
 
 class NotAttachedError(Exception):
-    """ClickHouse does not take the parts as they are; a scan tells what is wrong with them."""
+    """ClickHouse refuses the parts; a scan raises an error that explains the problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +66,18 @@ class Attached:
     """A table of the embedded ClickHouse over a set of parts."""
 
     name: str
-    """With its database."""
+    """Name of the table, with its database."""
     parts: PartSet
     folder: Path
-    """Where the texts lie that name its objects."""
+    """Directory of the metadata texts."""
     served: str = ""
-    """What the endpoint knows it by; empty if it needs none."""
+    """Name under which the endpoint serves its files; empty if it does not."""
 
 
 def attach(parts: PartSet) -> Attached:
-    """Lay the texts out, and attach the table. In a directory no object is read but packed parts.
+    """Write the metadata texts and attach the table. In a local directory only objects of packed parts are read.
 
-    NotAttachedError where ClickHouse does not take it. It is CPU of half a millisecond a part.
+    Takes about half a millisecond of CPU a part. Raises NotAttachedError if ClickHouse refuses the parts.
     """
     uuid = str(uuid4())
     served = uuid if is_served(parts) else ""
@@ -112,7 +112,7 @@ def attach(parts: PartSet) -> Attached:
 
 
 def forget(attached: Attached) -> None:
-    """Leave a table, and its texts; copies stay."""
+    """Detach a table and remove its metadata texts, but not the copies."""
     engine.forget_table(attached.name)
     if attached.served:
         _serve_no_more(attached.parts, attached.served)
@@ -126,14 +126,14 @@ def forget_copies(part_ids: Iterable[str]) -> None:
 
 
 def is_served(parts: PartSet) -> bool:
-    """Whether ClickHouse reads the set through the endpoint: what it cannot name is too much to be copied."""
+    """Whether ClickHouse reads the set from the endpoint, because files that it cannot name are too large to copy."""
     if is_remote(parts.store) and any(each.id not in parts.small for each in parts.unnamed):
         return True
     return sum(each.bytes_on_disk for each in parts.unnamed) > COPIED_MAX
 
 
 def endpoint() -> Endpoint:
-    """That of this process."""
+    """The endpoint of this process."""
     with _lock:
         if os.getpid() not in _endpoints:
             _endpoints[os.getpid()] = Endpoint()
@@ -142,7 +142,7 @@ def endpoint() -> Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The files of one part, whatever sets it is in: what ClickHouse keeps of them it finds by their names."""
+    """The files of one part, served under the same name for all sets, because ClickHouse caches them by name."""
 
     files: PartFiles
     name: str
@@ -154,8 +154,8 @@ class _Part:
         return self.files.pieces(f"{self.name}/{path}", start, end)
 
 
-class _Beginning:
-    """The file that every table begins with."""
+class _FormatVersion:
+    """The file `format_version.txt`, which ClickHouse reads first for every table."""
 
     def size(self, path: str) -> int:
         if path != _FORMAT_VERSION:
@@ -168,7 +168,7 @@ class _Beginning:
 
 def _serve(parts: PartSet, files: PartFiles, uuid: str) -> None:
     door = endpoint()
-    door.add(uuid, _Beginning())
+    door.add(uuid, _FormatVersion())
     for part in parts.parts:
         door.add(part.manifest.id, _Part(files, part.name))
 
@@ -186,7 +186,7 @@ def _lay_out_served(parts: PartSet, folder: Path, uuid: str) -> None:
 
 
 def sets(parts: PartSet) -> list[PartSet]:
-    """Sets to attach in place of one that would be served: its small parts apart, where they are many."""
+    """The sets to attach for `parts`: if it is served and has many small parts, these are a separate set."""
     if not is_served(parts) or len(parts.small) < SMALL_MIN or len(parts.small) == len(parts.parts):
         return [parts]
     small = parts.only(parts.small)
@@ -216,13 +216,13 @@ def _lay_out_files(parts: PartSet, folder: Path) -> None:
 
 
 def _place(path: Path) -> Path:
-    """The path, its folder made: projections have one of their own."""
+    """`path`, after creating its directory: projections have their own."""
     path.parent.mkdir(exist_ok=True, parents=True)
     return path
 
 
 def _copy(bodies: PartFiles, part_name: str, part_id: str) -> Path:
-    """Where the files of a part are copied; now, unless another set has done so: one request if it is packed."""
+    """Directory with copies of the files of a part; copies them unless another set has. One request if it is packed."""
     folder = _copies(part_id)
     making = folder.with_name(f"{part_id}.{uuid4().hex}")
     if folder.exists():
@@ -236,7 +236,7 @@ def _copy(bodies: PartFiles, part_name: str, part_id: str) -> Path:
         raise NotAttachedError(str(damage)) from damage
     except OSError:
         if folder.exists():
-            return folder  # made by another thread meanwhile
+            return folder  # another thread has copied it
         raise
     finally:
         shutil.rmtree(making, ignore_errors=True)
@@ -247,15 +247,15 @@ def _copies(part_id: str) -> Path:
 
 
 def _check_whole(name: str, parts: PartSet) -> None:
-    """ClickHouse leaves out a part that it cannot load, and says so in its log only."""
+    """Check the number of parts and rows: ClickHouse only logs parts that it cannot load. Raises NotAttachedError."""
     database, _, table = name.partition(".")
     taken = engine.run(
         f"SELECT count(), sum(rows) FROM system.parts WHERE database = '{database}' AND table = '{table}' AND active"
     ).table()
-    found = tuple(column[0].as_py() for column in taken.columns)
-    if found != (len(parts.parts), parts.rows):
+    actual = tuple(column[0].as_py() for column in taken.columns)
+    if actual != (len(parts.parts), parts.rows):
         engine.forget_table(name)
-        raise NotAttachedError(f"ClickHouse takes {found[0]} of {len(parts.parts)} parts")
+        raise NotAttachedError(f"ClickHouse takes {actual[0]} of {len(parts.parts)} parts")
 
 
 def _disk_text(disk: str) -> str:
@@ -270,12 +270,12 @@ def _disk_text(disk: str) -> str:
         return text
     status = os.statvfs(_root())
     size = min(KEPT_BYTES, status.f_blocks * status.f_frsize // _KEPT_SHARE)
-    exact = "boundary_alignment = 1, background_download_threads = 0"  # what is asked for, and nothing around it
+    exact = "boundary_alignment = 1, background_download_threads = 0"  # caches exactly the requested ranges
     return f"disk(type = cache, path = 'mergelake/', max_size = {size}, {exact}, disk = {text})"
 
 
 def _root() -> Path:
-    """The folder of the disks; with it a file whose bytes every table begins with."""
+    """The folder of the disks; creates it with `format_version.txt`."""
     folder = engine.folder()
     assert folder is not None
     root = folder / "mergelake-attached"
@@ -286,14 +286,14 @@ def _root() -> Path:
 
 
 def _close_to_others() -> None:
-    """ClickHouse makes the folder of its caches readable for all users."""
+    """Restrict the folder of ClickHouse's caches, which it makes readable for all users, to this user."""
     folder = _root().parent / "cache"
     folder.mkdir(mode=0o700, exist_ok=True)
     folder.chmod(0o700)
 
 
 def _text(objects: Iterable[tuple[str, int]]) -> str:
-    """What a disk of `metadata_type = local` keeps for a file that is these objects, (key, bytes), in this order."""
+    """The metadata text of a file that is the concatenation of these objects, (key, bytes)."""
     listed = list(objects)
     lines = [f"{_METADATA_VERSION}", f"{len(listed)}\t{sum(size for _, size in listed)}"]
     lines += [f"{size}\t{key}" for key, size in listed]

@@ -1,11 +1,10 @@
-"""An HTTP server on the loopback interface, from which the embedded ClickHouse reads what it cannot name itself.
+"""An HTTP server on the loopback interface that serves files of parts to the embedded ClickHouse.
 
-To ClickHouse it is an object store of S3's kind: `GET` with a range, nothing else: there is no method
-that would write.
-Behind it lies `PartFiles`: parts packed into one object, stores that ClickHouse does not know, small files that are
-fetched once. So requests to a bucket are ours: counted, retried, with credentials that never come near ClickHouse.
+To ClickHouse it is an S3 object store that only has `GET` with a range. It serves `PartFiles`: parts packed into one
+object, stores that ClickHouse does not support, small files that are fetched once. So requests to a bucket are made
+here: they are counted and retried, and ClickHouse gets no credentials.
 
-Its address has a random path, by which this process's ClickHouse alone knows it.
+The URL has a random path, which only the ClickHouse of this process knows.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ _logger = logging.getLogger("mergelake.query")
 
 
 class Files(Protocol):
-    """What is served below one name."""
+    """Files that are served under one name."""
 
     def size(self, path: str) -> int:
         """Bytes of a file. NotFoundError if there is none."""
         ...
 
     def pieces(self, path: str, start: int, end: int) -> Iterator[Buffer]:
-        """Bytes `start` to `end` of it; one piece at least."""
+        """Bytes `start` to `end` of a file, in at least one piece."""
         ...
 
 
 class Endpoint:
-    """Serves the files that are `added`, from threads of its own, until the process ends."""
+    """Serves added files from its own threads until the process ends."""
 
     def __init__(self) -> None:
         self._server = _Server()
@@ -48,21 +47,21 @@ class Endpoint:
 
     @property
     def url(self) -> str:
-        """Of the store that ClickHouse sees; ends with `/`."""
+        """URL of the store; ends with `/`."""
         return f"http://127.0.0.1:{self._server.server_address[1]}/{self._server.secret}/"
 
     @property
     def requests(self) -> int:
-        """Answered so far."""
+        """Number of requests so far."""
         return self._server.requests
 
     def add(self, name: str, files: Files) -> None:
-        """Serve them below `<url><name>/`. What is served there already is the same to who reads it."""
+        """Serve files under `<url><name>/`. A name may be added several times, for equal files."""
         with self._lock:
             self._server.served[name] = (*self._server.served.get(name, ()), files)
 
     def remove(self, name: str) -> None:
-        """Serve them no more, once this was said as often as they were added."""
+        """Undo one `add` of the name."""
         with self._lock:
             _, *others = self._server.served.pop(name, (None,))
             if others:
@@ -81,17 +80,17 @@ class _Server(ThreadingHTTPServer):
         self.requests = 0
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """ClickHouse hangs up whenever it has read enough."""
+        """Ignore errors: ClickHouse closes connections when it has read enough."""
         _logger.debug("a connection to the endpoint ended")
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    wbufsize = -1  # the head of a reply goes out with its body
+    wbufsize = -1  # buffered: headers are sent together with the body
 
     def do_GET(self) -> None:
-        """A file, or a range of it."""
+        """Send a file or a range of it."""
         server = cast(_Server, self.server)
         server.requests += 1
         _, secret, name, path = (*self.path.split("/", 3), "", "", "")[:4]
@@ -102,15 +101,15 @@ class _Handler(BaseHTTPRequestHandler):
         path, files = unquote(path), served[-1]
         try:
             size = files.size(path)
-            asked = _RANGE.fullmatch(self.headers.get("Range", "bytes=0-"))
-            start = int(asked[1]) if asked is not None else 0
-            end = min(int(asked[2]) + 1, size) if asked is not None and asked[2] else size
+            requested = _RANGE.fullmatch(self.headers.get("Range", "bytes=0-"))
+            start = int(requested[1]) if requested is not None else 0
+            end = min(int(requested[2]) + 1, size) if requested is not None and requested[2] else size
             if start >= end and size:
                 self._refuse(416, "InvalidRange")
                 return
             pieces = files.pieces(path, start, end)
             first = next(pieces)
-        except MergelakeError as failure:  # of a damaged or missing object: a scan tells which
+        except MergelakeError as failure:  # damaged or missing object: a scan raises an error that names it
             _logger.debug("the endpoint cannot give %s: %s", path, failure)
             self._refuse(404, "NoSuchKey")
             return
@@ -124,7 +123,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(piece)
         except MergelakeError as failure:
             _logger.debug("the endpoint cannot give the rest of %s: %s", path, failure)
-            self.close_connection = True  # a reply that is too short is no reply
+            self.close_connection = True  # ClickHouse detects the short reply
 
     def _refuse(self, status: int, code: str) -> None:
         body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{code}</Message></Error>".encode()
@@ -135,4 +134,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing is printed."""
+        """Print nothing."""

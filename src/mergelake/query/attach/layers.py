@@ -1,7 +1,7 @@
-"""How a set of parts is read by tables that are attached already: layers, without what is not in it, and a rest. Pure.
+"""Reading a set of parts with tables that are already attached: layers with excluded parts, and a rest. Pure.
 
-A table that changes between statements is attached once; later versions read it without the parts that are gone, and
-scan those that are new.
+A table that changes between statements is attached once; statements on later versions exclude the removed parts and
+scan the new ones.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 LAYERS_MAX = 4
-"""Attached tables that one statement reads for one table of ours."""
+"""Maximum number of attached tables that a statement reads for one table."""
 WITHOUT_MAX = 2_000
-"""Parts of a layer that a statement leaves out by name."""
+"""Maximum number of parts of a layer that a statement excludes by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,45 +20,45 @@ class Layer:
     """One attached table."""
 
     index: int
-    """Among those that were offered."""
+    """Index among the candidates of `cover`."""
     without: frozenset[str]
-    """Ids of its parts that are not to be read."""
+    """Ids of parts to exclude."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cover:
-    """Layers, none of which reads a part of another, and what none of them has."""
+    """Disjoint layers, and the ids of the remaining parts."""
 
     layers: tuple[Layer, ...]
     rest: frozenset[str]
 
     @property
     def exact(self) -> bool:
-        """Whether it is one table as it is."""
+        """Whether it is one table without excluded parts or a rest."""
         return not self.rest and len(self.layers) == 1 and not self.layers[0].without
 
     @property
     def drift(self) -> int:
-        """Parts by which the layers differ from what is wanted."""
+        """Number of parts by which the layers differ from the wanted set."""
         return len(self.rest) + sum(len(layer.without) for layer in self.layers)
 
 
 def cover(wanted: frozenset[str], held: Sequence[Collection[str]], *, layers_max: int = LAYERS_MAX) -> Cover:
-    """The fewest layers, about: always the table next that has most of what is still wanted, and of these the smallest.
+    """Cover `wanted` greedily: the next layer is the table with most of the remaining parts, of these the smallest.
 
-    A table is not taken for less than half of what it has, nor with more than `WITHOUT_MAX` parts left out.
+    At least half of the parts of a table must be useful, and at most `WITHOUT_MAX` excluded.
     """
     layers: list[Layer] = []
     rest = wanted
     while rest and len(layers) < layers_max:
         best: tuple[int, int, Layer] | None = None
         for index, ids in enumerate(held):
-            found = rest.intersection(ids)
-            gone = len(ids) - len(found)
-            if not found or gone > WITHOUT_MAX or gone > len(found):
+            useful = rest.intersection(ids)
+            gone = len(ids) - len(useful)
+            if not useful or gone > WITHOUT_MAX or gone > len(useful):
                 continue
-            if best is None or (len(found), -gone) > best[:2]:
-                best = len(found), -gone, Layer(index, frozenset(ids) - found)
+            if best is None or (len(useful), -gone) > best[:2]:
+                best = len(useful), -gone, Layer(index, frozenset(ids) - useful)
         if best is None:
             break
         layers.append(best[2])

@@ -1,7 +1,7 @@
-"""The files of a set of parts by their names, as ClickHouse asks for them: ranges of bytes.
+"""Byte ranges of the files of a set of parts, as ClickHouse requests them.
 
-What is small is fetched once and kept: of a small part all of it, of a large one what ClickHouse reads when it attaches
-it. `prefetch` asks for that of all parts at once; on a bucket it is then one round of requests for all of them.
+Small files are fetched once and cached: all files of a small part, and of a large part those that ClickHouse reads when
+it attaches the part. `prefetch` fetches these of all parts at once, in one round of requests to a bucket.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from mergelake.parts.held import Held, whole_files
 from mergelake.store.protocol import Buffer, Store
 
 SMALL_FILE = 1 << 20
-"""Bytes of an index, or of marks, that are fetched whole, and kept."""
+"""Maximum bytes of an index or of marks that are fetched whole and cached."""
 PREFETCHED_AT_ONCE = 128
-"""Parts whose small files are asked for in one round."""
+"""Number of parts whose small files are fetched in one round."""
 PIECE_BYTES = 512 << 10
-"""Of a long range that a cache directory holds."""
+"""Bytes of a piece of a long range in a cache directory."""
 _TABLES_KEPT = 256
 _DATA = ".bin"
 _MARKS = (".mrk", ".mrk2", ".mrk3", ".mrk4", ".cmrk", ".cmrk2", ".cmrk3", ".cmrk4")
 
 
 class PartFiles:
-    """Files of the parts of one table. Safe for threads."""
+    """Files of the parts of one table. Thread-safe."""
 
     def __init__(self, store: Store, directory: str, parts: Sequence[ActivePart], caches: PartCache) -> None:
         self._store, self._directory, self._caches = store, directory, caches
@@ -41,7 +41,7 @@ class PartFiles:
         self._tables: LRUCache[str, Mapping[str, PartFile]] = LRUCache(_TABLES_KEPT)
 
     def files(self, part_name: str) -> Mapping[str, PartFile]:
-        """The file table of a part. NotFoundError if it is none of these."""
+        """The file table of a part. Raises NotFoundError for an unknown part."""
         if part_name not in self._parts:
             raise NotFoundError(f"There is no part {part_name} in this set")
         return self._file_table(part_name)
@@ -51,7 +51,7 @@ class PartFiles:
         return self._parts[part_name].manifest.file_table()
 
     def size(self, path: str) -> int:
-        """Bytes of the file `<part name>/<file>`. NotFoundError if there is none."""
+        """Size in bytes of the file `<part name>/<file>`. Raises NotFoundError."""
         part_name, _, name = path.partition("/")
         file = self.files(part_name).get(name)
         if file is None:
@@ -59,7 +59,7 @@ class PartFiles:
         return file.size
 
     def read(self, path: str, start: int, end: int) -> Buffer:
-        """Bytes `start` to `end` of the file `<part name>/<file>`, which there is.
+        """Bytes `start` to `end` of the existing file `<part name>/<file>`.
 
         CorruptDataError for an object that is too short, and for an index or marks that do not have their hash:
         ClickHouse looks at the checksums of compressed blocks alone.
@@ -75,7 +75,7 @@ class PartFiles:
         return body[start:end]
 
     def pieces(self, path: str, start: int, end: int) -> Iterator[Buffer]:
-        """The same in pieces, where it is at hand: ClickHouse asks for all that it may read, and hangs up before."""
+        """Like `read`, in pieces if cached locally: ClickHouse requests all that it may read, but stops early."""
         part_name, _, name = path.partition("/")
         if end - start <= PIECE_BYTES or not is_held(
             self._store, self._directory, self.files(part_name)[name], start, end
@@ -86,7 +86,7 @@ class PartFiles:
             yield self.read(path, first, min(first + PIECE_BYTES, end))
 
     def whole(self, part_name: str) -> dict[str, bytes]:
-        """All files of a part, by name. Errors as of `read`."""
+        """All files of a part, by name. Errors: those of `read`."""
         names = list(self.files(part_name))
         kept = {name: self._caches.get(self._key(part_name, name)) for name in names}
         if any(body is None for body in kept.values()):
@@ -94,17 +94,17 @@ class PartFiles:
         return cast(dict[str, bytes], kept)
 
     def prefetch(self) -> None:
-        """Fetch what attaching the parts reads, of those of which it is not kept. Errors are left to who reads it."""
+        """Fetch and cache the files that attaching the parts reads. Errors are ignored: reading raises them again."""
         wanted = [(name, names) for name in self._parts if (names := self._missing(name))]
         for first in range(0, len(wanted), PREFETCHED_AT_ONCE):
             some = wanted[first : first + PREFETCHED_AT_ONCE]
             ranges = [PartRanges(self._directory, self.files(name), self._whole(name, names)) for name, names in some]
-            with suppress(MergelakeError):  # ClickHouse asks again, and is told
+            with suppress(MergelakeError):  # raised again when ClickHouse requests the file
                 for (name, names), bodies in zip(some, fetch_parts(self._store, ranges), strict=True):
                     self._keep(name, names, bodies)
 
     def _missing(self, part_name: str) -> list[str]:
-        """Names of the files to fetch at once with a part."""
+        """Names of the files of a part to prefetch."""
         part = self._parts[part_name].manifest
         if self._caches.get(self._key(part_name, "columns.txt")) is not None or self._scanned(part_name) is not None:
             return []
@@ -122,7 +122,7 @@ class PartFiles:
         return self._keep(part_name, names, bodies)
 
     def _scanned(self, part_name: str) -> Held | None:
-        """All files of a small part, where a scan has fetched them."""
+        """All files of a small part, if a scan has cached them."""
         return whole_files(self._caches, self._store, self._directory, self._parts[part_name].manifest.id)
 
     def _keep(self, part_name: str, names: Sequence[str], bodies: Sequence[Buffer]) -> list[bytes]:
@@ -140,9 +140,9 @@ class PartFiles:
 
 
 def small_files(files: Mapping[str, PartFile], *, packed: bool, size: int) -> list[str]:
-    """Names of a part's files that are fetched together when it is attached; `size` is that of all of them.
+    """Names of the files of a part that are fetched when it is attached; `size` is the size of the part.
 
-    Of a large part in objects of its own, marks are left until they are needed: there is an object for each column.
+    The marks of a large part with an object for each file are not fetched: that would be a request for each column.
     """
     if size <= SMALL_BYTES:
         return list(files)

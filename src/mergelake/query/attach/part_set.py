@@ -1,4 +1,4 @@
-"""Parts of a table that one statement reads, as ClickHouse could attach them; and why it could not."""
+"""Parts of a table that a statement reads, and whether ClickHouse can attach them."""
 
 from __future__ import annotations
 
@@ -18,49 +18,49 @@ from mergelake.query.statement.access import check_expression
 from mergelake.store.protocol import Store
 
 PARTS_AT_ONCE = 300
-"""Parts of a set that a statement attaches itself, half a millisecond each; more are attached beside it."""
+"""Maximum number of parts that a statement attaches itself; each takes half a millisecond."""
 
 
 @dataclass(frozen=True)
 class PartSet:
-    """Some parts of a version of a table."""
+    """Some parts of one version of a table."""
 
     store: Store
     directory: str
     schema: TableSchema
-    """By which they are read."""
+    """The schema to read them with."""
     parts: tuple[ActivePart, ...]
     caches: PartCache
-    """Keeps what was fetched of their files."""
+    """Cache of their files."""
 
     @cached_property
     def ids(self) -> frozenset[str]:
-        """Of the parts."""
+        """Ids of the parts."""
         return frozenset(part.manifest.id for part in self.parts)
 
     @cached_property
     def rows(self) -> int:
-        """Of all parts."""
+        """Rows of all parts."""
         return sum(part.manifest.rows for part in self.parts)
 
     @property
     def table(self) -> Hashable:
-        """What sets of one table and schema have in common."""
+        """Key of the table and its schema."""
         return self.store.url, self.directory, self.schema.version
 
     @cached_property
     def key(self) -> Hashable:
-        """What the set is known by."""
+        """Key of the set."""
         return self.table, self.ids
 
     def only(self, ids: frozenset[str]) -> PartSet:
-        """Those of its parts with these ids."""
+        """The subset with these ids."""
         chosen = tuple(part for part in self.parts if part.manifest.id in ids)
         return PartSet(self.store, self.directory, self.schema, chosen, self.caches)
 
     @cached_property
     def unnamed(self) -> tuple[PartManifest, ...]:
-        """Those of the parts whose files ClickHouse cannot name one by one in a directory."""
+        """The parts whose files ClickHouse cannot refer to as objects of a local directory."""
         manifests, url = (part.manifest for part in self.parts), self.store.url
         if "://" in url or not url.isprintable() or "\\" in url:
             return tuple(manifests)
@@ -68,7 +68,7 @@ class PartSet:
 
     @cached_property
     def worth_attaching(self) -> PartSet:
-        """Without its small parts, where there are many: a scan reads them together for what their rows cost."""
+        """The set without its small parts, if these are many: a scan reads them together efficiently."""
         if len(self.parts) <= PARTS_AT_ONCE:
             return self
         large = frozenset(part.manifest.id for part in self.parts if not is_joinable(part.manifest))
@@ -76,14 +76,14 @@ class PartSet:
 
     @cached_property
     def small(self) -> frozenset[str]:
-        """Ids of the parts that are fetched whole where they lie in a bucket."""
+        """Ids of the parts that are fetched whole from a bucket."""
         return frozenset(part.manifest.id for part in self.parts if part.manifest.bytes_on_disk <= SMALL_BYTES)
 
 
 def differs(newest: TableSchema, schemas: Mapping[int, TableSchema], versions: frozenset[int]) -> str:
-    """Why columns do not mean to parts, written by the schemas of these `versions`, what they mean to the newest one.
+    """Why a column name has another meaning in parts of the schemas in `versions` than in the newest, or empty.
 
-    ClickHouse knows columns by their names, which may have meant others. Empty if they do.
+    ClickHouse reads columns of parts by name, and names may have been reused.
     """
     try:
         for column in newest.columns:

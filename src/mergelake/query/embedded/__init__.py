@@ -1,1 +1,1 @@
-"""The embedded ClickHouse: statements, results as they come, values in and out."""
+"""The embedded ClickHouse: running statements, streaming results, converting values."""

@@ -1,8 +1,8 @@
-"""Storage form -> ClickHouse -> public form: which Arrow type goes in, what expression makes it exact.
+"""Conversion of values into ClickHouse and back: storage form -> ClickHouse -> public form.
 
-Going in. chdb reads an Arrow column as the ClickHouse type of its numbers: `uint32` as UInt32, `binary` as
-String (bytes, never checked), `fixed_size_binary(16)` as FixedString(16), a dictionary as LowCardinality. So the
-storage form is handed over as it is, and `exact_expression` makes a column what the table says it is:
+Input: chdb reads an Arrow column as the ClickHouse type of its numbers: `uint32` as UInt32, `binary` as String (any
+bytes), `fixed_size_binary(16)` as FixedString(16), a dictionary as LowCardinality. So the storage form is passed
+unchanged, and `exact_expression` converts a column to its type in the table:
 
 ===========================================  ==================================================
 Already exact                                 integers to 64 bits, floats, String, FixedString,
@@ -12,8 +12,8 @@ CAST (the value is kept, 1-3 ns a row)        Bool, Date, Date32, DateTime, Enum
 reinterpret (the bits are kept)               UUID, Decimal, DateTime64, (U)Int128 and 256, BFloat16
 ===========================================  ==================================================
 
-Coming out. ClickHouse writes DateTime as uint32, Enum as its number, UUID as an extension; `to_public` gives
-them the public form of `core.arrow`. Measured with chdb 4.4; every type is tested in both directions.
+Output: ClickHouse writes DateTime as uint32, Enum as its number, UUID as an extension; `to_public` converts them to the
+public form of `core.arrow`. Measured with chdb 4.4; every type is tested in both directions.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _EXACT, _CAST, _REBUILD = range(3)
 
 
 def exact_expression(name: str, data_type: t.DataType) -> str:
-    """ClickHouse expression that turns the storage column `name` into exactly `data_type`."""
+    """ClickHouse expression that converts the storage column `name` to exactly `data_type`."""
     try:
         return _exact(back_quote(name), data_type, 0)
     except MergelakeError as refused:
@@ -73,7 +73,7 @@ def _exact(expression: str, data_type: t.DataType, depth: int) -> str:
         return _cast(expression, data_type)
     match data_type:
         case t.Nullable(inner):
-            # reinterpret passes NULL through, a CAST to T would not
+            # reinterpret keeps NULL, a CAST to T does not
             built = _exact(expression, inner, -1 if isinstance(inner, t.Time64) else depth)
             return _cast(built, data_type) if isinstance(inner, t.Time64 | t.Tuple) else built
         case t.LowCardinality(inner) | t.SimpleAggregateFunction(_, inner):
@@ -99,7 +99,7 @@ def _exact(expression: str, data_type: t.DataType, depth: int) -> str:
 
 def _variant(expression: str, alternatives: Sequence[t.DataType], data_type: t.Variant, depth: int) -> str:
     if any(isinstance(t.inner_type(each), (t.Array, t.Map, t.Tuple, t.Variant, t.Json)) for each in alternatives):
-        raise _not_exact(data_type)  # NULL and empty would be the same there
+        raise _not_exact(data_type)  # NULL and empty could not be distinguished
     cases = []
     for number, each in enumerate(alternatives, 1):
         value = _cast(_exact(f"assumeNotNull({expression}.{number})", each, depth), each)
@@ -125,7 +125,7 @@ def _cast_text(expression: str, kind: str) -> str:
 
 
 def parse_types(names: Sequence[str]) -> list[t.DataType | None]:
-    """The types that ClickHouse names; None for one that `core.types` does not know."""
+    """Parse ClickHouse's type names; None for a type that `core.types` does not support."""
     out: list[t.DataType | None] = []
     for name in names:
         try:
@@ -136,7 +136,7 @@ def parse_types(names: Sequence[str]) -> list[t.DataType | None]:
 
 
 def needs_types(schema: pa.Schema, kinds: Sequence[t.DataType | None] = ()) -> bool:
-    """Whether the Arrow schema of an answer leaves a ClickHouse type open (uint32: UInt32, DateTime or IPv4)."""
+    """Whether the Arrow schema of a result is ambiguous (uint32: UInt32, DateTime or IPv4)."""
     return any(not _is_plain(field.type) for field in schema) or any(isinstance(k, t.AggregateFunction) for k in kinds)
 
 
@@ -146,16 +146,16 @@ def _is_plain(arrow: pa.DataType) -> bool:
         or pa.types.is_floating(arrow)
         or pa.types.is_boolean(arrow)
         or arrow in (pa.uint8(), pa.uint16(), pa.uint64(), pa.date32())
-        # Time64 leaves ClickHouse as Decimal(18, p), see `_without_time`.
+        # Time64 is passed as Decimal(18, p), see `_without_time`.
         or (pa.types.is_decimal(arrow) and arrow.precision != 18)
     )
 
 
 def without_nothing(text: str, names: Sequence[str], kinds: Sequence[str]) -> str:
-    """The statement with columns cast that Arrow cannot take as they are.
+    """The statement with casts of columns that ClickHouse's Arrow output does not support.
 
-    Array(Nothing), the type of `[]`, goes as Array(String); Time and Time64, which ClickHouse hands over only within a
-    day, as Int32 and Decimal; a dictionary of UUIDs without the dictionary; aggregate states as their bytes.
+    Array(Nothing), the type of `[]`, is cast to Array(String); Time and Time64, of which only values within a day are
+    supported, to Int32 and Decimal; LowCardinality(UUID) to UUID; aggregate states to their bytes.
     """
     casts = [
         f"{_cast_text(back_quote(name), outgoing)} AS {back_quote(name)}"
@@ -166,7 +166,7 @@ def without_nothing(text: str, names: Sequence[str], kinds: Sequence[str]) -> st
 
 
 def _outgoing(kind: str) -> str:
-    """The type as which a column of type `kind` leaves ClickHouse."""
+    """The type that a column of type `kind` is cast to for output."""
     if "(Nothing)" in kind.replace("Nullable(Nothing)", ""):
         kind = kind.replace("(Nothing)", "(String)")
     if "Time" not in kind.replace("DateTime", "") and "LowCardinality(" not in kind and "AggregateF" not in kind:
@@ -200,7 +200,7 @@ def _without_time(kind: t.DataType) -> t.DataType:
 
 
 def to_public(table: pa.Table, types: Sequence[t.DataType | None]) -> pa.Table:
-    """An answer of ClickHouse in the public form; columns of unknown type stay as they came."""
+    """Convert a result of ClickHouse to the public form; columns of unknown types are unchanged."""
     columns, fields = [], []
     for field, column, data_type in zip(table.schema, table.columns, types, strict=True):
         if data_type is None or (_is_plain(field.type) and not isinstance(data_type, t.AggregateFunction)):
@@ -215,7 +215,7 @@ def to_public(table: pa.Table, types: Sequence[t.DataType | None]) -> pa.Table:
 
 
 def _public(array: pa.Array, data_type: t.DataType) -> pa.Array:
-    """One array as ClickHouse wrote it, in the public form of `data_type`."""
+    """Convert an array of ClickHouse's output to the public form of `data_type`."""
     match data_type:
         case t.Nullable(inner) | t.SimpleAggregateFunction(_, inner):
             return _public(array, inner)
@@ -240,7 +240,7 @@ def _public(array: pa.Array, data_type: t.DataType) -> pa.Array:
             return _fields(array, data_type)
         case t.Dynamic() | t.Json():
             texts = (array.storage if isinstance(array, pa.ExtensionArray) else array).cast(pa.string())
-            if isinstance(data_type, t.Dynamic):  # its NULL leaves ClickHouse as text; a String in it has quotes
+            if isinstance(data_type, t.Dynamic):  # NULL is written as text; a String is quoted
                 texts = pc.if_else(pc.equal(texts, "null"), pa.scalar(None, pa.string()), texts)
             return pa.ExtensionArray.from_storage(arrow_type(data_type), texts)
         case t.UUID():
@@ -268,12 +268,12 @@ def _public(array: pa.Array, data_type: t.DataType) -> pa.Array:
 
 
 def _fields(array: pa.Array, data_type: t.Variant) -> pa.Array:
-    """ClickHouse's union of a Variant as a struct with a field for each type."""
-    if not len(array):  # PyArrow crashes where such a union has no buffers
+    """Convert ClickHouse's union of a Variant to a struct with a field for each type."""
+    if not len(array):  # PyArrow crashes on such a union without buffers
         return pa.array([], arrow_type(data_type))
     codes, offsets = np.asarray(array.type_codes), np.asarray(array.offsets)
     fields = []
-    # Their names there leave out the parameters; the order is the type's, NULL is behind them.
+    # Fields of the union are in the order of the types, then NULL; their names omit the types' parameters.
     for number, each in enumerate(data_type.alternatives):
         here = codes == array.type.type_codes[number]
         values = _public(array.field(number), each)
@@ -287,7 +287,7 @@ def _offsets(array: pa.Array) -> pa.Array:
 
 
 def _ticks(array: pa.Array, precision: int) -> pa.Array:
-    if pa.types.is_decimal(array.type):  # Time64 leaves as Decimal of the same ticks, which fit into the low word
+    if pa.types.is_decimal(array.type):  # Time64 is passed as a Decimal of the same ticks, which fit into the low word
         words = np.frombuffer(array.buffers()[1] or b"", np.int64).reshape(-1, array.type.byte_width // 8)
         ticks = np.ascontiguousarray(words[array.offset : array.offset + len(array), 0])
         valid = pc.is_valid(array) if array.null_count else None
@@ -303,7 +303,7 @@ def _words(array: pa.Array) -> pa.Array:
 
 
 def _stored_uuid(array: pa.Array) -> pa.Array:
-    """From the big-endian bytes of Arrow's extension to the stored order: each half reversed."""
+    """Convert the big-endian bytes of Arrow's extension to the stored order: each half reversed."""
     storage = array.storage if isinstance(array, pa.ExtensionArray) else array
     flat = np.frombuffer(storage.buffers()[1], np.uint8)[storage.offset * 16 : (storage.offset + len(storage)) * 16]
     turned = np.ascontiguousarray(flat.reshape(-1, 2, 8)[:, :, ::-1])

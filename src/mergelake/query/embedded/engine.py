@@ -1,16 +1,16 @@
-"""The one door to chdb: ClickHouse in this process, stateless, fed with Arrow objects.
+"""Access to chdb, which only this module imports: a stateless ClickHouse in this process that reads Arrow objects.
 
-A connection is cheap (0.15 ms after the first) and two of them run truly side by side, so every thread
-keeps its own; settings belong to a connection. Nothing of ours is ever stored in it: tables come in as
-Arrow objects that a statement names with `Python(name)`, answers go out as one Arrow stream whose bytes are
-used in place. (An Arrow file cannot hold a dictionary inside Array, Map or Tuple that differs from batch to batch.)
+A connection is cheap (0.15 ms after the first) and several of them run concurrently, so every thread has its own;
+settings belong to a connection. No data is stored in ClickHouse: tables are Arrow objects that a statement names with
+`Python(name)`, results are one Arrow stream whose bytes are used in place. (An Arrow file cannot hold a dictionary
+inside Array, Map or Tuple that differs from batch to batch.)
 
-A process forked from one that has started ClickHouse has none (its threads are gone) and is told so. An error keeps
+In a process forked from one that has started ClickHouse its threads do not exist, so calls raise an error. Errors keep
 ClickHouse's code and name.
 
-A statement can be ended while ClickHouse computes: KILL QUERY from another connection, for the thread that waits in
-it. Python runs signal handlers in the main thread alone and only between its own steps, so there ClickHouse is called
-from a helper thread: Ctrl-C is heard at once.
+A running statement can be ended by KILL QUERY from another connection, for the thread that waits for it. Python runs
+signal handlers only in the main thread and only between bytecodes, so the main thread calls ClickHouse from a helper
+thread, and Ctrl-C takes effect at once.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _BASE_SETTINGS = {
     "max_query_size": "0",
 }
 _READ_AS = {"max_query_size": "max_bytes_in_distinct"}
-"""Settings that hold while a statement is parsed -> others of their type, to read a value by."""
+"""Settings that affect the parsing of a statement -> others of the same type, by which a value is converted."""
 _LEVEL = re.compile(r"\s*Code: (\d+)\. DB::Exception: ")
 _VERSION = re.compile(r"\s*\(version [^()]*(?:\([^()]*\))?[^()]*\)\.?\s*$")
 _NAME = re.compile(r"\.?\s*\(([A-Z][A-Z0-9_]*)\)\s*$")
@@ -54,45 +54,45 @@ _UNCODED = {
     "Query was cancelled": "QUERY_WAS_CANCELLED",
     "Timeout exceeded": "TIMEOUT_EXCEEDED",
 }
-"""What chdb passes on as text alone, when it meets ClickHouse while reading an Arrow object -> ClickHouse's name."""
+"""Texts of errors of which chdb passes on no name, while it reads an Arrow object -> ClickHouse's name."""
 _SCOPE = re.compile(r"[.:]? (?:In scope|while executing) .*", re.DOTALL)
-"""ClickHouse quotes the statement, which here is not the one that the user wrote."""
+"""Quotation of the statement in an error, which is removed because it is the rewritten statement."""
 _local = threading.local()
 _anchors: dict[int, Any] = {}
-"""Process id -> a connection that keeps the engine up while threads, and theirs, come and go, and that kills."""
+"""Process id -> a connection that keeps the engine running while those of threads come and go; also used for KILL."""
 _folders: dict[int, Path] = {}
-"""Process id -> where its engine keeps what it keeps."""
+"""Process id -> the folder of its engine."""
 _anchor_lock = threading.Lock()
-_statements: set[_UnderWay] = set()
-"""What is inside ClickHouse now."""
+_statements: set[_Running] = set()
+"""The running statements."""
 _KILL_AGAIN_S = 0.05
 _HEARS_WITHIN_S = 0.1
-"""How long a signal may wait to be handled."""
+"""Maximum delay of a signal handler."""
 _ENDS_WITHIN_S = 2.0
-"""How long an interrupted call waits for ClickHouse to end."""
+"""Maximum time that an interrupted call waits for ClickHouse to end."""
 _LEFT_WITHIN_S = 10.0
-"""How long the end of the process waits for threads that are inside: ClickHouse aborts, or hangs, under them."""
+"""Maximum time that the end of the process waits for threads inside ClickHouse, which aborts or hangs otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What ClickHouse gave back."""
+    """The result of a statement."""
 
     data: pa.Buffer
-    """The bytes of the asked format; they live as long as this object."""
+    """The bytes in the requested format; valid as long as this object."""
     rows_read: int
-    """From tables of ClickHouse's own."""
+    """Rows read from tables of ClickHouse itself."""
     bytes_read: int
     elapsed_s: float
     rows: int
-    """Of the answer."""
+    """Rows of the result."""
 
     def table(self) -> pa.Table:
-        """The rows, where the format was ArrowStream; types as ClickHouse writes Arrow."""
+        """The rows of a result in ArrowStream, in ClickHouse's Arrow types."""
         return pa.ipc.open_stream(self.data).read_all()
 
     def text(self) -> str:
-        """The bytes as text; what is not UTF-8 is replaced."""
+        """The bytes as text; invalid UTF-8 is replaced."""
         return bytes(self.data).decode("utf-8", "replace")
 
 
@@ -111,35 +111,34 @@ def run(
     settings: Mapping[str, str] | None = None,
     on_kill: Callable[[], None] | None = None,
 ) -> Answer:
-    """Run one statement; `tables` gives the object behind each `Python(name)` in it.
+    """Run one statement; `tables` has the object of each `Python(name)` in it.
 
-    Objects are pyarrow Tables or RecordBatchReaders (a reader is consumed). `settings` are ClickHouse
-    settings as SQL literals; they hold for this statement alone. An exception that a reader raised is
-    raised again as it was; ClickHouse's own come as `MergelakeError` with its code and name. A statement that is
-    cancelled (`core.cancel`), or that KeyboardInterrupt leaves, stops computing. `on_kill` is called, from another
-    thread, each time that ClickHouse is told to end it: what the statement waits for may have to move on.
+    Objects are pyarrow Tables or RecordBatchReaders (a reader is consumed). `settings` are ClickHouse settings as SQL
+    literals, for this statement only. An exception of a reader is raised unchanged; ClickHouse's errors are raised as
+    `MergelakeError` with their code and name. Cancelling the statement (`core.cancel`) or KeyboardInterrupt ends it.
+    `on_kill` is called from another thread on each KILL QUERY, so that it can unblock what the statement waits for.
 
-    When the process ends, threads inside are stopped, and end with SystemExit, as do those that come later: it is
-    silent. A traceback would be written while Python takes down stderr, which aborts the process at times.
+    At the end of the process running statements are stopped, and raise SystemExit, as do later ones, because it prints
+    no traceback: writing one while Python closes stderr can abort the process.
     """
     cancel = current()
     if cancel is not None:
         cancel.check()
 
-    def asked(chosen: Cancel | None) -> Answer:
+    def run_inside(chosen: Cancel | None) -> Answer:
         with _door:
             try:
                 return _run_inside(sql, tables or {}, output, settings or {}, chosen, on_kill)
             finally:
-                if _door.closed:  # while the end waits: a thread must not do so by itself, when Python is no more
+                if _door.closed:  # now, while the exit handler waits: not when the thread is destroyed, after Python
                     close_connection()
 
     if threading.current_thread() is threading.main_thread():
-        _door.check()  # its helper is gone by then
-        heard = cancel or Cancel()
-        return _heard(lambda: asked(heard), heard)
+        _door.check()  # helper threads have ended by then
+        interrupted = cancel or Cancel()
+        return _interruptible(lambda: run_inside(interrupted), interrupted)
     try:
-        return asked(cancel)
+        return run_inside(cancel)
     except MergelakeError:
         if _door.closed:
             raise SystemExit from None
@@ -148,9 +147,9 @@ def run(
 
 @contextmanager
 def inside() -> Iterator[None]:
-    """While it lasts, the end of the process waits for this thread, which waits for ClickHouse: for an answer's bytes.
+    """Context in which the end of the process waits for this thread, which waits for bytes of ClickHouse.
 
-    Where Python ends a thread within pyarrow, which called Python, the process aborts. SystemExit once it ends.
+    The process would abort if Python ended a thread that pyarrow has called back. Raises SystemExit once it is ending.
     """
     try:
         _door.__enter__()
@@ -174,10 +173,10 @@ def _run_inside(
     _apply(settings)
     scope = {name: _guarded(value) for name, value in tables.items()}
     objects = {name: value.stream if isinstance(value, _Guard) else value for name, value in scope.items()}
-    under_way = _UnderWay(on_kill)
+    under_way = _Running(on_kill)
     try:
         with cancel.stopping(under_way.stop) if cancel is not None else nullcontext(), under_way:
-            # chdb looks for the names in the frames that call it: this frame's locals are exactly `objects`.
+            # chdb looks up names in the frames of its callers: the locals of this frame are exactly `objects`.
             result = eval(
                 "connection.query(sql, output)", {"connection": connection, "sql": sql, "output": output}, objects
             )
@@ -197,16 +196,16 @@ def _run_inside(
 
 
 def translate(text: str) -> MergelakeError:
-    """ClickHouse's error text as one of ours, its code and name kept."""
+    """Convert ClickHouse's error text to a `MergelakeError` with its code and name."""
     message, code, name = text.strip(), 0, ""
     levels = 0
-    while (level := _LEVEL.match(message)) is not None:  # wrapped again and again: the innermost is meant
+    while (level := _LEVEL.match(message)) is not None:  # errors may be wrapped several times: use the innermost
         message, code, levels = message[level.end() :], int(level[1]), levels + 1
     for _ in range(levels):
         message = _VERSION.sub("", message)
-        if (found := _NAME.search(message)) is None:
+        if (match := _NAME.search(message)) is None:
             break
-        message, name = message[: found.start()], found[1]
+        message, name = message[: match.start()], match[1]
     if not name:
         return error("LOGICAL_ERROR", text.strip() or "ClickHouse failed without a message")
     if name == _OF_A_READER:
@@ -220,28 +219,28 @@ def translate(text: str) -> MergelakeError:
 
 
 def plain_values(settings: Mapping[str, str]) -> dict[str, str]:
-    """Values of settings as ClickHouse reads their literals: `'10Mi'` is 10485760. Raises what SET would.
+    """Values of settings that ClickHouse reads from their literals: `'10Mi'` is 10485760. Raises the errors of SET.
 
-    They must be such that they change nothing of this very statement; one that would is read as another of its type.
+    The settings are applied to the statement that reads them, so one that would affect it is replaced (`_READ_AS`).
     """
     if not settings:
         return {}
     read_as = {_READ_AS.get(name, name): name for name in settings}
     names = ", ".join(map(quote_string, read_as))
-    given = ", ".join(f"{alike} = {settings[name]}" for alike, name in read_as.items())
-    found = run(f"SELECT name, value FROM system.settings WHERE name IN ({names}) SETTINGS {given}").table()
-    return {read_as[row["name"]]: row["value"] for row in found.to_pylist()}
+    assignments = ", ".join(f"{alike} = {settings[name]}" for alike, name in read_as.items())
+    values = run(f"SELECT name, value FROM system.settings WHERE name IN ({names}) SETTINGS {assignments}").table()
+    return {read_as[row["name"]]: row["value"] for row in values.to_pylist()}
 
 
 def folder() -> Path | None:
-    """Where the engine keeps its files, where that is a temporary folder of its own; None if somebody chose it."""
+    """The engine's temporary folder; None if the engine was started with a path."""
     _start()
-    found = _folders[os.getpid()]
-    return found if leftovers.is_temporary(found) else None
+    path = _folders[os.getpid()]
+    return path if leftovers.is_temporary(path) else None
 
 
 def forget_table(name: str) -> None:
-    """Leave a table that is attached, and what it is made of as it is."""
+    """Detach a table without removing its data."""
     run(f"DETACH TABLE {name} PERMANENTLY SYNC")
 
 
@@ -262,13 +261,13 @@ def setting_literal(value: object) -> str:
 
 
 class _Door:
-    """Counts the threads that are inside ClickHouse; nobody comes in once the process ends."""
+    """Counts the threads inside ClickHouse, and refuses new ones once the process is ending."""
 
     def __init__(self) -> None:
         self.open()
 
     def open(self) -> None:
-        """As at the start, also in a forked process: one of the threads that are not there may have held the lock."""
+        """Reset the state. Needed in a forked process, because a thread of the parent may have held the lock."""
         self._changed = threading.Condition()
         self._inside = 0
         self.closed = False
@@ -284,23 +283,23 @@ class _Door:
             self._changed.notify_all()
 
     def check(self) -> None:
-        """Raise once the process ends."""
+        """Raise UnavailableError once the process is ending."""
         if self.closed:
             raise UnavailableError("This process is ending, and ClickHouse with it")
 
     def close(self) -> None:
-        """Let nobody in any more."""
+        """Refuse new threads."""
         with self._changed:
             self.closed = True
 
     def empty(self, within_s: float) -> bool:
-        """Whether all have left by then."""
+        """Wait until no thread is inside; False after `within_s`."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._inside, within_s)
 
 
-class _UnderWay:
-    """A statement inside ClickHouse, from the thread that waits for it."""
+class _Running:
+    """A running statement of the current thread."""
 
     def __init__(self, on_kill: Callable[[], None] | None) -> None:
         self._thread = threading.get_native_id()
@@ -312,22 +311,22 @@ class _UnderWay:
         _statements.add(self)
 
     def __exit__(self, *_: object) -> None:
-        with self._lock:  # from now on a KILL would meet the thread's next statement
+        with self._lock:  # a later KILL would end the next statement of the thread
             self.over.set()
         _statements.discard(self)
 
     def stop(self) -> None:
-        """End it, soon; returns at once."""
+        """End the statement in the background."""
         threading.Thread(target=self._kill_until_over, name="mergelake-kill", daemon=True).start()
 
     def _kill_until_over(self) -> None:
-        # A statement that is only being parsed is not in the list yet, and one that is killed takes its time.
+        # A statement that is being parsed is not in the list of processes yet, so KILL is repeated.
         self.kill()
         while not self.over.wait(_KILL_AGAIN_S):
             self.kill()
 
     def kill(self) -> None:
-        """Ask ClickHouse to end it, once."""
+        """Send one KILL QUERY."""
         with self._lock, _anchor_lock:
             if not self.over.is_set():
                 _anchors[os.getpid()].query(f"KILL QUERY WHERE has(thread_ids, {self._thread}) ASYNC")
@@ -335,8 +334,8 @@ class _UnderWay:
             self._on_kill()
 
 
-def _heard(call: Callable[[], Answer], cancel: Cancel) -> Answer:
-    """`call` from the helper thread, so that this one hears of signals; an exception here ends the statement."""
+def _interruptible(call: Callable[[], Answer], cancel: Cancel) -> Answer:
+    """Run `call` in a helper thread, so that this thread handles signals; an exception here ends the statement."""
     done = threading.Event()
     outcome: list[Answer | BaseException] = []
 
@@ -349,10 +348,10 @@ def _heard(call: Callable[[], Answer], cancel: Cancel) -> Answer:
         finally:
             done.set()
 
-    helper = helpers.take()  # a call that is left before its end keeps it: the next one has another
-    helper.ask(work)
+    helper = helpers.take()  # not reused if the call is interrupted
+    helper.run(work)
     try:
-        # A wait without end is not left for a signal once a library (polars) has caught it with SA_RESTART.
+        # An unlimited wait is not interrupted by a signal for which a library (polars) has set SA_RESTART.
         while not done.wait(_HEARS_WITHIN_S):
             pass
     except BaseException:
@@ -363,10 +362,10 @@ def _heard(call: Callable[[], Answer], cancel: Cancel) -> Answer:
             helper.leave(close_connection)
         raise
     helpers.give_back(helper, close_connection)
-    (found,) = outcome
-    if isinstance(found, BaseException):
-        raise found
-    return found
+    (result,) = outcome
+    if isinstance(result, BaseException):
+        raise result
+    return result
 
 
 _door = _Door()
@@ -374,17 +373,17 @@ os.register_at_fork(after_in_child=_door.open)
 
 
 class _Guard:
-    """A reader whose exception is kept, because chdb only passes on its text."""
+    """A reader that records its exception, because chdb only passes on the text."""
 
     def __init__(self, reader: pa.RecordBatchReader) -> None:
         self.raised: BaseException | None = None
-        self._given = self._batches(reader)
-        self.stream = pa.RecordBatchReader.from_batches(reader.schema, self._given)
+        self._generator = self._batches(reader)
+        self.stream = pa.RecordBatchReader.from_batches(reader.schema, self._generator)
 
     def close(self) -> None:
-        """Let go of the reader: of a statement that was ended chdb keeps what it has not read to the end."""
-        with suppress(ValueError):  # a thread of ClickHouse is still in it
-            self._given.close()
+        """Release the reader, which chdb keeps after a statement that did not read all of it."""
+        with suppress(ValueError):  # a thread of ClickHouse is still reading
+            self._generator.close()
 
     def _batches(self, reader: pa.RecordBatchReader) -> Generator[pa.RecordBatch, None, None]:
         try:
@@ -397,7 +396,7 @@ class _Guard:
 
 
 def _buffer(result: Any) -> pa.Buffer:
-    """The result's bytes in place. chdb's own view does not keep them alive, so the buffer holds all of it."""
+    """The result's bytes without a copy. chdb's view does not keep them alive, so the buffer references the result."""
     view = result.get_memview()
     window = memoryview(view.view()) if view is not None else memoryview(b"")
     if not len(window):
@@ -421,7 +420,7 @@ def _connection() -> Any:
 
 
 def _start() -> None:
-    """Have the engine run in this process."""
+    """Start the engine in this process, unless it is running."""
     with _anchor_lock:
         if os.getpid() in _anchors:
             return
@@ -440,12 +439,12 @@ def _start() -> None:
 
 
 def _end(pid: int) -> None:
-    """Before the process ends: statements that still run are stopped, for ClickHouse aborts under them."""
+    """Exit handler: stop running statements, because ClickHouse aborts if it is destroyed while they run."""
     if os.getpid() != pid:
         return
     _door.close()
     for _ in range(round(_LEFT_WITHIN_S / _KILL_AGAIN_S)):
-        for statement in set(_statements):  # one that was still connecting is there a moment later
+        for statement in set(_statements):  # read anew each time: others may still be connecting
             statement.kill()
         if _door.empty(_KILL_AGAIN_S):
             break
@@ -460,7 +459,7 @@ def close_connection() -> None:
 
 
 def _renew() -> None:
-    """A new connection for this thread: after a failure the old one may prefix its next answer with leftovers."""
+    """Replace this thread's connection: after an error its next result may begin with remains of the last."""
     old = _local.connection
     _local.pid = None
     _connection()
@@ -478,7 +477,7 @@ def _connected() -> Any:
     try:
         return Connection(":memory:")
     except RuntimeError as failure:
-        # A process has one ClickHouse. Where the caller started it with a path, ours joins it and stores nothing.
+        # A process has one ClickHouse. If the caller started it with a path, connect to that one.
         match = re.search(r"already initialized with path '([^']*)'", str(failure))
         if match is None:
             raise translate(str(failure)) from None
@@ -486,14 +485,14 @@ def _connected() -> Any:
 
 
 def _apply(settings: Mapping[str, str]) -> None:
-    """Make the connection's settings exactly `settings` over the base ones."""
+    """Set the connection's settings to the base ones and `settings`."""
     if settings == _local.applied:
         return
-    gone = [name for name in _local.applied if name not in settings]
+    dropped = [name for name in _local.applied if name not in settings]
     try:
-        for name in gone:
-            back = _BASE_SETTINGS.get(name, "DEFAULT")
-            _local.connection.query(f"SET {name} = {back}")
+        for name in dropped:
+            base = _BASE_SETTINGS.get(name, "DEFAULT")
+            _local.connection.query(f"SET {name} = {base}")
             del _local.applied[name]
         for name, value in settings.items():
             if _local.applied.get(name) != value:

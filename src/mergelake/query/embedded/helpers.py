@@ -1,7 +1,7 @@
-"""Threads that call ClickHouse for others, kept for the next call: each has its own connection.
+"""A pool of threads that call ClickHouse for other threads, each with its own connection.
 
-Python runs signal handlers in the main thread alone and only between its own steps, so that thread never waits inside
-ClickHouse; and a statement whose answer is read piece by piece computes while its reader does something else.
+Python runs signal handlers only in the main thread and only between bytecodes, so the main thread must not wait inside
+ClickHouse; and a statement whose result is streamed runs concurrently with its reader.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import threading
 from collections.abc import Callable
 
 _IDLE_MAX = 4
-"""Threads that are kept without work."""
+"""Maximum number of idle threads."""
 _idle: list[Helper] = []
 
 
 class Helper:
-    """A thread that does what it is asked, one call after the other."""
+    """A thread that runs calls one after the other."""
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
@@ -28,35 +28,35 @@ class Helper:
     def _serve(self) -> None:
         while (call := self._calls.get()) is not None:
             call()
-            del call  # it holds what its statement read
+            del call  # it references the inputs of its statement
 
-    def ask(self, call: Callable[[], object]) -> None:
-        """Have it called there."""
+    def run(self, call: Callable[[], object]) -> None:
+        """Run `call` in the thread, without waiting."""
         self._calls.put(call)
 
     def leave(self, last: Callable[[], object]) -> None:
-        """End it, after `last`."""
+        """End the thread after running `last`."""
         self._calls.put(last)
         self._calls.put(None)
 
     def join(self, within_s: float) -> None:
-        """Wait until it has ended."""
+        """Wait until the thread has ended, at most `within_s`."""
         self._thread.join(within_s)
 
 
 def take() -> Helper:
-    """One that has nothing to do."""
+    """An idle helper, or a new one."""
     while True:
         try:
-            found = _idle.pop()
+            helper = _idle.pop()
         except IndexError:
             return Helper()
-        if found.pid == os.getpid():
-            return found
+        if helper.pid == os.getpid():
+            return helper
 
 
 def give_back(helper: Helper, last: Callable[[], object]) -> None:
-    """It has nothing to do any more; where enough wait already, it ends after `last`."""
+    """Return a helper to the pool; if that is full, end it after running `last`."""
     if len(_idle) < _IDLE_MAX:
         _idle.append(helper)
     else:
@@ -64,7 +64,7 @@ def give_back(helper: Helper, last: Callable[[], object]) -> None:
 
 
 def end_all(last: Callable[[], object], within_s: float) -> None:
-    """End those that wait, each after `last`."""
+    """End all idle helpers, each after running `last`."""
     ended = []
     while _idle:
         ended.append(_idle.pop())

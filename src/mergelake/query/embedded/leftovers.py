@@ -1,8 +1,8 @@
-"""The folder that the embedded ClickHouse keeps in the temporary directory, and those that dead processes left.
+"""The temporary folders of embedded ClickHouses, and removal of those that killed processes left.
 
-ClickHouse removes its folder when the process ends by itself; a process that is killed cannot. So a folder of ours is
-marked, and the next process to start an engine removes the marked ones whose owner is gone: ClickHouse holds a lock on
-the file `status` in it as long as it lives.
+ClickHouse removes its folder when the process exits, but not when it is killed. So folders are marked, and the next
+process that starts an engine removes the marked ones whose process has ended: ClickHouse holds a lock on the file
+`status` in the folder as long as it runs.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ _MARK, _STATUS = "mergelake", "status"
 
 
 def is_temporary(folder: Path) -> bool:
-    """Whether it is one that ClickHouse made for itself."""
+    """Whether the folder is one that ClickHouse has created in the temporary directory."""
     return folder.name.startswith(_PREFIX)
 
 
 def mark(folder: Path) -> None:
-    """Say that an engine's folder is ours, if it is a temporary one."""
+    """Mark an engine's folder for `sweep`, if it is a temporary one."""
     if is_temporary(folder):
         (folder / _MARK).touch(mode=0o600)
 
 
 def sweep(directory: Path | None = None) -> list[Path]:
-    """Remove the marked folders of this user whose processes have ended; which ones."""
+    """Remove the marked folders of this user whose processes have ended; returns the removed ones."""
     gone = []
     for folder in (directory or Path(tempfile.gettempdir())).glob(_PREFIX + "*"):
         try:
-            # A link is not followed: the name could have been put there by anybody.
+            # Links are not followed: any user could have created them.
             info = folder.lstat()
             ours = info.st_uid == os.getuid() and not folder.is_symlink() and (folder / _MARK).is_file()
             if ours and _is_unlocked(folder / _STATUS):
                 shutil.rmtree(folder, ignore_errors=True)
                 gone.append(folder)
         except OSError:
-            continue  # it went meanwhile, or is not to be looked at
+            continue  # it was removed, or is not accessible
     return gone
 
 

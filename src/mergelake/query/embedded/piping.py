@@ -1,13 +1,13 @@
-"""The bytes of an answer while ClickHouse writes them: through a pipe, so that nobody holds more than a part of them.
+"""Streaming the bytes of a result through a pipe while ClickHouse writes them.
 
-A statement that ends in `INTO OUTFILE '/dev/fd/7'` writes its format into the pipe block by block, and waits when the
-pipe is full: what is not read is not computed. It runs in a thread of its own (`helpers`), with its own connection, so
-any other statement runs meanwhile, streams among them.
+A statement that ends in `INTO OUTFILE '/dev/fd/7'` writes its format into the pipe block by block, and blocks while the
+pipe is full, so it computes no more than is read. It runs in its own thread (`helpers`) with its own connection, so
+other statements, streams among them, run concurrently.
 
-chdb has streaming results of its own (`send_query`). They are not used: each block is a document of its own, so that
-formats have their headers again and again; WITH TOTALS and `extremes` end in a LOGICAL_ERROR; and the thread that
-fetches stands in the statement's `thread_ids`, so that to KILL a later one in this thread ends this one too. The pipe
-is faster as well: 743 MB of Arrow in 0.75 s, against 1.2 s, and 4.9 s for the answer as a whole (one run of each).
+chdb's streaming results (`send_query`) are not used: each block is a separate document, so that headers of formats are
+repeated; WITH TOTALS and `extremes` raise a LOGICAL_ERROR; and the fetching thread is in the statement's `thread_ids`,
+so that a KILL of a later statement of the thread ends this one too. The pipe is also faster: 743 MB of Arrow in 0.75 s,
+against 1.2 s, and 4.9 s for the result as a whole (one run of each).
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
 
 _PIPE_BYTES = 1 << 20
 _LOOKS_EVERY_S = 0.1
-"""How long a signal may wait to be handled, and a reader for the news that the statement has ended."""
+"""Maximum delay of a signal handler, and until a reader notices that the statement has ended."""
 _ENDS_WITHIN_S = 2.0
-"""How long `close` waits for ClickHouse to end."""
+"""Maximum time that `close` waits for ClickHouse to end."""
 _MORE_WITHIN_MS = 20
-"""How long one drain of the pipe waits for more."""
+"""Time that one drain of the pipe waits for more bytes."""
 
 
 _logger = logging.getLogger("mergelake.query")
 
 
 class _Statement:
-    """A statement that writes into a pipe: what its thread, its reader and whoever ends it share. Safe for threads."""
+    """A statement that writes into a pipe: state shared by its thread and its reader. Thread-safe."""
 
     def __init__(self, cancel: Cancel) -> None:
         self.cancel = cancel
@@ -53,20 +53,20 @@ class _Statement:
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         if hasattr(fcntl, "F_SETPIPE_SZ"):  # Linux
-            with suppress(OSError):  # beyond what a user may have: it is slower
+            with suppress(OSError):  # beyond the user's limit: the pipe stays smaller and slower
                 fcntl.fcntl(self._read, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         self._lock = threading.Lock()
         self._drained = self._left = self._ended = False
         self._at_end: list[Callable[[], object]] = []
 
     def run(self, sql: str, tables: Mapping[str, object], output: str, settings: Mapping[str, str]) -> None:
-        """Run it, in this thread."""
+        """Run the statement in the current thread."""
         sql = f"{sql}\nINTO OUTFILE '/dev/fd/{self._write}' TRUNCATE COMPRESSION 'none'"
         try:
             with running(self.cancel):
                 self.outcome = engine.run(sql, tables, output=output, settings=settings, on_kill=self.drain)
         except BaseException as failure:  # noqa: BLE001  (raised again in the reader's thread)
-            # Where nobody asks what was wrong, its frames must not hold what the statement read.
+            # The frames of the traceback would keep the inputs of the statement alive.
             cancelled = self.cancel.flag.is_set() and isinstance(failure, Exception)
             self.outcome = error("QUERY_WAS_CANCELLED", "Query was cancelled") if cancelled else failure
         finally:
@@ -83,7 +83,7 @@ class _Statement:
                 self.over.set()
 
     def at_end(self, call: Callable[[], object]) -> None:
-        """Have `call` called once it has ended, in its thread; now, if it has."""
+        """Call `call` in the statement's thread when it has ended; now, if it has already."""
         with self._lock:
             if not self._ended:
                 self._at_end.append(call)
@@ -91,18 +91,18 @@ class _Statement:
         call()
 
     def read_into(self, buffer: WriteableBuffer) -> int | None:
-        """Bytes put into `buffer`; 0 at the end, None while there are none."""
+        """Read into `buffer`; returns the number of bytes, 0 at the end, None if there are none yet."""
         with self._lock:
             if self._left or self._drained:
                 return 0
-            ended = self._ended  # asked before the read: what was written before is still there
+            ended = self._ended  # checked before reading: bytes written before the end are still in the pipe
             try:
                 return os.readv(self._read, [buffer])
             except BlockingIOError:
-                return 0 if ended else None  # a process that was forked may hold the other end open
+                return 0 if ended else None  # a forked process may hold the other end open
 
     def wait(self) -> None:
-        """Until there is something to read, or for a moment."""
+        """Wait until there is something to read, at most `_LOOKS_EVERY_S`."""
         poll = select.poll()
         with self._lock:
             if self._left:
@@ -111,7 +111,7 @@ class _Statement:
         poll.poll(_LOOKS_EVERY_S * 1000)
 
     def drain(self) -> None:
-        """Throw away what it writes: it must not wait for a reader, who gets no more of it."""
+        """Discard what the statement writes, so that it does not block on the pipe after its reader is gone."""
         while True:
             with self._lock:
                 self._drained = True
@@ -127,7 +127,7 @@ class _Statement:
                 return
 
     def check(self) -> None:
-        """After the last byte: wait until it has ended, and raise what it raised."""
+        """After the last byte: wait until the statement has ended, and raise its error."""
         while not self.over.wait(_LOOKS_EVERY_S):
             pass
         if isinstance(self.outcome, BaseException):
@@ -136,7 +136,7 @@ class _Statement:
             raise error("QUERY_WAS_CANCELLED", "Query was cancelled")
 
     def leave(self) -> None:
-        """Its reader is gone: it ends, soon. Called again, nothing happens."""
+        """End the statement in the background, because its reader is gone. Idempotent."""
         if self.pid != os.getpid():
             return
         with self._lock:
@@ -162,10 +162,10 @@ def _called(call: Callable[[], object]) -> None:
 
 
 class ByteStream(io.RawIOBase):
-    """What a statement writes in its format. Read it from one thread at a time; close it from any.
+    """The bytes that a statement writes. One thread may read at a time; any may close it.
 
-    Reading raises what the statement raises, at the latest where its bytes end; `raised` keeps it, for readers between
-    that only pass on a text. A stream that nobody has any more is closed.
+    Reading raises the statement's error, at the latest at the end of the bytes; `raised` keeps it for intermediate
+    readers that only pass on a text. A stream is closed when it is garbage-collected.
     """
 
     def __init__(self, statement: _Statement) -> None:
@@ -178,7 +178,7 @@ class ByteStream(io.RawIOBase):
         return True
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        """Bytes read: 0 at the end. Waits for the next ones; Ctrl-C is heard meanwhile."""
+        """Wait for bytes and read them; returns their number, 0 at the end. Signals are handled meanwhile."""
         try:
             while (count := self._statement.read_into(buffer)) is None:
                 self._statement.wait()
@@ -191,23 +191,23 @@ class ByteStream(io.RawIOBase):
 
     @property
     def answer(self) -> engine.Answer | None:
-        """What the statement cost, once it has ended well."""
-        found = self._statement.outcome
-        return found if isinstance(found, engine.Answer) else None
+        """The statistics of the statement after it has succeeded; else None."""
+        outcome = self._statement.outcome
+        return outcome if isinstance(outcome, engine.Answer) else None
 
     def at_end(self, call: Callable[[], object]) -> None:
-        """Have `call` called once the statement has ended, by whatever thread; now, if it has."""
+        """Call `call` from any thread when the statement has ended; now, if it has already."""
         self._statement.at_end(call)
 
     def close(self) -> None:
-        """End the statement if it runs, and wait a moment until it has ended."""
+        """End the statement if it runs, and wait at most `_ENDS_WITHIN_S`."""
         if not self.closed:
             super().close()
             self._statement.leave()
             self._statement.over.wait(_ENDS_WITHIN_S if self._statement.pid == os.getpid() else 0)
 
     def let_go(self) -> None:
-        """`close`, soon: wherever Python collects garbage it may hold locks, so nothing is waited for, or started."""
+        """Close later from another thread: during garbage collection locks may be held, so this must not block."""
         if not self.closed:
             super().close()
             _left_alone.put(self._statement.leave)
@@ -219,7 +219,7 @@ class ByteStream(io.RawIOBase):
 
 _left_alone: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 _reapers: set[int] = set()
-"""Processes that have the thread that ends streams which nobody has any more."""
+"""Ids of processes with a thread that closes garbage-collected streams."""
 
 
 def _reap() -> None:
@@ -234,9 +234,9 @@ def begin(
     output: str = "ArrowStream",
     settings: Mapping[str, str] | None = None,
 ) -> ByteStream:
-    """Start a statement as `engine.run` runs it, and read its answer while it is made.
+    """Start a statement like `engine.run`; the stream is read while it runs.
 
-    It belongs to the caller's `Cancel` (`core.cancel`), which closing it early sets.
+    It gets a `Cancel` that is a part of the caller's (`core.cancel`); closing the stream early sets it.
     """
     cancel = current() or Cancel()
     cancel.check()
@@ -252,5 +252,5 @@ def begin(
         finally:
             helpers.give_back(helper, engine.close_connection)
 
-    helper.ask(work)
+    helper.run(work)
     return ByteStream(statement)

@@ -1,4 +1,4 @@
-"""How far a statement is that ClickHouse reads by itself: asked of `system.processes` now and again."""
+"""Progress of a statement whose tables ClickHouse reads by itself, polled from `system.processes`."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _numbers = count(1)
 
 
 @contextmanager
-def told(on_progress: OnProgress | None, settings: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
-    """Settings for a statement, by which it is known; while it runs `on_progress` hears what was read."""
+def reporting(on_progress: OnProgress | None, settings: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
+    """Context with settings that identify a statement; calls `on_progress` with what was read meanwhile."""
     if on_progress is None or "log_comment" in settings:
         yield settings
         return
     mark = quote_string(f"mergelake-{next(_numbers)}")
     over = threading.Event()
 
-    def ask() -> None:
+    def poll() -> None:
         columns = "read_rows, total_rows_approx, read_bytes"
         wanted = f"SELECT {columns} FROM system.processes WHERE Settings['log_comment'] = {mark}"
         while not over.wait(EVERY_S):
@@ -33,7 +33,7 @@ def told(on_progress: OnProgress | None, settings: Mapping[str, str]) -> Iterato
                 for rows, total, size in zip(*engine.run(wanted).table().to_pydict().values(), strict=True):
                     on_progress(Progress("read", rows, total, size))
 
-    thread = threading.Thread(target=ask, name="mergelake-progress", daemon=True)
+    thread = threading.Thread(target=poll, name="mergelake-progress", daemon=True)
     thread.start()
     try:
         yield {**settings, "log_comment": mark}

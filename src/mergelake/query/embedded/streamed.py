@@ -1,7 +1,7 @@
-"""Answers piece by piece: Arrow batches in the public form, or the bytes of a format, as ClickHouse makes them.
+"""Streamed results: Arrow batches in the public form, or the bytes of a format.
 
-A statement starts at once, and `AHEAD_BYTES` of its answer are read at once: a small answer is whole then, and most
-errors come where the statement is. Of a larger one no more is computed until somebody asks for the next piece.
+A statement starts at once, and the first `AHEAD_BYTES` of its result are read at once, so a small result is complete,
+and most errors are raised where the statement is run. The rest is computed as it is read.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from mergelake.query.embedded.arrow_bridge import needs_types, parse_types, to_p
 from mergelake.query.embedded.piping import ByteStream
 
 AHEAD_BYTES = 16 << 20
-"""Bytes of an answer that are read before anybody asks for them."""
+"""Bytes of a result that are read in advance."""
 _CHUNK_BYTES = 1 << 20
 _BUFFER_BYTES = 1 << 16
 
 Piece = TypeVar("Piece")
 Explain = Callable[[MergelakeError], MergelakeError]
-"""An error as the user reads it."""
+"""Translates an error for the user."""
 
 
 class Pieces(Generic[Piece]):
-    """An answer in pieces, each given once. Threads may share one: each piece goes to one of them."""
+    """An iterator over the pieces of a result. Thread-safe: each piece is returned to one thread."""
 
     def __init__(self, source: ByteStream, pieces: Iterator[Piece]) -> None:
         self._source, self._pieces = source, pieces
         self.explained: Explain | None = None
-        """What makes an error of ClickHouse one that the user understands."""
+        """Translates ClickHouse's errors for the user."""
         self._held: deque[Piece] = deque()
         self._failure: BaseException | None = None
         self._pulling = threading.Lock()
         self.ended = False
-        """Whether the statement has ended: what is left is held."""
+        """Whether the statement has ended; remaining pieces are in memory."""
 
     def ahead(self, size: Callable[[Piece], int]) -> None:
-        """Hold pieces until there are `AHEAD_BYTES`, or no more. Raises what the statement raises."""
+        """Read pieces in advance until there are `AHEAD_BYTES`, or no more. Raises the statement's error."""
         held = 0
         with self._pulling:
             while held < AHEAD_BYTES and (piece := self._pull()) is not None:
@@ -61,14 +61,14 @@ class Pieces(Generic[Piece]):
         return piece
 
     def held(self) -> list[Piece]:
-        """What the next ones will be, as far as they are at hand."""
+        """The next pieces, as far as they are in memory."""
         with self._pulling:
             return list(self._held)
 
     def close(self) -> None:
-        """Give no more pieces, and end the statement. Raises nothing."""
+        """Drop the remaining pieces and end the statement. Raises nothing."""
         self._source.close()
-        if self._pulling.acquire(blocking=False):  # else a thread waits for a piece, which ends now
+        if self._pulling.acquire(blocking=False):  # else another thread waits for a piece, and stops now
             try:
                 self._held.clear()
                 if not self.ended:
@@ -78,23 +78,23 @@ class Pieces(Generic[Piece]):
                 self._pulling.release()
 
     def let_go(self) -> None:
-        """`close`, soon, from wherever Python collects garbage."""
+        """Close later from another thread, for use during garbage collection."""
         if not self.ended:
             self._source.let_go()
 
     def at_end(self, call: Callable[[], object]) -> None:
-        """Have `call` called once the statement has ended."""
+        """Call `call` when the statement has ended."""
         self._source.at_end(call)
 
     @property
     def rows(self) -> int | None:
-        """Rows of the whole answer, once the statement has ended well."""
-        return None if (found := self._source.answer) is None else found.rows
+        """Rows of the whole result after the statement has succeeded; else None."""
+        return None if (answer := self._source.answer) is None else answer.rows
 
     @property
     def read(self) -> tuple[int, int]:
-        """Rows and bytes that ClickHouse has read from tables of its own; 0 until the statement has ended."""
-        return (0, 0) if (found := self._source.answer) is None else (found.rows_read, found.bytes_read)
+        """Rows and bytes that ClickHouse has read from its own tables; 0 until the statement has ended."""
+        return (0, 0) if (answer := self._source.answer) is None else (answer.rows_read, answer.bytes_read)
 
     def _pull(self) -> Piece | None:
         if self._failure is not None:
@@ -106,10 +106,10 @@ class Pieces(Generic[Piece]):
                 piece = next(self._pieces, None)
         except BaseException as failure:  # noqa: BLE001  (raised again, here and whenever somebody asks for more)
             self._source.close()
-            found = self._source.raised or failure  # pyarrow may have put it into words of its own
-            if isinstance(found, MergelakeError) and self.explained is not None:
-                found = self.explained(found)
-            self._failure = found
+            problem = self._source.raised or failure  # pyarrow may have replaced the error by its own
+            if isinstance(problem, MergelakeError) and self.explained is not None:
+                problem = self.explained(problem)
+            self._failure = problem
             raise self._failure from None
         if piece is None:
             self._source.close()
@@ -118,26 +118,26 @@ class Pieces(Generic[Piece]):
 
 
 class Batches(Pieces[pa.RecordBatch]):
-    """The rows of an answer."""
+    """The rows of a result."""
 
     def __init__(self, source: ByteStream, types: Sequence[str]) -> None:
-        """`types` are ClickHouse's names of those of the columns. Waits for the first bytes; raises what comes."""
+        """`types` are ClickHouse's names of the column types. Waits for the first bytes; raises early errors."""
         self._schemas: list[pa.Schema] = []
         super().__init__(source, _public_batches(source, types, self._schemas))
         self.ahead(_bytes_of)
 
     @property
     def schema(self) -> pa.Schema:
-        """Of every batch."""
+        """Schema of every batch."""
         return self._schemas[-1]
 
     def whole(self) -> pa.Table:
-        """All that were not given yet."""
+        """All remaining pieces."""
         return pa.Table.from_batches(self, self.schema)
 
 
 class _Bytes(io.RawIOBase):
-    """A stream that is not closed with those who read it: pyarrow closes what it has when it is collected."""
+    """A wrapper that keeps the stream open when pyarrow's reader, which closes its input, is collected."""
 
     def __init__(self, source: ByteStream) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ class _Bytes(io.RawIOBase):
 
 
 def _public_batches(source: ByteStream, types: Sequence[str], schemas: list[pa.Schema]) -> Iterator[pa.RecordBatch]:
-    """Batches without those of no rows; their schema is put into `schemas` before the first."""
+    """The non-empty batches in the public form; appends their schema to `schemas` before the first."""
     kinds = parse_types([kind.replace("Array(Nothing)", "Array(String)") for kind in types])
 
     def public(table: pa.Table) -> pa.Table:
@@ -160,22 +160,22 @@ def _public_batches(source: ByteStream, types: Sequence[str], schemas: list[pa.S
     for raw in reader:
         if raw.num_rows:
             (batch,) = public(pa.Table.from_batches([raw])).to_batches()
-            if len(schemas) == 1:  # some fields show only in values whether they may be NULL
+            if len(schemas) == 1:  # for some types the values decide whether a field is nullable
                 schemas.append(batch.schema)
             yield batch
-    source.readall()  # Arrow says where it ends; whether it ended well comes after that
+    source.readall()  # errors after the end of the Arrow stream are raised here
 
 
 class Chunks(Pieces[bytes]):
-    """The bytes of an answer in a format."""
+    """The bytes of a result in a format."""
 
     def __init__(self, source: ByteStream) -> None:
-        """Raises what comes first."""
+        """Waits for the first bytes; raises early errors."""
         super().__init__(source, iter(lambda: source.read(_CHUNK_BYTES), b""))
         self.ahead(len)
 
     def whole(self) -> bytes:
-        """All that were not given yet."""
+        """All remaining pieces."""
         return b"".join(self)
 
 
@@ -184,7 +184,7 @@ def _bytes_of(batch: pa.RecordBatch) -> int:
 
 
 def until_end(answer: Pieces[Piece] | None, now: Callable[[], float]) -> Callable[[], float]:
-    """What `now` says, until the statement has ended: then what it said there. Without one it has ended."""
+    """A clock that returns `now()` until the statement has ended, then the time of its end (now, without `answer`)."""
     ended: list[float] = []
     if answer is None:
         ended.append(now())

@@ -1,1 +1,1 @@
-"""One SELECT in many tasks of Spark."""
+"""Execution of one SELECT in many Spark tasks."""

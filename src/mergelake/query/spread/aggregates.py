@@ -1,4 +1,4 @@
-"""Aggregate calls in a piece of SQL, and their halves: `uniq(x)` is `uniqState(x)` there and `uniqMerge(s)` here."""
+"""Aggregate calls in SQL, and their halves: `uniq(x)` is `uniqState(x)` in a task and `uniqMerge(s)` at the end."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ class AggregateCall:
 
     @property
     def what(self) -> tuple[str, str, str]:
-        """The same for calls that give the same."""
+        """Equal for calls with the same value."""
         return self.name, self.parameters, self.arguments + self.condition
 
     @property
     def state(self) -> str:
-        """What a part of the rows gives."""
+        """The call that computes a state from a part of the rows."""
         return f"{self.name}State{self.parameters}({self.arguments}){self.condition}"
 
     def merged(self, column: str) -> str:
-        """The answer from the states in `column`."""
+        """The call that merges the states in `column`."""
         return f"{self.name}Merge{self.parameters}({column})"
 
 
 @lru_cache(maxsize=1)
 def _known() -> tuple[frozenset[str], dict[str, str]]:
-    """(names, lower-case spelling -> name of those that any case will do for)."""
+    """(names of aggregate functions, lower-case name -> name of the case-insensitive ones)."""
     sql = "SELECT name, case_insensitive, alias_to FROM system.functions WHERE is_aggregate"
     rows = engine.run(sql).table().to_pylist()
     names = frozenset(row["name"] for row in rows)
@@ -51,7 +51,7 @@ def _known() -> tuple[frozenset[str], dict[str, str]]:
 
 
 def aggregate_name(word: str) -> str | None:
-    """The function's own spelling if `word` names an aggregate, combinators included; None if it does not."""
+    """The canonical name if `word` names an aggregate function, combinators included; else None."""
     names, any_case = _known()
     if word in names:
         return word
@@ -68,9 +68,9 @@ def aggregate_name(word: str) -> str | None:
 def find_calls(
     parsed: ParsedSelect, first: int, end: int, subqueries: Sequence[tuple[int, int]] = ()
 ) -> list[AggregateCall] | str:
-    """The aggregate calls among tokens [first, end), outermost first; a sentence instead, if one cannot be split.
+    """The outermost aggregate calls in tokens [first, end); the reason instead, if one of them cannot be split.
 
-    Without those in `subqueries`, which are ranges of tokens, and those that are window functions.
+    Calls in `subqueries`, which are ranges of tokens, and window functions are omitted.
     """
     text, tokens = parsed.text, parsed.tokens
     out: list[AggregateCall] = []

@@ -1,4 +1,4 @@
-"""Small tables that every task has: their rows travel with the work, and are kept in a file of the worker."""
+"""Small tables that are sent to every task, and stored in files of the worker."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from uuid import uuid4  # noqa: TID251  a name within processes of this statemen
 from mergelake.query.embedded import engine
 
 BYTES_MAX = 64 << 20
-"""Of all tables that travel with the work of one statement."""
+"""Maximum bytes of all broadcast tables of one statement."""
 _MARK = "\ue004"
 _STATEMENTS_KEPT = 8
-"""Statements whose tables a worker keeps."""
+"""Number of statements whose tables a worker keeps."""
 
 
 def path_mark(name: str) -> str:
-    """Stands in a partial statement for the path of a table's file."""
+    """Placeholder in a partial statement for the path of a table's file."""
     return f"{_MARK}{name}{_MARK}"
 
 
 @dataclass(frozen=True, slots=True)
 class Broadcast:
-    """What travels."""
+    """The broadcast tables of one statement."""
 
     statement: str
-    """Unique."""
+    """Unique id of the statement."""
     tables: Mapping[str, bytes]
     """Name -> Native bytes."""
 
     @staticmethod
     def of(tables: Mapping[str, bytes]) -> Broadcast:
-        """For one statement."""
+        """Broadcast tables for a new statement."""
         return Broadcast(uuid4().hex, tables)
 
     def placed(self, sql: str) -> str:
-        """The partial statement over files of this process, which are written unless an earlier task did."""
+        """The partial statement with paths of files in this process, which are written unless an earlier task did."""
         if not self.tables:
             return sql
         folder = _folder() / self.statement
@@ -59,13 +59,13 @@ class Broadcast:
 
 
 def _folder() -> Path:
-    """In the folder of the engine, which goes with the process."""
+    """Folder of the files, in that of the engine, which is removed with the process."""
     root = engine.folder()
     return (root if root is not None else Path(tempfile.gettempdir()) / f"mergelake-{os.getpid()}") / "given"
 
 
 def _forget_others(folder: Path) -> None:
-    """All but the newest."""
+    """Remove the files of all but the newest statements."""
     held = sorted(folder.iterdir(), key=lambda each: each.stat().st_mtime) if folder.exists() else []
     for each in held[: 1 - _STATEMENTS_KEPT]:
         shutil.rmtree(each, ignore_errors=True)

@@ -85,7 +85,7 @@ def choose_executor(prepared: Prepared, tables: Tables, scans: Mapping[str, Scan
     return Chosen("spark", spread[-1].why, planner, steps, folder)
 
 
-def told(chosen: Chosen) -> list[str]:
+def step_lines(chosen: Chosen) -> list[str]:
     """Lines of EXPLAIN: each step of a statement that has several."""
     if chosen.steps is None or not chosen.steps.before:
         return []

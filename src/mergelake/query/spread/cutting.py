@@ -1,4 +1,4 @@
-"""One scope of a statement as text to cut: its clauses, the items of its lists, its limits."""
+"""The text of one scope of a statement: its clauses, the items of its lists, its limits."""
 
 from __future__ import annotations
 
@@ -25,65 +25,65 @@ class Limit:
 
     @property
     def reach(self) -> int:
-        """Rows from which it chooses."""
+        """Number of first rows that it can select: offset plus count."""
         return self.count + self.offset
 
     def text(self, by: str = "") -> str:
-        """The clause, with `by` after BY."""
+        """The text of the clause, with `by` after BY."""
         numbers = f" LIMIT {self.count}" + (f" OFFSET {self.offset}" if self.offset else "")
         return numbers + (f" BY {by}" if by else "") + (" WITH TIES" if self.ties else "")
 
 
 @dataclass(frozen=True)
 class ScopeText:
-    """A scope and its text."""
+    """A scope with access to its text."""
 
     parsed: ParsedSelect
     scope: Scope
 
     @property
     def tokens(self) -> tuple[Token, ...]:
-        """Of the whole statement."""
+        """Tokens of the whole statement."""
         return self.parsed.tokens
 
     @cached_property
     def inner(self) -> tuple[Range, ...]:
-        """Its subqueries."""
+        """Tokens of its subqueries."""
         return tuple((each.first, each.end) for each in self.parsed.inside(self.scope))
 
     def range(self, clause: str) -> Range:
-        """Tokens of a clause, keyword left out; (0, 0) without it."""
+        """Tokens of a clause without its keyword; (0, 0) if there is none."""
         return self.scope.clause(clause)
 
     def has(self, clause: str) -> bool:
-        """Whether there is this clause."""
+        """Whether the scope has the clause."""
         return clause in self.scope.clauses
 
     def text(self, first: int, end: int) -> str:
-        """The statement's own."""
+        """Text of tokens [first, end)."""
         return self.parsed.slice(first, end)
 
     def clause(self, word: str, keyword: str = "") -> str:
-        """` WHERE …` as it is written; empty without it."""
+        """A clause as it is written, like ` WHERE …`; empty if there is none."""
         return f" {keyword or word} {self.text(*self.range(word))}" if self.has(word) else ""
 
     def own(self, first: int, end: int) -> Iterator[int]:
-        """Indices of the tokens of a range that are in no subquery."""
+        """Indices of the tokens of a range that are not in a subquery."""
         return self.parsed.own(self.scope, first, end)
 
     @cached_property
     def words(self) -> frozenset[str]:
-        """Its words in capitals, without those of its subqueries."""
+        """Upper-case words of the scope, without its subqueries."""
         return frozenset(self.tokens[at].upper for at in self.own(self.scope.first, self.scope.end))
 
     @cached_property
     def distinct(self) -> bool:
-        """SELECT DISTINCT."""
+        """Whether it is SELECT DISTINCT."""
         return self.tokens[self.range("SELECT")[0]].upper == "DISTINCT"
 
     @cached_property
     def picks(self) -> bool:
-        """SELECT TOP n, DISTINCT ON (…), FETCH FIRST: limits that are no LIMIT."""
+        """Whether it has a limit other than LIMIT: SELECT TOP n, DISTINCT ON (…), FETCH FIRST."""
         if "FETCH" in self.words:
             return True
         at = self.range("SELECT")[0] + self.distinct
@@ -94,27 +94,27 @@ class ScopeText:
 
     @cached_property
     def select(self) -> Range:
-        """The SELECT list, without DISTINCT before it and a comma after it."""
+        """Tokens of the SELECT list, without DISTINCT and a final comma."""
         first, end = self.range("SELECT")
         first += self.distinct
         return first, end - (end > first and self.tokens[end - 1].text == ",")
 
     @cached_property
     def columns(self) -> list[Item]:
-        """Of the SELECT list."""
+        """Items of the SELECT list."""
         return self.items(*self.select)
 
     def items(self, first: int, end: int) -> list[Item]:
-        """The expressions between the commas of a list."""
+        """The items of a comma-separated list."""
         return self.parsed.items(first, end)
 
     def closing(self, at: int) -> int:
-        """The bracket that closes the one at `at`."""
+        """Index of the bracket that closes the one at `at`."""
         return self.parsed.closing(at)
 
     @cached_property
     def limits(self) -> list[Limit] | None:
-        """Its LIMIT clauses in order; None where one is not of plain numbers."""
+        """Its LIMIT clauses in order; None if one has expressions rather than numbers, or they cannot be combined."""
         starts = [self.scope.clause_words[word] for word in ("LIMIT", "OFFSET") if self.has(word)]
         if not starts:
             return []
@@ -127,15 +127,15 @@ class ScopeText:
         for begin, end in zip(begins, [*begins[1:], self.scope.end], strict=True):
             if self.tokens[begin].upper not in ("LIMIT", "OFFSET"):
                 break
-            found = self._limit(begin, end)
-            if found is None:
+            limit_clause = self._limit(begin, end)
+            if limit_clause is None:
                 return None
-            out.append(found)
+            out.append(limit_clause)
         plain = [limit for limit in out if limit.by is None]
         return out if len(plain) <= 1 and out[len(out) - len(plain) :] == plain and len(out) <= 2 else None
 
     def _limit(self, begin: int, end: int) -> Limit | None:
-        """`LIMIT [offset,] count [OFFSET offset] [BY … | WITH TIES]`."""
+        """Parse `LIMIT [offset,] count [OFFSET offset] [BY … | WITH TIES]`."""
         at, words = begin + 1, [token.upper or token.text for token in self.tokens[begin:end]]
         if self.tokens[begin].upper != "LIMIT" or not self._is_count(at):
             return None
@@ -158,5 +158,5 @@ class ScopeText:
 
 
 def shape(tokens: Sequence[Token]) -> tuple[tuple[str, str], ...]:
-    """What two texts have in common that mean the same expression."""
+    """Equal for token sequences of the same expression."""
     return tuple(("name", token.name) if token.is_name else (token.kind, token.text) for token in tokens)

@@ -1,7 +1,7 @@
-"""Whether the rows of a FROM are the union of what it gives for each share of one table. Pure.
+"""Whether a FROM can be evaluated on shares of one table, so that the union of the results is the result. Pure.
 
-That table, the *spread* one, stands first in a chain of joins that look at each of its rows alone (INNER, LEFT, SEMI,
-ANTI, CROSS, ASOF), or on the right of one that keeps all of its rows; or in a subquery that filters and projects it.
+That table, the *spread* one, is in a chain of joins that treat each of its rows independently: on the left of INNER,
+LEFT, SEMI, ANTI, CROSS, ASOF, on the right of INNER, RIGHT, CROSS; or in a subquery that filters and projects it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LEFT_ALONE = (
     {"INNER"}, {"ALL"}, {"ALL", "INNER"}, {"LEFT"}, {"ALL", "LEFT"}, {"ANY", "LEFT"}, {"SEMI", "LEFT"},
     {"ANTI", "LEFT"}, {"CROSS"}, {","}, {"ASOF"}, {"ASOF", "INNER"}, {"ASOF", "LEFT"}, {"SEMI"}, {"ANTI"},
 )  # fmt: skip
-"""Joins that look at each row on the left by itself."""
+"""Joins that treat each row on the left independently."""
 _RIGHT_ALONE = (
     {"INNER"}, {"ALL"}, {"ALL", "INNER"}, {"RIGHT"}, {"ALL", "RIGHT"}, {"SEMI", "RIGHT"}, {"ANTI", "RIGHT"}, {"CROSS"},
     {","},
@@ -29,39 +29,39 @@ _BY_BLOCK = words(
     "blocknumber blockserializedsize blocksize neighbor nowinblock rownumberinallblocks rownumberinblock",
     "runningaccumulate runningconcurrency runningdifference runningdifferencestartingwithfirstvalue",
 )
-"""Functions whose value depends on which rows come together."""
+"""Functions whose value depends on the block of rows."""
 
 
 def table_to_spread(parsed: ParsedSelect, scope: Scope, rows: Mapping[TableReference, int]) -> TableReference | None:
-    """The largest table that stands in its FROM, or in a subquery there that only filters and projects."""
+    """The largest table in the FROM of a scope, or in a subquery there that only filters and projects."""
     best: TableReference | None = None
     for index, source in enumerate(scope.sources):
-        found = source
+        candidate = source
         if source is None:
             inner = _subquery(parsed, scope, index)
             through = inner is not None and (is_windowed(parsed, inner) or not _not_row_wise(parsed, inner))
-            found = table_to_spread(parsed, inner, rows) if inner is not None and through else None
-        if found is not None and found in rows and (best is None or rows[found] > rows[best]):
-            best = found
+            candidate = table_to_spread(parsed, inner, rows) if inner is not None and through else None
+        if candidate is not None and candidate in rows and (best is None or rows[candidate] > rows[best]):
+            best = candidate
     return best
 
 
 def path_to(parsed: ParsedSelect, scope: Scope, spread: TableReference) -> list[Scope]:
-    """The scopes from `scope` down to the one that names the table."""
-    found: list[Scope] = []
+    """The scopes from `scope` down to the one that has the table in its FROM."""
+    path: list[Scope] = []
     at: Scope | None = parsed.scope_of[spread]
     while at is not None and at is not scope:
-        found.append(at)
+        path.append(at)
         at = at.parent
-    return [scope, *reversed(found)]
+    return [scope, *reversed(path)]
 
 
 def why_not(parsed: ParsedSelect, scope: Scope, spread: TableReference) -> str:
-    """Why the FROM of a scope is not the union over shares of the table; empty if it is."""
+    """Why the FROM of a scope cannot be evaluated on shares of the table; empty if it can."""
     path = path_to(parsed, scope, spread)
     for outer, inner in zip(path, [*path[1:], None], strict=True):
-        if outer is not scope and (told := _not_row_wise(parsed, outer)):
-            return told
+        if outer is not scope and (reason := _not_row_wise(parsed, outer)):
+            return reason
         groups = _groups(parsed, outer)
         if groups is None:
             return "a table function or brackets stand in FROM"
@@ -70,8 +70,8 @@ def why_not(parsed: ParsedSelect, scope: Scope, spread: TableReference) -> str:
             for i, source in enumerate(outer.sources)
             if source is spread or (inner is not None and source is None and inner in groups[i])
         )
-        if told := _joins(outer, index):
-            return told
+        if reason := _joins(outer, index):
+            return reason
     by_block = sorted({token.text.lower() for token in parsed.tokens if token.kind == "word"} & _BY_BLOCK)
     return f"{by_block[0]} depends on which rows come together" if by_block else ""
 
@@ -87,7 +87,7 @@ def _joins(scope: Scope, index: int) -> str:
 
 
 def _not_row_wise(parsed: ParsedSelect, scope: Scope) -> str:
-    """Why what a subquery gives is not computed from each row alone, or from whole partitions; empty if it is."""
+    """Why a subquery does not compute its rows independently, or from whole partitions; empty if it does."""
     text = ScopeText(parsed, scope)
     known = {"WITH", "SELECT", "FROM", "WHERE", "PREWHERE"}
     windows = any(source is not None and source.name.strip(MARK) == BUCKET for source in scope.sources)
@@ -104,7 +104,7 @@ def _subquery(parsed: ParsedSelect, scope: Scope, index: int) -> Scope | None:
 
 
 def _groups(parsed: ParsedSelect, scope: Scope) -> list[list[Scope]] | None:
-    """For each source the scopes of its subquery; None where a source is something else, or brackets hold a join."""
+    """For each source the scopes of its subquery; None if a source is a table function, or brackets hold a join."""
     first, end = scope.clauses["FROM"]
     inside = [s for s in parsed.scopes if s.parent is scope and s.role == "from" and first <= s.first < end]
     text = ScopeText(parsed, scope)
@@ -116,10 +116,10 @@ def _groups(parsed: ParsedSelect, scope: Scope) -> list[list[Scope]] | None:
     groups: list[list[Scope]] = []
     for at in top:
         close = text.closing(at)
-        found = [s for s in inside if at < s.first < close]
-        if not found:
+        scopes = [s for s in inside if at < s.first < close]
+        if not scopes:
             return None
-        groups.append(found)
+        groups.append(scopes)
     if len(groups) != sum(source is None for source in scope.sources):
         return None
     left = iter(groups)

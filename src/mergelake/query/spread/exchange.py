@@ -1,4 +1,4 @@
-"""Two stages of tasks, with rows exchanged between them by bucket: what travels, and what each stage does with it."""
+"""Two stages of tasks that exchange rows by bucket."""
 
 from __future__ import annotations
 
@@ -13,60 +13,62 @@ from mergelake.query.embedded import engine
 from mergelake.query.spread.task import AttachedTask, Partial, ScannedTask
 
 CHUNK_BYTES = 4 << 20
-"""Of the rows of a bucket that travel as one."""
+"""Maximum bytes of a chunk of the rows of a bucket."""
 ROWS_PATH = "\ue007"
-"""Stands in the statement of the second stage for the path of the rows of its buckets."""
+"""Placeholder in the statement of the second stage for the path of the rows of its buckets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of the rows that a task puts into a bucket."""
+    """A chunk of the rows that a task puts into a bucket."""
 
     file: str
     place: int
-    """Within the file: Native is cut anywhere."""
+    """Number of the chunk in its file, which may be cut at any byte."""
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a task of the first stage has read; None where its parts are neither attached nor scanned."""
+    """Cost of a task of the first stage."""
 
     read: tuple[int, int] | None
-    """Rows and bytes."""
+    """Rows and bytes read; None if its parts were neither attached nor scanned."""
 
 
 @dataclass(frozen=True, slots=True)
 class FirstStage:
-    """Puts the rows of an item into buckets: picklable, harmless to repeat."""
+    """Puts the rows of an item into buckets. Picklable and idempotent."""
 
     work: AttachedTask | ScannedTask
 
     def __call__(self, item: Any) -> Iterator[tuple[int, bytes]]:
-        """(bucket, pickled chunk), and in the end the pickled cost."""
+        """Yields (bucket, pickled chunk), at the end (0, pickled cost)."""
         with tempfile.TemporaryDirectory(prefix="mergelake-buckets-") as folder:
-            found = self.work.writing(folder)(item)
-            for path in sorted(Path(folder).glob("*/*.native")) if found is not None else ():
+            written = self.work.writing(folder)(item)
+            for path in sorted(Path(folder).glob("*/*.native")) if written is not None else ():
                 name = f"{path.parent.name}/{path.stem}"
                 with path.open("rb") as file:
                     place = 0
                     while data := file.read(CHUNK_BYTES):
                         yield int(path.stem), pickle.dumps(Chunk(name, place, data))
                         place += 1
-            yield 0, pickle.dumps(Cost(None if found is None else found[1:]))
+            yield 0, pickle.dumps(Cost(None if written is None else written[1:]))
 
 
 @dataclass(frozen=True, slots=True)
 class SecondStage:
-    """Computes the answer of some whole buckets: picklable, harmless to repeat."""
+    """Computes the partial result of some whole buckets. Picklable and idempotent."""
 
     partial: Partial
 
     def __call__(self, payloads: Sequence[bytes]) -> tuple[list[bytes], int, int] | None:
-        """As a task that has a share; None where one of the first stage had no rows to give."""
-        found = [pickle.loads(payload) for payload in payloads]
-        costs = [each.read for each in found if isinstance(each, Cost)]
-        chunks = sorted((each for each in found if isinstance(each, Chunk)), key=lambda each: (each.file, each.place))
+        """(partial results, rows read, bytes read), as of a task; None if a task of the first stage could not read."""
+        received = [pickle.loads(payload) for payload in payloads]
+        costs = [each.read for each in received if isinstance(each, Cost)]
+        chunks = sorted(
+            (each for each in received if isinstance(each, Chunk)), key=lambda each: (each.file, each.place)
+        )
         read = [cost for cost in costs if cost is not None]
         if len(read) < len(costs):
             return None

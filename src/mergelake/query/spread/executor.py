@@ -24,7 +24,7 @@ from mergelake.query.statement.rewrite import Rewritten, Slot, filled
 
 
 def run_spread(chosen: Chosen, context: Context, meter: Meter, run_tasks: RunTasks) -> Answer:
-    """The steps, one after another; NotSplitError where what one gives is too large for the next."""
+    """Run the steps one after another. Raises NotSplitError if the result of one is too large for the next."""
     assert chosen.steps is not None
     assert chosen.planner is not None
     assert chosen.folder is not None
@@ -37,13 +37,13 @@ def run_spread(chosen: Chosen, context: Context, meter: Meter, run_tasks: RunTas
                 step.gives.put(native_here(prepared, inside, meter))
                 continue
             run = _Tasks(chosen.planner, step.planned, inside, meter, run_tasks)
-            final = run.final_text(_made(folder / f"step{number}"))
+            final = run.final_text(_created(folder / f"step{number}"))
             step.gives.put(native(final, inside))
         if steps.last.split is None:
             answer = run_here(steps.last.prepared, context, meter)
         else:
             tasks = _Tasks(chosen.planner, steps.last, context, meter, run_tasks)
-            answer = answer_of(steps.last.prepared, tasks.final_text(_made(folder / "last")), {}, context)
+            answer = answer_of(steps.last.prepared, tasks.final_text(_created(folder / "last")), {}, context)
     except BaseException:
         chosen.close()
         raise
@@ -54,7 +54,7 @@ def run_spread(chosen: Chosen, context: Context, meter: Meter, run_tasks: RunTas
     return answer
 
 
-def _made(folder: Path) -> Path:
+def _created(folder: Path) -> Path:
     folder.mkdir()
     return folder
 
@@ -71,19 +71,19 @@ class _Tasks:
         ((self._slot, self._source),) = (p for p in zip(slots, sources, strict=True) if p not in self._others)
 
     def final_text(self, folder: Path) -> str:
-        """Run them; the final statement over their answers, which lie in the folder."""
-        here, there, given = self._forms(folder)
-        found = self._run(there, Broadcast.of(given))
-        for _, rows, size in found:
+        """Run the tasks; returns the final statement over their results, which are written into the folder."""
+        local_forms, task_forms, broadcast = self._forms(folder)
+        results = self._run(task_forms, Broadcast.of(broadcast))
+        for _, rows, size in results:
             self._meter.add(rows, size)
-        for number, answer in enumerate(answer for answers, _, _ in found for answer in answers):
+        for number, answer in enumerate(answer for answers, _, _ in results for answer in answers):
             (folder / f"{number:06d}.native").write_bytes(answer)
         source = file_table(f"{folder}/*.native", self._planned.partial)
-        return filled(self._split.halves.final_text(source), here)
+        return filled(self._split.halves.final_text(source), local_forms)
 
     def _forms(self, folder: Path) -> tuple[dict[str, str], dict[str, str], dict[str, bytes]]:
-        """What stands for the other tables here and in tasks, and what of them travels."""
-        here, there, given = {}, {}, {}
+        """By object name of the other tables: their SQL here, their SQL in tasks, their rows as Native."""
+        local_forms, task_forms, broadcast = {}, {}, {}
         size = 0
         for slot, source in self._others:
             name = slot.object_name
@@ -93,15 +93,15 @@ class _Tasks:
                 raise NotSplitError(f"the smaller tables have more than {BYTES_MAX} bytes")
             path = folder / f"{name}.given"
             path.write_bytes(data)
-            given[name] = data
+            broadcast[name] = data
             whole = replace(slot.wanted, final=False, sample="", sample_offset="")
             plain = replace(slot, wanted=whole, before_final="")
-            here[name] = plain.attached(Layers(((file_table(str(path), kinds), ()),)))
-            there[name] = plain.attached(Layers(((file_table(path_mark(name), kinds), ()),)))
-        return here, there, given
+            local_forms[name] = plain.attached(Layers(((file_table(str(path), kinds), ()),)))
+            task_forms[name] = plain.attached(Layers(((file_table(path_mark(name), kinds), ()),)))
+        return local_forms, task_forms, broadcast
 
     def _small(self, slot: Slot) -> tuple[bytes, Mapping[str, str]]:
-        """The columns of another table that are needed, and the rows that the conditions leave."""
+        """The needed columns and rows of another table as Native, and the types of its columns."""
         source = self._planned.prepared.source_of(slot)
         wanted = slot.judged(self._context.settings)
         texts = [text for text in (wanted.prewhere, wanted.where) if text and "now" not in text and "today" not in text]
@@ -109,32 +109,32 @@ class _Tasks:
         alone = Rewritten((f"SELECT * FROM {slot.place}{where}",), (), (slot,), "")
         prepared = Prepared(self._planned.prepared.parsed, alone, (source,))
         data = native_here(prepared, replace(self._context, format=""), self._meter, bytes_max=BYTES_MAX)
-        return data, {name: str(source.columns[name]) for name in slot.given}
+        return data, {name: str(source.columns[name]) for name in slot.columns}
 
-    def _run(self, there: Mapping[str, str], given: Broadcast) -> list[tuple[list[bytes], int, int]]:
+    def _run(self, task_forms: Mapping[str, str], broadcast: Broadcast) -> list[tuple[list[bytes], int, int]]:
         settings = {**self._context.settings, "max_threads": "1"}
         shuffle, rows = self._split.shuffle, self._planned.rows
         text = self._split.halves.partial
         if shuffle is None:
-            work, items = self._work(task.Partial(filled(text, there), settings, given))
-            found = self._run_tasks(work, items)
+            work, items = self._work(task.Partial(filled(text, task_forms), settings, broadcast))
+            results = self._run_tasks(work, items)
         else:
             into = f"INSERT INTO FUNCTION {file_table(f'{task.FOLDER}/{{_partition_id}}.native', rows)} "
             into += f"PARTITION BY {BUCKET} {shuffle.first}"
-            work, items = self._work(task.Partial(filled(into, there), settings, given))
-            second = filled(text, {**there, BUCKET: without_bucket(file_table(ROWS_PATH, rows), rows)})
-            found = self._run_tasks.exchange(
+            work, items = self._work(task.Partial(filled(into, task_forms), settings, broadcast))
+            second = filled(text, {**task_forms, BUCKET: without_bucket(file_table(ROWS_PATH, rows), rows)})
+            results = self._run_tasks.exchange(
                 FirstStage(work),
                 items,
-                SecondStage(task.Partial(second, settings, given)),
+                SecondStage(task.Partial(second, settings, broadcast)),
                 task.TASKS_A_CORE * self._run_tasks.at_once(),
             )
-        if any(each is None for each in found):
+        if any(each is None for each in results):
             raise NotSplitError("a task does not attach its parts")
-        return found
+        return results
 
     def _work(self, partial: task.Partial) -> tuple[task.AttachedTask | task.ScannedTask, list[Any]]:
-        """What each task does, and the items for them; `partial` is marked where the table stands that is spread."""
+        """The function of the tasks, and their items; `partial` has a mark in place of the spread table."""
         slot, finals, name = self._slot, self._planned.finals, self._slot.object_name
         scan = self._planner.scan(self._source, slot.judged(self._context.settings))
 

@@ -1,7 +1,7 @@
-"""FINAL of one table in shares: ranges of the first column of its sorting key, each with the parts that reach into it.
+"""FINAL of one table in shares: ranges of the first column of its sorting key, each with the parts that overlap it.
 
-Rows of equal keys are in one range, so FINAL of a range is that range of FINAL. Where ranges begin is read from primary
-indexes: what it costs follows the parts, not their rows.
+Rows of equal keys are in one range, so ranges can be evaluated independently. Their bounds are taken from primary
+indexes, so the cost depends on the number of parts, not of rows.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class FinalShare:
     condition: str
     """`k >= … AND k < …`."""
     parts: tuple[ActivePart, ...]
-    """Those with rows in it, about."""
+    """Parts that may have rows in the range."""
 
 
 def final_shares(parts: PartSet, count: int) -> list[FinalShare]:
-    """At most `count` of about as many granules each; NotSplitError where the table cannot be cut that way."""
+    """At most `count` shares of about equally many granules. Raises NotSplitError if the table has no suitable key."""
     kind = key_type(parts.schema)
     types = scan_keys(parts.schema).primary.types
     if any(not part.manifest.key_range[1] for part in parts.parts):
@@ -66,7 +66,7 @@ def final_shares(parts: PartSet, count: int) -> list[FinalShare]:
 
 
 def key_type(schema: TableSchema) -> t.DataType:
-    """The type of the first column of the sorting key, where its order is plain; else NotSplitError."""
+    """The type of the first column of the sorting key. Raises NotSplitError for an unsupported type."""
     if "Replacing" not in schema.engine:
         raise NotSplitError(f"FINAL of {schema.engine} compares rows of all parts")
     name = schema.order_by[0] if schema.order_by else ""
@@ -80,15 +80,15 @@ def key_type(schema: TableSchema) -> t.DataType:
 
 
 def cuts(marks: pa.Array, count: int) -> list[int | bytes]:
-    """Values that cut the keys at marks into at most `count` ranges of about as many, none of them empty."""
+    """Ascending values that cut the keys at marks into at most `count` non-empty ranges of about equal size."""
     values = np.sort(marks.to_numpy(zero_copy_only=False))
     places = [len(values) * i // count for i in range(1, count)]
-    found = sorted({values[at] for at in places if values[at] > values[0]}) if len(values) else []
-    return [value if isinstance(value, bytes) else int(value) for value in found]
+    cut_values = sorted({values[at] for at in places if values[at] > values[0]}) if len(values) else []
+    return [value if isinstance(value, bytes) else int(value) for value in cut_values]
 
 
 def _plain(keys: pa.Array) -> pa.Array:
-    """Integers, or bytes."""
+    """Keys as integers or bytes."""
     kind = keys.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return keys.cast(pa.large_binary() if pa.types.is_large_string(kind) else pa.binary()).cast(pa.large_binary())
@@ -100,5 +100,5 @@ def _plain(keys: pa.Array) -> pa.Array:
 
 
 def _literal(value: int | bytes, kind: t.DataType) -> str:
-    """As ClickHouse text of this type."""
+    """A key as a ClickHouse literal of this type."""
     return f"unhex('{value.hex()}')" if isinstance(value, bytes) else f"CAST({value} AS {kind})"

@@ -1,4 +1,4 @@
-"""The answer of one statement as a table of the next: Native bytes, with names and exact types."""
+"""The result of one step as a table of the next: Native bytes, with names and exact types."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from mergelake.query.source import ArrowScan, AsOf, Layers, ReadRequest, Source
 
 
 def file_table(path: str, columns: Mapping[str, str]) -> str:
-    """A table function that reads Native bytes; `columns` are names and types, for Native itself forgets time zones."""
+    """A table function that reads Native bytes; `columns` are names and types, because Native omits time zones."""
     return f"file({quote_string(path)}, Native, {structure(columns)})"
 
 
 def structure(columns: Mapping[str, str]) -> str:
-    """Names and types as a table function takes them: a literal."""
+    """Names and types as a literal for a table function."""
     return quote_string(", ".join(f"{back_quote(name)} {kind}" for name, kind in columns.items()))
 
 
 class GivenTable:
-    """A table that is known by its columns when a statement is planned, and has rows when it runs."""
+    """A table whose columns are known when a statement is planned, and its rows when it runs."""
 
     def __init__(self, name: str, columns: Mapping[str, DataType], types: Sequence[str], folder: Path) -> None:
-        """`types` are ClickHouse's names of those of the columns; the rows will lie in `folder`."""
+        """`types` are ClickHouse's names of the column types; the rows will be stored in `folder`."""
         self.name = name
         self.columns = columns
         self.computed: Mapping[str, tuple[DataType, str]] = {}
@@ -35,46 +35,46 @@ class GivenTable:
         self._path = folder / f"{name}.native"
 
     def put(self, data: bytes) -> None:
-        """Its rows."""
+        """Store the rows, as Native."""
         self._path.write_bytes(data)
 
     def bytes(self) -> bytes:
-        """Its rows, as Native."""
+        """The rows, as Native."""
         return self._path.read_bytes()
 
     @property
     def version(self) -> Hashable:
-        """The columns themselves."""
+        """Names and types of the columns."""
         return self.name, tuple(self.types.items())
 
     def exact_rows(self) -> int | None:
-        """Not known when the statement is planned."""
+        """None: not known when the statement is planned."""
         return None
 
     def can_filter(self, predicate: str) -> bool:
-        """ClickHouse filters; nothing is gained before it."""
+        """False: filtering before ClickHouse saves nothing."""
         return False
 
     def scans_sooner(self, wanted: ReadRequest) -> bool:
-        """It is never scanned."""
+        """False: it is never scanned."""
         return False
 
     def at(self, moment: AsOf) -> Source:
-        """An answer has no history."""
+        """Raise an error: a result has no history."""
         raise error("NOT_IMPLEMENTED", "This table has no older versions", "Leave out AS OF")
 
     def plan(self, wanted: ReadRequest) -> ArrowScan:
-        """It is never scanned."""
+        """Raise an error: it is never scanned."""
         raise InternalError("An answer is read by ClickHouse alone")
 
     def why_scanned(self, wanted: ReadRequest, *, count: bool = False, must: bool = False) -> str:
-        """ClickHouse reads it by itself."""
+        """Empty: ClickHouse reads the file."""
         return ""
 
     def shared(self, wanted: ReadRequest) -> None:
-        """It has no parts."""
+        """None: it has no parts."""
 
     @contextmanager
     def attached(self, wanted: ReadRequest, *, must: bool = False) -> Iterator[Layers]:
-        """The file."""
+        """Context with a table function that reads the file."""
         yield Layers(((file_table(str(self._path), self.types), ()),))

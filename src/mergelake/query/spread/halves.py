@@ -1,28 +1,28 @@
-"""What splitting a statement gives: a statement for each task, and one over their answers."""
+"""The halves of a split statement: a statement for each task, and one over their results."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 FILES = "\ue000files\ue000"
-"""Stands in a final statement for the partial answers."""
+"""Placeholder in a final statement for the partial results."""
 
 
 class NotSplitError(Exception):
-    """Why a statement is not split, as a sentence without its full stop."""
+    """Why a statement is not split: a sentence without a full stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """Both."""
+    """The partial and the final statement."""
 
     partial: str
-    """For each task, over its share of the rows."""
+    """Statement of each task, over its share of the rows."""
     final: str
-    """Over the partial answers, where `FILES` stands."""
+    """Statement over the partial results, with `FILES` in their place."""
     why: str
-    """What the tasks do, in words."""
+    """Description of what the tasks do, for EXPLAIN."""
 
     def final_text(self, source: str) -> str:
-        """The final statement over a table function that reads the partial answers."""
+        """The final statement with a table function that reads the partial results."""
         return self.final.replace(FILES, source)

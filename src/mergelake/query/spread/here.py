@@ -1,4 +1,4 @@
-"""A step of a statement in this process: tables of ours are attached or scanned, answers of other steps are files."""
+"""Running a step of a statement in this process: tables are attached or scanned, results of other steps are files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 
-from mergelake.query.answer import Answer, Meter, answer_of, given
+from mergelake.query.answer import Answer, Meter, answer_of, clickhouse_input
 from mergelake.query.attach.attaching import NotAttachedError
 from mergelake.query.context import Context
 from mergelake.query.embedded.piping import begin
@@ -16,14 +16,14 @@ from mergelake.query.spread.given_table import GivenTable
 from mergelake.query.spread.halves import NotSplitError
 
 BYTES_MAX = 512 << 20
-"""Of what one step gives to the next."""
+"""Maximum bytes of the result of a step."""
 _CHUNK_BYTES = 1 << 20
 
 
 def native(
     text: str, context: Context, tables: Mapping[str, object] | None = None, *, bytes_max: int = BYTES_MAX
 ) -> bytes:
-    """What ClickHouse says to a statement, as Native; NotSplitError if it is larger."""
+    """Run a statement; returns its result as Native. Raises NotSplitError if it exceeds `bytes_max`."""
     pieces, size = [], 0
     with begin(text, tables or {}, output="Native", settings=context.settings) as stream:
         while piece := stream.read(_CHUNK_BYTES):
@@ -35,14 +35,14 @@ def native(
 
 
 def native_here(prepared: Prepared, context: Context, meter: Meter, *, bytes_max: int = BYTES_MAX) -> bytes:
-    """The answer as Native; NotSplitError if it is larger."""
+    """Run a prepared statement; returns its result as Native. Raises NotSplitError if it exceeds `bytes_max`."""
     with ExitStack() as held:
         text, tables, context = _over_tables(prepared, context, meter, held)
         return native(text, context, tables, bytes_max=bytes_max)
 
 
 def run_here(prepared: Prepared, context: Context, meter: Meter) -> Answer:
-    """The answer in the form that the statement asks for."""
+    """Run a prepared statement; returns its result in the requested form."""
     with ExitStack() as held:
         text, tables, context = _over_tables(prepared, context, meter, held)
         answer = answer_of(prepared, text, tables, context)
@@ -54,7 +54,7 @@ def run_here(prepared: Prepared, context: Context, meter: Meter) -> Answer:
 def _over_tables(
     prepared: Prepared, context: Context, meter: Meter, held: ExitStack
 ) -> tuple[str, dict[str, object], Context]:
-    """The statement for ClickHouse, what it reads as objects, and how; tables stay as long as `held` does."""
+    """(statement for ClickHouse, its Arrow objects, its context); tables stay attached until `held` is closed."""
     scanned = why_scanned(prepared, context, count=True)
     if scanned is not None:
         try:
@@ -74,6 +74,7 @@ def _over_tables(
     scans = plan_scans(prepared, context.settings)
     schemas = empty_tables(prepared)
     read: dict[str, object] = {
-        name: given(meter.counted(scan.read()), schemas[name].schema, whole=True) for name, scan in scans.items()
+        name: clickhouse_input(meter.counted(scan.read()), schemas[name].schema, whole=True)
+        for name, scan in scans.items()
     }
     return prepared.text(context.now_ms), read, context

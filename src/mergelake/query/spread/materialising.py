@@ -1,8 +1,8 @@
-"""Which subqueries of a statement are computed first, and the statement that is left over. Pure: cuts in the text.
+"""Replacing subqueries of a statement that are computed first by tables. Pure: edits of the text.
 
 A subquery becomes a table, so `FROM (SELECT …) AS q` is `FROM _ml_result_0 AS q` and `x IN (SELECT …)` is
-`x IN (SELECT * FROM _ml_result_0)`. A CTE that is named once stands where it is named; one that is named more often
-becomes a table that all its places read. A subquery stays that only filters and projects the table to be spread.
+`x IN (SELECT * FROM _ml_result_0)`. A CTE that is used once is inlined; one that is used more often becomes a table. A
+subquery that only filters and projects the spread table is kept.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from mergelake.query.spread.halves import NotSplitError
 from mergelake.query.statement.parsed_select import CteUse, ParsedSelect, Scope
 
 RESULT = "_ml_result_"
-"""How the names of these tables begin."""
+"""Prefix of the names of these tables."""
 _SET_OPERATIONS = frozenset(("UNION", "EXCEPT", "INTERSECT"))
 _IN_SET_OPERATION = _SET_OPERATIONS | {"ALL", "DISTINCT"}
 _NOT_TWICE = ("rand", "generate", "fuzz", "now64")
-"""How the names of functions begin whose value is another one each time."""
+"""Prefixes of functions that are not deterministic."""
 
 Edit = tuple[int, int, str]
-"""Characters [start, end) and what replaces them."""
+"""Characters [start, end) and their replacement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,13 @@ class Piece:
 
     text: str
     around: str
-    """Items of the WITH around it, which it may need."""
+    """Items of the enclosing WITH, which it may need."""
     edits: tuple[Edit, ...]
-    """What puts a table in its place: `{}` stands for its name."""
+    """Edits that replace it by a table, with `{}` in place of the table's name."""
 
 
 def edited(text: str, edits: Collection[Edit], name: str = "") -> str:
-    """The text with these pieces replaced, and a table's name in them."""
+    """The text after the edits, with `name` in place of `{}`."""
     out, at = [], 0
     for start, end, new in sorted(edits):
         out += [text[at:start], new.replace("{}", name)]
@@ -46,7 +46,7 @@ def edited(text: str, edits: Collection[Edit], name: str = "") -> str:
 
 
 def with_ctes_in_place(parsed: ParsedSelect) -> str:
-    """The statement with the first CTE that is named once, or never, where it is named; the same text without one."""
+    """The statement with the first CTE that is used at most once inlined; unchanged if there is none."""
     for cte in _ctes(parsed):
         if len(cte.uses) <= 1:
             body = parsed.text[cte.start : cte.end]
@@ -58,7 +58,7 @@ def with_ctes_in_place(parsed: ParsedSelect) -> str:
 
 
 def shared_cte(parsed: ParsedSelect) -> Piece | None:
-    """The first CTE, which is named more than once."""
+    """The first CTE that is used more than once; None if there is none."""
     for cte in _ctes(parsed):
         words = [token.text.lower() for token in parsed.tokens if cte.start <= token.start < cte.end]
         if any(word.startswith(_NOT_TWICE) for word in words):
@@ -72,7 +72,7 @@ def shared_cte(parsed: ParsedSelect) -> Piece | None:
 
 
 def branches(parsed: ParsedSelect) -> list[Piece]:
-    """The SELECTs of UNION, INTERSECT and EXCEPT at the top of a statement."""
+    """The SELECTs of a UNION, INTERSECT or EXCEPT at the top level."""
     if any("WITH" in scope.clauses for scope in parsed.scopes if scope.parent is None):
         raise NotSplitError("WITH of a set operation is not split")
     if parsed.loose_settings or any("SETTINGS" in scope.clauses for scope in parsed.scopes):
@@ -87,7 +87,7 @@ def branches(parsed: ParsedSelect) -> list[Piece]:
 
 
 def subqueries(parsed: ParsedSelect, kept: Sequence[Scope]) -> list[Piece]:
-    """Those that stand in scopes that are kept, and are not kept themselves."""
+    """The subqueries directly inside of the scopes `kept` that are not in `kept`."""
     out: dict[int, Piece] = {}
     for scope in parsed.scopes:
         if scope.parent is None or not any(scope.parent is one for one in kept) or any(scope is one for one in kept):
@@ -104,7 +104,7 @@ def subqueries(parsed: ParsedSelect, kept: Sequence[Scope]) -> list[Piece]:
 
 
 def with_around(piece: Piece) -> str:
-    """Its text with what the WITH around it names."""
+    """The text of a piece, after the items of the enclosing WITH."""
     text = piece.text.strip()
     if text[:4].upper() == "WITH":
         return f"WITH {piece.around}, {text[4:]}"
@@ -112,7 +112,7 @@ def with_around(piece: Piece) -> str:
 
 
 def bracket_of(parsed: ParsedSelect, scope: Scope) -> tuple[int, int]:
-    """The brackets that hold a subquery, with all of the set operation that it is a branch of."""
+    """Indices of the brackets around a subquery, or around the set operation that it is a branch of."""
     tokens, opening = parsed.tokens, parsed.opening(scope.first)
     while opening >= 0:
         close = parsed.closing(opening)
@@ -134,25 +134,25 @@ class _Cte:
     """First character of its SELECT."""
     end: int
     cut: tuple[int, int]
-    """Characters of its definition, with a comma, or with WITH where nothing else is in it."""
+    """Characters of its definition with a comma, or with the WITH if it is the only item."""
     uses: tuple[CteUse, ...]
 
 
 def _ctes(parsed: ParsedSelect) -> list[_Cte]:
-    found: dict[int, _Cte] = {}
+    by_opening: dict[int, _Cte] = {}
     for scope in parsed.scopes:
         if scope.role != "cte" or scope.parent is None:
             continue
         opening, close = bracket_of(parsed, scope)
         name = parsed.tokens[opening - 2].name
-        if opening not in found:
+        if opening not in by_opening:
             uses = tuple(use for use in parsed.cte_uses if use.name == name)
             inner = parsed.tokens[opening].end, parsed.tokens[close].start
-            found[opening] = _Cte(name, *inner, _definition(parsed, scope.parent, opening - 2, close), uses)
-    names = [cte.name for cte in found.values()]
+            by_opening[opening] = _Cte(name, *inner, _definition(parsed, scope.parent, opening - 2, close), uses)
+    names = [cte.name for cte in by_opening.values()]
     if len(set(names)) < len(names):
         raise NotSplitError("two CTEs have one name")
-    return list(found.values())
+    return list(by_opening.values())
 
 
 def _definition(parsed: ParsedSelect, owner: Scope, first: int, last: int) -> tuple[int, int]:
@@ -174,7 +174,7 @@ def _in_place(use: CteUse, new: str) -> Edit:
 
 
 def _around(parsed: ParsedSelect, scope: Scope) -> str:
-    """The items of its WITH that are no subqueries."""
+    """The items of the WITH of a scope that are not subqueries."""
     text = ScopeText(parsed, scope)
     items = text.items(*text.range("WITH"))
     plain = [item for item in items if not any(item.first <= first < item.end for first, _ in text.inner)]

@@ -1,7 +1,7 @@
-"""A SELECT with windows in stages: rows go to tasks by a hash of what all windows are partitioned by. Pure.
+"""Splitting a SELECT with windows: rows are shuffled by a hash of the expressions that all windows partition by. Pure.
 
-First each task filters its share, and puts rows into buckets; then each task has whole partitions. So the scope with
-the windows reads a table that is spread by buckets, and the statement around it is split as any other.
+In the first stage each task filters its share and puts rows into buckets; in the second each task has whole partitions.
+So the scope with the windows reads a table that is spread by buckets, and the rest is split like any other statement.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ from mergelake.query.statement.parsed_select import ParsedSelect, Scope
 from mergelake.query.statement.rewrite import MARK
 
 BUCKET = "ml_bucket"
-"""Object name of the table that is spread by buckets; the column of the first stage that tells the bucket."""
+"""Object name of the table that is spread by buckets; also the column with the bucket in the first stage."""
 BUCKETS = 64
-"""Into which the rows of each task are put."""
+"""Number of buckets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shuffle:
-    """The first stage, and what is left."""
+    """The first stage, and the remaining statement."""
 
     first: str
-    """For each task, over its share: all columns, and `BUCKET`."""
+    """Statement of each task on its share: returns all columns, and `BUCKET`."""
     keys: str
-    """A statement that gives what the rows are put into buckets by, for its types."""
+    """A statement that returns the expressions of the hash, to determine their types."""
     rest: str
-    """The statement over the table `BUCKET`, marked."""
+    """The marked statement over the table `BUCKET`."""
 
 
 def without_bucket(table: str, columns: Iterable[str]) -> str:
-    """The rows in buckets as the second stage reads them, of all `columns` but the one that tells the bucket."""
+    """A subquery with all `columns` of a table but `BUCKET`."""
     return f"(SELECT {', '.join(back_quote(name) for name in columns if name != BUCKET)} FROM {table})"
 
 
 def is_windowed(parsed: ParsedSelect, scope: Scope) -> bool:
-    """Whether a scope computes windows of rows, not of groups, and their partitions can be told apart."""
+    """Whether a scope computes windows of rows, not of groups, and all windows have common partition expressions."""
     text = ScopeText(parsed, scope)
     plain = len(scope.sources) == 1 and not scope.array_join and "GROUP" not in scope.clauses
     return plain and "OVER" in text.words and bool(common_partition(text))
 
 
 def shuffled(parsed: ParsedSelect, scope: Scope, columns: Collection[str]) -> Shuffle:
-    """The stages for the scope of a marked statement; `columns` are those of its tables."""
+    """Split the windows of a scope of a marked statement; `columns` are those of its tables."""
     text = ScopeText(parsed, scope)
     words, keys = scope.clause_words, common_partition(text)
     last = "WHERE" if text.has("WHERE") else "FROM"

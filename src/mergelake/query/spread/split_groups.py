@@ -1,8 +1,8 @@
-"""A SELECT with aggregates in two halves: states of each task, merged by the final statement.
+"""Splitting a SELECT with aggregates: tasks compute states, which the final statement merges.
 
 A task computes `SELECT key AS ml_k0, fState(x) AS ml_a0 … GROUP BY ml_k0`; the final statement is the original with
-every aggregate call replaced by `fMerge(ml_a0)` and every key by `ml_k0`. So what is computed from groups (HAVING,
-totals, subtotals, windows over groups, DISTINCT, limits) is computed there, from whole groups.
+every aggregate call replaced by `fMerge(ml_a0)` and every key by `ml_k0`. So everything that is computed from groups
+(HAVING, totals, subtotals, windows over groups, DISTINCT, limits) is computed there, from whole groups.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ _WORDS = words(
     "FILL FIRST FOLLOWING FROM GROUPS HOUR ILIKE IN INTERVAL IS LAST LIKE MINUTE MOD MONTH NOT NULL NULLS OR ORDER",
     "OVER PARTITION PRECEDING QUARTER RANGE ROW ROWS SECOND STEP THEN TIES TO TRUE UNBOUNDED WEEK WHEN WITH YEAR",
 )
-"""Words of expressions that name no column. A column of such a name ends in an error, which is met when planning."""
+"""Words in expressions that are not columns. A column of such a name causes an error during planning."""
 _AFTER_GROUPS = ("TOTALS", "ROLLUP", "CUBE")
 
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """GROUP BY, taken apart."""
+    """The parsed GROUP BY."""
 
     keys: tuple[Range, ...]
     grouping: str
-    """The final clause, over `ml_k0, …`."""
+    """The clause of the final statement, over `ml_k0, …`."""
 
 
 def split_groups(
     scope: ScopeText, calls: Sequence[AggregateCall], names: Sequence[str], columns: Collection[str]
 ) -> Halves:
-    """`names` are those of the statement's columns, `columns` those of its tables."""
+    """Split a scope; `names` are those of the statement's columns, `columns` those of its tables."""
     limits = scope.limits
     if limits is None:
         raise NotSplitError("LIMIT is not of plain numbers")
@@ -88,7 +88,7 @@ def _keys(scope: ScopeText, calls: Sequence[AggregateCall]) -> _Keys:
     shapes: dict[tuple[tuple[str, str], ...], str] = {}
 
     def listed(begin: int, stop: int) -> str:
-        found = []
+        listed_keys = []
         for item in scope.items(begin, stop):
             key = _resolved(scope, item)
             if not any(scope.tokens[at].is_name for at in range(*key)):
@@ -101,8 +101,8 @@ def _keys(scope: ScopeText, calls: Sequence[AggregateCall]) -> _Keys:
             if known not in shapes:
                 shapes[known] = f"ml_k{len(keys)}"
                 keys.append(key)
-            found.append(shapes[known])
-        return ", ".join(found)
+            listed_keys.append(shapes[known])
+        return ", ".join(listed_keys)
 
     if sets:
         inner = []
@@ -126,7 +126,7 @@ def _keys(scope: ScopeText, calls: Sequence[AggregateCall]) -> _Keys:
 
 
 def _resolved(scope: ScopeText, item: Item) -> Range:
-    """The expression that an item of GROUP BY stands for: an alias's, a place's, or itself."""
+    """The expression of an item of GROUP BY, which may be an alias or a position in the SELECT list."""
     token = scope.tokens[item.first]
     if item.end - item.first > 1:
         return item.range
@@ -145,12 +145,12 @@ def _resolved(scope: ScopeText, item: Item) -> Range:
 def aliases_inside(
     scope: ScopeText, keys: Sequence[Range], calls: Sequence[AggregateCall], columns: Collection[str]
 ) -> list[str]:
-    """Aliases of the SELECT list that keys, aggregates and WHERE use, as items of a WITH."""
+    """Aliases of the SELECT list that keys, aggregates or WHERE use, as items of a WITH."""
     inside = [*keys, *((call.first, call.end) for call in calls), scope.range("WHERE")]
     used = {name for first, end in inside for name in names_in(scope.tokens[first:end])}
-    made = {
+    defined = {
         b.name for first, end in inside for a, b in pairwise(scope.tokens[first:end]) if a.upper == "AS" and b.is_name
-    }  # the type in a CAST counts too: a split less, never a wrong row
+    }  # includes types in CASTs: at worst the statement is not split
     by_name = {column.alias: column for column in scope.columns if column.alias and not _is_itself(scope, column)}
     helpers: dict[str, str] = {}
     todo = [name for name in by_name if name in used]
@@ -162,8 +162,8 @@ def aliases_inside(
         helpers[name] = f"({scope.text(*column.range)}) AS {back_quote(name)}"
         inner = set(names_in(scope.tokens[column.first : column.end])) & by_name.keys()
         todo += sorted(inner - helpers.keys())
-    if made & (used & (set(by_name) | set(columns))):
-        raise NotSplitError(f"{min(made & used)} is an alias inside a key, an aggregate or WHERE")
+    if defined & (used & (set(by_name) | set(columns))):
+        raise NotSplitError(f"{min(defined & used)} is an alias inside a key, an aggregate or WHERE")
     return list(reversed(helpers.values()))
 
 
@@ -172,7 +172,7 @@ def _is_itself(scope: ScopeText, column: Item) -> bool:
 
 
 class _Final:
-    """The original with calls and keys replaced."""
+    """Builds the final statement: the original with calls and keys replaced."""
 
     def __init__(self, scope: ScopeText, keys: Sequence[Range], texts: Mapping[Range, str]) -> None:
         self._scope, self._tokens = scope, scope.tokens
@@ -182,7 +182,7 @@ class _Final:
         self._known = {column.alias for column in scope.columns if column.alias}
 
     def statement(self, grouping: str, names: Sequence[str]) -> str:
-        """All of it but SETTINGS."""
+        """The final statement without SETTINGS."""
         scope = self._scope
         before = self._constants()
         columns = []
@@ -201,7 +201,7 @@ class _Final:
         return " ".join(out) + limits
 
     def _constants(self) -> str:
-        """Those items of WITH that need no column."""
+        """The items of WITH that use no column."""
         kept = []
         for item in self._scope.items(*self._scope.range("WITH")):
             try:
@@ -212,7 +212,7 @@ class _Final:
         return f"WITH {', '.join(kept)} " if kept else ""
 
     def replaced(self, first: int, end: int) -> str:
-        """Tokens [first, end); NotSplitError if a column of the table is left."""
+        """Text of tokens [first, end) with replacements. Raises NotSplitError if a column of a table remains."""
         pieces: list[str] = []
         parameters = {self._tokens[at - 1].name for at in range(first + 1, end) if self._tokens[at].text == "->"}
         at = first
@@ -240,7 +240,7 @@ class _Final:
         return "".join(pieces)
 
     def _is_free(self, at: int) -> bool:
-        """Whether a name may be that of a column."""
+        """Whether the name at `at` may be a column."""
         token, before = self._tokens[at], self._tokens[at - 1]
         if self._tokens[at + 1].text == "(" or token.upper in _WORDS or token.name in self._known:
             return False
@@ -248,7 +248,7 @@ class _Final:
 
     def _key_at(self, at: int, end: int) -> int | None:
         if self._tokens[at - 1].upper == "AS":
-            return None  # an alias's own name
+            return None  # the name after AS
         best, length = None, 0
         for index, each in enumerate(self._shapes):
             fits = length < len(each) <= end - at

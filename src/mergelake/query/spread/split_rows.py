@@ -1,9 +1,7 @@
-"""A SELECT without aggregates in two halves: each task filters, and computes the SELECT list of its rows.
+"""Splitting a SELECT without aggregates: each task filters, and computes the SELECT list of its rows.
 
-With a LIMIT the first rows of each task are enough.
-
-The final statement orders what the tasks give, and takes DISTINCT and the limits once more. What it orders by travels
-as columns beside those of the SELECT list.
+With a LIMIT each task returns only its first rows. The final statement sorts the rows of the tasks and applies DISTINCT
+and the limits again. The expressions of ORDER BY are returned as additional columns.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ _DIRECTIONS = frozenset(("ASC", "DESC", "ASCENDING", "DESCENDING", "NULLS", "COL
 
 
 def split_rows(scope: ScopeText, names: Sequence[str]) -> Halves:
-    """`names` are those of the statement's columns."""
+    """Split a scope; `names` are those of the statement's columns."""
     if scope.has("HAVING"):
         raise NotSplitError("HAVING without groups is not split")
     if len(set(names)) < len(names):
@@ -30,7 +28,7 @@ def split_rows(scope: ScopeText, names: Sequence[str]) -> Halves:
     extra: list[str] = []
     outputs = _Outputs(scope, names, extra)
     order = [outputs.ordered(item) for item in scope.items(*scope.range("ORDER"))]
-    by = [", ".join(outputs.given(item) for item in scope.items(*limit.by)) for limit in limits if limit.by]
+    by = [", ".join(outputs.column_of(item) for item in scope.items(*limit.by)) for limit in limits if limit.by]
     distinct = "DISTINCT " if scope.distinct else ""
     columns = ", ".join([scope.text(*scope.select), *extra])
     partial = f"{scope.clause('WITH').lstrip()} SELECT {distinct}{columns}{scope.clause('FROM')}{scope.clause('WHERE')}"
@@ -42,7 +40,7 @@ def split_rows(scope: ScopeText, names: Sequence[str]) -> Halves:
             text = scope.text(*limit.by) if limit.by else ""
             partial += f" LIMIT {limit.reach}" + (f" BY {text}" if text else "") + " WITH TIES" * limit.ties
             if limit.by and limit.offset:
-                break  # rows that this offset leaves out are still in
+                break  # the rows that this offset skips are still included
         why = "filter and top rows in each task" if order else "filter and first rows in each task"
     final = f"SELECT {distinct}{', '.join(map(back_quote, names))} FROM {FILES}"
     final += f" ORDER BY {', '.join(order)}" if order else ""
@@ -52,7 +50,7 @@ def split_rows(scope: ScopeText, names: Sequence[str]) -> Halves:
 
 
 class _Outputs:
-    """Expressions of ORDER BY and LIMIT BY as columns of what the tasks give."""
+    """Columns of the partial results for the expressions of ORDER BY and LIMIT BY."""
 
     def __init__(self, scope: ScopeText, names: Sequence[str], extra: list[str]) -> None:
         self._scope, self._names, self._extra = scope, names, extra
@@ -61,22 +59,22 @@ class _Outputs:
         )
 
     def ordered(self, item: Item) -> str:
-        """An item of ORDER BY."""
+        """An item of ORDER BY in the final statement."""
         tokens = self._scope.tokens
         level = [at for at in self._scope.parsed.level(item.first, item.end) if tokens[at].upper in _DIRECTIONS]
         end = level[0] if level and level[0] > item.first else item.end
         if item.alias or "INTERPOLATE" in self._scope.words:
             raise NotSplitError("ORDER BY gives a name, or interpolates")
         rest = self._scope.text(end, item.end)
-        return f"{self.given(Item(item.first, end, ''))} {rest}".rstrip()
+        return f"{self.column_of(Item(item.first, end, ''))} {rest}".rstrip()
 
-    def given(self, item: Item) -> str:
-        """The column of an expression."""
+    def column_of(self, item: Item) -> str:
+        """The column with the value of an expression; adds one if there is none."""
         scope, tokens = self._scope, self._scope.tokens[item.first : item.end]
         if any(token.text == "*" for token in tokens[:1]):
             raise NotSplitError("it orders by *")
         if not any(token.is_name for token in tokens) or (len(tokens) == 1 and tokens[0].upper == "ALL"):
-            return scope.text(*item.range)  # a place in the SELECT list
+            return scope.text(*item.range)  # a position in the SELECT list
         for column, name in zip(scope.columns, self._names, strict=False) if not self._star else ():
             named = len(tokens) == 1 and column.alias == tokens[0].name
             if named or (not column.alias and shape(scope.tokens[column.first : column.end]) == shape(tokens)):

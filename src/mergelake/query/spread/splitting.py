@@ -1,12 +1,12 @@
-"""One SELECT as a partial statement for each task and a final one for the caller.
+"""Splitting one SELECT into a partial statement for each task and a final one.
 
-One table is *spread*: each task has a share of its rows, and all of every other table. *Rows* (`split_rows`): a task
-filters, computes the SELECT list, and with a LIMIT keeps the first rows of its own. *Groups* (`split_groups`): a task
+One table is *spread*: each task has a share of its rows, and all rows of the other tables. *Rows* (`split_rows`): a
+task filters, computes the SELECT list, and with a LIMIT returns its first rows. *Groups* (`split_groups`): a task
 computes states of aggregates, which the final statement merges.
 
-States and rows travel as ClickHouse's Native format, which keeps types exactly. What does not fit is not
-split, and the sentence that says why is shown by EXPLAIN. Statements before this had their subqueries computed
-(`steps`), so here is one SELECT, with subqueries that are the same for every task.
+States and rows are sent in ClickHouse's Native format, which preserves types. A statement that does not qualify is not
+split, and EXPLAIN shows the reason. Other subqueries have been computed before (`steps`), so the remaining ones are the
+same for every task.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ _ONE_VALUE = words(
     "connectionid current_date current_timestamp fqdn getosversion hostname initialqueryid localtimestamp now now64",
     "queryid query_id randconstant serveruuid today uptime utc_timestamp utctimestamp version yesterday",
 )
-"""Functions that are one value in a statement. In conditions `now()` and `today()` are pinned before."""
+"""Functions with one value per statement. `now()` and `today()` in conditions have been replaced before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How a statement is split."""
+    """A split statement."""
 
     halves: Halves
-    """Over marked tables (`Rewritten.marked`)."""
+    """The halves, over marked tables (`Rewritten.marked`)."""
     spread: str
-    """Object name of the table of which each task has a share."""
+    """Object name of the spread table."""
     shuffle: Shuffle | None = None
-    """The stage before, after which each task has whole partitions of a window: the partial statement reads these."""
+    """A first stage that shuffles rows, so that the partial statement reads whole partitions of windows."""
 
 
 def split(marked: str, rows: Mapping[str, int], names: Sequence[str], columns: Collection[str]) -> Split:
-    """Both halves of a marked statement; NotSplitError where it has none.
+    """Split a marked statement. Raises NotSplitError.
 
-    `rows` are those to read, by object names, of the tables that may be spread; `names` are those of the statement's
-    columns, `columns` those of its tables.
+    `rows` are the numbers of rows to read, by object name, of the tables that may be spread; `names` are those of the
+    statement's columns, `columns` those of its tables.
     """
     parsed = parse_select(marked)
     scope = next((scope for scope in parsed.scopes if scope.parent is None), None)
@@ -61,27 +61,27 @@ def split(marked: str, rows: Mapping[str, int], names: Sequence[str], columns: C
     if "FROM" not in scope.clauses or "INTO" in text.words or text.picks:
         raise NotSplitError("it reads no table, writes a file, or has a limit that is no LIMIT")
     by_id = {o: rows[name] for o in parsed.references if (name := o.name.strip(MARK)) in rows and not o.in_operator}
-    found = distributing.table_to_spread(parsed, scope, by_id)
-    if found is None:
+    reference = distributing.table_to_spread(parsed, scope, by_id)
+    if reference is None:
         raise NotSplitError("no table stands in FROM by itself")
     calls = _calls(text)
-    spread, shuffle = found.name.strip(MARK), None
-    windowed = [each for each in distributing.path_to(parsed, scope, found) if is_windowed(parsed, each)]
+    spread, shuffle = reference.name.strip(MARK), None
+    windowed = [each for each in distributing.path_to(parsed, scope, reference) if is_windowed(parsed, each)]
     if calls and windowed[:1] == [scope]:
         del windowed[0]  # its windows are over groups
     if windowed:
-        shuffle = _shuffle(parsed, windowed, found, columns)
+        shuffle = _shuffle(parsed, windowed, reference, columns)
         parsed = parse_select(shuffle.rest)
         scope = next(scope for scope in parsed.scopes if scope.parent is None)
         text = ScopeText(parsed, scope)
-        found = next(each for each in parsed.references if each.name.strip(MARK) == BUCKET)
+        reference = next(each for each in parsed.references if each.name.strip(MARK) == BUCKET)
         calls = _calls(text)
-    why = distributing.why_not(parsed, scope, found)
+    why = distributing.why_not(parsed, scope, reference)
     if why:
         raise NotSplitError(why)
     if calls or text.has("GROUP"):
         halves = split_groups(text, calls, names, columns)
-    elif "OVER" in text.words and found.name.strip(MARK) != BUCKET:
+    elif "OVER" in text.words and reference.name.strip(MARK) != BUCKET:
         raise NotSplitError("a window has another PARTITION BY than the others, or none, or is over a join")
     else:
         halves = split_rows(text, names)
@@ -91,7 +91,7 @@ def split(marked: str, rows: Mapping[str, int], names: Sequence[str], columns: C
 
 
 def _check_constants(partial: str) -> None:
-    """NotSplitError for a function that is one value in a statement, and would be another in each task."""
+    """Raise NotSplitError for a function with one value per statement, which would differ between tasks."""
     for token, after in pairwise(tokenize(partial)):
         word = token.text.lower()
         if token.kind == "word" and word in _ONE_VALUE and (after.text == "(" or "_" in word):
@@ -110,11 +110,11 @@ def _shuffle(
 
 
 def _calls(scope: ScopeText) -> list[AggregateCall]:
-    """Aggregates of the clauses that are computed from groups."""
+    """The aggregate calls in clauses that are computed from groups."""
     out: list[AggregateCall] = []
     for clause in ("SELECT", "HAVING", "WINDOW", "QUALIFY", "ORDER"):
-        found = find_calls(scope.parsed, *scope.range(clause), scope.inner)
-        if isinstance(found, str):
-            raise NotSplitError(found)
-        out += found
+        clause_calls = find_calls(scope.parsed, *scope.range(clause), scope.inner)
+        if isinstance(clause_calls, str):
+            raise NotSplitError(clause_calls)
+        out += clause_calls
     return out

@@ -1,7 +1,7 @@
-"""What is computed one after another for one SELECT: its subqueries from the inside out, then itself.
+"""Planning of the steps of one SELECT: its subqueries from the inside out, then the statement itself.
 
-Each is one SELECT, spread over tasks where it can be (`splitting`), else run here. What a subquery gives is a table of
-those that come after it. Planning reads no rows: names and types are asked for with tables that have none.
+Each step is one SELECT, spread over tasks if possible (`splitting`), else run in this process. The result of a subquery
+is a table for later steps. Planning reads no rows: names and types come from DESCRIBE with empty tables.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ from mergelake.query.statement.settings_semantics import statement_settings, wri
 from mergelake.query.table_source import TableSource
 
 _NOT_HASHED = ("Float", "Dynamic", "Variant", "JSON", "AggregateFunction", "Object")
-"""In types whose equal values may have different hashes."""
+"""Parts of the names of types whose equal values may have different hashes."""
 STEPS_MAX = 64
-"""Subqueries of a statement that are computed one by one."""
+"""Maximum number of subqueries that are computed as steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One SELECT, and how it runs."""
+    """The plan of one SELECT."""
 
     prepared: Prepared
     split: Split | None
-    """None where it runs here."""
+    """None if it runs in this process."""
     why: str
     partial: Mapping[str, str]
-    """Names and types of what the tasks give."""
+    """Names and types of the columns of partial results."""
     finals: tuple[FinalShare, ...] = ()
     """The shares of a table that is read with FINAL."""
     rows: Mapping[str, str] = field(default_factory=dict)
-    """Names and types of what goes into buckets, where windows are computed."""
+    """Names and types of the columns of shuffled rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpreadStep:
-    """A subquery."""
+    """A step that computes a subquery."""
 
     gives: GivenTable
     planned: Planned
@@ -62,14 +62,14 @@ class SpreadStep:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """All of a statement."""
+    """The steps of a statement."""
 
     before: tuple[SpreadStep, ...]
     last: Planned
 
     @property
     def spread(self) -> bool:
-        """Whether any of it runs in tasks."""
+        """Whether any step runs in tasks."""
         return any(planned.split is not None for planned in (*(step.planned for step in self.before), self.last))
 
 
@@ -77,13 +77,13 @@ class Planner:
     """Plans one statement."""
 
     def __init__(self, tables: Tables, context: Context, folder: Path) -> None:
-        """`tables` are those that the statement names; answers of its subqueries will lie in `folder`."""
+        """`tables` are those of the statement; the results of its subqueries will be stored in `folder`."""
         self._tables, self._context, self._folder = tables, context, folder
-        self._given: dict[str, GivenTable] = {}
+        self._results: dict[str, GivenTable] = {}
         self._scans: dict[tuple[int, ReadRequest], Scan] = {}
 
     def steps(self, sql: str) -> Steps:
-        """Those of a statement; none before it, and no split, where nothing of it can be spread."""
+        """The steps of a statement; a single one that is not split, if nothing can be spread."""
         parsed = parse_select(sql)
         if materialising.RESULT in sql or any(reference.explain for reference in parsed.references):
             raise NotSplitError("it reads what is made while it runs")
@@ -95,28 +95,28 @@ class Planner:
         return self._steps(sql, self._context, replace(context, format=""))
 
     def scan(self, source: Source, wanted: ReadRequest) -> Scan:
-        """A planned read; planned once."""
+        """Plan a scan; cached."""
         key = id(source), wanted
         if key not in self._scans:
             self._scans[key] = source.plan(wanted)
         return self._scans[key]
 
     def _resolve(self, database: str, name: str) -> Source | None:
-        if not database and name in self._given:
-            return self._given[name]
+        if not database and name in self._results:
+            return self._results[name]
         if (database, name, None) not in self._tables.by_name:
             raise error("UNKNOWN_TABLE", f"There is no table {name}")
         return self._tables.by_name[database, name, None]
 
     def _prepare(self, sql: str, context: Context) -> tuple[Prepared, Tables]:
-        """The statement over the same versions of its tables."""
+        """Prepare a statement over the same versions of the tables."""
         parsed = parse_select(sql)
         tables = look_up_tables(parsed, self._resolve, context, _unexplained)
         checked(parsed, context)
         return prepared_of(parsed, tables, context), tables
 
     def _steps(self, sql: str, context: Context, inside: Context) -> Steps:
-        """`context` is the statement's, `inside` that of its subqueries."""
+        """Plan the steps of `sql`; `context` is that of the statement, `inside` that of its subqueries."""
         original, _ = self._prepare(sql, context)
         before: list[SpreadStep] = []
         try:
@@ -124,12 +124,12 @@ class Planner:
             same = last.prepared.columns(context) == original.columns(context)
         except NotSplitError as why:
             return Steps((), Planned(original, None, str(why), {}))
-        except MergelakeError as failure:  # it is told when the statement runs
+        except MergelakeError as failure:  # raised again when the statement runs
             return Steps((), Planned(original, None, f"ClickHouse refuses it: {failure.message}", {}))
         if not same:
             return Steps((), Planned(original, None, "its columns would have other names or types", {}))
-        found = Steps(tuple(before), last)
-        return found if found.spread else Steps((), Planned(original, None, last.why, {}))
+        steps = Steps(tuple(before), last)
+        return steps if steps.spread else Steps((), Planned(original, None, last.why, {}))
 
     def _reduced(self, text: str, context: Context, inside: Context, before: list[SpreadStep]) -> Planned:
         while True:
@@ -156,21 +156,21 @@ class Planner:
             return Planned(prepared, None, str(why), {})
 
     def _without(self, text: str, pieces: Collection[Piece], inside: Context, before: list[SpreadStep]) -> str:
-        """The text with subqueries replaced by tables of what they give, which are computed before it."""
+        """The text with subqueries replaced by tables; appends the steps that compute these to `before`."""
         edits = []
         for piece in pieces:
             sql = self._alone(piece, inside)
-            found = self._steps(sql, inside, inside)
-            before += found.before
+            steps = self._steps(sql, inside, inside)
+            before += steps.before
             if len(before) >= STEPS_MAX:
                 raise NotSplitError(f"it has more than {STEPS_MAX} subqueries")
-            gives = self._table_of(found.last.prepared, inside)
-            before.append(SpreadStep(gives, found.last))
+            gives = self._table_of(steps.last.prepared, inside)
+            before.append(SpreadStep(gives, steps.last))
             edits += [(start, end, new.replace("{}", gives.name)) for start, end, new in piece.edits]
         return materialising.edited(text, edits)
 
     def _alone(self, piece: Piece, context: Context) -> str:
-        """The subquery as a statement; NotSplitError if it needs the statement around it."""
+        """The subquery as a statement. Raises NotSplitError if it depends on the enclosing statement."""
         for sql in (piece.text, *([materialising.with_around(piece)] if piece.around else [])):
             try:
                 self._prepare(sql, context)[0].columns(context)
@@ -187,19 +187,19 @@ class Planner:
             columns = {name: parse_type(kind) for name, kind in zip(names, kinds, strict=True)}
         except MergelakeError as unknown:
             raise NotSplitError(f"a subquery has a column of another kind: {unknown.message}") from None
-        found = GivenTable(f"{materialising.RESULT}{len(self._given)}", columns, kinds, self._folder)
-        self._given[found.name] = found
-        return found
+        table = GivenTable(f"{materialising.RESULT}{len(self._results)}", columns, kinds, self._folder)
+        self._results[table.name] = table
+        return table
 
     def _kept(self, parsed: ParsedSelect, prepared: Prepared, tables: Tables) -> list[Scope]:
-        """The scopes that stay: the outermost, and those that lead down from it to the table that will be spread."""
+        """The scopes that are not replaced: the outermost, and those on the path to the spread table."""
         top = next(scope for scope in parsed.scopes if scope.parent is None)
-        ours = [found for found in parsed.references if found in tables.by_reference]
+        ours = [reference for reference in parsed.references if reference in tables.by_reference]
         rows = self._rows(prepared)
         by_id = {
-            found: rows[slot.object_name]
-            for found, slot in zip(ours, prepared.rewritten.slots, strict=True)
-            if slot.object_name in rows and not found.in_operator
+            reference: rows[slot.object_name]
+            for reference, slot in zip(ours, prepared.rewritten.slots, strict=True)
+            if slot.object_name in rows and not reference.in_operator
         }
         if "FROM" not in top.clauses:
             return [top]
@@ -207,7 +207,7 @@ class Planner:
         return [top] if spread is None else distributing.path_to(parsed, top, spread)
 
     def _rows(self, prepared: Prepared) -> dict[str, int]:
-        """Rows to read of the tables that may be spread."""
+        """Numbers of rows to read, by object name, of the tables that may be spread."""
         pairs = zip(prepared.rewritten.slots, prepared.sources, strict=True)
         return {
             slot.object_name: self.scan(source, slot.judged(self._context.settings)).rows
@@ -221,8 +221,8 @@ class Planner:
             raise NotSplitError("answered from the parts' row counts")
         names, kinds = prepared.columns(context)
         columns = {name for source in prepared.sources for name in (*source.columns, *source.computed)}
-        found = split(prepared.marked(context.now_ms), self._rows(prepared), names, columns)
-        slot = next(slot for slot in rewritten.slots if slot.object_name == found.spread)
+        chosen = split(prepared.marked(context.now_ms), self._rows(prepared), names, columns)
+        slot = next(slot for slot in rewritten.slots if slot.object_name == chosen.spread)
         source, wanted = prepared.source_of(slot), slot.judged(self._context.settings)
         if not self.scan(source, wanted).items:
             raise NotSplitError("nothing to read")
@@ -232,19 +232,19 @@ class Planner:
         shapes = {each.object_name: each.shape for each in rewritten.slots}
         rows: Mapping[str, str] = {}
         try:
-            if found.shuffle is not None:
-                rows = _shuffled_rows(found.shuffle, shapes, context)
+            if chosen.shuffle is not None:
+                rows = _shuffled_rows(chosen.shuffle, shapes, context)
                 shapes[BUCKET] = without_bucket(f"null({structure(rows)})", rows)
-            partial = dict(zip(*described(filled(found.halves.partial, shapes), context), strict=True))
+            partial = dict(zip(*described(filled(chosen.halves.partial, shapes), context), strict=True))
             answers = f"null({structure(partial)})"
-            final = described(filled(found.halves.final_text(answers), shapes), context)
+            final = described(filled(chosen.halves.final_text(answers), shapes), context)
         except MergelakeError as failure:
             raise NotSplitError(f"its halves do not fit: {failure.message}") from None
         if final != (names, kinds):
             raise NotSplitError("the answer would have other names or types")
-        why = found.halves.why + ", by ranges of the key" * bool(finals)
-        why += ", after a shuffle by the partitions of windows" * (found.shuffle is not None)
-        return Planned(prepared, found, why, partial, finals, rows)
+        why = chosen.halves.why + ", by ranges of the key" * bool(finals)
+        why += ", after a shuffle by the partitions of windows" * (chosen.shuffle is not None)
+        return Planned(prepared, chosen, why, partial, finals, rows)
 
     def _final_shares(self, source: Source, wanted: ReadRequest) -> tuple[FinalShare, ...]:
         shared = source.shared(wanted)
@@ -258,11 +258,11 @@ def _unexplained(query: str, resolve: Resolve, context: Context, kind: str) -> l
 
 
 def _shuffled_rows(shuffle: Shuffle, shapes: Mapping[str, str], context: Context) -> dict[str, str]:
-    """Names and types of the rows that go into buckets; NotSplitError where equal values may lie in different ones."""
+    """Names and types of shuffled rows. Raises NotSplitError if equal keys may have different hashes."""
     _, keys = described(filled(shuffle.keys, shapes), context)
-    told = next((kind for kind in keys for word in _NOT_HASHED if word in kind), None)
-    if told is not None:
-        raise NotSplitError(f"a window is partitioned by {told}")
+    unhashed = next((kind for kind in keys for word in _NOT_HASHED if word in kind), None)
+    if unhashed is not None:
+        raise NotSplitError(f"a window is partitioned by {unhashed}")
     names, kinds = described(filled(shuffle.first, shapes), context)
     if len(set(names)) < len(names):
         raise NotSplitError("a subquery has two columns of one name")

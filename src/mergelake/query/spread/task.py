@@ -1,7 +1,7 @@
-"""A partial statement in another process, whose ClickHouse reads its share of the parts by itself.
+"""Running a partial statement in a task, whose ClickHouse reads its share of the parts by itself.
 
-The shares are the same for each statement on a version, so a worker that lives on has its share attached already. What
-ClickHouse does not take there is scanned, as everywhere.
+Shares are the same for every statement on a version, so a long-lived worker has its share attached already. Parts that
+ClickHouse refuses are scanned.
 """
 
 from __future__ import annotations
@@ -28,54 +28,54 @@ from mergelake.query.spread.broadcast import Broadcast
 from mergelake.store.spec import StoreSpec
 
 TABLE = "_mergelake.\ue003"
-"""Stands in a partial statement for the table that the task attaches."""
+"""Placeholder in a partial statement for the attached table."""
 CONDITION = "\ue005"
-"""Stands there for what holds for the rows of its share."""
+"""Placeholder in a partial statement for the condition of its share."""
 FOLDER = "\ue006"
-"""Stands there for the folder that it writes into."""
+"""Placeholder in a partial statement for the folder that it writes into."""
 TASKS_A_CORE = 2
-"""Shares for each task that runs at a time: some are read faster than others."""
+"""Shares per concurrent task: more than one, because some are read faster than others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Some parts of a table for one task, and its pieces of a scan of them."""
+    """Some parts of a table for one task, and the items of a scan of them."""
 
     parts: tuple[ActivePart, ...]
     items: tuple[Any, ...]
     condition: str = "1"
-    """What else holds for its rows; stands in the place of `CONDITION`."""
+    """Additional condition on its rows, which replaces `CONDITION`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """A statement that gives a task's part of the answer, as Native."""
+    """A statement that returns a task's partial result, as Native."""
 
     sql: str
     settings: Mapping[str, str]
-    given: Broadcast
+    broadcast: Broadcast
     """The other tables that it reads."""
     folder: str = ""
-    """Where it writes what it gives, if it does."""
+    """Folder into which it writes its result; empty if it returns it."""
 
     def text(self) -> str:
-        """The statement for the ClickHouse of this process, but for what it spreads."""
-        sql = self.given.placed(self.sql)
+        """The statement for the ClickHouse of this process; the spread table is still a placeholder."""
+        sql = self.broadcast.placed(self.sql)
         if self.folder:
-            made = Path(self.folder) / uuid4().hex
-            made.mkdir()
-            sql = sql.replace(FOLDER, str(made))
+            directory = Path(self.folder) / uuid4().hex
+            directory.mkdir()
+            sql = sql.replace(FOLDER, str(directory))
         return sql
 
     def take_back(self) -> None:
-        """Remove what it has written."""
-        for made in Path(self.folder).iterdir() if self.folder else ():
-            shutil.rmtree(made)
+        """Remove the files that it has written."""
+        for directory in Path(self.folder).iterdir() if self.folder else ():
+            shutil.rmtree(directory)
 
 
 @dataclass(frozen=True, slots=True)
 class ScannedTask:
-    """What a task runs over a scan: picklable, harmless to repeat."""
+    """Runs a partial statement on a scan. Picklable and idempotent."""
 
     read: Callable[[Any], Iterator[pa.RecordBatch]]
     schema: pa.Schema
@@ -84,7 +84,7 @@ class ScannedTask:
     partial: Partial
 
     def __call__(self, item: Any) -> tuple[list[bytes], int, int]:
-        """(partial answers as Native, rows scanned, their bytes) of one item."""
+        """(partial results as Native, rows scanned, bytes scanned) of one item."""
         seen = [0, 0]
 
         def counted() -> Iterator[pa.RecordBatch]:
@@ -100,24 +100,24 @@ class ScannedTask:
         return [answer.data.to_pybytes()], seen[0], seen[1]
 
     def writing(self, folder: str) -> ScannedTask:
-        """The same where the statement writes into a folder."""
+        """The task with a statement that writes into a folder."""
         return replace(self, partial=replace(self.partial, folder=folder))
 
 
 @dataclass(frozen=True, slots=True)
 class AttachedTask:
-    """What a task runs: picklable, harmless to repeat."""
+    """Runs a partial statement on attached parts. Picklable and idempotent."""
 
     spec: StoreSpec
     directory: str
     schema: TableSchema
     partial: Partial
-    """Over `TABLE`."""
+    """The statement over `TABLE`."""
     scanned: ScannedTask | None
-    """The same over a scan; None where a scan of the share is something else."""
+    """The task on a scan, if the parts cannot be attached; None if a scan is not equivalent."""
 
     def __call__(self, share: Share) -> tuple[list[bytes], int, int] | None:
-        """(partial answers as Native, rows read, their bytes) of a share; None if it is not attached, nor scanned."""
+        """(partial results as Native, rows read, bytes read) of a share; None if it is not readable."""
         parts = PartSet(self.spec.open(), self.directory, self.schema, share.parts, of_tasks())
         try:
             with attached.SETS.using(parts, exact=True) as reading:
@@ -134,19 +134,19 @@ class AttachedTask:
         if self.scanned is None:
             return None
         answers = [self.scanned(item) for item in share.items]
-        found = [data for each, _, _ in answers for data in each]
-        return found, sum(r for _, r, _ in answers), sum(b for _, _, b in answers)
+        partial_answers = [data for each, _, _ in answers for data in each]
+        return partial_answers, sum(r for _, r, _ in answers), sum(b for _, _, b in answers)
 
     def writing(self, folder: str) -> AttachedTask:
-        """The same where the statement writes into a folder."""
+        """The task with a statement that writes into a folder."""
         scanned = None if self.scanned is None else self.scanned.writing(folder)
         return replace(self, partial=replace(self.partial, folder=folder), scanned=scanned)
 
 
 def shares(parts: Sequence[ActivePart], items: Sequence[tuple[Any, ...]], count: int) -> list[Share]:
-    """At most `count` shares of about the same number of bytes; `items` are pieces of a scan, whose parts they name.
+    """Distribute parts to at most `count` shares of about equally many bytes, and the items of a scan to these.
 
-    The same for the same parts, whatever the items.
+    The distribution depends on the parts alone. Shares without items are omitted.
     """
     heap = [(0, at) for at in range(min(count, len(parts)))]
     chosen: dict[str, int] = {}
@@ -154,9 +154,9 @@ def shares(parts: Sequence[ActivePart], items: Sequence[tuple[Any, ...]], count:
         size, at = heapq.heappop(heap)
         chosen[part.manifest.id] = at
         heapq.heappush(heap, (size + part.manifest.bytes_on_disk, at))
-    found: list[tuple[list[ActivePart], list[Any]]] = [([], []) for _ in heap]
+    assigned: list[tuple[list[ActivePart], list[Any]]] = [([], []) for _ in heap]
     for part in parts:
-        found[chosen[part.manifest.id]][0].append(part)
+        assigned[chosen[part.manifest.id]][0].append(part)
     for item in items:
-        found[chosen[item[0].manifest.id]][1].append(item)
-    return [Share(tuple(some), tuple(pieces)) for some, pieces in found if pieces]
+        assigned[chosen[item[0].manifest.id]][1].append(item)
+    return [Share(tuple(some), tuple(pieces)) for some, pieces in assigned if pieces]

@@ -1,4 +1,4 @@
-"""By what the windows of a scope are partitioned. Pure."""
+"""The partition expressions of the windows of a scope. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ _AFTER_PARTITION = frozenset(("ORDER", "ROWS", "RANGE", "GROUPS"))
 
 
 def common_partition(scope: ScopeText) -> list[Range]:
-    """The expressions by which all of its windows are partitioned; empty if there are none, or it has no windows."""
+    """The expressions that are in the PARTITION BY of all windows; empty if there are none."""
     partitions = _partitions(scope)
-    if not partitions or any(found is None for found in partitions):
+    if not partitions or any(partition is None for partition in partitions):
         return []
-    shapes = [{shape(scope.tokens[first:end]) for first, end in found or ()} for found in partitions]
+    shapes = [{shape(scope.tokens[first:end]) for first, end in partition or ()} for partition in partitions]
     return [
         (first, end)
         for first, end in partitions[0] or ()
@@ -22,7 +22,7 @@ def common_partition(scope: ScopeText) -> list[Range]:
 
 
 def _partitions(scope: ScopeText) -> list[list[Range] | None]:
-    """PARTITION BY of each window; None for one that has none, or is of another form."""
+    """PARTITION BY of each window; None for a window without one."""
     out = [
         _partition(scope, at + 1)
         for at in scope.own(scope.scope.first, scope.scope.end)

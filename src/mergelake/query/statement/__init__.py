@@ -1,1 +1,1 @@
-"""The text of a SELECT: taken apart, judged, cut. No table is read."""
+"""The text of a SELECT: parsing, checks, rewriting. No table is read."""

@@ -1,18 +1,17 @@
-"""What the text of a statement may reach: by default its tables and what it computes, no file and no network.
+"""Access control: by default a statement may read its tables, but no files and no network.
 
-ClickHouse in this process has the rights of the process: `file('/etc/passwd')`, `url(…)`, `FROM 'data.csv'`, INTO
-OUTFILE. So a statement is judged by its tokens before ClickHouse sees it, unless the connection was opened with
+The embedded ClickHouse has the rights of the process: `file('/etc/passwd')`, `url(…)`, `FROM 'data.csv'`, INTO OUTFILE.
+So the tokens of a statement are checked before ClickHouse gets it, unless the connection was opened with
 `allow_external_access`:
 
-1. Every name that is called, or given as a function (`arrayMap(file, …)`, `APPLY file`), is pure, a table function of
-   `TABLE_FUNCTIONS`, or no function of this ClickHouse at all: a keyword, a type, an alias. A function that is in no
-   list is refused: what a later ClickHouse brings has to be looked at first.
-2. No table is named by a string, no result goes INTO OUTFILE.
-3. Settings that are free text (paths, URLs, expressions) are refused but for `TEXT_SETTINGS`.
+1. Every name that is called, or passed as a function (`arrayMap(file, …)`, `APPLY file`), is a pure function, a table
+   function in `TABLE_FUNCTIONS`, or no function of this ClickHouse: a keyword, a type, an alias. Functions in no list
+   are refused, because those of a newer ClickHouse have to be reviewed first.
+2. No table is named by a string, and no result goes INTO OUTFILE.
+3. Settings with free text (paths, URLs, expressions) are refused except `TEXT_SETTINGS`.
 
-Tokens are cut as ClickHouse does (`core.lexer`, tested against `tokenizeQuery`): nothing hides in a
-comment or quote.
-`FIXED_SETTINGS` belong to the process: no statement changes them.
+Tokens are equal to ClickHouse's (`core.lexer`, tested against `tokenizeQuery`), so nothing can hide in a comment or
+quote. No statement may change `FIXED_SETTINGS`, which belong to the process.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from mergelake.query.statement.parsed_select import ParsedSelect
 
 
 def words(*lines: str) -> frozenset[str]:
-    """The words of some lines."""
+    """The space-separated words of some lines."""
     return frozenset(" ".join(lines).split())
 
 
@@ -37,7 +36,7 @@ TABLE_FUNCTIONS = words(
     "format fuzzjson fuzzquery generaterandom generateseries generate_series loop null numbers numbers_mt",
     "primes sqlstandardvalues values view viewexplain viewifpermitted zeros zeros_mt",
 )
-"""Table functions that read nothing but their arguments, in lower case."""
+"""Table functions that only read their arguments, in lower case."""
 TEXT_SETTINGS = words(
     "bool_false_representation bool_true_representation cast_string_to_date_time_mode",
     "column_names_for_schema_inference compatibility count_distinct_implementation date_time_input_format",
@@ -52,23 +51,23 @@ TEXT_SETTINGS = words(
     "output_format_sql_insert_table_name preferred_optimize_projection_name query_cache_tag",
     "schema_inference_hints session_timezone temporary_files_codec",
 )
-"""Settings of free text that name no file, no address and no expression."""
+"""Settings with free text that is no file, address or expression."""
 FIXED_SETTINGS = frozenset(("allow_introspection_functions", "dialect", "polyglot_dialect"))
-"""Settings that no statement changes: how a text is read, and what looks into the process."""
+"""Settings that no statement may change: the SQL dialect, and introspection of the process."""
 _HINT = "Where every statement is trusted, mergelake.connect(…, allow_external_access=True)"
 _FREE_TEXT = ("String", "Map", "URI")
 
 
 @lru_cache(maxsize=1)
 def pure_functions() -> frozenset[str]:
-    """Functions, in lower case, whose answer depends on their arguments and the session alone."""
+    """Functions, in lower case, whose value depends only on their arguments and the session."""
     return frozenset(
         resources.files("mergelake.query.statement").joinpath("pure_functions.txt").read_text("ascii").split()
     )
 
 
 def check_access(parsed: ParsedSelect, before: str = "") -> None:
-    """ACCESS_DENIED if the statement reaches outside of its tables. `before` is what stands before it (EXPLAIN …)."""
+    """Raise ACCESS_DENIED if the statement accesses more than its tables. `before` is text before it (EXPLAIN …)."""
     if before:
         _check_tokens(tokenize(f"{before} {parsed.text}"))
     _check_statement(parsed)
@@ -83,7 +82,7 @@ def _check_statement(parsed: ParsedSelect) -> None:
 
 @lru_cache(maxsize=1024)
 def check_expression(text: str) -> None:
-    """ACCESS_DENIED if an expression (an ALIAS column, a row of VALUES) reaches outside of its columns."""
+    """Raise ACCESS_DENIED if an expression (of an ALIAS column, a row of VALUES) accesses more than its columns."""
     tokens = tokenize(text)
     if any(token.upper in ("SELECT", "FROM") for token in tokens):
         raise denied("A subquery stands in an expression")
@@ -91,26 +90,26 @@ def check_expression(text: str) -> None:
 
 
 def check_data(text: str) -> None:
-    """`check_expression` for data, which may be long, of VALUES."""
+    """Like `check_expression`, for the data of VALUES, which may be long."""
     check_expression.__wrapped__(text)
 
 
 def check_fixed(names: Iterable[str]) -> None:
-    """READONLY for settings that no statement changes."""
+    """Raise READONLY for `FIXED_SETTINGS`."""
     for name in names:
         if name in FIXED_SETTINGS:
             raise error("READONLY", f"The setting {name} cannot be changed", "Leave it out")
 
 
 def check_settings(names: Iterable[str]) -> None:
-    """ACCESS_DENIED for settings that may name a file, an address or an expression."""
+    """Raise ACCESS_DENIED for settings that may be a file, an address or an expression."""
     for name in names:
         if name not in TEXT_SETTINGS and _is_free_text(name):
             raise denied(f"The setting {name} may name a file, an address or an expression")
 
 
 def set_names(tokens: Sequence[Token]) -> Iterator[str]:
-    """The settings that SETTINGS clauses give values to, wherever they stand."""
+    """Names of the settings in all SETTINGS clauses."""
     for start, word in enumerate(tokens):
         if word.upper != "SETTINGS":
             continue
@@ -137,7 +136,7 @@ def _check_tokens(tokens: Sequence[Token]) -> None:
 
 
 def _called(tokens: Sequence[Token]) -> Iterator[str]:
-    """Names that stand where a function may."""
+    """Names in positions where a function may be."""
     for at, token in enumerate(tokens):
         if not token.is_name:
             continue
@@ -162,7 +161,7 @@ def _check_function(name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Catalog:
-    """What this ClickHouse has, names in lower case."""
+    """Functions and settings of this ClickHouse, in lower case."""
 
     functions: frozenset[str]
     higher_order: frozenset[str]
@@ -180,7 +179,7 @@ def _catalog() -> _Catalog:
 
 @lru_cache(maxsize=4096)
 def _is_function(low: str) -> bool:
-    """Whether a name has become a function since the catalog was read: the process may define its own."""
+    """Whether the name is a function that was defined in the process after the catalog was read."""
     answer = engine.run(f"SELECT count() FROM system.functions WHERE lower(name) = {engine.setting_literal(low)}")
     return bool(answer.table().column(0)[0].as_py())
 
@@ -192,5 +191,5 @@ def _is_free_text(name: str) -> bool:
 
 
 def denied(what: str) -> MergelakeError:
-    """ACCESS_DENIED, with the way out."""
+    """An ACCESS_DENIED error with a hint."""
     return error("ACCESS_DENIED", f"{what}, and this connection reads only its tables", _HINT)

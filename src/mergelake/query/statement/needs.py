@@ -1,12 +1,12 @@
-"""What each table of a statement must give: columns, predicates, FINAL, SAMPLE. Pure, by tokens.
+"""The needs of a statement from each table: columns, predicates, FINAL, SAMPLE. Pure, by tokens.
 
-Columns are judged by name: every column of the table that the statement's scope mentions, in any meaning. A
-star means all of them, except in a plain subquery, where the scope outside says which.
+Columns are matched by name: every column of the table whose name occurs in the scope, with any meaning. A star means
+all columns, except in a plain subquery, where the names in the outer scope decide.
 
-A predicate goes down to the scan when the rows it rejects could not have mattered: it is one of the ANDed
-conditions of WHERE (or PREWHERE), names columns of this table alone (never an alias, which ClickHouse would
-prefer over a column, never an element of ARRAY JOIN), and no outer join stands between. It stays in the
-statement as well, so pushing it only ever saves work.
+A predicate is pushed down to the scan if the rows that it rejects cannot affect the result: it is one of the ANDed
+conditions of WHERE (or PREWHERE), uses columns of this table alone (no alias, which ClickHouse would prefer over a
+column, and no element of ARRAY JOIN), and there is no outer join between. It also stays in the statement, so pushing it
+down only saves work.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mergelake.scan.request import VIRTUAL_COLUMNS
 _NOT_PUSHED = frozenset(
     ("SELECT", "ARRAYJOIN", "NOW64", "YESTERDAY", "CURRENT_TIMESTAMP", "UTCTIMESTAMP", "UTC_TIMESTAMP")
 )
-"""Words of a condition that stays above: `now()` and `today()` are pinned to one instant, their relatives are not."""
+"""Words of conditions that are not pushed down: `now()` and `today()` are replaced by one instant, others are not."""
 _ANY_COLUMN = frozenset(("NATURAL", "COLUMNS", "APPLY"))
 """Words that may mean any column."""
 _MATCHER = "COLUMNS"
@@ -58,37 +58,37 @@ _NOT_BEFORE_ALIAS = frozenset(
 
 
 def wanted(
-    parsed: ParsedSelect, found: TableReference, source: Source, sources: Mapping[TableReference, Source]
+    parsed: ParsedSelect, reference: TableReference, source: Source, sources: Mapping[TableReference, Source]
 ) -> ReadRequest:
-    """What `found` must give. `sources` has the table of every reference.
+    """The columns and rows of `reference` that the statement needs. `sources` has the table of every reference.
 
-    `columns` is empty where the statement needs only the number of rows.
+    `columns` is empty if the statement needs only the number of rows.
     """
-    scope = parsed.scope_of[found]
+    scope = parsed.scope_of[reference]
     names = parsed.names(scope.first, scope.end)
-    outside = _outside_names(parsed, scope) if star_tokens(parsed, scope) and not found.in_operator else set()
-    if outside is None or _needs_all(parsed, found, scope):
+    outside = _outside_names(parsed, scope) if star_tokens(parsed, scope) and not reference.in_operator else set()
+    if outside is None or _needs_all(parsed, reference, scope):
         outside = set(source.columns) - source.hidden
     names |= outside
     if _MATCHER in parsed.words(scope.first, scope.end):
         names.update(matched(source))
-    for name in computed_names(parsed, found, source):
+    for name in computed_names(parsed, reference, source):
         names.update(_expression_names(source.computed[name][1]))
-    where, prewhere = predicates(parsed, found, source, sources)
+    where, prewhere = predicates(parsed, reference, source, sources)
     return ReadRequest(
         tuple(sorted((name for name in source.columns if name in names), key=source.hidden.__contains__)),
         where,
         prewhere,
-        found.final is not None,
-        found.sample_ratio,
-        found.sample_offset,
+        reference.final is not None,
+        reference.sample_ratio,
+        reference.sample_offset,
     )
 
 
-def computed_names(parsed: ParsedSelect, found: TableReference, source: Source) -> list[str]:
-    """The computed columns that the scope of `found` mentions. `n.a`, where that is a column, does not mention `n`."""
-    scope = parsed.scope_of[found]
-    if not source.computed or found.in_operator:
+def computed_names(parsed: ParsedSelect, reference: TableReference, source: Source) -> list[str]:
+    """The computed columns that the scope of `reference` mentions; the column `n.a` does not mention `n`."""
+    scope = parsed.scope_of[reference]
+    if not source.computed or reference.in_operator:
         return []
     names = set()
     for at in range(scope.first, scope.end):
@@ -115,14 +115,14 @@ def _expression_names(expression: str) -> set[str]:
     return set(names_in(tokenize(expression)))
 
 
-def _needs_all(parsed: ParsedSelect, found: TableReference, scope: Scope) -> bool:
-    if found.in_operator:
+def _needs_all(parsed: ParsedSelect, reference: TableReference, scope: Scope) -> bool:
+    if reference.in_operator:
         return True
     return bool(parsed.words(scope.first, scope.end) & _ANY_COLUMN)
 
 
 def star_tokens(parsed: ParsedSelect, scope: Scope) -> list[int]:
-    """Indices of the `*` in `scope` itself, any clause, that stand for columns (`count(*)` does not)."""
+    """Indices of each `*` in any clause of `scope` itself that means columns (not `count(*)`)."""
     out = []
     for at in parsed.own(scope, scope.first, scope.end):
         token, before = parsed.tokens[at], parsed.tokens[at - 1]
@@ -135,7 +135,7 @@ def star_tokens(parsed: ParsedSelect, scope: Scope) -> list[int]:
 
 
 def _outside_names(parsed: ParsedSelect, scope: Scope) -> set[str] | None:
-    """What the scopes around a `SELECT *` mention; None if all columns may matter."""
+    """Names in the scopes around a `SELECT *`; None if all columns may be needed."""
     first, _ = scope.clause("SELECT")
     if (
         scope.role != "from"
@@ -157,7 +157,7 @@ def _outside_names(parsed: ParsedSelect, scope: Scope) -> set[str] | None:
 
 
 def _counts_columns(parsed: ParsedSelect, scope: Scope) -> bool:
-    """Whether fewer columns behind a star would change a value or an order: `f(*)`, ORDER BY 2, GROUP BY ALL."""
+    """Whether omitting columns of a star would change the result: `f(*)`, ORDER BY 2, GROUP BY ALL."""
     for clause in ("GROUP", "ORDER", "LIMIT"):
         tokens = parsed.tokens[slice(*scope.clause(clause))]
         by_place = clause != "LIMIT" and any(token.kind == "number" for token in tokens)
@@ -168,11 +168,11 @@ def _counts_columns(parsed: ParsedSelect, scope: Scope) -> bool:
 
 
 def predicates(
-    parsed: ParsedSelect, found: TableReference, source: Source, sources: Mapping[TableReference, Source]
+    parsed: ParsedSelect, reference: TableReference, source: Source, sources: Mapping[TableReference, Source]
 ) -> tuple[str, str]:
-    """The parts of WHERE and of PREWHERE that the table can judge alone, as text without qualifiers."""
-    scope = parsed.scope_of[found]
-    if found.in_operator or found not in scope.sources or not _may_filter_before_joins(scope, found):
+    """The conjuncts of WHERE and of PREWHERE that the table can evaluate alone, as text without qualifiers."""
+    scope = parsed.scope_of[reference]
+    if reference.in_operator or reference not in scope.sources or not _may_filter_before_joins(scope, reference):
         return "", ""
     if not keeps_conditions(statement_settings(parsed)):
         return "", ""
@@ -180,29 +180,29 @@ def predicates(
     out = []
     for clause in ("WHERE", "PREWHERE"):
         first, end = scope.clause(clause)
-        texts = (_own_text(parsed, c, found, scope, source, sources, banned) for c in parsed.conjuncts(first, end))
+        texts = (_own_text(parsed, c, reference, scope, source, sources, banned) for c in parsed.conjuncts(first, end))
         out.append(" AND ".join(f"({text})" for text in texts if text and source.can_filter(text)))
     return out[0], out[1]
 
 
-def prewhere_alone(parsed: ParsedSelect, found: TableReference, source: Source) -> str:
-    """PREWHERE as text over the columns of the one table that its scope reads; empty if it needs more than these."""
-    scope = parsed.scope_of[found]
-    if scope.sources != (found,) or scope.array_join or computed_names(parsed, found, source):
+def prewhere_alone(parsed: ParsedSelect, reference: TableReference, source: Source) -> str:
+    """PREWHERE as text over the columns of the only table of its scope; empty if it needs anything else."""
+    scope = parsed.scope_of[reference]
+    if scope.sources != (reference,) or scope.array_join or computed_names(parsed, reference, source):
         return ""
     first, end = scope.clauses["PREWHERE"]
-    banned = scope_aliases(parsed, scope) - {found.alias}
+    banned = scope_aliases(parsed, scope) - {reference.alias}
     if banned & parsed.names(first, end):
         return ""
-    texts = [_own_text(parsed, c, found, scope, source, {}, banned) for c in parsed.conjuncts(first, end)]
+    texts = [_own_text(parsed, c, reference, scope, source, {}, banned) for c in parsed.conjuncts(first, end)]
     return " AND ".join(f"({text})" for text in texts) if all(texts) else ""
 
 
-def _may_filter_before_joins(scope: Scope, found: TableReference) -> bool:
+def _may_filter_before_joins(scope: Scope, reference: TableReference) -> bool:
     kinds = [set(words.split()) for words in scope.joins if words]
     if all(kind <= _INNER for kind in kinds):
         return True
-    is_first = scope.sources[0] is found and scope.joins[0] == ""
+    is_first = scope.sources[0] is reference and scope.joins[0] == ""
     return is_first and all(
         kind <= _INNER or ("LEFT" in kind and "RIGHT" not in kind) or kind <= {"ASOF", "GLOBAL", "INNER"}
         for kind in kinds
@@ -210,9 +210,9 @@ def _may_filter_before_joins(scope: Scope, found: TableReference) -> bool:
 
 
 def scope_aliases(parsed: ParsedSelect, scope: Scope, *, select_only: bool = False) -> set[str]:
-    """Names that mean something other than a column in `scope`: its aliases, those around it, ARRAY JOIN's.
+    """Names in `scope` that are not columns: aliases of this and outer scopes, and of ARRAY JOIN.
 
-    With `select_only` just those of its SELECT list.
+    With `select_only` only the aliases of its SELECT list.
     """
     first, end = scope.clause("SELECT")
     if select_only:
@@ -247,17 +247,17 @@ def _is_bare_alias(tokens: Sequence[Token], at: int) -> bool:
 def _own_text(
     parsed: ParsedSelect,
     conjunct: tuple[int, int],
-    found: TableReference,
+    reference: TableReference,
     scope: Scope,
     source: Source,
     sources: Mapping[TableReference, Source],
     banned: set[str],
 ) -> str:
-    """The condition without qualifiers, or empty if it is not this table's own."""
+    """The text of a condition without qualifiers; empty if it uses anything but columns of this table."""
     first, end = conjunct
     tokens = parsed.tokens
-    others = [sources.get(s) if s is not None else None for s in scope.sources if s is not found]
-    foreign = {s.alias or s.name for s in scope.sources if s is not None and s is not found}
+    others = [sources.get(s) if s is not None else None for s in scope.sources if s is not reference]
+    foreign = {s.alias or s.name for s in scope.sources if s is not None and s is not reference}
     pieces: list[str] = []
     at = first
     while at < end:
@@ -266,7 +266,7 @@ def _own_text(
             return ""
         gap = parsed.text[tokens[at - 1].end : token.start] if at > first else ""
         is_column = token.is_name and tokens[at + 1].text not in ("(", "'")
-        skip = _qualifier(tokens, at, found) if is_column else 0
+        skip = _qualifier(tokens, at, reference) if is_column else 0
         if is_column and not skip and tokens[at + 1].text == "." and token.name in foreign:
             return ""
         at += skip
@@ -285,13 +285,13 @@ def _in_cast(parsed: ParsedSelect, first: int, at: int) -> bool:
     return opening > first and parsed.tokens[opening - 1].upper == "CAST"
 
 
-def _qualifier(tokens: Sequence[Token], at: int, found: TableReference) -> int:
-    """How many tokens of `alias.` or `db.table.` stand before a column of `found`."""
+def _qualifier(tokens: Sequence[Token], at: int, reference: TableReference) -> int:
+    """Number of tokens of the qualifier `alias.` or `db.table.` before a column of `reference`."""
     if tokens[at + 1].text != "." or not tokens[at + 2].is_name:
         return 0
-    if found.alias:
-        return 2 if tokens[at].name == found.alias else 0
-    if tokens[at].name == found.name:
+    if reference.alias:
+        return 2 if tokens[at].name == reference.alias else 0
+    if tokens[at].name == reference.name:
         return 2
-    full = found.database and tokens[at].name == found.database and tokens[at + 2].name == found.name
+    full = reference.database and tokens[at].name == reference.database and tokens[at + 2].name == reference.name
     return 4 if full and tokens[at + 3].text == "." and tokens[at + 4].is_name else 0

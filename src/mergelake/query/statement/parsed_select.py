@@ -1,8 +1,8 @@
-"""A SELECT as a frozen value over its own text: scopes, clauses, items, brackets, and the tables that it reads.
+"""A parsed SELECT as an immutable value: scopes, clauses, items, brackets, and the tables that it reads.
 
-Words: a *scope* is one SELECT with its clauses; a *reference* is one place where a table is named (the same table
-twice is two references); a *range* is `[first, end)` of tokens. `select_parser` makes the value, once a text; all that
-is asked of a statement afterwards is asked here, so no other module keeps count of brackets.
+Terms: a *scope* is one SELECT with its clauses; a *reference* is a place where a table is named (a table that is named
+twice has two references); a *range* is `[first, end)` of tokens. `select_parser` makes the value; other modules use its
+methods rather than counting brackets.
 """
 
 from __future__ import annotations
@@ -21,43 +21,43 @@ _OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableReference:
-    """One place where a table is named; offsets are in characters."""
+    """A place where a table is named; offsets are in characters."""
 
     database: str
-    """Empty where the statement names none."""
+    """Empty if the statement does not name it."""
     name: str
     start: int
     """First character of the name."""
     end: int
     """One past its last."""
     as_of: AsOf | None = None
-    """Which older version is meant."""
+    """The older version that it refers to."""
     as_of_at: tuple[int, int] | None = None
-    """Where AS OF … stands."""
+    """Position of AS OF …."""
     alias: str = ""
-    """Empty where the statement gives none."""
+    """Alias, or empty."""
     final: tuple[int, int] | None = None
-    """Where FINAL stands."""
+    """Position of FINAL."""
     sample: tuple[int, int] | None = None
-    """Where SAMPLE … [OFFSET …] stands."""
+    """Position of SAMPLE … [OFFSET …]."""
     sample_ratio: str = ""
     sample_offset: str = ""
     join: str = ""
-    """The words before JOIN in capitals (`LEFT ANY`), `,` for a comma, empty for the first table."""
+    """The upper-case words before JOIN (`LEFT ANY`), `,` for a comma, empty for the first table."""
     in_operator: bool = False
     """It stands after IN rather than in a FROM."""
     explain: tuple[str, str] | None = None
-    """`(EXPLAIN …)` stands in place of a name: its kind and its SELECT."""
+    """Kind and SELECT of an `(EXPLAIN …)` in place of a name."""
 
     @property
     def table(self) -> tuple[str, str, AsOf | None]:
-        """What it names: the same for every reference to one table."""
+        """(database, name, version): equal for all references to one table."""
         return (f"EXPLAIN {self.explain[0]}" if self.explain else self.database), self.name, self.as_of
 
 
 @dataclass(frozen=True, slots=True)
 class CteUse:
-    """One place where a CTE is read."""
+    """A place where a CTE is read."""
 
     name: str
     start: int
@@ -65,20 +65,20 @@ class CteUse:
     end: int
     """One past its last."""
     aliased: bool
-    """Whether the statement gives it another name there."""
+    """Whether it has an alias there."""
     in_operator: bool
     """It stands after IN rather than in a FROM."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One expression of a list."""
+    """An expression of a list."""
 
     first: int
     end: int
-    """One past its last token, its alias left out."""
+    """One past its last token, without the alias."""
     alias: str
-    """Empty where it has none."""
+    """Alias, or empty."""
 
     @property
     def range(self) -> Range:
@@ -98,52 +98,52 @@ class Scope:
     end: int
     """Index one past its last token."""
     clauses: Mapping[str, Range]
-    """Clause -> its tokens, keyword left out."""
+    """Clause -> its tokens without the keyword."""
     clause_words: Mapping[str, int]
     """Clause -> index of its keyword."""
     sources: tuple[TableReference | None, ...]
-    """What its FROM reads, in order; None for a subquery, a CTE or a table function."""
+    """References in its FROM, in order; None for a subquery, a CTE or a table function."""
     joins: tuple[str, ...]
-    """For each source the words of its join, as `TableReference.join`."""
+    """The join of each source, like `TableReference.join`."""
     array_join: tuple[Range, ...]
-    """Of its ARRAY JOINs."""
+    """Tokens of its ARRAY JOINs."""
     in_set_operation: bool
 
     def clause(self, word: str) -> Range:
-        """Its tokens, keyword left out; (0, 0) without it."""
+        """Tokens of a clause without the keyword; (0, 0) if there is none."""
         return self.clauses.get(word, (0, 0))
 
 
 @dataclass(frozen=True, eq=False)
 class ParsedSelect:
-    """A SELECT statement, taken apart."""
+    """A parsed SELECT statement."""
 
     text: str
     tokens: tuple[Token, ...]
-    """Ended by one of kind `end`."""
+    """Tokens; the last one is of kind `end`."""
     scopes: tuple[Scope, ...]
-    """In the order in which they begin."""
+    """Scopes in the order of their first tokens."""
     references: tuple[TableReference, ...]
     scope_of: Mapping[TableReference, Scope]
-    """The scope that names each reference."""
+    """The scope of each reference."""
     files: tuple[Token, ...]
-    """Strings that stand where a table is named: ClickHouse reads them as files."""
+    """Strings in place of table names, which ClickHouse reads as files."""
     format_at: tuple[int, int] | None
-    """Where a final FORMAT clause stands, in characters."""
+    """Position of a final FORMAT clause, in characters."""
     format: str
     table_functions: tuple[str, ...]
-    """Names of the functions that it reads from."""
+    """Names of its table functions."""
     cte_uses: tuple[CteUse, ...]
     loose_settings: tuple[Range, ...]
-    """Each SETTINGS that belongs to no SELECT of its own: `(SELECT 1) UNION ALL (SELECT 2) SETTINGS …`."""
+    """SETTINGS clauses that are in no scope: `(SELECT 1) UNION ALL (SELECT 2) SETTINGS …`."""
 
     def slice(self, first: int, end: int) -> str:
-        """The statement's own text of a range."""
+        """The text of a range."""
         return self.text[self.tokens[first].start : self.tokens[end - 1].end] if end > first else ""
 
     @cached_property
     def _brackets(self) -> tuple[dict[int, int], list[int]]:
-        """Of each opening bracket the index of its closing one; of each token the opening bracket around it, or -1."""
+        """(opening bracket -> closing bracket; for each token the innermost opening bracket around it, or -1)."""
         pairs: dict[int, int] = {}
         around: list[int] = []
         open_at: list[int] = []
@@ -156,20 +156,20 @@ class ParsedSelect:
         return pairs, around
 
     def closing(self, at: int) -> int:
-        """The bracket that closes the one at `at`; the last token where none does."""
+        """The bracket that closes the one at `at`; the last token if none does."""
         return self._brackets[0].get(at, len(self.tokens) - 1)
 
     def opening(self, at: int) -> int:
-        """The bracket around the token at `at`; -1 where there is none."""
+        """The innermost opening bracket around the token at `at`; -1 if there is none."""
         return self._brackets[1][at]
 
     def level(self, first: int, end: int) -> Iterator[int]:
-        """The tokens of a range that stand in no bracket of it, brackets themselves among them."""
+        """The tokens of a range outside of its brackets, including the brackets themselves."""
         around = self._brackets[1]
         return (at for at in range(first, end) if around[at] == around[first])
 
     def items(self, first: int, end: int) -> list[Item]:
-        """The expressions between the commas of a list."""
+        """The items of a comma-separated list."""
         commas = [at for at in self.level(first, end) if self.tokens[at].text == "," and self.tokens[at].kind == "sign"]
         out = []
         for begin, stop in zip([first, *(at + 1 for at in commas)], [*commas, end], strict=True):
@@ -179,7 +179,7 @@ class ParsedSelect:
         return out
 
     def conjuncts(self, first: int, end: int) -> list[Range]:
-        """The conditions that AND joins at the top of an expression."""
+        """The operands of the top-level ANDs of an expression."""
         out: list[Range] = []
         cases = betweens = 0
         begin = first
@@ -202,19 +202,19 @@ class ParsedSelect:
         return [*out, (begin, end)] if end > begin else out
 
     def names(self, first: int, end: int) -> set[str]:
-        """Every identifier of a range, dotted paths also as a whole."""
+        """All identifiers of a range, and dotted paths as a whole."""
         return set(names_in(self.tokens[first:end]))
 
     def words(self, first: int, end: int) -> set[str]:
-        """The words of a range, in capitals."""
+        """The upper-case words of a range."""
         return {token.upper for token in self.tokens[first:end] if token.kind == "word"}
 
     def inside(self, scope: Scope) -> list[Scope]:
-        """The subqueries of a scope, those of subqueries among them."""
+        """The subqueries of a scope, including nested ones."""
         return [each for each in self.scopes if each is not scope and scope.first <= each.first < scope.end]
 
     def own(self, scope: Scope, first: int, end: int) -> Iterator[int]:
-        """The tokens of a range that stand in no subquery of the scope."""
+        """The tokens of a range that are not in a subquery of the scope."""
         ends = {each.first: each.end for each in self.inside(scope)}
         at = next((each.end for each in self.inside(scope) if each.first <= first < each.end), first)
         while at < end:
@@ -226,7 +226,7 @@ class ParsedSelect:
 
 
 def names_in(tokens: Sequence[Token]) -> Iterator[str]:
-    """Every identifier among `tokens`, dotted paths also as a whole."""
+    """All identifiers among `tokens`, and dotted paths as a whole."""
     path = ""
     for index, token in enumerate(tokens):
         if token.is_name:

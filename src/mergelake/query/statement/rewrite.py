@@ -1,4 +1,4 @@
-"""The user's SELECT with its tables replaced by scans: cuts in the text, nothing reprinted.
+"""Rewriting of a SELECT: tables are replaced by scans, by edits of the text.
 
 `FROM events AS e FINAL SAMPLE 1/10 PREWHERE p WHERE w` becomes
 `FROM (SELECT exact columns FROM Python(ml_0)) AS e WHERE (p) AND (w)`.
@@ -25,44 +25,44 @@ class Slot:
     """A table of the rewritten statement."""
 
     object_name: str
-    """`Python(object_name)` reads it."""
+    """Name of its Arrow object: `Python(object_name)`."""
     table: tuple[str, str, AsOf | None]
-    """Database (or empty), name and version, as the statement has them."""
+    """Database (or empty), name and version, as in the statement."""
     wanted: ReadRequest
     counted: bool
-    """Nothing but the number of rows is needed, and it is known: no scan at all."""
-    given: tuple[str, ...] = ()
+    """Whether only the number of rows is needed and it is known, so that nothing is scanned."""
+    columns: tuple[str, ...] = ()
     """The columns that the statement sees."""
     structure: str = ""
-    """The wanted columns and their types."""
+    """The needed columns and their types, as text."""
     scanned: str = ""
-    """What stands in its place where it is scanned: these, of their exact types."""
+    """Subquery over its scan, with the columns in their exact types."""
     refused: MergelakeError | None = None
-    """Why they cannot be scanned, so ClickHouse has to read them itself: types that do not reach it unchanged, or
+    """Why the table cannot be scanned, so that ClickHouse has to read it: types that Arrow cannot pass exactly, or
     `before_final`."""
     before_final: str = ""
-    """The PREWHERE of a statement with FINAL: it drops rows before others replace them."""
+    """The PREWHERE of a statement with FINAL, which filters rows before they replace others."""
 
     @property
     def place(self) -> str:
-        """What stands for it in the pieces of a statement."""
+        """Placeholder of the table in the pieces of a statement."""
         return _place(self.object_name)
 
     @property
     def shape(self) -> str:
-        """A table without rows in its place, of the same columns and types."""
-        return f"(SELECT {', '.join(map(back_quote, self.given))} FROM null({quote_string(self.structure)}))"
+        """Subquery of an empty table with the same columns and types."""
+        return f"(SELECT {', '.join(map(back_quote, self.columns))} FROM null({quote_string(self.structure)}))"
 
     def judged(self, settings: Mapping[str, str]) -> ReadRequest:
-        """What it needs, without conditions whose meaning the settings may change: these are left to ClickHouse."""
+        """The request, without conditions if the settings may change their meaning."""
         return self.wanted if keeps_conditions(settings) else replace(self.wanted, where="", prewhere="")
 
     def attached(self, layers: Layers) -> str:
-        """The same where ClickHouse reads tables of its own."""
+        """Subquery over attached tables."""
         final = " FINAL" if self.wanted.final else ""
         sample = f" SAMPLE {self.wanted.sample}" if self.wanted.sample else ""
         offset = f" OFFSET {self.wanted.sample_offset}" if self.wanted.sample_offset else ""
-        columns, selects = ", ".join(map(back_quote, self.given)), []
+        columns, selects = ", ".join(map(back_quote, self.columns)), []
         prewhere = f" PREWHERE {self.before_final}" if self.before_final else ""
         for name, without in layers.tables:
             where = f" WHERE _part NOT IN ({', '.join(map(quote_string, without))})" if without else ""
@@ -71,8 +71,8 @@ class Slot:
             selects.append(self.scanned.removeprefix("(").removesuffix(")"))
         return f"({' UNION ALL '.join(selects)})"
 
-    def told(self, layers: Layers, why: str) -> list[str]:
-        """Lines of EXPLAIN: what of it ClickHouse does not read itself, and `why`, or reads by several tables."""
+    def explain(self, layers: Layers, why: str) -> list[str]:
+        """Lines of EXPLAIN: the scan beside attached tables, with `why` it is scanned, and several attached tables."""
         name, out = ".".join(filter(None, self.table[:2])), []
         if layers.rest is not None:
             out.append(f"Scan of {name} ({why or 'parts that are newer than what is attached'})")
@@ -85,20 +85,20 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A statement for ClickHouse."""
+    """A rewritten statement."""
 
     pieces: tuple[str, ...]
-    """Its text, cut where numbers of the moment go: `pieces[0] + number + pieces[1] + …`."""
+    """Its text, split at variable numbers: `pieces[0] + number + pieces[1] + …`."""
     gaps: tuple[int, ...]
-    """For each gap the slot whose rows go there, or `NOW` for the current second."""
+    """For each number the slot whose row count it is, or `NOW` for the current second."""
     slots: tuple[Slot, ...]
     format: str
     """The statement's own FORMAT, or empty."""
 
     def text(self, numbers: Mapping[int, int], attached: Mapping[str, Layers] | None = None) -> str:
-        """The statement, with the number of rows of each counted slot and the second at `NOW` filled in.
+        """The statement with `numbers`: row counts of slots, and the second at `NOW`.
 
-        `attached` are ClickHouse's own tables, by the object names of the slots that they stand for.
+        `attached` are attached tables by object name.
         """
         out = [self.pieces[0]]
         for gap, piece in zip(self.gaps, self.pieces[1:], strict=True):
@@ -110,7 +110,7 @@ class Rewritten:
         return text
 
     def marked(self, numbers: Mapping[int, int]) -> str:
-        """The statement over the names of its objects, to be taken apart and filled in afterwards (`filled`)."""
+        """The statement with object names as tables, to be parsed and completed later by `filled`."""
         out = [self.pieces[0]]
         for gap, piece in zip(self.gaps, self.pieces[1:], strict=True):
             out += [str(numbers[gap]), piece]
@@ -120,7 +120,7 @@ class Rewritten:
         return text
 
     def shape(self) -> str:
-        """The statement over tables without rows: its columns and their types are the same."""
+        """The statement over empty tables, which has the same columns and types."""
         text = "0".join(self.pieces)
         for slot in self.slots:
             text = text.replace(slot.place, slot.shape)
@@ -130,7 +130,7 @@ class Rewritten:
 _CURRENT_DATABASE = ("CURRENTDATABASE", "CURRENT_DATABASE", "DATABASE", "SCHEMA")
 _AFTER_COLUMN = ("", "FROM", "WHERE", "FORMAT", "SETTINGS", "LIMIT", "ORDER", "UNION", ",", ")", ";")
 NOW = -1
-_GAP = "\ue000rows\ue000"  # private-use characters: no statement holds them
+_GAP = "\ue000rows\ue000"  # private-use characters, which no statement contains
 
 
 MARK = "\ue001"
@@ -141,7 +141,7 @@ def _place(object_name: str) -> str:
 
 
 def filled(marked: str, forms: Mapping[str, str]) -> str:
-    """A marked statement, or a piece of one, with `forms` in place of the object names."""
+    """A marked statement, or a piece of one, with `forms` (object name -> SQL) in place of the object names."""
     for object_name, form in forms.items():
         marked = marked.replace(back_quote(_place(object_name)), form)
     return marked
@@ -152,34 +152,34 @@ def rewrite(
 ) -> Rewritten:
     """Replace every reference that has a source; others stay for ClickHouse to resolve, in `database`.
 
-    `counts`: where only the number of rows is needed, nothing is read.
+    `counts`: a table of which only the number of rows is needed is not read.
     """
     edits: list[tuple[int, int, str]] = []
     slots: list[Slot] = []
     gaps: list[tuple[int, int]] = []
-    for found in parsed.references:
-        source = sources.get(found)
+    for reference in parsed.references:
+        source = sources.get(reference)
         if source is None:
-            if not found.database and not found.in_operator and database != "default":
-                edits.append((found.start, found.start, back_quote(database) + "."))
+            if not reference.database and not reference.in_operator and database != "default":
+                edits.append((reference.start, reference.start, back_quote(database) + "."))
             continue
-        need = wanted(parsed, found, source, sources)
+        need = wanted(parsed, reference, source, sources)
         simple = not (need.final or need.sample or need.where or need.prewhere)
-        count_only = counts and not need.columns and simple and not computed_names(parsed, found, source)
+        count_only = counts and not need.columns and simple and not computed_names(parsed, reference, source)
         count_only = count_only and source.exact_rows() is not None
         if not need.columns:
             need = _with_columns(need, (_narrowest(source),))
         name = f"ml_{len(slots)}"
-        given = tuple(each for each in need.columns if not (found.in_operator and each in source.hidden))
+        columns = tuple(each for each in need.columns if not (reference.in_operator and each in source.hidden))
         structure = ", ".join(f"{back_quote(column)} {source.columns[column]}" for column in need.columns)
-        slot = Slot(name, found.table, need, count_only, given, structure, *_scanned(source, given, name))
-        if found.final and "PREWHERE" in parsed.scope_of[found].clauses:
-            only = error("NOT_IMPLEMENTED", "PREWHERE with FINAL is for ClickHouse itself", "Write WHERE")
-            slot = replace(slot, refused=only, before_final=_before_final(parsed, found, source))
+        slot = Slot(name, reference.table, need, count_only, columns, structure, *_scanned(source, columns, name))
+        if reference.final and "PREWHERE" in parsed.scope_of[reference].clauses:
+            refusal = error("NOT_IMPLEMENTED", "PREWHERE with FINAL is for ClickHouse itself", "Write WHERE")
+            slot = replace(slot, refused=refusal, before_final=_before_final(parsed, reference, source))
         slots.append(slot)
         if count_only:
-            gaps.append((found.start, len(slots) - 1))
-        edits += _table_edits(parsed, found, source, slot)
+            gaps.append((reference.start, len(slots) - 1))
+        edits += _table_edits(parsed, reference, source, slot)
     moved = _moved_prewheres(parsed)
     moments = [edit for edit in _moment_edits(parsed, sources) if not _inside(edit, moved)]
     gaps += [(start, NOW) for start, _, _ in moments]
@@ -192,7 +192,7 @@ def rewrite(
         + _nested_edits(parsed, sources)
     )
     edits += [edit for edit in others if not _inside(edit, moved)] + [(*place, "") for place in moved]
-    if (last := last_settings(parsed)) is not None:  # no place for it where the statement is described or piped
+    if (last := last_settings(parsed)) is not None:  # not possible in DESCRIBE or with INTO OUTFILE
         edits.append((parsed.tokens[last[0]].start, parsed.tokens[last[1] - 1].end, ""))
     if parsed.format_at is not None:
         edits.append((*parsed.format_at, ""))
@@ -211,7 +211,7 @@ def _scanned(source: Source, columns: Sequence[str], object_name: str) -> tuple[
 
 
 def _moved_prewheres(parsed: ParsedSelect) -> list[tuple[int, int]]:
-    """Where the PREWHEREs stand that are read with FINAL: they go to the tables (`Slot.before_final`)."""
+    """Positions of PREWHERE clauses of scopes with FINAL, which are moved to the tables (`Slot.before_final`)."""
     return [
         (parsed.tokens[scope.clause_words["PREWHERE"]].start, parsed.tokens[scope.clauses["PREWHERE"][1] - 1].end)
         for scope in parsed.scopes
@@ -220,16 +220,16 @@ def _moved_prewheres(parsed: ParsedSelect) -> list[tuple[int, int]]:
 
 
 def _is_moved(scope: Scope) -> bool:
-    return any(found is not None and found.final for found in scope.sources)
+    return any(reference is not None and reference.final for reference in scope.sources)
 
 
 def _inside(edit: tuple[int, int, str], places: Sequence[tuple[int, int]]) -> bool:
     return any(start <= edit[0] and edit[1] <= end for start, end in places)
 
 
-def _before_final(parsed: ParsedSelect, found: TableReference, source: Source) -> str:
+def _before_final(parsed: ParsedSelect, reference: TableReference, source: Source) -> str:
     """`Slot.before_final`."""
-    text = prewhere_alone(parsed, found, source)
+    text = prewhere_alone(parsed, reference, source)
     if not text:
         what = "PREWHERE with FINAL is supported over the columns of one table, without aliases and subqueries"
         raise error("NOT_IMPLEMENTED", what, "Write WHERE, which filters after rows are replaced")
@@ -261,22 +261,24 @@ def _narrowest(source: Source) -> str:
     return min(source.columns, key=lambda name: width(source.columns[name]))
 
 
-def _table_edits(parsed: ParsedSelect, found: TableReference, source: Source, slot: Slot) -> list[tuple[int, int, str]]:
+def _table_edits(
+    parsed: ParsedSelect, reference: TableReference, source: Source, slot: Slot
+) -> list[tuple[int, int, str]]:
     edits: list[tuple[int, int, str]] = []
     if slot.counted:
         inner = f"(SELECT 1 FROM numbers({_GAP}))"
     else:
         inner = slot.place
-        computed = computed_names(parsed, found, source)
+        computed = computed_names(parsed, reference, source)
         if computed:
             extra = ", ".join(
                 f"CAST({source.computed[n][1]} AS {source.computed[n][0]}) AS {back_quote(n)}" for n in computed
             )
             inner = f"(SELECT *, {extra} FROM {inner})"
-    if not found.in_operator and not found.alias and not found.explain:
-        inner += f" AS {back_quote(found.name)}"
-    edits.append((found.start, found.end, inner))
-    edits += [(*place, "") for place in (found.as_of_at, found.final, found.sample) if place is not None]
+    if not reference.in_operator and not reference.alias and not reference.explain:
+        inner += f" AS {back_quote(reference.name)}"
+    edits.append((reference.start, reference.end, inner))
+    edits += [(*place, "") for place in (reference.as_of_at, reference.final, reference.sample) if place is not None]
     return edits
 
 
@@ -312,7 +314,7 @@ def _prewhere_edits(parsed: ParsedSelect, sources: Mapping[TableReference, Sourc
 
 
 def _moment_edits(parsed: ParsedSelect, sources: Mapping[TableReference, Source]) -> list[tuple[int, int, str]]:
-    """now() and today() in filters become one instant, so that a scan and ClickHouse agree on it."""
+    """Replace now() and today() in filters by one instant, so that scans and ClickHouse agree."""
     edits = []
     for scope in parsed.scopes:
         if not any(s is not None and s in sources for s in scope.sources):
@@ -331,7 +333,7 @@ def _moment_edits(parsed: ParsedSelect, sources: Mapping[TableReference, Source]
 
 
 def _database_edits(parsed: ParsedSelect, database: str) -> list[tuple[int, int, str]]:
-    """`currentDatabase()` becomes the name of ours: ClickHouse itself is always in `default`."""
+    """Replace `currentDatabase()` by the current database: that of the embedded ClickHouse is always `default`."""
     edits: list[tuple[int, int, str]] = []
     for at in range(len(parsed.tokens) - 3 if database != "default" else 0):
         word = parsed.tokens[at]
@@ -342,7 +344,7 @@ def _database_edits(parsed: ParsedSelect, database: str) -> list[tuple[int, int,
             continue
         literal = quote_string(database)
         if word.upper in _CURRENT_DATABASE and parsed.tokens[at + 2].text == ")":
-            # The column keeps its name where the call is all of it.
+            # An alias keeps the column's name if the call is the whole expression.
             alone = parsed.tokens[at - 1].upper in ("SELECT", ",") and parsed.tokens[at + 3].upper in _AFTER_COLUMN
             name = f" AS {back_quote(word.text + '()')}" if alone and parsed.tokens[at + 3].text != "." else ""
             edits.append((word.start, parsed.tokens[at + 2].end, literal + name))
@@ -352,7 +354,7 @@ def _database_edits(parsed: ParsedSelect, database: str) -> list[tuple[int, int,
 
 
 def _qualifier_edits(parsed: ParsedSelect, sources: Mapping[TableReference, Source]) -> list[tuple[int, int, str]]:
-    """`db.table.column` loses its database, because a subquery has none."""
+    """Remove the database from `db.table.column`, because a subquery has none."""
     edits = []
     tokens = parsed.tokens
     pairs = {(o.database, o.name) for o in parsed.references if o.database and not o.alias and o in sources}
@@ -364,7 +366,7 @@ def _qualifier_edits(parsed: ParsedSelect, sources: Mapping[TableReference, Sour
 
 
 def _hidden_edits(parsed: ParsedSelect, sources: Mapping[TableReference, Source]) -> list[tuple[int, int, str]]:
-    """A star leaves MATERIALIZED and ALIAS columns out even where the scan reads them."""
+    """Exclude MATERIALIZED and ALIAS columns that the scan reads from stars."""
     edits = []
     for scope in parsed.scopes:
         hidden: set[str] = set()
@@ -400,12 +402,12 @@ def _joined_by(parsed: ParsedSelect, scope: Scope) -> set[str]:
 
 
 def _nested_edits(parsed: ParsedSelect, sources: Mapping[TableReference, Source]) -> list[tuple[int, int, str]]:
-    """Under a star `ARRAY JOIN n` names the columns `n.a`, `n.b` of a Nested: the star stands for them."""
+    """Replace `ARRAY JOIN n` by the columns `n.a`, `n.b` of the Nested if the scope has a star."""
     edits = []
     for scope in parsed.scopes:
         if not scope.array_join or not star_tokens(parsed, scope):
             continue
-        known = [sources[found] for found in scope.sources if found is not None and found in sources]
+        known = [sources[reference] for reference in scope.sources if reference is not None and reference in sources]
         for begin, stop in scope.array_join:
             for at in range(begin, stop):
                 token, alone = parsed.tokens[at], at == begin or parsed.tokens[at - 1].text == ","
@@ -417,7 +419,7 @@ def _nested_edits(parsed: ParsedSelect, sources: Mapping[TableReference, Source]
 
 
 def _of_group(source: Source, name: str) -> list[str]:
-    """The columns of a Nested of this name."""
+    """The columns of the Nested `name`."""
     kind = source.computed[name][0] if name in source.computed else None
     if not isinstance(kind, t.Array) or not isinstance(kind.inner, t.Tuple):
         return []

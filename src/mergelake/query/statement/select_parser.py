@@ -1,8 +1,8 @@
-"""A SELECT to a `ParsedSelect`: one walk over its tokens, with a stack of brackets.
+"""The parser of SELECT: one pass over the tokens with a stack of brackets.
 
-The walk knows of each bracket whether it holds a SELECT, a parenthesised FROM, or anything else; `extract(YEAR FROM d)`
-is anything else, so its FROM is none. What is found is exact for the tables (they must all be replaced) and generous
-for the columns (a name more than needed costs bytes, never an answer).
+The parser knows of each bracket whether it holds a SELECT, a parenthesised FROM, or something else, like
+`extract(YEAR FROM d)`, whose FROM is not a clause. It is exact for tables, all of which must be replaced, and
+conservative for columns: a superfluous name costs time, but does not change the result.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mergelake.query.source import AsOf
 from mergelake.query.statement.parsed_select import CteUse, ParsedSelect, Range, Scope, TableReference
 
 _KEPT_LENGTH_MAX = 100_000
-"""Longest text, in characters, that is kept with what it was taken apart to."""
+"""Maximum length, in characters, of a text whose result is cached."""
 CLAUSES = ("WITH", "SELECT", "FROM", "PREWHERE", "WHERE", "GROUP", "HAVING", "WINDOW", "QUALIFY", "ORDER", "LIMIT")
 _JOIN_WORDS = frozenset(
     [
@@ -69,13 +69,13 @@ _BEFORE_OPERAND = frozenset(
         "ELSE", "DIV", "MOD", "WITH", "INTERVAL", "SETTINGS",
     ]
 )  # fmt: skip
-"""Words after which a value stands, so that what follows is no clause."""
+"""Words that an operand follows, so that the next word does not begin a clause."""
 _AFTER_WITH = frozenset(("TOTALS", "ROLLUP", "CUBE", "FILL", "TIES"))
 
 
 @dataclass(slots=True, eq=False)
 class _OpenScope:
-    """A `Scope` while it is walked."""
+    """A `Scope` while it is parsed."""
 
     parent: _OpenScope | None
     role: str
@@ -89,7 +89,7 @@ class _OpenScope:
     in_set_operation: bool = False
 
     def closed(self, parent: Scope | None) -> Scope:
-        """As a value."""
+        """The finished scope."""
         return Scope(
             parent,
             self.role,
@@ -119,7 +119,7 @@ class _Frame:
     """The CTE that becomes visible when the current bracket closes."""
     role: str = "expression"
     inherits: bool = False
-    """The bracket only wraps what the bracket around it holds: `((SELECT 1) UNION ALL (SELECT 2))`."""
+    """Whether the bracket only wraps the content of the outer one: `((SELECT 1) UNION ALL (SELECT 2))`."""
     scopes: list[_OpenScope] = field(default_factory=list)
     set_operation: bool = False
     loose: int = 0
@@ -127,7 +127,7 @@ class _Frame:
 
 
 def parse_select(text: str) -> ParsedSelect:
-    """Take a SELECT (or WITH … SELECT, or EXPLAIN's inside) apart; kept by its text, if that is not long."""
+    """Parse a SELECT, WITH … SELECT, or the statement inside an EXPLAIN; cached by its text, unless that is long."""
     return _parsed(text) if len(text) <= _KEPT_LENGTH_MAX else _Walker(text).walk()
 
 
@@ -157,14 +157,14 @@ class _Walker:
         while self.stack:
             self._pop(at)
         closed: dict[_OpenScope, Scope] = {}
-        for scope in self.scopes:  # a scope begins after the one around it
+        for scope in self.scopes:  # outer scopes come first
             closed[scope] = scope.closed(None if scope.parent is None else closed[scope.parent])
         return ParsedSelect(
             self.text,
             self.tokens,
             tuple(closed.values()),
-            tuple(found for found, _ in self.references),
-            {found: closed[scope] for found, scope in self.references},
+            tuple(reference for reference, _ in self.references),
+            {reference: closed[scope] for reference, scope in self.references},
             tuple(self.files),
             self.format_at,
             self.format,
@@ -234,7 +234,7 @@ class _Walker:
         follow = self.tokens[at + 1]
         if frame.expects_table and frame.scope is not None and follow.upper == "EXPLAIN" and follow.kind == "word":
             return self._explain(at)
-        # Brackets may be doubled before a SELECT: ((SELECT 1) UNION ALL (SELECT 2)).
+        # There may be several brackets before a SELECT: ((SELECT 1) UNION ALL (SELECT 2)).
         is_select = self.tokens[self._inside(at)].upper in ("SELECT", "WITH", "FROM") and (
             follow.text != "(" or frame.expects_table or frame.kind == "select"
         )
@@ -256,7 +256,7 @@ class _Walker:
         return at + 1
 
     def _explain(self, at: int) -> int:
-        """`(EXPLAIN … SELECT …)` where a table may stand."""
+        """Parse `(EXPLAIN … SELECT …)` in place of a table."""
         frame = self.stack[-1]
         assert frame.scope is not None
         end = closing(self.tokens, at)
@@ -264,15 +264,15 @@ class _Walker:
         while begin < end and self.tokens[begin].upper not in ("SELECT", "WITH", "FROM", "("):
             begin += 1
         kind, query = (self._slice(first, last) for first, last in ((at + 2, begin), (begin, end)))
-        found = TableReference(
+        reference = TableReference(
             "", query, self.tokens[at].start, self.tokens[end].end, explain=(kind, query), join=frame.join
         )
         frame.expects_table = False
         frame.scope.joins.append(frame.join)
-        return self._after_table(found, min(end + 1, len(self.tokens) - 1), frame.scope)
+        return self._after_table(reference, min(end + 1, len(self.tokens) - 1), frame.scope)
 
     def _inside(self, at: int) -> int:
-        """Index of the first token after the opening brackets that follow token `at`; each run is walked once."""
+        """Index of the first token after the opening brackets that follow token `at`; cached for each run."""
         if at < self._run_end:
             return self._run_end
         ahead = at + 1
@@ -312,7 +312,7 @@ class _Walker:
         return at + 1
 
     def _begins_cte(self, at: int) -> bool:
-        """Whether `name AS (SELECT …` of a WITH stands here; then the name is remembered."""
+        """Whether a CTE `name AS (SELECT …` begins here; if so, remember its name."""
         frame = self.stack[-1]
         opens = self.tokens[at + 1].upper == "AS" and self.tokens[min(at + 2, len(self.tokens) - 1)].text == "("
         if frame.scope is None or frame.clause != "WITH" or not opens:
@@ -329,7 +329,7 @@ class _Walker:
         if word in ("UNION", "INTERSECT"):
             return follow.upper in ("ALL", "DISTINCT", "SELECT", "WITH", "(")
         if word != "EXCEPT" or self.tokens[at - 1].text == "*":
-            return False  # `* EXCEPT (a, b)` leaves columns out
+            return False  # `* EXCEPT (a, b)` excludes columns
         if follow.text == "(":
             return self.tokens[at + 2].upper in ("SELECT", "WITH", "(")
         return follow.upper in ("SELECT", "ALL", "DISTINCT", "WITH")
@@ -355,7 +355,7 @@ class _Walker:
                     or self.tokens[at + 2].upper == "SETTINGS"
                 )
             case "FROM":
-                # `a IS DISTINCT FROM b` and `WITH FILL FROM 0` read no table.
+                # The FROM of `a IS DISTINCT FROM b` and `WITH FILL FROM 0` is not a clause.
                 before = self.tokens[at - 1].upper
                 compares = before == "DISTINCT" and self.tokens[at - 2].upper in ("IS", "NOT")
                 return not compares and not (before == "FILL" and frame.clause == "ORDER")
@@ -373,7 +373,7 @@ class _Walker:
         return False
 
     def _is_flag(self, at: int) -> bool:
-        """Whether `SETTINGS name` without a value stands here, not a column `settings` with an alias."""
+        """Whether this is `SETTINGS name` without a value rather than a column `settings` with an alias."""
         before, after = self.tokens[at - 1], self.tokens[at + 2]
         ends = after.kind == "end" or after.text in (",", ")", ";") or after.upper in _AFTER_SETTINGS
         operand = before.kind in ("number", "string", "quoted") or before.text in (")", "]", "*")
@@ -439,18 +439,18 @@ class _Walker:
         assert scope is not None
         frame.expects_table = False
         scope.joins.append(frame.join)
-        found, following = self._name(at)
+        reference, following = self._name(at)
         if self.tokens[following].text == "(":
-            self.table_functions.append(found.name)
+            self.table_functions.append(reference.name)
             scope.sources.append(None)
             return following
-        if not found.database and self._is_cte(found.name):
+        if not reference.database and self._is_cte(reference.name):
             scope.sources.append(None)
             after = self.tokens[following]
             aliased = after.upper == "AS" or (after.is_name and after.upper not in _NOT_ALIASES)
-            self.cte_uses.append(CteUse(found.name, found.start, found.end, aliased, in_operator=False))
+            self.cte_uses.append(CteUse(reference.name, reference.start, reference.end, aliased, in_operator=False))
             return following
-        return self._after_table(replace(found, join=frame.join), following, scope)
+        return self._after_table(replace(reference, join=frame.join), following, scope)
 
     def _name(self, at: int) -> tuple[TableReference, int]:
         first = self.tokens[at]
@@ -462,17 +462,17 @@ class _Walker:
     def _is_cte(self, name: str) -> bool:
         return any(name in frame.ctes for frame in self.stack)
 
-    def _after_table(self, found: TableReference, at: int, scope: _OpenScope) -> int:
-        """Keep a table of a FROM with what is said of it behind its name."""
-        found, at = self._as_of(found, at)
+    def _after_table(self, reference: TableReference, at: int, scope: _OpenScope) -> int:
+        """Parse what follows a table's name in FROM (AS OF, alias, FINAL, SAMPLE), and record the reference."""
+        reference, at = self._as_of(reference, at)
         if self.tokens[at].upper == "AS" and self.tokens[at + 1].is_name:
-            found = replace(found, alias=self.tokens[at + 1].name)
+            reference = replace(reference, alias=self.tokens[at + 1].name)
             at += 2
         elif self.tokens[at].is_name and self.tokens[at].upper not in _NOT_ALIASES:
-            found = replace(found, alias=self.tokens[at].name)
+            reference = replace(reference, alias=self.tokens[at].name)
             at += 1
         if self.tokens[at].upper == "FINAL":
-            found = replace(found, final=(self.tokens[at].start, self.tokens[at].end))
+            reference = replace(reference, final=(self.tokens[at].start, self.tokens[at].end))
             at += 1
         if self.tokens[at].upper == "SAMPLE":
             begin, offset = at, ""
@@ -480,17 +480,17 @@ class _Walker:
             if self.tokens[at].upper == "OFFSET":
                 offset, at = self._ratio(at + 1)
             place = (self.tokens[begin].start, self.tokens[at - 1].end)
-            found = replace(found, sample=place, sample_ratio=ratio, sample_offset=offset)
-        scope.sources.append(found)
-        self.references.append((found, scope))
+            reference = replace(reference, sample=place, sample_ratio=ratio, sample_offset=offset)
+        scope.sources.append(reference)
+        self.references.append((reference, scope))
         return at
 
-    def _as_of(self, found: TableReference, at: int) -> tuple[TableReference, int]:
-        """`AS OF VERSION 42 | TAG 'name' | TIMESTAMP 'text'`: ours; ClickHouse has no number or string there."""
+    def _as_of(self, reference: TableReference, at: int) -> tuple[TableReference, int]:
+        """Parse `AS OF VERSION 42 | TAG 'name' | TIMESTAMP 'text'`, which is not valid in ClickHouse."""
         last = len(self.tokens) - 1
         word, value = self.tokens[min(at + 2, last)].upper, self.tokens[min(at + 3, last)]
         if self.tokens[at].upper != "AS" or self.tokens[at + 1].upper != "OF":
-            return found, at
+            return reference, at
         if word == "VERSION" and value.kind == "number" and value.text.isdecimal():
             moment = AsOf(version=int(value.text))
         elif word == "TAG" and value.kind == "string":
@@ -498,8 +498,8 @@ class _Walker:
         elif word == "TIMESTAMP" and value.kind == "string":
             moment = AsOf(timestamp=unescape(value.text))
         else:
-            return found, at
-        return replace(found, as_of=moment, as_of_at=(self.tokens[at].start, value.end)), at + 4
+            return reference, at
+        return replace(reference, as_of=moment, as_of_at=(self.tokens[at].start, value.end)), at + 4
 
     def _ratio(self, at: int) -> tuple[str, int]:
         text = self.tokens[at].text
@@ -508,12 +508,14 @@ class _Walker:
         return text, at + 1
 
     def _in_table(self, at: int) -> int:
-        found, following = self._name(at + 1)
+        reference, following = self._name(at + 1)
         scope = next((frame.scope for frame in reversed(self.stack) if frame.scope is not None), None)
-        is_cte = not found.database and self._is_cte(found.name)
+        is_cte = not reference.database and self._is_cte(reference.name)
         if is_cte and self.tokens[following].text not in ("(", "."):
-            self.cte_uses.append(CteUse(found.name, found.start, found.end, aliased=False, in_operator=True))
+            self.cte_uses.append(
+                CteUse(reference.name, reference.start, reference.end, aliased=False, in_operator=True)
+            )
         bare = self.tokens[following].text not in ("(", ".") and not is_cte
         if bare and scope is not None and self.tokens[at + 1].upper not in ("NULL", "TRUE", "FALSE"):
-            self.references.append((replace(found, in_operator=True), scope))
+            self.references.append((replace(reference, in_operator=True), scope))
         return following

@@ -1,16 +1,16 @@
-"""Every setting of ClickHouse's `system.settings`: what becomes of it here. One table, and the questions to it.
+"""The handling of every setting in ClickHouse's `system.settings`: one table, and queries of it.
 
 =========  =====================================================================================================
-SPEED      changes how fast, what is logged, or what we have none of (replicas, S3 queues): ClickHouse gets it
-SHAPE      changes what an answer looks like or how large it may be: ClickHouse gets it, tasks of Spark do not split it
-MEANING    changes what an expression means: ClickHouse gets it, and scans judge no condition
-READING    changes how our tables are read: ClickHouse gets it, and reads the parts itself; else it is refused
-HONOURED   concerns what we do ourselves: we do it, and ClickHouse does not get it
-REFUSED    changes what reading or writing our tables means, and we do not do that: only the value that says so is taken
+SPEED      affects speed, logging, or features that do not exist here (replicas, S3 queues): passed to ClickHouse
+SHAPE      affects the form or size of results: passed to ClickHouse; the statement is not split for Spark
+MEANING    affects the meaning of expressions: passed to ClickHouse; scans evaluate no conditions
+READING    affects how tables are read: passed to ClickHouse, which must read the parts itself; else refused
+HONOURED   implemented here, and not passed to ClickHouse
+REFUSED    would affect reading or writing tables, but is not implemented: only the value of this behaviour is accepted
 =========  =====================================================================================================
 
-A rule is a name, or the beginning of names (`max_*`); the longest that fits decides. A name that no rule fits is
-refused: it came with a ClickHouse that is newer than this table.
+A rule is a name or a prefix (`max_*`); the longest matching one decides. A name without a rule is refused: it belongs
+to a ClickHouse that is newer than this table.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mergelake.core.text import unescape
 
 
 class Kind(Enum):
-    """What becomes of a setting; see the module."""
+    """How a setting is handled; see the module."""
 
     SPEED = "speed"
     SHAPE = "shape"
@@ -204,10 +204,10 @@ REFUSED_SETTINGS: Mapping[str, Refusal] = {
 }
 
 READS_INSERTS = ("bool_", "cast_string_", "date_time_input_", "format_", "input_format_", "session_timezone")
-"""How the names of settings begin that say how the data of an INSERT is read."""
+"""Prefixes of settings that affect the parsing of the data of an INSERT."""
 _OF_ROWS = ("additional_result_", "extremes", "limit", "max_bytes_", "max_result_", "max_rows_", "offset", "result_")
 _CARRIER = "output_format_arrow_"
-"""Answers come as Arrow: what shapes it is taken only from a statement that asks for that format itself."""
+"""Prefix of settings of Arrow output: only accepted with FORMAT Arrow, because results are passed as Arrow."""
 
 
 def _rules() -> dict[str, Kind]:
@@ -222,33 +222,33 @@ def _rules() -> dict[str, Kind]:
 
 
 RULES: Mapping[str, Kind] = _rules()
-"""Name, or beginning and `*` -> kind."""
+"""Name, or prefix and `*` -> kind."""
 
 
 def rule_of(name: str) -> str | None:
-    """The rule that decides for a setting: its own, or the longest beginning; None if there is none."""
+    """The rule of a setting: its name, or the longest prefix; None if there is none."""
     beginnings = (name[:end] + "*" for end in range(len(name), 0, -1))
     return next((rule for rule in (name, *beginnings) if rule in RULES), None)
 
 
 def kind_of(name: str) -> Kind | None:
-    """What becomes of the setting; None for one that is in no rule."""
+    """How a setting is handled; None for one without a rule."""
     rule = rule_of(name)
     return None if rule is None else RULES[rule]
 
 
 def keeps_conditions(names: Iterable[str]) -> bool:
-    """Whether a scan may judge conditions under these settings."""
+    """Whether scans may evaluate conditions with these settings."""
     return all(kind_of(name) not in (None, Kind.MEANING) for name in names)
 
 
 def keeps_partial_answers(names: Iterable[str]) -> bool:
-    """Whether a statement may be computed in pieces under these settings."""
+    """Whether a statement may be split with these settings."""
     return all(kind_of(name) not in (None, Kind.MEANING, Kind.SHAPE, Kind.READING) for name in names)
 
 
 def reading(settings: Mapping[str, str]) -> str:
-    """The first setting under which ClickHouse has to read the parts itself; empty if there is none."""
+    """The first setting because of which ClickHouse has to read the parts itself; empty if there is none."""
     of_reading = (name for name, value in settings.items() if kind_of(name) is Kind.READING and not _is_off(value))
     return next(of_reading, "")
 
@@ -258,17 +258,17 @@ def _is_off(literal: str) -> bool:
 
 
 def for_clickhouse(settings: Mapping[str, str]) -> dict[str, str]:
-    """Those that ClickHouse gets; ours, and those that say what we do anyway, stay here."""
+    """The settings to pass to ClickHouse."""
     return {name: value for name, value in settings.items() if kind_of(name) not in (Kind.HONOURED, Kind.REFUSED)}
 
 
 def describes(settings: Mapping[str, str]) -> dict[str, str]:
-    """Those under which a statement is asked for its columns: without what bounds or picks rows."""
+    """The settings for describing the columns of a statement: without those that limit or select rows."""
     return {name: value for name, value in settings.items() if not name.startswith(_OF_ROWS)}
 
 
 def honoured(settings: Mapping[str, str]) -> dict[str, str]:
-    """Those that are ours to act upon."""
+    """The settings that are implemented here."""
     return {name: value for name, value in settings.items() if kind_of(name) is Kind.HONOURED}
 
 
@@ -279,15 +279,15 @@ def in_force(name: str) -> str | None:
 
 
 def plain_value(literal: str) -> str:
-    """The value of a setting's literal as text: quotes undone, `true` and `false` as 1 and 0."""
+    """The value of a setting's literal as text: unquoted, `true` and `false` as 1 and 0."""
     text = unescape(literal) if literal[:1] == "'" else literal
     return {"true": "1", "false": "0"}.get(text.lower(), text)
 
 
 def refuse_meaningless(settings: Mapping[str, str], *, carrier: bool = False) -> None:
-    """NOT_IMPLEMENTED for the first setting whose value would have to change what we do, and does not.
+    """Raise NOT_IMPLEMENTED for the first setting with a value that is not implemented.
 
-    `carrier`: the statement itself asks for Arrow, so that format's settings are its own.
+    `carrier`: the statement has FORMAT Arrow, so settings of Arrow output are accepted.
     """
     for name, literal in settings.items():
         refusal = REFUSED_SETTINGS.get(name)

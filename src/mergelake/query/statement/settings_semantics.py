@@ -1,7 +1,7 @@
-"""What settings and clauses mean for the tables of a statement: what would change their rows is refused.
+"""Settings and functions in statements that would change the rows of tables are refused.
 
-ClickHouse gets the rewritten statement with its settings, so most of them simply work; `settings` says of each what
-becomes of it.
+ClickHouse gets the rewritten statement with its settings, so most of them work unchanged; `settings` has the handling
+of each.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def statement_settings(parsed: ParsedSelect) -> dict[str, str]:
 
 
 def last_settings(parsed: ParsedSelect) -> tuple[int, int] | None:
-    """The tokens of a SETTINGS after brackets that ends the statement, with its keyword."""
+    """The tokens, keyword included, of a SETTINGS clause after brackets at the end; None if there is none."""
     for first, end in parsed.loose_settings:
         follow = parsed.tokens[end]
         if follow.kind == "end" or follow.text == ";" or follow.upper == "FORMAT":
@@ -30,14 +30,14 @@ def last_settings(parsed: ParsedSelect) -> tuple[int, int] | None:
 
 
 def setting_items(parsed: ParsedSelect, first: int, end: int) -> Iterator[tuple[str, str, str]]:
-    """Name, literal and text of each setting of a clause."""
+    """(name, literal, text) of each setting of a clause; the literal is 1 if there is none."""
     for begin, stop in (item.range for item in parsed.items(first, end)):
-        given = stop - begin > 1 and parsed.tokens[begin + 1].text == "="
-        yield parsed.tokens[begin].name, parsed.slice(begin + 2, stop) if given else "1", parsed.slice(begin, stop)
+        has_value = stop - begin > 1 and parsed.tokens[begin + 1].text == "="
+        yield parsed.tokens[begin].name, parsed.slice(begin + 2, stop) if has_value else "1", parsed.slice(begin, stop)
 
 
 def settings_clauses(parsed: ParsedSelect) -> list[tuple[int, int]]:
-    """The tokens of every SETTINGS, keyword left out."""
+    """The tokens of every SETTINGS clause without its keyword."""
     inside = [scope.clauses["SETTINGS"] for scope in parsed.scopes if "SETTINGS" in scope.clauses]
     return [*inside, *parsed.loose_settings]
 
@@ -64,14 +64,14 @@ _READ_TABLES = {
     "timeseriestags": "There are no TimeSeries tables",
     "viewexplain": "Write (EXPLAIN …) in its place",
 }
-"""Table functions that read tables by their names, which ClickHouse would look for among its own."""
+"""Table functions that read tables by name, which ClickHouse would look up among its own."""
 _TELL_OF_TABLES = {
     "getmergetreesetting": "system.merge_tree_settings has the defaults that hold here",
     "hascolumnintable": "system.columns has the columns of all tables",
     "joinget": "There are no tables of the engine Join; JOIN the table itself",
     "joingetornull": "There are no tables of the engine Join; JOIN the table itself",
 }
-"""Functions that ClickHouse would answer from its own tables and defaults."""
+"""Functions that ClickHouse would evaluate on its own tables and defaults."""
 
 
 def _check_functions(parsed: ParsedSelect) -> None:
@@ -92,11 +92,11 @@ _EXPLAINED = {
     "CURRENT": "Every statement is one commit",
 }
 _TABLES_NEEDED = ("optimize", "run_query_tree_passes")
-"""Options of EXPLAIN AST and SYNTAX for which ClickHouse would look into its own tables."""
+"""Options of EXPLAIN AST and SYNTAX for which ClickHouse would use its own tables."""
 
 
 def check_explain(kind: str) -> str:
-    """The form of an EXPLAIN (`PLAN`, `AST`, `SYNTAX`); NOT_IMPLEMENTED for one that is not done here."""
+    """The form of an EXPLAIN: `PLAN`, `AST`, or `SYNTAX`. Raises NOT_IMPLEMENTED for other forms."""
     first, _, rest = kind.strip().partition(" ")
     form = first.upper() if first and "=" not in kind[: len(first) + 2] else "PLAN"
     if form in _EXPLAINED:
@@ -110,12 +110,12 @@ def check_explain(kind: str) -> str:
 
 
 def check_meaning(parsed: ParsedSelect) -> None:
-    """NOT_IMPLEMENTED for what would change the rows that our tables give."""
+    """Raise NOT_IMPLEMENTED for settings and functions that would change the rows of tables."""
     _check_functions(parsed)
     refuse_meaningless(statement_settings(parsed), carrier=parsed.format.startswith("Arrow"))
 
 
 def writes_file(parsed: ParsedSelect) -> bool:
-    """Whether the statement says INTO OUTFILE: ClickHouse writes it as it comes, and nothing is left for us."""
+    """Whether the statement has INTO OUTFILE: ClickHouse writes the result, and none is returned."""
     words = [token.upper for token in parsed.tokens]
     return ("INTO", "OUTFILE") in pairwise(words)

@@ -1,4 +1,4 @@
-"""Errors of ClickHouse in the words of the statement that the user wrote."""
+"""Translation of ClickHouse's errors for the rewritten statement to the user's statement."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from mergelake.query.statement.parsed_select import ParsedSelect
 from mergelake.scan.request import NOT_GIVEN, VIRTUAL_COLUMNS
 
 _EXPECTED_MAX = 160
-"""Characters of what ClickHouse would have expected that an error shows."""
+"""Maximum characters of the list of expected tokens in an error."""
 
 
 def in_words(failure: MergelakeError, parsed: ParsedSelect, sources: Sequence[Source]) -> MergelakeError:
-    """ClickHouse's error with the nearest column, where it is an unknown one."""
+    """ClickHouse's error; for an unknown column with the most similar one."""
     if failure.name == "UNKNOWN_IDENTIFIER" and not failure.hint:
         virtual = re.search(r"[`'.](_\w+)[`']", failure.message)
         if virtual is not None and virtual[1] in NOT_GIVEN:
@@ -37,7 +37,7 @@ def in_words(failure: MergelakeError, parsed: ParsedSelect, sources: Sequence[So
 
 
 def without_moments(parsed: ParsedSelect) -> str:
-    """The user's text with blanks for AS OF …, which ClickHouse does not know."""
+    """The user's text with blanks in place of AS OF …, which ClickHouse does not support."""
     text = parsed.text
     for start, end in (o.as_of_at for o in parsed.references if o.as_of_at is not None):
         text = text[:start] + " " * len(text[start:end]) + text[end:]
@@ -45,7 +45,7 @@ def without_moments(parsed: ParsedSelect) -> str:
 
 
 def in_own_words(parsed: ParsedSelect) -> MergelakeError:
-    """Where a statement is wrong, in the text that the user wrote: ClickHouse told a place in the rewritten one."""
+    """The syntax error with its position in the user's text rather than in the rewritten one."""
     text = without_moments(parsed)
     try:
         engine.run(f"SELECT formatQuery({quote_string(text)})")
