@@ -15,7 +15,7 @@ from mergelake.merge.select import select_optimize
 from mergelake.table.handle import TableHandle
 
 RunMerges = Callable[[TableHandle, Sequence[MergeTask], "threading.Event | None"], Sequence[PartManifest]]
-"""Writes the parts of merges, in order; the flag, when it is set, ends it."""
+"""Writes the parts of merges, in order; ends early when the flag is set."""
 
 
 def optimize(
@@ -28,7 +28,7 @@ def optimize(
     throw_if_noop: bool,
     one_job: bool,
 ) -> int:
-    """Run the merges that `select_optimize` chooses from the state as it is known; how many.
+    """Run the merges that `select_optimize` chooses from the state known here; returns how many.
 
     Each merge is committed on its own: one that fails does not undo the others, and the first error is raised at the
     end. With `one_job` all are run by one call of `run`; otherwise each is committed before the next begins, while its
