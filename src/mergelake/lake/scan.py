@@ -1,4 +1,4 @@
-"""`Scan`: what a reader asked of one version of a table; nothing is read before a result is asked for."""
+"""`Scan`: a planned read of one version of a table; rows are read when a result is requested."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class Scan:
     handle: TableHandle
     plan: ScanPlan
     counted: Callable[[], ScanPlan]
-    """The same plan, with what each index left over."""
+    """Returns the same plan, with the granules that each index leaves."""
     env: Environment
     stats: ScanStats = field(default_factory=ScanStats)
     """Parts, granules, rows and bytes read so far by `arrow`, `batches` and their kin."""
 
     @staticmethod
     def of(name: str, handle: TableHandle, snapshot: Snapshot, request: ScanRequest, env: Environment) -> Scan:
-        """Plan `request`; raises what `plan_scan` raises."""
+        """Plan `request`; raises the errors of `plan_scan`."""
         planned = partial(plan_scan, handle.store, handle.directory, snapshot, request, env.caches)
         return Scan(name, handle, planned(count_steps=False), planned, env)
 
@@ -61,7 +61,7 @@ class Scan:
         return rows_of(self.batches())
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """What makes `polars.DataFrame(scan)`, `pyarrow.table(scan)`, DuckDB's `FROM scan`, … work."""
+        """Arrow's C stream, for `polars.DataFrame(scan)`, `pyarrow.table(scan)`, DuckDB's `FROM scan`, …"""
         return self.reader().__arrow_c_stream__(requested_schema)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -70,7 +70,7 @@ class Scan:
             yield from to_public_table(pa.Table.from_batches([batch]), self.types).to_batches()
 
     def reader(self) -> pa.RecordBatchReader:
-        """The same as a RecordBatchReader: for DuckDB, Polars and whatever else takes a stream."""
+        """The same as a RecordBatchReader, for DuckDB, Polars and other consumers of a stream."""
         return pa.RecordBatchReader.from_batches(arrow_schema(self.types), self.batches())
 
     def arrow(self) -> pa.Table:
@@ -101,7 +101,7 @@ class Scan:
         )
 
     def explain(self) -> str:
-        """What is read and why, as ClickHouse's EXPLAIN indexes = 1 prints it."""
+        """The plan as text, like ClickHouse's EXPLAIN indexes = 1."""
         return explain_text(self.counted(), self.name)
 
     def _storage_batches(self) -> Iterator[pa.RecordBatch]:

@@ -280,8 +280,8 @@ class Table:
         skip_broken_parts: bool = False,
     ) -> Snapshot:
         """The table as known here, or AS OF a version, a tag or a time (datetime, ISO text, or epoch milliseconds)."""
-        found = Snapshot.of(self.state(version, timestamp))
-        return without_broken(self.handle, found, self.env) if skip_broken_parts else found
+        snapshot = Snapshot.of(self.state(version, timestamp))
+        return without_broken(self.handle, snapshot, self.env) if skip_broken_parts else snapshot
 
     def state(self, version: int | str | None = None, timestamp: datetime | str | int | None = None) -> State:
         """All that the log says of the table at that moment; see `snapshot`."""
@@ -372,8 +372,8 @@ class Table:
             raise error("BAD_ARGUMENTS", "Give a partition by value or by partition_id, not both")
         if value is None and partition_id is None and not self.schema.partition_by:
             raise error("BAD_ARGUMENTS", "Nothing says which partition is meant", "drop_partition(()) drops all rows")
-        found = partition_id if partition_id is not None else self.partition_id(value)
-        return self.handle.log.commit(lambda _: [DropRange(found)]).version
+        target_id = partition_id if partition_id is not None else self.partition_id(value)
+        return self.handle.log.commit(lambda _: [DropRange(target_id)]).version
 
     def drop_part(self, name: str) -> int:
         """Drop the rows of one part, given by its name; the version without them. NO_SUCH_DATA_PART if it is not there.

@@ -87,9 +87,9 @@ class Warehouse:
         self.clock = clock or SystemClock()
         self.ids = ids or RandomIds()
         self.env = Environment(threads or min(os.cpu_count() or 1, 8), spark=spark, read_consistency=read_consistency)
-        who = author_name() if author is None else author
+        author_text = author_name() if author is None else author
         self.backends = Backends(log, PeerClient(clock=self.clock, ids=self.ids))
-        self.catalog = Catalog(self.store, clock=self.clock, ids=self.ids, author=who, backends=self.backends)
+        self.catalog = Catalog(self.store, clock=self.clock, ids=self.ids, author=author_text, backends=self.backends)
         self._handles: dict[str, TableHandle] = {}
         self._closed: set[str] = set()
 
@@ -151,7 +151,7 @@ class Warehouse:
         arguments are those of `define`.
         """
         full = split_name(name)
-        made, rows = schema_and_rows(
+        table_schema, rows = schema_and_rows(
             schema,
             types,
             order_by=order_by,
@@ -160,9 +160,11 @@ class Warehouse:
             engine=engine,
             settings=settings,
         )
-        there = if_not_exists and self.has_table(name)
-        table = Table(".".join(full), self.catalog.create_table(full, made, if_not_exists=if_not_exists), self.env)
-        if rows is not None and not there:
+        exists = if_not_exists and self.has_table(name)
+        table = Table(
+            ".".join(full), self.catalog.create_table(full, table_schema, if_not_exists=if_not_exists), self.env
+        )
+        if rows is not None and not exists:
             try:
                 table.append(rows)
             except BaseException:
@@ -231,8 +233,8 @@ class Warehouse:
             raise error("TYPE_MISMATCH", f"only is the text '{only}'", f"Give a list of tables: ['{only}']")
         bounds = Slots(total=slots, lower_at_free=1, whole_partition_at_free=1)
         if not roles or set(roles) - set(ROLES):
-            given = ", ".join(roles) or "none"
-            raise error("BAD_ARGUMENTS", f"A node cannot have the roles: {given}", f"There are {', '.join(ROLES)}")
+            roles_text = ", ".join(roles) or "none"
+            raise error("BAD_ARGUMENTS", f"A node cannot have the roles: {roles_text}", f"There are {', '.join(ROLES)}")
 
         wanted = {".".join(split_name(each)) for each in only}
         for each in wanted:
@@ -242,17 +244,17 @@ class Warehouse:
             return {each: handle for each, handle in self.handles().items() if not wanted or each in wanted}
 
         def run_merge(handle: TableHandle, task: MergeTask) -> PartManifest:
-            return self.env.run_merges(handle, [task], made.abandon)[0]
+            return self.env.run_merges(handle, [task], node.abandon)[0]
 
         def build(handle: TableHandle, task: MergeTask, disk: LocalDisk, unwanted: Callable[[], bool]) -> PartManifest:
             return self.env.build_volatile(handle, task, disk.store, unwanted)
 
         def collect() -> int:
-            found = map(collect_round, handles().values()) if wanted else (report for _, report in self._rounds())
+            reports = map(collect_round, handles().values()) if wanted else (report for _, report in self._rounds())
             deleted = 0
-            for report in found:
+            for report in reports:
                 deleted += sum(gone.objects for gone in report.deleted)
-                if made.abandon.is_set():
+                if node.abandon.is_set():
                     break
             return deleted
 
@@ -260,11 +262,11 @@ class Warehouse:
         listening = None
         if listen:
             listening = Listening(listen, advertise or "", socket.gethostname(), clock=self.clock, ids=self.ids)
-        made = Node(
+        node = Node(
             name, handles, run_merge, clock=self.clock, slots=bounds, poll_s=poll_s, roles=tuple(roles), disk=disk,
             build=build, disk_free=disk_free, collect=collect, listening=listening,
         )  # fmt: skip
-        return made
+        return node
 
     def clone_table(
         self,
