@@ -225,15 +225,11 @@ def _work_off(
             continue
         directories = still_unused(notes.read(name).unused, keep)
         if not dry_run:
-            _delete(handle, directories)
+            keys = [f"{handle.directory}/{each.directory}/{file}" for each in directories for file in each.files]
+            if keys:
+                handle.store.delete(keys)
             notes.remove([name])
         report.deleted += map(Gone.of, directories)
-
-
-def _delete(handle: TableHandle, directories: list[Unused]) -> None:
-    keys = [f"{handle.directory}/{each.directory}/{file}" for each in directories for file in each.files]
-    if keys:
-        handle.store.delete(keys)
 
 
 def _note_unused(

@@ -30,7 +30,7 @@ from mergelake.log.catalog import CatalogState
 from mergelake.log.commit import Log
 from mergelake.log.retention import foreign, reachable
 from mergelake.log.state import State
-from mergelake.log.verify import Progress
+from mergelake.log.verify import LogReport, Progress
 from mergelake.log.volatile import leaves
 from mergelake.publish.plan import empty_info, part_of
 from mergelake.publish.publish import agreed, publish
@@ -83,9 +83,7 @@ def fsck(handle: TableHandle, *, repair: bool = False, on_progress: Progress | N
     verified = handle.log.verify(on_progress)
     state = handle.log.state
     report = FsckReport(state.version, verified.entries, state.part_count)
-    report.findings += [
-        Finding("log", p.place, p.what, p.way_out, harmless=p.kind == "hint") for p in verified.problems
-    ]
+    report.findings += _log_findings(verified)
     report.findings += part_set(state)
     report.findings += [Finding("parts", "", text, _BUG) for text in absurd_state(state)]
     sizes = _listing(handle, state)
@@ -130,11 +128,11 @@ def unopened(log: Log[State], problem: Exception, on_progress: Progress | None =
 def fsck_names(log: Log[CatalogState], on_progress: Progress | None = None) -> FsckReport:
     """Check the log of the catalog."""
     verified = log.verify(on_progress)
-    report = FsckReport(log.state.version, verified.entries)
-    report.findings += [
-        Finding("log", p.place, p.what, p.way_out, harmless=p.kind == "hint") for p in verified.problems
-    ]
-    return report
+    return FsckReport(log.state.version, verified.entries, findings=_log_findings(verified))
+
+
+def _log_findings(verified: LogReport) -> list[Finding]:
+    return [Finding("log", p.place, p.what, p.way_out, harmless=p.kind == "hint") for p in verified.problems]
 
 
 def part_set(state: State) -> Iterator[Finding]:

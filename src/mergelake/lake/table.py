@@ -72,7 +72,7 @@ class Table:
         return self.handle.log.state.version
 
     def refresh(self) -> int:
-        """Learn what others committed; the version. One GET if they did not."""
+        """Read the newest state; returns its version. One GET if there is no new entry."""
         return self.handle.refresh().version
 
     def append(self, data: Any, dedup_token: str | None = None) -> Commit:
@@ -106,7 +106,7 @@ class Table:
         by_rows: bool = True,
         settings: Mapping[str, str] | None = None,
     ) -> Commit:
-        """What `append` does (but for Spark's frames), with a say in what counts as a repetition.
+        """Like `append` (without Spark's frames), with control over what counts as a repetition.
 
         `by_part`: the token is remembered for each part of the insert, as ClickHouse does for each block and partition;
         parts that are new are added. `by_rows`: without a token the rows themselves are the token, for tables with a
@@ -284,7 +284,7 @@ class Table:
         return without_broken(self.handle, snapshot, self.env) if skip_broken_parts else snapshot
 
     def state(self, version: int | str | None = None, timestamp: datetime | str | int | None = None) -> State:
-        """All that the log says of the table at that moment; see `snapshot`."""
+        """The state of the table at a version, a tag or a time; see `snapshot`."""
         return self.handle.state_at(version, None if timestamp is None else epoch_ms(timestamp))
 
     def parts(self, *, active_only: bool = True) -> pa.Table:
@@ -299,7 +299,7 @@ class Table:
         return self.handle.log.state.retired.bytes_on_disk
 
     def merges(self) -> pa.Table:
-        """One row a volatile part: what nodes mean to merge, and who does it; newest as known here."""
+        """One row per volatile part: intended merges and the nodes that own them, as of the state known here."""
         return merges_table(self.handle.log.state)
 
     def history(self, limit: int | None = None) -> pa.Table:
@@ -345,7 +345,7 @@ class Table:
         return wanted
 
     def untag(self, name: str) -> None:
-        """Take a tag away: its version is kept as long as any other."""
+        """Remove a tag: its version is kept as long as any other."""
         self.handle.log.commit(lambda _: [Untag(name)])
 
     def tags(self) -> dict[str, int]:
@@ -383,15 +383,15 @@ class Table:
         return drop_part(self.handle, name)
 
     def detach_part(self, name: str) -> int:
-        """Put one part aside: its rows are not read, its objects stay until `drop_detached_part`; the version."""
+        """Detach one part: its rows are not read, its objects stay until `drop_detached_part`; returns the version."""
         return drop_part(self.handle, name, kind="detach")
 
     def attach_part(self, name: str) -> int:
-        """Take a detached part back, under a new name; the version. BAD_DATA_PART_NAME if none is detached."""
+        """Attach a detached part again, under a new name; returns the version. BAD_DATA_PART_NAME if there is none."""
         return attach_part(self.handle, name)
 
     def drop_detached_part(self, name: str) -> int:
-        """Give a detached part up; the version. BAD_DATA_PART_NAME if none is detached."""
+        """Drop a detached part; returns the version. BAD_DATA_PART_NAME if there is none."""
         return drop_detached_part(self.handle, name)
 
     def partition_id(self, value: Any) -> str:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 DEFAULT_DATABASE = DEFAULT
 CATALOG = "the catalog"
-"""What the log of the names is called where tables are."""
+"""Name of the catalog's log in lists of tables."""
 _logger = logging.getLogger("mergelake.lake")
 
 
@@ -185,7 +185,7 @@ class Warehouse:
     def handles(self) -> dict[str, TableHandle]:
         """Every table by name, open; opened once and kept, whatever it is called later.
 
-        One that cannot be opened is left out, and told to the log when that begins.
+        One that cannot be opened is left out, with one warning.
         """
         names = {table_id: f"{database}.{name}" for database, name, table_id in self.catalog.refresh().tables()}
         handles: dict[str, TableHandle] = {}
@@ -279,7 +279,7 @@ class Warehouse:
     ) -> Table:
         """A new table with the rows of another (as of a version, a tag or a time), without copying any.
 
-        Both go their own way from there. What the clone refers to is kept, also when the other one is dropped.
+        Both are independent afterwards. Objects that the clone refers to are kept, also if the other one is dropped.
         """
         full, other = split_name(name), self.table(source)
         state = other.state(version, timestamp)
@@ -312,10 +312,10 @@ class Warehouse:
     def fsck(
         self, name: str | None = None, *, repair: bool = False, on_progress: Progress | None = None
     ) -> Iterator[tuple[str, FsckReport]]:
-        """Does all that belongs to each table (or one) fit together? Names and findings; see `gc.fsck`.
+        """Check the consistency of each table, or of one: yields names and reports; see `gc.fsck`.
 
-        Without a name the log of the names comes first, as `the catalog`. One bad table does not keep the others from
-        being looked at; a store that does not answer is an error.
+        Without a name the catalog's log comes first, as `the catalog`. A bad table does not prevent the check of the
+        others; a store that does not answer is an error.
         """
         if name is None:
             if self.exists:
@@ -368,7 +368,7 @@ class Warehouse:
 
 
 def author_name() -> str:
-    """Who commits, as the history shows it: this host and process."""
+    """The author of commits in the history: this host and process."""
     return f"{socket.gethostname()}:{os.getpid()}"
 
 

@@ -20,7 +20,8 @@ tags, holds, leases, and `state_hash`: the digest of the state's content, recomp
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -174,14 +175,12 @@ def decode_root(data: bytes, key: str = "") -> Root:
             expected=digest_of(body).hex(),
             found=digest.hex(),
         )
-    try:
+    with _reading(key):
         source = pa.BufferReader(body)
         parts_reader = open_stream(source)
         header = header_of(parts_reader.schema)
-    except _UNREADABLE as cause:
-        raise CorruptDataError("A checkpoint is not readable", object_key=key, found=str(cause)) from cause
     require_format(int(header["format"]), (CHECKPOINT_FORMAT,), f"Checkpoint {key}")
-    try:
+    with _reading(key):
         columns = lists_of(parts_reader.read_all())
         parts = parts_of(columns, map(FileTable, columns["files"]))
         retired = open_stream(source).read_all()
@@ -199,6 +198,12 @@ def decode_root(data: bytes, key: str = "") -> Root:
         stored = open_stream(source).read_all().to_pylist() if header["format"] > _WITHOUT_RUNS else []
         layout = replace(layout, runs=tuple(map(_run_ref, stored)))
         return Root(key, header, layout, tuple(parts[active:]), retired, tuple(row["before"] for row in stored))
+
+
+@contextmanager
+def _reading(key: str) -> Iterator[None]:
+    try:
+        yield
     except _UNREADABLE as cause:
         raise CorruptDataError("A checkpoint is not readable", object_key=key, found=str(cause)) from cause
 
@@ -210,10 +215,8 @@ def decode_checkpoint(data: bytes, key: str = "", segments: Segments | None = No
     NotFoundError if a segment that is read at once is gone.
     """
     root = decode_root(data, key)
-    try:
+    with _reading(key):
         state = _state(root, segments)
-    except _UNREADABLE as cause:
-        raise CorruptDataError("A checkpoint is not readable", object_key=key, found=str(cause)) from cause
     if root.header["format"] > _WITHOUT_SEGMENTS:
         _require(state_hash(state), root.header["state_hash"], key)
     return state

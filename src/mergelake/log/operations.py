@@ -179,7 +179,7 @@ class DropRange:
     `remember` is enough.
     """
     hashes: tuple[KnownInsert, ...] | None = None
-    """The same for content hashes."""
+    """The same as `tokens`, for content hashes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ class DropParts:
 
     partition_id: str
     ids: tuple[str, ...]
-    """Of active parts."""
+    """Ids of active parts."""
     kind: str = "drop"
     """`drop`, or `detach`: the parts are kept aside."""
 

@@ -75,7 +75,7 @@ class StoredParts(Protocol):
 
     @property
     def beside(self) -> tuple[ActivePart, ...]:
-        """Those in no segment, in block order."""
+        """The parts in no segment, in block order."""
         ...
 
     def stored_keys(self) -> list[tuple[str, int]]:

@@ -202,7 +202,7 @@ class Retired(Collection["RetiredPart"]):
         return Retired.of(runs)
 
     def since(self, older: Retired) -> tuple[list[RetiredPart], list[RetiredPart]]:
-        """What came to `older`, and what went from it: looks at the runs that they do not share."""
+        """The parts gained since `older`, and those lost: only the runs that differ are read."""
         own_names, older_names = set(map(_name, self.runs)), set(map(_name, older.runs))
         own_parts = {part.id: part for run in self.runs if _name(run) not in older_names for part in run.parts()}
         older_parts = {part.id: part for run in older.runs if _name(run) not in own_names for part in run.parts()}

@@ -41,7 +41,7 @@ def top_level(parts: Sequence[ActivePart], volatile: Sequence[VolatilePart]) -> 
 
 
 def outermost(volatile: Iterable[VolatilePart]) -> list[VolatilePart]:
-    """Those under no other, in block order."""
+    """The volatile parts within no other, in block order."""
     out: list[VolatilePart] = []
     for part in volatile:
         if not out or part.info.min_block > out[-1].info.max_block:

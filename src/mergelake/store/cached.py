@@ -20,7 +20,7 @@ from dataclasses import replace
 from mergelake.store.cache_dir import CacheDir, Piece
 from mergelake.store.intervals import Intervals
 from mergelake.store.protocol import Buffer, Counters, ObjectMeta, PutOutcome, Store
-from mergelake.store.ranges import coalesce, scatter
+from mergelake.store.ranges import Fetch, coalesce, scatter
 from mergelake.store.spec import StoreSpec
 
 _PART_OBJECT = re.compile(r"[0-9a-f]{32}/[0-9a-f]{32}/.+")
@@ -78,8 +78,7 @@ class CachedStore:
         """One view for each (start, length), from the directory and at most one call to the bucket."""
         if not is_part_object(key):
             return self.inner.get_ranges(key, ranges)
-        wanted = coalesce(ranges, 0)
-        covers = self.cache.find(_name(self.url, key), [(fetch.start, fetch.end) for fetch in wanted])
+        wanted, covers = self._find(key, ranges)
         self._count(covers)
         holes = [(start, end) for pieces in covers for start, end, body in pieces if body is None]
         if holes:
@@ -91,12 +90,16 @@ class CachedStore:
         """The same from the directory alone; None if anything is missing."""
         if not is_part_object(key):
             return None
-        wanted = coalesce(ranges, 0)
-        covers = self.cache.find(_name(self.url, key), [(fetch.start, fetch.end) for fetch in wanted])
+        wanted, covers = self._find(key, ranges)
         if any(body is None for pieces in covers for _, _, body in pieces):
             return None
         self._count(covers)
         return scatter(ranges, wanted, [_whole(pieces) for pieces in covers])
+
+    def _find(self, key: str, ranges: Sequence[tuple[int, int]]) -> tuple[list[Fetch], list[list[Piece]]]:
+        """The joined ranges, and each of them cut into cached and missing pieces."""
+        wanted = coalesce(ranges, 0)
+        return wanted, self.cache.find(_name(self.url, key), [(fetch.start, fetch.end) for fetch in wanted])
 
     def holds(self, key: str, start: int, length: int) -> bool:
         """Whether the directory seems to have all of a range; it may be evicted before it is read."""
