@@ -175,22 +175,22 @@ def test_an_idle_tick_looks_at_what_changed_and_at_what_has_become_old_enough() 
     shared.pass_s(1)
     _ticks(shared, memories)
     memory = memories["t"]
-    assert memory.looked == 50
+    assert memory.scored == 50
     for _ in range(10):
         shared.pass_s(0.1)
         assert _ticks(shared, memories) == []
-    assert memory.looked == 50
+    assert memory.scored == 50
     shared.insert(1, 100, "00007")
     shared.pass_s(1)
     _ticks(shared, memories)
-    assert memory.looked == 51
+    assert memory.scored == 51
     first, days = [], 0
     while not first and days < 100:
         shared.pass_s(86_400)
         first, days = _ticks(shared, memories), days + 1
         assert first == _ticks(shared, {})
     assert 1 < days < 100
-    assert memory.looked <= 51 + 2 * 50
+    assert memory.scored <= 51 + 2 * 50
 
 
 def test_what_an_idle_tick_does_is_the_same_with_ten_times_the_partitions() -> None:
@@ -212,11 +212,11 @@ def test_a_tick_that_fills_all_slots_looks_again_only_at_what_it_takes_from() ->
     shared.pass_s(20)
     started = _ticks(shared, memories)
     assert len(started) == 32
-    assert memories["t"].looked == 60
+    assert memories["t"].scored == 60
     running = {work.part_ids: work.partition_id for work in started if isinstance(work, Merge)}
     view = replace(TableView("t", shared.state), merging=dict(list(running.items())[:31]))
     node = NodeView("me", shared.now_ms, Slots(total=32))
     again = tick(node, [view], memories)
     assert len(again) == 1
     assert isinstance(again[0], (Merge, Propose))
-    assert memories["t"].looked == 60
+    assert memories["t"].scored == 60

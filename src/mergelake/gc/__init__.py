@@ -1,11 +1,11 @@
-"""Collection of what nothing refers to, and the check that all that is referred to is there.
+"""Collection of unreferenced objects, and the check that all referenced objects exist.
 
 ==============  ===============================================================================
-`plan`          what may go, from what was listed and what a state reaches; pure
-`collect`       one round over a table: find, note, delete what was noted long enough ago
+`plan`          which objects may be deleted, from a listing and the directories a state reaches; pure
+`collect`       one round over a table: find, note, delete objects noted a grace period ago
 `holds`         directories that other tables hold
-`log_objects`   entries and checkpoints that nobody needs
-`tables`        directories of dropped tables, and those that have no name; `remove`: the last of one
-`fsck`          whether every object that a table refers to is there, and as large as it should be
+`log_objects`   entries and checkpoints that are no longer needed
+`tables`        directories of dropped tables, and those without a name; `remove`: deletes a table's directory
+`fsck`          whether every object that a table refers to exists, with its expected size
 ==============  ===============================================================================
 """

@@ -1,18 +1,18 @@
-"""Collection, done: history is cut, the log is shortened, and objects that nothing reaches are deleted.
+"""Executes a round of collection: history is cut, the log is shortened, and unreachable objects are deleted.
 
-`collect_round(handle)` is one round over one table; call it now and then, from any number of processes. Any step may
-be the last one before a crash: what is left out is found again. `collect_plan` decides; here are the requests:
+`collect_round(handle)` is one round over one table; call it now and then, from any number of processes. It may crash at
+any step: what was left out is found again. `plan` decides; this module sends the requests:
 
 ==================  ===================================================================================================
 begin               refresh, one LIST of the notes; a few GETs to find the oldest version to keep;
-                    where something may be done, a PUT and a HEAD to learn the time, and a HEAD of that version's entry
-work off            one PUT (the entry), and for each note one GET and a DELETE a thousand objects
-look                a LIST a thousand objects of the table, but for its log and its names; one or two LISTs a
+                    if there may be work, a PUT and a HEAD to learn the time, and a HEAD of that version's entry
+work off            one PUT (the entry), and for each note one GET and a DELETE per thousand objects
+note unused         a LIST per thousand objects of the table, without its log and its names; one or two LISTs per
                     thousand names; a PUT for each note and one for the entry
-shorten the log     two LISTs; a DELETE a thousand entries
+shorten the log     two LISTs; a DELETE per thousand entries
 ==================  ===================================================================================================
 
-Where nothing is to be done nothing is written. While what was noted waits, the table is not listed.
+Nothing is written if there is nothing to do. While noted objects wait, the table is not listed.
 """
 
 from __future__ import annotations
@@ -51,28 +51,28 @@ from mergelake.table.handle import OpenTable, TableHandle
 from mergelake.table.listing import parts_listed
 
 NOTE_FILES_MAX = 20_000
-"""Objects in one note: what a collector holds in memory."""
+"""Objects in one note, which a collector holds in memory."""
 _DROPPED = "the table was dropped"
 
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """A directory that went, or will."""
+    """A directory that was deleted or noted."""
 
     directory: str
-    """Below the table's; `.` is the whole table."""
+    """Relative to the table's directory; `.` is the whole table."""
     objects: int
     bytes: int
     why: str
 
     @staticmethod
-    def of(found: Unused) -> Gone:
-        """Without the names of its files."""
-        return Gone(found.directory, len(found.files), found.bytes, found.why)
+    def of(entry: Unused) -> Gone:
+        """From an unused directory."""
+        return Gone(entry.directory, len(entry.files), entry.bytes, entry.why)
 
 
 class Known:
-    """What a collector knows from its last round."""
+    """State that a collector keeps from its last round."""
 
     def __init__(self) -> None:
         self.reached = Reached()
@@ -82,37 +82,37 @@ class Known:
 
 @dataclass(slots=True)
 class CollectReport:
-    """What a round did; of a dry run, what it would have done."""
+    """The result of a round; for a dry run, what it would have done."""
 
     version: int
     """The table's version at the end."""
     history: int
-    """The oldest version that is kept, but for tags and leases."""
+    """The oldest version that is kept, apart from tags and leases."""
     deleted: list[Gone] = field(default_factory=list)
     noted: list[Gone] = field(default_factory=list)
-    """Unused as of now; deleted once the grace period is over, if they still are."""
+    """Unused now; deleted after the grace period, if still unused."""
     waiting: int = 0
     """Notes of an earlier round whose grace period is not over."""
     due_ms: int = 0
-    """When the first of those is due."""
+    """Time at which the first of those is due."""
     entries: int = 0
     """Entries of the log that were deleted."""
     released: list[str] = field(default_factory=list)
     """Tables that no longer hold anything here."""
     removed: bool = False
-    """The table was dropped, and all of its directory went."""
+    """Whether the table was dropped, and its whole directory was deleted."""
 
 
 def collect_round(handle: TableHandle, *, dry_run: bool = False, open_table: OpenTable | None = None) -> CollectReport:
-    """One round over a table, also over one that was dropped. `open_table` opens clones, where that takes more."""
-    with freeing(), handle.remembering(Known) as known:  # also of a full disk
+    """One round over a table, also a dropped one. `open_table` opens clones (default: as tables of the same store)."""
+    with freeing(), handle.remembering(Known) as known:  # freeing: it must work on a full disk
         return _round(handle, known, dry_run, open_table or handle.neighbour)
 
 
 def _round(handle: TableHandle, known: Known, dry_run: bool, open_table: OpenTable) -> CollectReport:
     notes = Notes(handle.store, handle.directory, handle.ids)
     names = notes.names()
-    before = handle.refresh()  # after the notes were listed: their fences are known here
+    before = handle.refresh()  # after the notes were listed, so that the state is not older than their fences
     periods = Periods.of(before)
     plan, now_ms = _plan(handle, notes, names, before, periods, dry_run)
     old = _old_leases(notes, plan)
@@ -134,7 +134,7 @@ def _round(handle: TableHandle, known: Known, dry_run: bool, open_table: OpenTab
     if plan.due:
         _work_off(handle, known, notes, plan, after, report, dry_run)
     if plan.looks:
-        _look(handle, known, notes, after, reasons(before, after), holders, report, now_ms, dry_run)
+        _note_unused(handle, known, notes, after, reasons(before, after), holders, report, now_ms, dry_run)
     if not dry_run:
         report.entries = shorten_log(handle, notes, plan, after)
         if wants_history(before, names, now_ms, periods):
@@ -147,7 +147,7 @@ def _round(handle: TableHandle, known: Known, dry_run: bool, open_table: OpenTab
 def _plan(
     handle: TableHandle, notes: Notes, names: list[NoteName], state: State, periods: Periods, dry_run: bool
 ) -> tuple[RoundPlan, int]:
-    """How to begin, and the time: by our own clock only where nothing will be done, as in a dry run."""
+    """The plan of a round, and the time: by our own clock only if nothing will be done, or in a dry run."""
 
     def at(now_ms: int, version_at: Callable[[TableHandle, State, int], int]) -> RoundPlan:
         def before(age_ms: int) -> int:
@@ -157,16 +157,16 @@ def _plan(
 
     now_ms = handle.clock.now_ms()
     plan = at(now_ms, _version_at)
-    something = names or plan.commit or state.holds or silent_nodes(state, now_ms - periods.grace_ms, {})
-    if not dry_run and (something or wants_history(state, names, now_ms, periods)):
+    pending = names or plan.commit or state.holds or silent_nodes(state, now_ms - periods.grace_ms, {})
+    if not dry_run and (pending or wants_history(state, names, now_ms, periods)):
         stored_ms = notes.now_ms()
-        now_ms = min(max(now_ms, stored_ms), stored_ms + 999)  # many stores tell whole seconds only
+        now_ms = min(max(now_ms, stored_ms), stored_ms + 999)  # many stores have whole seconds only
         plan = at(now_ms, _version_proven)
     return plan, now_ms
 
 
 def _old_leases(notes: Notes, plan: RoundPlan) -> Leases:
-    """Leases as they were one retention ago or longer, where that was noted."""
+    """Leases as of one retention period ago or longer, if they were noted."""
     due = [name for name in plan.due if name.kind == "history"]
     return notes.read(due[-1]).leases if due else {}
 
@@ -177,7 +177,7 @@ def _missed(notes: Notes, plan: RoundPlan) -> set[str]:
 
 
 def _version_at(handle: TableHandle, state: State, timestamp_ms: int) -> int:
-    """The version that was the newest then, or the oldest one there is."""
+    """The version that was the newest at a time, or the oldest kept one."""
     if timestamp_ms >= state.timestamp_ms:
         return state.version
     try:
@@ -185,23 +185,23 @@ def _version_at(handle: TableHandle, state: State, timestamp_ms: int) -> int:
     except MergelakeError as problem:
         if problem.name != "BAD_ARGUMENTS":
             raise
-        return state.history  # younger than the period asked for
+        return state.history  # the history begins after that time
 
 
 def _version_proven(handle: TableHandle, state: State, timestamp_ms: int) -> int:
-    """The same, but no version whose entry the store dates later: the clock of its writer may have been behind."""
+    """The same, without versions whose entry is younger by the store's clock: their writer's clock may be slow."""
 
-    def lay_there(version: int) -> bool:
+    def was_stored(version: int) -> bool:
         stored_ms = handle.log.stored_ms(version)
         return stored_ms is not None and stored_ms <= timestamp_ms
 
     young = _version_at(handle, state, timestamp_ms)
-    if young <= state.history or lay_there(young):
+    if young <= state.history or was_stored(young):
         return young
     old = state.history
     while young - old > 1:
         middle = (old + young) // 2
-        old, young = (middle, young) if lay_there(middle) else (old, middle)
+        old, young = (middle, young) if was_stored(middle) else (old, middle)
     return old
 
 
@@ -214,53 +214,49 @@ def _work_off(
     report: CollectReport,
     dry_run: bool,
 ) -> None:
-    """Delete what the notes name and the state of our entry does not reach; what concerns the log comes later.
+    """Delete the directories that the due notes name and the state of our entry does not reach; not those of the log.
 
-    What is known about history is kept until it stands in the log.
+    A `history` note is kept until its version is in the log.
     """
     shown, passing = _shown(handle, known, state)
     keep = (known.reached.directories, *shown, *passing)
     for name in plan.due:
         if name.kind == "log" or (name.kind == "history" and name.fence > state.history + 1):
             continue
-        found = still_unused(notes.read(name).unused, keep)
+        directories = still_unused(notes.read(name).unused, keep)
         if not dry_run:
-            _delete(handle, found)
+            keys = [f"{handle.directory}/{each.directory}/{file}" for each in directories for file in each.files]
+            if keys:
+                handle.store.delete(keys)
             notes.remove([name])
-        report.deleted += map(Gone.of, found)
+        report.deleted += map(Gone.of, directories)
 
 
-def _delete(handle: TableHandle, found: list[Unused]) -> None:
-    keys = [f"{handle.directory}/{each.directory}/{file}" for each in found for file in each.files]
-    if keys:
-        handle.store.delete(keys)
-
-
-def _look(
+def _note_unused(
     handle: TableHandle,
     known: Known,
     notes: Notes,
     state: State,
-    why: dict[str, str],
+    reason_of: dict[str, str],
     holders: Holders,
     report: CollectReport,
     now_ms: int,
     dry_run: bool,
 ) -> None:
-    """List the table and note what is not reached."""
+    """List the table and note the directories that are not reached."""
     gone_already = {each.directory for each in report.deleted} if dry_run else set()
     noted = False
     shown, passing = _shown(handle, known, state)
     lasting = not any((*passing, gone_already))
     known.clean.begin((known.reached.shrunk, known.shown.shrunk, bool(shown)) if lasting else None)
     keep = (known.reached.directories, *shown, *passing, gone_already)
-    for page in _pages(unused(parts_listed(handle), keep, why, f"{handle.directory}/", known.clean)):
-        # The fence is read after the page was listed: whoever wrote what stands on it knew an older version.
+    for page in _pages(unused(parts_listed(handle), keep, reason_of, f"{handle.directory}/", known.clean)):
+        # The fence is read after the page was listed: the objects on it were begun at an older version.
         newest = state if dry_run else handle.refresh()
-        found = still_unused(page, [known.reached.newer(newest)])  # all else was asked just now
-        report.noted += map(Gone.of, found)
-        if found and not dry_run:
-            notes.write(newest.version + 1, now_ms, "objects", Note(unused=tuple(found)))
+        still_unreached = still_unused(page, [known.reached.newer(newest)])  # the rest of `keep` was just checked
+        report.noted += map(Gone.of, still_unreached)
+        if still_unreached and not dry_run:
+            notes.write(newest.version + 1, now_ms, "objects", Note(unused=tuple(still_unreached)))
             noted = True
     if holders.absent and not dry_run:
         notes.write(handle.refresh().version + 1, now_ms, "holders", Note(holders=holders.absent))
@@ -268,10 +264,10 @@ def _look(
         handle.log.commit(lambda newest: [AdvanceGcHorizon(newest.fence, newest.history)])
 
 
-def _pages(found: Iterator[Unused]) -> Iterator[list[Unused]]:
+def _pages(directories: Iterator[Unused]) -> Iterator[list[Unused]]:
     page: list[Unused] = []
     files = 0
-    for each in found:
+    for each in directories:
         page.append(each)
         files += len(each.files)
         if files >= NOTE_FILES_MAX:
@@ -282,10 +278,10 @@ def _pages(found: Iterator[Unused]) -> Iterator[list[Unused]]:
 
 
 def _shown(handle: TableHandle, known: Known, state: State) -> tuple[Keep, list[set[str]]]:
-    """Tokens of names that ClickHouse sees, from which nothing goes but when `Shown.shrunk` says so.
+    """Tokens of the published names, a set that loses members only when `Shown.shrunk` increases.
 
-    And others, which count for this round: of names that came or went just now, and of empty parts that a publisher
-    would show.
+    And further sets for this round: tokens of names that were just added or removed, and of empty parts that a
+    publisher would show.
     """
     listed = list_names(handle)
     if not listed or state.dropped:
@@ -304,7 +300,7 @@ def _finish_gone(
     now_ms: int,
     dry_run: bool,
 ) -> CollectReport:
-    """A dropped table that nobody needs: noted first, removed a grace period later."""
+    """Collect a dropped table that is not needed any more: note it first, remove it a grace period later."""
     if any(name.kind == "table" for name in plan.due):
         report.removed = True
         if not dry_run:

@@ -1,18 +1,18 @@
-"""Does all that belongs to a table fit together? `fsck` looks, and can mend what is safe to mend.
+"""Checks the consistency of a table, and can repair what is safe to repair.
 
 ==============  ==========================================================================================
-the log         dense, undamaged, allowed, and what the checkpoints say (`log.verify`)
-the part set    parts of a partition share no block and stand above its floor; ids are unique; the parts
-                within a Live volatile part tile its blocks, and its sources are there; counts, extents and
-                versions are possible ones (`fsck_numbers`)
-objects         every object that a part refers to is there and has its size
-names           what ClickHouse is shown is there, has its right name, and is all there is
-orphans         objects that nothing refers to: no damage, `gc` deletes them in its time
+the log         dense, undamaged, valid, and consistent with the checkpoints (`log.verify`)
+the part set    parts of a partition share no block and are above its floor; ids are unique; the parts
+                within a Live volatile part tile its blocks, and its sources exist; counts, extents and
+                versions are possible (`fsck_numbers`)
+objects         every object that a part refers to exists and has its size
+names           every published name has files and is right, and every active part is published
+orphans         unreferenced objects: no damage, `gc` deletes them eventually
 ==============  ==========================================================================================
 
-Sizes come from listings, so nothing is read but the log: `check` verifies the bytes. What is held is some hundred bytes
-a part (`object_sizes`) and one checkpoint. `repair` writes checkpoints and the hint anew, takes away names of what is
-not there, and publishes again. It never deletes an object of a part.
+Sizes come from listings, so only the log is read: `check` verifies the bytes. It takes some hundred bytes of memory per
+part (`object_sizes`), and one checkpoint. `repair` rewrites checkpoints and the hint, removes names without files, and
+publishes again. It never deletes an object of a part.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mergelake.log.catalog import CatalogState
 from mergelake.log.commit import Log
 from mergelake.log.retention import foreign, reachable
 from mergelake.log.state import State
-from mergelake.log.verify import Progress
+from mergelake.log.verify import LogReport, Progress
 from mergelake.log.volatile import leaves
 from mergelake.publish.plan import empty_info, part_of
 from mergelake.publish.publish import agreed, publish
@@ -45,7 +45,7 @@ _NAME = "--repair mends it"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that does not fit."""
+    """An inconsistency."""
 
     kind: str
     """`log`, `parts`, `object`, `name` or `orphan`."""
@@ -54,12 +54,12 @@ class Finding:
     what: str
     way_out: str
     harmless: bool = False
-    """No reader ever notices."""
+    """Whether it has no effect on readers."""
 
 
 @dataclass(slots=True)
 class FsckReport:
-    """What a look at a table found."""
+    """The result of checking a table."""
 
     version: int
     entries: int = 0
@@ -67,41 +67,41 @@ class FsckReport:
     objects: int = 0
     findings: list[Finding] = field(default_factory=list)
     repaired: list[str] = field(default_factory=list)
-    """What was done; the findings are those before."""
+    """The repairs that were done; the findings are those before."""
 
     @property
     def clean(self) -> bool:
-        """Whether nothing was found that a reader could notice."""
+        """Whether all findings are harmless."""
         return all(finding.harmless for finding in self.findings)
 
 
 def fsck(handle: TableHandle, *, repair: bool = False, on_progress: Progress | None = None) -> FsckReport:
-    """Look at a table, and mend what can be mended if `repair`. Writers may go on meanwhile.
+    """Check a table, and repair what is safe to repair if `repair`. Writers may go on meanwhile.
 
-    One LIST a thousand objects, one GET for each log entry, checkpoint and published name.
+    One LIST per thousand objects, one GET for each log entry, checkpoint and published name.
     """
     verified = handle.log.verify(on_progress)
     state = handle.log.state
     report = FsckReport(state.version, verified.entries, state.part_count)
-    report.findings += [
-        Finding("log", p.place, p.what, p.way_out, harmless=p.kind == "hint") for p in verified.problems
-    ]
+    report.findings += _log_findings(verified)
     report.findings += part_set(state)
-    report.findings += [Finding("parts", "", told, _BUG) for told in absurd_state(state)]
+    report.findings += [Finding("parts", "", text, _BUG) for text in absurd_state(state)]
     sizes = _listing(handle, state)
     names = {name.partition("/")[0] for name in sizes.names("__meta")}
     shown = _names(handle, names)
     report.objects = len(sizes)
-    # Collected while we looked is not missing, committed while we looked no orphan.
+    # What was collected meanwhile is not missing, and what was committed meanwhile is no orphan.
     newest = handle.refresh()
     report.findings += [f for f in parts_at_rest(state, sizes) if f.kind == "parts" or _part(f.where, newest)]
-    # One look may have been at a reply that was cut, or at a directory before a publisher laid its files out and at its
-    # name afterwards: what is taken away, or told, was seen twice, and a name was read the same twice.
-    wrong = {finding.where for finding in published(newest, shown, sizes) if not finding.harmless}
-    for token in wrong:
+    # One listing may be truncated, or older than files that a publisher has written since, while their name was read
+    # later. So a bad name is listed twice and read twice with the same result before it is reported or removed.
+    bad_tokens = {finding.where for finding in published(newest, shown, sizes) if not finding.harmless}
+    for token in bad_tokens:
         listed = handle.store.list(f"{handle.directory}/{token}")
         sizes.add((meta.key[len(handle.directory) + 1 :], meta.size) for meta in listed)
-    shown = {token: name for token, name in shown.items() if token not in wrong} | _names(handle, wrong, sure=True)
+    shown = {token: name for token, name in shown.items() if token not in bad_tokens} | _names(
+        handle, bad_tokens, sure=True
+    )
     report.findings += published(newest, shown, sizes)
     report.findings += orphans(sizes, reachable(newest) | names)
     if repair:
@@ -111,13 +111,13 @@ def fsck(handle: TableHandle, *, repair: bool = False, on_progress: Progress | N
 
 
 def unopened(log: Log[State], problem: Exception, on_progress: Progress | None = None) -> FsckReport:
-    """The report on a table that cannot be opened, or not looked at: what its log says, if it says anything."""
+    """The report on a table that cannot be opened or checked: the problems of its log, or else `problem`."""
     report = FsckReport(0)
     try:
         verified = log.verify(on_progress)
         report.entries = verified.entries
         report.findings += [Finding("log", p.place, p.what, p.way_out) for p in verified.problems]
-    except Exception as cause:  # noqa: BLE001  of the log of this one table; the others have their turn
+    except Exception as cause:  # noqa: BLE001  a damaged log must not end the check of other tables
         report.findings.append(Finding("log", "", f"it cannot be verified: {cause}", _RESTORE))
     if not report.findings:
         way_out = "DROP TABLE takes its name away" if isinstance(problem, NotFoundError) else _RESTORE
@@ -126,17 +126,17 @@ def unopened(log: Log[State], problem: Exception, on_progress: Progress | None =
 
 
 def fsck_names(log: Log[CatalogState], on_progress: Progress | None = None) -> FsckReport:
-    """The same for the names of databases and tables: their log."""
+    """Check the log of the catalog."""
     verified = log.verify(on_progress)
-    report = FsckReport(log.state.version, verified.entries)
-    report.findings += [
-        Finding("log", p.place, p.what, p.way_out, harmless=p.kind == "hint") for p in verified.problems
-    ]
-    return report
+    return FsckReport(log.state.version, verified.entries, findings=_log_findings(verified))
+
+
+def _log_findings(verified: LogReport) -> list[Finding]:
+    return [Finding("log", p.place, p.what, p.way_out, harmless=p.kind == "hint") for p in verified.problems]
 
 
 def part_set(state: State) -> Iterator[Finding]:
-    """What must hold in every state, and does not."""
+    """Violations of the invariants of a state."""
     seen: set[str] = set()
     for partition_id, parts in sorted(state.partitions.items()):
         floor = state.floor_of(partition_id)
@@ -150,28 +150,28 @@ def part_set(state: State) -> Iterator[Finding]:
             if right.info.min_block <= left.info.max_block:
                 yield Finding("parts", right.name, f"it shares blocks with {left.name}", _BUG)
         live = state.volatile.get(partition_id, ())
-        there = {part.manifest.id for part in parts} | {volatile.id for volatile in live}
+        ids = {part.manifest.id for part in parts} | {volatile.id for volatile in live}
         for volatile in live:
             inner = leaves(parts, volatile.info)
             ends = (inner[0].info.min_block, inner[-1].info.max_block) if inner else None
             if ends != (volatile.info.min_block, volatile.info.max_block):
                 yield Finding("parts", volatile.name, "the active parts do not tile this volatile part", _BUG)
-            for source, info in volatile.sources:  # one that was published is the active part of its blocks
-                if source not in there and len(leaves(parts, info)) != 1:
+            for source, info in volatile.sources:  # a published source is the active part of its blocks
+                if source not in ids and len(leaves(parts, info)) != 1:
                     yield Finding("parts", volatile.name, f"its source {info} is gone", _BUG)
 
 
 def parts_at_rest(state: State, sizes: ObjectSizes) -> Iterator[Finding]:
-    """What the log says of active and detached parts and cannot be, and objects that are missing or too short.
+    """Impossible metadata of active and detached parts, and objects that are missing or too short.
 
-    `sizes` has the keys as extents have them: below the table, or from the warehouse's root with a `/`.
+    `sizes` has the keys of extents: relative to the table, or to the warehouse's root with a leading `/`.
     """
     active = ((part.info, part.manifest) for part in state.parts())
     for info, manifest in chain(active, ((part.info, part.manifest) for part in state.detached)):
         name = str(info)
-        wrong, ends = look_at_files(manifest)
-        for told in (*absurd_part(manifest, state), *wrong):
-            yield Finding("parts", name, told, _RESTORE)
+        bad_files, ends = look_at_files(manifest)
+        for text in (*absurd_part(manifest, state), *bad_files):
+            yield Finding("parts", name, text, _RESTORE)
         for key, end in ends.items():
             size = sizes.get(key)
             if size is None:
@@ -181,33 +181,33 @@ def parts_at_rest(state: State, sizes: ObjectSizes) -> Iterator[Finding]:
 
 
 def published(state: State, shown: Mapping[str, str], sizes: ObjectSizes) -> Iterator[Finding]:
-    """What ClickHouse sees against what is there: `shown` are the names by token (a directory)."""
-    there = sizes.directories
+    """Published names that do not match the parts: `shown` are the names by token (a directory)."""
+    directories = sizes.directories
     named = {part_of(token) for token in shown}
     infos = {part.manifest.id: part.info for part in state.parts() if part.manifest.id in named}
-    infos |= {part_id: gone.info for part_id, gone in state.retired.find(named).items()}
+    infos |= {part_id: retired.info for part_id, retired in state.retired.find(named).items()}
     for token, name in sorted(shown.items()):
         wanted = infos.get(part_of(token)) or empty_info(token)
-        if token not in there:
+        if token not in directories:
             yield Finding("name", token, f"{name} is shown to ClickHouse, and has no files", _NAME)
         elif PartInfo.try_parse(name) is None or (wanted is not None and name != str(wanted)):
             yield Finding("name", token, f"ClickHouse is shown '{name}' instead of {wanted}", _NAME)
     if shown:
         for part in state.parts():
             if part.manifest.id not in named:
-                told = f"{part.name} is not shown to ClickHouse yet"
-                yield Finding("name", part.manifest.id, told, "mergelake publish shows it", harmless=True)
+                text = f"{part.name} is not shown to ClickHouse yet"
+                yield Finding("name", part.manifest.id, text, "mergelake publish shows it", harmless=True)
 
 
 def orphans(sizes: ObjectSizes, keep: Collection[str]) -> Iterator[Finding]:
-    """Directories of parts that nothing refers to."""
-    for found in unused(pages(sizes.own()), [keep], {}):
-        told = f"{len(found.files)} objects, {found.bytes} bytes: {found.why}"
-        yield Finding("orphan", found.directory, told, _GC, harmless=True)
+    """Unreferenced directories of parts."""
+    for orphan in unused(pages(sizes.own()), [keep], {}):
+        text = f"{len(orphan.files)} objects, {orphan.bytes} bytes: {orphan.why}"
+        yield Finding("orphan", orphan.directory, text, _GC, harmless=True)
 
 
 def _listing(handle: TableHandle, state: State) -> ObjectSizes:
-    """Objects of the table, but for its log, and of what it has from other tables."""
+    """Objects of the table, without its log, and those of other tables that it refers to."""
     sizes = ObjectSizes()
     cut = len(handle.directory) + 1
     for page in all_but_log(handle):
@@ -218,14 +218,14 @@ def _listing(handle: TableHandle, state: State) -> ObjectSizes:
 
 
 def _names(handle: TableHandle, tokens: Collection[str], *, sure: bool = False) -> dict[str, str]:
-    """Token -> the name that ClickHouse is shown for it."""
+    """Token -> its published name. `sure`: read until two reads agree."""
     names = {}
     for token in sorted(tokens):
         try:
             key = f"{handle.directory}/__meta/{token}/prefix.path"
             text = agreed(handle.store, key) if sure else handle.store.get(key)
         except NotFoundError:
-            continue  # taken away since the listing
+            continue  # removed since the listing
         names[token] = text.decode(errors="replace").rstrip("/")
     return names
 
@@ -235,10 +235,10 @@ def _part(name: str, state: State) -> bool:
 
 
 def _mend_names(handle: TableHandle, state: State, findings: list[Finding]) -> list[str]:
-    """Take names away that are wrong, then show what is there."""
-    wrong = [f.where for f in findings if f.kind == "name" and not f.harmless]
-    handle.store.delete([f"{handle.directory}/__meta/{token}/prefix.path" for token in wrong])
-    done = [f"took the name of {token} away" for token in wrong]
+    """Remove wrong names, then publish, unless objects of active parts are missing."""
+    bad_tokens = [f.where for f in findings if f.kind == "name" and not f.harmless]
+    handle.store.delete([f"{handle.directory}/__meta/{token}/prefix.path" for token in bad_tokens])
+    done = [f"took the name of {token} away" for token in bad_tokens]
     if any(finding.kind == "name" for finding in findings):
         broken = {part.manifest.id for part in state.parts()} & {f.where for f in findings if f.kind == "object"}
         shown = publish(handle) if not broken else None

@@ -1,7 +1,6 @@
-"""Numbers of a state that cannot be: negative extents, sizes that do not add up, versions that do not exist. Pure.
+"""Impossible numbers in a state: negative extents, sizes that do not add up, versions that do not exist. Pure.
 
-What is committed is judged by its writer. These are the states that no writer makes: of a log that was tampered with,
-or written by something else.
+Writers check what they commit, so such a state comes from a log that was tampered with, or written by another program.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from mergelake.store.keys import check_key
 
 
 def absurd_part(manifest: PartManifest, state: State) -> Iterator[str]:
-    """What is wrong with what the log says of a part, but for its files."""
+    """Impossible metadata of a part, apart from its files."""
     if manifest.marks > max(manifest.rows, 1):
         yield f"{manifest.rows} rows in {manifest.marks} granules"
     schema = state.schemas.get(manifest.schema_version)
     if schema is None:
         yield f"schema version {manifest.schema_version} is not known"
-    elif strange := set(manifest.columns) - {column.id for column in schema.columns}:
-        yield f"columns {sorted(strange)} are not in schema version {manifest.schema_version}"
+    elif unknown := set(manifest.columns) - {column.id for column in schema.columns}:
+        yield f"columns {sorted(unknown)} are not in schema version {manifest.schema_version}"
     if manifest.base_version > state.version:
         yield f"it was begun at version {manifest.base_version}, which does not exist yet"
     ends = [text for pair in manifest.minmax.values() for text in pair]
@@ -34,31 +33,31 @@ def absurd_part(manifest: PartManifest, state: State) -> Iterator[str]:
 
 
 def look_at_files(manifest: PartManifest) -> tuple[list[str], dict[str, int]]:
-    """What is wrong with the file table of a part, and the bytes that each of its objects must have, by key."""
+    """Problems of the file table of a part, and the bytes that each of its objects must have, by key."""
     try:
         keys, rows = file_rows(manifest.files.text)
     except (CorruptDataError, NotFoundError) as broken:
         return [str(broken)], {}
-    told = []
+    problems = []
     total, ends = 0, [0] * len(keys)
     for name, size, _, _, _, *places in rows:
         total += size
-        if (held := sum(places[2::3])) != size:
-            told.append(f"{name} has {size} bytes in extents of {held}")
+        if (in_extents := sum(places[2::3])) != size:
+            problems.append(f"{name} has {size} bytes in extents of {in_extents}")
         for key, offset, length in zip(places[::3], places[1::3], places[2::3], strict=True):
             ends[key] = max(ends[key], offset + length)
     for key in keys:
         try:
             check_key(key.removeprefix("/"))
         except MergelakeError:
-            told.append(f"files lie in '{key}', which is no key")
+            problems.append(f"files lie in '{key}', which is no key")
     if total != manifest.bytes_on_disk:
-        told.append(f"its files have {total} bytes, and it should have {manifest.bytes_on_disk}")
-    return told, dict(zip(keys, ends, strict=True))
+        problems.append(f"its files have {total} bytes, and it should have {manifest.bytes_on_disk}")
+    return problems, dict(zip(keys, ends, strict=True))
 
 
 def absurd_state(state: State) -> Iterator[str]:
-    """What is wrong with the table's own numbers."""
+    """Impossible numbers of the table itself."""
     highest = max((part.info.max_block for part in state.parts()), default=0)
     if highest > state.block_counter:
         yield f"block {highest} is used, and only {state.block_counter} have been given"

@@ -1,9 +1,9 @@
-"""Which tables still hold something of this one.
+"""Checks which tables still refer to directories of this one.
 
 A clone holds directories of the tables whose objects it refers to *before* its own first entry, and refers to fewer of
-them as it is merged and its history is cut; nothing of another table is ever added later. So a hold may go as soon as
-the holder's state reaches nothing here. A holder that does not exist may be a clone under way: it is given a grace
-period, and then its first position is taken from it, so that it can never begin.
+them as it is merged and its history is cut; none is ever added later. So a hold may be released as soon as the holder's
+state reaches none of these directories. A holder that does not exist may be a clone under way: after a grace period its
+first log position is taken, so that it can never begin.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _logger = logging.getLogger("mergelake.gc")
 
 @dataclass(frozen=True, slots=True)
 class Holders:
-    """What became of the tables that hold something here."""
+    """The tables that hold directories here."""
 
     released: Holds
-    """They reach nothing here, and never will again: the holds as they were seen."""
+    """The holds, as read, of tables that reach nothing here, and never will again."""
     absent: tuple[str, ...]
-    """They do not exist (yet)."""
+    """Tables that do not exist (yet)."""
 
 
 def look_at_holders(
     handle: TableHandle, state: State, missed: Collection[str], dry_run: bool, open_table: OpenTable
 ) -> Holders:
-    """Open every holder: 3 GETs each. `missed` are those that did not exist a grace period ago."""
+    """Open every holder: 3 GETs each. `missed` are holders that did not exist a grace period ago."""
     released: dict[str, tuple[str, ...]] = {}
     absent = []
     for holder, held in state.holds.items():
@@ -62,7 +62,7 @@ def refers_to(state: State, table: str) -> bool:
 
 
 def _buried(handle: TableHandle, holder: str) -> bool:
-    """Make a table that never began a dropped one; False if it has begun after all, or if that is not known."""
+    """Commit a dropped table in place of one that never began; False if it has begun, or the outcome is unknown."""
     log = Log(
         handle.store,
         f"{holder}/_log",

@@ -1,7 +1,7 @@
-"""Shortening the log: entries that no kept version needs. In two steps, a grace period apart (`log.truncate`).
+"""Deletes log entries that no kept version needs, in two steps, a grace period apart (`log.truncate`).
 
-A tagged version must stay readable when the entries around it are gone: its state is written down first (`log.tags`).
-Segments of its checkpoints go with the entries, unless somebody with a lease still reads a version of before.
+A tagged version must stay readable when the entries around it are gone: its state is written first (`log.tags`).
+Segments of checkpoints are deleted with the entries, unless a node with a lease still reads an older version.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mergelake.table.handle import TableHandle
 
 
 def shorten_log(handle: TableHandle, notes: Notes, plan: RoundPlan, state: State) -> int:
-    """Take the step that is due; how many entries went. `state` is one that is in the log."""
+    """Execute the step that is due; returns how many entries were deleted. `state` is a committed one."""
     _keep_tags(handle, state)
     due = [note for note in plan.due if note.kind == "log"]
     sweep = not any(lease.version < state.history for lease in state.leases.values())
@@ -29,7 +29,7 @@ def shorten_log(handle: TableHandle, notes: Notes, plan: RoundPlan, state: State
 
 
 def _keep_tags(handle: TableHandle, state: State) -> None:
-    """Write tagged states down before the log forgets them; delete those whose tag is gone for good."""
+    """Write tagged states before their entries are deleted; delete those whose tag is gone for good."""
     prefix = f"{handle.directory}/_log"
     written = written_tags(handle.store, prefix)
     tagged = {version for version in state.tags.values() if version < state.history}
@@ -38,7 +38,7 @@ def _keep_tags(handle: TableHandle, state: State) -> None:
             write_tag(handle.store, prefix, handle.state_at(version))
         except InvalidInputError:
             if version in handle.log.state.tags.values():
-                raise  # else the tag went meanwhile, and another collector cut here
+                raise  # otherwise the tag was removed meanwhile, and another collector cut the log
     # A version before history can never be tagged again.
     gone = [version for version in written - tagged if version < state.history]
     if gone:

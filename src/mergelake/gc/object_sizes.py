@@ -1,7 +1,7 @@
-"""The sizes of all objects of a table, in little memory: some hundred bytes a part, however many files it has.
+"""The sizes of all objects of a table, in little memory: some hundred bytes per part, for any number of files.
 
-Parts that were written alike have files of the same names. So the objects of a directory are held together: their
-sizes as an array, and their names as one tuple, which all directories with these names share.
+Similar parts have files of the same names. So a directory is stored as an array of sizes and a tuple of names, which
+all directories with the same names share.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ _Names: TypeAlias = tuple[str, ...]
 
 
 class ObjectSizes:
-    """Bytes of each object by its key: below the table, or from the warehouse's root with a `/` before it."""
+    """Bytes of each object by its key: relative to the table, or to the warehouse's root with a leading `/`."""
 
     def __init__(self) -> None:
         self._held: dict[str, tuple[_Names, array[int]]] = {}
         self._shapes: dict[_Names, _Names] = {}
 
     def add(self, listing: Iterable[tuple[str, int]]) -> None:
-        """These too: keys and sizes, in order of key."""
-        for directory, found in groupby(listing, key=lambda item: directory_of(item[0])):
+        """Add keys and sizes, in order of key."""
+        for directory, items in groupby(listing, key=lambda item: directory_of(item[0])):
             cut = len(directory) + 1
-            files = {key[cut:]: size for key, size in found}
+            files = {key[cut:]: size for key, size in items}
             if directory in self._held:
                 files = dict(zip(*self._held[directory], strict=True)) | files
             names = tuple(sorted(files))
@@ -36,7 +36,7 @@ class ObjectSizes:
             self._held[directory] = names, array("q", [files[name] for name in names])
 
     def get(self, key: str) -> int | None:
-        """Bytes of one object; None if it is not there."""
+        """Bytes of one object; None if it is missing."""
         directory = directory_of(key)
         names, sizes = self._held.get(directory, ((), array("q")))
         name = key[len(directory) + 1 :]
@@ -44,20 +44,20 @@ class ObjectSizes:
         return sizes[at] if at < len(names) and names[at] == name else None
 
     def __len__(self) -> int:
-        """How many objects."""
+        """Number of objects."""
         return sum(len(names) for names, _ in self._held.values())
 
     @property
     def directories(self) -> set[str]:
-        """In which there is something."""
+        """Directories with objects."""
         return set(self._held)
 
     def names(self, directory: str) -> _Names:
-        """The objects of a directory: keys below it, in order."""
+        """Keys of the objects of a directory, relative to it, in order."""
         return self._held.get(directory, ((), array("q")))[0]
 
     def own(self) -> Iterator[tuple[str, int]]:
-        """Keys and sizes of the table's own objects, in order of directory, but for folders with an underscore."""
+        """Keys and sizes of the table's own objects, by directory, without folders that begin with an underscore."""
         for directory in sorted(name for name in self._held if not name.startswith(("/", "_"))):
             for name, size in zip(*self._held[directory], strict=True):
                 yield f"{directory}/{name}", size

@@ -1,8 +1,8 @@
-"""The directories that a state reaches (`log.retention.reachable`), kept between rounds: a look costs what changed.
+"""The directories that a state reaches (`log.retention.reachable`), updated incrementally from round to round.
 
-Between two states of one process it is known which partitions differ (`Partitions.touched_since`), and which runs of
-retired parts (`Retired.since`); detached parts and holds are few. Each directory is counted as often as something leads
-to it, so that what one part no longer needs stays while another does.
+Between two states of one process the differing partitions (`Partitions.touched_since`) and runs of retired parts
+(`Retired.since`) are known; detached parts and holds are few. The references to each directory are counted, so that it
+stays while any part needs it.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from mergelake.log.state import ActivePart, RetiredPart, State
 
 
 class Reached:
-    """The directories that the state of the last look reaches. Not for threads."""
+    """The directories that the state of the last `look` reaches. Not thread-safe."""
 
     def __init__(self) -> None:
-        self.looked = 0
-        """How many parts were looked at so far."""
+        self.visited = 0
+        """Number of parts visited so far."""
         self.shrunk = 0
-        """How many looks found something that is no longer reached."""
+        """Number of `look` calls after which a directory was no longer reached."""
         self._state = State()
         self._counts: Counter[str] = Counter()
 
     @property
     def directories(self) -> Container[str]:
-        """The directories, until the next look."""
+        """The directories, valid until the next `look`."""
         return self._counts
 
     def look(self, state: State) -> None:
-        """Make it that of this state."""
-        found = self._difference(state)
-        if found is None:
+        """Update to a state."""
+        difference = self._difference(state)
+        if difference is None:
             self.shrunk += 1
             self._counts, self._state = Counter(), State(partitions=state.partitions)
             self._counts.update(self._led(part.manifest for part in state.parts()))
-            found = self._difference(state)
-            assert found is not None, "these partitions are the same"
-        gained, lost = found
+            difference = self._difference(state)
+            assert difference is not None, "these partitions are the same"
+        gained, lost = difference
         self._counts.update(gained)
         self.shrunk += bool(lost)
         for directory in lost:
@@ -50,22 +50,22 @@ class Reached:
         self._state = state
 
     def newer(self, state: State) -> set[str]:
-        """What a newer state may reach and that of the last look does not."""
-        found = self._difference(state)
-        return reachable(state) if found is None else set(found[0])
+        """Directories that a newer state may reach and the state of the last `look` does not."""
+        difference = self._difference(state)
+        return reachable(state) if difference is None else set(difference[0])
 
     def _difference(self, state: State) -> tuple[list[str], list[str]] | None:
-        """What leads to directories now and did not before, and the other way round; None if that is not known."""
+        """References to directories that were gained and lost since the last `look`; None if that is not known."""
         before = self._state
         changed = state.partitions.touched_since(before.partitions)
         if changed is None:
             return None
-        here = {part.manifest.id: part for name in changed for part in state.partitions.get(name, ())}
-        there = {part.manifest.id: part for name in changed for part in before.partitions.get(name, ())}
-        came, went = _apart(here, there), _apart(there, here)
+        parts = {part.manifest.id: part for name in changed for part in state.partitions.get(name, ())}
+        parts_before = {part.manifest.id: part for name in changed for part in before.partitions.get(name, ())}
+        added, removed = _apart(parts, parts_before), _apart(parts_before, parts)
         retired, forgotten = state.retired.since(before.retired)
-        gained = [*self._led(part.manifest for part in came), *self._behind(retired)]
-        lost = [*self._led(part.manifest for part in went), *self._behind(forgotten)]
+        gained = [*self._led(part.manifest for part in added), *self._behind(retired)]
+        lost = [*self._led(part.manifest for part in removed), *self._behind(forgotten)]
         if state.detached is not before.detached:
             gained += self._led(part.manifest for part in state.detached)
             lost += self._led(part.manifest for part in before.detached)
@@ -76,13 +76,13 @@ class Reached:
 
     def _led(self, manifests: Iterable[PartManifest]) -> Iterator[str]:
         for manifest in manifests:
-            self.looked += 1
+            self.visited += 1
             yield manifest.id
             yield from refers(manifest)
 
     def _behind(self, parts: Iterable[RetiredPart]) -> Iterator[str]:
         for part in parts:
-            self.looked += 1
+            self.visited += 1
             yield part.id
             yield from part.refers
 

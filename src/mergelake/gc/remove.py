@@ -1,4 +1,4 @@
-"""The last of a dropped table: all of its directory."""
+"""Deletes the whole directory of a dropped table."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _CHECKPOINTS_MAX = 3
 
 
 def remove_table(handle: TableHandle) -> tuple[int, int]:
-    """Delete everything below a dropped table that nobody needs; objects and bytes.
+    """Delete all objects of a dropped table that is not needed any more; returns their number and bytes.
 
-    What ClickHouse is still shown goes first by name, then by file: so it sees an empty table, and no missing files.
+    Published names are deleted before their files, so that ClickHouse sees an empty table, and no missing files.
 
-    A checkpoint that says that the table was dropped is made and read back: whoever opens the table in between, or goes
-    on after a crash, finds it, and nothing else. So everything from which an older state could be made goes before any
-    other entry: the hint, older checkpoints, and the first entry. For a DELETE of many may be carried out in part, and
-    the newest checkpoint may be read with a wrong bit. It goes last, and what it names behind it.
-    CorruptDataError where it cannot be read: nothing has been deleted then.
+    First a checkpoint of the dropped table is written and read back: a process that opens the table in between, or
+    continues after a crash, must find this state only. So everything from which an older state could be read is deleted
+    before any other entry: the hint, older checkpoints, and the first entry; because a DELETE of many objects may be
+    executed in part, and the newest checkpoint may be read with a wrong bit. That checkpoint is deleted last, and its
+    segments after it. Raises CorruptDataError if it cannot be read: nothing has been deleted then.
     """
     _leave_word(handle)
     unpublish(handle)
@@ -50,12 +50,12 @@ def _is_checkpoint(key: str) -> bool:
 
 
 def _is_beginning(key: str) -> bool:
-    """Whether a state can be read from an object of the log, or from those behind it."""
+    """Whether a state can be read beginning with this object of the log."""
     return _is_checkpoint(key) or key.endswith(("/_last_checkpoint", f"/{1:020d}.json"))
 
 
 def _leave_word(handle: TableHandle) -> None:
-    """Write the newest state down. A checkpoint that was damaged on the way stays: the next version gets another."""
+    """Write a checkpoint of the newest state. If it cannot be read back, try again at a new version."""
     for attempt in range(_CHECKPOINTS_MAX):
         if attempt:
             handle.log.commit(lambda state: [AdvanceGcHorizon(state.fence, state.history)])

@@ -1,8 +1,8 @@
-"""Collection over a whole warehouse: every table, also those that were dropped or never got their name.
+"""Collection over a whole warehouse: all tables, also dropped ones and those without a name.
 
-Directories of tables are found in the bucket, not in the catalog: one LIST page each. A table without a name that is
-not dropped either is what a crash left between its first entry and its name; it is dropped after a grace period. A
-directory without a log holds what late writers left behind a removed table.
+Directories of tables are found in the bucket, not in the catalog: one LIST page each. A table that has no name and is
+not dropped was left by a crash between its first entry and its name; it is dropped after a grace period. A directory
+without a log holds objects that late writers left after a table was removed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _logger = logging.getLogger("mergelake.gc")
 
 
 def table_directories(store: Store) -> Iterator[str]:
-    """Directories that look like a table's, in order; one page of a listing each."""
+    """Directories with the name of a table id, in order; one page of a listing each."""
     after = ""
     while (meta := next(iter(store.list("", after)), None)) is not None:
         name, slash, _ = meta.key.partition("/")
@@ -50,9 +50,9 @@ def collect_warehouse(
     dry_run: bool = False,
     opened: Mapping[str, TableHandle] | None = None,
 ) -> Iterator[tuple[str, CollectReport]]:
-    """A round over every table: its directory and what became of it. One that cannot be opened is left alone.
+    """A round over every table: yields its directory and the report. One that cannot be opened is skipped.
 
-    `opened` are handles, by directory, of tables that have a name: they remember their last round.
+    `opened` are handles, by directory, of tables with a name, which keep the state of their last round.
     """
     for directory in table_directories(store):
         try:
@@ -62,7 +62,7 @@ def collect_warehouse(
                     report = collect_round(handle, dry_run=dry_run, open_table=catalog.open_id)
                 else:
                     report = _round(store, catalog, directory, clock, ids, dry_run)
-        except Exception as problem:  # noqa: BLE001  whatever is wrong with one table, the others have their round
+        except Exception as problem:  # noqa: BLE001  one bad table must not end the round over the others
             _logger.warning("table %s is left out: %s", directory, problem)
         else:
             yield directory, report
@@ -73,7 +73,7 @@ def _round(store: Store, catalog: Catalog, directory: str, clock: Clock, ids: Id
         handle = catalog.open_id(directory)
     except NotFoundError:
         if _is_named(catalog, directory):
-            raise  # nobody has removed this table: its log has lost its beginning
+            raise  # the table was not removed, so its log has lost its beginning
         return _stray(store, directory, clock, ids, dry_run)
     if not handle.log.state.dropped and not _is_named(catalog, directory):
         _nameless(handle, catalog, dry_run)
@@ -85,7 +85,7 @@ def _is_named(catalog: Catalog, directory: str) -> bool:
 
 
 def _nameless(handle: TableHandle, catalog: Catalog, dry_run: bool) -> None:
-    """Note it; drop it if it was noted a grace period ago. A catalog without any entry is lost, not empty."""
+    """Note a table without a name, or drop it if it was noted a grace period ago. A catalog without entries is lost."""
     if catalog.state.version == 0:
         return
     notes = Notes(handle.store, handle.directory, handle.ids)
@@ -101,7 +101,7 @@ def _nameless(handle: TableHandle, catalog: Catalog, dry_run: bool) -> None:
 
 
 def _stray(store: Store, directory: str, clock: Clock, ids: IdSource, dry_run: bool) -> CollectReport:
-    """Objects without a log: noted, then deleted; unless something lies there that we never write."""
+    """Note a directory without a log, then delete it; but not if it has objects that we never write."""
     report = CollectReport(0, 0)
     keys, size = [], 0
     for meta in store.list(directory):

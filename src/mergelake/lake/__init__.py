@@ -2,8 +2,8 @@
 
 =============  ==================================================================
 `warehouse`    `Warehouse`: open, create, drop, rename, exchange, list
-`table`        `Table`: append, snapshot, truncate, drop partitions, look inside
-`input`        whatever users bring (Arrow, pandas, polars, dicts) -> storage form
+`table`        `Table`: append, snapshot, truncate, drop partitions, inspect
+`input`        data of users (Arrow, pandas, polars, dicts) -> storage form
 `inspect`      parts and history as Arrow tables
 =============  ==================================================================
 """

@@ -1,12 +1,12 @@
 """CHECK TABLE: every byte of every active part against its checksums, and every index against the rows.
 
-1. What a part says of itself (`parts.verify`): files, checksums, counts, marks, columns, order of the primary index,
-   partition, extremes.
-2. What the table says of it, here: rows lie in the order of the sorting key, of one partition; the primary index holds
-   the keys of the rows that it points to; each skip index holds what its expressions give for the rows.
+1. The consistency of a part in itself (`parts.verify`): files, checksums, counts, marks, columns, order of the primary
+   index, partition, extremes.
+2. Its consistency with the table, here: rows are in the order of the sorting key, of one partition; the primary index
+   holds the keys of the rows that it points to; each skip index equals one that is built from the rows.
 
-Rows are read once more for the second, a window at a time. In a part with deleted rows (`_row_exists`) only the order
-is checked, as its indexes were made with them.
+The rows are read once more for the second, a window at a time. In a part with deleted rows (`_row_exists`) only the
+order is checked, as its indexes were built with them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _WINDOW_ROWS = 1 << 17
 
 
 def check_table(handle: TableHandle, snapshot: Snapshot) -> pa.Table:
-    """One row a part, with the columns of ClickHouse's CHECK TABLE; `message` holds all that is wrong with it."""
+    """One row per part, with the columns of ClickHouse's CHECK TABLE; `message` holds all problems of the part."""
     rows = []
     for part in snapshot.parts:
         reader = open_part(beneath(handle.store), handle.directory, part.manifest, snapshot.schema, PartCache())
@@ -50,7 +50,7 @@ def check_table(handle: TableHandle, snapshot: Snapshot) -> pa.Table:
 
 
 def check_against(reader: PartReader, schema: TableSchema) -> list[Problem]:
-    """Everything that is wrong with a part of a table; what cannot be decoded is not compared any further."""
+    """All problems of a part of a table; data that cannot be decoded is not compared any further."""
     keys = table_keys(schema)
     problems = check_part(
         reader,
@@ -84,9 +84,9 @@ def check_directory(reader: PartReader, schema: TableSchema) -> list[Problem]:
     ]
     if others:
         return [*check_part(reader), *map(Problem, others)]
-    beyond = len(reader.columns)
+    next_id = len(reader.columns)
     columns = tuple(
-        replace(column, id=reader.columns[column.name].id if column.name in reader.columns else beyond + number)
+        replace(column, id=reader.columns[column.name].id if column.name in reader.columns else next_id + number)
         for number, column in enumerate(schema.columns)
     )
     return check_against(reader, replace(schema, columns=columns, next_column_id=0))
@@ -102,7 +102,7 @@ class _Rows:
         self._source = PartSource(reader, PartInfo(reader.manifest.partition_id, 1, 1, 0), schema)
 
     def windows(self, names: Sequence[str]) -> Iterator[tuple[pa.Table, slice]]:
-        """These columns of whole granules, and which granules they are."""
+        """These columns of complete granules, and the range of the granules."""
         names = list(dict.fromkeys(names))
         first = 0
         while first < len(self.marks):
@@ -123,7 +123,7 @@ def _columns(keys: Sequence[KeyColumn]) -> list[str]:
 
 
 def _order(rows: _Rows, keys: TableKeys) -> Iterator[Problem]:
-    """No row comes before the one above it."""
+    """Check the order of the rows."""
     if not keys.sorting:
         return
     types = [plain_type(key.type) for key in keys.sorting]
@@ -144,7 +144,7 @@ def _plain(array: pa.Array) -> pa.Array:
 
 
 def _primary_index(rows: _Rows, keys: TableKeys) -> Iterator[Problem]:
-    """The index holds the key of each granule's first row, and of the part's last one."""
+    """Check that the index holds the key of each granule's first row, and of the part's last one."""
     types = [key.type for key in keys.primary]
     index = rows.reader.primary_index(types)
     if not index:
@@ -168,32 +168,33 @@ def _primary_index(rows: _Rows, keys: TableKeys) -> Iterator[Problem]:
 
 
 def _one_partition(rows: _Rows, keys: TableKeys) -> Iterator[Problem]:
-    """Every row belongs to the part's partition."""
+    """Check that every row belongs to the part's partition."""
     if not keys.partition:
         return
     types = [key.type for key in keys.partition]
     for block, _ in rows.windows(_columns(keys.partition)):
-        _, found = partition_keys([key.evaluate(block) for key in keys.partition], types)
-        strangers = [partition.id for partition in found if partition.id != rows.reader.manifest.partition_id]
-        if strangers:
+        _, partitions = partition_keys([key.evaluate(block) for key in keys.partition], types)
+        others = [partition.id for partition in partitions if partition.id != rows.reader.manifest.partition_id]
+        if others:
             yield Problem(
-                "Rows belong to another partition", expected=rows.reader.manifest.partition_id, found=strangers[0]
+                "Rows belong to another partition", expected=rows.reader.manifest.partition_id, found=others[0]
             )
             return
 
 
 def _skip_index(rows: _Rows, index: BoundIndex) -> Iterator[Problem]:
-    """An index that the part has is what writing it anew would give."""
+    """Check that an index of the part equals one that is built from its rows."""
     reader = rows.reader
     file = find_index(reader, index.name, index.kind)
     if file is None or not same_types(reader, index, rows.schema.version):
         return
     builder = granule_builder(index.kind, index.types, index.granularity)
-    made = b""
+    expected_bytes = b""
     for block, granules in rows.windows(index.columns):
-        made += builder.feed(index_values(index, block, rows.schema.types), np.cumsum(rows.marks[granules]))[0]
-    made += builder.finish()[0]
-    if made != _stored(reader, file):
+        values = index_values(index, block, rows.schema.types)
+        expected_bytes += builder.feed(values, np.cumsum(rows.marks[granules]))[0]
+    expected_bytes += builder.finish()[0]
+    if expected_bytes != _stored(reader, file):
         yield Problem(f"Skip index {index.name} is not what its rows give", file.file)
 
 

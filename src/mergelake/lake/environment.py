@@ -1,4 +1,4 @@
-"""What all tables of one warehouse share in a process: threads, caches, and where heavy work runs."""
+"""Resources that all tables of one warehouse share in a process: threads, caches, and where heavy work runs."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def is_strong_read(read_consistency: str) -> bool:
-    """Whether a read looks for the newest version first; BAD_ARGUMENTS for what is neither of these.
+    """Whether a read refreshes the table first; BAD_ARGUMENTS for other values.
 
-    `strong`: it sees every commit that was acknowledged before it began, by whatever process, for one small request a
-    table. `cached`: it sees what this process knows, at least its own commits, and asks nothing.
+    `strong`: it sees every commit of any process that was acknowledged before it began, for one small request per
+    table. `cached`: it sees the state known to this process, with at least its own commits, without a request.
     """
     if read_consistency not in ("strong", "cached"):
         message = f"There is no read_consistency '{read_consistency}'"
@@ -45,7 +45,7 @@ class Environment:
     spark: SparkSession | str | None = None
     """A session, a master URL on which to start one when it is first needed, or None: heavy work runs here."""
     read_consistency: str = "strong"
-    """What a read sees that does not say a version: see `is_strong_read`."""
+    """Consistency of reads without a version: see `is_strong_read`."""
 
     def spark_session(self) -> SparkSession:
         """The session; started now if only its master was given (or nothing: `local[*]`)."""

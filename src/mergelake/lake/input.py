@@ -1,4 +1,4 @@
-"""Whatever users bring -> batches of storage-form columns, checked against the table's schema.
+"""Data of users -> batches of storage-form columns, checked against the table's schema.
 
 Columns are matched by name. Extra ones are refused, missing ones get their defaults later; a value that
 does not fit its column (NULL, range, type) is a coded error naming the column.
@@ -23,7 +23,7 @@ from mergelake.order.keys import whole_column
 from mergelake.table.blocks import block_limits, check_given, cut_blocks
 
 _FAILURES = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError)
-"""What Arrow raises for Python values that it cannot take."""
+"""Exceptions of Arrow for Python values that it cannot convert."""
 
 
 def storage_batches(data: Any, schema: TableSchema) -> Iterator[pa.Table]:
@@ -81,16 +81,16 @@ def _columns_of_rows(rows: Sequence[Any]) -> dict[str, list[Any]]:
         if not isinstance(row, Mapping):
             raise error("TYPE_MISMATCH", f"Row {at} is a {type(row).__name__}, not a dict")
         if row.keys() != rows[0].keys():
-            odd = ", ".join(sorted(map(str, row.keys() ^ rows[0].keys())))
-            raise error("INCORRECT_DATA", f"Row {at} and the first row differ in the columns {odd}")
+            differing = ", ".join(sorted(map(str, row.keys() ^ rows[0].keys())))
+            raise error("INCORRECT_DATA", f"Row {at} and the first row differ in the columns {differing}")
     return {name: [row[name] for row in rows] for name in rows[0]}
 
 
 def _table(columns: Mapping[str, Any], schema: TableSchema) -> pa.Table:
-    odd = [name for name in columns if not isinstance(name, str)]
-    if odd:
+    not_text = [name for name in columns if not isinstance(name, str)]
+    if not_text:
         raise error(
-            "TYPE_MISMATCH", f"The name of a column is {odd[0]!r}, not a string", "Name columns as the table does"
+            "TYPE_MISMATCH", f"The name of a column is {not_text[0]!r}, not a string", "Name columns as the table does"
         )
     check_given(schema, list(columns))
     arrays = {name: _array(values, name, schema) for name, values in columns.items()}
@@ -111,7 +111,7 @@ def _pandas_table(frame: Any, schema: TableSchema) -> pa.Table:
 
 def _pandas_column(column: Any, name: str, schema: TableSchema) -> pa.Array:
     kind = schema.column(name).type
-    # Of Python objects Arrow would make structs for dicts, and microseconds for times.
+    # From Python objects Arrow would make structs of dicts, and microseconds of times.
     if str(column.dtype) != "object" or not (_has_map(kind) or _is_fine(kind)):
         with suppress(*_FAILURES):
             return pa.Array.from_pandas(column)
@@ -119,12 +119,12 @@ def _pandas_column(column: Any, name: str, schema: TableSchema) -> pa.Array:
 
 
 def _values(column: Any) -> list[Any]:
-    """Values of a pandas column; what pandas holds for missing (None, NaN, NA) is None."""
-    return [value if there else None for value, there in zip(column.tolist(), column.notna().tolist(), strict=True)]
+    """Values of a pandas column; missing ones (None, NaN, NA) are None."""
+    return [value if present else None for value, present in zip(column.tolist(), column.notna().tolist(), strict=True)]
 
 
 def _array(values: Any, name: str, schema: TableSchema) -> pa.Array:
-    """A Python list (or numpy array) as Arrow: by its own types, or else by the column's."""
+    """A Python list (or numpy array) as Arrow: with the inferred type, or else the column's."""
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
         return values
     kind = schema.column(name).type
@@ -138,26 +138,26 @@ def _array(values: Any, name: str, schema: TableSchema) -> pa.Array:
 
 
 def _nested(values: Sequence[Any], kind: t.DataType) -> pa.Array:
-    """Values of a type with a Map in it, part by part: a dict means another thing in a Map than in a Tuple."""
+    """Values of a type that contains a Map, element by element: a dict is a Map or a Tuple, depending on the type."""
     kind = t.inner_type(kind)
-    given = [value for value in values if value is not None]
+    present = [value for value in values if value is not None]
     nested = isinstance(kind, (t.Array, t.Map, t.Tuple)) and _has_map(kind)
-    if not nested or not given or not all(isinstance(each, (Mapping, list, tuple, np.ndarray)) for each in given):
+    if not nested or not present or not all(isinstance(each, (Mapping, list, tuple, np.ndarray)) for each in present):
         return _leaf(values, kind)
     missing = np.array([value is None for value in values])
     if isinstance(kind, t.Tuple):
         names = tuple_names(kind)
-        if isinstance(given[0], Mapping):
-            if any(not isinstance(each, Mapping) or set(each) != set(names) for each in given):
+        if isinstance(present[0], Mapping):
+            if any(not isinstance(each, Mapping) or set(each) != set(names) for each in present):
                 raise pa.ArrowInvalid(f"a dict has other fields than {', '.join(names)}")
-            given = [tuple(each[name] for name in names) for each in given]
-        if any(isinstance(each, Mapping) or len(each) != len(names) for each in given):
+            present = [tuple(each[name] for name in names) for each in present]
+        if any(isinstance(each, Mapping) or len(each) != len(names) for each in present):
             raise pa.ArrowInvalid(f"a tuple has not {len(names)} values")
-        whole = iter(given)
-        rows = [(None,) * len(names) if value is None else next(whole) for value in values]
+        rest = iter(present)
+        rows = [(None,) * len(names) if value is None else next(rest) for value in values]
         arrays = [_nested(part, element) for part, element in zip(zip(*rows, strict=True), kind.elements, strict=True)]
         return pa.StructArray.from_arrays(arrays, list(names), mask=pa.array(missing))
-    lists = [list(each.items()) if isinstance(each, Mapping) else list(each) for each in given]
+    lists = [list(each.items()) if isinstance(each, Mapping) else list(each) for each in present]
     counts = np.zeros(len(values) + 1, np.int32)
     counts[1:][~missing] = [len(each) for each in lists]
     offsets = pa.array(counts.cumsum(dtype=np.int32), mask=np.append(missing, False))
@@ -177,14 +177,14 @@ def _has_map(kind: t.DataType) -> bool:
 
 def _leaf(values: Any, kind: t.DataType) -> pa.Array:
     try:
-        found = pa.array(values)
+        array = pa.array(values)
     except _FAILURES:
         return pa.array(values, arrow_type(kind))
-    if "timestamp[us" in str(found.type) and _is_fine(kind):
-        # Of pandas' Timestamps Arrow takes the microseconds, unless it is told to take more.
+    if "timestamp[us" in str(array.type) and _is_fine(kind):
+        # Without a type Arrow truncates pandas' Timestamps to microseconds.
         with suppress(*_FAILURES):
             return pa.array(values, arrow_type(kind))
-    return found
+    return array
 
 
 def _is_fine(kind: t.DataType) -> bool:

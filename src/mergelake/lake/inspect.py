@@ -70,9 +70,10 @@ _MERGES = pa.schema(
 
 
 def merges_table(state: State) -> pa.Table:
-    """One row a Live volatile part; what it covers is counted in active parts.
+    """One row per Live volatile part; `num_parts` counts the active parts that it covers.
 
-    `lease_until`: of the owner, by its own clock; NULL if it has left. `inside`: the next larger one around it.
+    `lease_until`: end of the owner's lease, by its clock; NULL if it has left. `inside`: the next larger volatile part
+    around it.
     """
     rows = []
     for partition_id, live in sorted(state.volatile.items()):
@@ -134,53 +135,55 @@ def parts_table(
     key_types: Sequence[DataType] = (),
     wanted: Collection[str] | None = None,
 ) -> pa.Table:
-    """One row a part, as in `system.parts`; `removed_version` is NULL for active ones.
+    """One row per part, as in `system.parts`; `removed_version` is NULL for active ones.
 
-    `key_types` are the types of the partition key. Of a partition without active parts only the id is known. Columns
+    `key_types` are the types of the partition key. For a partition without active parts only the id is known. Columns
     that are not `wanted` are NULL.
     """
-    held, gone = list(parts), list(retired)
-    infos = [part.info for part in held] + [part.info for part in gone]
+    active_parts, retired_parts = list(parts), list(retired)
+    infos = [part.info for part in active_parts] + [part.info for part in retired_parts]
 
     def cells(name: str) -> list[Any]:
         if name == "partition":
-            return _partitions(held, gone, key_types)
+            return _partitions(active_parts, retired_parts, key_types)
         if name in _OF_INFO:
             return [_OF_INFO[name](info) for info in infos]
         of_active, of_retired = _OF_ACTIVE.get(name), _OF_RETIRED.get(name)
-        active = [of_active(part) if of_active else None for part in held]
-        return active + [of_retired(part) if of_retired else None for part in gone]
+        active = [of_active(part) if of_active else None for part in active_parts]
+        return active + [of_retired(part) if of_retired else None for part in retired_parts]
 
     arrays = [
         pa.array(cells(column.name), column.type)
         if wanted is None or column.name in wanted
-        else pa.nulls(len(held) + len(gone), column.type)
+        else pa.nulls(len(active_parts) + len(retired_parts), column.type)
         for column in _PARTS
     ]
     return pa.Table.from_arrays(arrays, schema=_PARTS)
 
 
-def _partitions(held: Sequence[ActivePart], gone: Sequence[RetiredPart], key_types: Sequence[DataType]) -> list[str]:
+def _partitions(
+    active: Sequence[ActivePart], retired: Sequence[RetiredPart], key_types: Sequence[DataType]
+) -> list[str]:
     """The partition of each part, as ClickHouse writes it."""
-    first = {part.info.partition_id: part.manifest.partition for part in reversed(held)}
+    first = {part.info.partition_id: part.manifest.partition for part in reversed(active)}
     texts = dict(zip(first, partition_texts([bytes.fromhex(data) for data in first.values()], key_types), strict=True))
-    ids = [part.info.partition_id for part in held] + [part.info.partition_id for part in gone]
+    ids = [part.info.partition_id for part in active] + [part.info.partition_id for part in retired]
     return [texts.get(name, name if key_types else "tuple()") for name in ids]
 
 
 def history_table(entries: Iterable[Entry], retired: Iterable[RetiredPart], tags: Mapping[str, int]) -> pa.Table:
-    """One row a version. What was removed is told by `retired`, the replaced parts that are remembered."""
-    gone: dict[int, list[RetiredPart]] = {}
+    """One row per version. The removed rows and parts are those of the `retired` parts."""
+    by_version: dict[int, list[RetiredPart]] = {}
     for part in retired:
-        gone.setdefault(part.retired, []).append(part)
+        by_version.setdefault(part.retired, []).append(part)
     names: dict[int, list[str]] = {}
     for name, version in sorted(tags.items()):
         names.setdefault(version, []).append(name)
-    rows = [_version(entry, gone.get(entry.version, ()), names.get(entry.version, ())) for entry in entries]
+    rows = [_version(entry, by_version.get(entry.version, ()), names.get(entry.version, ())) for entry in entries]
     return pa.Table.from_pylist(rows, schema=_HISTORY)
 
 
-def _version(entry: Entry, gone: Sequence[RetiredPart], tags: Sequence[str]) -> dict[str, Any]:
+def _version(entry: Entry, retired: Sequence[RetiredPart], tags: Sequence[str]) -> dict[str, Any]:
     new = [part for op in entry.ops for part in _added(op)]
     return {
         "version": entry.version,
@@ -188,9 +191,9 @@ def _version(entry: Entry, gone: Sequence[RetiredPart], tags: Sequence[str]) -> 
         "author": entry.authors,
         "operations": "; ".join(map(describe_op, entry.ops)),
         "rows_added": sum(part.rows for part in new),
-        "rows_removed": sum(part.rows for part in gone),
+        "rows_removed": sum(part.rows for part in retired),
         "parts_added": len(new),
-        "parts_removed": len(gone),
+        "parts_removed": len(retired),
         "tags": ", ".join(tags),
     }
 

@@ -1,4 +1,4 @@
-"""What the schema of a new table may be made from: a schema, types by name, or data with columns."""
+"""The schema of a new table from a schema, types by name, or data with columns."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _KEYS = ("order_by", "partition_by", "primary_key")
 
 
 def schema_and_rows(
-    given: Any, types: Mapping[str, str | DataType] | None = None, **keys: Any
+    source: Any, types: Mapping[str, str | DataType] | None = None, **keys: Any
 ) -> tuple[TableSchema, Any]:
-    """The schema of a table for `given`, and the rows in it (None where there are none).
+    """The schema of a table for `source`, and the rows in it (None where there are none).
 
-    `given`: a TableSchema, a pyarrow Schema, `{column: type}`, or data that `Table.append` takes: a column of data is
-    Nullable where it holds a NULL, and gets the type that ClickHouse infers from Arrow. `types` says otherwise for some
-    columns. `keys`: what `define` takes beside columns.
+    `source`: a TableSchema, a pyarrow Schema, `{column: type}`, or data that `Table.append` takes: a column of data is
+    Nullable if it holds a NULL, and gets the type that ClickHouse infers from Arrow. `types` overrides the types of
+    some columns. `keys`: the other arguments of `define`.
     """
-    if isinstance(given, TableSchema):
+    if isinstance(source, TableSchema):
         if types or any(keys.values()):
             raise error("BAD_ARGUMENTS", "A TableSchema has its types and keys already", "Give them to define(…)")
-        return given, None
-    columns, rows = _columns_and_rows(given)
+        return source, None
+    columns, rows = _columns_and_rows(source)
     unknown = [name for name in types or {} if name not in columns]
     if unknown:
         raise error("NO_SUCH_COLUMN_IN_TABLE", f"There is no column {unknown[0]} among {', '.join(columns)}")
@@ -42,32 +42,32 @@ def schema_and_rows(
     return define({**columns, **(types or {})}, **given_keys), rows
 
 
-def _columns_and_rows(given: Any) -> tuple[dict[str, str | DataType], Any]:
-    if isinstance(given, pa.Schema):
-        return {**inferred_types(given)}, None
-    if isinstance(given, Mapping) and all(isinstance(kind, str | DataType) for kind in given.values()):
-        return dict(given), None
-    if type(given).__module__.startswith("pyspark."):
+def _columns_and_rows(source: Any) -> tuple[dict[str, str | DataType], Any]:
+    if isinstance(source, pa.Schema):
+        return {**inferred_types(source)}, None
+    if isinstance(source, Mapping) and all(isinstance(kind, str | DataType) for kind in source.values()):
+        return dict(source), None
+    if type(source).__module__.startswith("pyspark."):
         from mergelake.spark.types import frame_schema
 
-        return {**inferred_types(frame_schema(given))}, given
-    rows = _table(given)
+        return {**inferred_types(frame_schema(source))}, source
+    rows = _table(source)
     if isinstance(rows, pa.RecordBatchReader):
         return {**inferred_types(rows.schema)}, rows
     return {**inferred_types(rows.schema, rows)}, rows
 
 
-def _table(given: Any) -> pa.Table | pa.RecordBatchReader:
-    if isinstance(given, pa.Table | pa.RecordBatchReader):
-        return given
-    if isinstance(given, pa.RecordBatch):
-        return pa.Table.from_batches([given])
-    if type(given).__module__.partition(".")[0] == "pandas":
-        return pa.Table.from_pandas(given, preserve_index=False)
-    if hasattr(given, "__arrow_c_stream__"):
-        return pa.table(given)
-    if isinstance(given, Mapping):
-        return pa.table(dict(given))
-    if isinstance(given, Sequence) and not isinstance(given, str | bytes):
-        return pa.Table.from_pylist(list(given))
-    raise error("TYPE_MISMATCH", f"A table cannot be made from a {type(given).__name__}", "Give a schema, or data")
+def _table(source: Any) -> pa.Table | pa.RecordBatchReader:
+    if isinstance(source, pa.Table | pa.RecordBatchReader):
+        return source
+    if isinstance(source, pa.RecordBatch):
+        return pa.Table.from_batches([source])
+    if type(source).__module__.partition(".")[0] == "pandas":
+        return pa.Table.from_pandas(source, preserve_index=False)
+    if hasattr(source, "__arrow_c_stream__"):
+        return pa.table(source)
+    if isinstance(source, Mapping):
+        return pa.table(dict(source))
+    if isinstance(source, Sequence) and not isinstance(source, str | bytes):
+        return pa.Table.from_pylist(list(source))
+    raise error("TYPE_MISMATCH", f"A table cannot be made from a {type(source).__name__}", "Give a schema, or data")

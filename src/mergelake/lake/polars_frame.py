@@ -1,8 +1,8 @@
-"""A table as a Polars LazyFrame: columns, conditions and limits of a query come down to the scan.
+"""A table as a Polars LazyFrame: columns, conditions and limits of a query are pushed down to the scan.
 
-Polars hands a condition over as an expression. What of it means the same to ClickHouse (comparisons of whole numbers,
-texts, dates, times and booleans with constants, `is_null`, `is_between`, `starts_with`, joined by AND and OR) prunes
-parts and marks and filters rows; Polars applies all of it once more, so what is left out costs time alone.
+Polars passes a condition as an expression. Those parts of it that mean the same in ClickHouse (comparisons of whole
+numbers, texts, dates, times and booleans with constants, `is_null`, `is_between`, `starts_with`, joined by AND and OR)
+prune parts and marks and filter rows; Polars applies the whole condition again, so omitted parts only cost time.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _pushed(predicate: polars.Expr, types: Mapping[str, t.DataType]) -> str | No
 
     try:
         return condition_text(json.loads(predicate.meta.serialize(format="json")), types)
-    except (pl.exceptions.PolarsError, TypeError, ValueError):  # an expression that has no such form
+    except (pl.exceptions.PolarsError, TypeError, ValueError):  # an expression that cannot be serialized
         return None
 
 
@@ -83,7 +83,7 @@ def _plain(table: pa.Table) -> pa.Table:
 
 
 def condition_text(node: Any, types: Mapping[str, t.DataType]) -> str | None:
-    """A condition of ClickHouse that is true wherever Polars' is; None for none. `node` is its JSON.
+    """A condition of ClickHouse that is true wherever Polars' is; None if there is none. `node` is Polars' JSON.
 
     >>> condition_text({"BinaryExpr": {"left": {"Column": "k"}, "op": "Gt",
     ...     "right": {"Literal": {"Scalar": {"Int64": 5}}}}}, {"k": t.Int(64, signed=True)})
@@ -93,8 +93,8 @@ def condition_text(node: Any, types: Mapping[str, t.DataType]) -> str | None:
         case {"Column": str(name)} if isinstance(t.inner_type(types[name]), t.Bool):
             return back_quote(name)
         case {"BinaryExpr": {"left": left, "op": "And" | "LogicalAnd", "right": right}}:
-            found = [text for side in (left, right) if (text := condition_text(side, types)) is not None]
-            return " AND ".join(f"({text})" for text in found) or None
+            texts = [text for side in (left, right) if (text := condition_text(side, types)) is not None]
+            return " AND ".join(f"({text})" for text in texts) or None
         case {"BinaryExpr": {"left": left, "op": "Or" | "LogicalOr", "right": right}}:
             sides = [condition_text(side, types) for side in (left, right)]
             return None if None in sides else " OR ".join(f"({text})" for text in sides)
@@ -127,7 +127,7 @@ def _called(name: str, function: Any, values: Sequence[Any], types: Mapping[str,
 
 
 def _constant(value: Any, data_type: t.DataType) -> str | None:
-    """A scalar of Polars as ClickHouse writes it, where both compare it alike with a column of the type."""
+    """A scalar of Polars in ClickHouse's syntax, if both compare it in the same way with a column of the type."""
     kind = t.inner_type(data_type)
     if not isinstance(kind, _COMPARABLE) or not isinstance(value, Mapping):
         return None

@@ -38,14 +38,14 @@ class Scan:
     handle: TableHandle
     plan: ScanPlan
     counted: Callable[[], ScanPlan]
-    """The same plan, with what each index left over."""
+    """Returns the same plan, with the granules that each index leaves."""
     env: Environment
     stats: ScanStats = field(default_factory=ScanStats)
     """Parts, granules, rows and bytes read so far, except by Spark."""
 
     @staticmethod
     def of(name: str, handle: TableHandle, snapshot: Snapshot, request: ScanRequest, env: Environment) -> Scan:
-        """Plan `request`; raises what `plan_scan` raises."""
+        """Plan `request`; raises the errors of `plan_scan`."""
         planned = partial(plan_scan, handle.store, handle.directory, snapshot, request, env.caches)
         return Scan(name, handle, planned(count_steps=False), planned, env)
 

@@ -30,9 +30,9 @@ def seal_logs(
 ) -> dict[str, Takeover]:
     """Make the bucket the sequencer of one table's log, or of all (the catalog's too, first).
 
-    Returns what happened by name; tables without one (they were dropped) have that of their directory. Readers and
-    writers go on, and follow by themselves. It may be repeated, after a crash too. `force` is for a ZooKeeper that is
-    gone for ever: what had not been copied from it is lost. `log` is the option of `connect`.
+    Returns the results by name; dropped tables without a name are named by their directory. Readers and writers go on,
+    and follow by themselves. It may be repeated, also after a crash. `force` is for a ZooKeeper that is gone for ever:
+    entries that were not copied from it are lost. `log` is the option of `connect`.
     """
     options, log_option = split_options(storage_options)
     store, clock, ids = open_store(location, options), SystemClock(), RandomIds()
@@ -54,9 +54,9 @@ def seal_logs(
 
 
 def move_logs(warehouse: Warehouse, *, table: str = "") -> dict[str, str]:
-    """Hand one table's log, or all (the catalog's too, first), to the ZooKeeper that the warehouse was opened with.
+    """Move one table's log, or all (the catalog's too, first), to the ZooKeeper that the warehouse was opened with.
 
-    Those that are in a ZooKeeper stay where they are. Returns where each is now, by name. Writers go on, and follow.
+    Logs that are in a ZooKeeper already stay there. Returns the place of each log, by name. Writers go on, and follow.
     """
     address, store, clock, ids = warehouse.backends.address, warehouse.store, warehouse.clock, warehouse.ids
     if address is None:

@@ -1,8 +1,8 @@
-"""Reading a table without its broken parts, where a setting asks for it (`skip_broken_parts`).
+"""Reading a table without its broken parts, with the setting `skip_broken_parts`.
 
-A part is broken if an object of it is lost, or if any byte is not what was written. Every part is verified as a whole
-before the first row is read: so all rows of a part are there or none, whatever the query needs of it. Parts never
-change, so each is verified once in a process; what breaks later is an error, as it is without the setting.
+A part is broken if an object of it is missing, or if any byte is damaged. Every part is verified completely before the
+first row is read: so a query sees all rows of a part or none, regardless of what it reads. Parts are immutable, so each
+is verified once in a process; later damage is an error, as without the setting.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _logger = logging.getLogger("mergelake.lake")
 
 
 def without_broken(handle: TableHandle, snapshot: Snapshot, env: Environment) -> Snapshot:
-    """The snapshot without its broken parts, each of which is told to the log."""
+    """The snapshot without its broken parts, each of which is logged."""
     sound: dict[str, list[ActivePart]] = {}
     for part in snapshot.parts:
         manifest = part.manifest
@@ -30,8 +30,8 @@ def without_broken(handle: TableHandle, snapshot: Snapshot, env: Environment) ->
             reader = open_part(beneath(handle.store), handle.directory, manifest, snapshot.schema, None)
             problems = check_part(reader)
             if problems:
-                told = "skip_broken_parts: part %s of %s is left out, %d rows: %s"
-                _logger.warning(told, part.name, handle.directory, manifest.rows, problems[0])
+                message = "skip_broken_parts: part %s of %s is left out, %d rows: %s"
+                _logger.warning(message, part.name, handle.directory, manifest.rows, problems[0])
                 continue
             env.sound.add(manifest.id)
         sound.setdefault(part.info.partition_id, []).append(part)

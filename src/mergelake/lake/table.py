@@ -515,8 +515,8 @@ class Table:
             raise error("BAD_ARGUMENTS", "Give a partition by value or by partition_id, not both")
         if value is None and partition_id is None and not self.schema.partition_by:
             raise error("BAD_ARGUMENTS", "Nothing says which partition is meant", "drop_partition(()) drops all rows")
-        found = partition_id if partition_id is not None else self.partition_id(value)
-        return self.handle.log.commit(lambda _: [DropRange(found)]).version
+        target_id = partition_id if partition_id is not None else self.partition_id(value)
+        return self.handle.log.commit(lambda _: [DropRange(target_id)]).version
 
     def drop_part(self, name: str) -> int:
         """Drop the rows of one active part, given by its name; the new version. NO_SUCH_DATA_PART if there is none.

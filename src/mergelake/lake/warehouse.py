@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 DEFAULT_DATABASE = DEFAULT
 CATALOG = "the catalog"
-"""What the log of the names is called where tables are."""
+"""Name of the catalog's log in lists of tables."""
 _logger = logging.getLogger("mergelake.lake")
 
 
@@ -102,9 +102,9 @@ class Warehouse:
         self.clock = clock or SystemClock()
         self.ids = ids or RandomIds()
         self.env = Environment(threads or min(os.cpu_count() or 1, 8), spark=spark, read_consistency=read_consistency)
-        who = author_name() if author is None else author
+        author_text = author_name() if author is None else author
         self.backends = Backends(log, PeerClient(clock=self.clock, ids=self.ids))
-        self.catalog = Catalog(self.store, clock=self.clock, ids=self.ids, author=who, backends=self.backends)
+        self.catalog = Catalog(self.store, clock=self.clock, ids=self.ids, author=author_text, backends=self.backends)
         self._handles: dict[str, TableHandle] = {}
         self._closed: set[str] = set()
 
@@ -183,7 +183,7 @@ class Warehouse:
         from mergelake.lake.new_table import schema_and_rows
 
         full = split_name(name)
-        made, rows = schema_and_rows(
+        table_schema, rows = schema_and_rows(
             schema,
             types,
             order_by=order_by,
@@ -192,9 +192,11 @@ class Warehouse:
             engine=engine,
             settings=settings,
         )
-        there = if_not_exists and self.has_table(name)
-        table = Table(".".join(full), self.catalog.create_table(full, made, if_not_exists=if_not_exists), self.env)
-        if rows is not None and not there:
+        exists = if_not_exists and self.has_table(name)
+        table = Table(
+            ".".join(full), self.catalog.create_table(full, table_schema, if_not_exists=if_not_exists), self.env
+        )
+        if rows is not None and not exists:
             try:
                 table.append(rows)
             except BaseException:
@@ -215,7 +217,7 @@ class Warehouse:
     def handles(self) -> dict[str, TableHandle]:
         """Every table by name, open; opened once and kept, whatever it is called later.
 
-        One that cannot be opened is left out, and told to the log when that begins.
+        One that cannot be opened is left out, with one warning.
         """
         names = {table_id: f"{database}.{name}" for database, name, table_id in self.catalog.refresh().tables()}
         handles: dict[str, TableHandle] = {}
@@ -281,8 +283,8 @@ class Warehouse:
             raise error("TYPE_MISMATCH", f"only is the text '{only}'", f"Give a list of tables: ['{only}']")
         bounds = Slots(total=slots, lower_at_free=1, whole_partition_at_free=1)
         if not roles or set(roles) - set(ROLES):
-            given = ", ".join(roles) or "none"
-            raise error("BAD_ARGUMENTS", f"A node cannot have the roles: {given}", f"There are {', '.join(ROLES)}")
+            roles_text = ", ".join(roles) or "none"
+            raise error("BAD_ARGUMENTS", f"A node cannot have the roles: {roles_text}", f"There are {', '.join(ROLES)}")
 
         wanted = {".".join(split_name(each)) for each in only}
         for each in wanted:
@@ -292,17 +294,17 @@ class Warehouse:
             return {each: handle for each, handle in self.handles().items() if not wanted or each in wanted}
 
         def run_merge(handle: TableHandle, task: MergeTask) -> PartManifest:
-            return self.env.run_merges(handle, [task], made.abandon)[0]
+            return self.env.run_merges(handle, [task], node.abandon)[0]
 
         def build(handle: TableHandle, task: MergeTask, disk: LocalDisk, unwanted: Callable[[], bool]) -> PartManifest:
             return self.env.build_volatile(handle, task, disk.store, unwanted)
 
         def collect() -> int:
-            found = map(collect_round, handles().values()) if wanted else (report for _, report in self._rounds())
+            reports = map(collect_round, handles().values()) if wanted else (report for _, report in self._rounds())
             deleted = 0
-            for report in found:
+            for report in reports:
                 deleted += sum(gone.objects for gone in report.deleted)
-                if made.abandon.is_set():
+                if node.abandon.is_set():
                     break
             return deleted
 
@@ -310,11 +312,11 @@ class Warehouse:
         listening = None
         if listen:
             listening = Listening(listen, advertise or "", socket.gethostname(), clock=self.clock, ids=self.ids)
-        made = Node(
+        node = Node(
             name, handles, run_merge, clock=self.clock, slots=bounds, poll_s=poll_s, roles=tuple(roles), disk=disk,
             build=build, disk_free=disk_free, collect=collect, listening=listening,
         )  # fmt: skip
-        return made
+        return node
 
     def clone_table(
         self,
@@ -424,7 +426,7 @@ class Warehouse:
 
 
 def author_name() -> str:
-    """Who commits, as the history shows it: this host and process."""
+    """The author of commits in the history: this host and process."""
     return f"{socket.gethostname()}:{os.getpid()}"
 
 

@@ -1,6 +1,6 @@
-"""Calls that wait for a store: side by side, or apart from who has no use for the answer.
+"""Concurrent calls to a store: several at once, or one in the background.
 
-At the end of a process, while its last threads finish, none can be started: then work is done where it is asked for.
+While the interpreter shuts down no thread can be started; then the calling thread does the work itself.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ R = TypeVar("R")
 
 
 def at_once(call: Callable[[T], R], items: Sequence[T], threads: int) -> list[R]:
-    """What a call that waits for the store gives for each item, by several threads."""
+    """The result of `call` for each item, in order, by up to `threads` threads."""
     if len(items) <= 1 or threads <= 1:
         return [call(item) for item in items]
     with ThreadPoolExecutor(min(threads, len(items))) as pool:
         try:
-            found = pool.map(call, items)
+            results = pool.map(call, items)
         except RuntimeError:
             return [call(item) for item in items]
-        return list(found)
+        return list(results)
 
 
 def apart(work: Callable[[], None], name: str) -> None:
-    """Do it in a thread of its own, which the process waits for at its end."""
+    """Run `work` in a thread of its own, which the process joins at its end."""
     try:
         threading.Thread(target=partial(copy_context().run, work), name=name).start()
     except RuntimeError:

@@ -2,27 +2,28 @@
 
 ::
 
-    <tree>                   {"log": "s3://…/<prefix>"}: whose it is, for people
+    <tree>                   {"log": "s3://…/<prefix>"}: the log it belongs to, for people
     <tree>/tail              the newest version; this node has changed once for each entry
     <tree>/log/<20 digits>   an entry, or "@" and the key of an object that holds it (more than `INLINE_MAX` bytes)
-    <tree>/intake/<name>     ephemeral: a member that its writer leaves for whoever appends the next entry (`intake`)
-    <tree>/progress          {"sealed": …, "trimmed": …}: how far the bucket has everything, how far nodes are gone
-    <tree>/sealer            ephemeral: somebody copies entries to the bucket just now
-    <tree>/end               instead of the tail: the last version, behind which the log goes on elsewhere
+    <tree>/intake/<name>     ephemeral: a member that its writer leaves for the writer of the next entry (`intake`)
+    <tree>/progress          {"sealed": …, "trimmed": …}: entries up to `sealed` are in the bucket, nodes up to
+                             `trimmed` are removed
+    <tree>/sealer            ephemeral: a process is copying entries to the bucket
+    <tree>/end               instead of the tail: the last version here, after which the log goes on elsewhere
 
-A tree belongs to one `MoveLog` and is made once, before that is committed, under a name that is drawn for it; so nobody
-ever makes it again. It is removed once the log goes on elsewhere: a tree that is missing while the bucket knows of no
-move means that ZooKeeper has lost it.
+A tree belongs to one `MoveLog` and is created once, before that is committed, under a random name; so it is never
+created again. It is removed once the log goes on elsewhere: if a tree is missing while the bucket knows of no move,
+ZooKeeper has lost it.
 
-**An append** is one transaction: change the tail, create the entry. Version p is allowed only where the tail has
-changed exactly `p - 1 - since` times. So a writer that slept can take no position that was taken once, whether its
-entry is still there or long since trimmed; and behind the end (the tail goes) it can take none at all.
+**An append** is one transaction: change the tail, create the entry. Version p is allowed only if the tail has changed
+exactly `p - 1 - since` times. So a writer that slept cannot take a position that was taken before, whether its entry
+still exists or was trimmed; and after the end (the tail is removed) it cannot take any.
 
-**A read** asks for the entries and then for the tail, in one round trip behind a `sync`. An entry that is missing
-though the tail has passed it lies in the bucket. The tail tells who follows how many more there are, and whether any.
+**A read** requests the entries and then the tail, in one round trip after a `sync`. An entry that is missing although
+the tail has passed it lies in the bucket. From the tail a reader knows how many entries follow.
 
-**A lost race** costs three round trips before the next try: the transaction that is refused, a look that brings the
-winner's entry, and one for what followed it (two, if there is much).
+**A lost race** costs three round trips before the next try: the refused transaction, a read of the winner's entry, and
+a read of the entries that followed it (two reads if there are many).
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ from mergelake.log.sealing import Sealer, Tree, lost_branch, missing_tree
 from mergelake.store.protocol import Lost, PutOutcome, Stored, Unknown
 
 INLINE_MAX = 900_000
-"""Bytes of an entry that still fit into a node: ZooKeeper ends the session of who sends a packet of 1 MiB."""
+"""Bytes of an entry that still fit into a node: ZooKeeper ends a session that sends a packet of 1 MiB."""
 READ_MAX = 256
-"""Entries that one who follows the log takes at once."""
+"""Entries that a reader following the log reads at once."""
 BACKLOG_MAX = 4096
-"""Entries that may wait to be copied; behind more of them an append waits, and copies itself."""
+"""Entries that may wait to be copied; with more of them an append copies the oldest ones first."""
 TAKEOVER_S = 5.0
-"""How long a writer waits for a log to arrive where it is being moved."""
+"""Seconds that a writer waits for a move of the log to be committed."""
 
 _logger = logging.getLogger("mergelake.log")
 
@@ -62,7 +63,7 @@ class ZooKeeperBackend:
     tells = True
 
     def __init__(self, keeper: Keeper, path: str, since: int, bucket: ObjectBackend, clock: Clock) -> None:
-        """`path` is the tree's, `since` the version of the `MoveLog` that made it the sequencer."""
+        """`path` is that of the tree, `since` the version of the `MoveLog` that made it the sequencer."""
         self._keeper = keeper
         self._tree = Tree(path)
         self._since = since
@@ -70,14 +71,14 @@ class ZooKeeperBackend:
         self._clock = clock
         self._sealer = Sealer(keeper, self._tree, since, bucket, self._entry)
         self.intake = Intake(_Nodes(keeper, self._tree), self._tree.intake)
-        self._taken = 0, b""  # what a race was lost to: it is asked for next
+        self._taken = 0, b""  # the entry that a race was lost to, which is read next
 
     def key(self, version: int) -> str:
         """Path of an entry's node."""
         return self._tree.entry(version)
 
     def create(self, version: int, data: bytes) -> PutOutcome:
-        """One transaction; an object before it if the entry is big. Where very many wait to be copied, copies first."""
+        """One transaction; before it, an object for a large entry, and copying if more than `BACKLOG_MAX` wait."""
         if version - self._sealer.sealed > BACKLOG_MAX:
             self._sealer.seal(version - BACKLOG_MAX)
         try:
@@ -94,7 +95,7 @@ class ZooKeeperBackend:
         return Stored()
 
     def read(self, version: int) -> bytes | None:
-        """One round trip, none for who has just lost a race for it; a GET more for what lies in the bucket."""
+        """One round trip, none right after a race for it was lost; one more GET for what lies in the bucket."""
         taken, data = self._taken
         if version == taken:
             self._taken = 0, b""
@@ -105,26 +106,26 @@ class ZooKeeperBackend:
             return None
 
     def read_many(self, versions: Sequence[int]) -> list[bytes | None]:
-        """One round trip; what lies in the bucket by GETs. If ZooKeeper is silent, or has lost the log, what is sealed.
+        """One round trip, and GETs for sealed entries. If ZooKeeper fails or has lost the log, the sealed ones only.
 
-        Raises CollectedError for an entry that was there once and is nowhere.
+        Raises CollectedError for an entry that was committed and is gone.
         """
         return self._read(versions)[0]
 
     def read_on(self, first: int, ahead: int) -> list[bytes | None]:
-        """One round trip for the first entry, which tells how many there are, and one for the others."""
-        found, last = self._read(range(first, first + ahead))
-        if found[-1] is not None and last is not None and last >= first + len(found):
-            news, last = self._read(range(first + len(found), min(last, first + READ_MAX) + 1))
-            found += news
-        if found[-1] is not None and last is not None and last < first + len(found):
-            found.append(None)
-        return found
+        """One round trip for the first entries and the tail, and one for the others."""
+        entries, last = self._read(range(first, first + ahead))
+        if entries[-1] is not None and last is not None and last >= first + len(entries):
+            following, last = self._read(range(first + len(entries), min(last, first + READ_MAX) + 1))
+            entries += following
+        if entries[-1] is not None and last is not None and last < first + len(entries):
+            entries.append(None)
+        return entries
 
     def _read(self, versions: Sequence[int]) -> tuple[list[bytes | None], int | None]:
-        """What `read_many` gives, and the last version; None where the log goes on in the bucket, or it stood in."""
+        """The result of `read_many`, and the last version here; None if the log ended here, or the bucket was read."""
         try:
-            nodes, last, ended = self._look([self.key(version) for version in versions])
+            nodes, last, ended = self._read_nodes([self.key(version) for version in versions])
         except (UnavailableError, CorruptDataError):
             sealed = list(takewhile(lambda data: data is not None, self._bucket.read_many(versions)))
             if sealed:
@@ -132,16 +133,18 @@ class ZooKeeperBackend:
             raise
         if ended and min(versions) > last + 1:
             raise lost_branch(self._bucket.prefix, last + 1)
-        # Behind an end that a forced takeover made, there may be entries that no longer count.
-        found = [None if ended and v > last else self._entry(v, node) for v, node in zip(versions, nodes, strict=True)]
-        elsewhere = [i for i, v in enumerate(versions) if found[i] is None and (ended or v <= last)]
+        # After the end of a forced takeover there may be entries that no longer count.
+        entries = [
+            None if ended and v > last else self._entry(v, node) for v, node in zip(versions, nodes, strict=True)
+        ]
+        elsewhere = [i for i, v in enumerate(versions) if entries[i] is None and (ended or v <= last)]
         if elsewhere:
             for i, data in zip(elsewhere, self._bucket.read_all([versions[i] for i in elsewhere]), strict=True):
-                found[i] = data
+                entries[i] = data
         for i in elsewhere:
-            if found[i] is None and versions[i] <= last:
-                found[i] = self._just_committed(versions[i])
-        return found, None if ended else last
+            if entries[i] is None and versions[i] <= last:
+                entries[i] = self._just_committed(versions[i])
+        return entries, None if ended else last
 
     def seal(self, version: int) -> None:
         """Copy entries up to `version` to the bucket."""
@@ -156,12 +159,12 @@ class ZooKeeperBackend:
         self._sealer.trim(version)
 
     def wait(self, version: int, timeout_s: float, poll_s: float | None = None) -> bool:
-        """Sleep until the tail moves; a watch wakes."""
+        """Sleep until a watch reports that the tail has moved."""
         end_s = self._clock.monotonic_s() + timeout_s
         while True:
             left_s = end_s - self._clock.monotonic_s()
             try:
-                (tail,), last, ended = self._look([self._tree.tail])
+                (tail,), last, ended = self._read_nodes([self._tree.tail])
                 if version <= last:
                     return True
                 if ended:
@@ -178,7 +181,7 @@ class ZooKeeperBackend:
                 return False
 
     def pause(self, version: int, seconds: float) -> None:
-        """A watch on the entry's node wakes. One request; if it fails, all of the time."""
+        """Sleep until a watch reports the entry's node. One request; if that fails, sleep for all of `seconds`."""
         try:
             self._keeper.wait_change(self.key(version), None, seconds)
         except UnavailableError:
@@ -189,21 +192,21 @@ class ZooKeeperBackend:
         self._keeper.watch(self._tree.tail, wake)
 
     def truncate(self, before: int) -> int:
-        """As in the bucket, once it has what is before `before`, and where the next object begins."""
+        """As in the bucket, after entries up to `before` are sealed: the last deleted object ends where that begins."""
         self.seal(before)
         self.trim(before - 1)
         return self._bucket.truncate(before)
 
     def end(self) -> int:
-        """End the log here: nobody can append any more, ever. Returns the last version; may be repeated."""
+        """End the log here: no append succeeds any more, ever. Returns the last version; may be repeated."""
         return self._sealer.end()
 
     def forget(self) -> None:
         """Remove the tree."""
         self._sealer.forget()
 
-    def _look(self, paths: Sequence[str]) -> tuple[list[KeeperNode | None], int, bool]:
-        """The nodes, then the last version, and whether the log has ended here."""
+    def _read_nodes(self, paths: Sequence[str]) -> tuple[list[KeeperNode | None], int, bool]:
+        """The nodes, the last version, and whether the log has ended here."""
         *nodes, tail = self._keeper.get_many([*paths, self._tree.tail])
         if tail is not None:
             return nodes, int(tail.data or self._since), False
@@ -225,16 +228,16 @@ class ZooKeeperBackend:
         return data
 
     def _just_committed(self, version: int) -> bytes | None:
-        """An entry that was neither here nor in the bucket, though it has been committed: look once more."""
+        """Read again an entry that was committed, but was found neither here nor in the bucket."""
         data = self._entry(version, self._keeper.get(self.key(version))) or self._bucket.read(version)
         if data is None:
             raise CollectedError(f"Version {version} was committed, and its entry has been collected since")
         return data
 
     def _refused(self, version: int) -> PutOutcome:
-        """The transaction did not happen: somebody has the position, or nobody can have it any more."""
+        """The outcome after a refused transaction: the position is taken, or no longer available here."""
         try:
-            (node,), last, ended = self._look([self.key(version)])
+            (node,), last, ended = self._read_nodes([self.key(version)])
         except CorruptDataError:
             if self._bucket.read(version) is None:
                 raise
@@ -260,18 +263,18 @@ class ZooKeeperBackend:
 
 @dataclass(frozen=True, slots=True)
 class _Nodes:
-    """The intake as nodes. They go with the session of who left them; none comes behind the end of the log."""
+    """The intake as ephemeral nodes, which end with their writer's session; none is created after the log's end."""
 
     keeper: Keeper
     tree: Tree
 
     def put(self, key: str, data: bytes) -> None:
-        """One transaction. Refused: it is there, or the log has ended, which who asks for the position learns."""
+        """One transaction. If refused, the node exists, or the log has ended: the entry at the position decides."""
         with suppress(Refused):
             self.keeper.commit(Check(self.tree.tail), Create(key, data, ephemeral=True))
 
-    def look(self, folder: str, keys: Sequence[str]) -> tuple[Page, list[bytes | None]]:
-        """A round trip for the names, and one for the others."""
+    def list_and_get(self, folder: str, keys: Sequence[str]) -> tuple[Page, list[bytes | None]]:
+        """A round trip for the names, and one for the contents."""
         page = [(f"{folder}/{name}", 0) for name in sorted(self.keeper.children(folder))[:PAGE]]
         return page, self.get_many(keys) if keys else []
 
@@ -284,7 +287,7 @@ class _Nodes:
             return [None] * len(keys)
 
     def delete(self, keys: Sequence[str]) -> None:
-        """One transaction, or, where some have gone, one each."""
+        """One transaction, or one each if some are gone already."""
         try:
             self.keeper.commit(*map(Delete, keys))
         except Refused:
@@ -294,7 +297,7 @@ class _Nodes:
 
 
 def make_tree(keeper: Keeper, path: str, about: str) -> None:
-    """A new, empty tree under a name that nobody has used; UnavailableError if it may or may not be there."""
+    """Create a new, empty tree under an unused name; UnavailableError if the outcome is unknown."""
     tree = Tree(path)
     keeper.ensure(path.rpartition("/")[0] or "/")
     keeper.commit(

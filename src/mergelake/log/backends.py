@@ -1,4 +1,4 @@
-"""From what a log says about its sequencer to the backend that holds its tail."""
+"""From the sequencer that a log names to the backend that holds its tail."""
 
 from __future__ import annotations
 
@@ -18,44 +18,43 @@ BUCKET = "bucket"
 
 
 def split_options(options: Mapping[str, str] | None) -> tuple[dict[str, str], str | None]:
-    """Storage options without `log`, and that one: where a log is said beside how the store is opened."""
+    """Storage options without `log`, and the value of `log`."""
     try:
-        given = dict(options or {})
+        store_options = dict(options or {})
     except (TypeError, ValueError):
         hint = "Give a dict: {'endpoint': …, 'region': …}"
         raise error("TYPE_MISMATCH", f"Storage options are given as a {type(options).__name__}", hint) from None
-    return given, given.pop("log", None)
+    return store_options, store_options.pop("log", None)
 
 
 class Backends:
-    """How this process reaches the logs of a warehouse. One value for all of them; it pickles, without `peers`."""
+    """How this process reaches the logs of a warehouse. Pickles, without `peers`."""
 
     def __init__(self, log: str | None = None, peers: Peers | None = None) -> None:
-        """`log` is what the user says (None: the environment's `MERGELAKE_LOG`):
+        """`log` is the user's option (None: `MERGELAKE_LOG` of the environment):
 
-        * `zookeeper://…`: logs that lie in ZooKeeper are looked for on these servers (whatever servers the log names:
-          they may have moved, or ask for a password), and new ones are made there;
-        * `bucket`: new ones are made in the bucket;
-        * `sealed`: nothing but the bucket is asked: what has reached it is read, and a log whose sequencer is elsewhere
-          cannot be written;
-        * empty: logs are where they say, and new ones where the catalog's is.
+        * `zookeeper://…`: logs in ZooKeeper are reached at these servers, not at those that the log names (which may
+          have moved, or need a password), and new logs are created there;
+        * `bucket`: new logs are created in the bucket;
+        * `sealed`: only the bucket is used: sealed entries are read, and a log with another sequencer is read-only;
+        * empty: logs are reached where they say, and new ones are created where the catalog's is.
 
-        `peers` asks processes that take commits of others; None: each commit is appended by this one.
+        `peers` reaches processes that take commits of others; None: this process appends each of its commits.
 
-        BAD_ARGUMENTS for anything else.
+        Raises BAD_ARGUMENTS for anything else.
         """
         self.log = os.environ.get("MERGELAKE_LOG", "") if log is None else log
         self.address: Address | None = None
-        """Of the servers that the user named."""
+        """The servers that the user named, if any."""
         if self.log not in ("", BUCKET, SEALED):
             self.address = Address.parse(self.log)
         self.peers = None if self.log == SEALED else peers
 
     def __reduce__(self) -> tuple[type[Backends], tuple[str]]:
-        return Backends, (self.log,)  # connections stay here
+        return Backends, (self.log,)  # connections cannot be pickled
 
     def of(self, sequencer: Sequencer, store: Store, prefix: str, *, clock: Clock, threads: int = 16) -> LogBackend:
-        """The backend for the entries behind `sequencer.since` of the log below `prefix`."""
+        """The backend for the entries after `sequencer.since` of the log below `prefix`."""
         bucket = bucket_of(sequencer, store, prefix, clock=clock, threads=threads)
         if not sequencer.url:
             return bucket
@@ -68,6 +67,6 @@ class Backends:
 
 
 def bucket_of(sequencer: Sequencer, store: Store, prefix: str, *, clock: Clock, threads: int = 16) -> ObjectBackend:
-    """What the bucket holds of the log below `prefix`. Entries that were sealed may lie in batches."""
+    """The entries in the bucket of the log below `prefix`. Sealed ones may lie in batches."""
     batched = EVERY if sequencer.url else sequencer.since
     return ObjectBackend(store, prefix, clock=clock, threads=threads, batched=batched)

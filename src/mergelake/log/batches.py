@@ -1,20 +1,21 @@
-"""Several entries in one object of the bucket: how a log that is copied there keeps up with its sequencer.
+"""Several entries in one object of the bucket, so that copying keeps up with a faster sequencer.
 
-An object is named after its first entry, as if that were alone, and may hold those that follow, too::
+An object is named after its first entry, and may hold entries that follow it::
 
     _log/…0064.json   entry 64
     _log/…0065.json   #batch [3601,3599,…]      entries 65 to 96, a line each
     _log/…0097.json   entry 97
 
-So an object tells where the next one begins, and the objects of a log form one **chain**: a position of it is taken by
-create-if-absent whether one entry comes there or many, and whoever follows the chain meets a free position only at
-its end. Who begins in the middle (at a checkpoint, say) must not take an entry that lies inside a batch for the end.
-He finds it without a listing, as batches are **aligned**: one of n entries, n a power of two up to `BATCH_MAX`, has n-1
-entries of a multiple of n before it. `starts` are the few positions at which an object with a given entry can begin;
-the nearest of them that is there holds it, or none does. A checkpoint at a multiple of 64 always ends a batch.
+So each object determines where the next one begins, and the objects of a log form one **chain**: each is created by
+create-if-absent, whether it holds one entry or many, and a reader that follows the chain meets a free position only at
+its end. A reader that begins in the middle (at a checkpoint, say) must not take an entry inside a batch for the end of
+the log. It finds the batch without a listing, because batches are **aligned**: a batch of n entries, n a power of two
+up to `BATCH_MAX`, begins right after a multiple of n. `starts` are the few positions at which an object with a given
+entry can begin; the nearest of them that exists holds the entry, or none does. A checkpoint at a multiple of 64 always
+ends a batch.
 
-The first line says the lengths, the last one that it was a batch: one damaged place makes no single entry of it, and a
-batch that is damaged is told as such for each position that it could hold (`Damaged`).
+The first line holds the lengths, the last one marks the end of a batch: a batch with one damaged place is never taken
+for a single entry, and is reported as `Damaged` for each position that it could hold.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _HEAD, _TAIL = b"#batch ", b"\n#batch"
 
 
 class Damaged(ValueError):
-    """A batch that cannot be taken apart."""
+    """A batch that cannot be decoded."""
 
 
 def starts(version: int) -> list[int]:
@@ -40,17 +41,17 @@ def starts(version: int) -> list[int]:
     >>> starts(70), starts(65), starts(128)
     ([70, 69, 65], [65], [128, 127, 125, 121, 113, 97, 65])
     """
-    found, before, low = [version], version - 1, 1
+    positions, before, low = [version], version - 1, 1
     while low < BATCH_MAX:
         if before & low:
             before -= low
-            found.append(before + 1)
+            positions.append(before + 1)
         low *= 2
-    return found
+    return positions
 
 
 def longest(first: int, sizes: Sequence[int]) -> int:
-    """How many entries the object at `first` may hold, of those that are there from it on (their bytes).
+    """How many entries the object at `first` may hold; `sizes` are the bytes of the entries from `first` on.
 
     >>> longest(65, [1] * 40), longest(69, [1] * 40), longest(69, [1, BATCH_BYTES]), longest(70, [1] * 40)
     (32, 4, 1, 1)
@@ -64,7 +65,7 @@ def longest(first: int, sizes: Sequence[int]) -> int:
 
 
 def encode(entries: Sequence[bytes]) -> bytes:
-    """The object's bytes; those of the entry if there is one only."""
+    """The object's bytes; a single entry is stored unchanged."""
     if len(entries) == 1:
         return entries[0]
     lengths = ",".join(str(len(entry)) for entry in entries).encode()
@@ -81,8 +82,8 @@ def decode(first: int, data: bytes) -> list[bytes]:
     except (ValueError, TypeError) as cause:
         raise Damaged(str(cause)) from cause
     count = len(lengths)
-    whole = data.startswith(_HEAD) and data.endswith(_TAIL) and sum(lengths) + count - 1 == len(body) - len(_TAIL)
-    if not whole or count not in (2, 4, 8, 16, 32, 64) or (first - 1) % count:
+    sound = data.startswith(_HEAD) and data.endswith(_TAIL) and sum(lengths) + count - 1 == len(body) - len(_TAIL)
+    if not sound or count not in (2, 4, 8, 16, 32, 64) or (first - 1) % count:
         raise Damaged("its first line does not fit")
     entries, at = [], 0
     for length in lengths:
@@ -92,7 +93,7 @@ def decode(first: int, data: bytes) -> list[bytes]:
 
 
 def reach(first: int, data: bytes) -> int:
-    """The last entry of the object at `first`; of a damaged batch, the last that it could hold."""
+    """The last entry of the object at `first`; for a damaged batch, the last one that it could hold."""
     try:
         return first + len(decode(first, data)) - 1
     except Damaged:

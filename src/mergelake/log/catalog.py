@@ -1,7 +1,7 @@
 """Databases and the names of tables: a small state machine with a log of its own.
 
 A name maps to the id of a table, which is its directory and never changes; so CREATE, DROP, RENAME and
-EXCHANGE are one entry each, whatever the size of the table. The database `default` is always there.
+EXCHANGE are one entry each, whatever the size of the table. The database `default` always exists.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mergelake.core.errors import CorruptDataError, there_are
 from mergelake.core.ids import IdSource
 from mergelake.core.json_load import loads
 from mergelake.log.conflict import Reject
-from mergelake.log.encoding import is_sealed, require_format, sealed
+from mergelake.log.encoding import UNREADABLE, is_sealed, require_format, sealed
 from mergelake.log.layout import Layout
 from mergelake.log.operations import (
     CreateDatabase,
@@ -33,10 +33,8 @@ from mergelake.log.sequencer import BUCKET, Sequencer
 
 CATALOG_FORMAT = 2
 DEFAULT = "default"
-"""The database that is always there: dropped or renamed, it leaves an empty one of its name."""
+"""The database that always exists: dropping or renaming it leaves an empty one of its name."""
 CHECKPOINT_INTERVAL = 64
-
-_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError)
 
 Databases = Mapping[str, Mapping[str, str]]
 
@@ -50,11 +48,11 @@ class CatalogState:
     databases: Databases = field(default_factory=lambda: {DEFAULT: {}})
     """Database -> table -> table id."""
     sequencer: Sequencer = BUCKET
-    """Where the entries behind this version lie."""
+    """Where the entries after this version lie."""
 
     @property
     def history(self) -> int:
-        """Every version is kept: names are few."""
+        """0: every version is kept, because a catalog is small."""
         return 0
 
     def tables(self) -> Iterator[tuple[str, str, str]]:
@@ -81,16 +79,16 @@ def check(state: CatalogState, op: LogOp) -> Reject | None:
             if new_name in state.databases:
                 return _database_exists(new_name, "Choose another name")
         case PutTable(database, name):
-            return _free(state, database, name)
+            return _reject_taken(state, database, name)
         case RemoveTable(database, name, table_id):
-            reject = _there(state, database, name)
+            reject = _reject_missing(state, database, name)
             if reject is None and state.databases[database][name] != table_id:
                 return Reject(f"{database}.{name} is another table now")
             return reject
         case RenameTable(database, name, new_database, new_name):
-            return _there(state, database, name) or _free(state, new_database, new_name)
+            return _reject_missing(state, database, name) or _reject_taken(state, new_database, new_name)
         case Exchange(database, name, other_database, other_name):
-            return _there(state, database, name) or _there(state, other_database, other_name)
+            return _reject_missing(state, database, name) or _reject_missing(state, other_database, other_name)
         case MoveLog(sequencer):
             if sequencer == state.sequencer.url:
                 return Reject("The log lies there already", kind="duplicate")
@@ -104,13 +102,13 @@ def _database_exists(name: str, way_out: str) -> Reject:
 
 
 def no_database(state: CatalogState, name: str) -> Reject:
-    """The rejection for a database that is not there, with the nearest name."""
+    """The rejection for a database that does not exist, with the nearest name."""
     near = _maybe(name, state.databases) or f" {there_are('databases', sorted(state.databases))}"
     return Reject(f"Database {name} does not exist.{near}", "UNKNOWN_DATABASE", "invalid")
 
 
 def no_table(state: CatalogState, database: str, name: str) -> Reject:
-    """The rejection for a table that is not there, with the nearest name."""
+    """The rejection for a table that does not exist, with the nearest name."""
     near = _maybe(name, state.databases.get(database, ()))
     if not near:
         others = [f"{d}.{n}" for d, n, _ in state.tables()]
@@ -123,13 +121,13 @@ def _maybe(name: str, known: Iterable[str]) -> str:
     return f" Maybe you meant {near[0]}?" if near else ""
 
 
-def _there(state: CatalogState, database: str, name: str) -> Reject | None:
+def _reject_missing(state: CatalogState, database: str, name: str) -> Reject | None:
     if database not in state.databases:
         return no_database(state, database)
     return None if name in state.databases[database] else no_table(state, database, name)
 
 
-def _free(state: CatalogState, database: str, name: str) -> Reject | None:
+def _reject_taken(state: CatalogState, database: str, name: str) -> Reject | None:
     if database not in state.databases:
         return no_database(state, database)
     if name in state.databases[database]:
@@ -172,7 +170,7 @@ class CatalogMachine:
     """The state machine of the catalog."""
 
     def initial(self) -> CatalogState:
-        """The empty database `default`."""
+        """Only the database `default`, without tables."""
         return CatalogState()
 
     def fold(self, state: CatalogState, entries: Iterable[Entry]) -> CatalogState:
@@ -216,11 +214,11 @@ class CatalogMachine:
         return state
 
     def complete(self, state: CatalogState, segments: Segments) -> bool:
-        """It is."""
+        """True: a catalog has no segments."""
         return True
 
     def encode(self, state: CatalogState, layout: Layout | None = None) -> bytes:
-        """A checkpoint: JSON, for catalogs are small."""
+        """A checkpoint, as JSON."""
         databases = {name: dict(sorted(tables.items())) for name, tables in sorted(state.databases.items())}
         raw = {
             "format": CATALOG_FORMAT,
@@ -236,15 +234,15 @@ class CatalogMachine:
         return Layout()
 
     def verify(self, state: CatalogState, key: str) -> None:
-        """It is whole, if it could be decoded."""
+        """Nothing to do: `decode` has read all of it."""
 
     def decode(self, data: bytes, key: str, segments: Segments | None = None) -> CatalogState:
-        """Inverse of `encode`. Checkpoints of before there were digests have none."""
+        """Inverse of `encode`. Old checkpoints have no digest."""
         is_sealed(data, "A checkpoint", key)
         try:
             raw = loads(data)
             newest = int(raw["format"])
-        except _UNREADABLE as cause:
+        except UNREADABLE as cause:
             raise CorruptDataError("A checkpoint is not readable", object_key=key, found=str(cause)) from cause
         require_format(newest, (CATALOG_FORMAT,), f"Checkpoint {key}")
         try:
@@ -253,5 +251,5 @@ class CatalogMachine:
                 databases[name] = {str(table): str(table_id) for table, table_id in tables.items()}
             sequencer = Sequencer(*raw["sequencer"])
             return CatalogState(int(raw["version"]), int(raw["timestamp_ms"]), databases, sequencer)
-        except _UNREADABLE as cause:
+        except UNREADABLE as cause:
             raise CorruptDataError("A checkpoint is not readable", object_key=key, found=str(cause)) from cause

@@ -1,16 +1,16 @@
-"""A folded state, `_log/checkpoints/<20 digits>.arrow`: whole, or a root that names segments with most of its parts.
+"""A folded state, `_log/checkpoints/<20 digits>.arrow`: complete, or a root that names segments with most of its parts.
 
-Five Arrow IPC streams (zstd), read whole by one request:
+Five Arrow IPC streams (zstd), read by one request:
 
 1. active parts that are in no segment, then detached ones, with their file tables; the schema's metadata holds the
    header, a JSON object under `mergelake`;
 2. retired parts that are in no segment, one row each;
 3. the segments (`segment`), one row each: name, sizes, digest, and a bit for each of its parts: whether it is active;
 4. the partitions with parts in segments, one row each: value, how many parts, and in which segments;
-5. the segments with retired parts (`stored_runs`), one row each: name, digest, what is known of the parts, and how many
-   of the retired ones in no segment stand before them;
+5. the segments with retired parts (`stored_runs`), one row each: name, digest, `RunFacts` of the parts, and how many
+   retired parts in no segment come before them;
 
-then 16 bytes, the digest of all before them. (Arrow follows the offsets that it reads: damaged bytes must not reach
+then 16 bytes, the digest of all bytes before. (Arrow trusts the offsets that it reads: damaged bytes must not reach
 it.)
 
 The header holds the format, the version, counters, schemas, floors, deduplication windows, volatile parts, mutations,
@@ -20,7 +20,8 @@ tags, holds, leases, and `state_hash`: the digest of the state's content, recomp
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -70,7 +71,7 @@ from mergelake.log.stored_runs import PlacedRun, RunRef
 
 CHECKPOINT_FORMAT = 5
 _WITHOUT_SEGMENTS, _WITHOUT_RUNS = 2, 3
-"""Formats before. The hash of the first was made otherwise, and is not compared."""
+"""Older formats. The first computed its hash in another way, so it is not compared."""
 _SEGMENTS = pa.schema(
     [
         ("name", pa.string()),
@@ -103,19 +104,19 @@ _UNREADABLE = (pa.ArrowInvalid, OSError, KeyError, TypeError, ValueError)
 
 
 def state_hash(state: State) -> str:
-    """32 hex digits that name the content of a state: equal states have equal hashes, on every machine."""
+    """A hash of the content of a state, 32 hex digits: equal states have equal hashes, on every machine."""
     aside = [(part.manifest.id, str(part.info), part.detached, part.detached_ms) for part in state.detached]
     parts = (state.partitions.totals.hash, state.retired.hash, aside)
     return hashlib.blake2b(f"{dumps(_header(state))}{parts}".encode(), digest_size=16).hexdigest()
 
 
 def encode_checkpoint(state: State, layout: Layout | None = None) -> bytes:
-    """The checkpoint object of a state; with all parts in it, or without those that a layout has in segments."""
+    """The checkpoint object of a state; with all parts in it, or without those that `layout` has in segments."""
     totals = state.partitions.totals
-    told = [totals.parts, totals.rows, totals.bytes_on_disk, f"{totals.hash:032x}"]
-    header = {**_header(state), "format": CHECKPOINT_FORMAT, "state_hash": state_hash(state), "totals": told}
+    totals_row = [totals.parts, totals.rows, totals.bytes_on_disk, f"{totals.hash:032x}"]
+    header = {**_header(state), "format": CHECKPOINT_FORMAT, "state_hash": state_hash(state), "totals": totals_row}
     sink = pa.BufferOutputStream()
-    # Detached ones as if they had been added when they were detached.
+    # Detached parts are written as if they had been added when they were detached.
     aside = (ActivePart(part.info, part.manifest, part.detached, part.detached_ms) for part in state.detached)
     if layout is None:
         layout = Layout(inline=state.partitions, runs=tuple(memory_runs(tuple(state.retired))))
@@ -148,7 +149,7 @@ def encode_checkpoint(state: State, layout: Layout | None = None) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """What a checkpoint object holds itself."""
+    """The content of a checkpoint object, without its segments."""
 
     key: str
     header: dict[str, Any]
@@ -162,26 +163,24 @@ class Root:
 
 
 def decode_root(data: bytes, key: str = "") -> Root:
-    """What a checkpoint object holds itself. `key` is the object's, for errors.
+    """Decode a checkpoint object, without its segments. `key` is the object's, for errors.
 
     Raises CorruptDataError if the bytes are damaged, and UNKNOWN_FORMAT_VERSION for a newer format.
     """
-    body, found = data[:-DIGEST_BYTES], data[-DIGEST_BYTES:]
-    if digest_of(body) != found:
+    body, digest = data[:-DIGEST_BYTES], data[-DIGEST_BYTES:]
+    if digest_of(body) != digest:
         raise CorruptDataError(
             "A checkpoint does not hold what was written",
             object_key=key,
             expected=digest_of(body).hex(),
-            found=found.hex(),
+            found=digest.hex(),
         )
-    try:
+    with _reading(key):
         source = pa.BufferReader(body)
         parts_reader = open_stream(source)
         header = header_of(parts_reader.schema)
-    except _UNREADABLE as cause:
-        raise CorruptDataError("A checkpoint is not readable", object_key=key, found=str(cause)) from cause
     require_format(int(header["format"]), (CHECKPOINT_FORMAT,), f"Checkpoint {key}")
-    try:
+    with _reading(key):
         columns = lists_of(parts_reader.read_all())
         parts = parts_of(columns, map(FileTable, columns["files"]))
         retired = open_stream(source).read_all()
@@ -199,39 +198,43 @@ def decode_root(data: bytes, key: str = "") -> Root:
         stored = open_stream(source).read_all().to_pylist() if header["format"] > _WITHOUT_RUNS else []
         layout = replace(layout, runs=tuple(map(_run_ref, stored)))
         return Root(key, header, layout, tuple(parts[active:]), retired, tuple(row["before"] for row in stored))
+
+
+@contextmanager
+def _reading(key: str) -> Iterator[None]:
+    try:
+        yield
     except _UNREADABLE as cause:
         raise CorruptDataError("A checkpoint is not readable", object_key=key, found=str(cause)) from cause
 
 
 def decode_checkpoint(data: bytes, key: str = "", segments: Segments | None = None) -> State:
-    """Inverse of `encode_checkpoint`; of a large table, `segments` are read when a partition is asked for.
+    """Inverse of `encode_checkpoint`; for a large table, `segments` are read when a partition is requested.
 
-    Raises what `decode_root` does, CorruptDataError also if all does not add up to the recorded hash, and NotFoundError
-    if a segment that is read at once is gone.
+    Raises what `decode_root` does, also CorruptDataError if the state does not have the recorded hash, and
+    NotFoundError if a segment that is read at once is gone.
     """
     root = decode_root(data, key)
-    try:
+    with _reading(key):
         state = _state(root, segments)
-    except _UNREADABLE as cause:
-        raise CorruptDataError("A checkpoint is not readable", object_key=key, found=str(cause)) from cause
     if root.header["format"] > _WITHOUT_SEGMENTS:
         _require(state_hash(state), root.header["state_hash"], key)
     return state
 
 
 def verify_parts(state: State, key: str) -> None:
-    """Read all parts of a state that was decoded; CorruptDataError if they are not those that it says."""
-    found = Totals().after(state.parts(), ())
-    told = state.partitions.totals
-    _require(f"{found.parts} {found.hash:032x}", f"{told.parts} {told.hash:032x}", key)
-    gone = Retired().plus(tuple(state.retired))
-    _require(f"{len(gone)} {gone.hash:032x}", f"{len(state.retired)} {state.retired.hash:032x}", key)
+    """Read all parts of a decoded state; CorruptDataError if their counts or hashes are not the recorded ones."""
+    totals = Totals().after(state.parts(), ())
+    recorded = state.partitions.totals
+    _require(f"{totals.parts} {totals.hash:032x}", f"{recorded.parts} {recorded.hash:032x}", key)
+    retired = Retired().plus(tuple(state.retired))
+    _require(f"{len(retired)} {retired.hash:032x}", f"{len(state.retired)} {state.retired.hash:032x}", key)
 
 
-def _require(found: str, expected: str, key: str) -> None:
-    if found != expected:
-        told = "A checkpoint does not hold the state that was written"
-        raise CorruptDataError(told, object_key=key, expected=expected, found=found)
+def _require(actual: str, expected: str, key: str) -> None:
+    if actual != expected:
+        message = "A checkpoint does not hold the state that was written"
+        raise CorruptDataError(message, object_key=key, expected=expected, found=actual)
 
 
 def _member(row: dict[str, Any]) -> Member:
@@ -256,9 +259,9 @@ def _run_columns(runs: Sequence[PlacedRun]) -> dict[str, list[Any]]:
         if isinstance(run, MemoryRun):
             before += run.facts.parts
             continue
-        told = {name: getattr(run.facts, name) for name in _FACTS}
+        facts = {name: getattr(run.facts, name) for name in _FACTS}
         digest = run.facts.hash.to_bytes(16, "little")
-        for name, value in {"name": run.name, "digest": run.digest, "before": before, **told, "hash": digest}.items():
+        for name, value in {"name": run.name, "digest": run.digest, "before": before, **facts, "hash": digest}.items():
             columns[name].append(value)
     return columns
 
@@ -276,13 +279,13 @@ def _header(state: State) -> dict[str, Any]:
         "schemas": [schema.to_json() for schema in state.schemas.values()],
         "schema_version": state.schema_version,
         "dropped": state.dropped,
-        # Left out of those that were written before it was known, so that their hashes still hold.
+        # Omitted where it is 0, so that hashes of checkpoints written before this field existed still hold.
         **({"dropped_version": state.dropped_version} if state.dropped_version else {}),
         "block_counter": state.block_counter,
         "floors": dict(state.floors),
         "floor": state.floor,
         **({"holes": {name: list(map(str, held)) for name, held in state.holes.items()}} if state.holes else {}),
-        # Lists, not objects: the windows are first in, first out, and their order is part of the state.
+        # Lists, not objects: a window is first in, first out, and its order is part of the state.
         "tokens": listed(state.tokens),
         "hashes": listed(state.hashes),
         "detached": len(state.detached),
@@ -312,7 +315,7 @@ def _fields(value: VolatilePart | PendingMutation | MergeRecipe) -> dict[str, An
 
 
 def _lease(lease: Lease) -> list[Any]:
-    """Of most nodes, which do not listen, as before they could: so hashes of that time still hold."""
+    """A node without an address is written in the form from before nodes could listen: so old hashes still hold."""
     return [lease.version, lease.until_ms, *([lease.address, lease.token] if lease.address or lease.token else ())]
 
 

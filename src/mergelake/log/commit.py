@@ -1,40 +1,41 @@
-"""`Log`: append by create-if-absent, follow the tail, open from a checkpoint, look back.
+"""`Log`: append by create-if-absent, follow the tail, open from a checkpoint, read older states.
 
-To append at position p a writer has applied everything before p, so it judges its operations on the exact
-state. The append has three outcomes:
+A writer that appends at position p has applied all entries before p, so it checks its operations on the exact state.
+The append has three outcomes:
 
 1. *Stored*: the entry is ours, the state moves on. One PUT, nothing else.
-2. *Lost*: p is taken. Read it, apply the winner, build the operations anew on the new state, try again: in turns with
-   others (`turns`).
-3. *Unknown*: the reply was lost. Read p: our attempt id means stored, another means lost; nothing there
-   means still unknown, and the same bytes are sent again. Only when the store stays silent does the caller
-   get `UnavailableError`; until then nobody may delete what the entry refers to.
+2. *Lost*: p is taken. Read it, apply the winner, build the operations anew on the new state, try again, taking turns
+   with other writers (`contention`).
+3. *Unknown*: the reply was lost. Read p: our attempt id means stored, another means lost; no entry means still unknown,
+   and the same bytes are sent again. Only if the store stays silent the caller gets `UnavailableError`; then the
+   objects that the entry refers to must not be deleted.
 
-Who has met others may leave what it wants to say for position p in the intake (`intake`), as a *member* of whatever
-entry will stand there. Whoever appends entry p judges each member at its own place and takes along what is allowed:
+A writer that has met others may leave its operations for position p in the intake (`intake`), as a *member* of the
+entry at p. The writer that appends entry p checks each member at its place in the entry and includes the valid ones:
 
-- **A member is valid for its position only**, so it is in the log at most once: entry p is the only one that may hold
-  it, and p is given out once. Its sender may append at p itself, under the same attempt id: one of the two has p.
-- **The entry at p is the only answer.** With the attempt among its members the commit is done, and the state is the one
-  right after its own operations; without it the member is void, and is built anew on the new state. From leaving it
-  until p is decided every failure is an unknown outcome. Lost and late replies of the intake change nothing.
-- **A sender that is paused** reads p when it wakes, as after a lost reply; **an appender that is paused** behind its
-  listing finds p taken. A position that was collected and created anew by one that slept says nothing: what was
-  read about p when knowledge had become too old counts only if p is still kept.
-- **A sender that died** may be in the log, as one that died behind its append may be.
-- **What is in the intake is not trusted**: its preconditions are judged again, and what cannot be read is left out.
-- Waiting is bounded: if nobody appends p in time, its senders do.
+- **A member is valid for its position only**, so it is in the log at most once: only entry p may hold it, and p is
+  assigned once. Its sender may append at p itself, under the same attempt id: one of the two gets p.
+- **The entry at p is decisive.** With the attempt among its members the commit is done, and its state is the one right
+  after its own operations; without it the member is void, and is built anew on the new state. From leaving the member
+  until p is decided, every failure is an unknown outcome. Lost and late replies of the intake change nothing.
+- **A paused sender** reads p when it wakes, as after a lost reply; **a writer paused** after its listing finds p taken.
+  An entry at a position that was collected and created again by a late writer proves nothing: once knowledge of the
+  head is too old, what was read at p counts only if p is still kept.
+- **A sender that died** may be in the log, like one that died after its append.
+- **The intake is not trusted**: preconditions are checked again, and unreadable members are left out.
+- Waiting is bounded: if no writer appends p in time, the senders do.
 
-Positions are dense: a missing object means "not committed yet", and nobody ever skips one. Listings decide
-nothing; they only find checkpoints faster.
+Positions are dense: a missing object means "not committed yet", and no writer skips one. Listings decide nothing; they
+only find checkpoints faster.
 
-Old entries are deleted at last, and then a missing object means nothing: knowledge of the head that is older than
-`trust.HEAD_FRESHNESS_S` is not believed. The log is opened anew before it is read on or appended to, and a writer whose
-append took that long looks whether the position had been collected before it says that the entry is stored.
+Old entries are deleted eventually, and then a missing object means nothing: knowledge of the head older than
+`head_freshness.HEAD_FRESHNESS_S` is not believed. The log is opened anew before it is followed or appended to, and a
+writer whose append took that long checks that the position had not been collected before it reports success.
 
-One `Log` may be shared by threads: commits that come while one is under way share the next entry (`group`). Where a
-process listens, those of other processes do too (`sending`, `leader`); what was passed on and has no answer keeps its
-attempt here: it is looked for in each entry before it is appended, and given up in an entry before it is said to fail.
+One `Log` may be shared by threads: commits that arrive while one is under way share the next entry (`group`). If a
+process listens, commits of other processes do too (`sending`, `leader`). A commit that was passed on and has no answer
+keeps its attempt here: every entry is searched for it before it is appended, and it is given up in an entry before it
+is reported as failed.
 """
 
 from __future__ import annotations
@@ -80,23 +81,23 @@ from mergelake.store.reserve import freeing
 RETRIES_MAX = 100
 """Lost races after which a commit gives up."""
 AHEAD = 4
-"""Positions that who lost two races asks for at once: to be up with a writer that makes no pause, in one round trip."""
+"""Positions read at once after two lost races: to catch up with a writer without pauses, in one round trip."""
 KNOCKS_SINCE = 128
-"""Versions behind the head for which something in the intake tells a writer that it is not alone."""
+"""Versions before the head for which a member in the intake counts as a sign of another writer."""
 LOOK_EVERY = 4
-"""Lost races after which a commit looks how far the log has gone on, even if every one seemed to be for the newest."""
+"""Lost races after which a commit reads the head, even if each race seemed to be for the newest position."""
 UNKNOWN_MAX = 12
-"""Questions to a silent store after which the outcome of a commit is reported as not known."""
+"""Requests to a silent store after which the outcome of a commit is reported as unknown."""
 _BACKOFF_FIRST_S = 0.002
 _BACKOFF_MAX_S = 0.5
 _OPEN_MAX = 3
-"""Times that a log is opened before it is told that the store is too slow to be believed."""
+"""Times that a log is opened before the store is reported as too slow."""
 
 _logger = logging.getLogger("mergelake.log")
 
 
 class Log(Generic[S]):
-    """One log under `prefix` of a store, and its newest state that this process knows."""
+    """One log under `prefix` of a store, and the newest state known to this process."""
 
     def __init__(
         self,
@@ -111,8 +112,8 @@ class Log(Generic[S]):
         head_freshness_s: float = HEAD_FRESHNESS_S,
         backends: Backends | None = None,
     ) -> None:
-        """`threads` read long tails; `head_freshness_s` is how long knowledge of the head is believed (see `trust`);
-        `backends` say how logs that are not in the bucket are reached.
+        """`threads` read long tails; `head_freshness_s` is how long knowledge of the head is believed, in seconds;
+        `backends` tells how logs that are not in the bucket are reached.
         """
         self._store = store
         self.prefix = prefix
@@ -123,19 +124,19 @@ class Log(Generic[S]):
         self._clock = clock
         self._ids = ids
         self.author = author
-        """Who commits, for people."""
+        """Name of this writer, for people."""
         self._head_freshness_s = head_freshness_s
         self._lock = threading.RLock()
         self._line: CommitQueue[S] = CommitQueue()
         self._writing = threading.Lock()
-        self._look_due = False  # whether others may have left something in the intake
+        self._intake_check_due = False  # whether others may have left members in the intake
         self._due: tuple[S, Instant, LogBackend] | None = None  # what is to be written as a checkpoint
         self.checkpoint_failure = ""
         """Why the last checkpoint that was due could not be written; empty if it was."""
         self._writer = writer_of(ids.new_id())
         self._contention = ContentionBackoff(clock, ids, self._writer)
         self._lagging = True  # whether a lost race may be one of many
-        self._looks = self._seen = 0  # how many were begun, and the last one that saw the head
+        self._refreshes_begun = self._refresh_known = 0  # number of the last one begun, and of the last successful one
         self._state = machine.initial()
         self._known = Instant.now(clock)  # when the position after the state was free
         self._opened = self._known  # when the state was read from a checkpoint
@@ -161,22 +162,22 @@ class Log(Generic[S]):
 
     @property
     def backend(self) -> LogBackend:
-        """Where the entry behind the state lies, or will."""
+        """The backend of the entry after the state."""
         return self._reader.backend_of(self._state)
 
     def refresh(self) -> S:
-        """Follow the tail: one GET if nothing is new, concurrent ones if much is.
+        """Follow the tail: one GET if there is no new entry, concurrent ones if there are many.
 
-        Threads that ask while another one looks share the next look.
+        Threads that call it while another one refreshes share the next refresh.
         """
-        seen = self._looks
+        begun = self._refreshes_begun
         with self._lock:
-            if self._seen <= seen:
+            if self._refresh_known <= begun:
                 self._refresh_head()
             return self._state
 
     def fresh(self, within_s: float = float("inf")) -> S:
-        """The newest state known here, looked up anew if it is too old to be believed, or older than `within_s`."""
+        """The newest state known here, refreshed if it is too old to be believed, or older than `within_s`."""
         known = self._usable() and self._known.age_s(self._clock) <= within_s
         return self._state if known else self.refresh()
 
@@ -186,12 +187,12 @@ class Log(Generic[S]):
             state = self._state
             try:
                 return self._reader.version_at(state, timestamp_ms)
-            except CorruptDataError:  # what is missing may have been collected since: then history has gone on
+            except CorruptDataError:  # a missing entry may have been collected since: then the history has moved on
                 if self.refresh().history == state.history:
                     raise
 
     def stored_ms(self, version: int) -> int | None:
-        """Since when an entry lies in the bucket, by the store's clock; None if it is gone. One HEAD.
+        """When an entry was written to the bucket, by the store's clock; None if it is gone. One HEAD.
 
         An entry that has not reached the bucket yet is copied there first.
         """
@@ -204,15 +205,15 @@ class Log(Generic[S]):
     def wait(self, timeout_s: float, poll_s: float | None = None) -> S:
         """The newest state as soon as there is a newer one than is known here; after `timeout_s` the one known.
 
-        `poll_s` is the pause between two looks (one GET each) where the store has to be asked; None is short pauses
-        first, then longer ones, up to a second. A log in ZooKeeper tells by itself.
+        `poll_s` is the pause between two polls (one GET each) of a log in the bucket; None is short pauses first, then
+        longer ones, up to a second. A log in ZooKeeper notifies.
         """
         state = self._state
-        news = self.backend.wait(state.version + 1, timeout_s, poll_s)
-        return self.refresh() if news or not self._trusted() else self._state
+        arrived = self.backend.wait(state.version + 1, timeout_s, poll_s)
+        return self.refresh() if arrived or not self._trusted() else self._state
 
     def when_changed(self, wake: Callable[[], None]) -> None:
-        """Call `wake` once when there is something new, where the log can tell (ZooKeeper); else never."""
+        """Call `wake` once when there is a new entry, if the log can notify (ZooKeeper); otherwise never."""
         self.backend.when_changed(wake)
 
     def state_at(self, version: int | None = None, timestamp_ms: int | None = None) -> S:
@@ -236,7 +237,7 @@ class Log(Generic[S]):
         try:
             return state if version == state.version else self._reader.state_at(version)
         except CorruptDataError:
-            if version >= state.history:  # as far as is known here: others may have collected since
+            if version >= state.history:  # kept, as far as is known here; it may have been collected since
                 state = self.refresh()
             if version >= state.history:
                 raise
@@ -244,23 +245,23 @@ class Log(Generic[S]):
             raise error("BAD_ARGUMENTS", f"Version {version} has been collected", way_out) from None
 
     def retire_checkpoints(self, before: int) -> int:
-        """First step of shortening the log to what versions from `before` on need, and thinning; see `truncate`.
+        """First step of cutting the log to what versions from `before` on need, and thinning; see `truncate`.
 
-        The version of the checkpoint at which it may be cut once `trust.GRACE_MIN_S` have passed, 0 for none yet.
+        Returns the version of the checkpoint at which it may be cut after `head_freshness.GRACE_MIN_S`, 0 for none yet.
         """
         state = self._state
         return truncate.retire_checkpoints(self._store, self._reader, before, state.version, state.history)
 
     def truncate(self, base: int, *, sweep: bool = True) -> int:
-        """Second step: delete the entries before checkpoint `base`, the answer of the first; how many went.
+        """Second step: delete the entries before checkpoint `base`, the result of the first; returns how many.
 
-        And, if `sweep`, the segments that no later checkpoint has. The newest state known here must keep nothing older
-        (`AdvanceGcHorizon`).
+        With `sweep`, also the segments that no later checkpoint names. The newest state known here must keep nothing
+        older (`AdvanceGcHorizon`).
         """
         return truncate.truncate(self._reader, base, self._state.history, sweep)
 
     def verify(self, on_progress: Progress | None = None) -> LogReport:
-        """Read and replay the whole log, and compare what it adds up to with the checkpoints and the newest state."""
+        """Read and replay the whole log, and compare the result with the checkpoints and the newest state."""
         first = 0
         with self._lock:
             for _ in range(_OPEN_MAX):
@@ -270,34 +271,34 @@ class Log(Generic[S]):
                     newest = self._state
                 except CorruptDataError:
                     newest = None
-                report = verify_log(self._store, self._reader, self._machine, newest, on_progress)
-                # Where the log was cut while it was read, what is missing was collected: its beginning is gone too.
+                report = verify_log(self._reader, self._machine, newest, on_progress)
+                # If the log was cut while it was read, missing entries were collected: its beginning is gone too.
                 missing = any(problem.kind == "entry" for problem in report.problems)
-                # What two looks say alike, the second one of them quick, is damage.
-                same = report.first == first and began.age_s(self._clock) <= self._head_freshness_s
-                if not missing or same or self._reader.backend.read(report.first) is not None:
+                # If two replays give the same result, and the second one was quick, it is damage.
+                confirmed = report.first == first and began.age_s(self._clock) <= self._head_freshness_s
+                if not missing or confirmed or self._reader.backend.read(report.first) is not None:
                     return report
                 first = report.first
             raise UnavailableError("The log was cut while it was looked at, each time", hint="Try again")
 
     def repair_checkpoints(self, report: LogReport) -> list[str]:
-        """Make good what `verify` found wrong with checkpoints and the hint; says what was done.
+        """Repair the checkpoints and the hint that `verify` reported; returns what was done, one line per action.
 
-        A new checkpoint of the newest state is written and read back, then the bad ones are emptied. One that nothing
-        older could replace is left alone.
+        A new checkpoint of the newest state is written and read back, then the bad ones are emptied. One without an
+        older replacement is left unchanged.
         """
         if not report.problems or any(problem.kind == "entry" for problem in report.problems):
-            return []  # of a log with a gap no checkpoint may go: it may be all that is left
+            return []  # in a log with a gap a checkpoint may be the only remaining data
         with self._lock:
-            # Not what is known here: that may come from a checkpoint that is wrong.
+            # Not the state known here, which may come from a bad checkpoint.
             self._state, self._known = self._behind(report.state)
             head = self._state.version
             return repair_checkpoints(self._store, self._reader, self.write_checkpoint, report, head)
 
     def _behind(self, state: S) -> tuple[S, Instant]:
-        """The newest state, from a verified one however old; UnavailableError where entries in between are gone.
+        """The newest state, from a verified one of any age; UnavailableError if entries in between are gone.
 
-        The position after an old state may be free again, so a listing has to show nothing newer.
+        The position after an old state may be free again, so a listing must show no newer entry.
         """
         for _ in range(_OPEN_MAX):
             began = Instant.now(self._clock)
@@ -313,22 +314,22 @@ class Log(Generic[S]):
     def commit(
         self, build: Callable[[S], Sequence[LogOp]], *, passes_on: Callable[[], bool] = lambda: True
     ) -> Committed[S]:
-        """Append what `build` makes of the newest state; called anew after each lost race.
+        """Append the operations that `build` returns for the newest state; it is called again after each lost race.
 
-        No operations means that there is nothing (left) to do. `build` may raise to give up; where several threads
-        commit, it may run in another one's. `passes_on`, asked after each call of `build`, says whether what it said
-        may be appended by another process, on a newer state: not where it left something out because of the state.
+        No operations means that there is nothing (left) to do. `build` may raise to give up; if several threads commit,
+        it may run in another thread. `passes_on`, called after each `build`, tells whether its operations may be
+        appended by another process, on a newer state: not if they depend on the state beyond their preconditions.
         Raises the error of a rejected operation, ConflictError if the race is lost too often, UnavailableError if the
-        outcome cannot be learned: the entry may yet be in the log.
+        outcome is unknown: the entry may be in the log.
         """
         request = Request(build, passes_on=passes_on)
         self.commit_all([request])
         return request.answer()
 
     def commit_all(self, requests: Sequence[Request[S]]) -> None:
-        """Give each of these an answer: they may share an entry with each other, and with others.
+        """Settle each of these requests: they may share an entry with each other, and with others.
 
-        A checkpoint that is due then is written by a thread of its own: nobody waits for it.
+        A checkpoint that is due then is written by a background thread.
         """
         while left := [request for request in requests if not request.done]:
             if not self._line.join(*left):
@@ -340,56 +341,56 @@ class Log(Generic[S]):
                 self._line.leave(*left)
                 raise
             self._line.leave()
-            if self._due is not None and not self._writing.locked():  # else it is seen by who writes one just now
+            if self._due is not None and not self._writing.locked():  # otherwise the thread that writes now handles it
                 apart(self._write_due, "mergelake-checkpoint")
-            if self._look_due:
-                self._look_due = False
-                apart(self._look_for_others, "mergelake-intake")
+            if self._intake_check_due:
+                self._intake_check_due = False
+                apart(self._check_intake, "mergelake-intake")
 
     def serve(self, recent: Recent | None) -> None:
-        """From now on this process takes commits of others, and tells `recent` of each entry; None: no more.
+        """Take commits of other processes from now on, adding each entry to `recent`; None: stop.
 
-        Then it passes none on: of two that pass to each other each would wait for the other.
+        Meanwhile none is passed on: two processes that pass commits to each other would wait for each other.
         """
         with self._lock:
             self._reader.recent = recent
 
     def _commit(self, group: list[Request[S]]) -> None:
-        """Give everybody in the group an answer."""
+        """Settle every request of the group."""
         try:
             self._commit_or_raise(group)
-        except Exception as failure:  # noqa: BLE001  everybody who waits has to hear it
+        except Exception as failure:  # noqa: BLE001  every waiting caller gets it
             for request in group:
-                request.settle(self._told(request, failure))
+                request.settle(self._reported(request, failure))
         except BaseException:
             for request in group:
                 request.settle(_not_known(self._state.version + 1, "the thread that committed it was stopped"))
             raise
 
     def _commit_or_raise(self, group: list[Request[S]]) -> None:
-        looked = not self._usable()
-        if looked:
+        refreshed = not self._usable()
+        if refreshed:
             self._refresh_head()
         if self._sending is not None and self._reader.recent is None:
             self._pass_on(self._sending, group)
             if group and not self._trusted():
                 self._refresh_head()
-                looked = True
+                refreshed = True
         if not group:
             return
         for races_lost in range(RETRIES_MAX):
             if races_lost and (self._lagging or races_lost % LOOK_EVERY == 0):
                 self._refresh_head(AHEAD if races_lost > 1 else 1)
-                looked = True
+                refreshed = True
             self._resolve(group)
             before, head = self._state, self._head()
             proposal = self._proposed(group, head)
             if proposal is None:
-                looked = True
+                refreshed = True
                 continue
-            if not proposal.ops and not looked:
-                # Only a position that was free proves that a state is the newest. Without one, look: an insert that
-                # was known as done may have been dropped since, by another process.
+            if not proposal.ops and not refreshed:
+                # Only an append proves that the state is the newest. Without one, refresh: a remembered insert may have
+                # been dropped since, by another process.
                 self._refresh_head()
                 self._resolve(group)
                 before, head = self._state, self._head()
@@ -397,13 +398,13 @@ class Log(Generic[S]):
             if proposal.waiting:
                 self._line.put_back(proposal.waiting)
                 del group[len(group) - len(proposal.waiting) :]
-            if not (proposal.ops or proposal.given_up):  # also where all were found to be in the log already
+            if not (proposal.ops or proposal.given_up):  # also if all are in the log already
                 proposal.settle(None, races_lost)
                 return
             own = proposal.entry(head)
             after = proposal.state if own.ops else self._machine.fold(before, [own])
             try:
-                entry = self._brought(own, after)
+                entry = self._land(own, after)
             except Exception:
                 proposal.settle_refused(landed=False)
                 raise
@@ -411,12 +412,12 @@ class Log(Generic[S]):
                 if entry.attempt != own.attempt:
                     try:
                         proposal = within(self._machine, before, proposal, entry, own.attempt)
-                    except Exception as cause:  # it is there, but what came of it could not be read
+                    except Exception as cause:  # it is in the log, but the states after it could not be computed
                         raise _not_known(entry.version, str(cause)) from cause
                 proposal.settle(entry, races_lost)
                 if self._state.version % self._machine.checkpoint_interval(self._state) == 0:
                     self._due = self._knowledge()
-                self._look_due |= self._contention.looks()
+                self._intake_check_due |= self._contention.intake_check_due()
                 return
         raise ConflictError(
             f"Lost {RETRIES_MAX} races for the next position of the log",
@@ -424,11 +425,11 @@ class Log(Generic[S]):
         )
 
     def _pass_on(self, sending: Sending[S], group: list[Request[S]]) -> None:
-        """Ask the leader, if there is one; who has no answer then goes the direct way."""
+        """Pass the group on to the leader, if there is one; requests without an outcome stay in the group."""
         began = Instant.now(self._clock)
         passed = sending.pass_on(self._state, group)
         self._state = passed.state
-        if passed.landed:  # each was created after it was sent: then the positions behind it were free
+        if passed.landed:  # each entry was created after the request was sent: until then its position was free
             self._known = began
         for request, committed in passed.landed:
             request.settle(committed)
@@ -436,9 +437,9 @@ class Log(Generic[S]):
         group[:] = [request for request in group if not request.done and request not in passed.waiting]
 
     def _resolve(self, group: list[Request[S]]) -> None:
-        """Of each in doubt: is it in the entries that have come since? Who has an answer leaves the group.
+        """Search the new entries for each request in doubt; those that are settled leave the group.
 
-        So its attempt is appended here only after every entry has been read since it was made.
+        So an attempt is appended here only after all entries since it was built have been read.
         """
         doubts: dict[int, list[Request[S]]] = {}
         for request in group:
@@ -453,7 +454,7 @@ class Log(Generic[S]):
         group[:] = [request for request in group if not request.done]
 
     def _find(self, requests: Sequence[Request[S]]) -> None:
-        """Look for requests in the entries behind the state up to which they are known not to be in the log."""
+        """Search for requests in the entries after the state up to which they are known not to be in the log."""
         state = requests[0].doubt
         assert state is not None
         if state.version < self._state.history - 1:
@@ -464,55 +465,55 @@ class Log(Generic[S]):
             for attempt, own in after.items():
                 request = left.pop(attempt)
                 with contextlib.suppress(Exception):
-                    request.build(before)  # whatever it remembers of what it said last is now what is in the log
+                    request.build(before)  # so that what it remembers of its last call matches the log
                 request.settle(Committed(own, entry))
         for request in left.values():
             request.doubt = self._state
 
-    def _told(self, request: Request[S], failure: Exception) -> Exception:
-        """What a caller hears of a failure: nothing is known to have failed that another process may yet append."""
+    def _reported(self, request: Request[S], failure: Exception) -> Exception:
+        """The failure to report: the outcome is unknown while another process may still append the request."""
         if request.doubt is None or isinstance(failure, UnavailableError):
             return failure
         return _not_known(self._state.version + 1, f"it was passed on, and: {failure}")
 
-    def _brought(self, own: Entry, after: S) -> Entry | None:
-        """Bring operations into the log: the entry that holds them, None if the position went to others without them.
+    def _land(self, own: Entry, after: S) -> Entry | None:
+        """Append operations, or leave them in the intake; returns the entry that holds them, None if it does not.
 
-        `own` is an entry of these alone, `after` the state after it.
+        `own` is an entry of these operations alone, `after` the state after it.
         """
         intake = self.backend.intake
         way = self._contention.way() if intake is not None else Way.APPEND
-        if way is Way.LEAVE and own.members:  # what other processes know by their attempts lands under these only
+        if way is Way.LEAVE and own.members:  # members of other processes must keep their own attempts
             way = Way.APPEND
         if intake is not None and not self._contention.alone:
-            own = dataclasses.replace(own, members=own.parties)  # tells who loses to it that its writer gathers
+            own = dataclasses.replace(own, members=own.parties)  # shows losers of this race that its writer gathers
         if intake is not None and way is Way.LEAVE and (left := self._to_leave(own)) is not None:
             return self._left(intake, own, after, left)
         if way is Way.WAIT:
-            asked = Instant.now(self._clock)
+            began = Instant.now(self._clock)
             holder = self._awaited(own.version, self._contention.pauses_for_other(self.backend.tells))
             if holder is not None:
-                self._contention.lost(holder, mine=False, paced=False)
+                self._contention.lost(holder, included=False, paced=False)
                 self._lagging = False
-                return self._moved_on(own, after, holder, asked, left=False)
+                return self._moved_on(own, after, holder, began, left=False)
         if intake is not None and way is Way.GATHER:
             intake.sweep(own.version)
             self._contention.gather()
             bundle = self._gathered(intake, own, after)
             self._contention.came_late(intake.late)
             return self._stored(*bundle, own=own)
-        self._lagging = True  # how far the log has gone on since the state is not known
+        self._lagging = True  # the log may have gone on further than to the next entry
         return self._stored(own, after, own=own)
 
     def _to_leave(self, own: Entry) -> bytes | None:
-        """The object of the intake; None for too long a member."""
+        """The bytes of a member for the intake; None if it is too long."""
         data = encode_left(Left(own.version, own.attempt, own.author, own.ops))
         return data if len(data) <= TAKEN_BYTES_MAX else None
 
     def _left(self, intake: Intake, own: Entry, after: S, data: bytes) -> Entry | None:
-        """Leave a member in the intake, and see what becomes of its position: `_brought`.
+        """Leave a member in the intake, and await the entry at its position; returns as `_land`.
 
-        From here on the position alone says whether it is in the log; without its word no failure is one.
+        From here on only that entry decides whether the member is in the log: until it is read, the outcome is unknown.
         """
         began = Instant.now(self._clock)
         try:
@@ -520,7 +521,7 @@ class Log(Generic[S]):
                 with freeing(gives_space_back(own.ops)):
                     intake.leave(own.version, own.attempt, data)
                 self._contention.took(began.age_s(self._clock))
-            except MergelakeError as problem:  # it may be there, or come late
+            except MergelakeError as problem:  # it may have been written, or arrive late
                 _logger.warning("a member may not have reached the intake: %s", problem)
             holder = self._awaited(own.version, self._contention.pauses(self.backend.tells))
             if holder is None and (rank := intake.rank(own.version, own.attempt)):
@@ -536,10 +537,10 @@ class Log(Generic[S]):
             raise _not_known(own.version, str(cause)) from cause
 
     def _awaited(self, version: int, pauses: Iterable[float]) -> Entry | None:
-        """The entry at a position, as soon as there is one; None if there is none after the last of `pauses`."""
+        """The entry at a position as soon as it exists; None if it does not after the last of `pauses`, in seconds."""
         for pause_s in pauses:
             self.backend.pause(version, pause_s)
-            asked = Instant.now(self._clock)
+            began = Instant.now(self._clock)
             try:
                 holder = self._reader.try_entry(version)
             except (UnavailableError, CorruptDataError):
@@ -547,13 +548,13 @@ class Log(Generic[S]):
             if holder is not None:
                 return holder
             if self._trusted():
-                self._known = asked
+                self._known = began
         return None
 
     def _gathered(self, intake: Intake, own: Entry, after: S) -> tuple[Entry, S]:
-        """The entry with what others have left for its position, and the state after it.
+        """The entry with the members that others left for its position, and the state after it.
 
-        What gives space back has to be possible on a full disk, where nothing else is: it is appended alone.
+        Operations that free space must succeed on a full disk, where others fail: they are appended alone.
         """
         self._lagging = False
         if gives_space_back(own.ops):
@@ -562,14 +563,14 @@ class Log(Generic[S]):
         return taken_along(self._machine, self._state, own, after, left)
 
     def _stored(self, entry: Entry, after: S, *, own: Entry, left: bool = False) -> Entry | None:
-        """Append the entry and move on: to `after` if the position is ours, else to what the winner made.
+        """Append the entry; the new state is `after` if it is stored, otherwise that after the winner's entry.
 
-        What is at the position, if it holds what the attempt says; else None. `own` is the entry without what others
-        left in the intake; `left`: it is there too.
+        Returns the entry at the position if it holds our attempt, else None. `own` is the entry without members from
+        the intake; `left`: its operations are in the intake, too.
         """
         sent = Instant.now(self._clock)
         holder = self._append(entry)
-        self._contention.took(sent.age_s(self._clock) / (1 if holder is None else 2))  # who has lost has read one, too
+        self._contention.took(sent.age_s(self._clock) / (1 if holder is None else 2))  # a loser has also read an entry
         if holder is None:
             self._contention.won(entry, [writer_of(member.attempt) for member in own.parties])
         else:
@@ -577,7 +578,7 @@ class Log(Generic[S]):
         return self._moved_on(entry, after, holder, sent, left=left)
 
     def _moved_on(self, entry: Entry, after: S, holder: Entry | None, since: Instant, *, left: bool) -> Entry | None:
-        """Learn from what stands at the position: `holder`, or, if that is None, the entry itself; see `_stored`."""
+        """Apply the entry at the position: `holder` or, if that is None, `entry`; returns as `_stored`."""
         landed = entry if holder is None else holder if holder.holds(entry.attempt) else None
         if holder is not None:
             self._remember(holder)
@@ -594,37 +595,37 @@ class Log(Generic[S]):
             if landed is not None or left:
                 raise _not_known(entry.version, str(cause)) from cause
             raise
-        # What stands there now may have been put there since, in place of what held a member that was left.
+        # The entry there may have been created since, in place of one that held the member that was left.
         if (landed is not None or left) and self._state.history > entry.version:
             raise _not_known(entry.version, "this process stood still while the log went on, and was cut")
         return landed
 
     def _head(self) -> Entry:
         """The next entry, without operations."""
-        own_ms = self._clock.now_ms()  # a clock that shows no possible time is not asked
+        own_ms = self._clock.now_ms()  # ignored if it is not a valid time
         now_ms = max(own_ms if own_ms < TIME_END_MS else 0, self._state.timestamp_ms)
         attempt = self._attempt()
         return Entry(self._state.version + 1, attempt, now_ms, self.author, ())
 
     def _attempt(self) -> str:
-        """A new attempt; its beginning tells whose it is."""
+        """A new attempt; its first `WRITER_DIGITS` digits identify the writer."""
         return self._writer + self._ids.new_id()[WRITER_DIGITS:]
 
     def _trusted(self) -> bool:
         return self._known.age_s(self._clock) <= self._head_freshness_s
 
     def _usable(self) -> bool:
-        """Whether the state can be gone on from: its head is believed, and what it has yet to read will be there.
+        """Whether the state can be used: its head is believed, and the segments that it has yet to read still exist.
 
-        Segments that no newer checkpoint names go a grace period later at the earliest (`truncate`).
+        Segments that no newer checkpoint names are deleted after a grace period at the earliest (`truncate`).
         """
         young = self._opened.age_s(self._clock) <= self._head_freshness_s / 2
         return self._trusted() and (young or self._machine.complete(self._state, self._reader.segments))
 
     def _proposed(self, group: list[Request[S]], head: Entry) -> Proposal[S] | None:
-        """What the group says to the state; None if that got too old meanwhile, and was learned anew.
+        """The proposal of the group on the state; None if the state became too old meanwhile, and was refreshed.
 
-        What an old state has yet to read may have been swept while this thread stood still: nothing need be damaged.
+        Segments of an old state may have been deleted while this thread was suspended; that is no damage.
         """
         try:
             proposal = propose(self._machine, self._state, group, head)
@@ -632,36 +633,36 @@ class Log(Generic[S]):
             if self._usable():
                 raise
         else:
-            gone = any(isinstance(why, NotFoundError | CorruptDataError) for _, why in proposal.refused)
+            gone = any(isinstance(failure, NotFoundError | CorruptDataError) for _, failure in proposal.refused)
             if not gone or self._usable():
                 return proposal
         self._refresh_head()
         return None
 
     def _refresh_head(self, ahead: int = 1) -> None:
-        """Learn the head: from the state on, or anew if that is too old. `ahead`: see `LogReader.follow`."""
-        self._looks += 1
+        """Follow the log from the state, or open it anew if that is too old. `ahead`: see `LogReader.follow`."""
+        self._refreshes_begun += 1
         began = Instant.now(self._clock)
         if self._usable():
             state = self._reader.follow(self._state, ahead)
             if self._trusted():
-                self._state, self._known, self._seen = state, began, self._looks
+                self._state, self._known, self._refresh_known = state, began, self._refreshes_begun
                 return
         self._open()
 
     def _open(self) -> None:
-        """Learn the head from nothing."""
+        """Open the log: read the head from a checkpoint."""
         for _ in range(_OPEN_MAX):
-            self._looks += 1
+            self._refreshes_begun += 1
             began = Instant.now(self._clock)
             try:
                 state = self._reader.newest()
             except CorruptDataError:
                 if began.age_s(self._clock) <= self._head_freshness_s:
                     raise
-                continue  # what was listed, or hinted at, may be gone: nothing need be damaged
+                continue  # a listed or hinted checkpoint may have been removed meanwhile, which is no damage
             if began.age_s(self._clock) > self._head_freshness_s:
-                continue  # what lay behind the checkpoint may be gone
+                continue  # entries after the checkpoint may have been removed meanwhile
             if state.version == 0 < self._state.version:
                 raise error("UNKNOWN_TABLE", "The log is gone: its table was dropped, and has been collected since")
             if state.version < self._state.version:
@@ -671,7 +672,7 @@ class Log(Generic[S]):
                     expected=str(self._state.version),
                     found=str(state.version),
                 )
-            self._state, self._known, self._seen = state, began, self._looks
+            self._state, self._known, self._refresh_known = state, began, self._refreshes_begun
             self._opened = began
             return
         raise UnavailableError(f"The log could not be read within {self._head_freshness_s:.0f} s", hint="Try again")
@@ -679,25 +680,25 @@ class Log(Generic[S]):
     def _append(self, entry: Entry) -> Entry | None:
         """None if the entry got its position, else the entry that holds it."""
         data = encode_entry(entry)
-        sent, why = False, ""
+        sent, reason = False, ""
         for question in range(UNKNOWN_MAX):
             if question:
                 self._pause(question)
-            # Also "exists already" may be our own entry, whose reply was lost on the way: look whose it is.
+            # After "exists already", too, it may be our own entry, of a request whose reply was lost: read it.
             try:
                 with freeing(gives_space_back(entry.ops)):
                     outcome = self._create(entry.version, data)
                 if isinstance(outcome, Stored):
                     self._remember(entry, data)
                     return None
-                sent, why = True, outcome.reason if isinstance(outcome, Unknown) else why
+                sent, reason = True, outcome.reason if isinstance(outcome, Unknown) else reason
                 holder = self._reader.try_entry(entry.version)
             except (UnavailableError, CorruptDataError) as problem:
-                why = why or str(problem)
-                continue  # also bytes that were cut off on the way
+                reason = reason or str(problem)
+                continue  # also for an entry that was truncated in transit
             except InvalidInputError as refusal:
-                # Refused at once, the entry is not there. A refusal (of credentials that ran out) after it was
-                # sent says nothing, and must not be taken for a commit that failed.
+                # If the first request is refused, the entry is not there. A refusal after one was sent (of expired
+                # credentials, say) does not tell, and must not be taken for a failed commit.
                 if not sent or refusal.name == "UNKNOWN_FORMAT_VERSION":
                     raise
                 raise _not_known(entry.version, str(refusal)) from refusal
@@ -706,10 +707,10 @@ class Log(Generic[S]):
                     return holder
                 self._remember(entry, data)
                 return None
-        raise _not_known(entry.version, why or "the store does not answer")
+        raise _not_known(entry.version, reason or "the store does not answer")
 
     def _remember(self, entry: Entry, data: bytes | None = None) -> None:
-        """Tell of an entry that the log goes on with; `data` of one that was appended here."""
+        """Add an entry to `recent`; `data` are its bytes if it was appended here."""
         if self._reader.recent is not None:
             self._reader.recent.add(entry, data or encode_entry(entry), own=data is not None)
 
@@ -720,16 +721,16 @@ class Log(Generic[S]):
             return Unknown(str(cause))
 
     def _pause(self, attempt: int) -> None:
-        """Between two questions to a silent store."""
+        """Pause between two requests to a silent store."""
         ceiling = min(_BACKOFF_FIRST_S * 2 ** min(attempt, 16), _BACKOFF_MAX_S)
         self._clock.sleep_s(ceiling * self._ids.jitter())
 
     def _knowledge(self) -> tuple[S, Instant, LogBackend]:
-        """The newest state, since when it was known to be that, and where its log lies."""
+        """The newest state, when it was known to be the newest, and its backend."""
         return self._state, self._known, self.backend
 
     def _write_due(self) -> None:
-        """Write the checkpoint that is due, if one is, while others commit; by one thread at a time."""
+        """Write the checkpoint that is due, if any, while others commit; by one thread at a time."""
         while self._due is not None and self._writing.acquire(blocking=False):
             try:
                 due, self._due = self._due, None
@@ -742,21 +743,20 @@ class Log(Generic[S]):
             finally:
                 self._writing.release()
 
-    def _look_for_others(self) -> None:
+    def _check_intake(self) -> None:
         if (intake := self.backend.intake) is not None:
             self._contention.knocked = intake.knocked(self._state.version - KNOCKS_SINCE)
 
     def write_checkpoint(self) -> None:
         """Write the newest state as a checkpoint, and the hint that finds it.
 
-        Only where there is none: one that was collected must not come back. One that was written too late is not made
-        known, and so never read.
+        Only if there is none: one that was emptied must stay so. The hint does not name one that was written too late.
         """
         with self._writing:
             self._write(*self._knowledge())
 
     def has_checkpoint(self, version: int) -> bool:
-        """Whether there is a checkpoint of that version, and all of it can be read."""
+        """Whether there is a checkpoint of that version, complete and undamaged."""
         return self._reader.sound(version)
 
     def _write(self, state: S, known: Instant, backend: LogBackend) -> None:
@@ -766,12 +766,12 @@ class Log(Generic[S]):
             return  # another process was faster
         data = self._machine.encode(state, layout)
         if layout.names and known.age_s(self._clock) > self._head_freshness_s:
-            # What it names may have been swept since: no checkpoint that stands there named it.
+            # Its segments may have been deleted meanwhile, as no existing checkpoint names them.
             raise UnavailableError("The checkpoint was not written in time", hint="The next one will be")
         outcome = self._store.create(self._reader.checkpoint_key(state.version), data)
         if isinstance(outcome, Unknown):
             raise UnavailableError(f"It is not known whether the checkpoint was written: {outcome.reason}")
-        if isinstance(outcome, Stored) and layout.names:  # else another one stands there, which names others
+        if isinstance(outcome, Stored) and layout.names:  # otherwise there is another one, with other segments
             with self._lock:
                 self._state = self._machine.adopt(self._state, state.version, layout, self._reader.segments)
         if known.age_s(self._clock) <= self._head_freshness_s:
@@ -779,8 +779,8 @@ class Log(Generic[S]):
         backend.trim(state.version)
 
 
-def _not_known(version: int, why: str) -> UnavailableError:
+def _not_known(version: int, reason: str) -> UnavailableError:
     return UnavailableError(
-        f"It is not known whether version {version} was committed: {why}",
+        f"It is not known whether version {version} was committed: {reason}",
         hint="Look at the table's history before trying again, or use a dedup_token and just try again",
     )

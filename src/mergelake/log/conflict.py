@@ -1,8 +1,8 @@
 """The precondition of each operation: one function of the state just before it.
 
-There is no table of which operation conflicts with which, and no look at "what others committed since":
-an operation is valid iff it makes sense on the exact state at the position that it takes. A writer that
-lost a race applies the winner and asks again.
+There is no table of conflicting operations, and no search through the entries committed since: an operation is valid if
+and only if its precondition holds on the exact state before its position. A writer that lost a race applies the
+winner's entry and checks again.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class Reject:
 
     reason: str
     name: str = ""
-    """ClickHouse's error name; empty where only the race is to blame."""
+    """ClickHouse's error name; empty for a lost race."""
     kind: Literal["conflict", "invalid", "duplicate"] = "conflict"
-    """`conflict`: others were faster. `invalid`: would never work. `duplicate`: it is done already."""
+    """`conflict`: other writers were faster. `invalid`: never valid. `duplicate`: already done."""
 
     def as_error(self) -> MergelakeError:
-        """The exception for a caller that cannot go on."""
+        """The exception for the caller."""
         if self.kind == "invalid" and self.name:
             return error(self.name, self.reason)
         return ConflictError(self.reason, name=self.name, hint="Look at the table again and decide anew")
@@ -65,7 +65,8 @@ class Reject:
 def check(state: State, op: LogOp, position: int = 0) -> Reject | None:
     """Whether `op` may be the next operation after `state`; None if it may.
 
-    `position` is that of its entry: within one, `state` has it already. 0: it begins the entry after `state`.
+    `position` is that of its entry, which `state` has already between two operations of the entry. 0: `op` is the first
+    operation of the entry after `state`.
     """
     position = position or state.version + 1
     if isinstance(op, CreateTable):
@@ -134,7 +135,7 @@ def check(state: State, op: LogOp, position: int = 0) -> Reject | None:
 
 
 def step(state: State, entry: Entry) -> State | Reject:
-    """The state after `entry`, each operation checked against the state that the ones before it leave."""
+    """The state after `entry`, each operation checked on the state after those before it."""
     draft = Draft(state)
     draft.begin(entry)
     for op in entry.ops:
@@ -157,15 +158,15 @@ def _not_live(volatile_id: str) -> Reject:
 def _check_new(
     state: State, parts: tuple[PartManifest, ...], position: int, begun: tuple[str, ...] = ()
 ) -> Reject | None:
-    """What is asked of every part that comes in, whatever brings it.
+    """Check the parts that an operation adds.
 
     Directories in `begun` need not be reachable yet. Like the directory of a part itself they were begun at
-    `base_version` or later, so where a collector may be deleting one, `base_version` lies before the fence and the
-    parts are refused for that.
+    `base_version` or later; if a collector may be deleting one, `base_version` is before the fence, and the parts are
+    refused for that.
     """
-    twice = known_ids(state, parts)
-    if twice or len({part.id for part in parts}) < len(parts):
-        return Reject(f"Part {min(twice, default=parts[0].id)} is in the table already")
+    duplicates = known_ids(state, parts)
+    if duplicates or len({part.id for part in parts}) < len(parts):
+        return Reject(f"Part {min(duplicates, default=parts[0].id)} is in the table already")
     for part in parts:
         if part.schema_version not in state.schemas:
             return _invalid(f"Part {part.id} has the unknown schema version {part.schema_version}", "INCORRECT_DATA")
@@ -177,22 +178,22 @@ def _check_new(
                 "deleted. Please write it again; if that takes longer than gc_grace_seconds, raise that setting",
                 "ABORTED",
             )
-    # What a clone refers to was held for it before its first entry; nothing of another table is added later.
+    # A clone's references to another table are held before its first entry; none is added later.
     borrowed = {name for part in parts for name in refers(part) if position > 1 or not name.startswith("/")}
     borrowed.difference_update(begun)
     return _check_reachable(state, tuple(borrowed)) if borrowed else None
 
 
 def _check_reachable(state: State, directories: tuple[str, ...]) -> Reject | None:
-    """What nobody needs any more may be deleted at any moment: nothing new may refer to it."""
+    """Unreachable directories may be deleted at any moment: no new part may refer to them."""
     lost = set(directories) - reachable(state)
     return Reject(f"The objects in {min(lost)} are no longer kept") if lost else None
 
 
 def _check_add(state: State, op: AddParts, position: int) -> Reject | None:
     if state.insert_of(op.dedup_token, op.dedup_hash) is not None:
-        what = f"with the token '{op.dedup_token}'" if op.dedup_token else "of the same rows"
-        return Reject(f"An insert {what} is in the table", kind="duplicate")
+        description = f"with the token '{op.dedup_token}'" if op.dedup_token else "of the same rows"
+        return Reject(f"An insert {description} is in the table", kind="duplicate")
     if any(name.startswith("/") for name in op.begun):
         return _invalid("An insert cannot begin objects of another table", "LOGICAL_ERROR")
     return _check_new(state, op.parts, position, op.begun) or _check_detached(state, op.detached)
@@ -206,14 +207,14 @@ def _check_detached(state: State, ids: tuple[str, ...]) -> Reject | None:
 def _check_publish(state: State, op: Publish, position: int) -> Reject | None:
     partition_id = op.part.partition_id
     parts = state.partitions.get(partition_id, ())
-    found = positions(parts, op.replaced)
+    places = positions(parts, op.replaced)
     if not op.replaced:
         return _invalid(f"Part {op.part.id} replaces nothing", "LOGICAL_ERROR")
-    if found is None:
+    if places is None:
         return Reject("A source of the merge is no longer active")
-    if found[-1] - found[0] != len(found) - 1:
+    if places[-1] - places[0] != len(places) - 1:
         return Reject("Another active part lies between the sources of the merge")
-    sources = parts[found[0] : found[-1] + 1]
+    sources = parts[places[0] : places[-1] + 1]
     low, high = sources[0].info, sources[-1].info
     floor = state.floor_of(partition_id)
     if low.min_block <= floor:
@@ -234,7 +235,7 @@ def _check_publish(state: State, op: Publish, position: int) -> Reject | None:
 
 
 def _check_holes(state: State, infos: Sequence[PartInfo]) -> Reject | None:
-    """The part that a drop left out between the sources may have had mutations that they still lack."""
+    """A part that was dropped between the sources may have had mutations that these still lack."""
     holes = state.holes.get(infos[0].partition_id, ())
     if holes and len(infos) > 1:
         named = merged_name(infos, holes)
@@ -244,7 +245,7 @@ def _check_holes(state: State, infos: Sequence[PartInfo]) -> Reject | None:
 
 
 def _check_mutations(state: State, op: Publish, infos: list[PartInfo]) -> Reject | None:
-    """All rows of a part have seen the same mutations; those written down now are the next ones."""
+    """All sources lack the same mutations, and those that the new part applies are the first of these."""
     lacking = {pending(state.mutations, info) for info in infos}
     if len(lacking) > 1:
         return Reject("The sources of the merge lack different mutations")
@@ -307,12 +308,12 @@ def _check_drop(state: State, op: DropRange) -> Reject | None:
 
 def _check_drop_parts(state: State, op: DropParts) -> Reject | None:
     parts = state.partitions.get(op.partition_id, ())
-    found = positions(parts, op.ids)
+    places = positions(parts, op.ids)
     if not op.ids or op.kind not in ("drop", "detach"):
         return _invalid("Nothing says which parts go, or how", "LOGICAL_ERROR")
-    if found is None:
+    if places is None:
         return Reject("A part is no longer active", "NO_SUCH_DATA_PART")
-    if op.kind == "detach" and any(pending(state.mutations, parts[at].info) for at in found):
+    if op.kind == "detach" and any(pending(state.mutations, parts[at].info) for at in places):
         return Reject("A part with unfinished mutations cannot be detached: wait for them, or kill them")
     return None
 

@@ -1,4 +1,4 @@
-"""Operations in words, for people who read a history. Pure."""
+"""Operations in words, for the history shown to users. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from mergelake.log.operations import LogOp
 
 
 def describe_op(op: LogOp) -> str:
-    """What an operation did, in a few words.
+    """A short description of an operation.
 
     >>> describe_op(ops.DropRange("202601", "detach"))
     'detach partition 202601'
@@ -22,9 +22,9 @@ def describe_op(op: LogOp) -> str:
         case ops.UndropTable():
             return "undrop table"
         case ops.AddParts(parts, token, _, detached):
-            told = f"{'attach' if detached else 'insert'} {_rows(sum(part.rows for part in parts))}"
-            told += f" in {_count(len(parts), 'part')}" if len(parts) != 1 else ""
-            return f"{told} as '{token}'" if token else told
+            text = f"{'attach' if detached else 'insert'} {_rows(sum(part.rows for part in parts))}"
+            text += f" in {_count(len(parts), 'part')}" if len(parts) != 1 else ""
+            return f"{text} as '{token}'" if token else text
         case ops.Publish(part, replaced, kind):
             if kind == "mutation":
                 return f"mutate a part of {_where(part.partition_id)}"
@@ -86,5 +86,5 @@ def _rows(count: int) -> str:
     return f"{count:,} {'row' if count == 1 else 'rows'}"
 
 
-def _count(count: int, thing: str) -> str:
-    return f"{count} {thing}{'' if count == 1 else 's'}"
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -1,25 +1,26 @@
-"""Log entries as JSON, for machines and for people who look into the bucket.
+"""Log entries as JSON, readable by machines and by people who look into the bucket.
 
 ::
 
     {"format": 1, "version": 2, "attempt": "…", "timestamp_ms": 1767225600000, "author": "host:4711",
      "ops": [{"op": "AddParts", "parts": [{…manifest…}], "dedup_token": "batch-7"}], "digest": "…"}
 
-An entry of several writers has format 2, and says beside its operations whose they are, in their order::
+An entry of several writers has another format, and lists which operations belong to which writer, in their order::
 
     "members": [{"attempt": "…", "author": "host:4711", "ops": 2}, {"attempt": "…", "author": "other:15", "ops": 1}]
 
 Empty fields are left out. The digest is the last field: BLAKE2b-128 of all bytes before its comma, in hex, so that a
-damaged entry is never taken for another one. Entries written before there were digests have none.
+damaged entry is never taken for another one. Old entries have no digest.
 
 An entry of a newer format, or with an operation that this version does not know, is refused with
-UNKNOWN_FORMAT_VERSION: skipping it would show a state that never was.
+UNKNOWN_FORMAT_VERSION: skipping it would show a state that never existed.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -35,12 +36,14 @@ from mergelake.log import operations as ops
 from mergelake.log.operations import Entry, LogOp, Member
 
 TIME_END_MS = 10_413_792_000_000
-"""The year 2300, where DateTime64 ends. Times beyond it are no times."""
+"""The year 2300, where DateTime64 ends. Later times are invalid."""
 FORMAT, FORMAT_OF_MEMBERS = 3, 4
-"""The formats that this version writes and reads: of one writer's entries, and of those that have members."""
+"""The formats that this version writes and reads: for entries of one writer, and for those with members."""
+UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError)
+"""Exceptions of decoding malformed JSON."""
 
 _LEFT_OUT = ("begun", "detached", "mutations")
-"""Lists that are left out where they are empty."""
+"""Lists that are left out if they are empty."""
 _FIELDS = {"format", "version", "attempt", "timestamp_ms", "author", "ops"}
 _FIELDS_OF_MEMBERS = {*_FIELDS, "members"}
 _DIGEST, _END, _DIGEST_DIGITS = b',"digest":"', b'"}', 32
@@ -75,7 +78,7 @@ def sealed(raw: Mapping[str, Any]) -> bytes:
 
 
 def is_sealed(data: bytes, what: str, key: str) -> bool:
-    """Whether there is a digest; CorruptDataError if it is not that of the bytes."""
+    """Whether there is a digest; CorruptDataError if it does not match the bytes. `what` names the object in errors."""
     body, tail = data[:-_TAIL], data[-_TAIL:]
     if not tail.startswith(_DIGEST):
         return False
@@ -96,54 +99,61 @@ def _digest(body: bytes) -> bytes:
 def decode_entry(data: bytes, key: str = "") -> Entry:
     """Inverse of `encode_entry`. `key` is the object's, for errors.
 
-    Raises CorruptDataError for bytes that are no entry, UNKNOWN_FORMAT_VERSION for a newer format.
+    Raises CorruptDataError for malformed bytes, UNKNOWN_FORMAT_VERSION for a newer format.
     """
     has_digest = is_sealed(data, "A log entry", key)
     try:
         raw = fields(data)
         newest = int(value(raw["format"]))
-    except (ValueError, KeyError, TypeError, ArithmeticError) as cause:
+    except UNREADABLE as cause:
         raise CorruptDataError("A log entry is not readable JSON", object_key=key, found=str(cause)) from cause
     require_format(newest, (FORMAT, FORMAT_OF_MEMBERS), f"Log entry {key}".rstrip())
     known = _FIELDS_OF_MEMBERS if newest == FORMAT_OF_MEMBERS else _FIELDS
-    strange = set(raw) - known - ({"digest"} if has_digest else set())
-    if strange:  # a digest that is not the last field cannot be checked, one of another name was damaged
-        raise CorruptDataError("A log entry has an unknown field", object_key=key, found=min(strange))
-    try:
-        found = decode_ops(raw["ops"])
+    unknown = set(raw) - known - ({"digest"} if has_digest else set())
+    if unknown:  # also a digest that is not the last field, or whose name was damaged
+        raise CorruptDataError("A log entry has an unknown field", object_key=key, found=min(unknown))
+    with decoding("A log entry lacks or garbles a field", key):
+        operations = decode_ops(raw["ops"])
         return Entry(
             int(value(raw["version"])),
             str(value(raw["attempt"])),
             _time(value(raw["timestamp_ms"])),
             str(value(raw["author"])),
-            found,
-            _members(value(raw["members"]), len(found)) if newest == FORMAT_OF_MEMBERS else (),
+            operations,
+            _members(value(raw["members"]), len(operations)) if newest == FORMAT_OF_MEMBERS else (),
         )
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError) as cause:
+
+
+@contextmanager
+def decoding(message: str, key: str = "") -> Iterator[None]:
+    """Raise CorruptDataError with `message` for malformed JSON; UNKNOWN_FORMAT_VERSION is passed through."""
+    try:
+        yield
+    except UNREADABLE as cause:
         if getattr(cause, "name", "") == "UNKNOWN_FORMAT_VERSION":
             raise
-        raise CorruptDataError("A log entry lacks or garbles a field", object_key=key, found=str(cause)) from cause
+        raise CorruptDataError(message, object_key=key, found=str(cause)) from cause
 
 
 def _members(raw: Any, ops_count: int) -> tuple[Member, ...]:
-    found = tuple(Member(str(each["attempt"]), str(each["author"]), int(each["ops"])) for each in raw)
-    if min((member.ops for member in found), default=-1) < 0 or sum(member.ops for member in found) != ops_count:
+    members = tuple(Member(str(each["attempt"]), str(each["author"]), int(each["ops"])) for each in raw)
+    if min((member.ops for member in members), default=-1) < 0 or sum(member.ops for member in members) != ops_count:
         raise ValueError(f"its members do not share its {ops_count} operations")
-    if len({member.attempt for member in found}) < len(found):
+    if len({member.attempt for member in members}) < len(members):
         raise ValueError("an attempt is in it twice")
-    return found
+    return members
 
 
 def _time(stated: Any) -> int:
-    """A time that a clock could have shown, else 0: then the entry is as old as the one before it."""
+    """A valid time, or 0: then the entry counts as old as the one before it."""
     return int(stated) if 0 <= stated < TIME_END_MS else 0
 
 
-def require_format(found: int, known: Collection[int], what: str) -> None:
-    """UNKNOWN_FORMAT_VERSION for what a newer version wrote, or one from before the first release."""
-    if found not in known:
-        message = f"{what} has format {found}, and this version reads {' and '.join(map(str, sorted(known)))}"
-        raise error("UNKNOWN_FORMAT_VERSION", message, _WAY_OUT if found > max(known) else _OLD)
+def require_format(number: int, known: Collection[int], what: str) -> None:
+    """Raise UNKNOWN_FORMAT_VERSION for the format `number` of a newer version, or of one before the first release."""
+    if number not in known:
+        message = f"{what} has format {number}, and this version reads {' and '.join(map(str, sorted(known)))}"
+        raise error("UNKNOWN_FORMAT_VERSION", message, _WAY_OUT if number > max(known) else _OLD)
 
 
 def encode_op(op: LogOp) -> dict[str, Any]:
@@ -165,7 +175,7 @@ def encode_op(op: LogOp) -> dict[str, Any]:
 
 
 def encode_ops(operations: Iterable[LogOp]) -> Raw:
-    """A JSON array of what `encode_op` gives, for `sealed`; its length is that of the text."""
+    """A JSON array of `encode_op` of each, for `sealed`; its `len` is that of the text."""
     return Raw(msgspec.json.encode([encode_op(op) for op in operations]))
 
 
@@ -257,7 +267,7 @@ def _drop_range(raw: Raw) -> LogOp:
 
 
 def tuples(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a dataclass from its JSON form: lists are tuples."""
+    """The fields of a dataclass from its JSON form: lists become tuples."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in raw.items()}
 
 

@@ -3,8 +3,8 @@
 `fold(state, entries)` takes a private, mutable draft of the parts of the state that it touches, applies
 all entries to it and freezes it once, so replaying ten thousand entries copies nothing ten thousand times.
 
-An entry was checked by its writer against the state just before it (`conflict`), so nothing is judged
-again here; an entry that does not fit all the same means that the log was tampered with: CorruptDataError.
+An entry was checked by its writer against the state just before it (`conflict`), so nothing is checked again here; an
+entry that does not fit all the same means that the log was tampered with: CorruptDataError.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Draft:
         self._block_counter = state.block_counter
         self._partitions = state.partitions
         self._thawed: dict[str, list[ActivePart]] = {}
-        self._appended: dict[str, list[ActivePart]] = {}  # to partitions that are not thawed: they need not be read
+        self._appended: dict[str, list[ActivePart]] = {}  # of partitions that are not thawed, and need not be read
         self._gained: list[ActivePart] = []
         self._lost: list[ActivePart] = []
         self._floors = state.floors
@@ -161,7 +161,7 @@ class Draft:
                 self._mutations = ()
                 self._dropped, self._dropped_version = True, self._version
             case UndropTable():
-                # A dropped table keeps what history shows, whatever its tags and leases say.
+                # A dropped table keeps only the versions within its history, regardless of tags and leases.
                 self._tags = {name: version for name, version in self._tags.items() if version >= self._history}
                 self._leases = {n: lease for n, lease in self._leases.items() if lease.version >= self._history}
                 self._dropped, self._dropped_version = False, 0
@@ -185,7 +185,7 @@ class Draft:
                 raise CorruptDataError(f"A table's log holds {type(op).__name__}, which belongs into the catalog's")
 
     def freeze(self) -> State:
-        """The state so far; the draft may be used on."""
+        """The state so far; the draft may be used further."""
         if self._thawed or self._appended:
             self._partitions = self._partitions.changed(
                 self._thawed, self._gained, self._lost, self._version, self._appended
@@ -220,7 +220,7 @@ class Draft:
         )
 
     def _own(self, name: str) -> dict[Any, Any]:
-        """A mapping of ours by the name of its attribute, copied from the state's at the first change."""
+        """A private copy of the mapping in attribute `name`, made at its first change."""
         if name not in self._owned:
             setattr(self, name, dict(getattr(self, name)))
             self._owned.add(name)
@@ -234,22 +234,22 @@ class Draft:
     def _parts(self, partition_id: str) -> list[ActivePart]:
         parts = self._thawed.get(partition_id)
         if parts is None:
-            parts = self._thawed[partition_id] = self._look(partition_id)
+            parts = self._thawed[partition_id] = self._parts_in(partition_id)
             self._appended.pop(partition_id, None)
         return parts
 
-    def _look(self, partition_id: str) -> list[ActivePart]:
-        """Its parts, not to be changed."""
+    def _parts_in(self, partition_id: str) -> list[ActivePart]:
+        """The parts of a partition, without thawing it; the list must not be changed."""
         if partition_id in self._thawed:
             return self._thawed[partition_id]
         return [*self._partitions.get(partition_id, ()), *self._appended.get(partition_id, ())]
 
     def _every_partition(self) -> list[str]:
-        """Sorted: the order of retirement is part of the state, and must not depend on how it was folded."""
+        """All partition ids, sorted: the order of retirement is part of the state, and must be deterministic."""
         return sorted({*self._partitions, *self._thawed, *self._appended})
 
     def _append(self, partition_id: str, part: ActivePart) -> None:
-        """Behind all of its partition."""
+        """Add a part after all others of its partition."""
         parts = self._thawed.get(partition_id)
         (self._appended.setdefault(partition_id, []) if parts is None else parts).append(part)
 
@@ -302,10 +302,10 @@ class Draft:
     def _publish(self, op: Publish) -> None:
         partition_id = op.part.partition_id
         parts = self._parts(partition_id)
-        found = positions(parts, op.replaced)
-        if not found or found[-1] - found[0] != len(found) - 1:
+        places = positions(parts, op.replaced)
+        if not places or places[-1] - places[0] != len(places) - 1:
             raise CorruptDataError(f"Entry {self._version} replaces parts that are not active side by side")
-        sources = parts[found[0] : found[-1] + 1]
+        sources = parts[places[0] : places[-1] + 1]
         for source in sources:
             self._retire(source)
         if op.volatile:
@@ -317,14 +317,14 @@ class Draft:
         if op.mutations:
             info = replace(info, mutation=op.mutations[-1])
         self._close_holes(partition_id, info.max_block, info.min_block)
-        parts[found[0] : found[-1] + 1] = [self._activate(info, op.part)]
+        parts[places[0] : places[-1] + 1] = [self._activate(info, op.part)]
 
     def _live(self, volatile_id: str, partition_id: str | None = None) -> VolatilePart:
         partitions = self._volatile.values() if partition_id is None else [self._volatile.get(partition_id, ())]
-        found = next((part for held in partitions for part in held if part.id == volatile_id), None)
-        if found is None:
+        volatile = next((part for held in partitions for part in held if part.id == volatile_id), None)
+        if volatile is None:
             raise CorruptDataError(f"Entry {self._version} speaks of volatile part {volatile_id}, which is not Live")
-        return found
+        return volatile
 
     def _remove_volatile(self, partition_id: str, goes: Callable[[VolatilePart], bool]) -> None:
         if partition_id in self._volatile:
@@ -346,8 +346,8 @@ class Draft:
         sources = tuple((source, by_id[source]) for source in op.sources)
         info = merged_name([info for _, info in sources], self._holes.get(op.partition_id, ()))
         part = VolatilePart(op.id, info, sources, op.recipe, op.owner, self._version, self._timestamp_ms)
-        everyone = sorted((*held, part), key=lambda p: (p.info.min_block, -p.info.max_block))
-        self._set_volatile(op.partition_id, tuple(everyone))
+        ordered = sorted((*held, part), key=lambda p: (p.info.min_block, -p.info.max_block))
+        self._set_volatile(op.partition_id, tuple(ordered))
 
     def _cancel(self, ids: tuple[str, ...]) -> None:
         for info in [self._live(volatile_id).info for volatile_id in ids]:
@@ -370,8 +370,8 @@ class Draft:
             self._timestamp_ms,
         )
         forgotten = set[int]()
-        if len(self._mutations) > FINISHED_MUTATIONS_TO_KEEP:  # else none is, and nobody has to look through all parts
-            infos = [part.info for name in self._every_partition() for part in self._look(name)]
+        if len(self._mutations) > FINISHED_MUTATIONS_TO_KEEP:  # otherwise no part needs to be read
+            infos = [part.info for name in self._every_partition() for part in self._parts_in(name)]
             lacking = {version for info in infos for version in pending(self._mutations, info)}
             done = [m.version for m in self._mutations if m.version not in lacking]
             forgotten = set(done[:-FINISHED_MUTATIONS_TO_KEEP])
@@ -379,7 +379,7 @@ class Draft:
 
     def _collect(self, op: AdvanceGcHorizon) -> None:
         self._history = max(self._history, op.history)
-        # What history forgets must not come back: `known_ids` no longer knows it, the fence does.
+        # Parts that the history forgets must not be added again: the fence refuses those `known_ids` no longer knows.
         self._fence = max(self._fence, op.base_version, self._history)
         self._settle_retired()
         pinned = pins(self._history, self._tags, self._leases, self._dropped)
@@ -398,7 +398,7 @@ class Draft:
                     self._retire(part)
             del parts[:end]
             self._remove_volatile(partition_id, lambda part: part.info.min_block <= bound)
-        # A hole that the last block lies in is below the floor as a whole: what covers the floor covers it.
+        # The floor includes all of a hole that the last block lies in: a part that covers the floor covers the hole.
         floors = {name: self._end_of_holes(name, bound) for name in self._holes if op.partition_id in (None, name)}
         for partition_id, floor in floors.items():
             self._close_holes(partition_id, floor)
@@ -415,10 +415,10 @@ class Draft:
 
     def _drop_parts(self, op: DropParts) -> None:
         parts = self._parts(op.partition_id)
-        found = positions(parts, op.ids)
-        if not found:
+        places = positions(parts, op.ids)
+        if not places:
             raise CorruptDataError(f"Entry {self._version} drops parts that are not active")
-        gone = [parts[at] for at in found]
+        gone = [parts[at] for at in places]
         holes = [merged_name([part.info]) for part in gone]
         self._own("_holes")[op.partition_id] = (*self._holes.get(op.partition_id, ()), *holes)
         for part in gone:
@@ -437,7 +437,7 @@ class Draft:
         return max((hole.max_block for hole in holes if hole.min_block <= bound < hole.max_block), default=bound)
 
     def _close_holes(self, partition_id: str, last: int, first: int = 0) -> None:
-        """Those within a range of blocks."""
+        """Remove the holes within the blocks `first` to `last`."""
         if partition_id in self._holes:
             holes = self._holes[partition_id]
             left = tuple(hole for hole in holes if not (first <= hole.min_block and hole.max_block <= last))
@@ -447,10 +447,10 @@ class Draft:
                 del held[partition_id]
 
     def _forget(self, op: DropRange) -> None:
-        """Forget inserts whose rows are all gone: the same rows may come again after a drop."""
+        """Forget inserts whose rows are all gone: the same rows may be inserted again after a drop."""
         if op.partition_id is None:
             self._tokens = _left(self._tokens, op.remember, op.tokens)
-            # Not cut here: the schema that says how many they may be comes behind, in the same entry.
+            # Not trimmed here: the schema with the size of the window may follow in the same entry.
             self._hashes = _left(self._hashes, op.remember, op.hashes)
             return
         self._tokens = _without(self._tokens, op.partition_id)
@@ -477,10 +477,9 @@ def _left(
 
 
 def _without(inserts: Mapping[str, Insert], partition_id: str, part: ActivePart | None = None) -> Mapping[str, Insert]:
-    """Inserts without their rows in a partition; with a part, only of those that may have brought rows of it.
+    """Inserts, without `partition_id` in those whose rows are gone: all, or those that may have rows in `part`.
 
-    A part of level 0 is of one insert, unless it was rewritten since. Which ones went into another is not known: any
-    before it.
+    An unmutated part of level 0 has the rows of one insert; any other may have those of all inserts up to it.
     """
     if not any(partition_id in insert.partition_ids for insert in inserts.values()):
         return inserts

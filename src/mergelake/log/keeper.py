@@ -1,15 +1,15 @@
-"""A session with ZooKeeper: the one door to kazoo.
+"""A session with ZooKeeper: the only module that uses kazoo.
 
-kazoo tells what happened by some twenty exceptions; here they become three answers:
+kazoo has some twenty exceptions; here they become three outcomes:
 
-* a value, or `Refused`: the server looked and the transaction did not happen;
+* a value, or `Refused`: the server checked the transaction and did not execute it;
 * `UnavailableError`: no clear answer (connection or session lost, time-out). A transaction may have happened, or may
-  happen yet: go and look;
-* `InvalidInputError`: refused for good (credentials, access rights, an address that is none).
+  still happen: read the nodes to find out;
+* `InvalidInputError`: refused for good (credentials, access rights, an invalid address).
 
-A session is shared by everything in a process that names the same servers, connects when it is first used, and
-reconnects by itself. Reads are preceded by a `sync`, so that they see what was committed before they began, through
-whatever server. A forked child gets a session of its own.
+A session is shared by all users in a process that name the same servers, connects when it is first used, and
+reconnects by itself. Reads are preceded by a `sync`, so that they see all transactions committed before they began,
+through any server. A forked child gets a session of its own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 SCHEME = "zookeeper"
 RECHECK_S = 10.0
-"""A waiting reader looks this often even if no watch fires."""
+"""Seconds after which a waiting reader checks again even if no watch fires."""
 _OPTIONS = {"timeout_s": "10", "ca": "", "cert": "", "key": "", "tls": "false"}
 
 _logger = logging.getLogger("mergelake.log.zookeeper")
@@ -50,17 +50,17 @@ class Address:
 
     @staticmethod
     def parse(url: str) -> Address:
-        """Read an address; BAD_ARGUMENTS if it is none."""
+        """Parse an address; raises BAD_ARGUMENTS."""
         parts = urlsplit(url)
         user, _, hosts = parts.netloc.rpartition("@")
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
         unknown = sorted(options.keys() - _OPTIONS.keys())
         if parts.scheme != SCHEME or not hosts.strip(",") or unknown:
-            what = f"It has no option {', '.join(unknown)}. " if unknown else ""
+            detail = f"It has no option {', '.join(unknown)}. " if unknown else ""
             raise error(
                 "BAD_ARGUMENTS",
                 f"'{url.replace(user, '…') if user else url}' does not say where a log is",
-                f"{what}Say zookeeper://host:2181,host:2181/path (options: {', '.join(_OPTIONS)}), bucket or sealed",
+                f"{detail}Say zookeeper://host:2181,host:2181/path (options: {', '.join(_OPTIONS)}), bucket or sealed",
             )
         try:
             timeout_s = float(options.get("timeout_s", "10"))
@@ -73,11 +73,11 @@ class Address:
 
     @property
     def public(self) -> str:
-        """The address without secrets and options, as it may be written down."""
+        """The address without secrets and options."""
         return f"{SCHEME}://{self.hosts}{self.root}"
 
     def option(self, name: str) -> str:
-        """An option, or what it is when not given."""
+        """The value of an option, or its default."""
         return dict(self.options).get(name, _OPTIONS[name])
 
 
@@ -92,7 +92,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class SetData:
-    """Change a node whose version (changes so far) is this one."""
+    """Change a node if its version (number of changes) is this one."""
 
     path: str
     data: bytes
@@ -101,7 +101,7 @@ class SetData:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove a node whose version is this one; -1 is any."""
+    """Remove a node if its version is this one; -1 is any."""
 
     path: str
     version: int = -1
@@ -109,7 +109,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Do nothing where a node does not exist."""
+    """Refuse the transaction if a node does not exist."""
 
     path: str
 
@@ -118,12 +118,12 @@ KeeperOp = Create | SetData | Delete | Check
 
 
 class Refused(Exception):
-    """The server looked and did nothing: a node exists, is missing, has children, or another version."""
+    """The transaction was not executed: a node exists, is missing, has children, or has another version."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeeperNode:
-    """What a node holds."""
+    """The content of a node."""
 
     data: bytes
     version: int
@@ -136,7 +136,7 @@ class Keeper:
         self._address = address
         self._clock = clock
         self.timeout_s = float(address.option("timeout_s"))
-        """How long a request may take before its outcome is called unknown; also of the session."""
+        """Seconds after which the outcome of a request is unknown; also the timeout of the session."""
         self._lock = threading.Lock()
         self._client: KazooClient | None = None
         self._up = threading.Event()
@@ -151,7 +151,7 @@ class Keeper:
         return self._address.hosts
 
     def commit(self, *steps: KeeperOp) -> None:
-        """All steps or none. Raises `Refused` if none was, UnavailableError if that is not known."""
+        """Execute all steps or none. Raises `Refused` if none was executed, UnavailableError if that is unknown."""
         transaction = self._connected().transaction()
         for step in steps:
             match step:
@@ -171,16 +171,16 @@ class Keeper:
     def get_many(self, paths: Sequence[str]) -> list[KeeperNode | None]:
         """The nodes at `paths`, None for those that do not exist, as of now; one round trip."""
         client = self._connected()
-        asked = [client.sync_async(paths[0]), *(client.get_async(path) for path in paths)]
-        found: list[KeeperNode | None] = []
-        self._result(asked[0], "a sync")
-        for path, answer in zip(paths, asked[1:], strict=True):
+        pending = [client.sync_async(paths[0]), *(client.get_async(path) for path in paths)]
+        nodes: list[KeeperNode | None] = []
+        self._result(pending[0], "a sync")
+        for path, answer in zip(paths, pending[1:], strict=True):
             try:
                 data, stat = self._result(answer, path)
-                found.append(KeeperNode(data, stat.version))
+                nodes.append(KeeperNode(data, stat.version))
             except Refused:
-                found.append(None)
-        return found
+                nodes.append(None)
+        return nodes
 
     def get(self, path: str) -> KeeperNode | None:
         """One node."""
@@ -189,10 +189,10 @@ class Keeper:
     def children(self, path: str) -> list[str]:
         """Names of the nodes below one, unsorted; none if it does not exist."""
         client = self._connected()
-        synced, asked = client.sync_async(path), client.get_children_async(path)
+        synced, pending = client.sync_async(path), client.get_children_async(path)
         self._result(synced, "a sync")
         try:
-            return list(self._result(asked, path))
+            return list(self._result(pending, path))
         except Refused:
             return []
 
@@ -201,7 +201,7 @@ class Keeper:
         self._result(self._connected().ensure_path_async(path), path)
 
     def wait_change(self, path: str, seen: KeeperNode | None, timeout_s: float) -> None:
-        """Return when a node is no longer what was `seen`, after `timeout_s`, or just so: look again."""
+        """Return once a node differs from `seen`, after `timeout_s` seconds, or spuriously: the caller checks again."""
         with self._changed:
             changes = self._changes
         client = self._connected()
@@ -215,7 +215,7 @@ class Keeper:
                 self._changed.wait_for(lambda: self._changes != changes, max(timeout_s, 0.0))
 
     def watch(self, path: str, wake: Callable[[], None]) -> None:
-        """Call `wake` once when a node changes, appears or goes, or the connection is lost; not if it is lost now."""
+        """Call `wake` once when a node changes, appears or goes, or the connection ends; not if there is none now."""
 
         def fired(_: object) -> None:
             with self._changed:
@@ -234,7 +234,7 @@ class Keeper:
                 self._watches.discard((path, wake))
 
     def close(self) -> None:
-        """End the session: its ephemeral nodes go. It begins anew when it is used again."""
+        """End the session, and with it its ephemeral nodes. A new one begins with the next use."""
         with self._lock:
             client, self._client = self._client, None
         if client is not None and self._process == os.getpid():
@@ -242,7 +242,7 @@ class Keeper:
             client.close()
 
     def _wake(self, _: object) -> None:
-        # One function for all watches: kazoo keeps a set of them, so that waiting again and again adds nothing.
+        # One function for all watches: kazoo keeps a set of them, so that repeated waiting adds none.
         with self._changed:
             self._changes += 1
             self._changed.notify_all()
@@ -307,9 +307,9 @@ class Keeper:
             )
         return self._silent(type(cause).__name__)
 
-    def _silent(self, why: str) -> MergelakeError:
+    def _silent(self, reason: str) -> MergelakeError:
         return UnavailableError(
-            f"ZooKeeper at {self.hosts} gave no clear answer: {why}",
+            f"ZooKeeper at {self.hosts} gave no clear answer: {reason}",
             name="KEEPER_EXCEPTION",
             hint='Try again when it is well. Without it, log="sealed" reads what has reached the bucket',
         )
@@ -321,7 +321,7 @@ _keepers_lock = threading.Lock()
 
 
 def keeper(address: Address, clock: Clock) -> Keeper:
-    """The session with these servers that everything in this process shares."""
+    """The session with these servers, shared within this process."""
     session = Address(address.hosts, "", address.user, address.options)
     with _keepers_lock:
         return _keepers.setdefault(session, Keeper(session, clock))
@@ -329,7 +329,7 @@ def keeper(address: Address, clock: Clock) -> Keeper:
 
 @atexit.register
 def close_all() -> None:
-    """End the sessions of this process; at its end too, so that nobody waits for them to time out."""
+    """End the sessions of this process; also at its exit, so that they need not time out."""
     with _keepers_lock:
         sessions = list(_keepers.values())
         _keepers.clear()

@@ -1,11 +1,11 @@
-"""Which active parts of a state lie in segments, which in the checkpoint itself, and what is written anew. Pure.
+"""Which active parts of a state lie in segments, which in the checkpoint itself, and which are written anew. Pure.
 
-A checkpoint is the newest one before it and what became of the partitions that have changed since (`following`): of a
-part that lies in a segment a bit changes, new parts come into the checkpoint itself, with their file tables. Once these
-take more than `INLINE_MAX` they go into a new segment (`spilled`); a small table is one object. Segments are merged by
-size, `FANOUT` of a tier at a time, those of less than half of `SEGMENT_MAX` bytes of active parts; so a part is written
-once into the checkpoints of a while, and log(`SEGMENT_MAX` / `INLINE_MAX`) times into a segment, however large the
-table is, and at most about half of what lies in segments is of parts that are gone.
+A checkpoint is derived from the one before it and the partitions that have changed since (`following`): for a part in a
+segment a bit changes, new parts come into the checkpoint itself, with their file tables. Once these take more than
+`INLINE_MAX` bytes they go into a new segment (`spilled`); a small table is one object. Segments are merged by size,
+`FANOUT` of a tier at a time, those with less than half of `SEGMENT_MAX` bytes of active parts. So a part is written
+into some checkpoints, and log(`SEGMENT_MAX` / `INLINE_MAX`) times into a segment, whatever the size of the table, and
+at most about half of the bytes in segments belong to parts that are gone.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from mergelake.log.stored_runs import PlacedRun, RunRef
 INLINE_MAX = 256 << 10
 """Bytes of parts, compressed, that a checkpoint holds itself."""
 SEGMENT_MAX = 16 << 20
-"""Bytes of a segment, about."""
+"""Approximate bytes of a segment."""
 FANOUT = 8
 """Segments of a tier that are merged at once."""
 _ZIPPED = 4
-"""About how much smaller compression makes file tables."""
+"""Approximate compression ratio of file tables."""
 FACTS_BYTES = 64
-"""About what a part takes without its file table."""
+"""Approximate bytes of a part without its file table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,9 @@ class Placed:
     value: str
     """Hex of its `partition.dat`."""
     parts: int
-    """How many they are."""
+    """Number of its parts."""
     names: tuple[str, ...]
-    """Of the segments."""
+    """Names of the segments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +57,11 @@ class Layout:
     inline: Mapping[str, tuple[ActivePart, ...]] = field(default_factory=dict)
     """By partition id: parts in no segment, by block."""
     runs: tuple[PlacedRun, ...] = ()
-    """Retired parts; of a checkpoint that was read, those in segments alone."""
+    """Retired parts; for a checkpoint that was read, only those in segments."""
 
     @property
     def names(self) -> frozenset[str]:
-        """Of all segments."""
+        """Names of all segments."""
         return frozenset((*self.members, *(run.name for run in self.run_refs)))
 
     @property
@@ -76,13 +76,13 @@ class Layout:
 
     @property
     def inline_bytes(self) -> int:
-        """About what the parts take that are in no segment."""
+        """Approximate bytes of the parts in no segment."""
         return sum(size_of(part) for parts in self.inline.values() for part in parts)
 
 
 def changed_since(partitions: Partitions, version: int, base: Layout, lost: Collection[str]) -> set[str]:
-    """Partitions that differ, perhaps, from the checkpoint of a version, or lie in segments that are `lost`."""
-    if partitions.since > version:  # what is known of changes begins later
+    """Partitions that may differ from the checkpoint of a version, or lie in segments that are `lost`."""
+    if partitions.since > version:  # changes are known only since a later version
         return {*partitions, *base.placed, *base.inline}
     changed = {name for name, at in partitions.touched.items() if at > version}
     if lost:
@@ -93,7 +93,7 @@ def changed_since(partitions: Partitions, version: int, base: Layout, lost: Coll
 def following(
     base: Layout, partitions: Partitions, changed: Collection[str], opened: Callable[[str], OpenSegment]
 ) -> Layout:
-    """The layout after `base`, where these partitions have changed; `opened` gives the segments that hold them."""
+    """The layout after `base`, if the partitions `changed` have changed; `opened` gives the segments that hold them."""
     live: dict[str, NDArray[np.bool_]] = {}
     placed, inline = dict(base.placed), dict(base.inline)
 
@@ -110,12 +110,12 @@ def following(
             rows = opened(name).known(partition_id)
             alive(name)[list(rows.values())] = False
             known.update((each, (name, row)) for each, row in rows.items())
-        found, rest = _known(partitions, partition_id, known)
-        for name, row in found:
+        places, rest = _split_known(partitions, partition_id, known)
+        for name, row in places:
             alive(name)[row] = True
-        if found:
-            names = tuple(sorted({name for name, _ in found}))
-            placed[partition_id] = Placed(partitions.partition_value(partition_id), len(found), names)
+        if places:
+            names = tuple(sorted({name for name, _ in places}))
+            placed[partition_id] = Placed(partitions.partition_value(partition_id), len(places), names)
         if rest:
             inline[partition_id] = rest
     members = {
@@ -126,30 +126,30 @@ def following(
     return Layout(members, placed, inline)
 
 
-def _known(
+def _split_known(
     partitions: Partitions, partition_id: str, known: Mapping[tuple[str, int], tuple[str, int]]
 ) -> tuple[list[tuple[str, int]], tuple[ActivePart, ...]]:
     """Where the parts of a partition lie in segments, and those that lie in none of the `known` places.
 
-    Parts that nobody has asked for are not made for it.
+    Parts in segments are not decoded for it, if possible.
     """
     parts = partitions.held(partition_id)
-    found: list[tuple[str, int]] = []
+    places: list[tuple[str, int]] = []
     if not isinstance(parts, tuple):
         stored = parts
         try:
-            found, parts = [known[key] for key in stored.stored_keys()], stored.beside
-        except (KeyError, NotFoundError, CorruptDataError):  # they lie elsewhere, or have to be read by another way
+            places, parts = [known[key] for key in stored.stored_keys()], stored.beside
+        except (KeyError, NotFoundError, CorruptDataError):  # they lie elsewhere, or the segment is unreadable
             parts = stored.parts()
     keys = [(part.manifest.id, part.added) for part in parts]
-    found += [known[key] for key in keys if key in known]
-    return found, tuple(part for part, key in zip(parts, keys, strict=True) if key not in known)
+    places += [known[key] for key in keys if key in known]
+    return places, tuple(part for part, key in zip(parts, keys, strict=True) if key not in known)
 
 
 def spilled(
     layout: Layout, partitions: Partitions, merged: Mapping[str, OpenSegment], new: Sequence[OpenSegment]
 ) -> Layout:
-    """The layout once all parts outside of segments, and those in `merged` ones, lie in `new` ones."""
+    """The layout once all parts outside of segments, and those in `merged` segments, lie in `new` segments."""
     placed = dict(layout.placed)
     homes: dict[str, list[str]] = {}
     for segment in new:
@@ -166,13 +166,13 @@ def spilled(
 
 
 def size_of(part: ActivePart) -> int:
-    """About what a part takes with its file table, compressed."""
+    """Approximate compressed bytes of a part with its file table."""
     files = part.manifest.files
     return FACTS_BYTES + (len(files.text) // _ZIPPED if files.in_memory else 0)
 
 
 def to_merge(members: Collection[Member]) -> list[str]:
-    """Names of the segments that are merged, with what is new, when a segment is written."""
+    """Names of the segments to merge, together with the new parts, when a segment is written."""
     tiers: dict[int, list[Member]] = {}
     for member in sorted(members, key=lambda each: (each.live_bytes, each.ref.name)):
         if member.live_bytes < SEGMENT_MAX // 2:
@@ -195,7 +195,7 @@ def _tier(size: int) -> int:
 
 
 def cuts(sizes: Sequence[int]) -> list[slice]:
-    """Rows of these sizes cut into segments of `SEGMENT_MAX` bytes at most, about."""
+    """Rows of these sizes cut into segments of about `SEGMENT_MAX` bytes at most."""
     ends: list[int] = []
     size = 0
     for row, each in enumerate(sizes):

@@ -1,4 +1,4 @@
-"""A log's meaning as one value, so that tables and the catalog share the code that does I/O."""
+"""The state machine of a log as a value, so that tables and the catalog share the code that does I/O."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from mergelake.log.state import State
 
 
 class Versioned(Protocol):
-    """What every state has."""
+    """The attributes of every state."""
 
     @property
     def version(self) -> int:
-        """Of the last entry folded, 0 before the first."""
+        """Version of the last entry folded, 0 before the first."""
         ...
 
     @property
     def timestamp_ms(self) -> int:
-        """Of that entry."""
+        """Timestamp of that entry."""
         ...
 
     @property
@@ -37,7 +37,7 @@ class Versioned(Protocol):
 
     @property
     def sequencer(self) -> Sequencer:
-        """Where the entries behind it lie."""
+        """Where the entries after it lie."""
         ...
 
 
@@ -56,7 +56,7 @@ class StateMachine(Protocol[S]):
         ...
 
     def step(self, state: S, entry: Entry) -> S | Reject:
-        """The state after one new entry, or why it may not follow."""
+        """The state after one new entry, or why it is not valid."""
         ...
 
     def checkpoint_interval(self, state: S) -> int:
@@ -64,15 +64,15 @@ class StateMachine(Protocol[S]):
         ...
 
     def lay_out(self, state: S, segments: Segments, ids: IdSource) -> Layout | None:
-        """Where the parts of a state lie in its checkpoint; writes segments that are new. None: it is not needed."""
+        """The layout of a state's checkpoint; writes new segments. None if no checkpoint is needed."""
         ...
 
     def adopt(self, state: S, version: int, layout: Layout, segments: Segments) -> S:
-        """The same state, held as the checkpoint of a version that is not after it."""
+        """The same state, with parts in the segments of the checkpoint of `version`, which is not after it."""
         ...
 
     def complete(self, state: S, segments: Segments) -> bool:
-        """Whether nothing of a state has to be read from the store any more."""
+        """Whether all of a state is in memory."""
         ...
 
     def encode(self, state: S, layout: Layout | None) -> bytes:
@@ -84,11 +84,11 @@ class StateMachine(Protocol[S]):
         ...
 
     def layout(self, data: bytes, key: str) -> Layout:
-        """Where the parts of a checkpoint lie."""
+        """The layout of an encoded checkpoint."""
         ...
 
     def verify(self, state: S, key: str) -> None:
-        """Read all of a state that was decoded; CorruptDataError if it is not what its checkpoint says."""
+        """Read all of a decoded state; CorruptDataError if it does not match its checkpoint."""
         ...
 
 
@@ -96,7 +96,7 @@ class TableMachine:
     """The state machine of a table."""
 
     def initial(self) -> State:
-        """No table yet."""
+        """The state of a table that is not created yet."""
         return State()
 
     def fold(self, state: State, entries: Iterable[Entry]) -> State:

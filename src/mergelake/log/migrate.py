@@ -1,4 +1,4 @@
-"""Handing a log over: to ZooKeeper, and back to the bucket. It all ends in one `MoveLog`, committed in the bucket."""
+"""Moving a log to ZooKeeper, and back to the bucket. A move is one `MoveLog`, committed in the bucket."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from mergelake.store.protocol import Store
 
 
 def place_of_new(backends: Backends, catalog: Sequencer) -> Address | None:
-    """Where the logs of new tables are made: in the ZooKeeper that the user named or else the catalog's, if any.
+    """Where the logs of new tables are created: in the ZooKeeper that the user named or else the catalog's, if any.
 
-    READONLY if the catalog is elsewhere and only the bucket may be asked.
+    Raises READONLY if the catalog is in ZooKeeper and only the bucket may be used.
     """
     if backends.log == SEALED and catalog.url:
         raise read_only(catalog.url)
@@ -31,7 +31,7 @@ def place_of_new(backends: Backends, catalog: Sequencer) -> Address | None:
 
 
 def new_tree(address: Address, store: Store, prefix: str, clock: Clock, ids: IdSource) -> MoveLog:
-    """The operation that hands a log over to ZooKeeper; its tree is made now. It may be tried at several positions."""
+    """Create a tree in ZooKeeper; returns the operation that moves a log there, which may be tried at any position."""
     from mergelake.log.backend_zookeeper import make_tree
 
     path = f"{address.root}/{ids.new_id()}"
@@ -39,8 +39,8 @@ def new_tree(address: Address, store: Store, prefix: str, clock: Clock, ids: IdS
     return MoveLog(Address(address.hosts, path).public)
 
 
-class _Everything(Backends):
-    """Every log is read from the bucket, and appended to there: for who has ended it elsewhere."""
+class _BucketOnly(Backends):
+    """Backends that read and append every log in the bucket, for a log that was ended elsewhere."""
 
     def of(self, sequencer: Sequencer, store: Store, prefix: str, *, clock: Clock, threads: int = 16) -> LogBackend:
         return bucket_of(sequencer, store, prefix, clock=clock, threads=threads)
@@ -48,15 +48,15 @@ class _Everything(Backends):
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """How a log came back to the bucket."""
+    """The result of moving a log back to the bucket."""
 
     version: int
-    """Of the `MoveLog`; entries behind it are the bucket's. 0 for a log that was always there."""
+    """Version of the `MoveLog`; entries after it are in the bucket. 0 for a log that was always there."""
     sequencer: str
     """Where it was; empty if it was in the bucket already."""
     ended: int | None
-    """The last version there, and all of them were copied. None if nobody could be asked: what had not reached the
-    bucket, from `version` on, is lost.
+    """The last version there, if all of them were copied. None if ZooKeeper did not answer: entries that had not
+    reached the bucket, from `version` on, are lost.
     """
 
 
@@ -73,12 +73,12 @@ def take_over(
 ) -> Takeover:
     """Make the bucket the sequencer of a log: end it in ZooKeeper, copy what is missing, commit the move.
 
-    Safe against writers, copiers and other takeovers at any point of theirs, and may be repeated after a crash. With
-    `force` a ZooKeeper that does not answer (or has lost its data) is taken for gone for ever; should it come back, its
-    writers stop as soon as one of them copies an entry to the bucket, and what they committed since is lost.
-    Raises UnavailableError or CorruptDataError without `force`.
+    Safe against concurrent writers, copiers and other takeovers, and may be repeated after a crash. With `force`, a
+    ZooKeeper that does not answer (or has lost its data) is given up; should it come back, its writers stop as soon as
+    one of them copies an entry to the bucket, and what they committed since is lost. Without `force`, raises
+    UnavailableError or CorruptDataError in that case.
     """
-    log = Log.open(store, prefix, machine, clock=clock, ids=ids, author=author, backends=_Everything())
+    log = Log.open(store, prefix, machine, clock=clock, ids=ids, author=author, backends=_BucketOnly())
     sequencer = log.state.sequencer
     if not sequencer.url:
         return Takeover(sequencer.since, "", None)

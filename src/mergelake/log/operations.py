@@ -1,15 +1,14 @@
-"""What a log entry may say.
+"""The operations of log entries.
 
-An entry holds one or more operations; they land together or not at all. It may be made of several members, each the
-operations of one writer. Operations never carry block
-numbers: those are given by the entry's position when it is folded, so a writer needs no reservation and
-a retry costs nothing. Kinds are added over time; what a kind means never changes.
+An entry holds one or more operations; they land together or not at all. It may consist of several members, each with
+the operations of one writer. Operations never carry block numbers: those are assigned by the entry's position when it
+is folded, so a writer needs no reservation and a retry costs nothing. Kinds are added over time; the meaning of a kind
+never changes.
 
 Table operations: `CreateTable`, `AlterMetadata`, `DropTable`, `UndropTable`; rows: `AddParts`, `Publish`,
 `DropRange`, `DropParts`, `DropDetached`; intentions to merge: `AddVolatile`, `CancelVolatile`, `AdoptVolatile`; changes
-of rows: `Mutation`, `KillMutation`; what is kept: `Tag`, `Untag`, `AddReference`, `DropReference`, `AdvanceGcHorizon`;
-nodes: `RenewLease`,
-`ReleaseLease`.
+of rows: `Mutation`, `KillMutation`; retention: `Tag`, `Untag`, `AddReference`, `DropReference`, `AdvanceGcHorizon`;
+nodes: `RenewLease`, `ReleaseLease`.
 Catalog operations: `CreateDatabase`, `DropDatabase`, `RenameDatabase`, `PutTable`, `RemoveTable`, `RenameTable`,
 `Exchange`. Of both: `MoveLog`.
 """
@@ -51,18 +50,18 @@ class AddParts:
     dedup_hash: str = ""
     """Hash of the rows as sent, for tables that remember them (`non_replicated_deduplication_window`)."""
     detached: tuple[str, ...] = ()
-    """Ids of detached parts that these take back (under ids of their own)."""
+    """Ids of detached parts that these attach again (under new ids)."""
     begun: tuple[str, ...] = ()
-    """Directories of objects that parts of this insert share. Their ids were drawn as those of the parts were: after
-    the writer had read `base_version`."""
+    """Directories of objects that parts of this insert share. Like the ids of the parts, theirs were drawn after the
+    writer had read `base_version`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """A written part takes the place of active ones: the only way in which merges and mutations retire parts.
+    """A written part replaces active ones: the only way in which merges and mutations retire parts.
 
-    Its name follows from what it replaces: first and last block, newest mutation, and the highest level plus one (of a
-    merge) or the same level (of a mutation). In place of a volatile part it is that one's.
+    Its name follows from the replaced parts: first and last block, newest mutation, and the highest level plus one (for
+    a merge) or the same level (for a mutation). If it replaces a volatile part, it takes that part's name.
     """
 
     part: PartManifest
@@ -73,18 +72,18 @@ class Publish:
     `mutation`: one element rewritten.
     """
     volatile: str = ""
-    """Id of the Live volatile part whose place it takes."""
+    """Id of the Live volatile part that it replaces."""
     mutations: tuple[int, ...] = ()
-    """Versions of the pending mutations that were written down on the way, ascending."""
+    """Versions of the pending mutations that it applies, ascending."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergeRecipe:
-    """All that the rows of a merge depend on beside its sources: whoever builds it, whenever, gets the same."""
+    """All that the rows of a merge depend on beside its sources, so that every build of it gives the same rows."""
 
     schema_version: int
     time_ms: int
-    """The time that the merge takes for now."""
+    """The time that the merge uses as the current one."""
     kind: str = "regular"
 
 
@@ -93,7 +92,7 @@ class AddVolatile:
     """The intention to merge: a volatile part becomes Live and claims its blocks."""
 
     id: str
-    """32 hex digits, its own."""
+    """32 hex digits, unique."""
     partition_id: str
     sources: tuple[str, ...]
     """Ids of active parts and Live volatile parts, in block order, side by side; at least two."""
@@ -104,7 +103,7 @@ class AddVolatile:
 
 @dataclass(frozen=True, slots=True)
 class CancelVolatile:
-    """These volatile parts, and all that are built on them, go; their sources stay."""
+    """These volatile parts, and all that are built on them, are removed; their sources stay."""
 
     ids: tuple[str, ...]
     reason: str = ""
@@ -112,7 +111,7 @@ class CancelVolatile:
 
 @dataclass(frozen=True, slots=True)
 class AdoptVolatile:
-    """Another node builds a volatile part, because its owner seems to be gone."""
+    """Another node takes over a volatile part, because its owner seems to be gone."""
 
     id: str
     owner: str
@@ -122,16 +121,16 @@ class AdoptVolatile:
 
 @dataclass(frozen=True, slots=True)
 class RenewLease:
-    """A node lives. Only who builds what, and what is kept, depends on leases; safety never does."""
+    """A node's sign of life. Which node builds what, and what is kept, depends on leases; correctness does not."""
 
     node: str
     version: int
     """The oldest version that it still reads."""
     until_ms: int
     address: str = ""
-    """`HOST:PORT` where it listens and takes commits of others as long as the lease lasts; empty: nowhere."""
+    """`HOST:PORT` where it takes commits of others as long as the lease lasts; empty: nowhere."""
     token: str = ""
-    """What it and those who speak to it prove to know: who can read the log may."""
+    """The secret that it and its clients prove to know: readers of the log may connect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +153,7 @@ class Mutation:
 
 @dataclass(frozen=True, slots=True)
 class KillMutation:
-    """A mutation is given up: parts that have not written it down never will."""
+    """A mutation is given up: it is not applied to further parts."""
 
     id: str
 
@@ -170,15 +169,17 @@ class DropRange:
     parts are kept aside).
     """
     max_block: int | None = None
-    """Last block that goes; None is everything committed before this entry."""
+    """Last block that is dropped; None is everything committed before this entry."""
     remember: int | None = None
-    """Inserts up to this version are still known as done: a rollback, whose parts follow, brings their rows back."""
+    """Inserts up to this version stay in the deduplication windows: a rollback, whose parts follow, restores their
+    rows.
+    """
     tokens: tuple[KnownInsert, ...] | None = None
-    """The tokens that are known from here on, oldest first, where `remember` alone would lose some that were forgotten
-    since that version; None where it is enough.
+    """The tokens in the window from here on, oldest first, if some of that version were forgotten since; None if
+    `remember` is enough.
     """
     hashes: tuple[KnownInsert, ...] | None = None
-    """The same for content hashes."""
+    """The same as `tokens`, for content hashes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,19 +188,19 @@ class DropParts:
 
     partition_id: str
     ids: tuple[str, ...]
-    """Of active parts."""
+    """Ids of active parts."""
     kind: str = "drop"
     """`drop`, or `detach`: the parts are kept aside."""
 
 
 @dataclass(frozen=True, slots=True)
 class DropTable:
-    """The table is gone; only `UndropTable` and what concerns collection may follow."""
+    """The table is dropped; only `UndropTable` and operations of collection may follow."""
 
 
 @dataclass(frozen=True, slots=True)
 class UndropTable:
-    """The table is there again, as long as the version before the drop is kept; its rows follow in the entry."""
+    """The table is restored, if the version before the drop is still kept; its rows follow in the entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +220,7 @@ class Tag:
 
 @dataclass(frozen=True, slots=True)
 class Untag:
-    """A tag goes."""
+    """A tag is removed."""
 
     name: str
 
@@ -243,17 +244,17 @@ class DropReference:
 
 @dataclass(frozen=True, slots=True)
 class AdvanceGcHorizon:
-    """What may be deleted from here on (see `docs/design/0007`)."""
+    """Moves the limits of collection (see `docs/design/0007`)."""
 
     base_version: int
     """The fence: a part that was begun at an older version can no longer be committed."""
     history: int
-    """Older versions are no longer kept, but for tags and leases."""
+    """Older versions are no longer kept, except those with tags and leases."""
 
 
 @dataclass(frozen=True, slots=True)
 class MoveLog:
-    """Entries behind this one are given their positions elsewhere; see `sequencer`. Of tables and of the catalog."""
+    """Another sequencer assigns the positions after this one; see `sequencer`. For tables and the catalog."""
 
     sequencer: str = ""
     """`zookeeper://hosts/path`; empty is the bucket."""
@@ -268,7 +269,7 @@ class CreateDatabase:
 
 @dataclass(frozen=True, slots=True)
 class DropDatabase:
-    """An empty database goes."""
+    """An empty database is removed."""
 
     name: str
 
@@ -283,7 +284,7 @@ class RenameDatabase:
 
 @dataclass(frozen=True, slots=True)
 class PutTable:
-    """A name for a table that has a log already."""
+    """A table that has a log already gets a name."""
 
     database: str
     name: str
@@ -293,7 +294,7 @@ class PutTable:
 
 @dataclass(frozen=True, slots=True)
 class RemoveTable:
-    """A name goes, if it still means this table."""
+    """A name is removed, if it still means this table."""
 
     database: str
     name: str
@@ -354,9 +355,9 @@ _LETS_GO = (AlterMetadata, CancelVolatile, Untag, DropReference, ReleaseLease, A
 
 
 def gives_space_back(ops: Sequence[LogOp]) -> bool:
-    """Whether an entry brings nothing, and leads to objects being deleted: it must be possible on a full disk.
+    """Whether an entry adds nothing, and leads to objects being deleted: it must be possible on a full disk.
 
-    AlterMetadata too: settings say how long things are kept.
+    AlterMetadata counts too: settings control retention.
     """
     return all(isinstance(op, (*_DROPS, *_LETS_GO)) for op in ops)
 
@@ -365,21 +366,21 @@ WRITER_DIGITS = 8
 
 
 def writer_of(attempt: str) -> str:
-    """What the attempts of one process begin with. It decides nothing."""
+    """The common beginning of the attempts of one process. A hint: no outcome depends on it."""
     return attempt[:WRITER_DIGITS]
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Whose so many operations of an entry are."""
+    """The writer of some operations of an entry."""
 
     attempt: str
-    """Drawn by who wants to commit: it is in the log at most once."""
+    """Drawn by the writer: it is in the log at most once."""
     author: str
-    """Who that was, for people."""
+    """Name of the writer, for people."""
     ops: int
-    """How many operations are its own: they follow those of the member before. None: the attempt was given up, and can
-    no longer land elsewhere."""
+    """Number of its operations, which follow those of the member before. 0: the attempt was given up, and can no longer
+    land elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,14 +390,14 @@ class Entry:
     version: int
     """Its position: 1, 2, 3, … without gaps."""
     attempt: str
-    """Drawn by the writer that appends it; tells its own entry from another's after a lost reply."""
+    """Drawn by the writer that appends it; identifies its entry after a lost reply."""
     timestamp_ms: int
-    """The writer's clock, never less than the entry before."""
+    """The writer's clock, never less than in the entry before."""
     author: str
-    """Who appended it, for people."""
+    """Name of the writer that appended it, for people."""
     ops: tuple[LogOp, ...]
     members: tuple[Member, ...] = ()
-    """Whose operations these are, in their order; empty: all are those of `attempt`, as in most entries."""
+    """The writers of the operations, in their order; empty: all are those of `attempt`, as in most entries."""
 
     @property
     def parties(self) -> tuple[Member, ...]:
@@ -405,7 +406,7 @@ class Entry:
 
     @property
     def authors(self) -> str:
-        """Who committed, for people: each once."""
+        """Names of all writers, for people: once each."""
         return ", ".join(dict.fromkeys(member.author for member in self.parties))
 
     def holds(self, attempt: str) -> bool:
@@ -413,7 +414,7 @@ class Entry:
         return any(member.attempt == attempt for member in self.parties)
 
     def until(self, attempt: str) -> Entry:
-        """The entry up to the last operation of one of its members: what the state right after those is made of.
+        """The entry up to the last operation of one of its members.
 
         >>> entry = Entry(7, "b", 0, "me", (DropTable(), UndropTable()), (Member("a", "you", 1), Member("b", "me", 1)))
         >>> entry.holds("b"), entry.until("a").ops

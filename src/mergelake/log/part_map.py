@@ -1,7 +1,7 @@
 """The parts of a state as persistent values: a change copies what it touches, and shares the rest.
 
-`Partitions` holds the active parts; `retired` has those that were active once. Both carry what would otherwise be added
-up on every look: counts, sums, and a hash of their content.
+`Partitions` holds the active parts; `retired` has those that were active once. Both carry precomputed counts, sums, and
+a hash of their content.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 STEPS_MAX, STEP_TOUCHED_MAX = 256, 1024
-"""Changes that a journal goes back, and partitions of one change: with more it begins anew."""
+"""Changes that a journal remembers, and partitions of one change: with more it begins anew."""
 HASH_MASK = (1 << 128) - 1
 """Hashes of parts are added up modulo 2^128."""
 
@@ -30,13 +30,13 @@ def part_hash(part_id: str, name: str, *versions: int) -> int:
 
     A drawn id never names two contents, so the content itself need not go in.
     """
-    told = f"{part_id} {name} {versions}".encode()
-    return int.from_bytes(hashlib.blake2b(told, digest_size=16).digest(), "little")
+    text = f"{part_id} {name} {versions}".encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=16).digest(), "little")
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Of a set of active parts."""
+    """Sums over a set of active parts."""
 
     parts: int = 0
     rows: int = 0
@@ -44,7 +44,7 @@ class Totals:
     hash: int = 0
 
     def after(self, gained: Iterable[ActivePart], lost: Iterable[ActivePart]) -> Totals:
-        """With some more and some less."""
+        """The sums after some parts were gained and some lost."""
         parts, rows, size, digest = self.parts, self.rows, self.bytes_on_disk, self.hash
         for sign, changed in ((1, gained), (-1, lost)):
             for part in changed:
@@ -57,10 +57,10 @@ class Totals:
 
 
 class StoredParts(Protocol):
-    """The parts of a partition that lie in a checkpoint, and are made when they are asked for. It never changes."""
+    """The parts of a partition that lie in a checkpoint, and are decoded when they are first used. Immutable."""
 
     def __len__(self) -> int:
-        """How many they are; known without a request."""
+        """Number of parts; known without a request."""
         ...
 
     @property
@@ -70,32 +70,32 @@ class StoredParts(Protocol):
 
     @property
     def unread(self) -> Iterable[Any]:
-        """What has to be read first."""
+        """The segments that have to be read first."""
         ...
 
     @property
     def beside(self) -> tuple[ActivePart, ...]:
-        """Those in no segment, in block order."""
+        """The parts in no segment, in block order."""
         ...
 
     def stored_keys(self) -> list[tuple[str, int]]:
-        """Id and `added` of those in segments. May ask the store; raises NotFoundError and CorruptDataError."""
+        """Id and `added` of the parts in segments. May read the store; raises NotFoundError and CorruptDataError."""
         ...
 
     def parts(self) -> tuple[ActivePart, ...]:
-        """In block order. May ask the store."""
+        """The parts in block order. May read from the store."""
         ...
 
     def find(self, ids: Collection[str], base_version: int) -> list[ActivePart]:
-        """Those with one of these ids, begun at version `base_version` or later. May ask the store."""
+        """The parts with one of these ids, begun at version `base_version` or later. May read from the store."""
         ...
 
     def plus(self, parts: Sequence[ActivePart]) -> StoredParts:
-        """With more behind them."""
+        """The same with more parts after them."""
         ...
 
     def read_all(self, unread: Collection[Any]) -> None:
-        """Read what several such partitions have unread, at once."""
+        """Read the unread segments of several such partitions, concurrently."""
         ...
 
 
@@ -103,10 +103,9 @@ Held: TypeAlias = "tuple[ActivePart, ...] | StoredParts"
 
 
 class Journal:
-    """Which partitions the last changes touched: the way from older values to this one.
+    """Which partitions the last changes touched, from older values to this one.
 
-    A value never changes, so each has a journal of its own; the steps are shared. Who was at work elsewhere meanwhile
-    may be further behind than it goes back.
+    Each immutable value has a journal of its own; the steps are shared. An old value may be older than its first step.
     """
 
     __slots__ = ("_mark", "_steps")
@@ -123,7 +122,7 @@ class Journal:
         return Journal((*self._steps[1 - STEPS_MAX :], (self._mark, frozenset(touched))))
 
     def since(self, older: Journal) -> frozenset[str] | None:
-        """What was touched on the way from `older`; None if that is not known."""
+        """The partitions touched since `older`; None if that is not known."""
         if older._mark is self._mark:
             return frozenset()
         for at in range(len(self._steps) - 1, -1, -1):
@@ -135,7 +134,7 @@ class Journal:
 class Partitions(Mapping[str, "tuple[ActivePart, ...]"]):
     """Active parts by partition id, in block order; no partition is empty. Iterates in the order of the ids.
 
-    Those of a large table that came out of a checkpoint are read when they are asked for (`StoredParts`).
+    Partitions of a large table from a checkpoint are read when they are first used (`StoredParts`).
     """
 
     def __init__(
@@ -155,13 +154,13 @@ class Partitions(Mapping[str, "tuple[ActivePart, ...]"]):
         """Partitions that have changed since version `since`, and a version after which they have not."""
         self.since = since
         self.segments = segments
-        """Names of the segments of checkpoints in which some of them may lie."""
+        """Names of the segments in which some of the parts may lie."""
         self._journal = journal or Journal()
         self._memo: dict[object, object] = {}
 
     @staticmethod
     def of(partitions: Mapping[str, Sequence[ActivePart]]) -> Partitions:
-        """From a plain mapping; sums are added up."""
+        """From a plain mapping; computes the sums."""
         if isinstance(partitions, Partitions):
             return partitions
         return Partitions(immutables.Map(), Totals(), {}).changed(
@@ -170,7 +169,7 @@ class Partitions(Mapping[str, "tuple[ActivePart, ...]"]):
 
     @staticmethod
     def stored(held: Mapping[str, Held], totals: Totals, version: int, segments: frozenset[str]) -> Partitions:
-        """Those of a checkpoint, whose sums are known."""
+        """The partitions of a checkpoint, whose sums are known."""
         sizes = Counter(map(len, held.values()))
         return Partitions(immutables.Map(held), totals, sizes, since=version, segments=segments)
 
@@ -182,9 +181,9 @@ class Partitions(Mapping[str, "tuple[ActivePart, ...]"]):
         version: int = 0,
         appended: Mapping[str, Sequence[ActivePart]] = MappingProxyType({}),
     ) -> Partitions:
-        """With other parts in these partitions, and more behind those of others (`appended`), at `version`.
+        """The same with `partitions` replaced, and parts `appended` to others, at `version`.
 
-        `gained` and `lost` are what makes the difference.
+        `gained` and `lost` are the parts of the difference.
         """
         sizes = Counter(self._sizes)
         with self._held.mutate() as held, self.touched.mutate() as touched:
@@ -209,21 +208,21 @@ class Partitions(Mapping[str, "tuple[ActivePart, ...]"]):
         return Partitions(after, self.totals.after(gained, lost), +sizes, now, self.since, self.segments, journal)
 
     def held_as(self, stored: Mapping[str, StoredParts], version: int, segments: frozenset[str]) -> Partitions:
-        """The same parts, those of some partitions in a checkpoint of `version`, after which these have not changed."""
+        """The same parts, with the `stored` partitions held by a checkpoint of `version`, which they equal."""
         touched = immutables.Map((name, at) for name, at in self.touched.items() if at > version)
         return Partitions(
             self._held.update(stored), self.totals, self._sizes, touched, version, segments, self._journal
         )
 
     def held(self, partition_id: str) -> Held:
-        """The parts of a partition, read or not; none if there is no such partition."""
-        found: Held = self._held.get(partition_id, ())
-        return found
+        """The parts of a partition, read or not; empty if there is no such partition."""
+        parts: Held = self._held.get(partition_id, ())
+        return parts
 
     def find(self, partition_id: str, ids: Collection[str], base_version: int) -> list[ActivePart]:
         """The parts of a partition with one of these ids, which were begun at version `base_version` or later.
 
-        No request where they must be younger than what is not read yet.
+        No request if they must be younger than the parts that are not read yet.
         """
         held = self.held(partition_id)
         if isinstance(held, tuple):
@@ -236,27 +235,27 @@ class Partitions(Mapping[str, "tuple[ActivePart, ...]"]):
         return held[0].manifest.partition if isinstance(held, tuple) else held.value
 
     def read(self, partition_ids: Iterable[str]) -> None:
-        """Read what is not read yet of some partitions, at once."""
+        """Read the unread segments of some partitions, concurrently."""
         stored = [held for held in map(self.held, partition_ids) if not isinstance(held, tuple)]
         unread = {each for held in stored for each in held.unread}
         if unread:
             stored[0].read_all(unread)
 
     def all_parts(self) -> Iterator[ActivePart]:
-        """By partition id and block."""
+        """All parts, by partition id and block."""
         self.read(self)
         for partition_id in self:
             yield from self[partition_id]
 
     def touched_since(self, older: Partitions) -> frozenset[str] | None:
-        """Ids that cover all partitions which differ from those of `older`, for what changed since; None: not known.
+        """Ids of the partitions that may differ from those of `older`; None if that is not known.
 
-        Known within one process, of partitions that these came from by not too many changes.
+        It is known within one process, if these partitions were derived from `older` by not too many changes.
         """
         return self._journal.since(older._journal)
 
     def remembered(self, key: object, make: Callable[[], T]) -> T:
-        """What `make` derives from these very partitions, made once."""
+        """The result of `make`, which depends on these partitions only, computed once."""
         if key not in self._memo:
             self._memo[key] = make()
         return cast(T, self._memo[key])
@@ -274,7 +273,7 @@ class Partitions(Mapping[str, "tuple[ActivePart, ...]"]):
 
     @property
     def most(self) -> int:
-        """Parts of the partition that has the most."""
+        """Number of parts of the largest partition."""
         return max(self._sizes, default=0)
 
     def __getitem__(self, partition_id: str) -> tuple[ActivePart, ...]:

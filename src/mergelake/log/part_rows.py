@@ -1,7 +1,7 @@
 """Parts of a state as columns of Arrow, one row each: in a checkpoint, and in its segments.
 
-A checkpoint's own rows hold the file tables. Those of a segment hold what is known of them without a request: a digest
-and the keys outside the part's directory; the texts lie behind (`segment`).
+Rows in a checkpoint itself hold the file tables. Rows of a segment hold only a digest of the file table and the keys
+outside the part's directory; the texts follow in frames (`segment`).
 """
 
 from __future__ import annotations
@@ -58,25 +58,25 @@ RETIRED = pa.schema(
     ]
 )
 DIGEST_BYTES = 16
-# Tables of some kB: to hand them to other threads takes longer than to do the work.
+# For tables of some kB, handing work to other threads takes longer than doing it.
 _WRITE = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
 _READ = pa.ipc.IpcReadOptions(use_threads=False)
 
 
 def digest_of(data: bytes) -> bytes:
-    """What guards rows: `DIGEST_BYTES` bytes."""
+    """The digest of encoded rows, `DIGEST_BYTES` bytes."""
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
 
 
-def require_digest(data: bytes, digest: bytes, told: str, key: str, offset: int = -1) -> None:
-    """Raise CorruptDataError, with the object's key and an offset in it, if bytes are not those that were written."""
-    found = digest_of(data)
-    if found != digest:
-        raise CorruptDataError(told, object_key=key, offset=offset, expected=digest.hex(), found=found.hex())
+def require_digest(data: bytes, digest: bytes, message: str, key: str, offset: int = -1) -> None:
+    """Raise CorruptDataError, with the object's key and an offset in it, if bytes do not have this digest."""
+    actual = digest_of(data)
+    if actual != digest:
+        raise CorruptDataError(message, object_key=key, offset=offset, expected=digest.hex(), found=actual.hex())
 
 
 def dumps(value: Any) -> str:
-    """JSON in one form only."""
+    """JSON in canonical form."""
     return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
 
 
@@ -86,7 +86,7 @@ def table_of(schema: pa.Schema, columns: Mapping[str, Any]) -> pa.Table:
 
 
 def write_stream(sink: pa.BufferOutputStream, table: pa.Table, header: Any = None) -> None:
-    """One Arrow IPC stream of one batch; `header` is kept as JSON in the schema's metadata."""
+    """Write an Arrow IPC stream of one batch; `header` is stored as JSON in the schema's metadata."""
     if header is not None:
         table = table.replace_schema_metadata({"mergelake": dumps(header)})
     with pa.ipc.new_stream(sink, table.schema, options=_WRITE) as writer:
@@ -99,12 +99,12 @@ def open_stream(source: pa.BufferReader) -> pa.RecordBatchStreamReader:
 
 
 def header_of(schema: pa.Schema) -> Any:
-    """What `write_stream` was given as header."""
+    """The header that was given to `write_stream`."""
     return loads(schema.metadata[b"mergelake"])
 
 
 def part_columns(parts: Sequence[ActivePart]) -> dict[str, Sequence[Any]]:
-    """What both schemas have in common."""
+    """The columns that both schemas have in common."""
     manifests = [part.manifest for part in parts]
     columns = _info_columns([part.info for part in parts])
     columns["added"] = [part.added for part in parts]
@@ -121,7 +121,7 @@ def part_columns(parts: Sequence[ActivePart]) -> dict[str, Sequence[Any]]:
 
 
 def lists_of(table: pa.Table) -> dict[str, list[Any]]:
-    """The columns as Python lists: what `to_pydict` gives, in a third of its time."""
+    """The columns as Python lists, like `to_pydict`, but about three times as fast."""
     return {name: _list_of(table[name]) for name in table.column_names}
 
 
@@ -130,15 +130,15 @@ def _list_of(column: pa.ChunkedArray) -> list[Any]:
     if pa.types.is_list(kind) and not any(len(chunk.flatten()) for chunk in column.chunks):
         return [[] for _ in range(len(column))]
     if pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        found: list[Any] = column.to_numpy().tolist()
+        cells: list[Any] = column.to_numpy().tolist()
     elif pa.types.is_dictionary(kind):
-        found = []
+        cells = []
         for chunk in column.chunks:
             values = chunk.dictionary.to_pylist()
-            found += [values[index] for index in chunk.indices.to_numpy().tolist()]
+            cells += [values[index] for index in chunk.indices.to_numpy().tolist()]
     else:
-        found = column.to_pylist()
-    return found
+        cells = column.to_pylist()
+    return cells
 
 
 def rows_of(parts: Sequence[ActivePart]) -> pa.Table:
@@ -157,7 +157,7 @@ def parts_of(columns: Mapping[str, Sequence[Any]], files: Iterable[FileTable]) -
     rest = (columns[name] for name in ("entry_level", "key_low", "key_high", "columns", "minmax", "ttl"))
     rows = zip(_infos(columns), columns["added"], columns["added_ms"], files, *texts, *numbers, *rest, strict=True)
     pairs: dict[str, dict[str, Any]] = {text: _pairs(text) for name in ("minmax", "ttl") for text in set(columns[name])}
-    found: list[ActivePart] = []
+    parts: list[ActivePart] = []
     for info, added, added_ms, table, *fields in rows:
         part_id, partition, part_type, storage, volume = fields[:5]
         row_count, marks, on_disk, uncompressed, schema_version, created_ms, base_version = fields[5:12]
@@ -183,8 +183,8 @@ def parts_of(columns: Mapping[str, Sequence[Any]], files: Iterable[FileTable]) -
             volume=volume,
             ttl=pairs[ttl],
         )
-        found.append(ActivePart(info, manifest, added, added_ms))
-    return found
+        parts.append(ActivePart(info, manifest, added, added_ms))
+    return parts
 
 
 def retired_columns(retired: Collection[RetiredPart]) -> dict[str, Sequence[Any]]:
@@ -197,7 +197,7 @@ def retired_columns(retired: Collection[RetiredPart]) -> dict[str, Sequence[Any]
 
 
 def retired_of(columns: Mapping[str, Sequence[Any]]) -> tuple[RetiredPart, ...]:
-    """Inverse of `retired_columns`. Where `noted` is missing, it is taken for the newest `retired` so far."""
+    """Inverse of `retired_columns`. A missing `noted` is replaced by the newest `retired` so far."""
     rest = (columns[name] for name in ("rows", "bytes_on_disk", "added", "retired", "retired_ms"))
     refers = (tuple(text.split()) for text in columns["refers"])
     noted = columns["noted"] if "noted" in columns else accumulate(columns["retired"], max)

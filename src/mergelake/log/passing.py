@@ -1,4 +1,4 @@
-"""What passes between a sender and a leader, as bytes: members to append, and what became of them.
+"""The messages between a sender and a leader: members to append, and their outcomes.
 
 ::
 
@@ -6,8 +6,8 @@
     answer    u32 length | a sealed JSON object: {"outcomes": [[kind, version, text]], "first", "sizes", "digest"} |
               the entries from version `first` on, as they lie in the log, of those sizes
 
-Operations are written as in entries. An operation or a field that is not known here is refused as it is in an entry: a
-leader never appends what it does not understand.
+Operations are encoded as in entries. An unknown operation or field is refused as in an entry: a leader never appends
+what it does not understand.
 """
 
 from __future__ import annotations
@@ -21,22 +21,21 @@ from msgspec import Raw
 
 from mergelake.core.errors import CorruptDataError
 from mergelake.core.json_load import fields, items, loads, value
-from mergelake.log.encoding import decode_entry, decode_ops, encode_ops, is_sealed, sealed
+from mergelake.log.encoding import UNREADABLE, decode_entry, decode_ops, decoding, encode_ops, is_sealed, sealed
 from mergelake.log.operations import AddParts, AddVolatile, AdoptVolatile, Entry, LogOp, Publish, RenewLease
 
 SERVICE = "commit"
 MEMBERS_MAX = 256
 """Members of one request."""
 PASSED_ON = (AddParts, Publish, AddVolatile, AdoptVolatile, RenewLease)
-"""Operations whose precondition says all that they depend on: wherever they are valid, they mean what their writer
-meant on the state that it knew. Of the others some are made by reading the state (what a drop takes, what a rollback
-brings back, which detached part a name means), and go the direct way, where they are made anew at each position."""
+"""Operations that depend on nothing but their precondition: wherever they are valid, they mean what they meant on the
+state that their writer knew. Some others are derived from the state (the parts of a drop, the parts that a rollback
+restores, the detached part of a name), so their writer appends them itself, and rebuilds them for each position."""
 Kind = Literal["landed", "refused", "not taken", "unknown"]
 """`landed`: it is in the log at `version`. `refused`: its precondition did not hold on the newest state. `not taken`:
-the leader could not append it. Of these two the attempt is not in the log, and the leader never appends it. `unknown`:
-it cannot say whether it is there."""
+the leader could not append it. In the last two cases the attempt is not in the log, and the leader never appends it.
+`unknown`: the leader does not know whether it is in the log."""
 _LENGTH = struct.Struct(">I")
-_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError, struct.error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ class PassedMember:
     author: str
     ops: tuple[LogOp, ...]
     size: int
-    """Bytes of its operations, about."""
+    """Approximate bytes of its operations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +55,14 @@ class Passed:
 
     log: str
     """Prefix of the log."""
-    made: int
-    """The version at which its members were made: the sender has read it, and everything before."""
+    base_version: int
+    """The version on which its members were built: the sender has read all entries up to it."""
     members: tuple[PassedMember, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one member."""
+    """The outcome of one member."""
 
     kind: Kind
     version: int = 0
@@ -80,7 +79,7 @@ class Answer:
 
 
 def encoded_ops(ops: Sequence[LogOp]) -> Raw | None:
-    """Operations as they are passed on; None if they are not, or none are there."""
+    """Operations as JSON for a request; None if there are none, or some are not in `PASSED_ON`."""
     return encode_ops(ops) if ops and all(map(_is_passed_on, ops)) else None
 
 
@@ -88,29 +87,25 @@ def _is_passed_on(op: LogOp) -> bool:
     return isinstance(op, PASSED_ON) and not (isinstance(op, AddParts) and op.detached)
 
 
-def encode_request(log: str, made: int, members: Sequence[Mapping[str, Any]]) -> bytes:
-    """`members` are JSON objects as above."""
-    return sealed({"log": log, "made": made, "members": members})
+def encode_request(log: str, base_version: int, members: Sequence[Mapping[str, Any]]) -> bytes:
+    """The bytes of a request; `members` are JSON objects as in the module's docstring."""
+    return sealed({"log": log, "made": base_version, "members": members})
 
 
 def decode_request(data: bytes) -> Passed:
-    """Inverse of `encode_request`. CorruptDataError for what is none, UNKNOWN_FORMAT_VERSION for unknown operations."""
+    """Inverse of `encode_request`. Raises CorruptDataError, or UNKNOWN_FORMAT_VERSION for an unknown operation."""
     what = "A request to append"
-    try:
+    with decoding(f"{what} lacks or garbles a field"):
         if not is_sealed(data, what, ""):
             raise CorruptDataError(f"{what} has no digest")
         raw = fields(data)
-        found = items(raw["members"])
-        if not 1 <= len(found) <= MEMBERS_MAX:
-            raise ValueError(f"{len(found)} members")
-        members = tuple(_member(fields(each), len(data) // len(found)) for each in found)
+        raw_members = items(raw["members"])
+        if not 1 <= len(raw_members) <= MEMBERS_MAX:
+            raise ValueError(f"{len(raw_members)} members")
+        members = tuple(_member(fields(each), len(data) // len(raw_members)) for each in raw_members)
         if len({member.attempt for member in members}) < len(members):
             raise ValueError("an attempt stands in it twice")
         return Passed(str(value(raw["log"])), int(value(raw["made"])), members)
-    except _UNREADABLE as cause:
-        if getattr(cause, "name", "") == "UNKNOWN_FORMAT_VERSION":
-            raise
-        raise CorruptDataError(f"{what} lacks or garbles a field", found=str(cause)) from cause
 
 
 def _member(raw: Mapping[str, Raw], size: int) -> PassedMember:
@@ -128,7 +123,7 @@ def encode_answer(answer: Answer) -> bytes:
 
 
 def decode_answer(data: bytes, members: int) -> Answer:
-    """Inverse of `encode_answer`, for so many members; CorruptDataError for what is none."""
+    """Inverse of `encode_answer`, for a request of `members` members; raises CorruptDataError."""
     what = "The answer of a leader"
     try:
         end = _LENGTH.size + _LENGTH.unpack_from(data)[0]
@@ -146,12 +141,12 @@ def decode_answer(data: bytes, members: int) -> Answer:
             entries.append(data[end : end + size])
             end += size
         return Answer(outcomes, int(raw["first"]), tuple(entries))
-    except _UNREADABLE as cause:
+    except (*UNREADABLE, struct.error) as cause:
         raise CorruptDataError(f"{what} lacks or garbles a field", found=str(cause)) from cause
 
 
 def decode_entries(answer: Answer, after: int) -> list[Entry]:
-    """The entries that follow version `after`, densely; CorruptDataError for anything else."""
+    """The entries after version `after`; CorruptDataError if they are not dense."""
     entries: list[Entry] = []
     for version, data in enumerate(answer.entries, answer.first):
         if version <= after:

@@ -1,11 +1,11 @@
-"""The newest entries of a log as this process read or wrote them: what a leader has to know of them.
+"""The newest entries of a log as this process read or wrote them, for a leader.
 
-*The same attempt is in a log at most once*, because whoever appends for one has read every entry since the version at
-which it was made, and has not seen it. So a leader remembers a stretch of entries, the newest `VERSIONS_MAX` of them
-and `BYTES_MAX` bytes at most: the attempts in them, and their bytes, which it gives to senders that lack them. Of an
-attempt that was made before the stretch it cannot know, and does not append it.
+*An attempt is in a log at most once*, because a process that appends it has read every entry since the version on which
+it was built, and has not found it there. So a leader keeps the newest entries, at most `VERSIONS_MAX` and `BYTES_MAX`
+bytes: the attempts in them, and their bytes, which it sends to senders that lack them. It does not append an attempt
+that was built before the oldest of these entries.
 
-The stretch is dense. What was read from a checkpoint instead of the log begins a new one.
+The kept entries are dense. After a checkpoint was read instead of entries, they begin anew.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BYTES_MAX = 16 << 20
 
 
 class Recent:
-    """Entries `base + 1` to `last`, all of them. The log adds to it under its lock; any thread may ask."""
+    """Entries `base + 1` to `last`. The log adds to it under its lock; any thread may read it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -30,7 +30,7 @@ class Recent:
         self.last = 0
         """The newest version known; 0 while there is none."""
         self.of_others = 0
-        """Entries that other processes have appended, since this one listens; those of leases do not count."""
+        """Entries that other processes have appended since this one listens, without those of leases only."""
 
     @property
     def base(self) -> int:
@@ -38,7 +38,7 @@ class Recent:
         return self.last - len(self._entries)
 
     def add(self, entry: Entry, data: bytes, *, own: bool = False) -> None:
-        """One more entry of the log, which lies there as `data`; `own`: this process has appended it."""
+        """Add an entry of the log with its bytes; `own`: this process has appended it."""
         with self._lock:
             if self._entries and self.base < entry.version <= self.last:
                 return
@@ -54,7 +54,7 @@ class Recent:
                 self._forget_oldest()
 
     def clear(self) -> None:
-        """The log is about to be opened anew: what was read may be no part of what follows."""
+        """Forget all entries: the log is about to be opened anew, perhaps at a much later version."""
         with self._lock:
             self._clear()
 
@@ -62,18 +62,20 @@ class Recent:
         """The version of the entry that holds an attempt; 0 if none of these does."""
         return self._at.get(attempt, 0)
 
-    def reaches(self, made: int, version: int) -> bool:
-        """Whether all entries behind `made`, up to `version`, are among these."""
+    def reaches(self, base_version: int, version: int) -> bool:
+        """Whether all entries after `base_version`, up to `version`, are among these."""
         with self._lock:
-            return made >= version or (bool(self._entries) and self.base <= made and version <= self.last)
+            return base_version >= version or (
+                bool(self._entries) and self.base <= base_version and version <= self.last
+            )
 
     def since(self, version: int, bytes_max: int) -> list[bytes]:
-        """All entries behind `version`; nothing if some are not known, or they are more than so many bytes."""
+        """All entries after `version`; none if some are not known, or all are more than `bytes_max` bytes."""
         with self._lock:
             if not self._entries or not self.base <= version <= self.last:
                 return []
-            found = [data for data, _ in self._entries][version - self.base :]
-        return found if sum(map(len, found)) <= bytes_max else []
+            entries = [data for data, _ in self._entries][version - self.base :]
+        return entries if sum(map(len, entries)) <= bytes_max else []
 
     def _forget_oldest(self) -> None:
         version = self.base + 1

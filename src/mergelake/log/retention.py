@@ -1,9 +1,9 @@
-"""What a state keeps: versions that can be read, and the directories whose objects they need. Pure.
+"""Retention: the versions that can be read, and the directories whose objects they need. Pure.
 
 A version is **kept** if it is `history` or newer, or pinned by a tag or a lease. A part of any kept version is active,
-or retired and still remembered (`fold` forgets a retired part when the last version that shows it goes), so the state
-alone says what is reachable: no older state is read, nothing is counted. The unit is a directory, the first segment of
-a key: a table's own one is `<id>`, one of another table `/<table>/<id>`.
+or retired and still in the state (`fold` removes a retired part with the last version that shows it), so reachability
+follows from the newest state alone. Its unit is a directory, the first segment of a key: `<id>` of the table itself, or
+`/<table>/<id>` of another table.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def directory_of(key: str) -> str:
 
 
 def pins(history: int, tags: Mapping[str, int], leases: Mapping[str, Lease], dropped: bool = False) -> tuple[int, ...]:
-    """Versions before `history` that tags and leases keep, ascending; a table that was dropped has none."""
+    """Versions before `history` that tags and leases keep, ascending; none for a dropped table."""
     if dropped:
         return ()
     wanted = {*tags.values(), *(lease.version for lease in leases.values())}
@@ -34,21 +34,21 @@ def pins(history: int, tags: Mapping[str, int], leases: Mapping[str, Lease], dro
 
 
 def reachable(state: State) -> set[str]:
-    """Every directory that a kept version, a detached part or another table needs: nothing in them may be deleted."""
-    found: set[str] = set()
+    """The directories that a kept version, a detached part or another table needs: nothing in them may be deleted."""
+    directories: set[str] = set()
     for manifest in (*(p.manifest for p in state.parts()), *(p.manifest for p in state.detached)):
-        found.add(manifest.id)
-        found.update(refers(manifest))
-    for gone in state.retired:
-        found.add(gone.id)
-        found.update(gone.refers)
+        directories.add(manifest.id)
+        directories.update(refers(manifest))
+    for part in state.retired:
+        directories.add(part.id)
+        directories.update(part.refers)
     for held in state.holds.values():
-        found.update(held)
-    return found
+        directories.update(held)
+    return directories
 
 
 def foreign(state: State) -> Iterator[tuple[str, str]]:
-    """(table, directory in it) of everything that the state needs of other tables, each once."""
+    """(table, directory in it) of each directory of other tables that the state needs, once each."""
     for directory in reachable(state):
         if directory.startswith("/"):
             _, table, inner = directory.split("/", 2)
@@ -56,10 +56,10 @@ def foreign(state: State) -> Iterator[tuple[str, str]]:
 
 
 def version_of_tag(state: State, name: str) -> int:
-    """The version with this tag; BAD_ARGUMENTS with the tags that there are."""
+    """The version with this tag; BAD_ARGUMENTS, with the existing tags, if there is none."""
     if name not in state.tags:
-        there = ", ".join(sorted(state.tags)[:20])
-        raise error("BAD_ARGUMENTS", f"There is no tag '{name}'", f"There are {there}" if there else "There are none")
+        names = ", ".join(sorted(state.tags)[:20])
+        raise error("BAD_ARGUMENTS", f"There is no tag '{name}'", f"There are {names}" if names else "There are none")
     return state.tags[name]
 
 

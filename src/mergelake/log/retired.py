@@ -1,11 +1,11 @@
-"""Retired parts of a state, as a persistent value: those that were active once, in the order in which they went.
+"""Retired parts of a state, as a persistent value: those that were active once, in the order of their retirement.
 
-They stand in **runs**. Of a run it is known without its rows how many parts it has, between which versions they were
-shown, and what they add up to; so what is counted, hashed or forgotten is passed over run by run. The young runs are in
-memory; older ones may lie in a checkpoint's segments and are read when somebody asks for the parts (`stored`).
+They are divided into **runs**. The facts of a run are known without its rows: how many parts it has, which versions
+showed them, and their sums; so counting, hashing and forgetting work run by run. The young runs are in memory; older
+ones may lie in a checkpoint's segments and are read when their parts are used (`stored_runs`).
 
-Whether a part is among them is asked at every commit: the new parts must not have been in the table before. A part that
-was begun at version b was retired behind b, so the answer lies in the runs that reach further than that (`find`).
+Every commit checks that its new parts are not among them. A part that was begun at version b was retired after b, so
+only runs that reach further than b are searched (`find`).
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ if TYPE_CHECKING:
     from mergelake.log.state import RetiredPart
 
 RUN_MAX = 512
-"""Parts of a run in memory: what an entry copies at most."""
+"""Parts of a run in memory: the most that an entry copies."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What is known of a run without its parts."""
+    """The facts of a run that are known without its parts."""
 
     parts: int
     added: int
     """The oldest version that shows one of them."""
     first: int
     last: int
-    """Versions up to which they were shown: of the one that left first, and last."""
+    """The lowest and the highest version at which one of them was retired."""
     noted_first: int
     noted_last: int
-    """Versions of the entries that brought the first and the last part of it into the list."""
+    """Versions of the entries that added its first and its last part to the list."""
     bytes_on_disk: int
     hash: int
     """The sum of their hashes."""
 
     @staticmethod
     def of(parts: Sequence[RetiredPart]) -> RunFacts:
-        """Of these."""
+        """The facts of these parts."""
         retired = [part.retired for part in parts]
         return RunFacts(
             len(parts),
@@ -59,7 +59,7 @@ class RunFacts:
         )
 
     def followed_by(self, other: RunFacts) -> RunFacts:
-        """Of both, one behind the other."""
+        """The facts of this run and another one after it."""
         return RunFacts(
             self.parts + other.parts,
             min(self.added, other.added),
@@ -77,20 +77,20 @@ class Run(Protocol):
 
     @property
     def name(self) -> str:
-        """Of the segment in which it lies; empty: it is in memory."""
+        """Name of the segment in which it lies; empty: it is in memory."""
         ...
 
     @property
     def facts(self) -> RunFacts:
-        """What is known without them."""
+        """See `RunFacts`."""
         ...
 
     def parts(self) -> tuple[RetiredPart, ...]:
-        """The parts. May ask the store."""
+        """The parts. May read from the store."""
         ...
 
     def find(self, part_ids: Collection[str]) -> Iterable[RetiredPart]:
-        """Those with these ids. May ask the store."""
+        """The parts with these ids. May read from the store."""
         ...
 
 
@@ -103,7 +103,7 @@ class MemoryRun:
 
     @staticmethod
     def of(parts: Iterable[RetiredPart]) -> MemoryRun:
-        """Of these parts."""
+        """A run of these parts."""
         held = tuple(parts)
         return MemoryRun(RunFacts.of(held), held)
 
@@ -136,18 +136,16 @@ class Retired(Collection["RetiredPart"]):
         return Retired(held, sum(run.facts.hash for run in held) & HASH_MASK)
 
     def get(self, part_id: str) -> RetiredPart | None:
-        """The one with this id; may read all that is stored."""
+        """The part with this id, if any; may read all stored runs."""
         return self.find((part_id,)).get(part_id)
 
     def find(self, part_ids: Collection[str], base_version: int = 0) -> dict[str, RetiredPart]:
-        """Those of these ids that are among them, of parts that were begun (`PartManifest.base_version`) at
-        `base_version` or later.
-        """
+        """The parts with these ids, if these were begun (`PartManifest.base_version`) at `base_version` or later."""
         runs = [run for run in self.runs if run.facts.last > base_version]
         return {part.id: part for run in runs for part in run.find(part_ids)}
 
     def plus(self, parts: Sequence[RetiredPart]) -> Retired:
-        """With more, behind the others."""
+        """The same with more parts after the others."""
         if not parts:
             return self
         runs, facts = list(self.runs), RunFacts.of(parts)
@@ -161,7 +159,7 @@ class Retired(Collection["RetiredPart"]):
         return Retired(tuple(runs), (self.hash + facts.hash) & HASH_MASK)
 
     def still_shown(self, history: int, pinned: Sequence[int]) -> Retired:
-        """Without those that no version from `history` on shows, nor one of `pinned` (ascending)."""
+        """Without the parts that neither a version from `history` on nor one of `pinned` (ascending) shows."""
         runs: list[Run] = []
         for run in self.runs:
             facts = run.facts
@@ -174,12 +172,12 @@ class Retired(Collection["RetiredPart"]):
         return self if same else Retired.of(runs)
 
     def held_as(self, stored: Sequence[Run]) -> Retired:
-        """The same parts, those that are just the ones of one of these runs (in the order of the list) held by it."""
+        """The same parts, those equal to one of the `stored` runs (in the order of the list) held by that run."""
         runs: list[Run] = []
         rest = list(reversed(self.runs))
 
         def until(noted: int) -> list[Run]:
-            """What comes next and was noted before a version."""
+            """The next runs, cut where `noted` reaches a version."""
             taken: list[Run] = []
             while rest and rest[-1].facts.noted_first < noted:
                 run = rest.pop()
@@ -204,15 +202,17 @@ class Retired(Collection["RetiredPart"]):
         return Retired.of(runs)
 
     def since(self, older: Retired) -> tuple[list[RetiredPart], list[RetiredPart]]:
-        """What came to `older`, and what went from it: looks at the runs that they do not share."""
-        ours, theirs = set(map(_name, self.runs)), set(map(_name, older.runs))
-        here = {part.id: part for run in self.runs if _name(run) not in theirs for part in run.parts()}
-        there = {part.id: part for run in older.runs if _name(run) not in ours for part in run.parts()}
-        return [p for p in here.values() if p.id not in there], [p for p in there.values() if p.id not in here]
+        """The parts gained since `older`, and those lost: only the runs that differ are read."""
+        own_names, older_names = set(map(_name, self.runs)), set(map(_name, older.runs))
+        own_parts = {part.id: part for run in self.runs if _name(run) not in older_names for part in run.parts()}
+        older_parts = {part.id: part for run in older.runs if _name(run) not in own_names for part in run.parts()}
+        return [p for p in own_parts.values() if p.id not in older_parts], [
+            p for p in older_parts.values() if p.id not in own_parts
+        ]
 
     @property
     def bytes_on_disk(self) -> int:
-        """Of all of them."""
+        """Bytes of all of them."""
         return sum(run.facts.bytes_on_disk for run in self.runs)
 
     @property
@@ -237,7 +237,7 @@ class Retired(Collection["RetiredPart"]):
                 if free or bisect_left(pinned, part.added) == bisect_left(pinned, part.retired):
                     left -= part.bytes_on_disk
                 if left < 0:
-                    # What was detached for long stands behind parts that left later than it did.
+                    # A part that was detached for long comes after parts that were retired later.
                     older = [each.facts.last for each in self.runs[:number]]
                     return max([*older, *(each.retired for each in parts[:at])])
         return 0
@@ -264,8 +264,8 @@ class Retired(Collection["RetiredPart"]):
         return (tuple(self),)
 
     def __setstate__(self, held: tuple[tuple[RetiredPart, ...]]) -> None:
-        made = Retired().plus(held[0])
-        self.runs, self.hash = made.runs, made.hash
+        rebuilt = Retired().plus(held[0])
+        self.runs, self.hash = rebuilt.runs, rebuilt.hash
 
     def __repr__(self) -> str:
         return f"Retired({list(self)})"
@@ -277,25 +277,25 @@ def memory_runs(parts: Sequence[RetiredPart]) -> list[MemoryRun]:
 
 
 def spilled(runs: Sequence[Run], parts_max: int) -> list[Run | list[RetiredPart]]:
-    """Runs of a checkpoint in which nothing is left in memory: lists are what is to be written as one run each.
+    """The runs of a checkpoint without any in memory: each list is to be written as one run.
 
-    A list has what stands side by side in memory and in small stored runs (less than half of `parts_max`), cut into
-    runs of about `parts_max` parts where one entry's parts end.
+    A list has the parts of neighbouring runs in memory and small stored ones (less than half of `parts_max`), cut into
+    runs of about `parts_max` parts between those of two entries.
     """
-    found: list[Run | list[RetiredPart]] = []
+    pieces: list[Run | list[RetiredPart]] = []
     for small, group in groupby(runs, lambda run: not run.name or run.facts.parts < parts_max // 2):
         stretch = list(group)
         if not small or all(run.name for run in stretch):
-            found += stretch
+            pieces += stretch
             continue
         parts = [part for run in stretch for part in run.parts()]
         start = 0
         for at in range(1, len(parts)):
             if at - start >= parts_max and parts[at].noted != parts[at - 1].noted:
-                found.append(parts[start:at])
+                pieces.append(parts[start:at])
                 start = at
-        found.append(parts[start:])
-    return found
+        pieces.append(parts[start:])
+    return pieces
 
 
 def _name(run: Run) -> object:

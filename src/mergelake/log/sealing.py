@@ -1,26 +1,25 @@
 """Entries on their way from ZooKeeper to the bucket: sealed, then trimmed.
 
-The bucket is to be enough to read the log, and to take it over. Whoever commits copies in the background what is not
-there yet; who writes a checkpoint does it before. Many entries go into one object (`batches`), so copying takes a
-request for up to 64 of them, and keeps up with commits that take a thirtieth of the time of one. No commit waits for
-it before `BACKLOG_MAX` entries do.
+The bucket alone must be enough to read the log, and to take it over. Each process that commits copies missing entries
+in the background; a process that writes a checkpoint copies before. Many entries go into one object (`batches`), so one
+request copies up to 64 of them, and copying keeps up with commits that are thirty times faster than a request. A commit
+waits for it only if `BACKLOG_MAX` entries are not copied.
 
 Two rules make this safe for any number of copiers, of which any may stall, die or come back late:
 
-1. an object that begins at v is created, if absent, only after the object before it is known to end at v-1, and all up
-   to there to have **the same bytes** as here;
-2. a node is removed only when its entry is sealed and a checkpoint stands behind it.
+1. an object that begins at v is created, if absent, only after the object before it is known to end at v-1, and all
+   entries up to there to have **the same bytes** as here;
+2. a node is removed only when its entry is sealed and there is a checkpoint at it or later.
 
-Why the first is enough, though an object may hold many. Objects do not change, so where one ends is settled with its
-creation, and so is where the next begins: there is one chain of them, whoever adds to it and wherever he cuts. Of those
-who want to go on at v, copiers with however many entries and a takeover with its `MoveLog`, create-if-absent lets one
-in. A copier that was slower reads what is there. If it begins as its own would, a copier of the same tree was faster,
-and the copier goes on where that object ends. If it does not, the bucket's own commits came in the way (a forced
-takeover): then nothing of this tree may lie behind v, ever, and nothing does, for by rule 1 every copier has to get
-past v first. So the bucket holds a whole beginning of the log at any time, a takeover that finds a free position at the
-end of the chain has all that was sealed, and there is never a hole with something behind it.
+Why the first is enough, although an object may hold many entries: objects are immutable, so their creation determines
+where they end and where the next one begins: there is one chain, whichever process extends it. Of the copiers and
+takeovers that try to create an object at v, create-if-absent lets one win. A slower copier reads the object that is
+there. If it begins with the same entries, a copier of the same tree was faster, and this one goes on where the object
+ends. Otherwise there are commits of the bucket (a forced takeover): then no entry of this tree may ever follow v, and
+none does, as by rule 1 every copier has to get past v first. So the bucket always holds a complete beginning of the
+log, a takeover that finds a free position at the end of the chain has all sealed entries, and there is never a gap.
 
-`progress` says where an object ends that all this is known of. It never goes back, and may lag.
+`progress` is a version up to which all this is known to hold. It never decreases, and may lag.
 """
 
 from __future__ import annotations
@@ -43,13 +42,13 @@ from mergelake.store.protocol import Stored, Unknown
 FETCH = 64
 """Nodes that are removed at once."""
 FORGET_TRIES = 5
-"""Times that a tree is removed: copiers that have just begun put a node into it."""
+"""Attempts to remove a tree: a copier that has just begun may create a node in it."""
 LINGER_S, LINGER_MAX_S = 0.1, 0.8
-"""How long a copier waits for more, so that it copies many at once when many come; longer while others copy."""
+"""Seconds that a copier waits for more entries, to copy many at once; longer while another process copies."""
 ROUND = 16
-"""Where more come in that time, it leaves the last few for the next batch: batches begin at round numbers."""
+"""A copier leaves the entries after the last multiple of this for the next batch, if it has others."""
 TRIES_MAX = 6
-"""Times that a copy is sent to a bucket that gives no clear answer."""
+"""Attempts to copy to a bucket that gives no clear answer."""
 _logger = logging.getLogger("mergelake.log")
 
 
@@ -70,7 +69,7 @@ class Tree:
 
     @property
     def tail(self) -> str:
-        """The node that counts."""
+        """The node that counts the entries."""
         return f"{self.path}/tail"
 
     @property
@@ -80,22 +79,22 @@ class Tree:
 
     @property
     def progress(self) -> str:
-        """How far entries are sealed and trimmed."""
+        """The versions up to which entries are sealed and trimmed."""
         return f"{self.path}/progress"
 
     @property
     def intake(self) -> str:
-        """Parent of what writers leave for whoever appends the next entry."""
+        """Parent of the members that writers leave for the next entry."""
         return f"{self.path}/intake"
 
     @property
     def sealer(self) -> str:
-        """Who copies now."""
+        """The node of the process that copies now."""
         return f"{self.path}/sealer"
 
 
 class Sealer:
-    """Copies the entries of one log; safe for many threads."""
+    """Copies the entries of one log; thread-safe."""
 
     def __init__(
         self,
@@ -105,7 +104,7 @@ class Sealer:
         bucket: ObjectBackend,
         body: Callable[[int, KeeperNode | None], bytes | None],
     ) -> None:
-        """`body` gives an entry's bytes for its node."""
+        """`body` returns an entry's bytes for its node, None if it is missing."""
         self._keeper = keeper
         self._tree = tree
         self._since = since
@@ -116,10 +115,10 @@ class Sealer:
         self._wanted = False
         self._linger_s = LINGER_S
         self.sealed = since
-        """Up to where everything is known here to be in the bucket."""
+        """The version up to which all entries are known here to be in the bucket."""
 
     def nudge(self) -> None:
-        """There is something new: copy it in the background. A short thread of its own, which the process waits for."""
+        """Copy new entries in the background, by a short thread that the process joins at its end."""
         self._wanted = True
         if self._background.acquire(blocking=False):
             try:
@@ -128,7 +127,7 @@ class Sealer:
                 self._background.release()
 
     def seal(self, version: int) -> None:
-        """Copy everything up to `version` that is not in the bucket yet.
+        """Copy all entries up to `version` that are not in the bucket yet.
 
         Raises FencedError if the log was taken over and goes on in the bucket without these entries.
         """
@@ -145,10 +144,10 @@ class Sealer:
             self.sealed = sealed
 
     def end(self, last: int | None = None) -> int:
-        """End the log here: nobody can append any more, ever. Returns the last version; may be repeated.
+        """End the log here: no append succeeds any more, ever. Returns the last version; may be repeated.
 
-        `last`: entries behind it do not count, for the log was taken over without them.
-        Raises UnavailableError if ZooKeeper is silent: it may or may not be done.
+        `last`: entries after it do not count, as the log was taken over without them.
+        Raises UnavailableError if ZooKeeper does not answer: the outcome is unknown.
         """
         while True:
             tail, end = self._keeper.get_many([self._tree.tail, self._tree.end])
@@ -160,12 +159,12 @@ class Sealer:
             try:
                 self._keeper.commit(Create(self._tree.end, b"%d" % version), Delete(self._tree.tail, tail.version))
             except Refused:
-                continue  # an entry came in between, or another one was faster
+                continue  # an entry was appended in between, or another process ended the log
 
     def forget(self) -> None:
-        """Remove the tree of a log that has ended here, and of which everything is sealed; what cannot be stays.
+        """Remove the tree of a log that has ended here and is sealed, as far as possible.
 
-        Who still believes in it finds nothing, looks into the bucket, and finds the `MoveLog` there.
+        A process that still uses the tree finds it missing, reads the bucket, and finds the `MoveLog` there.
         """
         try:
             self.end()
@@ -173,7 +172,7 @@ class Sealer:
                 try:
                     self._remove_tree()
                     break
-                except Refused:  # a copier announced itself in between, as it does once
+                except Refused:  # a copier created its node in between, which happens once
                     if not left or self._keeper.get(self._tree.path) is None:
                         raise
         except (MergelakeError, Refused) as problem:
@@ -190,7 +189,7 @@ class Sealer:
         self._keeper.commit(*map(Delete, rest))
 
     def trim(self, version: int) -> None:
-        """Remove the nodes of sealed entries up to `version`, and the big objects that they name."""
+        """Remove the nodes of sealed entries up to `version`, and the large objects that they name."""
         with self._lock:
             if self._keeper.get(self._tree.progress) is None:
                 return  # the whole tree was removed
@@ -201,7 +200,7 @@ class Sealer:
                 large |= self._remove(trimmed + 1, last)
                 trimmed = self._advance("trimmed", last)
             if large:
-                # Those of writers that lost their race go too: nobody can commit at these positions any more.
+                # Also those of writers that lost their race: these positions are taken.
                 folder, bound = self._bucket.large_key(0, "").rpartition("/")[0], self._bucket.large_key(end + 1, "")
                 self._bucket.store.delete([item.key for item in self._bucket.store.list(folder) if item.key < bound])
 
@@ -220,9 +219,9 @@ class Sealer:
             self.nudge()
 
     def _round(self) -> None:
-        """Copy what there is, unless another process does: then it looks once more when it is done."""
-        if not self._mine():
-            # Many writers ask seldom: each of them asks as long as it commits.
+        """Copy the waiting entries, unless another process copies now."""
+        if not self._claim():
+            # With many writers each tries more rarely, as each tries again after its next commit.
             self._linger_s = min(2 * self._linger_s, LINGER_MAX_S)
             return
         self._linger_s = LINGER_S
@@ -235,8 +234,8 @@ class Sealer:
                 self._keeper.commit(Delete(self._tree.sealer))
         self._wanted |= self._last() > self.sealed
 
-    def _mine(self) -> bool:
-        """Whether this process is the one that copies now."""
+    def _claim(self) -> bool:
+        """Become the process that copies now; False if there is another one."""
         if self._keeper.get(self._tree.sealer) is not None:
             return False  # a read is cheaper than a transaction that is refused
         try:
@@ -250,7 +249,7 @@ class Sealer:
         return int(tail.data or self._since) if tail else self._since
 
     def _copy(self, first: int, last: int) -> int:
-        """Create objects with these entries, in order; where the chain is known to end then, `last` or later."""
+        """Create objects with these entries, in order; returns where the chain is known to end then."""
         nodes = self._keeper.get_many([self._tree.entry(version) for version in range(first, last + 1)])
         entries: list[bytes] = []
         gone = False
@@ -267,7 +266,7 @@ class Sealer:
             end = self._put(end + 1, rest[:count])
         if not gone or end >= last:
             return end
-        # Another copier was here, and a checkpoint: what was trimmed was sealed before.
+        # The missing entries were trimmed, so they were sealed before, by another copier.
         sealed = self._progress()[0]
         if sealed < first + len(entries):
             key = self._tree.entry(first + len(entries))
@@ -275,21 +274,21 @@ class Sealer:
         return sealed
 
     def _put(self, first: int, entries: Sequence[bytes]) -> int:
-        """Create the object at `first`, or see that the one that is there begins like it; the last entry of it."""
+        """Create the object at `first`, or check that the existing one begins like it; returns its last version."""
         problem: Exception = UnavailableError(f"It is not known whether entry {first} was copied to the bucket")
         for _ in range(TRIES_MAX):
             outcome = self._bucket.create(first, batches.encode(entries))
             if isinstance(outcome, Unknown):
                 continue
             try:
-                there = entries if isinstance(outcome, Stored) else self._bucket.object_at(first)
-                if there and all(ours == theirs for ours, theirs in zip(entries, there, strict=False)):
-                    return first + len(there) - 1
+                existing = entries if isinstance(outcome, Stored) else self._bucket.object_at(first)
+                if existing and all(entry == other for entry, other in zip(entries, existing, strict=False)):
+                    return first + len(existing) - 1
                 sealed = self._progress()[0]
                 if sealed >= first:
                     return sealed  # and collected since
-                # What was cut off on the way ends no log, nor does a bucket that refuses, and has nothing.
-                if there and self._bucket.object_at(first) == there:
+                # Read twice: an object truncated in transit, or a missing one, must not end the log.
+                if existing and self._bucket.object_at(first) == existing:
                     self.end(first - 1)
                     raise lost_branch(self._bucket.prefix, first)
             except CorruptDataError as damaged:
@@ -297,34 +296,34 @@ class Sealer:
         raise problem
 
     def _remove(self, first: int, last: int) -> bool:
-        """Remove nodes; whether one of them named an object."""
+        """Remove nodes; returns whether one of them named an object."""
         paths = [self._tree.entry(version) for version in range(first, last + 1)]
         while True:
             nodes = self._keeper.get_many(paths)
-            there = [Delete(path) for path, node in zip(paths, nodes, strict=True) if node is not None]
+            deletes = [Delete(path) for path, node in zip(paths, nodes, strict=True) if node is not None]
             try:
-                if there:
-                    self._keeper.commit(*there)
+                if deletes:
+                    self._keeper.commit(*deletes)
             except Refused:
-                continue  # another one removes the same
+                continue  # another process removes the same nodes
             return any(node is not None and node.data.startswith(b"@") for node in nodes)
 
     def _progress(self) -> tuple[int, int, int]:
-        """Sealed up to, trimmed up to, version of the node."""
+        """The version sealed up to, the version trimmed up to, and the version of the node."""
         node = self._keeper.get(self._tree.progress)
         if node is None:
             raise CorruptDataError("ZooKeeper has lost a node of a log", object_key=self._tree.progress)
         raw = loads(node.data)
         return raw.get("sealed", self._since), raw.get("trimmed", self._since), node.version
 
-    def _advance(self, what: str, version: int) -> int:
-        """Raise one of the two numbers; its value then, which others may have raised further."""
+    def _advance(self, name: str, version: int) -> int:
+        """Raise one of the two numbers; returns its value, which other processes may have raised further."""
         while True:
             sealed, trimmed, changes = self._progress()
             numbers = {"sealed": sealed, "trimmed": trimmed}
-            if numbers[what] >= version:
-                return numbers[what]
-            data = json.dumps({**numbers, what: version}).encode()
+            if numbers[name] >= version:
+                return numbers[name]
+            data = json.dumps({**numbers, name: version}).encode()
             try:
                 self._keeper.commit(SetData(self._tree.progress, data, changes))
             except Refused:
@@ -333,7 +332,7 @@ class Sealer:
 
 
 def lost_branch(prefix: str, version: int) -> FencedError:
-    """For a writer or reader that is on what a forced takeover left behind."""
+    """The error for a process that uses a tree that a forced takeover has left."""
     return FencedError(
         f"The log of {prefix} was taken over by the bucket at version {version}, and what ZooKeeper held from there on "
         "is lost",
@@ -342,7 +341,7 @@ def lost_branch(prefix: str, version: int) -> FencedError:
 
 
 def missing_tree(keeper: Keeper, tree: Tree, prefix: str) -> CorruptDataError:
-    """For a ZooKeeper that does not hold what the log says."""
+    """The error for a ZooKeeper without the tree that the log names."""
     return CorruptDataError(
         f"ZooKeeper at {keeper.hosts} does not hold the log of {prefix} ({tree.path})",
         hint="It is another ensemble, or it has lost its data; what reached the bucket can be read with "

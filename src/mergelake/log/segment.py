@@ -2,12 +2,12 @@
 
 ::
 
-    rows      an Arrow IPC stream (zstd): what planning needs of each part, 64 bytes or so; by partition and block
+    rows      an Arrow IPC stream (zstd): what planning needs of each part, about 64 bytes; by partition and block
     frames    the file tables of up to 64 rows each: a JSON list of texts, zstd
 
-A checkpoint names its segments with the length and the digest of `rows`, and tells which of them are active. The
-header of `rows` says where the frames lie and what their digests are. A part never changes, and is in one segment of a
-checkpoint at most: what changes from checkpoint to checkpoint is which rows are alive.
+A checkpoint names its segments with the length and the digest of `rows`, and has a bit for each row: whether the part
+is active. The header of `rows` holds the places and digests of the frames. A part is immutable, and is in one segment
+of a checkpoint at most: only the bits change from checkpoint to checkpoint.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from mergelake.log.state import ActivePart
 SEGMENT_FORMAT = 2
 FRAME_ROWS = 64
 FRAME_BYTES = 1 << 20
-"""File tables that one request brings, at most; and their texts, about."""
+"""File tables of a frame, at most; and the approximate bytes of their texts."""
 NOT_WHAT_WAS_WRITTEN = "A segment of a checkpoint does not hold what was written"
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentRef:
-    """What a checkpoint says of a segment."""
+    """The reference of a checkpoint to a segment."""
 
     name: str
-    """Of the object, below `_log/checkpoints`."""
+    """Name of the object, below `_log/checkpoints`."""
     rows: int
     hot_bytes: int
     """The length of its rows, at the beginning of the object."""
     size: int
     """Bytes of the object."""
     digest: bytes
-    """16 bytes, of the rows."""
+    """Digest of the rows, 16 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Member:
 
     @property
     def live_bytes(self) -> int:
-        """About what its active parts take."""
+        """Approximate bytes of its active parts."""
         return self.ref.size * int(np.count_nonzero(self.live)) // max(self.ref.rows, 1)
 
 
@@ -87,17 +87,17 @@ class OpenSegment:
     """File tables in a frame, but for the last."""
     source: FrameSource
     derived: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
-    """What readers have made of its rows, which never change."""
+    """Values that readers have derived from its rows, which are immutable."""
 
     @cached_property
     def ranges(self) -> Mapping[str, tuple[int, int]]:
-        """Partition id -> its first row, and the one behind its last."""
+        """Partition id -> its first row, and the one after its last."""
         runs = pc.run_end_encode(self.rows["partition_id"].combine_chunks(), run_end_type=pa.int32())
         ends = runs.run_ends.to_pylist()
         return dict(zip(runs.values.to_pylist(), zip([0, *ends], ends, strict=False), strict=True))
 
     def rows_in(self, partition_id: str, live: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """The rows of a partition that are alive."""
+        """The rows of a partition that are `live`."""
         start, end = self.ranges.get(partition_id, (0, 0))
         return np.flatnonzero(live[start:end]) + start
 
@@ -112,12 +112,12 @@ class OpenSegment:
         return list(zip(columns["id"], columns["added"], strict=True))
 
     def parts(self, rows: NDArray[np.int64]) -> list[ActivePart]:
-        """The parts in some rows, their file tables left where they are."""
+        """The parts in some rows; their file tables are read on demand."""
         columns = lists_of(_taken(self.rows, rows))
-        told = (columns[name] for name in ("id", "files_digest", "outside", "added"))
+        facts = (columns[name] for name in ("id", "files_digest", "outside", "added"))
         files = [
             FileTable(None, StoredFiles(self, row, part_id, digest, tuple(outside), added))
-            for row, part_id, digest, outside, added in zip(rows.tolist(), *told, strict=True)
+            for row, part_id, digest, outside, added in zip(rows.tolist(), *facts, strict=True)
         ]
         return parts_of(columns, files)
 
@@ -139,7 +139,7 @@ class StoredFiles:
     added: int
 
     def text(self) -> str:
-        """Read it; the frame is kept for a while."""
+        """Read the text; its frame is cached."""
         return self.segment.source.text(self)
 
     def __repr__(self) -> str:
@@ -152,7 +152,7 @@ def segment_name(version: int, drawn: str) -> str:
 
 
 def is_segment(name: str) -> bool:
-    """Whether an object beside the checkpoints has such a name."""
+    """Whether an object beside the checkpoints has the name of a segment."""
     return name.endswith(".segment") and name[:20].isdigit()
 
 
@@ -162,7 +162,7 @@ def written_for(name: str) -> int:
 
 
 def encode_segment(name: str, rows: pa.Table, texts: Sequence[str], source: FrameSource) -> tuple[OpenSegment, bytes]:
-    """A segment of rows and the texts of their file tables: as if it had been opened; and its bytes."""
+    """A segment of rows and the texts of their file tables, as an open segment; and its bytes."""
     compressor = zstandard.ZstdCompressor(level=3)
     frame_rows = max(min(FRAME_ROWS, FRAME_BYTES * len(texts) // max(sum(map(len, texts)), 1)), 1)
     groups = (texts[first : first + frame_rows] for first in range(0, len(texts), frame_rows))
@@ -177,7 +177,7 @@ def encode_segment(name: str, rows: pa.Table, texts: Sequence[str], source: Fram
 
 
 def decode_segment(ref: SegmentRef, hot: bytes, source: FrameSource, key: str) -> OpenSegment:
-    """A segment from its first `hot_bytes` bytes; CorruptDataError with `key` if they are not what is named."""
+    """A segment from its first `hot_bytes` bytes; CorruptDataError with `key` if they do not match `ref`."""
     require_digest(hot, ref.digest, NOT_WHAT_WAS_WRITTEN, key)
     reader = open_stream(pa.BufferReader(hot))
     header: dict[str, Any] = header_of(reader.schema)
@@ -189,21 +189,21 @@ def decode_segment(ref: SegmentRef, hot: bytes, source: FrameSource, key: str) -
 def decode_frame(segment: OpenSegment, number: int, data: bytes, key: str) -> list[str]:
     """The texts of one frame; CorruptDataError if its bytes are not those that were written."""
     offset, _, digest = segment.frames[number]
-    told = "The file tables in a segment of a checkpoint are not what was written"
-    require_digest(data, digest, told, key, offset)
+    message = "The file tables in a segment of a checkpoint are not what was written"
+    require_digest(data, digest, message, key, offset)
     texts: list[str] = loads(zstandard.ZstdDecompressor().decompress(data))
     return texts
 
 
 def _taken(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
-    """Some rows, ascending; nothing is copied where they are neighbours."""
+    """Some rows, ascending; contiguous ones are not copied."""
     dense = len(rows) > 0 and rows[-1] - rows[0] == len(rows) - 1
     return table.slice(rows[0], len(rows)) if dense else table.take(pa.array(rows))
 
 
 def _places(at: int, frames: Sequence[Sequence[Any]]) -> tuple[tuple[int, int, bytes], ...]:
-    found: list[tuple[int, int, bytes]] = []
+    places: list[tuple[int, int, bytes]] = []
     for length, digest in frames:
-        found.append((at, length, bytes.fromhex(digest)))
+        places.append((at, length, bytes.fromhex(digest)))
         at += length
-    return tuple(found)
+    return tuple(places)

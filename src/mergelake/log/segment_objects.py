@@ -1,4 +1,4 @@
-"""The objects of a log's segments: written once under a drawn name, read with one more try, known if they are bad."""
+"""The objects of a log's segments: written once under a random name, read with one retry, and noted if they are bad."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ T = TypeVar("T")
 
 
 class SegmentObjects:
-    """Those under `<prefix>/checkpoints`."""
+    """The segments under `<prefix>/checkpoints`."""
 
     def __init__(self, store: Store, prefix: str) -> None:
         self.store = store
         self.prefix = f"{prefix}/checkpoints"
         self.bad: set[str] = set()
-        """Names of those that could not be read: they are not used again."""
+        """Names of those that could not be read; they are not used again."""
 
     def key(self, name: str) -> str:
         """Key of a segment."""
         return f"{self.prefix}/{name}"
 
     def create(self, name: str, data: bytes) -> None:
-        """Write one; UnavailableError if it is not known whether it is there."""
+        """Write a segment; UnavailableError if the outcome is unknown."""
         outcome = self.store.create(self.key(name), data)
         if not isinstance(outcome, Stored):
             raise UnavailableError(f"It is not known whether segment {self.key(name)} was written: {outcome}")
 
     def read(self, name: str, load: Callable[[str], T]) -> T:
-        """What `load` makes of a key. Asked twice if that is damaged: it may have been on the way.
+        """The result of `load` for the segment's key. Damaged data is read twice: it may have been damaged in transit.
 
-        Raises NotFoundError and CorruptDataError; then it is `bad`.
+        Raises NotFoundError and CorruptDataError; then the segment is `bad`.
         """
         with self.noted(name):
             with suppress(CorruptDataError):
@@ -43,7 +43,7 @@ class SegmentObjects:
 
     @contextmanager
     def noted(self, name: str) -> Iterator[None]:
-        """Where reading a segment fails, it is `bad`."""
+        """Note a segment as `bad` if reading it within fails."""
         try:
             yield
         except (NotFoundError, CorruptDataError):

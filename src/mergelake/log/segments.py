@@ -1,11 +1,11 @@
 """The segments of a log's checkpoints (`segment`): reading them, and writing those of the next checkpoint.
 
-1. Opening a log reads the newest checkpoint. Rows of its segments are read with it, at once, while they are few
-   (`EAGER_BYTES`); else when a partition in them is asked for (`stored`). They stay, as columns.
-2. File tables are read when a part is read, a frame of them at a time, and kept for a while.
-3. Who writes a checkpoint looks at the newest one first: its own, mostly, and then all it takes are the partitions that
-   have changed since (`layout`). What others have put into segments is not put there again.
-4. The state that was written is held in memory as the checkpoint has it from then on: rows in place of objects.
+1. Opening a log reads the newest checkpoint. The rows of its segments are read with it, if they are small
+   (`EAGER_BYTES`); otherwise when a partition in them is first used (`stored`). They stay in memory as columns.
+2. File tables are read when a part is read, one frame at a time, and cached.
+3. The writer of a checkpoint reads the newest one first, which is mostly its own: then only the partitions that have
+   changed since are processed (`layout`). Parts that others have put into segments are not written again.
+4. The state that was written is held in memory in the form of the checkpoint from then on: rows instead of objects.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ from mergelake.log.stored_runs import RunRef, Runs
 from mergelake.store.protocol import Store
 
 CACHE_BYTES = 32 << 20
-"""Texts of file tables that are kept after they were read."""
+"""Characters of cached file tables."""
 FRAMES_AHEAD = 8
-"""Frames that one request brings where those before them were read already."""
+"""Frames that one request reads if the frame before them was read already."""
 EAGER_BYTES = 4 << 20
-"""Rows of segments that are read when a log is opened: those of some 50,000 parts."""
+"""Bytes of segments' rows that are read when a log is opened: those of some 50,000 parts."""
 MADE_MAX = 100_000
-"""Parts of which objects are kept that can be made again."""
+"""Decoded parts of stored partitions that are cached."""
 
 
 class Segments:
-    """The segments under `<prefix>/checkpoints`, and what is known of them here. Threads may share it."""
+    """The segments under `<prefix>/checkpoints`, as known to this process. Threads may share it."""
 
     def __init__(
         self,
@@ -67,10 +67,9 @@ class Segments:
         elsewhere: Callable[[str, int], Iterator[FileTable]],
         without: Callable[[int, frozenset[str]], State | None],
     ) -> None:
-        """`newest` gives the version of the newest checkpoint, its layout unless its version is the one that is known,
-        and the names of the segments that there are; `elsewhere` tells where else the file table of a part stands, by
-        its id and the version of the entry that brought it; `without` gives the state of a version, made without some
-        segments.
+        """`newest` returns the version of the newest checkpoint, its layout unless its version is the one given, and
+        the names of all segments; `elsewhere` returns other sources of a part's file table, by its id and the version
+        of the entry that added it; `without` returns the state of a version, computed without some segments.
         """
         self._objects = SegmentObjects(store, prefix)
         self._threads = threads
@@ -82,10 +81,10 @@ class Segments:
         self._lock = threading.Lock()
         self._homes: WeakValueDictionary[str, Home] = WeakValueDictionary()
         self._kept: dict[str, Home] = {}  # of the newest checkpoint
-        self._fresh: list[Home] = []  # of the one that is being written
-        self._made = _Made(MADE_MAX)
+        self._fresh: list[Home] = []  # of the checkpoint that is being written
+        self._made_partitions = _MadePartitions(MADE_MAX)
         self.runs = Runs(self._objects, without)
-        """Those with retired parts."""
+        """The segments with retired parts."""
         self._frames: cachetools.LRUCache[tuple[str, int], list[str]] = cachetools.LRUCache(
             CACHE_BYTES, lambda texts: sum(map(len, texts)) + 1
         )
@@ -94,26 +93,27 @@ class Segments:
         """Key of a segment."""
         return self._objects.key(name)
 
-    def remember(self, version: int, found: Layout) -> None:
+    def remember(self, version: int, checkpoint: Layout) -> None:
         """Note the layout of a checkpoint that was read or written."""
-        kept = {ref.name: self.home(ref) for ref in found.refs}
+        kept = {ref.name: self.home(ref) for ref in checkpoint.refs}
         with self._lock:
             if version > self._base[0]:
-                self._base, self._kept = (version, found), kept
+                self._base, self._kept = (version, checkpoint), kept
                 self._fresh.clear()
 
     def open_eagerly(self, refs: Collection[SegmentRef]) -> list[OpenSegment]:
-        """Read the rows of segments, if they are few."""
-        few = sum(ref.hot_bytes for ref in refs) <= EAGER_BYTES
-        return self.open([self.home(ref) for ref in refs]) if few else []
+        """Read the rows of segments, if they are small."""
+        if sum(ref.hot_bytes for ref in refs) > EAGER_BYTES:
+            return []
+        return self.open([self.home(ref) for ref in refs])
 
     def home(self, ref: SegmentRef) -> Home:
         """See `stored.SegmentSource`."""
         with self._lock:
-            found = self._homes.get(ref.name)
-            if found is None or found.ref != ref:
-                found = self._homes[ref.name] = Home(ref)
-            return found
+            home = self._homes.get(ref.name)
+            if home is None or home.ref != ref:
+                home = self._homes[ref.name] = Home(ref)
+            return home
 
     def open(self, homes: Collection[Home]) -> list[OpenSegment]:
         """See `stored.SegmentSource`. A GET each, by several threads."""
@@ -123,9 +123,9 @@ class Segments:
         return [home.segment for home in homes if home.segment is not None]
 
     def complete(self, state: State) -> bool:
-        """Whether no part of a state has to be read from the store any more."""
+        """Whether all parts of a state are in memory."""
         if state.retired.in_memory < len(state.retired):
-            return False  # their rows are not kept for long
+            return False  # rows of stored runs are only cached
         homes = map(self._homes.get, state.partitions.segments)
         return all(home is not None and home.segment is not None for home in homes)
 
@@ -134,20 +134,20 @@ class Segments:
         state = self._without(version, frozenset(self._objects.bad))
         return state.partitions.get(partition_id, ()) if state is not None else ()
 
-    def made(self, partition: StoredPartition) -> None:
+    def keep_made(self, partition: StoredPartition) -> None:
         """See `stored.SegmentSource`."""
-        with self._lock, suppress(ValueError):  # larger than all that is kept
-            self._made[id(partition)] = partition
+        with self._lock, suppress(ValueError):  # larger than the cache
+            self._made_partitions[id(partition)] = partition
 
     def text(self, place: StoredFiles) -> str:
-        """The file table at a place; the frame around it is kept for a while."""
+        """The file table at a place; its frame is cached."""
         try:
             return self._text(place)
-        except (NotFoundError, CorruptDataError):  # merged into another since, and swept; or damaged
-            for found in self._elsewhere(place.part_id, place.added):
+        except (NotFoundError, CorruptDataError):  # merged into another segment and deleted, or damaged
+            for table in self._elsewhere(place.part_id, place.added):
                 with suppress(NotFoundError, CorruptDataError):
-                    stored = None if found.in_memory else found.place
-                    return self._text(stored) if isinstance(stored, StoredFiles) else found.text
+                    stored = None if table.in_memory else table.place
+                    return self._text(stored) if isinstance(stored, StoredFiles) else table.text
             raise
 
     def _text(self, place: StoredFiles) -> str:
@@ -162,27 +162,27 @@ class Segments:
             data = bytes(self._objects.store.get_range(self.key(name), start, end - start))
             for at, (offset, length, _) in enumerate(wanted, number):
                 frame = decode_frame(segment, at, data[offset - start : offset - start + length], self.key(name))
-                with self._lock, suppress(ValueError):  # larger than all that may be kept
+                with self._lock, suppress(ValueError):  # larger than the cache
                     self._frames[name, at] = frame
                 texts = texts or frame
         assert texts is not None
         return texts[row]
 
     def lay_out(self, state: State, ids: IdSource) -> Layout | None:
-        """Where the parts of a state lie in a checkpoint of it; writes the segments that are new.
+        """The layout of a checkpoint of a state; writes new segments.
 
-        None if there is a checkpoint of it, or of a newer state, already. Without a request for a table that has no
-        segments and needs none.
+        None if there is a checkpoint of it, or of a newer state, already. No request for a table that has no segments
+        and needs none.
         """
         if not self._base[1].names and _is_small(state):
             return Layout(inline=dict(state.partitions.items()), runs=tuple(memory_runs(tuple(state.retired))))
         while True:
-            version, found, there = self._newest(self._base[0])
+            version, newest, names = self._newest(self._base[0])
             if version >= state.version:
                 return None
-            base = found if found is not None else self._base[1]
-            # Others write checkpoints too, and sweep. What is not there, or damaged, is written again.
-            lost = {name for name in base.names if name not in there or name in self._objects.bad}
+            base = newest if newest is not None else self._base[1]
+            # Other processes write checkpoints and delete segments, too. Missing or damaged ones are written again.
+            lost = {name for name in base.names if name not in names or name in self._objects.bad}
             base = replace(base, members={name: each for name, each in base.members.items() if name not in lost})
             try:
                 after = self._laid_out(state, version, base, lost, ids)
@@ -191,7 +191,7 @@ class Segments:
                 self._objects.bad.add(segment.name)
 
     def adopt(self, state: State, version: int, written: Layout) -> State:
-        """The same state, held as a checkpoint of it, or of one before it, has it."""
+        """The same state, in the form of the checkpoint of `version`, which is its own or an earlier one."""
         self.remember(version, written)
         partitions = adopted(state.partitions, version, written, self)
         stored = self.runs.stored(version, written.runs)
@@ -203,7 +203,7 @@ class Segments:
         self._objects.store.delete([self.key(name) for name in names])
 
     def check(self, ref: SegmentRef | RunRef) -> None:
-        """Read a whole segment, once; CorruptDataError if it does not hold what was written: it is not used again."""
+        """Read a whole segment, once per process; CorruptDataError, and not used again, if it is damaged."""
         if ref in self._checked:
             return
         if isinstance(ref, RunRef):
@@ -218,7 +218,8 @@ class Segments:
             data = self._objects.store.get(key)
             segment = decode_segment(ref, data[: ref.hot_bytes], self, key)
             digests = [FileTable(text).digest for text in segment.texts(data, key)]
-            _require_same(digests, segment.rows["files_digest"].to_pylist(), key)
+            if digests != segment.rows["files_digest"].to_pylist():
+                raise CorruptDataError("A file table in a segment is not the one that was written", object_key=key)
 
     def _read(self, home: Home) -> OpenSegment:
         ref = home.ref
@@ -229,7 +230,7 @@ class Segments:
         return self._objects.read(ref.name, load)
 
     def _laid_out(self, state: State, version: int, base: Layout, lost: Collection[str], ids: IdSource) -> Layout:
-        homes = [self.home(ref) for ref in base.refs]  # what is read of them stays until they are laid out anew
+        homes = [self.home(ref) for ref in base.refs]  # keeps the rows that are read in memory until the end
 
         def opened(name: str) -> OpenSegment:
             with _unreadable(name):
@@ -256,7 +257,7 @@ class Segments:
     def _write(
         self, version: int, again: Collection[tuple[OpenSegment, Member]], after: Layout, ids: IdSource
     ) -> list[OpenSegment]:
-        """Segments of the parts in some that are merged and of new ones, by partition and block."""
+        """Write segments with the parts of merged segments (`again`) and the inline ones, by partition and block."""
         fresh = [part for parts in after.inline.values() for part in parts]
         tables, texts = [rows_of(fresh)], [part.manifest.files.text for part in fresh]
         sizes = [size_of(part) for part in fresh]
@@ -281,7 +282,7 @@ class Segments:
         return written
 
     def _texts(self, segment: OpenSegment) -> list[str]:
-        """The file tables of a segment; one GET, or what is known elsewhere where it is damaged or gone."""
+        """The file tables of a segment; one GET, or from other sources if it is damaged or gone."""
         key = self.key(segment.ref.name)
         try:
             return list(segment.texts(self._objects.store.get(key), key))
@@ -291,21 +292,17 @@ class Segments:
                 return [part.manifest.files.text for part in parts]
 
 
-def _require_same(digests: list[bytes], written: list[bytes], key: str) -> None:
-    if digests != written:
-        raise CorruptDataError("A file table in a segment is not the one that was written", object_key=key)
-
-
 def _is_small(state: State) -> bool:
-    """Whether all parts have room in a checkpoint."""
+    """Whether a checkpoint can hold all parts itself."""
     if len(state.retired) > stored_runs.INLINE_PARTS_MAX:
         return False
-    few = state.part_count * layout.FACTS_BYTES <= layout.INLINE_MAX
-    return few and sum(map(size_of, state.parts())) <= layout.INLINE_MAX
+    if state.part_count * layout.FACTS_BYTES > layout.INLINE_MAX:
+        return False
+    return sum(map(size_of, state.parts())) <= layout.INLINE_MAX
 
 
 class _Unreadable(Exception):
-    """A segment that has to be written again from what is known elsewhere."""
+    """A segment is unreadable, and has to be written again from other sources."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -324,14 +321,14 @@ class _unreadable:  # noqa: N801
             raise _Unreadable(self._name) from failure
 
 
-class _Made(cachetools.LRUCache[int, StoredPartition]):
-    """Partitions whose parts are made, the ones asked for last; by identity."""
+class _MadePartitions(cachetools.LRUCache[int, StoredPartition]):
+    """Partitions with decoded parts, least recently used first; by identity."""
 
     def __init__(self, parts_max: int) -> None:
         super().__init__(parts_max, len)
 
     def popitem(self) -> tuple[int, StoredPartition]:
-        """Drop the one that nobody has asked for longest."""
+        """Evict the least recently used partition."""
         key, partition = super().popitem()
         partition.forget()
         return key, partition

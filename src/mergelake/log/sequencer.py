@@ -1,8 +1,8 @@
-"""Who gives out the positions of a log: one sequencer at a time, and the log itself says which.
+"""The sequencer of a log assigns its positions: one at a time, and the log itself names it.
 
-A log begins in the bucket. `MoveLog` hands it over from the next position on, to ZooKeeper or back, and is always
-committed **in the bucket**, by its create-if-absent. So whoever can append has folded the entry that says where, nobody
-appends to a ZooKeeper log through the bucket by mistake, and of two who take a log over one wins.
+A log begins in the bucket. `MoveLog` moves it from the next position on, to ZooKeeper or back, and is always committed
+**in the bucket**, by create-if-absent. So every writer has folded the entry that names the sequencer, none appends to a
+ZooKeeper log through the bucket by mistake, and one of two concurrent takeovers wins.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Sequencer:
-    """The place of the entries behind `since`."""
+    """Where the entries after `since` lie."""
 
     url: str = ""
-    """`zookeeper://hosts/path` of a tree that this log alone has, ever; empty is the bucket."""
+    """`zookeeper://hosts/path` of a tree that belongs to this log alone; empty is the bucket."""
     since: int = 0
-    """Version of the `MoveLog` that made it so; 0 is the beginning."""
+    """Version of the `MoveLog` to it; 0 is the beginning."""
 
 
 BUCKET = Sequencer()

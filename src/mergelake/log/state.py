@@ -1,17 +1,17 @@
-"""What the entries of a table's log add up to.
+"""The state of a table: the fold of the entries of its log.
 
-Invariants, true of every state that `fold` makes:
+Invariants of every state that `fold` returns:
 
 1. Active parts are pairwise disjoint in (partition, block range), and in each partition sorted by block.
 2. Every committed row that was not dropped lies in exactly one active part.
-3. Block numbers are given by position, from one counter for the whole table, and never again.
+3. Block numbers are assigned by position, from one counter for the whole table, and never reused.
 4. No active part begins at or below its partition's floor.
 5. The id of a part is active or retired at most once.
 6. Live volatile parts of a partition are nested or disjoint, and the active parts within each tile its blocks.
-7. The mutations of a partition are known in the order of their versions.
+7. The mutations of a partition are in the order of their versions.
 
-A state never changes; hold one as long as you like. What an entry does not touch it shares with the state before
-(`part_map`), so states that follow each other cost what lies between them. It pickles.
+A state is immutable. It shares what an entry does not change with the state before (`part_map`), so consecutive states
+cost only their difference. It pickles.
 """
 
 from __future__ import annotations
@@ -67,18 +67,18 @@ class RetiredPart:
     refers: tuple[str, ...] = ()
     """Directories, other than its own, in which files of it lie."""
     noted: int = 0
-    """Version of the entry since which it is known as retired: later than `retired` where it was detached meanwhile."""
+    """Version of the entry that added it to the retired parts: later than `retired` if it was detached in between."""
 
 
 @dataclass(frozen=True, slots=True)
 class VolatilePart:
-    """A Live intention to merge. It promises no bytes: the active parts within its blocks hold the rows."""
+    """A Live intention to merge. Its bytes need not exist: the active parts within its blocks hold the rows."""
 
     id: str
     info: PartInfo
-    """What the merge will be called, once published."""
+    """The name of the result, once published."""
     sources: tuple[tuple[str, PartInfo], ...]
-    """Ids and infos of what it merges, in block order: active parts, and volatile parts as they were at the time."""
+    """Ids and infos of its sources, in block order: active parts, and volatile parts as they were at the time."""
     recipe: MergeRecipe
     owner: str
     """The node that builds it."""
@@ -94,7 +94,7 @@ class VolatilePart:
 
 @dataclass(frozen=True, slots=True)
 class PendingMutation:
-    """A mutation that the log knows. Whether it is done follows from the active parts."""
+    """A mutation in the log. Whether it is done follows from the active parts."""
 
     id: str
     version: int
@@ -113,10 +113,10 @@ class DetachedPart:
     """A part set aside by DETACH: no reader sees it, and its objects stay."""
 
     info: PartInfo
-    """What it was called."""
+    """Its name when it was active."""
     manifest: PartManifest
     detached: int
-    """Version of the entry."""
+    """Version of the entry that detached it."""
     detached_ms: int
 
 
@@ -146,18 +146,18 @@ class State:
     """A table at one version of its log."""
 
     version: int = 0
-    """Of the last entry folded; 0 before the first."""
+    """Version of the last entry folded; 0 before the first."""
     timestamp_ms: int = 0
-    """Of that entry."""
+    """Timestamp of that entry."""
     schemas: Mapping[int, TableSchema] = field(default_factory=dict)
-    """Every schema the table ever had, by its version: old parts are read by theirs."""
+    """All schemas of the table so far, by version: a part is read with the schema it was written with."""
     schema_version: int = 0
     """The current one; 0 before the table is created."""
     dropped: bool = False
     dropped_version: int = 0
-    """Of the entry that dropped it; 0 in a state of before there was a way back."""
+    """Version of the entry that dropped it; 0 in old states, before UNDROP existed."""
     block_counter: int = 0
-    """The last block number (or mutation version) given."""
+    """The last block number (or mutation version) assigned."""
     partitions: Partitions = field(default_factory=lambda: Partitions.of({}))
     """Active parts by partition id, in block order; no empty tuples."""
     floors: Mapping[str, int] = field(default_factory=dict)
@@ -165,16 +165,16 @@ class State:
     floor: int = 0
     """The same for drops of the whole table."""
     holes: Mapping[str, tuple[PartInfo, ...]] = field(default_factory=dict)
-    """By partition: single parts that were dropped, a level higher, until a part over their blocks takes their place.
+    """By partition: infos of single dropped parts, with the level raised by one, until a part covers their blocks.
 
-    ClickHouse is shown empty parts of these names, which that part has to cover.
+    Empty parts of these names are published to ClickHouse, so that part has to cover them.
     """
     tokens: Mapping[str, Insert] = field(default_factory=dict)
     """Explicit deduplication tokens, oldest first."""
     hashes: Mapping[str, Insert] = field(default_factory=dict)
-    """Content hashes of inserts, oldest first, where the table remembers them."""
+    """Content hashes of inserts, oldest first, if the table remembers them."""
     retired: Retired = field(default_factory=Retired)
-    """In the order of their retirement; those that no kept version shows are forgotten."""
+    """Retired parts that a kept version shows, in the order of their retirement."""
     volatile: Mapping[str, tuple[VolatilePart, ...]] = field(default_factory=dict)
     """Live volatile parts by partition id: by first block, an outer one before those within; no empty tuples."""
     mutations: tuple[PendingMutation, ...] = ()
@@ -190,20 +190,20 @@ class State:
     fence: int = 0
     """A part begun (`PartManifest.base_version`) at an older version can no longer be committed."""
     history: int = 0
-    """Older versions are no longer kept, but for tags and leases."""
+    """Older versions are no longer kept, except those with tags and leases."""
     sequencer: Sequencer = BUCKET
-    """Where the entries behind this version lie."""
+    """Where the entries after this version lie."""
 
     @property
     def schema(self) -> TableSchema:
         """The current schema; UNKNOWN_TABLE before creation or after a drop."""
         if self.dropped or self.schema_version == 0:
-            what = "has been dropped" if self.dropped else "does not exist"
-            raise error("UNKNOWN_TABLE", f"The table {what}")
+            reason = "has been dropped" if self.dropped else "does not exist"
+            raise error("UNKNOWN_TABLE", f"The table {reason}")
         return self.schemas[self.schema_version]
 
     def insert_of(self, dedup_token: str, dedup_hash: str) -> Insert | None:
-        """The remembered insert of this token, or without one of these rows; None if it is new."""
+        """The remembered insert with this token or, without a token, this hash; None if it is new."""
         return self.tokens.get(dedup_token) if dedup_token else self.hashes.get(dedup_hash)
 
     def parts(self) -> Iterator[ActivePart]:
@@ -225,7 +225,7 @@ class State:
         return next((part for held in self.volatile.values() for part in held if part.id == volatile_id), None)
 
     def keeps(self, version: int) -> bool:
-        """Whether a version is there to be read: its objects are not collected."""
+        """Whether a version is kept, so that it can be read."""
         pinned = version in self.tags.values() or any(lease.version == version for lease in self.leases.values())
         return self.history <= version <= self.version or pinned
 
@@ -254,25 +254,25 @@ def window_of(inserts: Iterable[KnownInsert]) -> dict[str, Insert]:
 
 
 def known_until(window: Mapping[str, Insert], version: int) -> dict[str, Insert]:
-    """What a window still holds of the inserts up to a version."""
+    """The inserts of a window up to a version."""
     return {name: insert for name, insert in window.items() if insert.version <= version}
 
 
 def positions(parts: tuple[ActivePart, ...] | list[ActivePart], ids: tuple[str, ...]) -> list[int] | None:
-    """Where the parts with these ids stand in one partition, ascending; None if one is not there."""
+    """Positions of the parts with these ids in one partition, ascending; None if one is missing."""
     wanted = set(ids)
-    found = [at for at, part in enumerate(parts) if part.manifest.id in wanted]
-    return found if len(found) == len(wanted) == len(ids) else None
+    places = [at for at, part in enumerate(parts) if part.manifest.id in wanted]
+    return places if len(places) == len(wanted) == len(ids) else None
 
 
 def known_ids(state: State, parts: Collection[PartManifest]) -> set[str]:
-    """The ids of those of `parts` that are active, detached, or were active once: their objects are the table's."""
+    """The ids of those of `parts` that are active, detached or retired: their objects belong to the table."""
     wanted = {part.id: part.partition_id for part in parts}
     base_version = min((part.base_version for part in parts), default=0)
-    found = {
+    ids = {
         part.manifest.id
         for partition_id in set(wanted.values())
         for part in state.partitions.find(partition_id, wanted.keys(), base_version)
     }
-    found.update(part.manifest.id for part in state.detached if part.manifest.id in wanted)
-    return found | state.retired.find(wanted.keys() - found, base_version).keys()
+    ids.update(part.manifest.id for part in state.detached if part.manifest.id in wanted)
+    return ids | state.retired.find(wanted.keys() - ids, base_version).keys()

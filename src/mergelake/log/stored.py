@@ -1,7 +1,7 @@
-"""Active parts that lie in segments of a checkpoint: columns, from which objects are made for the parts in hand.
+"""Active parts in segments of a checkpoint: columns, from which part objects are decoded on demand.
 
-A partition of a large table is a `StoredPartition`: it knows how many parts it has and in which segments, and reads
-the rows of those, and makes its parts, when somebody asks. Made parts are kept for a while, so many for all tables.
+A partition of a large table is a `StoredPartition`: it knows the number of its parts and their segments, and reads rows
+and decodes parts when they are first used. Decoded parts are cached, up to a number per log.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mergelake.log.state import ActivePart
 
 
 class Home:
-    """A segment, and its rows once they have been read: as long as somebody has this object."""
+    """A segment, and its rows once they are read: they stay in memory as long as this object is referenced."""
 
     __slots__ = ("__weakref__", "ref", "segment")
 
@@ -36,22 +36,22 @@ class SegmentSource(Protocol):
     """Reads the rows of segments."""
 
     def home(self, ref: SegmentRef) -> Home:
-        """The one object of a segment."""
+        """The `Home` of a segment, one object per segment."""
         ...
 
     def open(self, homes: Collection[Home]) -> list[OpenSegment]:
-        """Segments, those whose rows are not here read at once. Raises NotFoundError and CorruptDataError."""
+        """The open segments; missing rows are read concurrently. Raises NotFoundError and CorruptDataError."""
         ...
 
     def instead(self, partition_id: str, version: int) -> tuple[ActivePart, ...]:
-        """The parts of a partition at a version, made without the segments that cannot be read; none if they cannot be.
+        """The parts of a partition at a version, computed without unreadable segments; empty if that is impossible.
 
         Raises NotFoundError and CorruptDataError.
         """
         ...
 
-    def made(self, partition: StoredPartition) -> None:
-        """It has made its parts: it is told to forget them when others need the room (`StoredPartition.forget`)."""
+    def keep_made(self, partition: StoredPartition) -> None:
+        """Cache a partition whose parts are decoded; `StoredPartition.forget` is called when it is evicted."""
         ...
 
 
@@ -62,10 +62,10 @@ class Inside:
     home: Home
     rows: NDArray[np.int64] | None
     live: NDArray[np.bool_] | None = None
-    """Where the rows are not known: which ones of the segment are alive."""
+    """If `rows` is None: the active rows of the whole segment."""
 
     def rows_in(self, segment: OpenSegment, partition_id: str) -> NDArray[np.int64]:
-        """Their rows."""
+        """The rows of these parts."""
         if self.rows is not None:
             return self.rows
         assert self.live is not None
@@ -73,9 +73,9 @@ class Inside:
 
 
 class StoredPartition:
-    """One partition, as it was in a checkpoint, and what came behind its parts since. See `part_map.StoredParts`."""
+    """One partition as of a checkpoint, and the parts that were added since. See `part_map.StoredParts`."""
 
-    __slots__ = ("_count", "_grown", "_inside", "_made", "beside", "partition_id", "source", "value", "version")
+    __slots__ = ("_cached", "_count", "_grown", "_inside", "beside", "partition_id", "source", "value", "version")
 
     def __init__(
         self,
@@ -86,11 +86,11 @@ class StoredPartition:
         inside: tuple[Inside, ...],
         beside: tuple[ActivePart, ...],
         source: SegmentSource,
-        made: tuple[ActivePart, ...] | None = None,
+        cached: tuple[ActivePart, ...] | None = None,
         grown: int = 0,
     ) -> None:
-        """`version` is that of the checkpoint, `beside` are parts of it in no segment, of which the last `grown` came
-        since; `made` all of them, if they are here already.
+        """`version` is that of the checkpoint, `beside` are the parts in no segment, of which the last `grown` were
+        added since; `cached` are all parts, if they are decoded already.
         """
         self.version = version
         self.partition_id = partition_id
@@ -99,7 +99,7 @@ class StoredPartition:
         self._inside = inside
         self.beside = beside
         self.source = source
-        self._made = made
+        self._cached = cached
         self._grown = grown
 
     def __len__(self) -> int:
@@ -107,48 +107,48 @@ class StoredPartition:
 
     @property
     def in_memory(self) -> tuple[ActivePart, ...] | None:
-        """Its parts, if they are made."""
-        return self._made
+        """Its parts, if they are decoded."""
+        return self._cached
 
     @property
     def homes(self) -> tuple[Home, ...]:
-        """Of the segments in which parts of it lie."""
+        """The segments in which its parts lie."""
         return tuple([inside.home for inside in self._inside])
 
     def rows_in(self, segment: OpenSegment) -> NDArray[np.int64]:
-        """Where its parts lie in one of these."""
-        found = [inside for inside in self._inside if inside.home.ref.name == segment.ref.name]
-        return found[0].rows_in(segment, self.partition_id) if found else np.zeros(0, np.int64)
+        """The rows of its parts in one of these segments."""
+        places = [inside for inside in self._inside if inside.home.ref.name == segment.ref.name]
+        return places[0].rows_in(segment, self.partition_id) if places else np.zeros(0, np.int64)
 
     @property
     def unread(self) -> Iterator[Home]:
-        """Segments whose rows are not here."""
-        if self._made is None:
+        """Segments whose rows are not in memory."""
+        if self._cached is None:
             yield from (inside.home for inside in self._inside if inside.home.segment is None)
 
     def read_all(self, unread: Collection[Home]) -> None:
-        """See `part_map.StoredParts`. What cannot be read is noticed when it is asked for."""
+        """See `part_map.StoredParts`. Unreadable segments are reported when they are used."""
         with suppress(NotFoundError, CorruptDataError):
             self.source.open(unread)
 
     def rows(self) -> tuple[list[tuple[OpenSegment, NDArray[np.int64]]], tuple[ActivePart, ...]]:
-        """Where its parts lie, without making them: rows of segments, and those that lie in none.
+        """Its parts without decoding them: rows of segments, and the parts that lie in none.
 
         Raises NotFoundError and CorruptDataError.
         """
         segments = self.source.open([inside.home for inside in self._inside])
-        found = [
+        places = [
             (segment, inside.rows_in(segment, self.partition_id))
             for inside, segment in zip(self._inside, segments, strict=True)
         ]
-        return found, self.beside
+        return places, self.beside
 
     def stored_keys(self) -> list[tuple[str, int]]:
         """See `part_map.StoredParts`."""
         return [key for segment, rows in self.rows()[0] for key in segment.keys(rows)]
 
     def _since(self) -> tuple[ActivePart, ...]:
-        """Those that came since the checkpoint."""
+        """The parts that were added since the checkpoint."""
         return self.beside[len(self.beside) - self._grown :]
 
     def find(self, ids: Collection[str], base_version: int) -> list[ActivePart]:
@@ -158,42 +158,42 @@ class StoredPartition:
 
     def plus(self, parts: Sequence[ActivePart]) -> StoredPartition:
         """See `part_map.StoredParts`."""
-        made = None if self._made is None else (*self._made, *parts)
+        cached = None if self._cached is None else (*self._cached, *parts)
         count, beside, grown = self._count + len(parts), (*self.beside, *parts), self._grown + len(parts)
-        told = (self.version, self.partition_id, self.value, count, self._inside, beside, self.source)
-        larger = StoredPartition(*told, made, grown)
-        if made is not None:
-            self.source.made(larger)
+        fields = (self.version, self.partition_id, self.value, count, self._inside, beside, self.source)
+        larger = StoredPartition(*fields, cached, grown)
+        if cached is not None:
+            self.source.keep_made(larger)
         return larger
 
     def parts(self) -> tuple[ActivePart, ...]:
-        """In block order. A segment that is damaged, or was swept, costs the way over an older checkpoint."""
-        made = self._made
-        if made is None:
+        """Its parts in block order. If a segment is damaged or gone, they are computed from an older checkpoint."""
+        parts = self._cached
+        if parts is None:
             try:
-                made = self._read()
+                parts = self._read()
             except (NotFoundError, CorruptDataError):
-                made = (*self.source.instead(self.partition_id, self.version), *self._since())
-                if len(made) != self._count:
+                parts = (*self.source.instead(self.partition_id, self.version), *self._since())
+                if len(parts) != self._count:
                     raise
-            self._made = made
-        self.source.made(self)
-        return made
+            self._cached = parts
+        self.source.keep_made(self)
+        return parts
 
     def _read(self) -> tuple[ActivePart, ...]:
         places, beside = self.rows()
-        found = list(beside)
+        parts = list(beside)
         for segment, rows in places:
-            found += segment.parts(rows)
-        if len(found) != self._count:
-            told = f"Segments of a checkpoint do not hold what it says of partition {self.partition_id}"
-            raise CorruptDataError(told, expected=str(self._count), found=str(len(found)))
-        found.sort(key=lambda part: part.info.min_block)
-        return tuple(found)
+            parts += segment.parts(rows)
+        if len(parts) != self._count:
+            message = f"Segments of a checkpoint do not hold what it says of partition {self.partition_id}"
+            raise CorruptDataError(message, expected=str(self._count), found=str(len(parts)))
+        parts.sort(key=lambda part: part.info.min_block)
+        return tuple(parts)
 
     def forget(self) -> None:
-        """Its parts can be made again."""
-        self._made = None
+        """Drop the decoded parts, which can be decoded again."""
+        self._cached = None
 
     def __repr__(self) -> str:
         return f"StoredPartition({self.partition_id!r}, {self._count})"
@@ -202,25 +202,27 @@ class StoredPartition:
 def stored_partitions(
     version: int, layout: Layout, names: Collection[str], source: SegmentSource, before: Partitions | None = None
 ) -> dict[str, StoredParts]:
-    """Partitions of a checkpoint with parts in segments. `before`: those of a state with the same parts in them."""
-    found: dict[str, StoredParts] = {}
+    """Partitions of a checkpoint with parts in segments. `before`: the partitions of a state with the same parts."""
+    partitions: dict[str, StoredParts] = {}
     for name in names:
         placed, beside = layout.placed[name], layout.inline.get(name, ())
         held = before.held(name) if before is not None else None
-        made = held.in_memory if isinstance(held, StoredPartition) else held
-        assert made is None or isinstance(made, tuple)
+        cached = held.in_memory if isinstance(held, StoredPartition) else held
+        assert cached is None or isinstance(cached, tuple)
         inside = tuple(_inside(layout, each, name, source, known=before is not None) for each in placed.names)
-        stored = StoredPartition(version, name, placed.value, placed.parts + len(beside), inside, beside, source, made)
-        found[name] = stored
-        if made is not None:
-            source.made(stored)
-    return found
+        stored = StoredPartition(
+            version, name, placed.value, placed.parts + len(beside), inside, beside, source, cached
+        )
+        partitions[name] = stored
+        if cached is not None:
+            source.keep_made(stored)
+    return partitions
 
 
 def as_rows(
     partitions: Partitions, names: Collection[str]
 ) -> tuple[list[tuple[OpenSegment, NDArray[np.int64]]], list[ActivePart]]:
-    """The parts of some partitions, those in segments as rows of them; and the others."""
+    """The parts of some partitions: rows of segments, and the parts that lie in none."""
     partitions.read(names)
     rows: dict[str, list[NDArray[np.int64]]] = {}
     segments: dict[str, OpenSegment] = {}
@@ -228,11 +230,11 @@ def as_rows(
     for name in names:
         held = partitions.held(name)
         try:
-            found, beside = held.rows() if isinstance(held, StoredPartition) else ([], partitions[name])
+            places, beside = held.rows() if isinstance(held, StoredPartition) else ([], partitions[name])
         except (NotFoundError, CorruptDataError):
-            found, beside = [], partitions[name]  # by another way
+            places, beside = [], partitions[name]  # from another checkpoint
         others += beside
-        for segment, inside in found:
+        for segment, inside in places:
             segments[segment.ref.name] = segment
             rows.setdefault(segment.ref.name, []).append(inside)
     return [(segments[name], np.concatenate(inside)) for name, inside in rows.items()], others
@@ -240,22 +242,22 @@ def as_rows(
 
 @dataclass(frozen=True, slots=True)
 class Everything:
-    """Where all parts of a state lie; no row and no part was looked at for it."""
+    """Where all parts of a state lie, without reading a row or decoding a part."""
 
     segments: tuple[OpenSegment, ...]
     beside: tuple[str, ...]
-    """Partitions that have parts in none of these, too,"""
+    """Partitions with parts in these segments and parts in none."""
     whole: frozenset[str]
-    """and those of which all parts are to be taken so: in no segment, or in one that cannot be read."""
+    """Partitions without parts in these segments: in none at all, or in an unreadable one."""
 
     def others(self, partitions: Partitions) -> list[ActivePart]:
         """The parts that lie in none of the segments."""
-        found = [part for name in self.whole for part in partitions[name]]
+        parts = [part for name in self.whole for part in partitions[name]]
         held = [partitions.held(name) for name in self.beside]
-        return [*found, *(part for each in held if not isinstance(each, tuple) for part in each.beside)]
+        return [*parts, *(part for each in held if not isinstance(each, tuple) for part in each.beside)]
 
     def active(self, partitions: Partitions, segment: OpenSegment, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Those of some rows, ascending, that are of active parts."""
+        """The rows of active parts among some rows, ascending."""
         names = set(segment.rows["partition_id"].take(pa.array(rows)).to_pylist())
         held = [partitions.held(name) for name in names - self.whole]
         active = [each.rows_in(segment) for each in held if isinstance(each, StoredPartition)]
@@ -263,7 +265,7 @@ class Everything:
 
 
 def everything(partitions: Partitions) -> Everything:
-    """The segments in which active parts lie, read at once, and what lies beside them."""
+    """The segments in which active parts lie, read concurrently, and the partitions with other parts."""
     stored = {name: held for name in partitions if isinstance(held := partitions.held(name), StoredPartition)}
     homes = {home.ref.name: home for held in stored.values() for home in held.homes}
     segments = _opened(next(iter(stored.values())).source, homes) if stored else {}
@@ -274,19 +276,19 @@ def everything(partitions: Partitions) -> Everything:
 
 
 def _opened(source: SegmentSource, homes: Mapping[str, Home]) -> dict[str, OpenSegment]:
-    """Those of some segments that can be read."""
+    """The readable ones of some segments."""
     try:
         return dict(zip(homes, source.open(list(homes.values())), strict=True))
     except (NotFoundError, CorruptDataError):
-        found: dict[str, OpenSegment] = {}
+        segments: dict[str, OpenSegment] = {}
         for name, home in homes.items():
             with suppress(NotFoundError, CorruptDataError):
-                found[name] = source.open([home])[0]
-        return found
+                segments[name] = source.open([home])[0]
+        return segments
 
 
 def _inside(layout: Layout, segment: str, partition_id: str, source: SegmentSource, *, known: bool) -> Inside:
-    """With the rows, where they are here: a partition must not keep the bits of a whole segment alive for long."""
+    """Holds the rows if they are in memory, so that a partition does not keep the bits of a whole segment alive."""
     member = layout.members[segment]
     home = source.home(member.ref)
     if home.segment is None or not known:
@@ -295,9 +297,9 @@ def _inside(layout: Layout, segment: str, partition_id: str, source: SegmentSour
 
 
 def adopted(partitions: Partitions, version: int, layout: Layout, source: SegmentSource) -> Partitions:
-    """The same partitions, those that have not changed since a checkpoint of a version held as it has them.
+    """The same partitions, those that have not changed since the checkpoint of `version` in its form.
 
-    Those that had changed since the checkpoint before; all of them, if it has other segments than that one.
+    Only those that had changed since the checkpoint before; all of them, if segments of that one are gone.
     """
     if partitions.since > version:
         return partitions

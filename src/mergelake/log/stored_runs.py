@@ -1,13 +1,13 @@
-"""Runs of retired parts that lie in segments of checkpoints: immutable objects, read when somebody asks for the parts.
+"""Runs of retired parts in segments of checkpoints: immutable objects, read when their parts are used.
 
 ::
 
     <prefix>/checkpoints/<20 digits>-<id>.retired.segment   the parts of one run, an Arrow IPC stream (zstd)
 
-A checkpoint names them with what is known of each without its rows (`retired.RunFacts`) and a digest. A state holds the
-parts of a run either in memory or stored; which it is changes nothing of what it says. Who writes a checkpoint takes
-the runs of the newest one as far as they are what its own state has (`Retired.held_as`); once too many parts are in no
-run, these go into new ones, together with small runs beside them.
+A checkpoint names them with their facts (`retired.RunFacts`) and a digest. A state holds the parts of a run either in
+memory or stored, which makes no difference to its content. The writer of a checkpoint reuses the runs of the newest one
+that have the same parts as its own state (`Retired.held_as`); once too many parts are in no stored run, these go into
+new ones, together with neighbouring small runs.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ from mergelake.log.state import RetiredPart, State
 INLINE_PARTS_MAX = 2048
 """Retired parts that a checkpoint holds itself."""
 RUN_PARTS_MAX = 16384
-"""Parts of a stored run, about; runs of less than half are written together with what comes behind them."""
+"""Approximate parts of a stored run; runs of less than half are rewritten together with the parts after them."""
 CACHE_BYTES = 32 << 20
-"""Rows of runs that are kept after they were read."""
+"""Bytes of cached rows of runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRef:
-    """What a checkpoint says of a stored run."""
+    """The reference of a checkpoint to a stored run."""
 
     name: str
-    """Of the object, below `_log/checkpoints`."""
+    """Name of the object, below `_log/checkpoints`."""
     digest: bytes
-    """16 bytes, of the object."""
+    """Digest of the object, 16 bytes."""
     facts: RunFacts
 
 
@@ -64,7 +64,7 @@ PlacedRun: TypeAlias = RunRef | MemoryRun
 
 
 class StoredRun:
-    """A run in a segment, of a state that has it as the checkpoint of a version does. See `retired.Run`."""
+    """A run in a segment, which the checkpoint of `version` names. See `retired.Run`."""
 
     __slots__ = ("_runs", "ref", "version")
 
@@ -84,14 +84,14 @@ class StoredRun:
         return self.ref.facts
 
     def parts(self) -> tuple[RetiredPart, ...]:
-        """See `retired.Run`. A run that is damaged, or was swept, costs the way over an older checkpoint."""
+        """See `retired.Run`. If the segment is damaged or gone, they are computed from an older checkpoint."""
         try:
             return retired_of(lists_of(self._runs.rows(self.ref)))
         except (NotFoundError, CorruptDataError):
-            found = self._runs.instead(self.ref, self.version)
-            if not found:
+            parts = self._runs.instead(self.ref, self.version)
+            if not parts:
                 raise
-            return found
+            return parts
 
     def find(self, part_ids: Collection[str]) -> Iterable[RetiredPart]:
         """See `retired.Run`."""
@@ -110,18 +110,18 @@ class Runs:
     """The stored runs of a log. Threads may share it."""
 
     def __init__(self, objects: SegmentObjects, without: Callable[[int, frozenset[str]], State | None]) -> None:
-        """`without` gives the state of a version, made without some segments."""
+        """`without` returns the state of a version, computed without some segments."""
         self._objects = objects
         self._without = without
         self._lock = threading.Lock()
         self._tables: cachetools.LRUCache[str, pa.Table] = cachetools.LRUCache(CACHE_BYTES, lambda table: table.nbytes)
 
     def stored(self, version: int, runs: Iterable[PlacedRun]) -> list[Run]:
-        """Those of the runs of a checkpoint that lie in segments."""
+        """The runs of a checkpoint that lie in segments."""
         return [StoredRun(run, version, self) for run in runs if isinstance(run, RunRef)]
 
     def rows(self, ref: RunRef) -> pa.Table:
-        """The parts of a run as `part_rows.RETIRED`, kept for a while. Raises NotFoundError and CorruptDataError."""
+        """The parts of a run as `part_rows.RETIRED`, cached. Raises NotFoundError and CorruptDataError."""
         with self._lock:
             table = self._tables.get(ref.name)
         if table is None:
@@ -130,11 +130,11 @@ class Runs:
         return table
 
     def check(self, ref: RunRef) -> None:
-        """Read a run anew; NotFoundError or CorruptDataError if it is not what was written."""
+        """Read a run without the cache; NotFoundError or CorruptDataError if it is gone or damaged."""
         self._read(ref)
 
     def instead(self, ref: RunRef, version: int) -> tuple[RetiredPart, ...]:
-        """The parts of a run that a state of a version has, made without what cannot be read; none if it cannot be."""
+        """The parts of a run, computed from the state of a version without unreadable segments; empty if impossible."""
         state = self._without(version, frozenset(self._objects.bad))
         facts = ref.facts
         parts = tuple(
@@ -147,9 +147,9 @@ class Runs:
     def laid_out(
         self, state: State, base: Iterable[PlacedRun], lost: Collection[str], ids: IdSource
     ) -> tuple[PlacedRun, ...]:
-        """The runs of a checkpoint of a state: those of `base` that it still has and that are not `lost`, and new ones.
+        """The runs of a checkpoint of a state: runs of `base` that it still has and that are not `lost`, and new ones.
 
-        Writes the new ones.
+        Writes the new runs.
         """
         usable = [run for run in self.stored(state.version, base) if run.name not in lost]
         names = {run.name for run in usable}
@@ -181,7 +181,7 @@ class Runs:
         return self._objects.read(ref.name, load)
 
     def _keep(self, name: str, table: pa.Table) -> None:
-        with self._lock, suppress(ValueError):  # larger than all that may be kept
+        with self._lock, suppress(ValueError):  # larger than the cache
             self._tables[name] = table
 
 

@@ -1,7 +1,6 @@
-"""States of tagged versions, kept when the log no longer goes back that far: `_log/tags/<20 digits>.arrow`.
+"""States of tagged versions, kept after the log before them was cut: `_log/tags/<20 digits>.arrow`.
 
-They are no checkpoints: a reader that begins at one of those goes on from there, and must never take the end of what
-was cut for the head.
+They are not checkpoints: a reader goes on from a checkpoint to the head, and the entries after a tag may be deleted.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ def tag_key(prefix: str, version: int) -> str:
 
 
 def written_tags(store: Store, prefix: str) -> set[int]:
-    """The versions whose states were written down, by one LIST."""
+    """The versions whose states were written, by one LIST."""
     return {int(meta.key.rpartition("/")[2].partition(".")[0]) for meta in store.list(f"{prefix}/tags")}
 
 
 def write_tag(store: Store, prefix: str, state: State) -> None:
-    """Write a state down. It is the same whoever writes it."""
+    """Write the state of a tagged version. Every writer writes the same bytes."""
     store.put(tag_key(prefix, state.version), encode_checkpoint(state))
 
 
 def read_tag(store: Store, prefix: str, version: int) -> State | None:
-    """The state of a version that was written down; None if it was not."""
+    """The written state of a version; None if there is none."""
     key = tag_key(prefix, version)
     try:
         return decode_checkpoint(store.get(key), key)

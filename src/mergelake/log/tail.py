@@ -9,13 +9,13 @@
     <prefix>/intake/00000000000000000043-<attempt>.json  what is to stand in entry 43, perhaps (`intake`)
 
 Opening takes the hint, the checkpoint and one probe of the next position: three GETs on a quiet table, and those of the
-segments of a large one, all at once.
-Without a usable hint, one LIST shows a short log whole, and what it shows is read at once; of a long one the
+segments of a large one, concurrently.
+Without a usable hint, one LIST shows all of a short log, whose entries are then read concurrently; of a long one the
 checkpoints are listed. Without a checkpoint, the log is read from its start.
 
-Old entries go at last, after the checkpoints before them (`truncate`). A checkpoint that went stays as an empty
-object; whoever meets one looks for another. While a checkpoint stands, and for the grace period of collection after it
-went, all entries behind it are there: so what was read in less time than that is the log as it is.
+Old entries are deleted after the checkpoints before them (`truncate`). A removed checkpoint stays as an empty object; a
+reader that meets one looks for another. While a checkpoint exists, and for the grace period of collection after it was
+removed, all entries after it exist: so what was read in less time than that is the log as it is.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import cachetools
 from mergelake.core.errors import CorruptDataError, MergelakeError, NotFoundError, error
 from mergelake.core.json_load import loads
 from mergelake.core.manifest import FileTable
-from mergelake.log.backend import CollectedError, LogBackend
+from mergelake.log.backend import CollectedError, LogBackend, version_of
 from mergelake.log.batches import reach
 from mergelake.log.encoding import decode_entry
 from mergelake.log.intake import sweep_all
@@ -46,7 +46,7 @@ from mergelake.log.state import State
 from mergelake.store.protocol import ObjectMeta, Store
 
 PREFETCH_MAX = 256
-"""Most positions that are asked for at once."""
+"""Positions that are read at once, at most."""
 
 PAGE = 1000
 """Objects in one page of a listing."""
@@ -55,7 +55,7 @@ _logger = logging.getLogger("mergelake.log")
 
 
 class LogReader(Generic[S]):
-    """What can be learned of one log: entries from its backend, checkpoints and the hint from the bucket."""
+    """Reads one log: entries from its backend, checkpoints and the hint from the bucket."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class LogReader(Generic[S]):
         self._choose = choose
         self._sequencer = Sequencer()
         self._bucket = self.backend = choose(self._sequencer)
-        """Where the newest entries lie, and from where older ones are found."""
+        """The backend of the newest entries, through which older ones are read, too."""
         self.segments = Segments(
             store,
             prefix,
@@ -80,14 +80,14 @@ class LogReader(Generic[S]):
             elsewhere=self._files_elsewhere,
             without=self._state_without,
         )
-        """What checkpoints do not hold themselves."""
+        """The segments of its checkpoints."""
         self.recent: Recent | None = None
-        """What is told of every entry that the log goes on with, of a process that takes commits of others."""
+        """Receives every new entry, in a process that takes commits of others."""
         self._files: cachetools.LRUCache[int, dict[str, FileTable]] = cachetools.LRUCache(2)
         self._without: cachetools.LRUCache[tuple[int, frozenset[str]], S] = cachetools.LRUCache(1)
 
     def backend_of(self, state: S) -> LogBackend:
-        """Where the entry behind `state` lies, or will; this is `backend` from now on."""
+        """The backend of the entry after `state`; it is `backend` from now on."""
         if state.sequencer != self._sequencer:
             self.backend = self._choose(state.sequencer)
             self._sequencer = state.sequencer
@@ -122,16 +122,16 @@ class LogReader(Generic[S]):
                 first += 1
 
     def read_many(self, versions: Sequence[int]) -> list[bytes | None]:
-        """Entries as they lie, None for what is not there (any more), wherever the log lies."""
+        """The bytes of entries, None for those that do not exist or were collected."""
         try:
             return self.backend.read_many(versions)
         except CollectedError:
             return [self.backend.read(version) for version in versions]
 
     def follow(self, state: S, ahead: int = 1) -> S:
-        """The state after all entries that follow `state`; anew from a checkpoint if those have been collected.
+        """The state after all entries that follow `state`; from a newer checkpoint if those have been collected.
 
-        `ahead`: so many are asked for at once to begin with.
+        `ahead` entries are read by the first request.
         """
         try:
             return self._chase(state, ahead)
@@ -139,7 +139,7 @@ class LogReader(Generic[S]):
             return self.newest()
 
     def _chase(self, state: S, ahead: int = 1) -> S:
-        """The state after all that follows, wherever the log has moved to."""
+        """The state after all entries that follow, across moves of the log."""
         while True:
             after = self._follow(state, self.backend_of(state), ahead=ahead)
             if after.sequencer == state.sequencer:
@@ -147,32 +147,32 @@ class LogReader(Generic[S]):
             state = after
 
     def _follow(self, state: S, backend: LogBackend, *, across: bool = False, ahead: int = 1) -> S:
-        """What a backend holds behind `state`, up to a `MoveLog` (or across it). Asks for 1, 1, 2, 4, … at a time.
+        """The state after the entries of a backend, up to a `MoveLog` unless `across`. Reads 1, 1, 2, 4, … at a time.
 
-        `ahead`: so many at first, where it is known how many there are.
+        `ahead` entries are read first, if it is known how many there are.
         """
-        news: list[Entry] = []
+        entries: list[Entry] = []
         ahead, more = min(max(ahead, 1), PREFETCH_MAX), True
         while more:
-            start = state.version + len(news) + 1
+            start = state.version + len(entries) + 1
             for version, data in enumerate(backend.read_on(start, ahead), start):
                 entry = self.decode(version, data)
                 more = entry is not None
                 if entry is None or data is None:
                     break
-                news.append(entry)
+                entries.append(entry)
                 if self.recent is not None:
                     self.recent.add(entry, data)
                 if _moves(entry) and not across:
                     more = False
                     break
-            ahead = min(max(len(news), 1), PREFETCH_MAX)
-        return self._folded(state, news) if news else state
+            ahead = min(max(len(entries), 1), PREFETCH_MAX)
+        return self._folded(state, entries) if entries else state
 
     def newest(self) -> S:
         """The newest state; the initial one for a log without entries.
 
-        The bucket is asked first wherever the log lies: it may know that it was taken over.
+        The bucket is read first even if the log is elsewhere: it may have taken over the log.
         """
         if self.recent is not None:
             self.recent.clear()
@@ -181,28 +181,28 @@ class LogReader(Generic[S]):
         if state is not None:
             state = self._follow(state, self._bucket_behind(state), across=True)
         else:
-            # The hint leads nowhere, or there is none: an empty log, a young one, or one that was truncated.
+            # There is no usable hint: the log is empty, or young, or was truncated.
             state = self._first(*self._listed())
         if state.sequencer.url:
             return self._chase(state)
-        self.backend_of(state)  # which knows whether older entries may lie in batches
+        self.backend_of(state)  # this backend knows whether older entries may lie in batches
         return state
 
-    def _first(self, found: list[tuple[int, int]], last: int) -> S:
-        """The newest state, from the best of the checkpoints that were found, or from the beginning of the log."""
+    def _first(self, checkpoints: list[tuple[int, int]], last: int) -> S:
+        """The newest state, from the newest readable one of the `checkpoints`, or from the beginning of the log."""
         while True:
-            state = self._nearest([version for version, size in found if size])
+            state = self._nearest([version for version, size in checkpoints if size])
             state = self._follow(state, self._bucket_behind(state), across=True, ahead=last - state.version + 1)
-            if not found or state.version >= found[-1][0]:
+            if not checkpoints or state.version >= checkpoints[-1][0]:
                 return state
-            before = found
-            found, last = self._listed()
-            if found == before:  # else some were emptied meanwhile, for there is a newer one
-                key = self.checkpoint_key(found[-1][0])
+            before = checkpoints
+            checkpoints, last = self._listed()
+            if checkpoints == before:  # otherwise some were emptied meanwhile, as there is a newer one
+                key = self.checkpoint_key(checkpoints[-1][0])
                 raise CorruptDataError("No checkpoint can be read, and the log has no beginning", object_key=key)
 
     def _bucket_behind(self, state: S) -> LogBackend:
-        """The bucket, for who goes on from a checkpoint: if the log is elsewhere, what follows may lie in a batch."""
+        """The bucket, to go on from a checkpoint: if the log is elsewhere, the next entry may lie in a batch."""
         return self._choose(Sequencer(since=state.version + 1)) if state.sequencer.url else self._bucket
 
     def state_at(self, version: int) -> S:
@@ -211,10 +211,10 @@ class LogReader(Generic[S]):
         return self._folded(state, list(self.entries(state.version + 1, version)))
 
     def _folded(self, state: S, entries: Sequence[Entry]) -> S:
-        """The state after entries; CorruptDataError, with the key of the first that is to blame, for what cannot be."""
+        """The state after entries; CorruptDataError, with the key of the first bad entry, if one cannot be applied."""
         try:
             return self._machine.fold(state, entries)
-        except Exception:  # noqa: BLE001  told below, by whatever it was
+        except Exception:  # noqa: BLE001  reported below, with the entry that caused it
             for entry in entries:
                 try:
                     state = self._machine.fold(state, [entry])
@@ -224,12 +224,12 @@ class LogReader(Generic[S]):
                 except MergelakeError:  # a partition of the state could not be read
                     raise
                 except Exception as cause:
-                    told, key = "A log entry says what cannot be", self.backend.key(entry.version)
-                    raise CorruptDataError(told, object_key=key, found=str(cause)) from cause
+                    message, key = "A log entry says what cannot be", self.backend.key(entry.version)
+                    raise CorruptDataError(message, object_key=key, found=str(cause)) from cause
             return state
 
     def version_at(self, newest: S, timestamp_ms: int) -> int:
-        """The last version not after a time; by bisection, for timestamps never go back."""
+        """The last version not after a time; by bisection, as timestamps never decrease."""
         if timestamp_ms >= newest.timestamp_ms:
             return newest.version
         low, high, low_ms = newest.history, newest.version, 0
@@ -246,11 +246,11 @@ class LogReader(Generic[S]):
         return low
 
     def _time_of(self, version: int, low: int, low_ms: int) -> int:
-        """When a version was made: by the newest entry up to it whose time can be true, not before that of `low`."""
-        for each in range(version, low, -1):  # what history keeps has not been collected
-            stated_ms = next(self.entries(each, each)).timestamp_ms
-            if stated_ms >= max(low_ms, 1):
-                return stated_ms
+        """The time of a version: that of the newest entry up to it with a plausible time, not before that of `low`."""
+        for candidate in range(version, low, -1):  # entries within the history have not been collected
+            timestamp_ms = next(self.entries(candidate, candidate)).timestamp_ms
+            if timestamp_ms >= max(low_ms, 1):
+                return timestamp_ms
         return low_ms
 
     def decode(self, version: int, data: bytes | None) -> Entry | None:
@@ -269,7 +269,7 @@ class LogReader(Generic[S]):
         return entry
 
     def hint(self) -> int:
-        """Version of a checkpoint; 0 without a hint, -1 for one that is not readable."""
+        """Version of the checkpoint that the hint names; 0 without a hint, -1 for an unreadable one."""
         try:
             return int(loads(self._store.get(self.hint_key))["version"])
         except NotFoundError:
@@ -283,43 +283,41 @@ class LogReader(Generic[S]):
         return self.beside_entries()[0]
 
     def beside_entries(self) -> tuple[list[tuple[int, int]], list[str]]:
-        """The checkpoints, and the names of the segments that there are."""
+        """The checkpoints, and the names of all segments."""
         items = list(self._store.list(f"{self._prefix}/checkpoints"))
         names = (item.key.rpartition("/")[2] for item in items)
         return self._checkpoints_among(items), [name for name in names if is_segment(name)]
 
     def _checkpoints_among(self, items: Iterable[ObjectMeta]) -> list[tuple[int, int]]:
-        found = []
+        checkpoints = []
         for item in items:
             folder, _, name = item.key.rpartition("/")
             stem, _, ending = name.partition(".")
             if ending == "arrow" and stem.isdigit() and folder.endswith("/checkpoints"):
-                found.append((int(stem), item.size))
-        return sorted(found)
+                checkpoints.append((int(stem), item.size))
+        return sorted(checkpoints)
 
     def _listed(self) -> tuple[list[tuple[int, int]], int]:
-        """The checkpoints, and the last entry as far as one page of a listing of the log tells (else 0)."""
+        """The checkpoints, and the last entry if one page of a listing shows the whole log (else 0)."""
         page = list(islice(self._store.list(self._prefix), PAGE))
         if len(page) == PAGE:  # entries come first, and there are many
             return self.checkpoints(), 0
-        stems = (_stem(item.key) for item in page if item.key.endswith(".json"))
-        return self._checkpoints_among(page), max((int(stem) for stem in stems if stem.isdigit()), default=0)
+        return self._checkpoints_among(page), _last(item.key for item in page if item.key.endswith(".json"))
 
     def last_listed(self) -> int:
-        """The last entry that a listing of the bucket shows: where no state can be read."""
-        stems = map(_stem, (item.key for item in self._store.list(self._prefix)))
-        last = max((int(stem) for stem in stems if stem.isdigit()), default=0)
+        """The last entry that a listing of the bucket shows."""
+        last = _last(item.key for item in self._store.list(self._prefix))
         try:
             return reach(last, self._store.get(self._bucket.key(last))) if last else 0
         except NotFoundError:  # collected since
             return last
 
     def sweep_intake(self, before: int) -> None:
-        """Delete what is left in the intake for positions before a version, all of which are taken."""
+        """Delete the members in the intake for positions before a version, which are all taken."""
         sweep_all(self._store, self._prefix, before)
 
     def _nearest(self, versions: list[int]) -> S:
-        """The last of these checkpoints that can be read; the initial state if none can."""
+        """The state of the last readable one of these checkpoints; the initial state if there is none."""
         for version in reversed(versions):
             state = self.checkpoint(version)
             if state is not None:
@@ -327,11 +325,11 @@ class LogReader(Generic[S]):
         return self._machine.initial()
 
     def checkpoint(self, version: int) -> S | None:
-        """The state that a checkpoint holds; None if there is none to be read."""
+        """The state of a checkpoint; None if it is missing, emptied or unreadable."""
         return self._checkpoint(version, whole=False)
 
     def layout(self, version: int) -> Layout | None:
-        """Where the parts of a checkpoint lie; None if it is gone. CorruptDataError if it cannot be read."""
+        """The layout of a checkpoint; None if it is missing or emptied. CorruptDataError if it is unreadable."""
         key = self.checkpoint_key(version)
         try:
             data = self._store.get(key)
@@ -340,7 +338,7 @@ class LogReader(Generic[S]):
         return self._machine.layout(data, key) if data else None
 
     def sound(self, version: int) -> bool:
-        """Whether a checkpoint can be relied on when the entries before it go: it and its segments are whole."""
+        """Whether a checkpoint and its segments are complete and undamaged, so that older entries may be deleted."""
         return self._checkpoint(version, whole=True) is not None
 
     def _checkpoint(self, version: int, *, whole: bool) -> S | None:
@@ -353,7 +351,7 @@ class LogReader(Generic[S]):
             return None
 
     def load(self, version: int, *, whole: bool) -> S | None:
-        """The state that a checkpoint holds; None for an emptied one. With `whole`, its segments are read to the end.
+        """The state of a checkpoint; None for an emptied one. With `whole`, its segments are read and checked, too.
 
         Raises NotFoundError and CorruptDataError.
         """
@@ -372,43 +370,43 @@ class LogReader(Generic[S]):
         return state
 
     def _newest_layout(self, known: int) -> tuple[int, Layout | None, frozenset[str]]:
-        """Of the newest checkpoint, not the hint's: that may have been set back. See `Segments`."""
+        """Version, layout and segments for `Segments`, of the newest checkpoint: the hint may have been set back."""
         while True:
             checkpoints, segments = self.beside_entries()
-            there = frozenset(segments)
+            names = frozenset(segments)
             for newer in (v for v, size in reversed(checkpoints) if size and v > known):
                 try:
-                    found = self.layout(newer)
+                    layout = self.layout(newer)
                 except CorruptDataError as cause:
                     _logger.warning("a checkpoint cannot be used, an older one will do: %s", cause)
                     continue
-                if found is None:  # emptied since the listing: there are newer ones
+                if layout is None:  # emptied since the listing, so there are newer ones
                     break
-                return newer, found, there
+                return newer, layout, names
             else:
-                return known, None, there
+                return known, None, names
 
     def _state_without(self, version: int, names: frozenset[str]) -> State | None:
-        """The state of a version, from a checkpoint before it that names none of these segments, and the entries."""
+        """The state of a version, from an older checkpoint that names none of these segments, and the entries."""
         if (version, names) not in self._without:
             older = [v for v, size in reversed(self.checkpoints()) if size and v < version]
             usable = (self.checkpoint(v) for v in older if self._names_none(v, names))
             state = next(filter(None, usable), self._machine.initial())
             self._without[version, names] = self._folded(state, list(self.entries(state.version + 1, version)))
-        found = self._without[version, names]
-        return found if isinstance(found, State) else None
+        cached = self._without[version, names]
+        return cached if isinstance(cached, State) else None
 
     def _names_none(self, version: int, names: frozenset[str]) -> bool:
-        """Whether a checkpoint is there, and has none of these segments."""
+        """Whether a checkpoint is readable and names none of these segments."""
         with suppress(CorruptDataError):
             layout = self.layout(version)
             return layout is not None and names.isdisjoint(layout.names)
         return False
 
     def _files_elsewhere(self, part_id: str, added: int) -> Iterator[FileTable]:
-        """The file table of a part, from the newest checkpoint, from all others that may have it, and from its entry.
+        """The file table of a part, from each source that has it: the newest checkpoint, all others, and its entry.
 
-        The older ones first: they name other segments. Some may be damaged, or emptied by now.
+        After the newest checkpoint the oldest comes first: it names other segments. Unreadable ones are skipped.
         """
         standing = [version for version, size in self.checkpoints() if size and version >= added]
         for version in dict.fromkeys((*standing[-1:], *standing)):
@@ -420,12 +418,13 @@ class LogReader(Generic[S]):
                 yield self._files[version][part_id]
         entry = self.try_entry(added)
         for op in entry.ops if entry is not None else ():
-            brought = op.parts if isinstance(op, AddParts) else (op.part,) if isinstance(op, Publish) else ()
-            yield from (manifest.files for manifest in brought if manifest.id == part_id)
+            added_by_op = op.parts if isinstance(op, AddParts) else (op.part,) if isinstance(op, Publish) else ()
+            yield from (manifest.files for manifest in added_by_op if manifest.id == part_id)
 
 
-def _stem(key: str) -> str:
-    return key.rpartition("/")[2].partition(".")[0]
+def _last(keys: Iterable[str]) -> int:
+    """The highest version in the names of some objects; 0 if there is none."""
+    return max((version_of(key) or 0 for key in keys), default=0)
 
 
 def _moves(entry: Entry) -> bool:

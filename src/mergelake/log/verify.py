@@ -1,8 +1,8 @@
-"""Is a log whole? Every entry is there and undamaged, was allowed where it stands, and adds up to the checkpoints.
+"""Verifies a log: every entry exists, is undamaged and was valid at its position, and the checkpoints match the replay.
 
-The log is replayed from its beginning, or, where that was collected, from the oldest checkpoint. At each later
-checkpoint the replayed state must be the stored one, and in the end the one that readers open. So every replay, from
-wherever it starts, gives the same state.
+The log is replayed from its beginning or, if that was collected, from the oldest checkpoint. At each later checkpoint
+the replayed state must equal the stored one, and at the end the one that readers open. So a replay gives the same
+state, wherever it starts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from mergelake.core.errors import CorruptDataError, MergelakeError, NotFoundError
-from mergelake.core.json_load import loads
 from mergelake.log.conflict import Reject
 from mergelake.log.machine import StateMachine
 from mergelake.log.operations import Entry
@@ -28,7 +27,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class LogProblem:
-    """Something in a log that is not as it should be."""
+    """A defect of a log."""
 
     kind: Literal["entry", "checkpoint", "hint"]
     version: int
@@ -43,25 +42,25 @@ class LogProblem:
 
 @dataclass(slots=True)
 class LogReport:
-    """What was found."""
+    """The result of verifying a log."""
 
     first: int = 1
     """The oldest entry that was replayed."""
     last: int = 0
     entries: int = 0
     checkpoints: list[int] = field(default_factory=list)
-    """Versions of those that can be relied on."""
+    """Versions of the sound ones."""
     problems: list[LogProblem] = field(default_factory=list)
     state: Any = None
-    """What the log adds up to, as far as it could be read."""
+    """The replayed state, as far as the log could be read."""
 
 
 def verify_log(
-    store: Store, reader: LogReader[Any], machine: StateMachine[Any], newest: Any, on_progress: Progress | None = None
+    reader: LogReader[Any], machine: StateMachine[Any], newest: Any, on_progress: Progress | None = None
 ) -> LogReport:
-    """Verify a log up to the state `newest` (None where readers find none), and what a listing shows behind it.
+    """Verify a log up to the state `newest` (None if readers cannot open it), and further entries that a listing shows.
 
-    One GET for each entry and checkpoint, and a LIST a thousand.
+    One GET for each entry and checkpoint, and one LIST per thousand.
     """
     report = LogReport(last=max(reader.last_listed(), newest.version if newest is not None else 0))
     stored = _Checkpoints(reader, report)
@@ -77,30 +76,30 @@ def verify_log(
             state = stored.first_from(entry.version, state)
             continue
         if entry.version != state.version + 1:
-            continue  # behind a gap, or within one that a checkpoint bridges
+            continue  # after a gap, or within one that a checkpoint bridges
         state = _replayed(machine, state, entry, report)
-        kept = stored.read(entry.version)
-        if kept is not None and kept == state:
+        checkpoint = stored.read(entry.version)
+        if checkpoint is not None and checkpoint == state:
             report.checkpoints.append(entry.version)
-        elif kept is not None:
-            told = "it is not what the entries before it add up to"
-            report.problems.append(LogProblem("checkpoint", entry.version, told, _REPAIR))
+        elif checkpoint is not None:
+            description = "it is not what the entries before it add up to"
+            report.problems.append(LogProblem("checkpoint", entry.version, description, _REPAIR))
     stored.read_rest()
     report.state = state
-    wrong = any(problem.kind == "checkpoint" for problem in report.problems)
-    if newest is not None and state.version == newest.version and state != newest and not wrong:
-        told = "the replayed state is not the one that readers see"
-        report.problems.append(LogProblem("entry", newest.version, told, _BUG))
-    report.problems += _hint(store, reader, report)
+    bad_checkpoint = any(problem.kind == "checkpoint" for problem in report.problems)
+    if newest is not None and state.version == newest.version and state != newest and not bad_checkpoint:
+        description = "the replayed state is not the one that readers see"
+        report.problems.append(LogProblem("entry", newest.version, description, _BUG))
+    report.problems += _hint(reader, report)
     return report
 
 
 class _Checkpoints:
-    """The checkpoints of a log, read one at a time; what is wrong with one is reported once."""
+    """The checkpoints of a log, read one at a time; a defect of one is reported once."""
 
     def __init__(self, reader: LogReader[Any], report: LogReport) -> None:
         self._reader, self._report = reader, report
-        # Neither those that were collected, nor those written since.
+        # Without those that were emptied, and those written since.
         self._versions = {version for version, size in reader.checkpoints() if size and version <= report.last}
         self._unread = set(self._versions)
         self._kept: Any = None
@@ -122,15 +121,15 @@ class _Checkpoints:
         return self._kept
 
     def read_rest(self) -> None:
-        """Look at those that nobody has asked for: behind gaps."""
+        """Read the checkpoints that the replay did not reach, because of gaps."""
         for version in sorted(self._unread):
             self.read(version)
 
     def beginning(self, history: int, default: Any) -> Any:
         """The state from which a log that was cut is replayed: that of the first checkpoint.
 
-        Not one that a writer which slept brought after the log had been cut further on: behind it entries are gone, and
-        another one, not after `history`, stands in for it until collection empties it.
+        A checkpoint that a writer wrote after sleeping through a cut is skipped: the entry after it is gone, and there
+        is another one, not after `history`.
         """
         for version in sorted(v for v in self._versions if v <= history):
             if self._reader.backend.read(version + 1) is not None and (state := self.read(version)) is not None:
@@ -162,37 +161,30 @@ def _entries(reader: LogReader[Any], report: LogReport, on_progress: Progress | 
 def _replayed(machine: StateMachine[Any], state: Any, entry: Entry, report: LogReport) -> Any:
     try:
         after = machine.step(state, entry)
-    except Exception as cause:  # noqa: BLE001  an entry that says what cannot be
+    except Exception as cause:  # noqa: BLE001  a malformed entry may fail in any way
         report.problems.append(LogProblem("entry", entry.version, f"it says what cannot be: {cause}", _RESTORE))
         return state
     if not isinstance(after, Reject):
         return after
-    told = f"it was not allowed there: {after.reason}"
-    report.problems.append(LogProblem("entry", entry.version, told, _BUG))
+    description = f"it was not allowed there: {after.reason}"
+    report.problems.append(LogProblem("entry", entry.version, description, _BUG))
     return machine.fold(state, [entry])
 
 
-def _hint(store: Store, reader: LogReader[Any], report: LogReport) -> Iterator[LogProblem]:
-    if not report.checkpoints:
-        return
-    try:
-        version = int(loads(store.get(reader.hint_key))["version"])
-    except NotFoundError:
-        version = 0
-    except (ValueError, KeyError, TypeError, ArithmeticError, CorruptDataError):
-        version = -1
-    if version not in report.checkpoints:
-        told = "there is none" if version == 0 else "it leads to no good checkpoint"
-        yield LogProblem("hint", max(version, 0), told, "It only makes opening slower; --repair writes a new one")
+def _hint(reader: LogReader[Any], report: LogReport) -> Iterator[LogProblem]:
+    version = reader.hint() if report.checkpoints else 0
+    if report.checkpoints and version not in report.checkpoints:
+        what = "there is none" if version == 0 else "it leads to no good checkpoint"
+        yield LogProblem("hint", max(version, 0), what, "It only makes opening slower; --repair writes a new one")
 
 
 def repair_checkpoints(
     store: Store, reader: LogReader[Any], write_newest: Callable[[], None], report: LogReport, head: int
 ) -> list[str]:
-    """See `Log.repair_checkpoints`; `write_newest` writes that of version `head`. Entries are never touched."""
+    """See `Log.repair_checkpoints`; `write_newest` writes the checkpoint of version `head`. No entry is changed."""
     bad = sorted(problem.version for problem in report.problems if problem.kind == "checkpoint")
     if head in bad:
-        store.delete([reader.checkpoint_key(head)])  # the new one has to stand there
+        store.delete([reader.checkpoint_key(head)])  # a checkpoint is created only where there is none
     write_newest()
     if not reader.sound(head):
         return []

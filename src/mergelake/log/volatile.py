@@ -1,4 +1,4 @@
-"""Live volatile parts among the active ones: who covers whom. Pure, over the elements of one partition.
+"""Live volatile parts among the active ones: which covers which. Pure, over the elements of one partition.
 
 Live volatile parts are nested or disjoint, and the active parts within each tile its blocks exactly. An **element** is
 an active or a Live volatile part; the **top-level** ones, in block order, hold every row of the partition once.
@@ -41,7 +41,7 @@ def top_level(parts: Sequence[ActivePart], volatile: Sequence[VolatilePart]) -> 
 
 
 def outermost(volatile: Iterable[VolatilePart]) -> list[VolatilePart]:
-    """Those under no other, in block order."""
+    """The volatile parts within no other, in block order."""
     out: list[VolatilePart] = []
     for part in volatile:
         if not out or part.info.min_block > out[-1].info.max_block:
@@ -56,17 +56,17 @@ def leaves(parts: Sequence[ActivePart], info: PartInfo) -> tuple[ActivePart, ...
 
 
 def nested(volatile: Sequence[VolatilePart], outer: VolatilePart) -> tuple[VolatilePart, ...]:
-    """The Live volatile parts on which `outer` is built, not itself."""
+    """The Live volatile parts on which `outer` is built, without itself."""
     return tuple(part for part in volatile if part.id != outer.id and inside(part.info, outer.info))
 
 
 def dependents(volatile: Sequence[VolatilePart], inner: VolatilePart) -> tuple[VolatilePart, ...]:
-    """The Live volatile parts that are built on `inner`, not itself."""
+    """The Live volatile parts that are built on `inner`, without itself."""
     return tuple(part for part in volatile if part.id != inner.id and inside(inner.info, part.info))
 
 
 def sources(state: State, part: VolatilePart) -> tuple[Element, ...]:
-    """What the volatile part merges, as it stands now: a source that was published is the part with its blocks."""
+    """The current sources of a volatile part: a published source is replaced by the active part of its blocks."""
     volatile = state.volatile.get(part.info.partition_id, ())
     parts = state.partitions.get(part.info.partition_id, ())
     live = {inner.id: inner for inner in nested(volatile, part)}

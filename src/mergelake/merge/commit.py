@@ -1,11 +1,11 @@
-"""A merge from decision to commit: execute, then Publish, which retires the sources.
+"""Executes a merge and commits it by Publish, which retires the sources.
 
-What the outcome of the commit means for the written objects:
+The written objects depend on the outcome of the commit:
 
 =============  ==============================================================================
-committed      they are the table's
-known refusal  a source is gone (somebody else merged or dropped it): delete our own objects
-not known      the entry may be in the log: delete nothing; what is unreferenced is swept later
+committed      they belong to the table
+refused        a source is gone (merged or dropped by another writer): they are deleted
+unknown        the entry may be in the log: they stay; collection deletes them if unreferenced
 =============  ==============================================================================
 """
 
@@ -24,7 +24,7 @@ from mergelake.table.handle import TableHandle
 from mergelake.table.insert import COMMIT_REFUSED, discard_refused
 
 Runner = Callable[[MergeTask], PartManifest]
-"""Carries a merge out, here or elsewhere, and returns the manifest of what it wrote."""
+"""Executes a merge, here or elsewhere, and returns the manifest of the written part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class MergeOutcome:
     """The new part."""
     manifest: PartManifest
     sources: tuple[PartInfo, ...]
-    """What it replaced."""
+    """The parts that it replaced."""
 
     @property
     def name(self) -> str:
@@ -47,22 +47,24 @@ class MergeOutcome:
 def merge_parts(handle: TableHandle, task: MergeTask, runner: Runner | None = None) -> MergeOutcome:
     """Execute `task` (by `runner`, else in this process) and commit the result.
 
-    Raises ConflictError where a source was replaced or dropped meanwhile: the result's objects are deleted, nothing
-    else has happened. UnavailableError means that it is not known whether the merge was committed.
+    Raises ConflictError if a source was replaced or dropped meanwhile: the result's objects are deleted, and the table
+    is unchanged. UnavailableError means that the outcome of the commit is unknown.
     """
     run = runner or (lambda merge: execute_merge(handle.store, merge, handle.ids, handle.clock))
     return commit_merge(handle, task, run(task))
 
 
 def commit_merge(handle: TableHandle, task: MergeTask, manifest: PartManifest) -> MergeOutcome:
-    """Commit the result of a merge that was executed; raises as `merge_parts` does."""
+    """Commit the result of an executed merge; raises as `merge_parts` does."""
 
     def build(state: State) -> Sequence[LogOp]:
         publish = Publish(manifest, task.source_ids)
         live = state.volatile.get(task.result.partition_id, ())
-        # A user who asks for a merge wants to see it done: what nodes meant to do with its sources gives way.
-        meant = tuple(part.id for part in live if part.info.intersects(task.result)) if task.kind == "optimize" else ()
-        return (CancelVolatile(meant, "OPTIMIZE"), publish) if meant else (publish,)
+        # A merge requested by a user has priority: nodes' intentions to merge its sources are cancelled.
+        cancelled = (
+            tuple(part.id for part in live if part.info.intersects(task.result)) if task.kind == "optimize" else ()
+        )
+        return (CancelVolatile(cancelled, "OPTIMIZE"), publish) if cancelled else (publish,)
 
     try:
         committed = handle.log.commit(build)

@@ -1,10 +1,10 @@
-"""Making a merge's result: vertical, one column after the other, bounded in memory.
+"""Builds the result of a merge: vertically, one column after the other, in bounded memory.
 
 1. **Order.** The sorting key's columns (and the version, for Replacing) of all sources are read batch by batch
-   and merged; what is written down is one byte a row: which source is next, and whether the row stays.
-2. **Primary key.** The columns that the primary key reads are gathered by that order, written, and give the index.
-3. **Every other column** is gathered and written, a few at a time in threads. Small ones are read together: a part of
-   thousands of columns is not asked thousands of times.
+   and merged; one byte a row is recorded: the source of the next row, and whether the row stays.
+2. **Primary key.** The columns that the primary key reads are gathered by that order and written, with the index.
+3. **Every other column** is gathered and written, a few at a time in threads. Small ones are read together, so that a
+   part of thousands of columns does not take thousands of requests.
 
 So each file is read from start to end, the key columns twice, and memory holds one batch per source and thread
 (`merge_max_chunk_bytes` in all), whatever the size of the parts. Nothing is committed here.
@@ -47,13 +47,13 @@ from mergelake.parts.writer import PartWriter, is_compact
 from mergelake.store.protocol import Store
 
 Progress = Callable[[int, int], None]
-"""Called with (rows done, rows in all), from any thread, never going back."""
+"""Called with (rows done, rows in all), from any thread, never decreasing."""
 
 _BATCH_ROWS_MAX = 65536
 _TOGETHER_MAX = 256
-"""Most columns that are read together."""
+"""Maximum number of columns that are read together."""
 _THREAD_BYTES = 256 << 10
-"""Bytes of a column in memory from which a thread of its own is worth while."""
+"""Average bytes of a column above which threads pay off."""
 _logger = logging.getLogger("mergelake.merge")
 
 
@@ -66,14 +66,14 @@ def execute_merge(
     threads: int = 2,
     disk: Store | None = None,
 ) -> PartManifest:
-    """Write the part that `task` asks for and return its manifest; nothing is committed.
+    """Write the result of `task` and return its manifest; nothing is committed.
 
-    `disk` is the node's own, where `task` says that sources or the result are local.
-    The objects lie under a new id, so any number of attempts may run at once. What fails deletes its own objects.
+    `disk` is the node's own, for local sources and a local result.
+    The objects lie under a new id, so any number of attempts may run at once. A failed one deletes its own objects.
     Raises `CorruptDataError` for a damaged source, NOT_IMPLEMENTED for an engine without merges.
     """
     check_engine(task.schema)
-    # The text is looked through first: a table of thousands of files takes its time.
+    # The encoded text is searched first, as decoding thousands of files takes long.
     manifests = [source.manifest for source in task.sources if ".proj/" in source.manifest.files.text]
     dropped = {name for manifest in manifests for name in projection_names(manifest.file_table())}
     if dropped:
@@ -108,7 +108,7 @@ class _Merge:
         }
         local = not is_remote(store) and not is_remote(self._target)
         if local and sum(self._sizes.values()) < _THREAD_BYTES * len(self._sizes):
-            self._threads = 1  # many small columns: it is Python that takes the time, and threads would wait for it
+            self._threads = 1  # many small columns: most of the time is spent in Python, where threads do not help
         budget = self._settings.integer("merge_max_chunk_bytes")
         self._window_bytes = budget // (self._threads * len(self._sources))
         key_bytes = sum(self._sizes[name] for name in self._order_columns())
@@ -120,7 +120,7 @@ class _Merge:
         version = self._mode.version if self._mode else None
         version_type = self._task.schema.column(version).type if version else None
         if not self._keys.sorting and version_type is None:
-            # Without a key and a version the order is that of the parts; any column tells how many rows there are.
+            # Without a key and a version the order is that of the parts.
             steps = _in_turn([source.rows for source in self._sources])
             return record_order(steps, len(self._sources), collapse=bool(self._mode))
         types = [key.type for key in self._keys.sorting]
@@ -137,7 +137,7 @@ class _Merge:
         return record_order(steps, len(self._sources), collapse=bool(self._mode))
 
     def open_writer(self, order: RowOrder, ids: IdSource, clock: Clock) -> PartWriter:
-        """The writer of the result: granules by ClickHouse's rule for the average row."""
+        """The writer of the result, with granules by ClickHouse's rule for the average row."""
         task, settings = self._task, self._settings
         share = order.rows / task.rows if task.rows else 0
         plain_bytes = int(sum(source.manifest.bytes_uncompressed for source in task.sources) * share)
@@ -169,7 +169,7 @@ class _Merge:
         return PartWriter(target, spec)
 
     def write(self, writer: PartWriter, order: RowOrder) -> None:
-        """All columns, the largest first, so that no thread ends long after the others."""
+        """Write all columns, the largest first, so that all threads end at about the same time."""
         key_columns = list(dict.fromkeys(name for key in self._keys.primary for name in key.columns))
         others = [column.name for column in self._task.schema.stored if column.name not in key_columns]
         others.sort(key=lambda name: -self._sizes[name])
@@ -217,16 +217,16 @@ class _Merge:
             index.finish()
 
     def _groups(self, names: Sequence[str]) -> list[list[str]]:
-        """Columns that are read together: as many as fit into the memory of a thread, and not all by one thread."""
+        """Groups of columns that are read together: each fits into the memory of a thread, and all threads get some."""
         room = self._settings.integer("merge_max_chunk_bytes") // self._threads
-        most = min(_TOGETHER_MAX, -(-len(names) // (2 * self._threads)))
+        columns_max = min(_TOGETHER_MAX, -(-len(names) // (2 * self._threads)))
         groups: list[list[str]] = []
         held = 0
         for name in names:
             # A sparse or computed column takes more than its files; lists and strings have offsets.
             width = _fixed_width(self._task.schema.column(name).type)
             weight = max(self._sizes[name], width * self._task.rows) + 16 * self._task.rows
-            if groups and held + weight <= room and len(groups[-1]) < most:
+            if groups and held + weight <= room and len(groups[-1]) < columns_max:
                 groups[-1].append(name)
                 held += weight
             else:
@@ -237,7 +237,7 @@ class _Merge:
     def _write_columns(
         self, writer: PartWriter, order: RowOrder, names: Sequence[str], alone: Mapping[str, Sequence[BoundIndex]]
     ) -> None:
-        """Columns of one group, and the skip indexes that read one of them alone."""
+        """Write the columns of one group, and the skip indexes that read one of them alone."""
         if len(names) == 1:
             self._write_column(writer, names[0], self._gather(order, names[0], names), alone[names[0]])
             return
@@ -265,14 +265,14 @@ class _Merge:
             index.finish()
 
     def _write_index(self, writer: PartWriter, order: RowOrder, index: BoundIndex) -> None:
-        """An index over several columns: they are gathered once more, together."""
+        """Write an index over several columns, which are gathered once more, together."""
         sink, names = writer.index(index), list(index.columns)
         for arrays in zip(*(self._gather(order, name, names) for name in names), strict=True):
             sink.append(pa.RecordBatch.from_arrays(list(arrays), names))
         sink.finish()
 
     def _gather(self, order: RowOrder, name: str, together: Sequence[str]) -> Iterator[pa.Array]:
-        """One column in order, cut into spans that suit all columns that are gathered `together`."""
+        """One column in order, in spans that are the same for all columns gathered `together`."""
         span = self._batch_rows(together, self._threads)
         rows = self._batch_rows(together, self._threads * len(self._sources))
         begun = [self._batches(source, [name], rows) for source in self._sources]
@@ -286,7 +286,7 @@ class _Merge:
             self._progress.add(weight * batch.num_rows)
             return batch
 
-        return map(counted, source.read(names, rows, self._window_bytes))  # which begins now
+        return map(counted, source.read(names, rows, self._window_bytes))  # reading begins now
 
     def _key_batches(
         self, source: SourceReader, names: Sequence[str], version: str | None, rows: int
@@ -298,21 +298,21 @@ class _Merge:
         return map(keys, self._batches(source, names, rows))
 
     def _order_columns(self) -> list[str]:
-        """The columns that decide the order and who stays."""
+        """The columns that determine the order, and which rows stay."""
         names = [name for key in self._keys.sorting for name in key.columns]
         if self._mode is not None and self._mode.version is not None:
             names.append(self._mode.version)
         return list(dict.fromkeys(names))
 
     def _batch_rows(self, names: Sequence[str], batches: int) -> int:
-        """Rows of a batch of these columns, so that so many at once keep within `merge_max_chunk_bytes`."""
+        """Rows of a batch of these columns, so that `batches` of them fit into `merge_max_chunk_bytes`."""
         row_bytes = max(1, int(sum(self._sizes[name] for name in names) / max(1, self._task.rows)))
         budget: int = self._settings.integer("merge_max_chunk_bytes") // batches
         return min(_BATCH_ROWS_MAX, max(1, budget // row_bytes))
 
 
 def _fixed_width(data_type: DataType) -> int:
-    """Bytes of a value, where all are as long."""
+    """Bytes of a value of a fixed-width type; 0 for other types."""
     kind = storage_type(data_type)
     return kind.bit_width // 8 if pa.types.is_primitive(kind) or pa.types.is_fixed_size_binary(kind) else 0
 
@@ -331,7 +331,7 @@ def _in_turn(rows: Sequence[int]) -> Iterator[MergeStep]:
 
 
 class _Meter:
-    """Bytes that were read, told as rows."""
+    """Reports progress: converts the bytes read to rows."""
 
     def __init__(self, on_progress: Progress | None, rows: int, units: float) -> None:
         self._on_progress = on_progress
@@ -341,7 +341,7 @@ class _Meter:
         self._lock = threading.Lock()
 
     def add(self, units: float) -> None:
-        """So many more bytes."""
+        """Note `units` bytes more."""
         if self._on_progress is None:
             return
         with self._lock:

@@ -1,7 +1,7 @@
-"""Any column, brought into the order of the merge: one batch per source in memory, one batch out.
+"""Gathers a column in the order of the merge: one batch per source in memory, one batch out.
 
-For each span of the recorded order every source gives as many rows as the span asks of it, as one Arrow array
-(a slice of its current batch, mostly), and a kernel copies values from the arrays of all sources to their places:
+For each span of the recorded order, the rows that it takes from each source are one Arrow array (mostly a slice of the
+source's current batch), and a kernel copies values from the arrays of all sources to their places:
 
 - fixed width: one load and one store a row;
 - strings: one memcpy a row, after a pass over the lengths;
@@ -37,7 +37,7 @@ def gather_column(
 ) -> Iterator[pa.Array]:
     """The rows that stay, in order, as arrays of at most `span_rows` rows (none empty), in storage form.
 
-    `sources[i]` yields the column of source i, batch by batch; together as many rows as `order` asks of it.
+    `sources[i]` yields the column of source i, batch by batch, as many rows as `order` has of it.
     """
     kind = storage_type(data_type)
     unified = _Dictionary(kind, len(sources)) if pa.types.is_dictionary(kind) else None
@@ -58,7 +58,7 @@ def gather_column(
 
 
 class _Run:
-    """One source's column: batches in, exactly as many rows out as asked for."""
+    """One source's column: batches in, exact numbers of rows out."""
 
     def __init__(self, batches: Iterator[pa.Array], unified: _Dictionary | None, source: int) -> None:
         self._batches = batches
@@ -81,17 +81,17 @@ class _Run:
             pieces.append(piece)
         if not pieces:
             return None
-        # One piece is the usual case; a copy is made only over the end of a batch.
+        # A copy is made only across the end of a batch.
         return pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)
 
     def finish(self) -> None:
-        """After the last row: let the reader close, and make sure that there was no other."""
+        """Check that all rows were taken, and let the reader close."""
         if self.rest is not None or next(self._batches, None) is not None:
             raise InternalError("A source of a merge has more rows than its key columns")
 
 
 class _Dictionary:
-    """One dictionary for all sources; what comes in are dictionary arrays, what goes on are codes of this one."""
+    """One dictionary for all sources: converts dictionary arrays to codes of this dictionary, and back."""
 
     def __init__(self, kind: pa.DictionaryType, sources: int) -> None:
         self._kind = kind
@@ -99,19 +99,19 @@ class _Dictionary:
         self._last: list[tuple[pa.Array, NDArray[np.int32]] | None] = [None] * sources
 
     def codes(self, array: pa.DictionaryArray, source: int) -> pa.Array:
-        """The rows of one batch as int32 codes, NULL where the row is."""
+        """The rows of one batch as int32 codes; NULL rows are NULL."""
         last = self._last[source]
         if last is None or not last[0].equals(array.dictionary):
-            found = pc.index_in(array.dictionary, self._values)
-            new = array.dictionary.filter(found.is_null())
+            positions = pc.index_in(array.dictionary, self._values)
+            new = array.dictionary.filter(positions.is_null())
             if len(new):
                 self._values = pa.concat_arrays([self._values, new.unique()])
-                found = pc.index_in(array.dictionary, self._values)
-            last = self._last[source] = (array.dictionary, found.to_numpy(zero_copy_only=False).astype(np.int32))
+                positions = pc.index_in(array.dictionary, self._values)
+            last = self._last[source] = (array.dictionary, positions.to_numpy(zero_copy_only=False).astype(np.int32))
         return pa.array(last[1]).take(array.indices) if len(last[1]) else array.indices
 
     def wrap(self, codes: pa.Array) -> pa.DictionaryArray:
-        """Gathered codes as a dictionary array, whose dictionary holds little more than its rows use."""
+        """Gathered codes as a dictionary array, whose dictionary has few unused values."""
         values = self._values
         if len(values) > 4 * len(codes):
             used, at = np.unique(np.asarray(codes.fill_null(0)), return_inverse=True)
@@ -120,7 +120,7 @@ class _Dictionary:
         return pa.DictionaryArray.from_arrays(codes, values)
 
     def sweep(self, runs: Sequence[_Run]) -> None:
-        """Forget values that no waiting row uses, once there are very many."""
+        """Remove values that no remaining row uses, once there are more than `_DICTIONARY_MAX`."""
         if len(self._values) <= _DICTIONARY_MAX:
             return
         waiting = [run.rest for run in runs if run.rest is not None]
@@ -135,7 +135,7 @@ class _Dictionary:
 def _gather(
     kind: pa.DataType, pieces: Sequence[pa.Array | None], entries: NDArray[Any], dropped: int, kept: int
 ) -> Iterator[pa.Array]:
-    """The rows of one span: one array, more only where strings do not fit into one."""
+    """The rows of one span: one array, or several if strings do not fit into one."""
     if pa.types.is_nested(kind) or pa.types.is_null(kind):
         yield _gather_any(kind, pieces, entries, dropped, kept)
         return
@@ -173,7 +173,7 @@ def _gather_fixed(
 def _gather_strings(
     kind: pa.DataType, pieces: Sequence[pa.Array | None], entries: NDArray[Any], dropped: int, kept: int
 ) -> pa.Array | None:
-    """None if the strings are too many bytes for the offsets of one array."""
+    """The strings of one span; None if they have too many bytes for the offsets of one array."""
     starts = np.zeros(len(pieces), np.int64)
     data = np.zeros(len(pieces), np.int64)
     for at, piece in enumerate(pieces):
@@ -194,7 +194,7 @@ def _gather_strings(
 def _gather_validity(
     pieces: Sequence[pa.Array | None], entries: NDArray[Any], dropped: int, kept: int
 ) -> tuple[pa.Buffer | None, int]:
-    """The validity bits of the result, None where no source has a NULL, and how many NULLs there are."""
+    """The validity bits of the result, None if no source has a NULL, and the number of NULLs."""
     if not any(piece is not None and piece.null_count for piece in pieces):
         return None, 0
     valid = [None if p is None else np.asarray(p.is_valid()).view(np.uint8) for p in pieces]
@@ -211,8 +211,8 @@ def _gather_any(
     np.cumsum([0 if piece is None else len(piece) for piece in pieces[:-1]], out=first[1:])
     indices = np.empty(kept, np.int64)
     _locate(first, entries, dropped, indices)
-    whole = pa.concat_arrays([piece for piece in pieces if piece is not None])
-    return whole.take(pa.array(indices))
+    rows = pa.concat_arrays([piece for piece in pieces if piece is not None])
+    return rows.take(pa.array(indices))
 
 
 @kernel
@@ -236,7 +236,7 @@ def _copy_fixed(cursor: NDArray[np.int64], width: int, entries: Any, dropped: in
         cursor[source] += width
         if entry >= dropped:
             continue
-        # A length that the compiler knows becomes one load and one store.
+        # A copy of constant length compiles to one load and one store.
         if width == 8:
             memcpy(out, at, 8)
         elif width == 4:

@@ -32,7 +32,7 @@ def optimize(
     one_job: bool,
     on_progress: OnProgress | None = None,
 ) -> int:
-    """Run the merges that `select_optimize` chooses from the state as it is known; how many.
+    """Run the merges that `select_optimize` chooses from the state known here; returns how many.
 
     Each merge is committed on its own: one that fails does not undo the others, and the first error is raised at the
     end. With `one_job` all are run by one call of `run`; otherwise each is committed before the next begins, while its

@@ -1,7 +1,7 @@
 """The row order of a merge's result, one or two bytes a row.
 
-Every source is read in its own order, so it is enough to know, row after row, which source comes next, and
-whether the row stays. That is written down once, from the key columns, and replayed for each other column.
+Every source is read in its own order, so the order is determined by the source of each row, and whether the row
+stays. It is recorded once, from the key columns, and replayed for each other column.
 Up to 64 MiB are kept in memory; a longer order goes to an unlinked temporary file and is mapped.
 
 Source of the idea: ClickHouse, `RowSourcePart` of `src/Processors/Merges/Algorithms/`.
@@ -25,17 +25,17 @@ from mergelake.order.replacing import WinnerStream
 _MEMORY_BYTES = 64 << 20
 Entry = np.dtype[np.uint8] | np.dtype[np.uint16]
 Entries = NDArray[Any]
-"""uint8, or uint16 where there are more than 127 sources; shape (rows of all sources,)."""
+"""uint8, or uint16 for more than 127 sources; shape (rows of all sources,)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowOrder:
-    """The order, and what it adds up to."""
+    """The recorded order."""
 
     entries: Entries
-    """For each row of the sources, in merge order: the source's index; `dropped` is added where the row goes."""
+    """For each row of the sources, in merge order: the source's index, plus `dropped` if the row is left out."""
     dropped: int
-    """The bit that marks a row which does not stay: 128, or 32768 where there are more than 127 sources."""
+    """The bit of a row that is left out: 128, or 32768 for more than 127 sources."""
     rows: int
     """Rows of the result."""
     _all: NDArray[np.int64] | None = field(default=None, init=False, repr=False, compare=False)
@@ -46,21 +46,21 @@ class RowOrder:
             yield self.entries[start : start + rows]
 
     def counts(self, entries: Entries, sources: int) -> NDArray[np.int64]:
-        """Rows that each source gives to a span, dropped ones included; last, the rows that stay.
+        """Rows of each source in a span, dropped ones included; last, the number of rows that stay.
 
-        Many columns of a small merge ask the same of the whole order: that is counted once.
+        The result for the whole order is computed once, as each column of a small merge needs it.
         """
         if len(entries) < len(self.entries):
             return count_rows(entries, sources, self.dropped)
-        found = self._all
-        if found is None:
-            found = count_rows(entries, sources, self.dropped)
-            object.__setattr__(self, "_all", found)
-        return found
+        counts = self._all
+        if counts is None:
+            counts = count_rows(entries, sources, self.dropped)
+            object.__setattr__(self, "_all", counts)
+        return counts
 
 
 def record_order(steps: Iterable[MergeStep], sources: int, *, collapse: bool) -> RowOrder:
-    """Write down the order that `steps` make of `sources` sorted runs; with `collapse` only winners stay."""
+    """Record the order of `steps` over `sources` sorted runs; with `collapse` only winners stay."""
     narrow = sources <= 127
     dtype: Entry = np.dtype(np.uint8) if narrow else np.dtype(np.uint16)
     dropped = 128 if narrow else 32768
@@ -97,14 +97,14 @@ def _add_counts(entries: Any, dropped: int, counts: NDArray[np.int64]) -> None:
 
 
 def count_rows(entries: Entries, sources: int, dropped: int) -> NDArray[np.int64]:
-    """Rows that each source gives, dropped ones included; last, the rows that stay."""
+    """Rows of each source, dropped ones included; last, the number of rows that stay."""
     counts = np.zeros(sources + 1, np.int64)
     _add_counts(entries, dropped, counts)
     return counts
 
 
 class _ByteLog:
-    """Bytes that are appended, then read as one array."""
+    """Arrays that are appended, and then read as one, in memory or in a temporary file."""
 
     def __init__(self) -> None:
         self._pieces: list[Entries] = []

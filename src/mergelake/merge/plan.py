@@ -1,7 +1,7 @@
-"""`MergeTask`: one merge as a value that a worker anywhere can carry out.
+"""`MergeTask`: one merge as a value that any process can execute.
 
-It holds all that the work depends on (schema, sources, settings), so the result is the same whoever
-builds it and however often: no clock, no state of the table. It pickles, and has a JSON form.
+It holds all that the work depends on (schema, sources, settings), without a clock or a state of the table, so every
+execution gives the same result. It pickles.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class MergeTask:
     directory: str
     """The table's directory in the store."""
     schema: TableSchema
-    """The newest schema: what the result has; a column that a source lacks is filled with its default."""
+    """The schema of the result; a column that a source lacks is filled with its default."""
     sources: tuple[MergeSource, ...]
     """In order of block number; at least one."""
     result: PartInfo
-    """What the result will be called if it is committed while the sources are active."""
+    """The name of the result if it is committed while the sources are active."""
     kind: str = "regular"
-    """Why: `regular` (chosen by the selector), `forced` (a rested partition), `optimize` (a user asked)."""
+    """`regular` (chosen by the selector), `forced` (a rested partition) or `optimize` (requested by a user)."""
     base_version: int = 0
     """Version of the table at which this was decided: `PartManifest.base_version` of the result."""
     local: bool = False
@@ -70,7 +70,7 @@ class MergeTask:
 def plan_merge(
     directory: str, schema: TableSchema, parts: Sequence[Candidate], kind: str = "regular", base_version: int = 0
 ) -> MergeTask:
-    """The task that merges `parts`: active neighbours of one partition, in block order (a selector's answer).
+    """The task that merges `parts`: active neighbours of one partition, in block order, as a selector returns them.
 
     `base_version` is the table's version at which they were chosen.
     Raises NOT_IMPLEMENTED for an engine that cannot be merged here, TOO_MANY_PARTS for more than `SOURCES_MAX`.

@@ -1,22 +1,21 @@
-"""The best merge of each partition, kept while nothing changes it: a look costs what changed since the last one.
+"""The best merge of each partition, cached while it does not change: the cost of an update follows the changes.
 
-`select.select_merges` says what is to be merged; this gives the same answer, one merge after another, without scoring
-every partition each time. Its nouns:
+It gives the same merges as `select.select_merges`, one after another, without scoring every partition each time:
 
-- **Rules**: what a score follows from beside the parts and the time. Other rules, another ranking.
-- A partition's **standing**: its best merge with nothing busy and the largest limit, and how long that is true. Parts
-  only become easier to merge as they age (`scoring`: the bar sinks from the base to 2), so for a partition with
-  nothing to merge the moment is known before which there will be nothing.
-- The **order**: partitions that have something to merge, the best one last.
+- **Rules**: what scores depend on beside the parts and the time. Each set of rules has its own ranking.
+- The **standing** of a partition: its best merge with nothing busy and the largest limit, and until when that is valid.
+  Parts only become easier to merge as they age (`scoring`: the bar sinks from the base to 2), so for a partition with
+  nothing to merge the earliest time of a merge is known.
+- The **order**: the partitions with a merge, the best one last.
 
-1. `update` scores the partitions that changed and those whose moment has come (a heap by time), and no others.
-2. `best` takes the last one of the order. A smaller limit only takes windows away, so a standing is the best that can
-   be hoped for: where its window is too large the partition is scored once more, and the walk goes on until no standing
-   is better than what was found.
-3. Partitions in which something is busy are not looked up here (`without`): what is busy cuts a partition into ranges,
-   and ranges have other scores. Their number follows the work that runs; `best_merge` scores them.
+1. `update` scores the partitions that changed and those whose standing has expired (a heap by time), and no others.
+2. `best` takes the last one of the order. A smaller limit only excludes windows, so a standing is an upper bound: if
+   its window is too large the partition is scored once more, and the search goes on until no standing is better than
+   the best merge so far.
+3. Partitions with busy parts are excluded (`without`): busy parts cut a partition into ranges with other scores. Their
+   number follows the running work; `best_merge` scores them.
 
-No parts are held, only numbers.
+A ranking holds no parts, only numbers.
 """
 
 from __future__ import annotations
@@ -39,15 +38,15 @@ P = TypeVar("P", bound=Candidate)
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What scores depend on beside parts, time and what is busy."""
+    """What scores depend on beside parts, time and busy parts."""
 
     selector: SelectorSettings
     bytes_max: int
-    """No merge that is asked for may be larger."""
+    """Upper bound of the limits of all merges."""
     mutations: tuple[int, ...] = ()
     """As in `select.part_ranges`."""
     disk: int | None = None
-    """`max_bytes_to_merge_volatile`, where parts too large for a merge on a disk are barriers."""
+    """`max_bytes_to_merge_volatile`, if parts too large for a merge on a disk are barriers; None otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +57,17 @@ class Found:
     """Lower is better."""
     begin: int
     end: int
-    """Which of the partition's parts; exclusive."""
+    """Range of the partition's parts; `end` is exclusive."""
     needs: int
-    """The smallest limit with which it is found."""
+    """The smallest limit that allows it."""
 
 
 def best_merge(
     members: Sequence[Candidate], rules: Rules, now_ms: int, limit: int, busy: Collection[str] = ()
 ) -> tuple[Found | None, float]:
-    """The best merge of one partition, and the first time (in milliseconds) at which age alone may make it another.
+    """The best merge of one partition, and the first time (in milliseconds) at which age alone may change it.
 
-    `members`: its parts in block order. With the same score the later range wins, as the later window does inside one.
+    `members`: its parts in block order. Of equal scores the later range wins, like the later window within a range.
     """
     if len(members) < 2:
         return None, inf
@@ -76,7 +75,7 @@ def best_merge(
     ages = np.maximum(now_ms - np.array([part.added_ms for part in members], np.int64), 0) // 1000
     youngest, best, still_s = int(ages.min()), None, inf
     for begin, end in _ranges(members, rules, busy):
-        seen = outlook(
+        result = outlook(
             sizes[begin:end],
             ages[begin:end],
             rules.selector,
@@ -84,10 +83,10 @@ def best_merge(
             partition_min_age=youngest,
             bytes_max=limit,
         )
-        still_s, window = min(still_s, seen.still_s), seen.window
+        still_s, window = min(still_s, result.still_s), result.window
         if window is not None and (best is None or window.score <= best.score):
             best = Found(window.score, begin + window.begin, begin + window.end, window.bytes)
-    # An age in whole seconds is one more a millisecond from now at the earliest.
+    # The ages are whole seconds, and the next one may be reached in a millisecond.
     return best, now_ms + (still_s - 1) * 1000 + 1
 
 
@@ -100,20 +99,20 @@ def _ranges(members: Sequence[Candidate], rules: Rules, busy: Collection[str]) -
         yield 0, len(members)
         return
     at = {part.manifest.id: number for number, part in enumerate(members)}
-    for found in part_ranges(members, busy=barriers, mutations=rules.mutations):
-        begin = at[found[0].manifest.id]
-        yield begin, begin + len(found)
+    for run in part_ranges(members, busy=barriers, mutations=rules.mutations):
+        begin = at[run[0].manifest.id]
+        yield begin, begin + len(run)
 
 
 @dataclass(slots=True)
 class _Standing:
-    """A partition's best merge, and the times between which it is that."""
+    """A partition's best merge, and the times between which it is valid."""
 
-    found: Found | None
+    merge: Found | None
     from_ms: float
     until_ms: float
     limited: tuple[int, float, float, Found | None] | None = None
-    """The same for a smaller limit, as it was asked last: the limit, from, until, the merge."""
+    """The same for the last smaller limit: the limit, from, until, the merge."""
 
 
 class Ranking(Generic[P]):
@@ -121,25 +120,25 @@ class Ranking(Generic[P]):
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
-        self.looked = 0
-        """How many times a partition was scored."""
+        self.scored = 0
+        """Number of times a partition was scored."""
         self._standings: dict[str, _Standing] = {}
         self._order: list[tuple[float, str]] = []
-        """Score, negative, and partition id: of equal scores the later partition is the better one."""
+        """Negative score and partition id: of equal scores the later partition is better."""
         self._due: list[tuple[float, str]] = []
         self._now_ms = 0
 
     def update(self, changed: Iterable[str], members: Callable[[str], Sequence[P]], now_ms: int) -> None:
-        """Score what changed and what time has changed. `members` gives the parts of a partition, in block order."""
-        again = set(changed)
+        """Score the `changed` partitions and the expired ones. `members` returns a partition's parts in block order."""
+        stale = set(changed)
         if now_ms < self._now_ms:
-            again.update(name for name, standing in self._standings.items() if standing.from_ms > now_ms)
+            stale.update(name for name, standing in self._standings.items() if standing.from_ms > now_ms)
         self._now_ms = now_ms
         while self._due and self._due[0][0] <= now_ms:
             until_ms, name = heapq.heappop(self._due)
             if name in self._standings and self._standings[name].until_ms == until_ms:
-                again.add(name)
-        for name in again:
+                stale.add(name)
+        for name in stale:
             self._score(name, members(name))
         if len(self._due) > 2 * len(self._standings) + 1000:
             self._due = [(each.until_ms, name) for name, each in self._standings.items() if each.until_ms < inf]
@@ -150,7 +149,7 @@ class Ranking(Generic[P]):
     ) -> tuple[str, Found] | None:
         """The best merge of up to `limit` bytes, and its partition, at the time of the last update.
 
-        `without` are partitions that do not take part.
+        `without` are partitions to exclude.
         """
         chosen: tuple[tuple[float, str], Found] | None = None
         for place in reversed(self._order):
@@ -159,41 +158,41 @@ class Ranking(Generic[P]):
             name = place[1]
             if name in without:
                 continue
-            found = self._found(name, limit, members)
-            if found is not None and (chosen is None or (-found.score, name) > chosen[0]):
-                chosen = (-found.score, name), found
+            merge = self._best_of(name, limit, members)
+            if merge is not None and (chosen is None or (-merge.score, name) > chosen[0]):
+                chosen = (-merge.score, name), merge
         return (chosen[0][1], chosen[1]) if chosen else None
 
-    def _found(self, name: str, limit: int, members: Callable[[str], Sequence[P]]) -> Found | None:
-        """The best merge of a partition with a limit."""
+    def _best_of(self, name: str, limit: int, members: Callable[[str], Sequence[P]]) -> Found | None:
+        """The best merge of a partition up to a limit."""
         standing = self._standings[name]
-        if standing.found is None or standing.found.needs <= limit:
-            return standing.found
+        if standing.merge is None or standing.merge.needs <= limit:
+            return standing.merge
         if standing.limited is not None:
-            asked, from_ms, until_ms, found = standing.limited
-            enough = asked == limit or (limit < asked and (found is None or found.needs <= limit))
-            if enough and from_ms <= self._now_ms < until_ms:
-                return found
-        self.looked += 1
-        found, until_ms = best_merge(members(name), self.rules, self._now_ms, limit)
-        standing.limited = limit, self._since(found), until_ms, found
-        return found
+            known_limit, from_ms, until_ms, merge = standing.limited
+            covers = known_limit == limit or (limit < known_limit and (merge is None or merge.needs <= limit))
+            if covers and from_ms <= self._now_ms < until_ms:
+                return merge
+        self.scored += 1
+        merge, until_ms = best_merge(members(name), self.rules, self._now_ms, limit)
+        standing.limited = limit, self._since(merge), until_ms, merge
+        return merge
 
-    def _since(self, found: Found | None) -> float:
-        """Since when an answer of now is true: bars sink, so who has nothing to merge had nothing before."""
-        return 0 if found is None and self.rules.selector.base >= 2 else self._now_ms
+    def _since(self, merge: Found | None) -> float:
+        """Since when a result of now is valid: as bars sink, a partition without a merge had none before."""
+        return 0 if merge is None and self.rules.selector.base >= 2 else self._now_ms
 
     def _score(self, name: str, members: Sequence[P]) -> None:
         before = self._standings.pop(name, None)
-        if before is not None and before.found is not None:
-            del self._order[bisect_left(self._order, (-before.found.score, name))]
+        if before is not None and before.merge is not None:
+            del self._order[bisect_left(self._order, (-before.merge.score, name))]
         if len(members) < 2:
             return
-        self.looked += 1
-        found, until_ms = best_merge(members, self.rules, self._now_ms, self.rules.bytes_max)
-        self._standings[name] = _Standing(found, self._since(found), until_ms)
-        if found is not None:
-            insort(self._order, (-found.score, name))
+        self.scored += 1
+        merge, until_ms = best_merge(members, self.rules, self._now_ms, self.rules.bytes_max)
+        self._standings[name] = _Standing(merge, self._since(merge), until_ms)
+        if merge is not None:
+            insort(self._order, (-merge.score, name))
         if until_ms < inf:
             heapq.heappush(self._due, (until_ms, name))
 
@@ -207,7 +206,7 @@ class Rest(Generic[P]):
         """When the youngest part was added, and partition id."""
 
     def update(self, changed: Iterable[str], members: Callable[[str], Sequence[P]]) -> None:
-        """Look at what changed."""
+        """Update the `changed` partitions."""
         for name in changed:
             before = self._sizes.pop(name, None)
             if before is not None:
@@ -219,9 +218,9 @@ class Rest(Generic[P]):
                 insort(self._order, (youngest_ms, name))
 
     def best(self, age_s: int, limit: int, now_ms: int, without: Container[str] = ()) -> tuple[int, str] | None:
-        """How many seconds the partition has rested that rested longest, `age_s` at least, and which one it is.
+        """Seconds of rest, at least `age_s`, and id of the partition that has rested longest.
 
-        Of up to `limit` bytes; with the same seconds the first one by its id. `without` do not take part.
+        Only partitions of up to `limit` bytes and not in `without`; of equal seconds the first one by id.
         """
         chosen: tuple[int, str] | None = None
         for youngest_ms, name in self._order:

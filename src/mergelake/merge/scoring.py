@@ -1,10 +1,10 @@
 """The simple selector's arithmetic: the best run of neighbouring parts of one range.
 
-For each window `[begin, end)` of a range, in this order: the limits stop its growth, `allow` asks whether
-it is balanced enough to be worth a merge, the score ranks it (bytes to write over parts that vanish).
+For each window `[begin, end)` of a range, in this order: the limits stop its growth, a ratio of sizes tells whether it
+is balanced enough to be worth a merge, the score ranks it (bytes to write per part removed).
 Young, uneven runs wait; age and crowding lower the bar from `base` to 2.
 
-Everything is a number here, so a range of 1000 parts costs about a millisecond of compiled code.
+The input is numeric only, so a range of 1000 parts takes about a millisecond of compiled code.
 
 Source: ClickHouse, `src/Storages/MergeTree/Compaction/MergeSelectors/SimpleMergeSelector.cpp`.
 """
@@ -38,7 +38,7 @@ NO_LIMIT = (1 << 62) - 1
 
 @dataclass(frozen=True, slots=True)
 class SelectorSettings:
-    """What tunes the selector; field comments name the table setting."""
+    """Parameters of the selector; field comments name the table setting."""
 
     base: float = 5.0
     """`merge_selector_base`; OPTIMIZE without FINAL uses 1."""
@@ -47,7 +47,7 @@ class SelectorSettings:
     parts_min: int = 0
     """`min_parts_to_merge_at_once`; 0 is off."""
     window: int = 1000
-    """`merge_selector_window_size`: only the newest so many parts begin a merge."""
+    """`merge_selector_window_size`: only this many newest parts may begin a merge."""
     trim: bool = True
     """`merge_selector_enable_heuristic_to_remove_small_parts_at_right`."""
     align: bool = True
@@ -65,7 +65,7 @@ class SelectorSettings:
 
     @staticmethod
     def from_table(settings: TableSettings) -> SelectorSettings:
-        """The selector's view of a table's settings."""
+        """The parameters from a table's settings."""
         whole_only = settings.integer("min_age_to_force_merge_on_partition_only") != 0
         prefix = "merge_selector_"
         return SelectorSettings(
@@ -93,32 +93,32 @@ class Window:
     candidates: int
     """How many windows were allowed; for explaining a decision."""
     bytes: int
-    """The smallest limit with which it is looked at: more than its bytes, where it was trimmed."""
+    """The smallest limit that allows it: more than its bytes, if it was trimmed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """The best window now, and for how long nothing but a change of the parts makes it another."""
+    """The best window now, and for how long it stays the best if the parts do not change."""
 
     window: Window | None
     still_s: float
-    """Whole seconds, at least one, by which the parts may not have aged; infinity where age changes nothing."""
+    """Whole seconds, at least one, of aging after which it may change; infinity if age has no effect."""
 
 
 def width_limit(settings: SelectorSettings, part_count: int) -> int:
-    """Most sources of a merge in a partition of `part_count` parts: wide when few, narrow near the limit of inserts.
+    """Maximum number of sources of a merge in a partition of `part_count` parts: smaller near the limit of inserts.
 
     >>> [width_limit(SelectorSettings(), c) for c in (5, 50, 2000, 2500, 2900, 3000)]
     [100, 99, 87, 61, 19, 5]
     """
-    most = settings.parts_max or NO_LIMIT
+    parts_max = settings.parts_max or NO_LIMIT
     if not settings.lower_width or part_count < settings.base:
-        return most
+        return parts_max
     if part_count >= settings.parts_to_throw:
         return max(2, int(settings.base))
     crowding = (part_count - settings.base) / (settings.parts_to_throw - settings.base)
     # Truncation is ClickHouse's: it makes 99 of 100 as soon as there are six parts.
-    return int(settings.base + (most - settings.base) * (1 - crowding**settings.exponent))
+    return int(settings.base + (parts_max - settings.base) * (1 - crowding**settings.exponent))
 
 
 def best_window(
@@ -151,8 +151,8 @@ def outlook(
     """The best merge of one range, and how long it stays the best.
 
     `sizes` (bytes) and `ages` (seconds), int64 of shape (parts,), are in order of block number; `part_count` and
-    `partition_min_age` are of the whole partition. Windows that touch a `taken` part are passed over, without
-    counting as the end of the range.
+    `partition_min_age` are of the whole partition. Windows with a `taken` part are skipped, but the range does not
+    end there.
     """
     if len(sizes) < 2:
         return Outlook(None, float("inf"))
@@ -193,7 +193,7 @@ def _lowered_base(total: float, age: float, parts: int, base: float) -> float:
 def _bar_passes_s(total: float, age: float, parts: int, base: float, ratio: float) -> float:
     """Seconds, rounded down and at least one, until `_lowered_base` passes `ratio` on its way from `base` to 2.
 
-    The bar never turns: what it has passed it has passed for good.
+    The bar moves in one direction only: a ratio that it has passed stays passed.
     """
     if base == 2.0:
         return float(np.inf)
@@ -266,7 +266,7 @@ def _best_window(
                     kept -= 1
             score = _score(begin, kept, kept_total, sizes, align)
             if not allowed:
-                # What would not be the best is not waited for.
+                # Only a window that would be the best is waited for.
                 if score <= best_score:
                     still_s = passes_s
                 continue

@@ -1,9 +1,9 @@
-"""Which parts to merge: values in, values out.
+"""Selects parts to merge: values in, values out.
 
 A merge never crosses a partition, never skips a part, never uses a busy one. So the active parts, in order,
-are first cut into **ranges** of parts that could be joined; then the simple selector (`scoring`) finds the
-best window of every range, then, where nothing was found, a partition that has rested long enough may be
-merged whole. OPTIMIZE asks for whole partitions directly.
+are first cut into **ranges** of parts that could be merged; then the simple selector (`scoring`) finds the
+best window of every range; if there is none, all parts of a partition that has rested long enough may be
+merged. OPTIMIZE merges whole partitions directly.
 
 How large a merge may be follows from the free slots (`merge_bytes_limit`): the last slots take only small
 merges, so that a long merge never starves the small ones that keep the number of parts down.
@@ -31,11 +31,11 @@ from mergelake.merge.scoring import SelectorSettings, Window, best_window
 
 
 class Candidate(Protocol):
-    """What selection asks of an active part; `log`'s ActivePart is one."""
+    """The attributes of an active part that selection uses; `log`'s ActivePart has them."""
 
     @property
     def info(self) -> PartInfo:
-        """Its place among the parts."""
+        """Its partition, blocks and level."""
         ...
 
     @property
@@ -59,13 +59,13 @@ class Slots:
     total: int = 32
     lower_at_free: int = 8
     whole_partition_at_free: int = 25
-    """Free slots that a merge of a whole partition by age asks for."""
+    """Free slots required for a merge of a whole partition by age."""
 
 
 def merge_bytes_limit(settings: TableSettings, busy_slots: int = 0, slots: Slots | None = None) -> int:
-    """Most bytes of sources that a merge started now may have.
+    """Maximum bytes of the sources of a merge that starts now.
 
-    Full size while slots are plenty (or nothing else runs), then shrinking by equal factors down to 1 MiB in the
+    Full size while many slots are free (or nothing else runs), then decreasing by equal factors down to 1 MiB for the
     last slot.
 
     >>> merge_bytes_limit(TableSettings(), busy_slots=29)
@@ -90,8 +90,8 @@ def part_ranges(
     """Active parts cut into runs of neighbours that may be merged with each other, in order.
 
     `busy` holds ids of parts that a running merge or mutation uses; `mutations` the known mutation versions, ascending;
-    `retired` the infos of replaced parts that are still remembered: one that lies between two neighbours with a
-    higher level than both would look covered by their merge after a restart of a reader, so it parts them.
+    `retired` the infos of retired parts: one between two neighbours, with a higher level than both, would seem to be
+    covered by their merge after a restart of a reader, so it separates them.
     """
     ordered = sorted(parts, key=_place)
     old = sorted(retired)
@@ -123,7 +123,7 @@ def select_merges(
     """The merges to start now, best first: at most one for each limit in `bytes_max`, disjoint.
 
     `bytes_max` holds the size limit of each merge that may start (see `merge_bytes_limit`); by default one, of full
-    size. `busy`, `mutations`, `retired`: as in `part_ranges`. Each answer is at least two neighbouring parts, in order.
+    size. `busy`, `mutations`, `retired`: as in `part_ranges`. Each merge has at least two neighbouring parts, in order.
     """
     selector = SelectorSettings.from_table(settings)
     if base is not None:
@@ -135,16 +135,16 @@ def select_merges(
         for members in _by_partition(ordered)
     }
     shapes = [
-        _Range(found, now_ms, statistics[found[0].info.partition_id])
-        for found in part_ranges(ordered, busy=busy, mutations=mutations, retired=retired)
-        if len(found) >= 2
+        _Range(run, now_ms, statistics[run[0].info.partition_id])
+        for run in part_ranges(ordered, busy=busy, mutations=mutations, retired=retired)
+        if len(run) >= 2
     ]
     chosen: list[tuple[P, ...]] = []
     for limit in limits:
         best: tuple[float, int, int, int] | None = None
         for number, shape in enumerate(shapes):
             window = shape.best_window(selector, limit)
-            # Equal scores: the later range wins, as the later window does inside one.
+            # Of equal scores the later range wins, like the later window within a range.
             if window is not None and (best is None or window.score <= best[0]):
                 best = (window.score, number, window.begin, window.end)
         if best is None:
@@ -168,7 +168,7 @@ def select_rested_partition(
 ) -> tuple[P, ...] | None:
     """All parts of the partition that has rested longest, by `min_age_to_force_merge_on_partition_only`; or None.
 
-    Asked only when `select_merges` found nothing. A single part of level 0 does not qualify: nothing to join.
+    Called only if `select_merges` returns nothing. A single part does not qualify.
     """
     age = rest_asked_s(settings, busy_slots, slots)
     if age == 0:
@@ -184,7 +184,7 @@ def select_rested_partition(
 
 
 def rest_asked_s(settings: TableSettings, busy_slots: int, slots: Slots | None = None) -> int:
-    """How long a partition must have rested to be merged whole; 0 if none is to be, or with so few slots left."""
+    """Seconds that a partition must have rested to be merged whole; 0 if that is off, or too few slots are free."""
     slots = slots or Slots()
     if settings.integer("min_age_to_force_merge_on_partition_only") == 0:
         return 0
@@ -211,7 +211,7 @@ def select_optimize(
     mutations: Sequence[int] = (),
     throw_if_noop: bool = False,
 ) -> list[tuple[P, ...]]:
-    """What OPTIMIZE merges: nothing, one merge, or one for each partition.
+    """The merges of OPTIMIZE: none, one, or one for each partition.
 
     ==========================  ====================================================================
     OPTIMIZE                    the selector's best with base 1, over all partitions
@@ -221,23 +221,23 @@ def select_optimize(
     ==========================  ====================================================================
 
     `skip_merged` (`optimize_skip_merged_partitions`) leaves out a single part of level > 0. Raises
-    CANNOT_ASSIGN_OPTIMIZE where a whole partition is asked for and parts of it are busy or at different mutation
-    versions (refresh and ask again), and, with `throw_if_noop`, where there is nothing to do.
+    CANNOT_ASSIGN_OPTIMIZE if a whole partition is requested and parts of it are busy or at different mutation
+    versions (refresh and try again), and, with `throw_if_noop`, if there is nothing to do.
     """
-    everything = list(parts)
+    all_parts = list(parts)
     if partition_id is None and not final:
-        found = select_merges(everything, settings, now_ms, busy=busy, mutations=mutations, base=1.0)
+        merges = select_merges(all_parts, settings, now_ms, busy=busy, mutations=mutations, base=1.0)
     else:
-        found = []
-        for members in _by_partition(everything):
+        merges = []
+        for members in _by_partition(all_parts):
             if partition_id is not None and members[0].info.partition_id != partition_id:
                 continue
             merged_already = len(members) == 1 and (not final or (skip_merged and members[0].info.level > 0))
             if not merged_already:
-                found.append(_whole(members, busy, mutations))
-    if not found and throw_if_noop:
+                merges.append(_whole(members, busy, mutations))
+    if not merges and throw_if_noop:
         raise _noop("There is nothing to merge: no parts, or no run of them that is worth it")
-    return found
+    return merges
 
 
 def _whole(members: list[P], busy: Collection[str], mutations: Sequence[int]) -> tuple[P, ...]:
@@ -273,7 +273,7 @@ def _by_partition(parts: Iterable[P]) -> list[list[P]]:
 
 
 def _place(part: Candidate) -> tuple[str, int, int]:
-    """Where a part stands: for parts that share no block, the order of their infos, and much faster to compare."""
+    """Sort key of a part: for parts that share no block, the same order as their infos, but faster to compare."""
     return part.info.partition_id, part.info.min_block, part.info.max_block
 
 
@@ -282,12 +282,12 @@ def _age_s(part: Candidate, now_ms: int) -> int:
 
 
 class _Range(Generic[P]):
-    """One range as the arrays that scoring reads; `taken` marks what this round has given away."""
+    """One range as arrays for scoring; `taken` marks the parts of merges that are already chosen."""
 
     __slots__ = ("ages", "part_count", "partition_min_age", "parts", "sizes", "taken")
 
     def __init__(self, parts: Sequence[P], now_ms: int, partition: tuple[int, int] | None = None) -> None:
-        """`partition`: parts and least age of the partition, where the range is not all of it."""
+        """`partition`: number of parts and least age of the partition, if the range is not all of it."""
         self.parts = parts
         self.sizes = np.array([part.manifest.bytes_on_disk for part in parts], np.int64)
         added_ms = np.array([part.added_ms for part in parts], np.int64)
@@ -296,7 +296,7 @@ class _Range(Generic[P]):
         self.part_count, self.partition_min_age = partition or (len(parts), int(self.ages.min()))
 
     def best_window(self, selector: SelectorSettings, bytes_max: int) -> Window | None:
-        """The best merge in it of what is not taken, or None."""
+        """The best merge of parts that are not taken, or None."""
         return best_window(
             self.sizes,
             self.ages,

@@ -1,8 +1,8 @@
-"""One source of a merge: its columns, in order, in batches, as the newest schema wants them.
+"""One source of a merge: its columns, in order, in batches, in the form of the newest schema.
 
 A column that was added after the part was written has no files in it: it is computed from the part's other
-columns by its DEFAULT expression, or is the type's default. (Names and types that have changed since are the
-reader's business: it finds columns by id.)
+columns by its DEFAULT expression, or is the type's default. (Names and types that have changed since are handled by the
+reader, which finds columns by id.)
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mergelake.store.protocol import Store
 
 Evaluate = Callable[[pa.RecordBatch], pa.Array]
 _Coming = tuple[tuple[int, int], Callable[[], Window | None]]
-"""A run of granules, and its bytes as soon as they are here."""
+"""A run of granules, and a function that waits for its bytes."""
 
 
 class SourceReader:
@@ -48,7 +48,7 @@ class SourceReader:
         }
 
     def column_bytes(self, name: str) -> int:
-        """About how many bytes the column takes in memory; 0 if the part does not have it (under this name)."""
+        """Approximate bytes of the column in memory; 0 if the part does not have it (under this name)."""
         if self._share and self._schema.column(name).id in self._held:
             return self._share
         return sum(max(file.size, file.uncompressed_size) for file in self._data_files[name])
@@ -61,23 +61,23 @@ class SourceReader:
     def read(self, names: Sequence[str], batch_rows: int, window_bytes: int) -> Iterator[pa.RecordBatch]:
         """All rows of these columns in storage form, about `batch_rows` at a time.
 
-        About `window_bytes` of data are fetched together (what a batch needs at least): many sources are open at
-        once, and none may fetch far ahead. Of a far store the first of them are on their way when this returns.
+        About `window_bytes` of data are fetched together (at least those of a batch), as many sources are open at once.
+        From a far store, the first window is being fetched when this returns.
         """
         computed: dict[str, Evaluate] = {}
         needed = dict.fromkeys(names)
         for name in names:
-            found = self._computed(self._schema.column(name))
-            if found is not None:
-                computed[name], reads = found
+            default = self._computed(self._schema.column(name))
+            if default is not None:
+                computed[name], reads = default
                 needed.pop(name)
                 needed |= dict.fromkeys(reads)
-        # A default that reads nothing still has to know how many rows there are.
+        # A default without columns still needs the number of rows.
         wanted = list(needed) or [next(c.name for c in self._schema.stored if c.id in self._held)]
         stored = sum(file.size for name in wanted for file in self._data_files[name])
         row_bytes = (stored or self._share * len(wanted)) / max(1, self.rows)
         if is_remote(self._reader.store):
-            window_bytes //= 2  # another one is on its way meanwhile
+            window_bytes //= 2  # the next window is fetched meanwhile
         window_rows = max(batch_rows, int(window_bytes / max(row_bytes, 1e-3)))
         batches = self._batches(wanted, batch_rows, window_rows)
         if not computed:
@@ -92,11 +92,11 @@ class SourceReader:
         windows = self._windows(window_rows)
         if not is_remote(self._reader.store):
             return self._near(names, windows, batch_rows)
-        # The first window is asked for now: a merge reads its sources in turns, and begins with all of them.
+        # The first window is requested now, as a merge begins with all of its sources.
         return self._far(names, windows, batch_rows, self._begin(names, next(windows, None)))
 
     def _windows(self, window_rows: int) -> Iterator[tuple[int, int]]:
-        """Runs of granules of about so many rows."""
+        """Runs of granules of about `window_rows` rows."""
         granules = self._reader.granule_rows.tolist() if self.rows else []
         first, rows = 0, 0
         for end, granule in enumerate(granules, 1):
@@ -128,17 +128,17 @@ class SourceReader:
         return window, self._reader.begin(self._reader.needs(names, [window]))
 
     def _computed(self, column: Column) -> tuple[Evaluate, tuple[str, ...]] | None:
-        """How a missing column with a default is computed, and from which columns; None where the reader knows."""
+        """How a missing column with a default is computed, and from which columns; None for other columns."""
         if column.id in self._held or not column.default:
             return None
         compiled = compile_expression(f"CAST({column.default}, {quote_string(str(column.type))})", self._schema.types)
         inner = {name: self._computed(self._schema.column(name)) for name in compiled.columns}
         reads: dict[str, None] = {}
-        for name, found in inner.items():
-            reads |= dict.fromkeys((name,) if found is None else found[1])
+        for name, default in inner.items():
+            reads |= dict.fromkeys((name,) if default is None else default[1])
 
         def evaluate(block: pa.RecordBatch) -> pa.Array:
-            arrays = [block.column(name) if found is None else found[0](block) for name, found in inner.items()]
+            arrays = [block.column(name) if default is None else default[0](block) for name, default in inner.items()]
             if not arrays:  # a constant: the block only says how many rows
                 return compiled.evaluate(block)
             return compiled.evaluate(pa.RecordBatch.from_arrays(arrays, list(inner)))

@@ -1,9 +1,9 @@
-"""Volatile parts, the side of merging: which merges may stay on a node's disk at first, and which of them to upload.
+"""Volatile parts in merging: which merges may stay on a node's disk at first, and which of them to upload. Pure.
 
 A merge of small parts into a somewhat larger one is soon merged again. A node therefore commits only the intention (a
 **volatile part**), builds the bytes on its own disk, merges them again there, and uploads a result once it is large,
-or rests, or the parts that it covers become many. Until then the sources stay where they are, so that a lost disk
-loses work and no row. All of this is pure.
+or has rested, or the parts that it covers are many. Until then the sources stay in the store, so that a lost disk
+loses work but no row.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ class LocalPart:
     """A volatile part whose bytes lie on this node's disk."""
 
     id: str
-    """Of the volatile part."""
+    """Id of the volatile part."""
     info: PartInfo
     manifest: PartManifest
-    """Of the bytes; its id is their directory."""
+    """Manifest of the bytes; its id is their directory."""
 
 
 def volatile_allowed(schema: TableSchema) -> bool:
-    """Whether regular merges of this table may be volatile: a result means what its sources mean, whenever it is made.
+    """Whether regular merges of this table may be volatile, because their result does not depend on their time.
 
-    Not so with a TTL: rows that had vanished would be back after the disk was lost. (Nor with an engine that rolls rows
-    up by their age, as GraphiteMergeTree does; none of `ENGINES` is.)
+    With a TTL it does: removed rows would return after the disk was lost. (So it does with an engine that rolls rows up
+    by their age, as GraphiteMergeTree does; none of `ENGINES` is.)
     """
     return schema.engine in ENGINES and not schema.ttl and not any(column.ttl for column in schema.columns)
 
@@ -43,17 +43,17 @@ def volatile_allowed(schema: TableSchema) -> bool:
 def fits_disk(limit: int, sizes: Sequence[int]) -> bool:
     """Whether a merge of sources of these sizes stays on a node's disk at first (`max_bytes_to_merge_volatile`).
 
-    Not one that is too large, nor one whose source is as large as what is uploaded: the result would be uploaded again
-    at once.
+    It does not if it is too large, or if a source is so large that it was uploaded: the result would be uploaded at
+    once.
     """
     return sum(sizes) <= limit and max(sizes) * 2 < limit
 
 
 def build_task(directory: str, state: State, part: VolatilePart, local: Mapping[str, LocalPart]) -> MergeTask:
-    """The merge that makes the bytes of a Live volatile part, from what is on this node's disk as far as possible.
+    """The merge that builds the bytes of a Live volatile part, from parts on this node's disk as far as possible.
 
-    Its result is `local` if it belongs onto a disk. Where the bytes of a volatile source are not here, the active parts
-    beneath it take its place: merging is associative, so the rows and their order are the same.
+    Its result is `local` if it belongs on a disk. If the bytes of a volatile source are not here, the active parts
+    beneath it replace it: merging is associative, so the rows and their order are the same.
     """
     partition = part.info.partition_id
     within = [v for v in state.volatile.get(partition, ()) if v.id != part.id and inside(v.info, part.info)]
@@ -69,7 +69,7 @@ def _tiles(
     parts: Sequence[ActivePart], ready: Sequence[VolatilePart], local: Mapping[str, LocalPart]
 ) -> Iterator[MergeSource]:
     """The sources in block order: local volatile parts, and the active parts beside them."""
-    kept = {found.info: found.manifest for found in local.values()}
+    kept = {local_part.info: local_part.manifest for local_part in local.values()}
     waiting = [*ready]
     for part in parts:
         if waiting and part.info.min_block > waiting[0].info.max_block:
@@ -85,13 +85,12 @@ def _tiles(
 def same_content(one: PartManifest, other: PartManifest) -> bool:
     """Whether two results of one merge hold the same rows, as far as their manifests tell.
 
-    The plain bytes of the columns are compared, whatever they were compressed with; if the granules were cut at other
-    rows, only the number of rows.
+    The uncompressed bytes of the columns are compared; if the granules differ, only the number of rows.
     """
     if one.rows != other.rows:
         return False
-    alike = (one.columns, one.part_type, one.marks) == (other.columns, other.part_type, other.marks)
-    return not alike or _plain_hashes(one) == _plain_hashes(other)
+    comparable = (one.columns, one.part_type, one.marks) == (other.columns, other.part_type, other.marks)
+    return not comparable or _plain_hashes(one) == _plain_hashes(other)
 
 
 def _plain_hashes(part: PartManifest) -> dict[str, str]:
@@ -109,10 +108,10 @@ def choose_uploads(
 ) -> list[VolatilePart]:
     """Which of the `ready` top-level volatile parts to upload now, the most urgent first.
 
-    Those that have grown to half of `max_bytes_to_merge_volatile`, that no merge took for
-    `volatile_upload_age_seconds`, or that a mutation waits for; and where a partition has more stored parts than
+    These are the ones that have grown to half of `max_bytes_to_merge_volatile`, that were not merged for
+    `volatile_upload_age_seconds`, or that a mutation waits for; and, if a partition has more stored parts than
     `parts_to_upload_volatile`, those that replace most of them per byte, until it would have fewer (`uploading` counts
-    as done). `everything`: all.
+    as done). `everything`: all of them.
     """
     large = settings.integer("max_bytes_to_merge_volatile") / 2
     old_ms = now_ms - settings.integer("volatile_upload_age_seconds") * 1000

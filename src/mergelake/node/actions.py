@@ -1,4 +1,4 @@
-"""What a tick is told, and what it answers: values that `plan` and `worker` share."""
+"""The input and output of a tick: values that `plan` and `worker` share."""
 
 from __future__ import annotations
 
@@ -15,54 +15,54 @@ from mergelake.merge.volatile import LocalPart
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """What a tick knows of the node."""
+    """The input of a tick about the node."""
 
     name: str
     now_ms: int
     slots: Slots
-    """For merges; as many uploads may run beside them."""
+    """Slots for merges; the same number of uploads may run beside them."""
     disk: bool = False
     """Whether it has a disk for volatile parts."""
     disk_free_bytes: int | None = None
     cache_bytes: int = 0
-    """How many bytes of published parts of all tables may stay on the disk, to be read from there."""
+    """Bytes of published parts of all tables that may stay on the disk as a cache."""
     merges: bool = True
-    """Role `merge`."""
+    """Whether it has the role `merge`."""
     uploads: bool = True
-    """Role `upload`."""
+    """Whether it has the role `upload`."""
     draining: bool = False
-    """It leaves: nothing new, and what it owns is published or given up."""
+    """Whether it leaves: it starts no new merge, and publishes or gives up its volatile parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableView:
-    """What a tick sees of one table.
+    """The input of a tick about one table.
 
-    Retired parts are none of its business: a merge covers those that it retires, and a drop takes a partition's first
-    blocks, so none ever lies between two active ones (`select.part_ranges`).
+    Retired parts are not needed: a merge covers those that it retires, and a drop removes a partition's first blocks,
+    so none ever lies between two active ones (`select.part_ranges`).
     """
 
     table_id: str
     state: State
     local: Mapping[str, LocalPart] = field(default_factory=dict)
-    """What lies on the node's disk, by id of the volatile part."""
+    """Parts on the node's disk, by id of the volatile part."""
     merging: Mapping[frozenset[str], str] = field(default_factory=dict)
-    """Of each merge to the store that runs: ids of its sources -> their partition."""
+    """Running merges to the store: ids of the sources -> their partition."""
     building: frozenset[str] = frozenset()
-    """Volatile parts whose bytes are being made."""
+    """Volatile parts that are being built."""
     uploading: frozenset[str] = frozenset()
     uploaded: frozenset[str] = frozenset()
-    """Volatile parts whose bytes are in the store, and whose Publish is not known to have landed."""
+    """Volatile parts whose bytes are in the store, without a known commit of their Publish."""
     failed: frozenset[str] = frozenset()
     """Volatile parts that cannot be built here."""
     avoided: Sequence[PartInfo] = ()
-    """Blocks in which a merge failed for good a short while ago."""
+    """Blocks in which a merge failed permanently not long ago."""
     silent: frozenset[str] = frozenset()
-    """Nodes that have shown no sign of life for a lease's time."""
+    """Nodes without a sign of life for the duration of a lease."""
     waits: bool = False
-    """Work on the table failed a moment ago: it has a pause."""
+    """Whether the table is in a pause after failed work."""
     listens: tuple[str, str] | None = None
-    """Address and token by which others should know that the node takes their commits; None: they need not."""
+    """Address and token to announce to other processes, so that the node takes their commits; None: nothing."""
 
     @property
     def settings(self) -> TableSettings:
@@ -84,7 +84,7 @@ class Merge:
 
     @property
     def partition_id(self) -> str:
-        """Where they lie."""
+        """The partition of the sources."""
         return self.sources[0].info.partition_id
 
 
@@ -108,17 +108,17 @@ class Adopt:
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """Make the bytes of an own volatile part, on the disk or in the store."""
+    """Build the bytes of an own volatile part, on the disk or in the store."""
 
     table_id: str
     id: str
     past_disk: bool = False
-    """It is one for the disk, which has no room for it: straight to the store."""
+    """Whether it belongs on the disk, which has no room for it, and is written straight to the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """Bring the bytes of a volatile part to the store."""
+    """Copy the bytes of a volatile part to the store."""
 
     table_id: str
     id: str
@@ -143,7 +143,7 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """Show that the node lives."""
+    """Renew the node's lease."""
 
     table_id: str
 
@@ -155,7 +155,7 @@ class Discard:
     table_id: str
     ids: tuple[str, ...]
     different: tuple[str, ...] = ()
-    """Those of `ids` whose rows are not those that another node published: a merge was not reproducible."""
+    """Those of `ids` whose rows differ from those that another node published: a merge was not reproducible."""
 
 
 LongWork: TypeAlias = Merge | Build | Upload

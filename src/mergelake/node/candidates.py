@@ -1,9 +1,8 @@
-"""What of a table may be merged, for one tick: one best merge after another, and what is remembered until the next.
+"""Selects merges of a table for one tick, one best merge after another, with a memory between ticks.
 
-The partitions in which work is under way (a Live volatile part, a running merge, blocks to stay away from) are looked
-at one by one; all others stand in a ranking (`merge.ranking`) that a `Memory` keeps, brought up to date by what changed
-since. So a tick costs what runs and what changed. A memory saves work and decides nothing: with a new one the answers
-are the same.
+The partitions with work under way (a Live volatile part, a running merge, avoided blocks) are scored one by one; all
+others are in a ranking (`merge.ranking`) that a `Memory` keeps and updates by the changed partitions. So the cost of a
+tick follows the running work and the changes. A memory only saves work: with a new one the results are the same.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ from mergelake.merge.volatile import LocalPart, fits_disk
 from mergelake.node.actions import NodeView, TableView
 
 _RANKINGS_MAX = 4
-"""A tick asks for three at most: for the disk, for the store, and for the store by the other base."""
+"""Rankings that are kept. A tick uses three at most: for the disk, for the store, and for the store by another base."""
 
 
 class Memory:
-    """What a node remembers of a table between two ticks. Not for threads."""
+    """The rankings of a table that a node keeps between two ticks. Not thread-safe."""
 
     def __init__(self) -> None:
         self._rankings: dict[Rules, tuple[Partitions, Ranking[ActivePart]]] = {}
         self._rest: tuple[Partitions, Rest[ActivePart]] | None = None
 
     @property
-    def looked(self) -> int:
+    def scored(self) -> int:
         """How many times a partition was scored for the rankings that are kept."""
-        return sum(ranking.looked for _, ranking in self._rankings.values())
+        return sum(ranking.scored for _, ranking in self._rankings.values())
 
     def ranking(self, rules: Rules, partitions: Partitions, now_ms: int) -> Ranking[ActivePart]:
         """The ranking of these partitions now."""
@@ -58,10 +57,10 @@ class Memory:
 
 
 class Candidates:
-    """The top-level elements of a table as a selector sees them, and which of them may not be touched."""
+    """The top-level elements of a table as a selector sees them, and which of them are busy."""
 
     def __init__(self, node: NodeView, table: TableView, taken: Collection[str], memory: Memory) -> None:
-        """`taken` are ids of volatile parts that are at work as of now."""
+        """`taken` are ids of volatile parts that are busy from now on."""
         self._node, self._settings, self._memory = node, table.settings, memory
         self._partitions, self._volatile, self._local = table.state.partitions, table.state.volatile, table.local
         self._selector = SelectorSettings.from_table(table.settings)
@@ -69,11 +68,11 @@ class Candidates:
         self._rankings: dict[Rules, Ranking[ActivePart]] = {}
         self._scored: dict[tuple[Rules, str], tuple[int, frozenset[str], Found | None]] = {}
         self.busy: set[str] = {*taken, *table.uploading, *table.uploaded, *table.building}.union(*table.merging)
-        """Ids of what is at work, or failed a moment ago."""
+        """Ids of the elements that are in use, or avoided."""
         self.volatile: set[str] = set()
         """Ids of all volatile parts."""
         self.absent: set[str] = set()
-        """Those whose bytes are not here."""
+        """Ids of the volatile parts whose bytes are not on this node's disk."""
         places = {*self._volatile, *table.merging.values(), *(area.partition_id for area in table.avoided)}
         self._apart: dict[str, Sequence[ActivePart]] = {name: self._elements(name) for name in places}
         """The partitions in which something is busy."""
@@ -82,32 +81,32 @@ class Candidates:
             self.busy.update(part.manifest.id for part in avoided)
 
     def take(self, sources: Collection[str], partition_id: str) -> None:
-        """These parts are at work from now on."""
+        """Mark these parts as busy."""
         self.busy.update(sources)
         self._apart.setdefault(partition_id, self._partitions.get(partition_id, ()))
 
     def best(
         self, busy: Collection[str], used: int, limit: int, base: float | None = None, disk: int | None = None
     ) -> tuple[ActivePart, ...] | None:
-        """The best merge of up to `limit` bytes now that `used` slots are taken.
+        """The best merge of up to `limit` bytes without `busy` elements; None if there is none.
 
-        `disk`: as in `Rules`. `base`: instead of the one of the settings.
+        `used`: slots in use. `base`: replaces the one of the settings. `disk`: as in `Rules`.
         """
-        most = max(limit, self._settings.integer("max_bytes_to_merge_at_max_space_in_pool"))
+        bytes_max = max(limit, self._settings.integer("max_bytes_to_merge_at_max_space_in_pool"))
         selector = self._selector if base is None else replace(self._selector, base=base)
-        rules = Rules(selector, most if disk is None else min(most, disk), self._mutations, disk)
+        rules = Rules(selector, bytes_max if disk is None else min(bytes_max, disk), self._mutations, disk)
         if rules not in self._rankings:
             self._rankings[rules] = self._memory.ranking(rules, self._partitions, self._node.now_ms)
         chosen = self._rankings[rules].best(limit, self._members, without=self._apart)
         held = frozenset(busy)
         for name, elements in self._apart.items():
-            found = self._best_apart(name, elements, rules, limit, held)
-            if found is not None and (chosen is None or (-found.score, name) > (-chosen[1].score, chosen[0])):
-                chosen = name, found
+            merge = self._best_apart(name, elements, rules, limit, held)
+            if merge is not None and (chosen is None or (-merge.score, name) > (-chosen[1].score, chosen[0])):
+                chosen = name, merge
         if chosen is None:
             return self._rested(held, used, limit, disk)
-        name, found = chosen
-        return tuple(self._members(name)[found.begin : found.end])
+        name, merge = chosen
+        return tuple(self._members(name)[merge.begin : merge.end])
 
     def _members(self, name: str) -> Sequence[ActivePart]:
         return self._apart[name] if name in self._apart else self._partitions.get(name, ())
@@ -115,12 +114,12 @@ class Candidates:
     def _best_apart(
         self, name: str, elements: Sequence[ActivePart], rules: Rules, limit: int, busy: frozenset[str]
     ) -> Found | None:
-        here = busy.intersection(part.manifest.id for part in elements)
-        before = self._scored.get((rules, name))
-        if before is None or before[:2] != (limit, here):
-            found, _ = best_merge(elements, rules, self._node.now_ms, limit, here)
-            before = self._scored[rules, name] = limit, here, found
-        return before[2]
+        busy_here = busy.intersection(part.manifest.id for part in elements)
+        known = self._scored.get((rules, name))
+        if known is None or known[:2] != (limit, busy_here):
+            merge, _ = best_merge(elements, rules, self._node.now_ms, limit, busy_here)
+            known = self._scored[rules, name] = limit, busy_here, merge
+        return known[2]
 
     def _rested(self, busy: frozenset[str], used: int, limit: int, disk: int | None) -> tuple[ActivePart, ...] | None:
         """All parts of the partition that has rested longest, as `select_rested_partition` says."""
@@ -130,11 +129,11 @@ class Candidates:
         now_ms = self._node.now_ms
         apart = Rest[ActivePart]()
         apart.update(self._apart, lambda name: self._apart[name])
-        found = [
+        candidates = [
             rest.best(age_s, limit, now_ms, without)
             for rest, without in ((self._memory.rest(self._partitions), self._apart), (apart, ()))
         ]
-        best = min(((-each[0], each[1]) for each in found if each is not None), default=None)
+        best = min(((-each[0], each[1]) for each in candidates if each is not None), default=None)
         if best is None:
             return None
         members = self._members(best[1])

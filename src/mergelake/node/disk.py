@@ -1,9 +1,9 @@
-"""The node's own disk: bytes of volatile parts, which may vanish at any time.
+"""The node's own disk with the bytes of volatile parts, which may be lost at any time.
 
 ::
 
     <table>/<id of the bytes>/...           the files of a part, as in the table's directory of the store
-    <table>/volatile/<volatile id>.json     its record: what the bytes are; written when they are whole
+    <table>/volatile/<volatile id>.json     its record with the manifest; written when the files are complete
 
 What has no record was being written when the node died, and is deleted when it comes back; so is what is not as long
 as its record says. The disk is not synced: after a power cut bytes may be wrong, which a merge notices by the checksum
@@ -42,37 +42,37 @@ class LocalDisk:
     """The part of a node's disk that belongs to one table. Threads may share it."""
 
     def __init__(self, store: Store, directory: str) -> None:
-        """`store` is the node's alone; `directory` is the table's in its own store."""
+        """`store` belongs to this node alone; `directory` is that of the table in the table's store."""
         self.store = store
         self.directory = directory
         self._records = f"{directory}/volatile"
 
     def load(self) -> dict[str, LocalPart]:
-        """What is whole, by id of the volatile part. Everything else is deleted."""
+        """The complete parts, by id of the volatile part. All other files are deleted."""
         sizes = {item.key: item.size for item in self.store.list(self.directory)}
-        found: dict[str, LocalPart] = {}
+        parts: dict[str, LocalPart] = {}
         kept: set[str] = set()
         for key in [key for key in sizes if key.startswith(f"{self._records}/")]:
             part = _decode(self.store.get(key))
             if part is not None and all(sizes.get(name) == size for name, size in self._objects(part.manifest).items()):
-                found[part.id] = part
+                parts[part.id] = part
                 kept |= {key, *self._objects(part.manifest)}
         self.store.delete(sorted(sizes.keys() - kept))
-        return found
+        return parts
 
     def add(self, part: VolatilePart, manifest: PartManifest) -> LocalPart:
-        """The bytes of a volatile part, which the manifest describes, are whole."""
-        said = {"id": part.id, "name": part.name, "manifest": ManifestJson.of(manifest)}
-        record = msgspec.json.encode(said).decode()
+        """Write the record of a volatile part, whose files, described by the manifest, are complete."""
+        content = {"id": part.id, "name": part.name, "manifest": ManifestJson.of(manifest)}
+        record = msgspec.json.encode(content).decode()
         sealed = json.dumps({"record": record, "digest": file_hash(record.encode())})
         self.store.put(f"{self._records}/{part.id}.json", sealed.encode())
         return LocalPart(part.id, part.info, manifest)
 
     def drop(self, parts: Iterable[LocalPart]) -> None:
         """Delete bytes; the records first."""
-        gone = list(parts)
-        self.store.delete([f"{self._records}/{part.id}.json" for part in gone])
-        self.discard(part.manifest for part in gone)
+        dropped = list(parts)
+        self.store.delete([f"{self._records}/{part.id}.json" for part in dropped])
+        self.discard(part.manifest for part in dropped)
 
     def discard(self, manifests: Iterable[PartManifest]) -> None:
         """Delete bytes that have no record."""
@@ -84,7 +84,7 @@ class LocalDisk:
 
 
 def open_disk(directory: str, node: str) -> tuple[Store, Callable[[], int | None]]:
-    """A directory's part that belongs to one node, as a store, and what tells how many bytes it can still take."""
+    """The subdirectory of one node as a store, and a function that returns its free bytes."""
     if "://" in directory or not re.fullmatch(r"\w[\w.-]*", node):
         way_out = "Give a directory, and a name of letters, digits and inner dashes and dots"
         raise error("BAD_ARGUMENTS", f"'{directory}' and '{node}' do not make a directory on a node's disk", way_out)
@@ -102,7 +102,7 @@ def open_disk(directory: str, node: str) -> tuple[Store, Callable[[], int | None
 
 
 def sweep(store: Store, tables: Collection[str]) -> None:
-    """Delete what the disk holds of other tables than these: they were dropped while the node was away."""
+    """Delete the files of all tables but these: the others were dropped while the node was away."""
     known = tuple(f"{directory}/" for directory in tables)
     store.delete([item.key for item in store.list("") if not item.key.startswith(known)])
 
@@ -116,11 +116,11 @@ def copy_part(
     base_version: int,
     go_on: Callable[[], None] = lambda: None,
 ) -> PartManifest:
-    """Copy a part's objects from one store to another, under a new id; its manifest there.
+    """Copy a part's objects from one store to another, under a new id; returns its manifest there.
 
-    Each file's hash is checked on the way. `go_on` is called before each piece, and may raise. What fails leaves
-    nothing behind, or what a sweeper finds: nobody refers to the new id. Raises CorruptDataError
-    (CHECKSUM_DOESNT_MATCH) where the source is not what the manifest says.
+    Each file's hash is verified. `go_on` is called before each piece, and may raise. A failure deletes the copied
+    objects, or leaves them to collection. Raises CorruptDataError (CHECKSUM_DOESNT_MATCH) if the source does not match
+    the manifest.
     """
     objects = _objects(manifest)
     done: list[str] = []
@@ -175,14 +175,14 @@ def _objects(manifest: PartManifest) -> dict[str, tuple[int, list[PartFile]]]:
 
 def _verify(directory: str, file: PartFile, data: Buffer) -> None:
     at = file.extents[0].offset
-    if file.hash and (found := file_hash(memoryview(data)[at : at + file.size])) != file.hash:
+    if file.hash and (actual := file_hash(memoryview(data)[at : at + file.size])) != file.hash:
         raise CorruptDataError(
             f"Checksum of the file {file.name} does not match",
             name="CHECKSUM_DOESNT_MATCH",
             object_key=f"{directory}/{file.extents[0].key}",
             offset=at,
             expected=file.hash,
-            found=found,
+            found=actual,
         )
 
 

@@ -1,9 +1,9 @@
-"""A node that listens: what it takes from other processes, and where it says so.
+"""A node that listens: it takes commits of other processes, and announces its address.
 
-Its address and a token that it draws stand in its lease (`RenewLease`), in the log of each table where that is worth an
-entry now and then: where others commit. *Others commit* if `OTHERS_MIN` of their entries, or requests, were seen within
-`OTHERS_S`. So a thousand quiet tables cost nothing, and a busy one two entries a minute: leases last
-`volatile_lease_seconds`, and are renewed when a third is left. Where it has become quiet the lease is left to run out.
+Its address and a random token are in its lease (`RenewLease`), in the log of each table to which others commit, which
+is the case if `OTHERS_MIN` of their entries or requests were seen within `OTHERS_S`. So a thousand quiet tables cost
+nothing, and a busy one two entries a minute: leases last `volatile_lease_seconds`, and are renewed when a third is
+left. In a table that has become quiet the lease expires.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ OTHERS_S = 60.0
 
 
 class Listening:
-    """The socket of a node, and what is served there."""
+    """The socket of a node, and its services."""
 
     def __init__(self, listen: str, advertise: str, host: str, *, clock: Clock, ids: IdSource) -> None:
-        """`listen` is `HOST:PORT`, port 0 any; `advertise` what others dial, if that is something else.
+        """`listen` is `HOST:PORT`, port 0 any; `advertise` is the address for others, if it differs.
 
-        `host`: the name of this machine, which is announced where it listens on all its addresses. BAD_ARGUMENTS for
-        what is no address, or cannot be had.
+        `host`: the name of this machine, announced if it listens on all addresses. Raises BAD_ARGUMENTS for an invalid
+        or unavailable address.
         """
         bind, port = parse_address(listen)
         named, named_port = parse_address(advertise) if advertise else (bind, 0)
@@ -41,12 +41,12 @@ class Listening:
         self._listener.start()
 
     def close(self) -> None:
-        """Take nothing any more; what is under way is answered."""
+        """Accept no more requests; those under way are answered."""
         self._listener.close()
 
 
 class Traffic:
-    """Whether others commit to a table."""
+    """Tracks whether other processes commit to a table."""
 
     def __init__(self, served: ServedLog, clock: Clock) -> None:
         self._served = served
@@ -56,7 +56,7 @@ class Traffic:
 
     @property
     def busy(self) -> bool:
-        """As far as is known now."""
+        """Whether others commit, as known now."""
         now_s, count = self._clock.monotonic_s(), self._served.of_others
         self._times.extend([now_s] * min(count - self._seen, OTHERS_MIN))
         self._seen = count

@@ -1,18 +1,18 @@
-"""What a node does next: state in, actions out.
+"""Plans the next actions of a node: states in, actions out.
 
-A node asks once a tick. For each table it first keeps house (drops bytes that nobody needs, gives up what failed,
-publishes what was uploaded, shows that it lives), then uploads, then builds the volatile parts that it owns or adopts,
-and last, tables in turn, finds new merges:
+It is called once a tick. For each table it first does housekeeping (drops bytes that are not needed, gives up failed
+volatile parts, publishes uploaded ones, renews the lease), then uploads, then builds the volatile parts that it owns or
+adopts, and finally, tables in turn, selects new merges:
 
-- Where the table's `merge_upload_policy` is `volatile`, a merge begins as a volatile part (`Propose`), which claims its
-  blocks for this node. A small one (`fits_disk`) is for the disk; it may use top-level active parts and the volatile
-  ones whose bytes are here. Every other Live one is a **barrier**: it stands among the candidates and cannot be chosen.
+- If the table's `merge_upload_policy` is `volatile`, a merge begins as a volatile part (`Propose`), which claims its
+  blocks for this node. A small one (`fits_disk`) is for the disk; it may use top-level active parts and volatile parts
+  whose bytes are here. Every other Live one is a **barrier**: it is among the candidates and cannot be chosen.
   A large one, of top-level active parts that are worth it, is written to the store at once.
-  Where the disk has no room for it (`room`), caches go first; then it is written to the store too.
-- Elsewhere a merge is a `Merge`, of top-level active parts, straight to the store.
+  If the disk has no room for it (`room`), caches are deleted first; otherwise it is written to the store too.
+- Otherwise a merge is a `Merge`, of top-level active parts, straight to the store.
 
-It never asks twice for what it is at work on; that another node may choose the same parts is settled by the log: one
-entry lands, the other finds its sources gone. Clocks and leases decide who works, never what is right.
+Parts in use are never chosen again. If another node chooses the same parts, the log decides: one entry lands, the other
+finds its sources gone. Clocks and leases affect which node works, never correctness.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ from mergelake.node.room import Cached, DiskRoom, build_size
 
 
 def tick(node: NodeView, tables: Sequence[TableView], memories: dict[str, Memory] | None = None) -> list[Action]:
-    """What to start now: short work first, and long work for as many slots as are free.
+    """The actions to start now: short work first, and long work for the free slots.
 
     Tables take turns: each gets its best merge before any gets a second one, those with most active parts first.
-    `memories`, by table, are of the tick before and for the next one: they save work and change no answer.
+    `memories`, by table, are kept from tick to tick: they save work and do not affect the result.
     """
     memories = {} if memories is None else memories
     kept = {table.table_id: _kept(table) for table in tables}
@@ -65,21 +65,21 @@ def tick(node: NodeView, tables: Sequence[TableView], memories: dict[str, Memory
         for work in _builds(node, table):
             if used >= node.slots.total:
                 break
-            found = _placed(work, table, room)
-            if found is not None:
-                actions.append(found)
+            placed = _placed(work, table, room)
+            if placed is not None:
+                actions.append(placed)
                 used += 1
     if node.merges and not node.draining:
         actions += _new_merges(
             node, awake, used, {work.id for work in actions if isinstance(work, Upload)}, room, memories
         )
-    for gone in memories.keys() - {table.table_id for table in tables}:
-        del memories[gone]
+    for table_id in memories.keys() - {table.table_id for table in tables}:
+        del memories[table_id]
     return [*room.discards(), *actions]
 
 
 def _placed(work: Build | Adopt, table: TableView, room: DiskRoom) -> Build | Adopt | None:
-    """A build where there is room for it; None if there will be, once caches are deleted."""
+    """The build on the disk, or past it without room; None if there will be room once caches are deleted."""
     if isinstance(work, Adopt):
         return work
     size = build_size(table, work.id)
@@ -98,9 +98,9 @@ def _housekeeping(node: NodeView, table: TableView, kept: _Kept) -> Iterator[Sho
     if failed:
         yield Cancel(table.table_id, failed, "it cannot be built")
     if node.draining:
-        hopeless = tuple(p.id for p in _absent(table) if p.owner == node.name and p.id not in table.failed)
-        if hopeless:
-            yield Cancel(table.table_id, hopeless, "its owner leaves")
+        unbuildable = tuple(p.id for p in _absent(table) if p.owner == node.name and p.id not in table.failed)
+        if unbuildable:
+            yield Cancel(table.table_id, unbuildable, "its owner leaves")
     for volatile_id in sorted(table.uploaded):
         yield PublishVolatile(table.table_id, volatile_id)
     listens = None if node.draining else table.listens
@@ -115,12 +115,12 @@ def _announced(state: State, node: str) -> tuple[str, str] | None:
 
 
 def lease_ms(state: State) -> int:
-    """How long a lease lasts, also in a table that was dropped."""
+    """Duration of a lease, also for a dropped table."""
     return TableSettings(state.schemas[state.schema_version].settings).integer("volatile_lease_seconds") * 1000
 
 
 def lease_left_ms(state: State, node: str, now_ms: int) -> int:
-    """How long the lease of a node lasts from now on, by this clock; 0 without one."""
+    """Remaining duration of a node's lease, by this clock; 0 without one."""
     lease = state.leases.get(node)
     return max(0, lease.until_ms - now_ms) if lease else 0
 
@@ -130,47 +130,47 @@ def _outermost(state: State) -> list[VolatilePart]:
 
 
 def _absent(table: TableView) -> list[VolatilePart]:
-    """The outermost volatile parts whose bytes are neither here nor being made, the oldest first."""
-    here = {*table.local, *table.building, *table.uploaded}
-    return sorted((part for part in _outermost(table.state) if part.id not in here), key=lambda part: part.added)
+    """The outermost volatile parts whose bytes are neither here nor being built, the oldest first."""
+    available = {*table.local, *table.building, *table.uploaded}
+    return sorted((part for part in _outermost(table.state) if part.id not in available), key=lambda part: part.added)
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """What becomes of the bytes that lie on the disk, but for Live volatile parts."""
+    """The parts on the disk that are not needed for Live volatile parts."""
 
     lost: list[str]
-    """They go."""
+    """Ids of those to delete."""
     different: list[str]
-    """Those of them that differ from what was published."""
+    """Ids of those of `lost` that differ from the published part."""
     cached: list[Cached]
-    """The store holds the same: they stay while there is room."""
+    """Those that the store holds, too: they stay as a cache while there is room."""
 
 
 def _kept(table: TableView) -> _Kept:
-    """What goes, and what may stay as a cache.
+    """Which parts on the disk are deleted, and which may stay as a cache.
 
-    What stays: a Live volatile part, unless one built on it is here whole; and, as far as there is room, published
-    ones, for the parts in the store that hold the same. What is being read from is none that makes room.
+    A Live volatile part stays, unless one built on it is here; published ones may stay as a cache for the equal parts
+    in the store. Parts that a build reads from are in neither list.
     """
     live = {part.id: (part, held) for held in table.state.volatile.values() for part in held}
     reading = [live[volatile_id][0].info for volatile_id in table.building if volatile_id in live]
     kept = _Kept([], [], [])
-    for found in table.local.values():
-        if found.id in live:
-            part, held = live[found.id]
+    for local in table.local.values():
+        if local.id in live:
+            part, held = live[local.id]
             if any(outer.id in table.local for outer in dependents(held, part)):
-                kept.lost.append(found.id)
+                kept.lost.append(local.id)
             continue
-        published = table.state.find(str(found.info))
-        if published is not None and same_content(found.manifest, published.manifest):
-            if not any(inside(found.info, info) for info in reading):
-                size = found.manifest.bytes_on_disk
-                kept.cached.append(Cached(published.added_ms, table.table_id, found.id, size))
+        published = table.state.find(str(local.info))
+        if published is not None and same_content(local.manifest, published.manifest):
+            if not any(inside(local.info, info) for info in reading):
+                size = local.manifest.bytes_on_disk
+                kept.cached.append(Cached(published.added_ms, table.table_id, local.id, size))
         else:
-            kept.lost.append(found.id)
+            kept.lost.append(local.id)
             if published is not None:
-                kept.different.append(found.id)
+                kept.different.append(local.id)
     return kept
 
 
@@ -180,8 +180,8 @@ def _uploads(node: NodeView, table: TableView) -> list[Upload]:
     under_way = table.uploading | table.uploaded
     tops = {part.id: part for part in _outermost(table.state)}
     ready = {
-        volatile_id: found
-        for volatile_id, found in table.local.items()
+        volatile_id: local
+        for volatile_id, local in table.local.items()
         if volatile_id in tops and tops[volatile_id].owner == node.name and volatile_id not in under_way
     }
     chosen = choose_uploads(
@@ -250,38 +250,40 @@ def _next_merge(
 
     if claimed and node.disk and node.uploads:
         cap = settings.integer("max_bytes_to_merge_volatile")
-        not_here = candidates.busy | candidates.absent
-        found = _for_disk(lambda most: candidates.best(not_here, used, most, disk=cap), min(cap, limit), room)
-        if found == ():
-            return None  # soon there will be room for it
-        if found is None:
+        unusable = candidates.busy | candidates.absent
+        sources = _for_disk(
+            lambda bytes_max: candidates.best(unusable, used, bytes_max, disk=cap), min(cap, limit), room
+        )
+        if sources == ():
+            return None  # there will be room once caches are deleted
+        if sources is None:
             base = settings.number("merge_selector_direct_base")
-            found = candidates.best(candidates.busy | candidates.volatile, used, limit, base)
-            if found is None or fits_disk(cap, [part.manifest.bytes_on_disk for part in found]):
+            sources = candidates.best(candidates.busy | candidates.volatile, used, limit, base)
+            if sources is None or fits_disk(cap, [part.manifest.bytes_on_disk for part in sources]):
                 return None
     else:
-        found = candidates.best(candidates.busy | candidates.volatile, used, limit)
-        if found is None:
+        sources = candidates.best(candidates.busy | candidates.volatile, used, limit)
+        if sources is None:
             return None
     if not claimed:
-        return Merge(table.table_id, found)
-    return Propose(table.table_id, found[0].info.partition_id, tuple(part.manifest.id for part in found))
+        return Merge(table.table_id, sources)
+    return Propose(table.table_id, sources[0].info.partition_id, tuple(part.manifest.id for part in sources))
 
 
 def _for_disk(
     chosen: Callable[[int], tuple[ActivePart, ...] | None], limit: int, room: DiskRoom
 ) -> tuple[ActivePart, ...] | None:
-    """The merge to build on the disk next; none (None), or one that waits for caches to go (empty).
+    """The merge to build on the disk next; None if there is none, empty if it waits for caches to be deleted.
 
-    Where the disk has no room for any, the best one all the same: it is built in the store (`_placed`).
+    If the disk has no room for any, the best one all the same: it is built in the store (`_placed`).
     """
-    found = chosen(limit if room.left is None else min(limit, room.left))
-    if found is None and room.left is not None and room.left < limit:
-        found = chosen(limit)
-        if found is None:
+    sources = chosen(limit if room.left is None else min(limit, room.left))
+    if sources is None and room.left is not None and room.left < limit:
+        sources = chosen(limit)
+        if sources is None:
             return None
-        if room.make(sum(part.manifest.bytes_on_disk for part in found)):
+        if room.make(sum(part.manifest.bytes_on_disk for part in sources)):
             return ()
-    if found is not None:
-        room.take(sum(part.manifest.bytes_on_disk for part in found))
-    return found
+    if sources is not None:
+        room.take(sum(part.manifest.bytes_on_disk for part in sources))
+    return sources

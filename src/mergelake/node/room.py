@@ -1,9 +1,9 @@
-"""How much a node's disk can still take: one budget for all of its tables. Pure.
+"""The free space of a node's disk as one budget for all of its tables. Pure.
 
-What is free now, less what the builds under way will still write, is there for new merges, but for one half: files of
-a merge exist beside those of its sources, and the disk may be shared. Published parts that stay as a cache never hold
-more than half of what could be free, and make room before a merge is turned away. A merge that finds none goes straight
-to the store.
+Half of the free space, less the claims of the builds under way, is available for new merges: the files of a merge exist
+beside those of its sources, and the disk may be shared. Published parts that stay as a cache never take more than half
+of the space that could be free, and are deleted before a merge is refused. A refused merge is written straight to the
+store.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from mergelake.node.actions import Discard, NodeView, TableView
 
 @dataclass(frozen=True, slots=True)
 class Cached:
-    """Bytes on the disk that the store holds too."""
+    """A part on the disk that the store holds, too."""
 
     published_ms: int
     table_id: str
     id: str
-    """Of the volatile part that was published."""
+    """Id of the published volatile part."""
     bytes: int
 
 
@@ -36,13 +36,13 @@ class DiskRoom:
         self._caches = sorted(cached, key=lambda each: (each.published_ms, each.id))
         self._gone: list[Cached] = []
         held = sum(each.bytes for each in cached)
-        most = node.cache_bytes if self._free is None else min(node.cache_bytes, (self._free + held) // 2)
-        while self._caches and held > most:
+        cache_bytes_max = node.cache_bytes if self._free is None else min(node.cache_bytes, (self._free + held) // 2)
+        while self._caches and held > cache_bytes_max:
             held -= self._evict()
 
     @property
     def left(self) -> int | None:
-        """Most bytes that one more merge may take; None is any number."""
+        """Bytes that one more merge may take at most; None: no limit."""
         return None if self._free is None else max(0, (self._free + self._evicted) // 2 - self._claimed)
 
     def take(self, size: int) -> bool:
@@ -53,9 +53,9 @@ class DiskRoom:
         return True
 
     def make(self, size: int) -> bool:
-        """Give up caches, the oldest first, so that a merge of this size fits; nothing where that would not help.
+        """Mark caches for deletion, the oldest first, until a merge of this size fits; none if that is impossible.
 
-        Whether it will fit once they are deleted.
+        Returns whether it will fit once they are deleted.
         """
         if self.left is None:
             return True
@@ -67,7 +67,7 @@ class DiskRoom:
         return True
 
     def discards(self) -> list[Discard]:
-        """The caches that go."""
+        """The caches to delete."""
         tables: dict[str, list[str]] = {}
         for each in self._gone:
             tables.setdefault(each.table_id, []).append(each.id)
@@ -81,7 +81,7 @@ class DiskRoom:
 
 
 def build_size(table: TableView, volatile_id: str) -> int:
-    """Bytes that a Live volatile part takes on this node's disk, at most; 0 for one that is not meant for a disk."""
+    """Bytes that a Live volatile part takes on this node's disk at most; 0 for one that does not belong on a disk."""
     part = table.state.live(volatile_id)
     if part is None:
         return 0

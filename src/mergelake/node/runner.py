@@ -1,14 +1,13 @@
 """A node: a long-running process (or thread) that keeps tables merged.
 
-Each tick it refreshes its tables, asks `plan.tick` what to start, does the short work at once and hands the long work
-to a few threads; what it takes to do it is in `worker`. Every commit's precondition is checked at its position in the
-log. So nodes need not know of each other, and one that dies leaves nothing but objects that nobody refers to, and
-volatile parts that another one adopts. Work that fails is not tried again before a back-off, and never stops the
-others.
+In each tick it refreshes its tables, plans by `plan.tick`, does short work at once and passes long work to a few
+threads; the work itself is in `worker`. Every commit's precondition is checked at its position in the log. So nodes
+need not know of each other, and one that dies leaves only unreferenced objects, and volatile parts that another one
+adopts. Failed work is retried after a back-off, and does not affect other work.
 
-To add a node, start another one on the same URL. To stop one, set the event: it starts nothing new, brings what it
-has on its disk to the store and finishes what runs (or, given a time for that, gives up what takes longer: the sources
-are still there), and leaves.
+To add a node, start another one on the same URL. To stop one, set the event: it starts nothing new, uploads the parts
+on its disk and finishes the running work (after a given time it gives up the rest: the sources still exist), and
+leaves.
 """
 
 from __future__ import annotations
@@ -33,16 +32,16 @@ from mergelake.table.handle import TableHandle
 
 _logger = logging.getLogger("mergelake.node")
 _SLICE_S = 0.05
-"""A sleeping node looks this often whether it is woken or told to stop."""
+"""Seconds after which a sleeping node checks whether it is woken or stopped."""
 ROLES = ("merge", "upload", "gc")
 DOWN_FIRST_S, DOWN_MAX_S = 0.1, 30.0
-"""Pauses between two looks at a store that does not answer."""
+"""Pauses between two attempts to reach a store that does not answer."""
 IDLE_S = 5.0
-"""How long a plan that had nothing to do is good for, if nothing happens."""
+"""Seconds for which an empty plan is valid, if its input does not change."""
 GC_PERIOD_S = 3600.0
 """Seconds between two rounds of collection of a node."""
 CACHE_BYTES = 4 << 30
-"""Published parts that stay on the disk, to be read from there when they are merged again."""
+"""Bytes of published parts that stay on the disk, to be read from there when they are merged again."""
 
 
 class Node:
@@ -64,17 +63,17 @@ class Node:
         collect: Callable[[], int] | None = None,
         listening: Listening | None = None,
     ) -> None:
-        """`tables` gives the handles of the tables to look after, by name; it is asked at each tick.
+        """`tables` returns the handles of the tables to merge, by name; it is called in each tick.
 
-        `slots` bounds how many merges run at once (default: 2, the last of them small), `poll_s` how often the
-        node looks when there is nothing to do. `disk` is for volatile parts, and this node's alone; `build` makes
-        their bytes, and `disk_free` says how many more it can take. `collect` runs a round of collection, and says how
-        many objects it deleted. `listening` takes commits of others, until the node has left.
+        `slots` limits how many merges run at once (default: 2, the last of them small), `poll_s` is the pause between
+        two ticks of an idle node. `disk` is for volatile parts, and belongs to this node alone; `build` builds their
+        bytes, and `disk_free` returns its free bytes. `collect` runs a round of collection, and returns how many
+        objects it deleted. `listening` takes commits of others, until the node has left.
         """
         self.name = name
         self.status = NodeStatus()
         self.abandon = threading.Event()
-        """Set when the node waits no longer: a runner that sees it ends its merge with an error."""
+        """Set when the node does not wait any longer: running merges then end with an error."""
         self._tables = tables
         self._run_merge = run_merge
         self._build = build
@@ -89,7 +88,7 @@ class Node:
         self._idle_until_s = 0.0
         self._memories: dict[str, Memory] = {}
         self._planning = threading.Lock()
-        """Holds who uses the memories: `idle` may be asked by any thread."""
+        """Guards the memories, as any thread may call `idle`."""
         self._down_s = 0.0
         self._collect = collect if "gc" in roles else None
         self._collect_at_s = clock.monotonic_s() + GC_PERIOD_S
@@ -100,16 +99,16 @@ class Node:
 
     @property
     def address(self) -> str:
-        """Where it takes commits of others, `HOST:PORT`; empty: nowhere."""
+        """`HOST:PORT` where it takes commits of others; empty: nowhere."""
         return self._listening.address if self._listening else ""
 
     @property
     def retained_bytes(self) -> int:
-        """Of its tables: bytes of replaced and dropped parts that older versions and tags still show."""
+        """Bytes of the retired parts of its tables that older versions and tags still show."""
         return sum(worker.handle.log.state.retired.bytes_on_disk for worker in self._workers.values())
 
     def run(self, stop: threading.Event, grace_s: float | None = None) -> None:
-        """Until `stop` is set: start what is due, sleep, look again; then `drain(grace_s)`."""
+        """Run ticks until `stop` is set; then `drain(grace_s)`."""
         try:
             while not stop.is_set():
                 started = self.step()
@@ -118,7 +117,7 @@ class Node:
             self.drain(grace_s)
 
     def _pause(self, stop: threading.Event, left_s: float) -> None:
-        """Sleep, but not when there is something new in a log that can tell."""
+        """Sleep, at most until a log notifies of a new entry."""
         self._woken.clear()
         for worker in self._workers.values():
             worker.handle.log.when_changed(self._woken.set)
@@ -130,13 +129,13 @@ class Node:
         return self._step(draining=False)
 
     def idle(self) -> bool:
-        """Whether nothing runs, and nothing would be started on what is known here."""
+        """Whether no work runs, and none would be started on the states known here."""
         if any(worker.busy for worker in self._workers.values()):
             return False
         return not self._due(self._workers.values(), draining=False)
 
     def drain(self, grace_s: float | None = None) -> None:
-        """Start no merge more, publish what is on the disk, wait for what runs; after `grace_s` seconds give up."""
+        """Start no new merge, publish the parts on the disk, and wait for running work, at most `grace_s` seconds."""
         end_s = None if grace_s is None else self._clock.monotonic_s() + grace_s
         while self._step(draining=True) or self._unfinished():
             if end_s is not None and self._clock.monotonic_s() >= end_s:
@@ -153,7 +152,7 @@ class Node:
             self._listening.close()
 
     def _unfinished(self) -> bool:
-        """Whether waiting may help. Volatile parts of a table in trouble are left to others."""
+        """Whether to wait for work. Volatile parts of a table in a pause are left to other nodes."""
         return any(worker.busy or (worker.owns() and not worker.waits) for worker in self._workers.values())
 
     def _step(self, *, draining: bool) -> int:
@@ -209,7 +208,7 @@ class Node:
             draining=draining,
         )
         views = [view for view in (worker.view() for worker in workers) if not view.state.dropped]
-        # Planning looks at all that lies on the disk: while nothing changes but the clock, not at every look.
+        # Planning reads all files on the disk: if only the clock has changed, the last empty plan is reused.
         now_s = self._clock.monotonic_s()
         if (node.draining, views) == self._idle and now_s < self._idle_until_s:
             return []
@@ -236,11 +235,11 @@ class Node:
     def _collect_round(self, collect: Callable[[], int]) -> None:
         try:
             self.status.add(objects_collected=collect())
-        except Exception as failure:  # noqa: BLE001  the next round is as good
+        except Exception as failure:  # noqa: BLE001  the next round tries again
             self._cannot("collection failed", failure)
 
     def _is_down(self, failure: MergelakeError) -> None:
-        """The store does not answer: say so once, and look again after longer and longer pauses."""
+        """Note that the store does not answer: log it once, and retry after longer and longer pauses."""
         if not self._down_s:
             self._cannot("the tables cannot be looked up now, and the node waits", failure)
         self._down_s = min(max(2 * self._down_s, self._poll_s, DOWN_FIRST_S), DOWN_MAX_S)
@@ -250,12 +249,12 @@ class Node:
             _logger.warning("the tables can be looked up again: the node goes on")
         self._down_s = 0.0
 
-    def _cannot(self, what: str, failure: Exception) -> None:
+    def _cannot(self, problem: str, failure: Exception) -> None:
         self.status.last_error = str(failure)
-        _logger.warning("%s: %s", what, failure)
+        _logger.warning("%s: %s", problem, failure)
 
     def _forget_others(self, tables: set[str]) -> None:
-        """Tables that are gone, now or since the disk was last used."""
+        """Clear the tables that are gone, now or since the disk was last used."""
         if self._disk is not None and not self._swept:
             sweep(self._disk, tables)
             self._swept = True

@@ -1,4 +1,4 @@
-"""What a node did, counted since it started: for people and tests."""
+"""Counters of a node since its start, for people and tests."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ _logger = logging.getLogger("mergelake.node")
 
 @dataclass(slots=True)
 class NodeStatus:
-    """Counts of all tables of a node."""
+    """Counters over all tables of a node."""
 
     ticks: int = 0
     merges_started: int = 0
     merges_done: int = 0
-    """Results that are in the store or, of volatile parts, on this node's disk."""
+    """Merges whose result is in the store or, for volatile parts, on this node's disk."""
     merges_lost: int = 0
     """Another writer had replaced or dropped the sources, or the table, first."""
     merges_abandoned: int = 0
-    """Under way when the node had to leave; due again for whoever looks next."""
+    """Under way when the node had to leave; another node will select them again."""
     merges_failed: int = 0
     rows_merged: int = 0
     bytes_merged: int = 0
     merges_past_disk: int = 0
-    """Of volatile parts, written straight to the store because the node's disk had no room."""
+    """Volatile parts written straight to the store because the node's disk had no room."""
     volatile_proposed: int = 0
     volatile_adopted: int = 0
     volatile_cancelled: int = 0
     volatile_published: int = 0
     bytes_uploaded: int = 0
-    """Of volatile parts, written to the store; whether or not they could be published."""
+    """Bytes of volatile parts written to the store, whether or not they could be published."""
     results_different: int = 0
-    """Volatile parts that another node published with other rows than were made here: a merge was not reproducible."""
+    """Volatile parts that another node published with other rows than were built here: a merge was not reproducible."""
     objects_collected: int = 0
     """Deleted because no kept version needs them."""
     last_error: str = ""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def no_room(self) -> None:
-        """A merge goes to the store because the disk is full; told to the log at the first one."""
+        """Count a merge that goes to the store because the disk is full; logged for the first one."""
         if not self.merges_past_disk:
             _logger.warning("the node's disk has no room for merges: they go straight to the store")
         self.add(merges_past_disk=1)
 
     def add(self, **counts: int) -> None:
-        """Count; from any thread."""
+        """Add to counters; thread-safe."""
         with self._lock:
-            for name, more in counts.items():
-                setattr(self, name, getattr(self, name) + more)
+            for name, count in counts.items():
+                setattr(self, name, getattr(self, name) + count)

@@ -1,13 +1,13 @@
-"""One node's work on one table, a step at a time.
+"""One node's work on one table, one action at a time.
 
-`view` says what is known, `plan.tick` what to do, and each action is done by `start` (which marks it) and `finish`
-(which does it: in a thread of the runner, or at any later moment of a simulation). A step does its I/O through what
-was passed in and leaves the table in order wherever it stops:
+`view` returns the input of `plan.tick`; each action is executed by `start` (which marks it) and `finish` (which does
+the work: in a thread of the runner, or at any later moment of a simulation). All I/O goes through the objects passed
+in, and the table stays consistent wherever an action stops:
 
-- What a node makes has an id of its own, so no two attempts ever write the same object.
-- An attempt is deleted only when its entry is known not to be in the log. While that is not known, its objects stay,
-  and the same Publish is tried again.
-- A node that comes back finds on its disk what was whole (`LocalDisk.load`); `plan` keeps of it what is still wanted.
+- Each written part has an id of its own, so no two attempts ever write the same object.
+- The objects of an attempt are deleted only if its entry is known not to be in the log. While the outcome is unknown
+  they stay, and the same Publish is tried again.
+- A node that restarts loads the complete parts on its disk (`LocalDisk.load`); `plan` drops those no longer needed.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ BuildRunner = Callable[[TableHandle, MergeTask, LocalDisk, Callable[[], bool]], 
 
 
 class TableWorker:
-    """What a node has, does and waits for in one table. Threads may share it."""
+    """The state and the work of a node in one table. Threads may share it."""
 
     def __init__(
         self,
@@ -78,8 +78,8 @@ class TableWorker:
         abandon: Callable[[], bool] = lambda: False,
         listening: Listening | None = None,
     ) -> None:
-        """`disk` and `build`: of a node that keeps volatile parts. `abandon`: asked by long work, whether to stop.
-        `listening`: of a node that takes commits of others.
+        """`disk` and `build` are for volatile parts; `abandon` tells long work whether to stop; `listening` takes
+        commits of others.
         """
         self.handle = handle
         self.status = status or NodeStatus()
@@ -91,7 +91,7 @@ class TableWorker:
         self._lock = threading.Lock()
         self._local: dict[str, LocalPart] = disk.load() if disk else {}
         self._merging: dict[frozenset[str], tuple[int, str]] = {}
-        """Of each merge that runs, by the ids of its sources: the version that it began at, and the partition."""
+        """Running merges: ids of the sources -> the version at which it began, and the partition."""
         self._building: dict[str, int] = {}
         self._uploading: dict[str, int] = {}
         self._uploaded: dict[str, PartManifest] = {}
@@ -101,16 +101,16 @@ class TableWorker:
         self._announced_s = float("-inf")
         self._traffic = Traffic(listening.service.add(handle.log), handle.clock) if listening else None
         self.unreadable = False
-        """Whether the last look at the table failed: then the next one waits as long as its work does."""
+        """Whether the last refresh of the table failed: then the next one waits for the end of the pause."""
 
     def view(self) -> TableView:
-        """What is known of the table now, without asking the store."""
+        """The input of a tick about the table, as known here, without a request."""
         now_s = self.handle.clock.monotonic_s()
         state = self.handle.log.state
         lease_s = lease_ms(state) / 1000
         self.status.last_error = self.handle.log.checkpoint_failure or self.status.last_error
         with self._lock:
-            # A lease is over when it has not changed for its time by our clock: two clocks are never compared.
+            # A lease has expired if it has not changed for its duration by our clock: two clocks are never compared.
             for node, lease in state.leases.items():
                 if node not in self._signs or self._signs[node][0] != lease:
                     self._signs[node] = (lease, now_s)
@@ -132,20 +132,22 @@ class TableWorker:
             )
 
     def _may_announce(self, state: State, now_s: float) -> bool:
-        """Whether the lease says so already, or has not been set lately: two nodes of one name do not take turns."""
+        """Whether the lease has our address already, or was not set lately, so that two nodes of one name do not
+        alternate.
+        """
         lease = state.leases.get(self._node)
-        there = lease is not None and (lease.address, lease.token) == self._listens()
-        return there or now_s - self._announced_s >= lease_ms(state) / 3000
+        announced = lease is not None and (lease.address, lease.token) == self._listens()
+        return announced or now_s - self._announced_s >= lease_ms(state) / 3000
 
     def _listens(self) -> tuple[str, str] | None:
-        """What others should know, where there are any."""
+        """Address and token to announce, if other processes commit to the table."""
         if self._listening is None or self._traffic is None or not self._traffic.busy:
             return None
         return self._listening.address, self._listening.token
 
     @property
     def waits(self) -> bool:
-        """Whether work failed a moment ago, and has a pause."""
+        """Whether the table is in a pause after failed work."""
         return self._failures.waits
 
     @property
@@ -170,7 +172,7 @@ class TableWorker:
         self.status.add(merges_started=int(not isinstance(action, Upload)))
 
     def finish(self, action: Action) -> None:
-        """Do what was begun. What goes wrong is counted, told to the log and followed by a pause, never raised."""
+        """Execute a started action. A failure is counted, logged and followed by a pause, never raised."""
         try:
             self._do(action)
             if not isinstance(action, (Discard, Renew)):
@@ -199,7 +201,7 @@ class TableWorker:
         return bool(self._own(self.handle.log.state))
 
     def leave(self) -> None:
-        """Give up what this node owns and is not in the store, and its lease, so that nobody waits for it."""
+        """Publish uploaded parts, cancel the node's other volatile parts, and release its lease."""
 
         def build(state: State) -> Sequence[LogOp]:
             own = self._own(state)
@@ -212,7 +214,7 @@ class TableWorker:
             self.handle.log.commit(build)
 
     def clear(self) -> None:
-        """Delete all that the disk holds of the table, and take no commits to it."""
+        """Delete all files of the table on the disk, and take no commits to it."""
         self._forget(self._held())
         if self._listening is not None:
             self._listening.service.remove(self.handle.log)
@@ -276,13 +278,13 @@ class TableWorker:
         part = state.live(action.id)
         if part is None:
             return
-        task = build_task(self.handle.directory, state, part, {found.id: found for found in self._held()})
-        made = False
+        task = build_task(self.handle.directory, state, part, {local.id: local for local in self._held()})
+        on_disk = False
         if task.local and self._disk is not None and self._build_bytes is not None:
-            made = not action.past_disk and self._build_on_disk(part, task, self._disk, self._build_bytes)
-            if not made:
+            on_disk = not action.past_disk and self._build_on_disk(part, task, self._disk, self._build_bytes)
+            if not on_disk:
                 self.status.no_room()
-        if not made:
+        if not on_disk:
             task = replace(build_task(self.handle.directory, state, part, {}), local=False)
             manifest = self._run_merge(self.handle, task)
             self._now_in_store(action.id, manifest)
@@ -299,30 +301,30 @@ class TableWorker:
                 raise
             return False
         except (CorruptDataError, NotFoundError):
-            # Our own disk is to blame, it may be: the store has it all.
+            # Our own disk may be damaged: the store has all rows.
             used = {source.manifest.id for source in task.sources if source.local}
-            self._forget([found for found in self._held() if found.manifest.id in used])
+            self._forget([local for local in self._held() if local.manifest.id in used])
             raise
         if self.handle.log.state.live(part.id) is None:
             disk.discard([manifest])
             raise ConflictError(f"Volatile part {part.name} was published, cancelled or dropped while it was made")
         try:
-            made = disk.add(part, manifest)
+            local_part = disk.add(part, manifest)
         except InvalidInputError:
             disk.discard([manifest])
             return False
         with self._lock:
-            self._local[part.id] = made
+            self._local[part.id] = local_part
         return True
 
     def _upload(self, volatile_id: str) -> None:
-        handle, found = self.handle, self._local.get(volatile_id)
-        if found is None or self._disk is None or handle.log.state.live(volatile_id) is None:
+        handle, local = self.handle, self._local.get(volatile_id)
+        if local is None or self._disk is None or handle.log.state.live(volatile_id) is None:
             return
 
         def go_on() -> None:
             if self._unwanted(volatile_id):
-                raise error("ABORTED", f"The upload of {found.info} was given up", "It is due again later")
+                raise error("ABORTED", f"The upload of {local.info} was given up", "It is due again later")
 
         base_version = self._uploading[volatile_id]
         try:
@@ -330,13 +332,13 @@ class TableWorker:
                 self._disk.store,
                 handle.store,
                 handle.directory,
-                found.manifest,
+                local.manifest,
                 handle.ids.new_id(),
                 base_version,
                 go_on,
             )
         except (CorruptDataError, NotFoundError):
-            self._forget([found])
+            self._forget([local])
             raise
         self._now_in_store(volatile_id, manifest)
 
@@ -352,7 +354,7 @@ class TableWorker:
             part = state.live(volatile_id)
             if part is None:
                 return ()
-            # What lies in the range may have changed since: the rows have not, so nothing is uploaded anew.
+            # The parts in the range may have changed since, but not their rows, so nothing is uploaded again.
             replaced = leaves(state.partitions.get(part.info.partition_id, ()), part.info)
             ids = tuple(source.manifest.id for source in replaced)
             return (Publish(manifest, ids, kind="volatile", volatile=volatile_id),)
@@ -363,7 +365,7 @@ class TableWorker:
             self._end_attempt(volatile_id)
             raise
         if committed.entry is None:
-            # It was published or cancelled; by us, it may be, in an entry whose reply was lost.
+            # It was published or cancelled, perhaps by us, in an entry whose reply was lost.
             self._end_attempt(volatile_id)
             return
         with self._lock:
@@ -388,7 +390,7 @@ class TableWorker:
         for volatile_id in action.different:
             self.status.add(results_different=1)
             _logger.error("volatile part %s was published with other rows than were made here", volatile_id)
-        self._forget([found for found in self._held() if found.id in action.ids])
+        self._forget([local for local in self._held() if local.id in action.ids])
 
     def _held(self) -> list[LocalPart]:
         with self._lock:
@@ -405,7 +407,7 @@ class TableWorker:
         return self._abandon() or self.handle.log.state.live(volatile_id) is None
 
     def _commit_alive(self, ops: Sequence[LogOp]) -> None:
-        """Commit, with a new lease where the old one is short; without operations, the lease alone."""
+        """Commit operations, with a new lease if the old one expires soon; without operations, the lease alone."""
 
         def build(state: State) -> Sequence[LogOp]:
             now_ms = self.handle.clock.now_ms()
@@ -424,7 +426,7 @@ class TableWorker:
         if self._listens() is not None:
             self._announced_s = self.handle.clock.monotonic_s()
 
-    # -- what goes wrong -----------------------------------------------------------------------
+    # -- failures ------------------------------------------------------------------------------
 
     def _failed(self, action: Action, failure: Exception) -> None:
         state = self.handle.log.state
@@ -443,7 +445,7 @@ class TableWorker:
         self.record_failure(failure)
 
     def record_failure(self, failure: Exception) -> None:
-        """Something failed: wait, longer each time, before the next work on this table."""
+        """Count and log a failure, and begin a pause, longer each time, before the next work on this table."""
         with self._lock:
             wait_s = self._failures.pause()
         self.status.add(merges_failed=1)
@@ -451,7 +453,7 @@ class TableWorker:
         _logger.warning("work on %s failed, next try in %.0f s: %s", self.handle.directory, wait_s, failure)
 
     def _is_gone(self, action: Action) -> bool:
-        """Whether there is nothing left to do: somebody else has merged, published, cancelled or dropped it."""
+        """Whether the action is obsolete: another writer has merged, published, cancelled or dropped its parts."""
         state = self.handle.log.state
         if isinstance(action, Merge):
             parts = state.partitions.get(action.sources[0].info.partition_id, ())

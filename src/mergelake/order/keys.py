@@ -1,6 +1,6 @@
 """Partition and sorting keys: expressions over a table's columns, computed for whole blocks.
 
-A key that is a plain column costs nothing: its array is taken as it lies in the block.
+A key that is a plain column costs nothing: its array is used without a copy.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Block: TypeAlias = pa.Table | pa.RecordBatch
 _NULL = t.Nullable(t.Nothing())
 _COMPARISONS = ("equals", "notEquals", "less", "lessOrEquals", "greater", "greaterOrEquals")
 _OWN_TYPES = ("CAST", "if", "multiIf", "coalesce", "ifNull", "assumeNotNull", "nullIf")
-"""Functions whose result has the type that they say, with or without a dictionary."""
+"""Functions whose result type does not follow the LowCardinality of their argument."""
 _CARRIED = "\x1fkey:"
 _BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
@@ -55,15 +55,15 @@ class KeyColumn:
     evaluate: Callable[[Block], pa.Array]
     """Its values for a block, in the storage form."""
     plain: bool
-    """It is a column of the table, not computed."""
+    """Whether it is a column of the table, not computed."""
 
     @property
     def carried(self) -> str:
-        """The name under which a block carries its values, computed before: what no column is called."""
+        """The name of a block's column with its precomputed values, which no table column can have."""
         return f"{_CARRIED}{self.text}"
 
     def values(self, block: Block) -> pa.Array:
-        """As `evaluate`, or what the block carries."""
+        """The precomputed values of the block, if it carries them, or else `evaluate`."""
         return whole_column(block, self.carried) if self.carried in block.schema.names else self.evaluate(block)
 
 
@@ -79,7 +79,7 @@ class TableKeys:
     """The primary key is the sorting key's first columns, this many."""
 
     partition_sources: tuple[KeyColumn, ...]
-    """Columns and subcolumns that the partition key reads, each once: parts keep their extremes."""
+    """Columns and subcolumns that the partition key reads, once each: parts store their minimum and maximum."""
 
     @property
     def primary(self) -> tuple[KeyColumn, ...]:
@@ -108,11 +108,11 @@ def partition_sources(
 
     `trees` are its expressions, and `read` the columns that each reads.
     """
-    found: dict[str, None] = {}
+    sources: dict[str, None] = {}
     for tree, columns in zip(trees, map(set, read), strict=True):
         names = referenced_columns(tree)
-        found.update(dict.fromkeys(n for n in names if columns.issuperset(columns_of(bind(ColumnRef(n), types)))))
-    return tuple(found)
+        sources.update(dict.fromkeys(n for n in names if columns.issuperset(columns_of(bind(ColumnRef(n), types)))))
+    return tuple(sources)
 
 
 def columns_read(tree: SyntaxNode, node: BoundNode, types: Mapping[str, DataType]) -> tuple[str, ...]:
@@ -120,28 +120,28 @@ def columns_read(tree: SyntaxNode, node: BoundNode, types: Mapping[str, DataType
     columns = columns_of(node)
     if columns or node.type != _NULL or (isinstance(tree, Call) and tree.function in _COMPARISONS):
         return columns
-    # `k * NULL` is no constant in a key but a value for each row of `k`, where `k = NULL` is one.
+    # In a key, `k * NULL` is not a constant but a value for each row of `k`; `k = NULL` is a constant.
     mentioned = (bind(ColumnRef(name), types) for name in referenced_columns(tree))
     return tuple(dict.fromkeys(name for each in mentioned for name in columns_of(each)))
 
 
 def bind_key(text: str, schema: TableSchema) -> KeyColumn:
-    """One key expression over the columns of `schema`; raises what the compiler raises."""
+    """One key expression over the columns of `schema`; raises the errors of the compiler."""
     return _bound(text, text, schema)
 
 
 def bind_partition_key(text: str, schema: TableSchema) -> KeyColumn:
-    """One expression of a partition key: as `bind_key`, with the rests of divisions that a partition key has."""
+    """One expression of a partition key: as `bind_key`, with ClickHouse's legacy modulo (`as_partition_key`)."""
     tree = key_tree(text, schema.names)
     adjusted = as_partition_key(tree)
     key = _bound(text, text if adjusted == tree else str(adjusted), schema)
     if isinstance(key.type, t.Date) and _keeps_dictionary(bind(adjusted, schema.types)):
-        return replace(key, type=t.LowCardinality(key.type))  # the partition's id is a number then
+        return replace(key, type=t.LowCardinality(key.type))  # then the partition id is a number
     return key
 
 
 def _keeps_dictionary(node: BoundNode) -> bool:
-    """Whether ClickHouse's type of the value is LowCardinality: that of one such column and constants is."""
+    """Whether ClickHouse's type of the value is LowCardinality: it is, for one such column and constants."""
     if isinstance(node, BoundColumn):
         return isinstance(node.type, t.LowCardinality)
     if not isinstance(node, BoundCall) or node.function in _OWN_TYPES:
@@ -153,8 +153,8 @@ def _keeps_dictionary(node: BoundNode) -> bool:
 def as_partition_key(node: SyntaxNode) -> SyntaxNode:
     """`node` as ClickHouse computes it in a partition key: each `modulo` is `moduloLegacy`.
 
-    A rest's type was once as wide as the divisor, and partitions are still named by such rests: with a signed `k` the
-    value of `k % 200` is kept in an Int8. Source: ClickHouse, `MergeTreePartition::adjustPartitionKey`.
+    Formerly the result had the width of the divisor, and partitions are still named by such results: with a signed `k`,
+    `k % 200` is an Int8. Source: ClickHouse, `MergeTreePartition::adjustPartitionKey`.
     """
     if not isinstance(node, Call):
         return node
@@ -173,7 +173,7 @@ def _bound(text: str, computed: str, schema: TableSchema) -> KeyColumn:
 
 
 def key_tree(text: str, names: Sequence[str]) -> SyntaxNode:
-    """An expression of a key, `names` being the table's columns."""
+    """The syntax tree of a key expression; `names` are the table's columns."""
     name = plain_column(text, names)
     return parse(text) if name is None else ColumnRef(name)
 

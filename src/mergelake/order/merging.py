@@ -1,8 +1,8 @@
-"""The order of rows that a merge of sorted runs makes, streamed: no run is ever held whole.
+"""Merges sorted runs to the order of the result's rows, streaming: no run is ever in memory as a whole.
 
-Each run (a part, read in order) hands in its key columns batch by batch; out come steps, each saying from which
-run the next rows of the result are. Rows with equal keys keep the order of the runs, then their own. A run whose
-batch is used up is asked for the next one, so memory is one batch per run.
+Each run (a part, read in order) yields its key columns batch by batch; the output are steps with the run of each of the
+next rows. Rows with equal keys keep the order of the runs, then their own. The next batch of a run is read when the
+last one is used up, so memory is one batch per run.
 
 The heads of the runs are kept in a sorted queue. The usual case costs one comparison a row: the run that gave the
 last row gives the next one as well. Otherwise its head is put back by binary search.
@@ -28,11 +28,11 @@ class MergeStep:
     """The next rows of the result, in order; arrays of equal length."""
 
     runs: NDArray[np.uint16]
-    """Which run each row comes from; every run is used up in its own order."""
+    """The run of each row; the rows of a run follow in its own order."""
     repeats: NDArray[np.bool_]
     """Whether the row's key equals that of the row before it, in this step or an earlier one."""
     ranks: NDArray[np.uint64]
-    """The row's version, as a number to compare; zeros where there is none."""
+    """The row's version, as a comparable number; zeros without a version."""
 
 
 def merge_runs(
@@ -50,13 +50,13 @@ def merge_runs(
         merger.feed(run, next(batches, None))
     while merger.live:
         step, exhausted = merger.step()
-        # The arrays of a step are the caller's; only then may the run be asked for more.
+        # The arrays of a step belong to the caller: the next batch of the run is read only afterwards.
         yield step
         merger.feed(exhausted, next(runs[exhausted], None))
 
 
 class _Merger:
-    """Buffers of all runs, one slot each, and one more for the key of the last row given out."""
+    """Buffers of all runs, one slot each, and one more for the key of the last row of the output."""
 
     def __init__(
         self, runs: int, types: Sequence[DataType], desc: Sequence[bool], version_type: DataType | None
@@ -98,7 +98,7 @@ class _Merger:
         self._words, self._ranks, self._places, self._capacity = words, ranks, places, capacity
 
     def feed(self, run: int, arrays: Sequence[pa.Array] | None) -> None:
-        """Give `run` its next batch; None is its end."""
+        """Set the next batch of `run`; None is its end."""
         if arrays is None:
             self._alive[run] = None
             return

@@ -1,10 +1,10 @@
 """ReplacingMergeTree([version[, is_deleted]]): of the rows with one key, one stays.
 
 The one with the greatest version stays; among equals, and where there is no version, the last in the order of
-(part, row). A tombstone (is_deleted = 1) is a row like any other for a merge and for an insert: it must stay,
-because an older version of its key may still come. Only FINAL leaves out a key whose winner is a tombstone.
+(part, row). For a merge and an insert, a tombstone (is_deleted = 1) is a row like any other: it must stay,
+because an older version of its key may arrive later. Only FINAL leaves out a key whose winner is a tombstone.
 
-The same rule serves merges (streamed: `WinnerStream`), FINAL (`final_rows`) and `optimize_on_insert`
+The same rule is used by merges (streaming: `WinnerStream`), FINAL (`final_rows`) and `optimize_on_insert`
 (`collapse_block`). It is associative: merging in any grouping gives the same rows.
 
 Source: ClickHouse, `src/Processors/Merges/Algorithms/ReplacingSortedAlgorithm.cpp`.

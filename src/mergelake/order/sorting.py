@@ -10,8 +10,8 @@ values, together with the number of bits that they need.
 5. Arrays become bytes of the same order (`format.array_order`).
 6. NULLs come last. A descending key complements its words, so there they come first.
 
-Words are packed into as few as possible. Is the packed sequence in order already, there is nothing to do.
-Where key and row number fit into 64 bits together, one plain sort (vectorised in numpy) gives the order.
+Words are packed into as few as possible. If the packed sequence is in order already, there is nothing to do.
+If key and row number fit into 64 bits together, one plain sort (vectorised in numpy) gives the order.
 
 Equal keys keep the order of their rows.
 """
@@ -142,7 +142,7 @@ def _valid(array: pa.Array) -> NDArray[np.bool_] | None:
 
 
 def _fixed(array: pa.Array, dtype: Any) -> NDArray[Any]:
-    """The values of a fixed-width array as they lie in memory; those under NULL may be anything."""
+    """The values of a fixed-width array as they lie in memory; those of NULL rows are arbitrary."""
     kind = np.dtype(dtype)
     return np.frombuffer(array.buffers()[1], kind, len(array), array.offset * kind.itemsize)
 
@@ -220,11 +220,11 @@ def _dictionary_words(array: pa.DictionaryArray, data_type: t.DataType) -> Words
         return []
     inner = t.inner_type(data_type)
     ranks, null_rank = _ranks(array.dictionary, inner)
-    found = ranks[places]
+    row_ranks = ranks[places]
     if null_rank >= 0:
-        held = found != null_rank
+        held = row_ranks != null_rank
         valid = held if valid is None else valid & held
-    return _narrowed(found, valid)
+    return _narrowed(row_ranks, valid)
 
 
 def _ranks(values: pa.Array, data_type: t.DataType) -> tuple[NDArray[np.int64], int]:
@@ -260,7 +260,7 @@ def _string_words(array: pa.Array, valid: NDArray[np.bool_] | None) -> Words:
     offsets = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * 4).astype(np.int64)
     starts, lengths = offsets[:-1], np.diff(offsets)
     data = array.buffers()[2]
-    # Eight bytes of room, so that a word may be read at any start; what lies beyond a string is masked off.
+    # Padded by eight bytes, so that a word may be read at any start; bytes beyond a string are masked off.
     padded = np.zeros((data.size if data else 0) + longest + 16, np.uint8)
     if data:
         padded[: data.size] = np.frombuffer(data, np.uint8)

@@ -350,7 +350,7 @@ class PartReader:
     ) -> CorruptDataError:
         """Add the object that holds the bad bytes, and the offset in it, to the error.
 
-        Decoding errors do not tell the file, so the first file with a bad frame is taken.
+        Decoding errors do not tell the file, so the first file with a bad compressed block is taken.
         """
         guilty, offset = next(iter(ranges)), max(problem.offset, 0)
         for file, body in data.items():

@@ -1,11 +1,11 @@
-"""Between processes: one listener, its client, and what is served there registered from above.
+"""Requests between processes: a listener and its client; services are registered by rooms above.
 
 `auth` proves that both ends know the same token, `frames` cuts the stream into messages of bounded size, `listener`
-answers them by services that rooms above registered (`listener.serve("commit", handler)`), and `client` asks, and tells
-a request that was *not sent* from one whose outcome is *unknown*. Nothing here knows what is asked.
+answers them by registered services (`listener.serve("commit", handler)`), and `client` sends requests, and
+distinguishes a request that was *not sent* from one whose outcome is *unknown*. The payload is opaque to this room.
 
-What it is for: commits of others (`log.leader`). What it is not: encrypted. Both ends prove that they know the token
-without showing it, but whoever can change packets on the way can change what is said: for private networks.
+It is used for commits of other processes (`log.leader`). It is not encrypted: both ends prove that they know the token
+without sending it, but an attacker who can change packets can change messages. It is for private networks.
 """
 
 from mergelake.peer.client import NotSent, PeerClient, Peers, UnknownOutcome

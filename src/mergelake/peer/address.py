@@ -1,4 +1,4 @@
-"""`HOST:PORT`, as a person writes it and as it stands in a log."""
+"""`HOST:PORT`, as users write it and as it is stored in a log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from mergelake.core.errors import error
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Host and port; an IPv6 host stands in brackets. BAD_ARGUMENTS for what is none.
+    """Host and port; an IPv6 host is in brackets. Raises BAD_ARGUMENTS.
 
     >>> parse_address("[::1]:9440"), parse_address("lake-1:0")
     (('::1', 9440), ('lake-1', 0))

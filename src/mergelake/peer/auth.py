@@ -1,11 +1,11 @@
-"""How two ends of a connection prove to each other that they know a token, without showing it.
+"""Mutual authentication: both ends of a connection prove that they know a token, without sending it.
 
-1. The listener sends a greeting: what it speaks, and 16 bytes that it drew.
-2. The client sends 16 bytes that it drew, and an HMAC of both under the token.
+1. The listener sends a greeting: the protocol, and 16 random bytes.
+2. The client sends 16 random bytes, and an HMAC of both under the token.
 3. The listener compares that in constant time, and only then reads on; it sends an HMAC of its own.
 
-Who listens at an address that a dead process had, and does not know the token, learns nothing of it that helps him
-elsewhere, and cannot answer in its place: a client that spoke to him would take his answers for the truth.
+A process that listens at the address of a dead one without knowing the token learns nothing that helps it elsewhere,
+and cannot answer in its place.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Stranger(Exception):
     """The other end does not know the token."""
 
 
-def _proof(token: str, who: bytes, theirs: bytes, ours: bytes) -> bytes:
-    return hmac.digest(token.encode(), who + theirs + ours, "sha256")
+def _proof(token: str, role: bytes, theirs: bytes, ours: bytes) -> bytes:
+    return hmac.digest(token.encode(), role + theirs + ours, "sha256")
 
 
 def _drawn(ids: IdSource) -> bytes:

@@ -1,10 +1,11 @@
-"""Ask another process, and know what a failure means.
+"""Sends requests to another process, with a definite meaning of failures.
 
-`call` has three ends: an answer; `NotSent`, the request cannot have been heard; `UnknownOutcome`, it may have been, or
-may yet be. A message counts as heard once its last byte may have left: what was cut off is none for the listener.
+`call` has three outcomes: an answer; `NotSent`, the request cannot have been received; `UnknownOutcome`, it may have
+been received, or may still be. A message counts as received once its last byte may have been sent, as the listener
+ignores an incomplete one.
 
 Connections are kept by address and token, and used by one request at a time: as many are open as requests are under
-way at once, `KEPT_MAX` of them stay. One that the other end has closed meanwhile is found out before anything is sent.
+way, and `KEPT_MAX` of them stay. One that the other end has closed meanwhile is detected before anything is sent.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ from mergelake.peer.auth import Stranger, introduce
 from mergelake.peer.frames import FAILED, OK, UNKNOWN_SERVICE, Closed, Garbled, Stream, request
 
 CONNECT_S = 1.0
-"""Within which a connection has to stand: who listens in the same network answers in milliseconds."""
+"""Seconds to establish a connection: within one network it takes milliseconds."""
 KEPT_MAX = 4
-"""Idle connections that are kept, an address."""
+"""Idle connections that are kept per address and token."""
 
 
 class NotSent(Exception):
-    """The other process has not heard the request, and will not."""
+    """The other process has not received the request, and will not."""
 
 
 class UnknownOutcome(Exception):
-    """It may have heard the request, or may yet."""
+    """The other process may have received the request, or may still receive it."""
 
 
 class Peers(Protocol):
-    """What asks other processes: `PeerClient`, or the network of a simulation."""
+    """Sends requests to other processes: `PeerClient`, or the network of a simulation."""
 
     def call(self, address: str, token: str, service: str, payload: bytes, timeout_s: float) -> bytes:
         """The answer. Raises NotSent, UnknownOutcome; nothing else."""
@@ -59,7 +60,7 @@ class _Connection:
 
     @property
     def stale(self) -> bool:
-        """Whether the other end has closed it, or said what nobody asked."""
+        """Whether the other end has closed it, or sent unexpected data."""
         self._sock.settimeout(0)
         try:
             self._sock.recv(1, socket.MSG_PEEK)
@@ -69,7 +70,7 @@ class _Connection:
             return True
         return True
 
-    def ask(self, message: bytes, end_s: float) -> bytes:
+    def request(self, message: bytes, end_s: float) -> bytes:
         """The body of the answer."""
         try:
             self._stream.send(message, end_s)
@@ -105,7 +106,7 @@ class PeerClient:
         except (OSError, ValueError, Closed, Garbled, Stranger, MergelakeError) as cause:
             raise NotSent(f"{address}: {cause or 'the connection was closed'}") from cause
         try:
-            answer = connection.ask(message, end_s)
+            answer = connection.request(message, end_s)
         except BaseException:
             connection.close()
             raise
@@ -113,13 +114,13 @@ class PeerClient:
         status, body = answer[0], answer[1:]
         if status == OK:
             return body
-        told = f"{address}: {body[:1000].decode(errors='replace')}"
+        text = f"{address}: {body[:1000].decode(errors='replace')}"
         if status == UNKNOWN_SERVICE:
-            raise NotSent(f"{told} is not served there")
-        raise UnknownOutcome(told if status == FAILED else f"{address}: an answer of status {status}")
+            raise NotSent(f"{text} is not served there")
+        raise UnknownOutcome(text if status == FAILED else f"{address}: an answer of status {status}")
 
     def close(self) -> None:
-        """Close what is idle."""
+        """Close all idle connections."""
         with self._lock:
             kept, self._idle = self._idle, {}
         for connections in kept.values():

@@ -3,11 +3,11 @@
 ::
 
     request   u32 length | u8 length of the service's name | name | payload
-    answer    u32 length | u8 status                       | payload, or the text of what went wrong
+    answer    u32 length | u8 status                       | payload, or the text of the error
 
-`length` counts what follows it, big-endian, and is at most `FRAME_MAX`: more is refused before anything of it is read,
-and memory grows with what has arrived, not with what was promised. A message must have arrived by a deadline, however
-many bytes trickle in: a slow sender costs one thread for a bounded time.
+`length` is the number of bytes after it, big-endian, at most `FRAME_MAX`: more is refused before any of them is read,
+and memory grows with the received bytes, not with the announced ones. A message must be complete by a deadline, so a
+slow sender occupies one thread for a bounded time.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import struct
 from mergelake.core.clock import Clock
 
 FRAME_MAX = 32 << 20
-"""Bytes of a message."""
+"""Maximum bytes of a message."""
 NAME_MAX = 64
 OK, FAILED, UNKNOWN_SERVICE = 0, 1, 2
-"""Statuses of answers: what the service gave, that it raised (whatever it did stays done), that there is none."""
+"""Statuses of answers: the result of the service; it raised (its effects remain); there is no such service."""
 _CHUNK = 1 << 16
 _LENGTH = struct.Struct(">I")
 
 
 class Garbled(Exception):
-    """What came is no message: the connection ends."""
+    """The received bytes are no message: the connection is closed."""
 
 
 class Closed(Exception):
@@ -46,22 +46,22 @@ class Stream:
 
         Raises Closed if the other end closed before the first, Garbled if later, TimeoutError, OSError.
         """
-        got = bytearray()
-        while len(got) < size:
+        data = bytearray()
+        while len(data) < size:
             self._sock.settimeout(self._left(end_s))
-            piece = self._sock.recv(min(size - len(got), _CHUNK))
+            piece = self._sock.recv(min(size - len(data), _CHUNK))
             if not piece:
-                raise Garbled("the connection ended within a message") if got else Closed
-            got += piece
-        return bytes(got)
+                raise Garbled("the connection ended within a message") if data else Closed
+            data += piece
+        return bytes(data)
 
     def send(self, data: bytes, end_s: float) -> None:
-        """All of `data` by then. Raises TimeoutError, OSError: then the other end has not got all of it."""
+        """Send all of `data` by the time `end_s`. After TimeoutError or OSError it was not received completely."""
         self._sock.settimeout(self._left(end_s))
         self._sock.sendall(data)
 
     def receive_frame(self, wait_s: float, within_s: float) -> bytes:
-        """A message, without its length: begun within `wait_s`, and whole within another `within_s`."""
+        """A message, without its length: it must begin within `wait_s`, and be complete within another `within_s`."""
         now_s = self._clock.monotonic_s()
         first = self.receive(1, now_s + wait_s)
         end_s = self._clock.monotonic_s() + within_s
@@ -95,7 +95,7 @@ def request(service: str, payload: bytes) -> bytes:
 
 
 def parse_request(body: bytes) -> tuple[str, bytes]:
-    """Service and payload of a request's frame, without its length; Garbled for what is none."""
+    """Service and payload of a request's frame, without its length; raises Garbled."""
     size = body[0]
     if not 1 <= size <= NAME_MAX or len(body) <= size:
         raise Garbled("a request without the name of a service")

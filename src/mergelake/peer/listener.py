@@ -1,13 +1,13 @@
-"""Answer requests of other processes: a socket, a thread for each connection, and services by name.
+"""Answers requests of other processes: a socket, a thread for each connection, and services by name.
 
-1. One thread accepts. Above `connections_max` connections, or `HANDSHAKES_MAX` that have not proven themselves yet, a
-   new one is closed at once: who knows no token cannot take the place of those who do.
-2. A connection has `HANDSHAKE_S` in all to prove that it knows the token (`auth`); nothing else is read before.
-3. Then it sends one request after another, each whole within `FRAME_S`, and each is answered before the next is read.
-   What a service raises is told to the client and ends nothing. A connection that asks nothing for `IDLE_S` is closed.
-4. `close` accepts nothing new, lets requests under way be answered for a while, and closes what is left.
+1. One thread accepts. Above `connections_max` connections, or `HANDSHAKES_MAX` that are not authenticated yet, a new
+   one is closed at once, so that clients without the token cannot take the place of others.
+2. A connection has `HANDSHAKE_S` in all for authentication (`auth`); nothing else is read before.
+3. Then it sends one request after another, each complete within `FRAME_S`, and each is answered before the next is
+   read. An exception of a service is reported to the client. A connection without a request for `IDLE_S` is closed.
+4. `close` accepts no new connections, lets requests under way be answered for a while, and closes the rest.
 
-Whatever a client sends, the worst that it does is to lose its own connection.
+A client can lose its own connection by what it sends, but not affect others.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ CONNECTIONS_MAX = 1024
 HANDSHAKES_MAX = 64
 HANDSHAKE_S, FRAME_S, IDLE_S, ANSWER_S = 5.0, 30.0, 600.0, 30.0
 CLOSE_S = 2.0
-"""How long requests under way are waited for at the end."""
+"""Seconds that requests under way have at the end."""
 _REST_S = 0.05
-"""Pause after a failed accept: where descriptors ran out, the next one fails at once."""
+"""Pause after a failed accept: without free descriptors the next one would fail at once."""
 
 _logger = logging.getLogger("mergelake.peer")
 
@@ -45,7 +45,7 @@ class Listener:
     def __init__(
         self, host: str, port: int, token: str, *, clock: Clock, ids: IdSource, connections_max: int = CONNECTIONS_MAX
     ) -> None:
-        """Binds at once (port 0: a free one), accepts from `start` on. BAD_ARGUMENTS if the address cannot be had."""
+        """Binds at once (port 0: a free one), accepts from `start` on. BAD_ARGUMENTS if the address is unavailable."""
         self._token = token
         self._clock = clock
         self._ids = ids
@@ -63,7 +63,7 @@ class Listener:
             hint = "Choose an address of this machine and a free port, or port 0 for any"
             raise error("BAD_ARGUMENTS", f"Cannot listen on {address_of(host, port)}: {cause}", hint) from None
         self.port: int = self._socket.getsockname()[1]
-        """The port that was taken."""
+        """The port that it listens on."""
         self._thread = threading.Thread(target=self._accept, name="mergelake-listener", daemon=True)
 
     def serve(self, name: str, handler: Handler) -> None:
@@ -76,11 +76,11 @@ class Listener:
 
     @property
     def connections(self) -> int:
-        """How many are open."""
+        """Number of open connections."""
         return len(self._all)
 
     def close(self, wait_s: float = CLOSE_S) -> None:
-        """End: requests under way have `wait_s` to be answered."""
+        """Stop listening; requests under way have `wait_s` seconds to be answered."""
         with self._lock:
             self._closing = True
         with contextlib.suppress(OSError):
@@ -136,10 +136,10 @@ class Listener:
             while not self._closing:
                 self._answer(stream, stream.receive_frame(IDLE_S, FRAME_S))
         except (Closed, OSError):
-            pass  # it left, or was too slow
+            pass  # the client left, or was too slow
         except (Garbled, Stranger) as problem:
             _logger.info("a connection was closed: %s", problem)
-        except Exception:  # whatever it is, it must not end the process's other work
+        except Exception:  # a bad connection must not affect the process
             _logger.exception("a connection was closed")
         finally:
             self._leave(sock, stranger=stranger)

@@ -17,7 +17,7 @@ from mergelake.store.protocol import Store
 from mergelake.table.handle import TableHandle
 
 HIDDEN = "[HIDDEN]"
-"""What stands in place of a secret, as in ClickHouse's own SHOW CREATE TABLE."""
+"""Replaces a secret, as in ClickHouse's own SHOW CREATE TABLE."""
 _TABLE_SETTINGS = ("index_granularity", "allow_nullable_key")
 
 
@@ -33,7 +33,7 @@ def create_statement(
 ) -> str:
     """`CREATE TABLE database.table` for a stock ClickHouse, over this table's directory.
 
-    Keys that are given stand in it (a server should have its own, that may only read); with empty ones the server uses
+    It contains the given keys (a server should have its own, with read access only); with empty ones the server uses
     its environment. Those of the store are hidden as ClickHouse hides them, unless `show_secrets`. Raises
     NOT_IMPLEMENTED for a store that ClickHouse cannot reach.
     """
@@ -83,7 +83,7 @@ def attach_text(schema: TableSchema, name: str, disk: str, refresh_seconds: int)
 
 
 def definition(head: str, schema: TableSchema, settings: Sequence[str]) -> str:
-    """A table as ClickHouse defines it: `head` begins the statement, `settings` come beside those of its data."""
+    """A table definition of ClickHouse: `head` begins the statement, `settings` follow those of the table's data."""
     arguments = f"({', '.join(schema.engine_args)})" if schema.engine_args else ""
     clauses = [f"ENGINE = {schema.engine}{arguments}"]
     if schema.partition_by:

@@ -1,19 +1,19 @@
-"""What a published table shows to ClickHouse, decided: names to add, drops to cover, names to take away. Pure.
+"""Plans the published names of a table: names to add, drops to cover, names to remove. Pure.
 
-ClickHouse lists names and never forgets a part that nothing covers, so the rules are:
+ClickHouse lists names and never drops a part that no other part covers, so the rules are:
 
 1. Every active part gets its name, in the order of commits. A merge's result covers its sources by its name: higher
-   level, same blocks. A server takes parts in one by one, so it sees a commit of several parts one by one too.
-2. What was shown and is covered by nothing is covered by an **empty part**: one over all blocks that a drop removed
-   from the partition, whose level is higher than any that merges give; one, a level higher, for each part that was
-   dropped singly. Names never intersect, whoever decides on them, and however late: all that lies below a later drop
-   has a lower level, and what is merged over a part that was dropped singly has a higher one.
-3. A covered name is taken away once its cover has been visible for the grace period, so that a reader that
-   still holds the old list can finish. Empty parts stay until something covers them.
+   level, same blocks. A server loads parts one by one, so it sees a commit of several parts one by one, too.
+2. A published part that no active part covers is covered by an **empty part**: one over all blocks that a drop removed
+   from the partition, with a level above all levels of merges; or one with the level raised by one for each part that
+   was dropped singly. Names never intersect, even of concurrent or late publishers: all parts below a later drop have a
+   lower level, and a merge over a singly dropped part has a higher one.
+3. A covered name is removed once its cover has been visible for the grace period, so that a reader that
+   still holds the old list can finish. Empty parts stay until another part covers them.
 
-The token of a name (its directory) is the part's id; `plain-<id>` for a packed part, whose object may lie in the other
-one, where ClickHouse would find a file too many; `drop-<name>` for an empty part. So the listing of tokens, together
-with the log, is the whole state; nothing else has to be kept, and it can be rebuilt at any time.
+The token of a name (its directory) is the part's id; `plain-<id>` for a packed part, whose object may lie in the
+directory `<id>`, where ClickHouse would find an unexpected file; `drop-<name>` for an empty part. So the listing of
+tokens, together with the log, is the whole state, and names can be rebuilt at any time.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ GRACE_SECONDS = 300.0
 _EMPTY = "drop-"
 _PLAIN = "plain-"
 PART_DIRECTORY = rf"(?:{_PLAIN})?[0-9a-f]{{32}}"
-"""Pattern of a part's directories: of its own objects, and of what publishing lays out."""
+"""Pattern of a part's directories: of its own objects, and of its published files."""
 _FLOOR_LEVEL = 500_000_000
-"""Higher than any level that merges give: of two drops the later one covers the empty part of the earlier one."""
+"""Above all levels of merges; the floor is added, so that a later drop covers the empty part of an earlier one."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedName:
-    """A part that ClickHouse sees."""
+    """A published part."""
 
     token: str
     """Its directory, beside `__meta`."""
     info: PartInfo
     since_ms: int
-    """When the name was put."""
+    """When the name was written, by the store's clock."""
 
     @property
     def part_id(self) -> str:
@@ -57,13 +57,13 @@ class PublishedName:
 
     @property
     def empty(self) -> bool:
-        """Whether it only covers what was dropped."""
+        """Whether it is an empty part."""
         return self.token.startswith(_EMPTY)
 
 
 @dataclass(frozen=True, slots=True)
 class Cover:
-    """An empty part to make."""
+    """An empty part to create."""
 
     info: PartInfo
     over: tuple[str, ...]
@@ -77,7 +77,7 @@ class Cover:
 
 @dataclass(frozen=True, slots=True)
 class PublishPlan:
-    """What to do, in this order."""
+    """The steps of a round, in this order."""
 
     add: tuple[str, ...]
     """Ids of active parts that have no name yet, in the order of the commits that brought their newest rows."""
@@ -85,7 +85,7 @@ class PublishPlan:
     remove: tuple[str, ...]
     """Tokens of names whose cover has been visible long enough."""
     open: frozenset[str] = field(default=frozenset(), compare=False)
-    """Partitions in which there is anything to do, now or once a name has been covered for long enough."""
+    """Partitions with work, now or once a name has been covered for the grace period."""
 
 
 def shown_token(manifest: PartManifest) -> str:
@@ -109,7 +109,7 @@ def empty_info(token: str) -> PartInfo | None:
 
 
 def floor_part(state: State, partition_id: str) -> PartInfo | None:
-    """The empty part over all that drops of whole ranges removed from a partition; None if there was none."""
+    """The empty part over all blocks that drops of ranges removed from a partition; None if there was no such drop."""
     floor = state.floor_of(partition_id)
     level = min(_FLOOR_LEVEL + floor, LEVEL_MAX)
     return PartInfo(partition_id, 1, floor, level, state.block_counter) if floor else None
@@ -122,9 +122,9 @@ def plan_publish(
     now_ms: int,
     grace_ms: int,
 ) -> PublishPlan:
-    """What brings the names that are `shown` to those of the `active` parts (by id); `floors`: `floor_part` of a state.
+    """The steps from the names `shown` to those of the `active` parts (by id); `floors`: `floor_part` of a state.
 
-    Running the plan and asking again at once gives an empty one, but for names that wait for their grace period.
+    After its execution, a new plan is empty, except for names that wait for their grace period.
     """
     known = {name.part_id for name in shown}
     add = tuple(sorted(active.keys() - known, key=lambda i: (active[i].max_block, active[i])))
@@ -149,14 +149,14 @@ def plan_publish(
                 left.add(partition)
             if (above & old).any():
                 remove.add(name.token)
-        made = _empty_parts(bare, floors(partition))
-        left.update(each.info.partition_id for each in made)
-        cover += made
+        covers = _empty_parts(bare, floors(partition))
+        left.update(each.info.partition_id for each in covers)
+        cover += covers
     return PublishPlan(add, tuple(cover), tuple(name.token for name in shown if name.token in remove), frozenset(left))
 
 
 class _Infos:
-    """Infos of one partition as columns: thousands are compared with thousands."""
+    """Infos of one partition as columns, for fast comparison of thousands."""
 
     def __init__(self, infos: Sequence[PartInfo]) -> None:
         rows = [(i.min_block, i.max_block, i.level, i.mutation) for i in infos]
@@ -165,8 +165,8 @@ class _Infos:
     def over(self, info: PartInfo) -> NDArray[np.bool_]:
         """For each info whether it covers `info`: `PartInfo.covers`."""
         low, high, level, mutation = self._columns
-        same = (low == info.min_block) & (high == info.max_block) & (level == info.level)
-        higher = same | (level > info.level) | (level == LEVEL_MAX)
+        equal = (low == info.min_block) & (high == info.max_block) & (level == info.level)
+        higher = equal | (level > info.level) | (level == LEVEL_MAX)
         return np.asarray(higher & (low <= info.min_block) & (high >= info.max_block) & (mutation >= info.mutation))
 
 
@@ -175,7 +175,7 @@ def _empty_parts(bare: list[PublishedName], floor: PartInfo | None) -> list[Cove
     last = floor.max_block if floor is not None else 0
     below = tuple(name.token for name in bare if name.info.max_block <= last)
     alone = [name for name in bare if not name.empty]
-    made = [Cover(merged_name([name.info]), (name.token,)) for name in alone if name.info.max_block > last]
-    if floor is not None and len(made) < len(alone):
-        made.insert(0, Cover(floor, below))
-    return made
+    covers = [Cover(merged_name([name.info]), (name.token,)) for name in alone if name.info.max_block > last]
+    if floor is not None and len(covers) < len(alone):
+        covers.insert(0, Cover(floor, below))
+    return covers

@@ -1,24 +1,23 @@
-"""Showing a table to ClickHouse: its directory, kept up as a `plain_rewritable` disk.
+"""Publishes a table to ClickHouse: keeps its directory up to date as a `plain_rewritable` disk.
 
 A part exists for ClickHouse once `__meta/<token>/prefix.path` holds its name; the files lie in `<token>/`, and a part
-in `full` storage lies there already. So publishing is mostly one tiny PUT a part. Parts that are packed (or made of
-extents) are laid out in plain files first; their own objects stay, they are what mergelake reads.
+in `full` storage lies there already. So publishing is mostly one tiny PUT per part. Parts that are packed (or made of
+extents) are copied to plain files first; their own objects stay, as mergelake reads them.
 
-It is a one-way view of the log: list the tokens, read the log, plan (`published.plan_publish`, of the partitions for
-which it may be anything: `shown`), then
+It is a one-way view of the log: list the tokens, read the log, plan (`plan.plan_publish`, of the partitions that may
+have changed: `shown`), then
 
-1. lay out and name new active parts, merged ones before what they cover is taken away;
-2. write and name an empty part over what was dropped;
-3. take away names whose cover has been visible for the grace period. Objects are never deleted here (`collect` does,
-   for parts that have no name).
+1. write the files and names of new active parts, merged ones before the names they cover are removed;
+2. write the files and names of empty parts over dropped blocks;
+3. remove names whose cover has been visible for the grace period. Objects are never deleted here (`gc` deletes those of
+   parts without a name).
 
-The listing comes first: whoever named what it shows knew a version no newer than the one that is read after it. The
-other way round, what another publisher named in between would look like something dropped, and be covered.
+The listing comes first: its names were written at versions not newer than the state that is read after it. Otherwise,
+parts that another publisher has named in between would look like dropped ones, and be covered.
 
-Every step may be repeated, and any step may be the last one before a crash. Two publishers at once do the same
-work twice and no harm.
+Every step may be repeated, and a crash is harmless at any step. Two concurrent publishers do the same work twice.
 
-ClickHouse attaches the directory read-only by the statement of `attach.create_statement`.
+ClickHouse attaches the directory read-only by the statement of `definition.create_statement`.
 """
 
 from __future__ import annotations
@@ -57,24 +56,24 @@ _EVER_MS = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class PublishReport:
-    """What one round did; part names as ClickHouse sees them."""
+    """The result of a round, with ClickHouse's part names."""
 
     version: int
-    """The version of the table that is visible now."""
+    """The published version of the table."""
     added: tuple[str, ...]
     """Active parts that became visible."""
     dropped: tuple[str, ...]
-    """Empty parts that became visible, over what was dropped."""
+    """Empty parts that became visible, over dropped blocks."""
     removed: tuple[str, ...]
-    """Names that are gone: their cover has been visible for the grace period."""
+    """Names that were removed: their cover has been visible for the grace period."""
     waiting: int
     """Covered names that are still visible."""
 
 
 def publish(handle: TableHandle, *, grace_seconds: float = GRACE_SECONDS) -> PublishReport:
-    """Bring what ClickHouse sees up to the table's newest version, and take away what it no longer needs.
+    """Publish the table's newest version, and remove names that are no longer needed.
 
-    Costs one LIST, and for each new part one PUT if it lies in plain files, else one more PUT a file; where names wait,
+    Costs one LIST, and for each new part one PUT if it lies in plain files, else one more PUT per file; if names wait,
     a PUT and a HEAD to learn the store's time.
     """
     check_seconds("grace_seconds", grace_seconds)
@@ -89,20 +88,20 @@ def follow(
     grace_seconds: float = GRACE_SECONDS,
     on_report: Callable[[PublishReport], None] | None = None,
 ) -> None:
-    """Publish after every commit, until `stop()` is true; `on_report` hears of the rounds that did something.
+    """Publish after every commit, until `stop()` is true; `on_report` gets the reports of rounds with changes.
 
-    A quiet table costs one GET a poll (a log in ZooKeeper tells by itself), and a LIST only while covered names wait
-    for their grace period.
+    A quiet table costs one GET per poll (a log in ZooKeeper notifies), and a LIST only while covered names wait for
+    their grace period.
     """
     check_seconds("poll_seconds", poll_seconds)
     check_seconds("grace_seconds", grace_seconds)
-    seen, waiting, due_s = 0, 0, 0.0
+    published, waiting, due_s = 0, 0, 0.0
     handle.refresh()
     while not stop():
         state, now_s = handle.log.state, handle.clock.monotonic_s()
-        if state.version != seen or (waiting and now_s >= due_s):
+        if state.version != published or (waiting and now_s >= due_s):
             report = _round(handle, grace_seconds)
-            seen, waiting, due_s = report.version, report.waiting, now_s + max(grace_seconds / 4, poll_seconds)
+            published, waiting, due_s = report.version, report.waiting, now_s + max(grace_seconds / 4, poll_seconds)
             if on_report is not None and (report.added or report.dropped or report.removed):
                 on_report(report)
         if stop():
@@ -111,14 +110,14 @@ def follow(
 
 
 def unpublish(handle: TableHandle) -> int:
-    """Take all names away, so that nothing is visible; returns how many there were. ClickHouse must detach first."""
+    """Remove all names, so that nothing is visible; returns how many there were. ClickHouse must detach first."""
     keys = [meta.key for meta in handle.store.list(f"{handle.directory}/__meta/")]
     handle.store.delete(keys)
     return len(keys)
 
 
 def names_shown(handle: TableHandle, shown: Shown) -> None:
-    """Learn what ClickHouse sees, by one LIST, and a state of the log no older, which knows whose names these are."""
+    """Update the published names by one LIST, and then the state of the log, which maps them to parts."""
     shown.look(handle, _named_in)
 
 
@@ -134,7 +133,7 @@ def _publish(handle: TableHandle, shown: Shown, grace_seconds: float) -> Publish
     state, grace_ms = shown.state, round(grace_seconds * 1000)
     plan = shown.plan(_EVER_MS, 0)
     if plan.remove and grace_ms:
-        # How long something waited is told by the clock that dated it, the store's.
+        # The age of names is measured by the store's clock, which dated them.
         plan = shown.plan(Notes(store, directory, handle.ids).now_ms(), grace_ms)
     active, named = shown.active(), shown.names()
     if not len(shown):
@@ -149,12 +148,12 @@ def _publish(handle: TableHandle, shown: Shown, grace_seconds: float) -> Publish
             _write_empty(handle, state.schema, cover)
             _name(store, directory, cover.token, cover.info)
     finally:
-        # A fraction of the time between noting an object and deleting it, as for knowledge of the log.
+        # After a fraction of the grace period of collection, files of these parts may be deleted.
         if began.age_s(handle.clock) > min(HEAD_FRESHNESS_S, handle.settings.integer("gc_grace_seconds") / 4):
             _take_back(handle, adding, plan.cover)
     removed = plan.remove
     if grace_ms == 0 and (plan.add or plan.cover):
-        # What was named just now may be all the cover that an old name waits for.
+        # Names that were just written may cover old ones.
         names_shown(handle, shown)
         removed, named = shown.plan(_EVER_MS, 0).remove, shown.names()
     store.delete([f"{directory}/__meta/{token}/prefix.path" for token in removed])
@@ -170,19 +169,19 @@ def _publish(handle: TableHandle, shown: Shown, grace_seconds: float) -> Publish
 
 
 def _take_back(handle: TableHandle, added: Mapping[str, ActivePart], covers: Iterable[Cover]) -> None:
-    """Take away names of parts that are no longer kept: this process slept, and their files may be gone.
+    """Remove names of parts that are no longer kept: this process slept, and their files may be gone.
 
-    `added` are parts by their tokens.
-    Of empty parts those that have no files any more: others were made since, which cover the same.
+    `added` are parts by their tokens. Of the empty parts in `covers`, the names of those without files are removed:
+    others that cover the same were created since.
     """
     store, directory, live = handle.store, handle.directory, reachable(handle.refresh())
-    gone = [token for token, part in added.items() if part.manifest.id not in live]
-    gone += [cover.token for cover in covers if not any(True for _ in store.list(f"{directory}/{cover.token}"))]
-    store.delete([f"{directory}/__meta/{name}/prefix.path" for name in gone])
+    tokens = [token for token, part in added.items() if part.manifest.id not in live]
+    tokens += [cover.token for cover in covers if not any(True for _ in store.list(f"{directory}/{cover.token}"))]
+    store.delete([f"{directory}/__meta/{name}/prefix.path" for name in tokens])
 
 
 def lay_out(store: Store, directory: str, manifest: PartManifest, token: str, pool: ThreadPoolExecutor) -> None:
-    """Make the files of a part exist as plain objects `<token>/<file>`; what lies so already is left alone."""
+    """Write the files of a part as plain objects `<token>/<file>`, except those that exist already."""
     files, prefix = manifest.file_table(), f"{directory}/{token}/"
     missing = [files[name] for name in layout(directory, manifest).elsewhere(prefix)]
     small = [file.name for file in missing if file.size <= CHUNK_BYTES]
@@ -200,7 +199,7 @@ def _name(store: Store, directory: str, token: str, info: PartInfo) -> None:
 
 
 def _named_in(store: Store, key: str) -> PartInfo | None:
-    """The name that a `prefix.path` gives, where the log has forgotten the part; None if it was taken away since."""
+    """The name in a `prefix.path`, for a part that the log has forgotten; None if it was removed since."""
     try:
         return PartInfo.try_parse(agreed(store, key).decode(errors="replace").rstrip("/"))
     except NotFoundError:
@@ -208,16 +207,16 @@ def _named_in(store: Store, key: str) -> PartInfo | None:
 
 
 def agreed(store: Store, key: str) -> bytes:
-    """An object of ClickHouse's that has no digest: believed when two looks agree.
+    """An object without a digest, read until two consecutive reads agree.
 
-    A bit that went wrong on the way would name other blocks, which would be covered, or taken for a cover.
-    CorruptDataError if no two looks in a row agree.
+    A bit flipped in transit would name other blocks, which would be covered, or taken for a cover.
+    Raises CorruptDataError if no two consecutive reads agree.
     """
-    said = store.get(key)
+    data = store.get(key)
     for _ in range(_LOOKS_MAX):
-        before, said = said, store.get(key)
-        if said == before:
-            return said
+        before, data = data, store.get(key)
+        if data == before:
+            return data
     raise CorruptDataError("An object reads differently each time", object_key=key)
 
 
@@ -243,6 +242,6 @@ def _write_empty(handle: TableHandle, schema: TableSchema, cover: Cover) -> None
             writer.write_column(column.name, chain())
         writer.finish()
     except BaseException:
-        # The directory follows from the name: another publisher may just have made, and shown, the same part.
+        # The directory follows from the name: another publisher may have published the same part.
         writer.abort(delete=False)
         raise

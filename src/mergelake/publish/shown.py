@@ -1,15 +1,14 @@
-"""The names that a table shows to ClickHouse, as a process knows them from its last round: planning costs what changed.
+"""The published names of a table, as known from the last round of a process, so that only changes are planned.
 
-What is to be done in one partition follows from its active parts, its names, its floor and the time, and from nothing
-else (`published.plan_publish`). So a round plans again
+The plan of a partition depends only on its active parts, its names, its floor and the time (`plan.plan_publish`). So a
+round plans again
 
 1. the partitions whose parts changed since the last state (`Partitions.touched_since`), or whose floor rose;
-2. those of the names that came, went or were put again since the last listing;
-3. those that the last plan left **open**: something was to be done, or a name waited for its grace period.
+2. the partitions of names that were added, removed or rewritten since the last listing;
+3. the partitions that the last plan left **open**: with work, or a name that waits for its grace period.
 
-All others have the empty plan that they had. The first round of a process plans everything, and so does one after a
-round that failed: `TableHandle.remembering` throws away what that one knew. The listing is whole each time, and comes
-before the log is read, as ever.
+The plan of all others is still empty. The first round of a process plans everything, and so does one after a failed
+round, whose state `TableHandle.remembering` drops. The listing is always complete, and comes before the log is read.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ from mergelake.store.protocol import ObjectMeta, Store
 from mergelake.table.handle import TableHandle
 
 ReadName = Callable[[Store, str], PartInfo | None]
-"""What an object says that the log knows nothing of; None if it is gone."""
+"""Reads the name of a part that the log has forgotten; None if it is gone."""
 
 Listed: TypeAlias = list[ObjectMeta]
-"""A listing of a table's names, in order. Equal ones are told without hashing."""
+"""A listing of a table's names, in order."""
 
 
 def list_names(handle: TableHandle) -> Listed:
@@ -42,41 +41,41 @@ def _prefix(handle: TableHandle) -> str:
 
 
 class Shown:
-    """The names of a table and its active parts, as of the last look. Not for threads."""
+    """The names of a table and its active parts, as of the last `look`. Not thread-safe."""
 
     def __init__(self) -> None:
         self.state = State()
-        """The one that was read after the listing."""
+        """The state that was read after the listing."""
         self.planned = 0
-        """How many partitions were planned so far."""
+        """Number of partitions planned so far."""
         self.shrunk = 0
-        """How many looks found that a name had gone."""
+        """Number of `look` calls after which a name was gone."""
         self._prefix = ""
         self._last: Listed = []
         self._listed: dict[str, int] = {}
-        """The same, by key."""
+        """Key -> time of the last listing."""
         self._tokens: set[str] = set()
-        """Those of the names."""
+        """Tokens of the names."""
         self._infos: dict[str, PartInfo] = {}
         self._by_partition: dict[str, set[str]] = {}
         self._open: set[str] = set()
         self._doubtful: set[str] = set()
-        """Names of which the log knows nothing: asked anew at each look."""
+        """Keys of names that are not in the log: read again in each `look`."""
         self._odd: set[str] = set()
-        """Tokens below which something else lies than a name."""
+        """Tokens with objects other than a name."""
         self._partitions: Partitions | None = None
 
     def __len__(self) -> int:
-        """How many names there are."""
+        """Number of names."""
         return len(self._infos)
 
     @property
     def tokens(self) -> tuple[Container[str], ...]:
-        """Sets that have every token of which something was listed."""
+        """Sets that together have every listed token."""
         return self._tokens, self._odd
 
     def look(self, handle: TableHandle, read_name: ReadName) -> None:
-        """Learn the names by one LIST, then the log. `read_name` is asked for names that the log has forgotten."""
+        """Update the names by one LIST, then the state. `read_name` reads names that the log has forgotten."""
         self._prefix = _prefix(handle)
         listed = list_names(handle)
         self._learn_state(handle.refresh())
@@ -85,29 +84,29 @@ class Shown:
         self._last = listed
 
     def _learn(self, store: Store, listed: Listed, read_name: ReadName) -> None:
-        """What came, went, was put again, or is doubtful."""
-        before, again = self._listed, self._doubtful
+        """Update the names that were added, removed, rewritten, or are doubtful."""
+        before, doubtful = self._listed, self._doubtful
         self._listed, self._doubtful = {meta.key: meta.modified_ms for meta in listed}, set()
-        fresh = [key for key, put_ms in self._listed.items() if before.get(key) != put_ms or key in again]
-        same = {key: info for key in fresh if key not in again and (info := self._infos.get(key)) is not None}
-        gone = before.keys() - self._listed.keys()
-        self.shrunk += bool(gone)
-        self._tokens.difference_update(map(self._token, gone))
+        fresh = [key for key, put_ms in self._listed.items() if before.get(key) != put_ms or key in doubtful]
+        unchanged = {key: info for key in fresh if key not in doubtful and (info := self._infos.get(key)) is not None}
+        removed = before.keys() - self._listed.keys()
+        self.shrunk += bool(removed)
+        self._tokens.difference_update(map(self._token, removed))
         self._tokens.update(self._token(key) for key in fresh if key.endswith("/prefix.path"))
-        for key in (*gone, *fresh):
+        for key in (*removed, *fresh):
             self._forget(key)
         if self._odd or any(not key.endswith("/prefix.path") for key in fresh):
             self._odd = {self._token(key) for key in self._listed if not key.endswith("/prefix.path")}
-        self._learn_names(store, fresh, same, read_name)
+        self._learn_names(store, fresh, unchanged, read_name)
 
     def lacks(self, listed: Listed) -> set[str]:
-        """Tokens of what an earlier listing has and the last one has not."""
+        """Tokens of an earlier listing that are missing in the last one."""
         if listed == self._last:
             return set()
         return {self._token(meta.key) for meta in listed if meta.key not in self._listed}
 
     def plan(self, now_ms: int, grace_ms: int) -> PublishPlan:
-        """What is to be done: `plan_publish`, of the partitions for which that may be anything."""
+        """The result of `plan_publish` for the open partitions."""
         self.planned += len(self._open)
         active = {part_id: part.info for part_id, part in self.active().items()}
         plan = plan_publish(active, partial(floor_part, self.state), self.names(), now_ms, grace_ms)
@@ -153,24 +152,24 @@ class Shown:
         self._partitions, self.state = state.partitions, state
 
     def _learn_names(
-        self, store: Store, fresh: Sequence[str], same: Mapping[str, PartInfo], read_name: ReadName
+        self, store: Store, fresh: Sequence[str], unchanged: Mapping[str, PartInfo], read_name: ReadName
     ) -> None:
-        """Whose names these are: most often of a part that was to be named, which lies in an open partition."""
+        """Map fresh names to infos: first of parts in open partitions, then of retired and of all active parts."""
         near = {part_id: part.info for part_id, part in self.active().items()} if fresh else {}
-        everyone: dict[str, PartInfo] | None = None
-        wanted = {part_of(key[len(self._prefix) :].partition("/")[0]) for key in fresh if key not in same}
-        gone = self.state.retired.find(wanted - near.keys())
+        all_infos: dict[str, PartInfo] | None = None
+        wanted = {part_of(key[len(self._prefix) :].partition("/")[0]) for key in fresh if key not in unchanged}
+        retired_parts = self.state.retired.find(wanted - near.keys())
         for key in fresh:
             token, _, file = key[len(self._prefix) :].partition("/")
             if file != "prefix.path":
                 continue
             part_id = part_of(token)
-            retired = gone.get(part_id)
-            info = same.get(key) or near.get(part_id) or (retired.info if retired else empty_info(token))
+            retired = retired_parts.get(part_id)
+            info = unchanged.get(key) or near.get(part_id) or (retired.info if retired else empty_info(token))
             if info is None:
-                if everyone is None:
-                    everyone = {part.manifest.id: part.info for part in self.state.parts()}
-                info = everyone.get(part_id)
+                if all_infos is None:
+                    all_infos = {part.manifest.id: part.info for part in self.state.parts()}
+                info = all_infos.get(part_id)
             if info is None:
                 self._doubtful.add(key)
                 info = read_name(store, key)

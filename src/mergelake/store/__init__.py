@@ -1,8 +1,8 @@
 """Objects in a directory, in memory or in a bucket: `open_store(url)` gives a `Store`.
 
-Nouns: a *key* names an object; a *spec* (`StoreSpec`) is what another process needs to open the same store;
-`create` is the only conditional operation, with three outcomes (`Stored | Lost | Unknown`), and all of the
-engine's safety rests on it. This room is the only door to obstore.
+A *key* names an object; a *spec* (`StoreSpec`) holds all that another process needs to open the same store; `create` is
+the only conditional operation, with three outcomes (`Stored | Lost | Unknown`), and the correctness of the engine
+depends on it. Only this room imports obstore.
 """
 
 from mergelake.store.open import open_store

@@ -1,14 +1,14 @@
 """`BucketStore`: objects in S3, Google Cloud Storage or Azure, through obstore.
 
 1. Reads, plain puts, listings and deletes are retried here, with exponential back-off and jitter, so that
-   the counters tell every request and a download that was cut in the middle counts as a failure too. A
-   listing goes on behind the last key that it gave.
-2. `create` asks once. Its outcome is `Stored` on success, `Lost` if the server says that the key exists,
-   an error if the server refused for good (no permission, no bucket), and `Unknown` for all the rest.
-3. A large put is a multipart upload by obstore's patient client, which repeats a failed part alone; a
+   the counters include every request, and a download that is cut in the middle is retried too. A listing
+   is resumed after the last key that it returned.
+2. `create` sends one request. Its outcome is `Stored` on success, `Lost` if the server reports that the key exists,
+   an error if the server refused for good (no permission, no bucket), and `Unknown` otherwise.
+3. A large put is a multipart upload by obstore's retrying client, which repeats only failed parts; a
    stream that fits into one chunk is one plain put.
 
-obstore's runtime does not survive a fork: a forked child would hang for ever, so it is told instead.
+obstore's runtime does not survive a fork: a forked child would hang for ever, so an error is raised instead.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class BucketStore:
 
     @property
     def counters(self) -> Counters:
-        """Requests and bytes so far. Retries inside multipart uploads are obstore's and not seen."""
+        """Requests and bytes so far, without obstore's own retries inside multipart uploads."""
         return self._meter.counters
 
     # -- reading -------------------------------------------------------------------------------
@@ -93,21 +93,21 @@ class BucketStore:
         return self.get_ranges(key, [(start, length)])[0]
 
     def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
-        """One view for each (start, length) of coalesced requests, which run side by side."""
+        """One view for each (start, length), of coalesced requests, which run concurrently."""
         check_key(key)
         fetches = coalesce(ranges, self._gap)
         if not fetches:
             return scatter(ranges, [], [])
         starts, lengths = [f.start for f in fetches], [f.length for f in fetches]
 
-        def ask() -> list[obstore.Bytes]:
+        def request() -> list[obstore.Bytes]:
             if len(fetches) == 1:
                 return [self._once.get_range(key, start=starts[0], length=lengths[0])]
-            # Ours is the only coalescing: what is counted is what is sent.
+            # obstore must not coalesce further, so that the counters are right.
             return list(obstore.get_ranges(self._once, key, starts=starts, lengths=lengths, coalesce=0))
 
         try:
-            bodies = self._retrying("get", key, ask, requests=len(fetches))
+            bodies = self._retrying("get", key, request, requests=len(fetches))
         except _BehindTheEndError as problem:
             raise self._behind_the_end(key, fetches) from problem.__cause__
         for fetch, body in zip(fetches, bodies, strict=True):
@@ -141,8 +141,8 @@ class BucketStore:
                     if full:
                         self._meter.count("list", prefix)
                     full = len(page) == LIST_PAGE
-                    for found in page:
-                        meta = _meta(found)
+                    for item in page:
+                        meta = _meta(item)
                         if meta.key > last:  # obstore drops a slash at the end of the offset
                             yield meta
                             last = meta.key
@@ -187,7 +187,7 @@ class BucketStore:
                     size += len(chunk)
                     yield memoryview(chunk).cast("B")
             except Exception:
-                source_failed = True  # its OSError must not be taken for the store's
+                source_failed = True  # an OSError of the source must not be taken for one of the store
                 raise
 
         self._check_process()
@@ -202,7 +202,7 @@ class BucketStore:
         return size
 
     def create(self, key: str, data: Buffer) -> PutOutcome:
-        """Write the object only if the key is free; asked once."""
+        """Write the object only if the key is free; one request, never retried."""
         check_key(key)
         self._check_process()
         body = data if isinstance(data, bytes) else memoryview(data).cast("B")
@@ -220,12 +220,12 @@ class BucketStore:
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects, up to 1000 a request; a missing one is no error."""
-        wanted = [check_key(key) for key in keys]
-        for first in range(0, len(wanted), LIST_PAGE):
-            batch = wanted[first : first + LIST_PAGE]
+        checked = [check_key(key) for key in keys]
+        for first in range(0, len(checked), LIST_PAGE):
+            batch = checked[first : first + LIST_PAGE]
             try:
                 self._retrying("delete", batch[0], lambda batch=batch: self._once.delete(batch))  # type: ignore[misc]
-            except KeyError:  # Google's answer about a missing object ends the batch: one by one then
+            except KeyError:  # Google fails the whole batch for a missing object: then one request per key
                 for key in batch:
                     try:
                         self._retrying("delete", key, lambda key=key: self._once.delete([key]))  # type: ignore[misc]
@@ -234,15 +234,15 @@ class BucketStore:
 
     # -- requests ------------------------------------------------------------------------------
 
-    def _retrying(self, kind: Kind, key: str, ask: Callable[[], T], *, requests: int = 1, sent: int = 0) -> T:
-        """What `ask` gives, asked again after passing failures; every attempt is counted."""
+    def _retrying(self, kind: Kind, key: str, request: Callable[[], T], *, requests: int = 1, sent: int = 0) -> T:
+        """The result of `request`, retried after transient failures; every attempt is counted."""
         self._check_process()
         attempt = 0
         started = self._clock.monotonic_s()
         while True:
             self._meter.count(kind, key, requests=requests, sent=sent)
             try:
-                return ask()
+                return request()
             except OBSTORE_ERRORS as problem:
                 if kind == "get" and Failure.of(problem).behind_the_end:
                     raise _BehindTheEndError from problem
@@ -251,7 +251,7 @@ class BucketStore:
                     raise translate(problem, self.url, key) from problem
 
     def _again(self, problem: BaseException, attempt: int, started: float) -> bool:
-        """Wait before attempt number `attempt` (from 1), or say that there is to be none."""
+        """Wait before retry number `attempt` (from 1); False if there is to be none."""
         wait = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2.0 ** (attempt - 1)) * (0.5 + self._ids.jitter())
         late = self._clock.monotonic_s() + wait - started > RETRY_SECONDS
         if attempt > self._retries or late or not Failure.of(problem).transient:
@@ -274,6 +274,6 @@ class _BehindTheEndError(Exception):
     """A range starts behind the end of the object; carries obstore's exception as its cause."""
 
 
-def _meta(found: obstore.ObjectMeta) -> ObjectMeta:
-    modified_ms = round(found["last_modified"].timestamp() * 1000)
-    return ObjectMeta(found["path"], found["size"], modified_ms, (found["e_tag"] or "").strip('"'))
+def _meta(item: obstore.ObjectMeta) -> ObjectMeta:
+    modified_ms = round(item["last_modified"].timestamp() * 1000)
+    return ObjectMeta(item["path"], item["size"], modified_ms, (item["e_tag"] or "").strip('"'))

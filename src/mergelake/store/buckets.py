@@ -1,8 +1,7 @@
 """Options of a bucket: names, the environment, and the obstore clients made from them.
 
-`bucket_options` turns what the user gave and what the environment says into one flat mapping of strings
-that is complete (it goes into the `StoreSpec`); `make_clients` turns that into obstore stores. Only
-`open_store` hands in the environment.
+`bucket_options` combines the user's options and the environment into one complete flat mapping of strings (for the
+`StoreSpec`); `make_clients` makes obstore stores from it. Only `open_store` passes the environment.
 """
 
 from __future__ import annotations
@@ -62,36 +61,36 @@ _S3_IDENTITY = {
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """Two ways to the same bucket."""
+    """Two clients of the same bucket."""
 
     once: Client
-    """Asks once and reports: for conditional puts, whose outcome a hidden retry would blur, and for all
-    that `BucketStore` retries itself."""
+    """Never retries: for conditional puts, whose outcome a hidden retry would hide, and for all requests that
+    `BucketStore` retries itself."""
     patient: Client
-    """Retries inside: for multipart uploads, where it repeats the failed part alone."""
+    """Retries: for multipart uploads, where it repeats only failed parts."""
 
 
-def bucket_options(scheme: str, given: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+def bucket_options(scheme: str, options_given: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
     """All options for a bucket, the user's before the environment's; names in lower case without `aws_`."""
     prefix = {"s3": "aws_", "gs": "google_", "az": "azure_"}[scheme]
     options: dict[str, str] = {}
-    for name, value in given.items():
+    for name, value in options_given.items():
         plain = name.lower().removeprefix(prefix)
         plain = _SHORT.get(plain, plain)
         if options.get(plain, str(value)) != str(value):
             raise InvalidInputError(f"option {plain} is given twice, once as {name}", name="BAD_ARGUMENTS")
         options[plain] = str(value)
     if scheme != "s3":
-        # obstore knows the many names of these two; what is in the environment travels with the spec.
-        found = {
+        # obstore knows the many option names of these two; those of the environment become part of the spec.
+        from_environment = {
             name.lower().removeprefix(prefix): value
             for name, value in environment.items()
             if name.lower().startswith(prefix)
         }
-        return {**found, **options}
+        return {**from_environment, **options}
     wanted = dict(_S3_ENVIRONMENT)
     if not {"access_key_id", "secret_access_key", "skip_signature", "role_arn"} & options.keys():
-        wanted |= _S3_IDENTITY  # never half of one identity and half of another
+        wanted |= _S3_IDENTITY  # never a mixture of two identities
     for name, variables in wanted.items():
         value = next((environment[v] for v in variables if environment.get(v)), "")
         if value:
@@ -127,9 +126,9 @@ def make_clients(scheme: str, bucket: str, prefix: str, options: Mapping[str, st
         once = make(bucket, **rest, **common, retry_config=_retry_config(0))
         patient = make(bucket, **rest, **common, retry_config=_retry_config(retries))
     except (BaseError, ValueError, TypeError) as problem:
-        story = str(problem).split("\n\nDebug source", 1)[0]
+        message = str(problem).split("\n\nDebug source", 1)[0]
         raise InvalidInputError(
-            f"the options for {scheme}://{bucket} are not valid: {story}",
+            f"the options for {scheme}://{bucket} are not valid: {message}",
             name="BAD_ARGUMENTS",
             hint="Options are named as obstore's (access_key_id, secret_access_key, endpoint, region, …)",
         ) from problem
@@ -137,7 +136,7 @@ def make_clients(scheme: str, bucket: str, prefix: str, options: Mapping[str, st
 
 
 def whole_number(options: Mapping[str, str], name: str, default: int) -> int:
-    """The value of an option that counts something; BAD_ARGUMENTS for one that does not."""
+    """The value of a numeric option; BAD_ARGUMENTS if it is not a whole number."""
     text = options.get(name, str(default))
     if not (text.isascii() and text.isdecimal()):
         raise InvalidInputError(f"option {name} is '{text}', not a whole number", name="BAD_ARGUMENTS")
@@ -162,7 +161,7 @@ def _s3_config(bucket: str, options: dict[str, Any]) -> dict[str, Any]:
     for name in ("skip_signature", "virtual_hosted_style_request"):
         if name in config:
             config[name] = truth(str(config[name]), f"option {name}")
-    # Own endpoints rarely have a DNS name for each bucket.
+    # Custom endpoints rarely have a DNS name for each bucket.
     config.setdefault("virtual_hosted_style_request", "endpoint" not in config)
     key, secret = config.pop("access_key_id", None), config.pop("secret_access_key", None)
     if bool(key) != bool(secret):
@@ -193,9 +192,9 @@ def _answers(endpoint: str) -> bool:
     return True
 
 
-def _no_credentials(bucket: str, why: str) -> InvalidInputError:
+def _no_credentials(bucket: str, reason: str) -> InvalidInputError:
     return InvalidInputError(
-        f"s3://{bucket} cannot be opened: {why}",
+        f"s3://{bucket} cannot be opened: {reason}",
         name="S3_ERROR",
         hint="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, give the options access_key_id and "
         "secret_access_key, or skip_signature=true for a public bucket",

@@ -1,13 +1,13 @@
-"""`CacheDir`: a local directory with bytes of objects that never change, as far as they were read. Processes share it.
+"""`CacheDir`: a local directory with the parts of immutable objects that were read. Processes share it.
 
 ::
 
     <cache_dir>/mergelake-1/<2 hex>/<30 hex>     an object (`cache_file`), by the hash of its store and key
-                            usage, lock          how much there is (`cache_space`)
+                            usage, lock          how many bytes there are (`cache_space`)
 
-Nothing here is ever an error to who reads: what cannot be read, or is not what was written, is not held; what cannot be
-stored (a full disk, no permission) is not stored, and a warning says so once. No file stays open, so what is removed,
-by whomever, gives its space back, and the directory may go as a whole at any time.
+A failure of the cache is never an error for a reader: unreadable or damaged data counts as missing; data that cannot be
+stored (a full disk, no permission) is not stored, with one warning. No file stays open, so removing a file frees its
+space, and the whole directory may be removed at any time.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ from mergelake.store.cache_space import CacheSpace
 from mergelake.store.protocol import Buffer
 
 Piece: TypeAlias = tuple[int, int, Buffer | None]
-"""Start and end in an object, and the bytes, if they are held."""
+"""Start and end in an object, and the bytes, None if they are not cached."""
 
 FORMAT = "mergelake-1"
 _KNOWN_MAX = 4096
-"""Files of which this process remembers what they hold: some 200 bytes for each range that was asked for."""
+"""Files whose content this process remembers: some 200 bytes for each range that was read."""
 _TOUCHED_MS = 10_000
-"""A file that was read so long ago, at least, is marked as read again."""
+"""Milliseconds after which the access time of a file is updated again."""
 _PAUSE_S = 60.0
-"""After nothing could be stored, it is tried again."""
+"""Seconds without further attempts after nothing could be stored."""
 _WAIT_S, _WAITS = 0.005, 40
-"""For the lock of a file. After that nothing is stored: its owner was stopped, perhaps."""
+"""Pause and number of attempts for the lock of a file. After that nothing is stored: its owner may be suspended."""
 _TRIES = 3
 _FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC
 _logger = logging.getLogger("mergelake.store")
 
 
 class CacheDir:
-    """A cache directory. Safe for threads; objects are known by any bytes that name them."""
+    """A cache directory. Thread-safe; objects are identified by arbitrary bytes."""
 
     def __init__(self, path: str, max_bytes: int, *, clock: Clock | None = None) -> None:
-        """`path` is absolute, and made when something is first stored; BAD_ARGUMENTS if it is something else.
+        """`path` is absolute, and created with the first write; BAD_ARGUMENTS if it is not a directory.
 
-        `max_bytes` are those of all files together.
+        `max_bytes` limits the sum of all files.
         """
         if os.path.exists(path) and not os.path.isdir(path):
             raise error("BAD_ARGUMENTS", f"The cache directory '{path}' is no directory", "Give another cache_dir")
@@ -66,44 +66,44 @@ class CacheDir:
         self._warned = self._ours = False
 
     def find(self, name: bytes, wanted: Sequence[tuple[int, int]]) -> list[list[Piece]]:
-        """Each interval (start, end) of an object, cut into what is held, with its bytes, and what is not."""
-        nothing: list[list[Piece]] = [[(start, end, None)] for start, end in wanted]
+        """Each interval (start, end) of an object, cut into cached pieces, with their bytes, and missing ones."""
+        misses: list[list[Piece]] = [[(start, end, None)] for start, end in wanted]
         path = self._path(name)
         try:
-            self._look_whose()
+            self._check_owner()
             fd = os.open(path, os.O_RDONLY | _FLAGS)
         except OSError:
-            return nothing
+            return misses
         try:
             status = os.fstat(fd)
             known = self._of(name)
             with known.lock:
                 if known.file.refresh(fd, status) is Tail.DAMAGED:
                     os.unlink(path)
-                    return nothing
+                    return misses
                 covers = [known.file.held.cover(start, end) for start, end in wanted]
-            found: list[list[Piece]] = []
+            results: list[list[Piece]] = []
             for cover in covers:
                 pieces: list[Piece] = []
                 for start, end, held in cover:
                     body = None if held is None else read(fd, held, start, end)
                     if held is not None and body is None:  # damaged: it is fetched again as a whole
                         os.unlink(path)
-                        return nothing
+                        return misses
                     pieces.append((start, end, body))
-                found.append(pieces)
+                results.append(pieces)
             self._touch(fd, status)
         except OSError:
-            return nothing
+            return misses
         else:
-            return found
+            return results
         finally:
             os.close(fd)
 
     def has(self, name: bytes, start: int, end: int) -> bool:
-        """Whether these bytes of an object seem to be held: they are not looked at."""
+        """Whether these bytes of an object seem to be cached; they are not verified."""
         try:
-            self._look_whose()
+            self._check_owner()
             status = os.stat(self._path(name), follow_symlinks=False)
         except OSError:
             return False
@@ -112,7 +112,7 @@ class CacheDir:
             return known.file.is_of(status) and all(held for _, _, held in known.file.held.cover(start, end))
 
     def keep(self, name: bytes, bodies: Sequence[tuple[int, Buffer]]) -> None:
-        """Store bytes of an object, each from its start on, as far as they are not held already."""
+        """Store bytes of an object, given as (start, bytes), as far as they are not cached already."""
         if self._clock.monotonic_s() < self._off_until_s or sum(len(body) for _, body in bodies) > self.max_bytes // 2:
             return
         try:
@@ -127,7 +127,7 @@ class CacheDir:
                 _logger.warning("nothing is stored in the cache directory %s for now: %s", self.path, problem)
 
     def forget(self, name: bytes) -> None:
-        """Hold nothing of an object."""
+        """Remove all bytes of an object."""
         try:
             os.unlink(self._path(name))
         except OSError:
@@ -181,10 +181,10 @@ class CacheDir:
         if not self._ours or not os.path.isdir(self._folder):
             for folder in (self.path, self._folder):
                 os.makedirs(folder, 0o700, exist_ok=True)
-            self._look_whose()
+            self._check_owner()
 
-    def _look_whose(self) -> None:
-        """Somebody else's directory is not used: who can write there could tell us anything."""
+    def _check_owner(self) -> None:
+        """Refuse a directory of another user, or writable by others, who could forge its content."""
         if self._ours:
             return
         status = os.lstat(self._folder)
@@ -210,7 +210,7 @@ class CacheDir:
 
 
 class _Known:
-    """What is known of a file, and the lock of that."""
+    """The known content of a file, and its lock."""
 
     __slots__ = ("file", "lock")
 

@@ -1,14 +1,13 @@
-"""One object's bytes on a local disk, as far as they were read: a file of records, which only grows.
+"""The bytes of one object on a local disk, as far as they were read: an append-only file of records.
 
-A record is a stretch of the object, with a checksum for each `CHUNK_BYTES` of it, little-endian::
+A record is an interval of the object, with a checksum for each `CHUNK_BYTES` of it, little-endian::
 
     "MLc1" | crc32 of what follows | start | length | crc32 of each chunk ... | the bytes
        4               4               8       8              4 each
 
-The crc32 of the head begins with the name of the object, so that a file under another's name is not taken for it.
-Nobody changes what is written. So a reader needs no lock: it takes the records as far as they are whole. A writer has
-the file's lock. Behind a record that a dead writer left unfinished it cuts the file; a file with anything else that is
-no record is damaged.
+The crc32 of the head includes the name of the object, so that a file under another name is not taken for it. Written
+bytes are never changed. So a reader needs no lock: it reads the records up to the last complete one. A writer holds the
+file's lock, and cuts off a record that a dead writer left unfinished; a file with other bytes is damaged.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ RECORD_MAX = 256 << 20
 _MAGIC = b"MLc1"
 _HEAD = struct.Struct("<4sIQQ")
 _LOOK_BYTES = 4096
-"""Read for the head of a record, and as a rule its checksums."""
+"""Bytes read for the head of a record; mostly enough for its checksums."""
 
 
 class Stretch:
@@ -40,13 +39,13 @@ class Stretch:
     def __init__(self, start: int, end: int, offset: int, sums: tuple[int, ...]) -> None:
         self.start, self.end, self.offset = start, end, offset
         self.sums = sums
-        """Of each chunk."""
+        """Checksum of each chunk."""
         self.sound = bytearray(len(sums))
-        """Which chunks had their checksum when they were read, since the file was last changed by others."""
+        """By chunk: 1 if it was verified since the file was last changed by another process."""
 
 
 class Tail(Enum):
-    """What follows the last whole record."""
+    """What follows the last complete record."""
 
     END = "nothing"
     TORN = "a record that is not finished, or cut"
@@ -54,7 +53,7 @@ class Tail(Enum):
 
 
 class CacheFile:
-    """What this process knows of a file. Its methods take the open file; the caller has the lock of this object."""
+    """What this process knows of a file. Methods take its descriptor; the caller holds the lock of this object."""
 
     __slots__ = ("_seed", "_state", "end", "held", "inode")
 
@@ -64,16 +63,16 @@ class CacheFile:
 
     def _reset(self, inode: tuple[int, int]) -> None:
         self.inode = inode
-        """Device and number of the file that all this is about."""
+        """Device and inode of the file."""
         self._state = (-1, -1)
         self.end = 0
-        """Where the last whole record ends."""
+        """End of the last complete record."""
         self.held: Intervals[Stretch] = Intervals()
 
     def refresh(self, fd: int, status: os.stat_result) -> Tail:
-        """Learn what was added to the file; all anew if it is another one, or was cut.
+        """Read the records added to the file; all of them if it is another file, or was cut.
 
-        Where anybody else has changed it, every chunk is looked at again when it is next read.
+        If another process has changed it, every chunk is verified again when it is next read.
         """
         inode, state = (status.st_dev, status.st_ino), (status.st_mtime_ns, status.st_size)
         if inode != self.inode or status.st_size < self.end:
@@ -86,17 +85,17 @@ class CacheFile:
         return tail
 
     def is_of(self, status: os.stat_result) -> bool:
-        """Whether all this is about that file, as it was last seen or longer."""
+        """Whether this describes that file, unchanged or grown since."""
         return self.inode == (status.st_dev, status.st_ino) and status.st_size >= self.end
 
     def written(self, status: os.stat_result) -> None:
-        """Take this for the state in which this process has left the file."""
+        """Note the state in which this process has left the file."""
         self._state = (status.st_mtime_ns, status.st_size)
 
     def append(self, fd: int, start: int, body: memoryview) -> int:
-        """Write what is not held yet of these bytes of the object; the bytes by which the file has grown.
+        """Write those of these bytes of the object that are not held yet; returns by how many bytes the file has grown.
 
-        The caller has the file's lock, and nothing follows the last record. OSError leaves the file as it was.
+        The caller holds the file's lock, and nothing follows the last record. OSError leaves the file unchanged.
         """
         grown = 0
         for first, end, held in self.held.cover(start, start + len(body)):
@@ -107,8 +106,8 @@ class CacheFile:
 
     def _append(self, fd: int, start: int, body: memoryview) -> int:
         sums = tuple(zlib.crc32(chunk) for chunk in _chunks(body))
-        told = _HEAD.pack(_MAGIC, 0, start, len(body))[8:] + struct.pack(f"<{len(sums)}I", *sums)
-        head = _MAGIC + struct.pack("<I", zlib.crc32(told, self._seed)) + told
+        rest = _HEAD.pack(_MAGIC, 0, start, len(body))[8:] + struct.pack(f"<{len(sums)}I", *sums)
+        head = _MAGIC + struct.pack("<I", zlib.crc32(rest, self._seed)) + rest
         size = len(head) + len(body)
         written = -1
         try:
@@ -124,22 +123,22 @@ class CacheFile:
 
     def _learn(self, fd: int, size: int) -> Tail:
         while self.end < size:
-            look = os.pread(fd, _LOOK_BYTES, self.end)
-            if len(look) < _HEAD.size:
-                return Tail.TORN if look[:4] == _MAGIC[: len(look[:4])] else Tail.DAMAGED
-            magic, crc, start, length = _HEAD.unpack_from(look)
+            buffer = os.pread(fd, _LOOK_BYTES, self.end)
+            if len(buffer) < _HEAD.size:
+                return Tail.TORN if buffer[:4] == _MAGIC[: len(buffer[:4])] else Tail.DAMAGED
+            magic, crc, start, length = _HEAD.unpack_from(buffer)
             if magic != _MAGIC or not 0 < length <= RECORD_MAX:
                 return Tail.DAMAGED
             ahead = _HEAD.size + 4 * -(-length // CHUNK_BYTES)
-            if len(look) < ahead:
-                look += os.pread(fd, ahead - len(look), self.end + len(look))
-            if len(look) < ahead:
+            if len(buffer) < ahead:
+                buffer += os.pread(fd, ahead - len(buffer), self.end + len(buffer))
+            if len(buffer) < ahead:
                 return Tail.TORN
-            if zlib.crc32(memoryview(look)[8:ahead], self._seed) != crc:
+            if zlib.crc32(memoryview(buffer)[8:ahead], self._seed) != crc:
                 return Tail.DAMAGED
             if self.end + ahead + length > size:
                 return Tail.TORN
-            sums = struct.unpack(f"<{(ahead - _HEAD.size) // 4}I", look[_HEAD.size : ahead])
+            sums = struct.unpack(f"<{(ahead - _HEAD.size) // 4}I", buffer[_HEAD.size : ahead])
             self.held.add(Stretch(start, start + length, self.end + ahead, sums))
             self.end += ahead + length
         return Tail.END

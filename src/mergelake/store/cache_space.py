@@ -1,9 +1,9 @@
-"""How much a cache directory holds, for all processes that share it, and what goes when that is too much.
+"""The size of a cache directory, for all processes that share it, and eviction when it is too large.
 
-`usage` is a file of numbers of 8 bytes, little-endian, each of which is added by one append: bytes that some process
-has stored. The first one is what was found when the directory was last looked through. So the sum is known without
-listing anything. Whoever finds it larger than it may be looks through the directory, one process at a time (`lock`),
-removes the files that were read longest ago, and writes `usage` anew. A file that is just being read stays readable.
+`usage` is a file of 8-byte numbers, little-endian: the first one is the size when the directory was last listed, each
+further one the bytes that some process has stored since, written by one append. So the sum is known without a listing.
+A process that finds it too large lists the directory, one process at a time (`lock`), removes the least recently read
+files, and writes `usage` anew. A file that is being read stays readable.
 """
 
 from __future__ import annotations
@@ -17,42 +17,42 @@ from collections.abc import Iterator
 _FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC
 _NUMBER = struct.Struct("<Q")
 USAGE_FILE_MAX = 1 << 20
-"""Bytes of `usage`, from which on it is written anew."""
+"""Size of `usage` in bytes above which it is written anew."""
 _OVER = 8
-"""While nobody makes room, nothing is stored that is more than an eighth too much."""
+"""The directory may exceed its limit by one part in so many before nothing is stored any more."""
 _LEFT_PERCENT = 90
-"""What is left when room was made, of all that may be held."""
+"""Percentage of the limit that is left after an eviction."""
 
 
 class CacheSpace:
-    """The room of one directory. Safe for threads; methods raise OSError."""
+    """The space of one directory. Thread-safe; methods raise OSError."""
 
     def __init__(self, folder: str, max_bytes: int) -> None:
         self._folder, self._max_bytes = folder, max_bytes
         self._lock = threading.Lock()
         self._file = (-1, -1)
-        self._told = 0
+        self._used = 0
         self._read = 0
 
     @property
     def full(self) -> bool:
-        """Whether there is too much for anything more, as far as this process knows."""
-        return self._told > self._max_bytes + self._max_bytes // _OVER
+        """Whether nothing more may be stored, as far as this process knows."""
+        return self._used > self._max_bytes + self._max_bytes // _OVER
 
     def add(self, size: int) -> None:
-        """So many bytes more are held. Makes room if that is too much."""
+        """Note `size` bytes more; evicts files if that is too much."""
         with self._lock:
             self._learn(size)
-            if self._told <= self._max_bytes and self._read <= USAGE_FILE_MAX:
+            if self._used <= self._max_bytes and self._read <= USAGE_FILE_MAX:
                 return
             fd = os.open(f"{self._folder}/lock", os.O_RDWR | os.O_CREAT | _FLAGS, 0o600)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self._learn(0)  # somebody else may have made room meanwhile
-                if self._told > self._max_bytes or self._read > USAGE_FILE_MAX:
+                self._learn(0)  # another process may have made room meanwhile
+                if self._used > self._max_bytes or self._read > USAGE_FILE_MAX:
                     self._make_room()
             except BlockingIOError:
-                return  # somebody does it
+                return  # another process makes room
             finally:
                 os.close(fd)
 
@@ -64,11 +64,11 @@ class CacheSpace:
             status = os.fstat(fd)
             file = (status.st_dev, status.st_ino)
             if file != self._file or status.st_size < self._read:
-                self._file, self._told, self._read = file, 0, 0
-            news = os.pread(fd, status.st_size - self._read, self._read)
-            news = news[: len(news) // _NUMBER.size * _NUMBER.size]
-            self._told += sum(number for (number,) in _NUMBER.iter_unpack(news))
-            self._read += len(news)
+                self._file, self._used, self._read = file, 0, 0
+            numbers = os.pread(fd, status.st_size - self._read, self._read)
+            numbers = numbers[: len(numbers) // _NUMBER.size * _NUMBER.size]
+            self._used += sum(number for (number,) in _NUMBER.iter_unpack(numbers))
+            self._read += len(numbers)
         finally:
             os.close(fd)
 
@@ -81,13 +81,13 @@ class CacheSpace:
                     break
                 _unlink(path)
                 held -= size
-        made = f"{self._folder}/usage.new"  # nobody else writes it: the lock is ours
-        fd = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _FLAGS, 0o600)
+        new_path = f"{self._folder}/usage.new"  # only the holder of the lock writes it
+        fd = os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _FLAGS, 0o600)
         try:
             os.write(fd, _NUMBER.pack(held))
         finally:
             os.close(fd)
-        os.rename(made, f"{self._folder}/usage")
+        os.rename(new_path, f"{self._folder}/usage")
         self._learn(0)
 
 

@@ -1,13 +1,13 @@
 """`CachedStore`: a bucket whose objects of parts are fetched once, and read from a local directory after that.
 
-1. Kept are ranges of the objects of parts: their keys have two drawn ids, and nobody writes them twice. Whatever the
-   log consists of, listings, and what is or is not there, is asked of the bucket each time.
-2. Fetched is what was asked for and is missing, no byte more, in one call: ranges join as they do without a cache. What
-   two threads want at the same time is fetched by the first, and the other one waits.
-3. `inner` is the bucket itself, for what has to look at the bytes there (`beneath`).
+1. Only ranges of the objects of parts are cached: their keys contain two random ids, and are written once. Objects of
+   the log, listings and existence are always requested from the bucket.
+2. Exactly the missing ranges are fetched, in one call, and coalesced as without a cache. If two threads need the same
+   bytes at the same time, the first one fetches them, and the other one waits.
+3. `inner` is the bucket itself, for code that has to read the bytes there (`beneath`).
 
-What is held is not asked whether it is still in the bucket. A part that was collected can be read here as long as
-all that is read of it is held, and its rows are the right ones; else it is missing, as it is without a cache.
+The cache does not check whether an object still exists in the bucket. A part that was collected can be read as long as
+all needed ranges are cached, and gives the right rows; otherwise it is missing, as without a cache.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import replace
 from mergelake.store.cache_dir import CacheDir, Piece
 from mergelake.store.intervals import Intervals
 from mergelake.store.protocol import Buffer, Counters, ObjectMeta, PutOutcome, Store
-from mergelake.store.ranges import coalesce, scatter
+from mergelake.store.ranges import Fetch, coalesce, scatter
 from mergelake.store.spec import StoreSpec
 
 _PART_OBJECT = re.compile(r"[0-9a-f]{32}/[0-9a-f]{32}/.+")
@@ -36,18 +36,18 @@ def is_part_object(key: str) -> bool:
 
 
 def beneath(store: Store) -> Store:
-    """The store that holds the bytes: what looks for damage there must not be given what was kept elsewhere."""
+    """The store without its cache: a search for damage must read the bytes in the bucket."""
     return store.inner if isinstance(store, CachedStore) else store
 
 
 def forget(store: Store, key: str) -> None:
-    """Keep nothing of an object whose bytes are not what they should be: they may have been damaged on the way."""
+    """Remove an object from the cache, if it has one: its cached bytes may be damaged."""
     if isinstance(store, CachedStore):
         store.forget(key)
 
 
 class CachedStore:
-    """A `Store` over another one, with a cache directory. Counters tell what the other one was asked."""
+    """A `Store` over another one, with a cache directory. Counters show the requests to the other one."""
 
     def __init__(self, inner: Store, cache: CacheDir) -> None:
         self.inner = inner
@@ -61,7 +61,7 @@ class CachedStore:
 
     @property
     def counters(self) -> Counters:
-        """Requests and bytes of the bucket, and what was read from the directory in place of them."""
+        """Requests and bytes of the bucket, and ranges and bytes read from the directory instead."""
         with self._lock:
             cached, size = self._cached, self._bytes_cached
         return replace(self.inner.counters, cached=cached, bytes_cached=size)
@@ -75,35 +75,38 @@ class CachedStore:
         return self.get_ranges(key, [(start, length)])[0]
 
     def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
-        """One view for each (start, length), of what the directory holds and of one call to the bucket."""
+        """One view for each (start, length), from the directory and at most one call to the bucket."""
         if not is_part_object(key):
             return self.inner.get_ranges(key, ranges)
-        wanted = coalesce(ranges, 0)
-        found = self.cache.find(_name(self.url, key), [(fetch.start, fetch.end) for fetch in wanted])
-        self._count(found)
-        holes = [(start, end) for pieces in found for start, end, body in pieces if body is None]
+        wanted, covers = self._find(key, ranges)
+        self._count(covers)
+        holes = [(start, end) for pieces in covers for start, end, body in pieces if body is None]
         if holes:
             fetched: Iterator[Piece] = iter(self._fetch(key, holes))
-            found = [[piece if piece[2] is not None else next(fetched) for piece in pieces] for pieces in found]
-        return scatter(ranges, wanted, [_whole(pieces) for pieces in found])
+            covers = [[piece if piece[2] is not None else next(fetched) for piece in pieces] for pieces in covers]
+        return scatter(ranges, wanted, [_whole(pieces) for pieces in covers])
 
     def held(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer] | None:
-        """The same without asking the bucket; None if anything is missing."""
+        """The same from the directory alone; None if anything is missing."""
         if not is_part_object(key):
             return None
-        wanted = coalesce(ranges, 0)
-        found = self.cache.find(_name(self.url, key), [(fetch.start, fetch.end) for fetch in wanted])
-        if any(body is None for pieces in found for _, _, body in pieces):
+        wanted, covers = self._find(key, ranges)
+        if any(body is None for pieces in covers for _, _, body in pieces):
             return None
-        self._count(found)
-        return scatter(ranges, wanted, [_whole(pieces) for pieces in found])
+        self._count(covers)
+        return scatter(ranges, wanted, [_whole(pieces) for pieces in covers])
+
+    def _find(self, key: str, ranges: Sequence[tuple[int, int]]) -> tuple[list[Fetch], list[list[Piece]]]:
+        """The joined ranges, and each of them cut into cached and missing pieces."""
+        wanted = coalesce(ranges, 0)
+        return wanted, self.cache.find(_name(self.url, key), [(fetch.start, fetch.end) for fetch in wanted])
 
     def holds(self, key: str, start: int, length: int) -> bool:
-        """Whether the directory seems to have all of a range; it may go before it is read."""
+        """Whether the directory seems to have all of a range; it may be evicted before it is read."""
         return is_part_object(key) and self.cache.has(_name(self.url, key), start, start + length)
 
     def forget(self, key: str) -> None:
-        """Keep nothing of an object."""
+        """Remove an object from the cache."""
         if is_part_object(key):
             self.cache.forget(_name(self.url, key))
 
@@ -131,35 +134,37 @@ class CachedStore:
         return self.inner.list(prefix, after)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects, here too."""
-        gone = list(keys)
-        self.inner.delete(gone)
-        for key in gone:
+        """Delete objects, in the cache too."""
+        deleted = list(keys)
+        self.inner.delete(deleted)
+        for key in deleted:
             self.forget(key)
 
-    def _count(self, found: Sequence[Sequence[Piece]]) -> None:
-        sizes = [end - start for pieces in found for start, end, body in pieces if body is not None]
+    def _count(self, covers: Sequence[Sequence[Piece]]) -> None:
+        sizes = [end - start for pieces in covers for start, end, body in pieces if body is not None]
         if sizes:
             with self._lock:
                 self._cached += len(sizes)
                 self._bytes_cached += sum(sizes)
 
     def _fetch(self, key: str, holes: Sequence[tuple[int, int]]) -> Sequence[Piece]:
-        """Each of these intervals, asked of the bucket, as far as no other thread does so just now."""
-        mine: list[_Flight] = []
+        """The bytes of these intervals, from the bucket or from other threads that fetch them already."""
+        own: list[_Flight] = []
         parts: list[list[tuple[int, int, _Flight]]] = []
         with self._lock:
             flights = self._flights.setdefault(key, Intervals())
             for start, end in holes:
-                cut = [(low, high, found or _Flight(low, high)) for low, high, found in flights.cover(start, end)]
-                mine += [flight for _, _, flight in cut if flights.add(flight)]  # not those of others
+                cut = [
+                    (low, high, under_way or _Flight(low, high)) for low, high, under_way in flights.cover(start, end)
+                ]
+                own += [flight for _, _, flight in cut if flights.add(flight)]  # not those of others
                 parts.append(cut)
         try:
-            if mine:
-                self._land(key, mine)
+            if own:
+                self._land(key, own)
         finally:
             with self._lock:
-                for flight in mine:
+                for flight in own:
                     flights.remove(flight)
                     flight.landed.set()
                 if not len(flights) and self._flights.get(key) is flights:
@@ -167,20 +172,20 @@ class CachedStore:
         return [(cut[0][0], cut[-1][1], _whole([self._wait(key, *part) for part in cut])) for cut in parts]
 
     def _land(self, key: str, flights: Sequence[_Flight]) -> None:
-        """Fetch, and keep. What another thread has fetched since the directory was looked at is there by now."""
+        """Fetch and cache bytes, as far as no other thread has cached them since the directory was read."""
         name = _name(self.url, key)
-        found = self.cache.find(name, [(flight.start, flight.end) for flight in flights])
-        holes = [(start, end) for pieces in found for start, end, body in pieces if body is None]
+        covers = self.cache.find(name, [(flight.start, flight.end) for flight in flights])
+        holes = [(start, end) for pieces in covers for start, end, body in pieces if body is None]
         bodies = self.inner.get_ranges(key, [(start, end - start) for start, end in holes]) if holes else []
         fetched = iter(bodies)
-        for flight, pieces in zip(flights, found, strict=True):
+        for flight, pieces in zip(flights, covers, strict=True):
             flight.body = _whole([piece if piece[2] is not None else (*piece[:2], next(fetched)) for piece in pieces])
             flight.landed.set()
         self.cache.keep(name, [(start, body) for (start, _), body in zip(holes, bodies, strict=True)])
 
     def _wait(self, key: str, start: int, end: int, flight: _Flight) -> Piece:
         flight.landed.wait()
-        if flight.body is None:  # its own thread was told why
+        if flight.body is None:  # it failed in the thread that fetched it
             return start, end, self.inner.get_range(key, start, end - start)
         return start, end, memoryview(flight.body)[start - flight.start : end - flight.start]
 

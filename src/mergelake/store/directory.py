@@ -1,4 +1,4 @@
-"""`DirectoryStore`: objects as files below a directory, with an object store's promises.
+"""`DirectoryStore`: objects as files below a directory, with the guarantees of an object store.
 
 - A put is atomic: the bytes go to a file in `<root>/.tmp`, are synced, and are renamed to their key.
 - A create is atomic and exclusive: the synced temporary file is *linked* to its key. `link(2)` fails if the
@@ -7,12 +7,12 @@
 - Both are durable on return: file and directory entries are synced, unless opened with `sync=false`.
 - Reads go straight to the file: `pread` for small ranges, a memory map for large ones. A map outlives a
   delete or an overwrite of the key, because files are only ever replaced, never written in place.
-- Symbolic links are not followed, whatever is done (`folders`): nothing outside the directory is read, listed,
-  overwritten or deleted. The directory itself may be one; it is resolved when the store is opened.
-- What fails before the link has certainly not happened: a full disk, a quota, a file system that became read-only are
-  errors, never `Unknown`. For what gives space back there is a `reserve`.
+- Symbolic links are never followed (`folders`): nothing outside the directory is read, listed, overwritten or deleted.
+  The directory itself may be a link; it is resolved when the store is opened.
+- A failure before the link has no effect: a full disk, a quota, a read-only file system are errors, never `Unknown`.
+  For operations that free space there is a `reserve`.
 
-`.tmp` lies at the root so that nobody who lists a table's directory, ClickHouse included, meets it.
+`.tmp` lies at the root so that a listing of a table's directory, also by ClickHouse, does not show it.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ GAP_BYTES = 64 << 10
 MAP_BYTES = 8 << 20
 """From this size on a memory map is faster than `pread`, which copies (measured: 0.3 against 0.7 ms at 16 MiB)."""
 TEMPORARY_AGE_S = 7 * 86400
-"""No write takes this long: an older temporary file belongs to nobody."""
+"""No write takes this long: an older temporary file was left behind."""
 _TEMPORARY = ".tmp"
 _OWN = (_TEMPORARY, RESERVE)
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENAMETOOLONG, errno.ENOTDIR, errno.ENOENT}
-"""What `link(2)` says when it has certainly not made the name."""
+"""Errors of `link(2)` after which the name was certainly not created."""
 _RELEASES_MAX = 8
-"""Slices of the reserve for one write: others may take what is given up."""
+"""Slices of the reserve for one write, as other writers may take the freed space."""
 
 
 class DirectoryStore:
@@ -87,7 +87,7 @@ class DirectoryStore:
 
     @property
     def counters(self) -> Counters:
-        """Requests and bytes so far; a request is what would be one in a bucket."""
+        """Requests and bytes so far, counted as a bucket would count them."""
         return self._meter.counters
 
     # -- reading -------------------------------------------------------------------------------
@@ -152,15 +152,15 @@ class DirectoryStore:
             return
 
     def _below(self, folder: int, prefix: str, after: str) -> Iterator[ObjectMeta]:
-        # A directory sorts as "name/": that is where its keys stand among their neighbours. Only files and directories
-        # are seen: whatever else lies there is no object.
+        # A directory sorts as "name/", which is the place of its keys. Entries other than files and directories are no
+        # objects.
         with os.scandir(folder) as entries:
-            found = sorted(
+            names = sorted(
                 e.name + "/" if e.is_dir(follow_symlinks=False) else e.name
                 for e in entries
                 if e.name not in _OWN and (e.is_dir(follow_symlinks=False) or e.is_file(follow_symlinks=False))
             )
-        for name in found:
+        for name in names:
             key = prefix + name
             if name.endswith("/"):
                 if key > after or after.startswith(key):
@@ -210,7 +210,7 @@ class DirectoryStore:
 
     def _create(self, key: str, data: Buffer) -> PutOutcome:
         *folders, name = _names(key)
-        if self._is_there(key):  # spares the loser of an old race the synced temporary file
+        if self._exists(key):  # the common way to lose a race, without a synced temporary file
             return Lost()
         with self._temporary(key, [data]) as (held, temporary, _), _translated(self.url, key, writing=True):
 
@@ -218,7 +218,7 @@ class DirectoryStore:
                 try:
                     os.link(temporary, name, src_dir_fd=held, dst_dir_fd=folder, follow_symlinks=False)
                 except FileExistsError:
-                    # A network file system may repeat a link whose reply was lost and meet its own work.
+                    # A network file system may repeat a link whose reply was lost, and find its own name.
                     if not _same(os.stat(temporary, dir_fd=held), folder, name):
                         return Lost()
                 except OSError as problem:
@@ -235,7 +235,7 @@ class DirectoryStore:
 
             return self._within(folders, move)
 
-    def _is_there(self, key: str) -> bool:
+    def _exists(self, key: str) -> bool:
         *folders, name = _names(key)
         try:
             with _translated(self.url, key, writing=True), entered(self._root, folders) as folder:
@@ -247,7 +247,7 @@ class DirectoryStore:
         return True
 
     def _with_room(self, size: int, write: Callable[[], T]) -> T:
-        """Write; where the disk is full, once more with some of the reserve, for those who may use it."""
+        """Write; on a full disk, again with some of the reserve, if the caller may use it (`freeing`)."""
         for _ in range(_RELEASES_MAX):
             try:
                 return write()
@@ -259,7 +259,7 @@ class DirectoryStore:
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects and the directories that this leaves empty; a missing object is no error.
 
-        Of a key that is a symbolic link the link goes, never what it leads to.
+        If a key is a symbolic link, the link is deleted, not its target.
         """
         wanted = list(keys)
         for first in range(0, len(wanted), LIST_PAGE):
@@ -275,10 +275,10 @@ class DirectoryStore:
 
     @contextmanager
     def _temporary(self, key: str, chunks: Iterable[Buffer]) -> Iterator[tuple[int, str, int]]:
-        """A synced file with those bytes, gone again (under this name) at the end.
+        """A synced temporary file with those bytes, whose name is removed at the end.
 
-        A descriptor of its directory, its name there and its size. Errors of the file are translated, those of
-        `chunks` go through as they are.
+        Yields a descriptor of its directory, its name there and its size. Errors of the file are translated, those of
+        `chunks` pass through.
         """
         name, size = self._ids.new_id(), 0
         with _translated(self.url, key):
@@ -299,17 +299,17 @@ class DirectoryStore:
                         with _translated(self.url, key):
                             os.fsync(fd)
                 finally:
-                    with _translated(self.url, key):  # a network file system tells of a quota here
+                    with _translated(self.url, key):  # a network file system reports a quota here
                         os.close(fd)
                 yield folder, name, size
             finally:
-                with suppress(OSError):  # renamed; or left behind, which harms nobody
+                with suppress(OSError):  # renamed, or left behind until `_sweep`
                     os.unlink(name, dir_fd=folder)
         finally:
             os.close(folder)
 
     def _temporary_folder(self) -> int:
-        """A descriptor of the directory for temporary files, which is made if it is missing."""
+        """A descriptor of the directory for temporary files, which is created if it is missing."""
         try:
             with entered(self._root, ()) as root:
                 folder = enter(root, _TEMPORARY)
@@ -332,7 +332,7 @@ class DirectoryStore:
                         os.unlink(entry.name, dir_fd=folder)
 
     def _within(self, folders: Sequence[str], move: Callable[[int], T]) -> T:
-        """Run `move` in a directory, which is made when it is missing; a delete may take it away again."""
+        """Run `move` in a directory, which is created if it is missing; a concurrent delete may remove it again."""
         for _ in range(100):
             with suppress(FileNotFoundError), entered(self._root, folders) as folder:
                 return move(folder)
@@ -409,7 +409,7 @@ def _link(url: str, key: str) -> MergelakeError:
 
 @contextmanager
 def _translated(url: str, key: str, writing: bool = False) -> Iterator[None]:
-    """Errors of the operating system as ours."""
+    """Translate errors of the operating system to ours."""
     try:
         yield
     except OSError as problem:
@@ -420,28 +420,28 @@ def _translation(url: str, key: str, problem: OSError, writing: bool) -> Mergela
     if isinstance(problem, LinkError):
         return _link(url, key)
     if isinstance(problem, NotAFileError):
-        told = f"{problem.strerror} lies in {url} in place of a file"
-        return CorruptDataError(told, name="CANNOT_OPEN_FILE", object_key=key)
+        message = f"{problem.strerror} lies in {url} in place of a file"
+        return CorruptDataError(message, name="CANNOT_OPEN_FILE", object_key=key)
     match problem.errno:
         case errno.ENOTDIR | errno.EISDIR if writing:
-            told = f"'{key}' cannot be an object in {url}: it is a directory, or lies below an object"
-            return InvalidInputError(told, name="BAD_ARGUMENTS")
+            message = f"'{key}' cannot be an object in {url}: it is a directory, or lies below an object"
+            return InvalidInputError(message, name="BAD_ARGUMENTS")
         case errno.ENOENT | errno.ENOTDIR | errno.EISDIR:
             return NotFoundError(f"there is no object '{key}' in {url}", name="FILE_DOESNT_EXIST")
         case errno.EACCES | errno.EPERM:
             way_out = "Give this user access to the directory, or open another one"
-            told = f"no permission for '{key}' in {url}: {problem.strerror}"
-            return InvalidInputError(told, name="CANNOT_OPEN_FILE", hint=way_out)
+            message = f"no permission for '{key}' in {url}: {problem.strerror}"
+            return InvalidInputError(message, name="CANNOT_OPEN_FILE", hint=way_out)
         case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
             way_out = "Make room there; DROP TABLE, TRUNCATE and mergelake gc work on a full disk too"
-            told = f"'{key}' could not be written to {url}: {problem.strerror}"
-            return InvalidInputError(told, name="NOT_ENOUGH_SPACE", hint=way_out)
+            message = f"'{key}' could not be written to {url}: {problem.strerror}"
+            return InvalidInputError(message, name="NOT_ENOUGH_SPACE", hint=way_out)
         case errno.EROFS:
             way_out = "It can be read; to write, mount the file system for writing"
-            told = f"'{key}' could not be written to {url}: {problem.strerror}"
-            return InvalidInputError(told, name="CANNOT_OPEN_FILE", hint=way_out)
+            message = f"'{key}' could not be written to {url}: {problem.strerror}"
+            return InvalidInputError(message, name="CANNOT_OPEN_FILE", hint=way_out)
         case errno.ENAMETOOLONG:
-            told = f"'{key}' cannot be an object in {url}: {problem.strerror}"
-            return InvalidInputError(told, name="BAD_ARGUMENTS")
+            message = f"'{key}' cannot be an object in {url}: {problem.strerror}"
+            return InvalidInputError(message, name="BAD_ARGUMENTS")
         case _:
             return UnavailableError(f"{url}: '{key}' failed: {problem}", name="CANNOT_OPEN_FILE")

@@ -1,12 +1,12 @@
-"""What an exception of obstore means: the answer's status and code, whether to try again, which error of ours.
+"""Interprets exceptions of obstore: status and code of the response, whether to retry, and our error for it.
 
-obstore gives a class for a few answers and `GenericError` for the rest, with the whole HTTP story in the
-text (source: `object_store::client::retry::RetryError`, whose wording the tests pin down). Read here:
+obstore has a class for a few responses and `GenericError` for the rest, with the HTTP details in the text (source:
+`object_store::client::retry::RetryError`, whose wording the tests pin down):
 
-- 404 is `FileNotFoundError`, for a missing key *and* a missing bucket; the body's code tells them apart.
-- 412 is `AlreadyExistsError` for a create. 409 too, but S3 says 409 (ConditionalRequestConflict) also when
-  nothing was stored, so it leaves the outcome unknown; Azure says 409 for "exists".
-- 416 (a range that starts behind the end), 5xx, time-outs and cut connections are `GenericError`.
+- 404 is `FileNotFoundError`, for a missing key *and* a missing bucket; the code in the body distinguishes them.
+- 412 is `AlreadyExistsError` for a create. So is 409, but S3 returns 409 (ConditionalRequestConflict) also if nothing
+  was stored, so the outcome is unknown; Azure returns 409 for an existing object.
+- 416 (a range that starts after the end), 5xx, time-outs and cut connections are `GenericError`.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ OBSTORE_ERRORS = (BaseError, OSError, ValueError)
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One failed request, understood."""
+    """The details of one failed request."""
 
     status: int
-    """HTTP status, 0 if there was no answer."""
+    """HTTP status, 0 if there was no response."""
     code: str
     """The server's own code such as `NoSuchKey`, or empty."""
     text: str
@@ -48,20 +48,20 @@ class Failure:
     exists: bool
     missing: bool
     impossible: bool
-    """obstore refused the key before asking anybody."""
+    """obstore refused the key without a request."""
 
     @staticmethod
     def of(problem: BaseException) -> Failure:
         """Read obstore's exception."""
-        whole = str(problem)
-        story = whole.split("\n\nDebug source", 1)[0]
-        status, code = _STATUS.search(story), _CODE.search(story)
+        full_text = str(problem)
+        answer = full_text.split("\n\nDebug source", 1)[0]
+        status, code = _STATUS.search(answer), _CODE.search(answer)
         number = int(status.group(1)) if status else 0
-        text = re.sub(r"<\?xml.*", "", story, flags=re.DOTALL)
+        text = re.sub(r"<\?xml.*", "", answer, flags=re.DOTALL)
         text = _TOOK.sub(": ", text).strip().rstrip(":")
         name = code.group(1) if code else ""
-        # Requests for credentials fail with statuses of their own; those are not the bucket's answers.
-        credentials = any(word in story for word in _METADATA_SERVICES)
+        # Statuses of requests for credentials are not responses of the bucket.
+        credentials = any(word in answer for word in _METADATA_SERVICES)
         return Failure(
             status=number,
             code=name,
@@ -83,7 +83,7 @@ class Failure:
 
     @property
     def behind_the_end(self) -> bool:
-        """A range read that starts behind the object's last byte."""
+        """Whether a range starts after the object's last byte."""
         return self.status == 416
 
 

@@ -1,8 +1,8 @@
-"""Directories below a root, entered name by name: no symbolic link on the way is ever followed.
+"""Directories below a root, opened name by name, without following symbolic links.
 
-Each directory is opened relative to the one above it, with `O_NOFOLLOW`. So a link that somebody puts there between a
-look and the use of it leads nowhere either: nothing outside the root is read, listed, written or deleted. The root
-itself is a path that was resolved before.
+Each directory is opened relative to the one above it, with `O_NOFOLLOW`. So a link that is created between a check and
+its use is not followed either: nothing outside the root is read, listed, written or deleted. The root itself is a path
+that was resolved before.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# A pipe would wait for its other end; of a file this asks nothing.
+# O_NONBLOCK: opening a pipe must not wait for its other end; it has no effect on files.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MAYBE_LINK = {errno.ELOOP, errno.ENOTDIR, errno.EMLINK}
 
@@ -29,7 +29,7 @@ class NotAFileError(OSError):
 
 @contextmanager
 def entered(root: str, names: Iterable[str]) -> Iterator[int]:
-    """A descriptor of the directory `root/names…`; LinkError where a name is a symbolic link."""
+    """A descriptor of the directory `root/names…`; LinkError if a name is a symbolic link."""
     fd = os.open(root, _DIRECTORY)
     try:
         for name in names:
@@ -41,14 +41,14 @@ def entered(root: str, names: Iterable[str]) -> Iterator[int]:
 
 
 def enter(fd: int, name: str) -> int:
-    """A descriptor of the directory `name` in the one that is open."""
+    """A descriptor of the directory `name` in an open directory."""
     return _opened(fd, name, _DIRECTORY)
 
 
 def open_file(fd: int, name: str) -> int:
     """A descriptor to read the file `name` in an open directory.
 
-    LinkError and NotAFileError say what is none; IsADirectoryError, as usual, that it is a directory.
+    Raises LinkError, NotAFileError or IsADirectoryError if it is not a file.
     """
     try:
         file = _opened(fd, name, _FILE)
@@ -83,7 +83,7 @@ def is_link(fd: int, name: str) -> bool:
 
 
 def make_folders(root: str, names: Sequence[str], *, sync: bool) -> None:
-    """Make the directory `root/names…`, durably if `sync`. Others may do, or undo, the same at any time."""
+    """Make the directory `root/names…`, durably if `sync`. Concurrent creation and removal are allowed."""
     missing, folder = [], root
     while not os.path.isdir(folder):
         missing.append(folder)

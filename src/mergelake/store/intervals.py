@@ -1,4 +1,4 @@
-"""Disjoint intervals of the bytes of an object: which are held, which are missing. Pure.
+"""A set of disjoint intervals of the bytes of an object. Pure.
 
 Intervals are half-open, (start, end), in bytes.
 """
@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Spanning(Protocol):
-    """Something that lies over an interval."""
+    """A value with an interval."""
 
     @property
     def start(self) -> int:
@@ -28,7 +28,7 @@ T = TypeVar("T", bound=Spanning)
 
 
 class Intervals(Generic[T]):
-    """Things over disjoint intervals, in order."""
+    """Values with disjoint intervals, in order."""
 
     __slots__ = ("_ends", "_held", "_starts")
 
@@ -41,7 +41,7 @@ class Intervals(Generic[T]):
         return len(self._held)
 
     def add(self, item: T) -> bool:
-        """Hold one more; not if it is empty or overlaps another, then False."""
+        """Add a value; returns False, and does nothing, if its interval is empty or overlaps another."""
         at = bisect_right(self._starts, item.start)
         free = at == 0 or self._ends[at - 1] <= item.start
         if item.start >= item.end or not free or (at < len(self._starts) and self._starts[at] < item.end):
@@ -52,12 +52,12 @@ class Intervals(Generic[T]):
         return True
 
     def remove(self, item: T) -> None:
-        """Hold one less, which is one of these."""
+        """Remove a value, which must be in the set."""
         at = bisect_right(self._starts, item.start) - 1
         del self._starts[at], self._ends[at], self._held[at]
 
     def cover(self, start: int, end: int) -> list[tuple[int, int, T | None]]:
-        """The interval cut where what is held begins and ends: (start, end, what holds it, or None), in order."""
+        """The interval cut at the bounds of the values: (start, end, the value that covers it, or None), in order."""
         pieces: list[tuple[int, int, T | None]] = []
         at, index = start, bisect_right(self._ends, start)
         while at < end:

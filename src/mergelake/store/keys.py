@@ -1,4 +1,4 @@
-"""Keys: which ones are possible, how a listing selects them. Pure; every store uses these."""
+"""Keys: which are valid, and how a listing selects them. Pure; used by every store."""
 
 from __future__ import annotations
 

@@ -62,10 +62,10 @@ class MemoryStore:
 
     def _body(self, key: str) -> bytes:
         with self._space.lock:
-            found = self._space.objects.get(self._prefix + check_key(key))
-        if found is None:
+            stored = self._space.objects.get(self._prefix + check_key(key))
+        if stored is None:
             raise NotFoundError(f"there is no object '{key}' in {self.url}", name="FILE_DOESNT_EXIST")
-        return found[0]
+        return stored[0]
 
     def get(self, key: str) -> bytes:
         """The whole object."""
@@ -125,11 +125,11 @@ class MemoryStore:
         """Objects below `prefix`, those greater than `after`; as they were when the listing began."""
         start, low = self._prefix + directory_prefix(prefix), self._prefix + after
         with self._space.lock:
-            found = [(key, len(body), ms) for key, (body, ms) in self._space.objects.items() if key.startswith(start)]
-        found = sorted(item for item in found if not after or item[0] > low)
-        self._meter.count("list", prefix, requests=max(1, -(-len(found) // LIST_PAGE)))
+            items = [(key, len(body), ms) for key, (body, ms) in self._space.objects.items() if key.startswith(start)]
+        items = sorted(item for item in items if not after or item[0] > low)
+        self._meter.count("list", prefix, requests=max(1, -(-len(items) // LIST_PAGE)))
         cut = len(self._prefix)
-        return iter([ObjectMeta(key[cut:], size, ms) for key, size, ms in found])
+        return iter([ObjectMeta(key[cut:], size, ms) for key, size, ms in items])
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects; a missing one is no error."""

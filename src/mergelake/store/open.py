@@ -19,7 +19,7 @@ from mergelake.store.protocol import Store
 from mergelake.store.spec import StoreSpec
 
 CACHE_BYTES = 10 << 30
-"""That a cache directory may hold if nothing is said."""
+"""Default limit of a cache directory."""
 CACHE_BYTES_MIN = 1 << 20
 
 
@@ -36,7 +36,7 @@ def open_store(url: str, options: Mapping[str, str] | None = None) -> Store:
 
     Raises `InvalidInputError` for an unknown scheme or option, and for a bucket without credentials.
     """
-    given = {name: str(value) for name, value in (options or {}).items()}
+    text_options = {name: str(value) for name, value in (options or {}).items()}
     scheme, marker, _ = url.partition("://")
     if not url:
         raise InvalidInputError("the URL of a store is empty", name="BAD_ARGUMENTS")
@@ -45,15 +45,15 @@ def open_store(url: str, options: Mapping[str, str] | None = None) -> Store:
         if parts.netloc not in ("", "localhost"):
             hint = f"Write file:///{parts.netloc}{parts.path} for a directory of this machine"
             raise InvalidInputError(f"'{url}' names the machine {parts.netloc}", name="BAD_ARGUMENTS", hint=hint)
-        return _directory(unquote(parts.path), given)
+        return _directory(unquote(parts.path), text_options)
     if not marker:
-        return _directory(url, given)
+        return _directory(url, text_options)
     parts = urlsplit(url)
     if scheme == "memory":
-        _only(url, given, "coalesce_gap")
-        return MemoryStore(parts.netloc, parts.path, gap=whole_number(given, "coalesce_gap", DIRECTORY_GAP))
+        _only(url, text_options, "coalesce_gap")
+        return MemoryStore(parts.netloc, parts.path, gap=whole_number(text_options, "coalesce_gap", DIRECTORY_GAP))
     if scheme in SCHEMES:
-        return _bucket(SCHEMES[scheme], parts.netloc, parts.path.strip("/"), given)
+        return _bucket(SCHEMES[scheme], parts.netloc, parts.path.strip("/"), text_options)
     raise InvalidInputError(
         f"'{scheme}://' is not a kind of store",
         name="BAD_ARGUMENTS",
@@ -61,14 +61,14 @@ def open_store(url: str, options: Mapping[str, str] | None = None) -> Store:
     )
 
 
-def _directory(path: str, given: dict[str, str]) -> DirectoryStore:
-    _only(path, given, "coalesce_gap", "sync")
-    sync = truth(given.get("sync", "true"), "option sync")
-    return DirectoryStore(path, gap=whole_number(given, "coalesce_gap", DIRECTORY_GAP), sync=sync)
+def _directory(path: str, options: dict[str, str]) -> DirectoryStore:
+    _only(path, options, "coalesce_gap", "sync")
+    sync = truth(options.get("sync", "true"), "option sync")
+    return DirectoryStore(path, gap=whole_number(options, "coalesce_gap", DIRECTORY_GAP), sync=sync)
 
 
-def _bucket(scheme: str, bucket: str, prefix: str, given: dict[str, str]) -> Store:
-    options = bucket_options(scheme, given, os.environ)
+def _bucket(scheme: str, bucket: str, prefix: str, user_options: dict[str, str]) -> Store:
+    options = bucket_options(scheme, user_options, os.environ)
     cache = _cache_dir(options, os.environ)
     url = f"{scheme}://{bucket}/{prefix}".rstrip("/")
     chunk_size = whole_number(options, "chunk_size", 8 << 20)
@@ -88,26 +88,26 @@ def _bucket(scheme: str, bucket: str, prefix: str, given: dict[str, str]) -> Sto
 
 
 def _cache_dir(options: dict[str, str], environment: Mapping[str, str]) -> CacheDir | None:
-    """The cache directory that the options, which are taken out, or the environment name; with an empty name, none."""
+    """The cache directory of the options, which are removed from them, or the environment; None if there is none."""
     path = options.pop("cache_dir", environment.get("MERGELAKE_CACHE_DIR", ""))
-    told = {"cache_bytes": options.pop("cache_bytes")} if "cache_bytes" in options else {}
+    size_option = {"cache_bytes": options.pop("cache_bytes")} if "cache_bytes" in options else {}
     if not path:
-        if told:
+        if size_option:
             hint = "Give cache_dir, too"
             raise InvalidInputError("cache_bytes is given, and no cache_dir", name="BAD_ARGUMENTS", hint=hint)
         return None
     if not path.startswith("/") or "\0" in path:
         hint = "Write the whole path, from / on; ~ is not replaced"
         raise InvalidInputError(f"cache_dir is '{path}', not an absolute path", name="BAD_ARGUMENTS", hint=hint)
-    size = told or {"cache_bytes": environment.get("MERGELAKE_CACHE_BYTES") or str(CACHE_BYTES)}
+    size = size_option or {"cache_bytes": environment.get("MERGELAKE_CACHE_BYTES") or str(CACHE_BYTES)}
     max_bytes = whole_number(size, "cache_bytes", CACHE_BYTES)
     if max_bytes < CACHE_BYTES_MIN:
         raise InvalidInputError("cache_bytes must be 1 MiB at least", name="BAD_ARGUMENTS")
     return CacheDir(path.rstrip("/") or "/", max_bytes)
 
 
-def _only(url: str, given: Mapping[str, str], *known: str) -> None:
-    unknown = sorted(given.keys() - set(known))
+def _only(url: str, options: Mapping[str, str], *known: str) -> None:
+    unknown = sorted(options.keys() - set(known))
     if unknown:
         raise InvalidInputError(
             f"{url} has no option {', '.join(unknown)}",

@@ -1,9 +1,9 @@
-"""The probe: does the store's create-if-absent tell the truth? Asked once, when a warehouse is made or first opened.
+"""The probe checks that a store's create-if-absent works, once, before the first write to a warehouse.
 
-All safety of the log rests on `create` having one winner. Some S3 look-alikes ignore `If-None-Match` and
+The correctness of the log depends on `create` having one winner. Some S3 look-alikes ignore `If-None-Match` and
 overwrite. The probe creates one object twice: the first must win, the second must lose, and the bytes must
-be the first ones. It cannot show a race that only shows under load, but it catches every store that never
-heard of the condition.
+be the first ones. It cannot show a race that only occurs under load, but it detects every store that ignores the
+condition.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ PROBE_DIRECTORY = "_catalog/_probe"
 def probe_create_if_absent(store: Store, ids: IdSource) -> None:
     """Return if the store's `create` is exclusive; costs four requests and leaves nothing behind.
 
-    Raises `InvalidInputError` (SUPPORT_IS_DISABLED) for a store that lies, `UnavailableError` for one that
-    gives no clear answer, and what the store raises for missing credentials or a missing bucket.
+    Raises `InvalidInputError` (SUPPORT_IS_DISABLED) if it is not, `UnavailableError` if the store gives no clear
+    answer, and the store's errors for missing credentials or a missing bucket.
     """
     key = f"{PROBE_DIRECTORY}/{ids.new_id()}"
     first, second = b"first", b"second"
@@ -32,9 +32,9 @@ def probe_create_if_absent(store: Store, ids: IdSource) -> None:
                 name="NETWORK_ERROR",
                 hint="Try again when the store is well",
             )
-        found = store.get(key)
-        if outcomes != (Stored(), Lost()) or found != first:
-            raise _liar(store.url, "a second put to the same key was accepted" if found == second else "a put was lost")
+        body = store.get(key)
+        if outcomes != (Stored(), Lost()) or body != first:
+            raise _liar(store.url, "a second put to the same key was accepted" if body == second else "a put was lost")
     finally:
         _clean(store, key)
 
@@ -46,9 +46,9 @@ def _clean(store: Store, key: str) -> None:
         return  # the probe's own answer or error matters more than a stray object
 
 
-def _liar(url: str, what: str) -> InvalidInputError:
+def _liar(url: str, reason: str) -> InvalidInputError:
     return InvalidInputError(
-        f"{url} has no reliable create-if-absent: {what}",
+        f"{url} has no reliable create-if-absent: {reason}",
         name="SUPPORT_IS_DISABLED",
         hint="Commits would overwrite each other there. Use a store that honours `If-None-Match: *` on PUT (Amazon S3, "
         "Google Cloud Storage, Azure, Ceph radosgw, MinIO), or a local directory",

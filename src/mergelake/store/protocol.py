@@ -1,4 +1,4 @@
-"""What the engine asks of an object store, and the three outcomes of a conditional put."""
+"""The protocol of an object store, and the three outcomes of a conditional put."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 from mergelake.store.spec import StoreSpec
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-"""Bytes as they go in and out: whatever `len`, slicing, `np.frombuffer` and `pa.py_buffer` take."""
+"""Bytes that are read or written: `len`, slicing, `np.frombuffer` and `pa.py_buffer` work on them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """The reply was lost: the object may or may not hold our bytes. Go and look."""
+    """The reply was lost: the object may or may not hold our bytes; read it to find out."""
 
     reason: str = ""
 
@@ -33,7 +33,7 @@ PutOutcome: TypeAlias = Stored | Lost | Unknown
 
 
 class ObjectMeta(NamedTuple):
-    """One listed object: a tuple, for many of which fields are taken at once."""
+    """One listed object: a tuple, so that fields of many can be extracted fast."""
 
     key: str
     size: int
@@ -43,7 +43,7 @@ class ObjectMeta(NamedTuple):
 
 @dataclass(slots=True)
 class Counters:
-    """Requests and bytes by kind since the store was opened; subtract two to measure what lies between."""
+    """Requests and bytes by kind since the store was opened; subtract two values to measure the difference."""
 
     put: int = 0
     """Writes of any sort; a multipart upload counts its parts and the two requests around them."""
@@ -59,13 +59,13 @@ class Counters:
     bytes_put: int = 0
     bytes_get: int = 0
     cached: int = 0
-    """Ranges that a cache directory gave; they are no requests."""
+    """Ranges read from a cache directory; they are not counted as requests."""
     bytes_cached: int = 0
     details: dict[str, int] = field(default_factory=dict)
     """Requests by kind and class of key, such as `put _log` or `get data`; for people, not for decisions."""
 
     def __sub__(self, earlier: Counters) -> Counters:
-        """What happened since `earlier`, an older value of the same store's counters."""
+        """The difference to `earlier`, an older value of the same store's counters."""
         numbers = {
             f.name: getattr(self, f.name) - getattr(earlier, f.name) for f in fields(self) if f.name != "details"
         }
@@ -98,7 +98,7 @@ class Store(Protocol):
 
     @property
     def counters(self) -> Counters:
-        """Requests and bytes so far: a value of its own, which does not move."""
+        """A copy of the counters of requests and bytes so far."""
         ...
 
     def get(self, key: str) -> bytes:
@@ -126,7 +126,7 @@ class Store(Protocol):
         ...
 
     def create(self, key: str, data: Buffer) -> PutOutcome:
-        """Write the object only if the key is free. Never retried behind the caller's back."""
+        """Write the object only if the key is free. Never retried internally."""
         ...
 
     def head(self, key: str) -> ObjectMeta:

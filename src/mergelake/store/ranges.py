@@ -11,7 +11,7 @@ from mergelake.store.protocol import Buffer
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """One request: `length` bytes from `start`, which hold the wanted ranges of those indexes."""
+    """One request: `length` bytes from `start`; `wanted` are the indexes of the ranges in it."""
 
     start: int
     length: int
@@ -56,7 +56,7 @@ def scatter(ranges: Sequence[tuple[int, int]], fetches: Sequence[Fetch], bodies:
     return results
 
 
-def truncated(key: str, start: int, length: int, found: int) -> CorruptDataError:
+def truncated(key: str, start: int, length: int, available: int) -> CorruptDataError:
     """The error for an object that ends inside a range that should be there."""
     return CorruptDataError(
         "the object is shorter than its metadata says",
@@ -64,5 +64,5 @@ def truncated(key: str, start: int, length: int, found: int) -> CorruptDataError
         object_key=key,
         offset=start,
         expected=f"{length} bytes",
-        found=f"{max(found, 0)} bytes",
+        found=f"{max(available, 0)} bytes",
     )

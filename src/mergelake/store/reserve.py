@@ -1,9 +1,9 @@
-"""A reserve of space in a directory store: on a full disk, what gives space back can still be written.
+"""A reserve of space in a directory store, so that operations that free space work on a full disk.
 
 DROP, TRUNCATE, ALTER … MODIFY SETTING and a round of collection write little (log entries and notes), and are the way
-out of a full disk; without any room they would fail like everything else. So a directory store keeps a file that holds
-nothing, `.reserve`. Whoever is `freeing` space gets a slice of it whenever a write finds the disk full; others do not.
-It is filled again once there is room.
+out of a full disk; without any free space they would fail, too. So a directory store keeps a file without content,
+`.reserve`. A write within `freeing` that finds the disk full gets a slice of it; other writes do not. It is filled
+again once there is space.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ RESERVE = ".reserve"
 """Name of the file, in the root of the store. No object can have it."""
 RESERVE_BYTES = 1 << 20
 _SHARE, _LEAST_BYTES = 16, 64 << 10
-"""It takes no larger part of what is free than one in so many, and is not made if that is less."""
+"""The reserve takes at most one part in so many of the free space, and is not created below the least size."""
 _SLICE_BYTES = 32 << 10
-"""For the directories, inodes and blocks around the bytes of one object."""
+"""Bytes released beyond the size of an object, for directories, inodes and blocks."""
 _freeing: ContextVar[bool] = ContextVar("mergelake_freeing", default=False)
 
 
 @contextmanager
 def freeing(on: bool = True) -> Iterator[None]:
-    """What is written within, by this thread, leads to space being given back: it may use the reserve."""
+    """Writes of this thread within free space in the end: they may use the reserve."""
     token = _freeing.set(on or _freeing.get())
     try:
         yield
@@ -41,13 +41,13 @@ class Reserve:
 
     def __init__(self, root: str) -> None:
         self._root = root
-        self._looked = False
+        self._checked = False
 
     def keep(self) -> None:
-        """See to it that there is one, as far as there is room. Looked at once, and after it was used."""
-        if self._looked:
+        """Create or fill the reserve, as far as there is space. Checked once, and after each use."""
+        if self._checked:
             return
-        self._looked = True
+        self._checked = True
         with suppress(OSError), entered(self._root, ()) as fd:
             status = os.fstatvfs(fd)
             size = min(RESERVE_BYTES, status.f_bavail * status.f_frsize // _SHARE)
@@ -63,10 +63,10 @@ class Reserve:
                 os.close(file)
 
     def release(self, size: int) -> bool:
-        """Give up enough for an object of this size; False if that is not allowed now, or nothing is left."""
+        """Release space for an object of this size; False outside of `freeing`, or if nothing is left."""
         if not _freeing.get():
             return False
-        self._looked = False
+        self._checked = False
         try:
             with entered(self._root, ()) as fd:
                 file = os.open(RESERVE, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
@@ -84,7 +84,7 @@ class Reserve:
 
 
 def _fill(file: int, held: int, size: int) -> None:
-    """Take the space for the file from `held` bytes on up to `size`; it must not become a hole."""
+    """Allocate the space of the file from `held` bytes up to `size`, without a hole."""
     try:
         os.posix_fallocate(file, held, size - held)
     except OSError as problem:

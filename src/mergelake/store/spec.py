@@ -20,8 +20,8 @@ _lock = threading.Lock()
 class StoreSpec:
     """Where a store is and how to reach it. A Spark task gets this, not a `Store`.
 
-    `options` are complete: what `open_store` read from the environment of the first process is in them,
-    credentials too, because that environment does not travel. `repr` hides secrets.
+    `options` are complete: they include what `open_store` read from the environment of the first process,
+    also credentials, as other processes may have another environment. `repr` hides secrets.
     """
 
     url: str
@@ -34,7 +34,7 @@ class StoreSpec:
         return StoreSpec(url, tuple(sorted((options or {}).items())))
 
     def open(self) -> Store:
-        """The store, one instance a process and spec.
+        """The store, one instance per process and spec.
 
         The cache is keyed by process id: a forked child must not use its parent's connections.
         """

@@ -1,4 +1,4 @@
-"""From a stream of batches to blocks: cut to size, then completed with the columns that were not given."""
+"""From a stream of batches to blocks: cut to size, then completed with the missing columns."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from mergelake.order.keys import Block, whole_column
 Flags = npt.NDArray[np.bool_]
 """A flag for each row."""
 _NO_COLUMN = ""
-"""Carries the number of rows where no column is given."""
+"""Carries the number of rows if no column is given."""
 
 
 def cut_blocks(batches: Iterable[Block], rows_max: int, bytes_max: int) -> Iterator[pa.Table]:
     """The same rows in the same order, in blocks of up to `rows_max` rows and about `bytes_max` bytes.
 
-    Small batches are gathered, large ones cut; a block without rows never comes out. Zero is no limit.
+    Small batches are combined, large ones cut; no block is empty. Zero is no limit.
     """
     rows_max = rows_max or 1 << 62
     bytes_max = bytes_max or 1 << 62
@@ -56,10 +56,10 @@ def cut_blocks(batches: Iterable[Block], rows_max: int, bytes_max: int) -> Itera
 
 
 def _within(piece: pa.Table, bytes_max: int) -> pa.Table:
-    """The first rows of a piece that was measured by its average row, where long rows lie together at its front."""
+    """The first rows of a piece that was cut by its average row, which may have longer rows at its front."""
     if piece.nbytes <= 2 * bytes_max:
         return piece
-    least = 1.1 * piece.slice(0, 1).nbytes  # one long row, or a dictionary, which every slice has whole
+    least = 1.1 * piece.slice(0, 1).nbytes  # one long row, or a dictionary, which every slice includes
     while piece.nbytes > max(2 * bytes_max, least):
         piece = piece.slice(0, piece.num_rows // 2)
     return piece
@@ -75,22 +75,22 @@ class _Missing:
 
 
 class BlockCompleter:
-    """Adds the stored columns that a block lacks: DEFAULT and MATERIALIZED expressions, else the type's default."""
+    """Adds the missing stored columns of a block: DEFAULT and MATERIALIZED expressions, or the type's default."""
 
     def __init__(
-        self, schema: TableSchema, given: Iterable[str], now_ms: int, seed: Seed, *, partly: bool = False
+        self, schema: TableSchema, columns_given: Iterable[str], now_ms: int, seed: Seed, *, partly: bool = False
     ) -> None:
-        """`given`: names of the columns that every block has; `now_ms`: what `now()` means in a default; `seed`: where
-        `rand()` and the like begin.
+        """`columns_given`: names of the columns that every block has; `now_ms`: what `now()` means in a default;
+        `seed`: where `rand()` and the like begin.
 
-        `partly`: other columns are given in some rows, so `given` may be empty. Raises for columns that cannot be
-        given, and for defaults that cannot be computed.
+        `partly`: other columns are given in some rows, so `columns_given` may be empty. Raises for columns that cannot
+        be given, and for defaults that cannot be computed.
         """
-        names = list(given)
+        names = list(columns_given)
         if names or not partly:
             check_given(schema, names)
         self._schema = schema
-        self._given = names
+        self._columns_given = names
         self._missing = [
             _Missing(column, _default_of(column, schema, now_ms, seed)) for column in _in_order(schema, names)
         ]
@@ -104,20 +104,20 @@ class BlockCompleter:
         return pa.table({column.name: arrays[column.name] for column in self._schema.stored})
 
     def evaluate(self, block: Block, flagged: Mapping[str, Flags], rows: int) -> pa.Table:
-        """The given columns and all others; of a column in `flagged` only those values that it flags are computed."""
+        """The given columns and all others; for a column in `flagged` only the flagged values are computed."""
         return pa.table(self._arrays(block, flagged, rows))
 
     def _arrays(self, block: Block, flagged: Mapping[str, Flags], rows: int) -> dict[str, pa.Array]:
-        arrays = {name: whole_column(block, name) for name in self._given}
-        given = pa.table(arrays or {_NO_COLUMN: pa.nulls(rows)})
-        nested = {self._sizes[name]: name for name in reversed(self._given) if name in self._sizes}
+        arrays = {name: whole_column(block, name) for name in self._columns_given}
+        block_given = pa.table(arrays or {_NO_COLUMN: pa.nulls(rows)})
+        nested = {self._sizes[name]: name for name in reversed(self._columns_given) if name in self._sizes}
         for missing in self._missing:
             name, kind = missing.column.name, missing.column.type
             sizes = self._sizes.get(name, "")
             if missing.default is not None:
                 reads = {other: arrays[other] for other in missing.default.columns}
-                array = missing.default.evaluate(pa.table(reads) if reads else given)
-            elif sizes in nested:  # as many in a row as its siblings have
+                array = missing.default.evaluate(pa.table(reads) if reads else block_given)
+            elif sizes in nested:  # the same number of elements in a row as its siblings
                 array = default_elements(kind, arrays[nested[sizes]])
             elif name in flagged:
                 array = default_array(kind, rows, LEFT_OUT)
@@ -139,9 +139,9 @@ def fill_in(
 
     A block without columns, of `rows` rows, gets all columns that an insert may give.
     """
-    given = [name for name in block.schema.names if name not in missing]
+    columns_given = [name for name in block.schema.names if name not in missing]
     names = block.schema.names or [c.name for c in schema.columns if c.default_kind in ("", "DEFAULT")]
-    return BlockCompleter(schema, given, now_ms, seed, partly=True).evaluate(block, missing, rows).select(names)
+    return BlockCompleter(schema, columns_given, now_ms, seed, partly=True).evaluate(block, missing, rows).select(names)
 
 
 def check_defaults(schema: TableSchema) -> None:
@@ -155,7 +155,7 @@ def check_defaults(schema: TableSchema) -> None:
 
 
 def check_given(schema: TableSchema, names: list[str]) -> None:
-    """Whether an insert may name these columns."""
+    """Raise a coded error unless an insert may name these columns."""
     known = {column.name: column for column in schema.columns}
     for name in names:
         if name not in known:
@@ -168,8 +168,8 @@ def check_given(schema: TableSchema, names: list[str]) -> None:
     if not names:
         raise error("EMPTY_LIST_OF_COLUMNS_PASSED", "The data has no columns", "Give at least one column of the table")
     if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise error("DUPLICATE_COLUMN", f"Column {twice} is given twice")
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise error("DUPLICATE_COLUMN", f"Column {repeated} is given twice")
 
 
 def alias_given(name: str, table: str = "") -> MergelakeError:
@@ -179,7 +179,7 @@ def alias_given(name: str, table: str = "") -> MergelakeError:
 
 
 def check_storage(column: Column, data: pa.Array | pa.ChunkedArray) -> None:
-    """Whether an array is in the storage form of its column."""
+    """Raise TYPE_MISMATCH unless an array is in the storage form of its column."""
     wanted = storage_type(column.type)
     if not data.type.equals(wanted):
         raise error("TYPE_MISMATCH", f"Column {column.name} of type {column.type} wants {wanted}, got {data.type}")
@@ -190,10 +190,10 @@ def block_limits(settings: TableSettings) -> tuple[int, int]:
     return settings.integer("max_insert_block_size"), settings.integer("max_insert_block_bytes")
 
 
-def _in_order(schema: TableSchema, given: list[str]) -> list[Column]:
+def _in_order(schema: TableSchema, columns_given: list[str]) -> list[Column]:
     """Missing columns, each after those that its expression reads. ALIAS columns are not stored."""
-    there, types = frozenset(given), schema.types
-    missing = {c.name: c for c in schema.columns if c.name not in there and c.default_kind != "ALIAS"}
+    known, types = frozenset(columns_given), schema.types
+    missing = {c.name: c for c in schema.columns if c.name not in known and c.default_kind != "ALIAS"}
     reads: dict[str, list[str]] = {}
     for name, column in missing.items():
         used = compile_expression(_text(column, schema), types, 0, _no_chance).columns if column.default else ()

@@ -1,8 +1,8 @@
 """Names of databases and tables, on the catalog's own log under `_catalog/log`.
 
-CREATE writes the first entry of the table's log and then its name, so a name never points to nothing (what a
-crash in between leaves is a table without a name: unreachable, swept later). DROP takes the name and then
-marks the table, so that an insert under way fails instead of adding rows to a ghost.
+CREATE writes the first entry of the table's log and then its name, so a name always has a table (a crash in between
+leaves a table without a name, which collection removes). DROP removes the name and then marks the table as dropped, so
+that an insert under way fails.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from mergelake.table.handle import TableHandle
 from mergelake.table.undrop import last_drop, last_drop_of_database, require_undroppable, undrop
 
 LOG_PREFIX = "_catalog/log"
-"""Where the catalog's log lies."""
+"""Prefix of the catalog's log."""
 Name = tuple[str, str]
 """Database and table."""
 _logger = logging.getLogger("mergelake.table")
@@ -69,14 +69,14 @@ class Catalog:
         return self._log
 
     def refresh(self) -> CatalogState:
-        """Learn what others did: one GET if nothing."""
+        """Read the newest names: one GET if nothing has changed."""
         return self._log.refresh()
 
     def begin(self) -> None:
-        """Before the first write: is there a warehouse, or can there be one?
+        """Prepare the first write to a new warehouse; nothing to do in an existing one.
 
-        A store whose create-if-absent is not truthful is refused (SUPPORT_IS_DISABLED). If the log is to be in
-        ZooKeeper, it is made there. Reading never comes here, and so makes nothing.
+        A store without a working create-if-absent is refused (SUPPORT_IS_DISABLED). If the log is to be in ZooKeeper,
+        it is moved there. Reading never calls this, and so creates nothing.
         """
         if self.state.version or self.refresh().version:
             return
@@ -100,9 +100,9 @@ class Catalog:
         self._log.commit(build)
 
     def drop_database(self, name: str, *, if_exists: bool = False) -> None:
-        """Remove a database with all its tables, at one instant; UNKNOWN_DATABASE unless it may be missing.
+        """Remove a database with all its tables, atomically; UNKNOWN_DATABASE unless it may be missing.
 
-        `default` is empty then, and still there.
+        `default` is empty afterwards, but still exists.
         """
         dropped: list[str] = []
 
@@ -118,24 +118,24 @@ class Catalog:
             self._mark_dropped(table_id)
 
     def create_table(self, name: Name, schema: TableSchema, *, if_not_exists: bool = False) -> TableHandle:
-        """A new table; TABLE_ALREADY_EXISTS unless it may (then the one that is there)."""
+        """A new table; TABLE_ALREADY_EXISTS unless `if_not_exists`, which returns the existing one."""
         _check_name(name[1], "table")
-        found = self._existing(name)
-        if found is not None:
-            return self._taken(name, found, if_not_exists)
+        existing = self._existing(name)
+        if existing is not None:
+            return self._taken(name, existing, if_not_exists)
         from mergelake.table.define import check_schema  # loads kernels that opening a table does not need
 
         return self._put(name, self._begin_table(self._ids.new_id(), check_schema(schema)), if_not_exists)
 
     def clone_table(self, name: Name, source: TableHandle, state: State, *, if_not_exists: bool = False) -> TableHandle:
-        """A new table with the rows of a state of another, without copying any; see `clone`.
+        """A new table with the rows of a state of another, without copying them; see `clone`.
 
-        TABLE_ALREADY_EXISTS as in `create_table`; ConflictError where what it would refer to is gone.
+        TABLE_ALREADY_EXISTS as in `create_table`; ConflictError if objects that it would refer to are gone.
         """
         _check_name(name[1], "table")
-        found = self._existing(name)
-        if found is not None:
-            return self._taken(name, found, if_not_exists)
+        existing = self._existing(name)
+        if existing is not None:
+            return self._taken(name, existing, if_not_exists)
         table_id = self._ids.new_id()
         plan = plan_clone(state, source.directory, self._ids)
         owners = take_holds(table_id, plan, lambda owner: source if owner == source.directory else self.open_id(owner))
@@ -162,7 +162,7 @@ class Catalog:
         )
 
     def _put(self, name: Name, handle: TableHandle, if_not_exists: bool) -> TableHandle:
-        """Give a new table its name; the one that has it, if another was faster and that will do."""
+        """Give a new table its name; returns the table that has it already, if that is allowed."""
 
         def build(state: CatalogState) -> Sequence[CatalogOp]:
             taken = name[1] in state.databases.get(name[0], {})
@@ -189,24 +189,24 @@ class Catalog:
             self._mark_dropped(table_id)
 
     def undrop_table(self, name: Name, table_id: str = "") -> TableHandle:
-        """Bring a dropped table back: the one that lost this name last, or the one with this id.
+        """Restore a dropped table: the last one with this name, or the one with this id.
 
         TABLE_ALREADY_EXISTS if the name is taken, UNKNOWN_TABLE if there was none, or if its objects were collected.
         """
         if self._existing(name) is not None:
             raise _cannot_undrop(name)
-        found = last_drop(self._log, *name, table_id)
-        if not found:
-            which = ".".join(name) + (f" ({table_id})" if table_id else "")
-            told = f"Table {which} was not dropped, or is there under another name"
-            raise error("UNKNOWN_TABLE", told, f"SHOW TABLES FROM {name[0]} lists those that exist")
-        return self._undrop([(name, found)])[0]
+        dropped_id = last_drop(self._log, *name, table_id)
+        if not dropped_id:
+            label = ".".join(name) + (f" ({table_id})" if table_id else "")
+            message = f"Table {label} was not dropped, or is there under another name"
+            raise error("UNKNOWN_TABLE", message, f"SHOW TABLES FROM {name[0]} lists those that exist")
+        return self._undrop([(name, dropped_id)])[0]
 
     def undrop_database(self, name: str) -> list[TableHandle]:
-        """Bring back a database and the tables that it had when it was dropped; none of them, where one cannot be.
+        """Restore a database and the tables that it had when it was dropped; none of them, if one cannot be restored.
 
-        DATABASE_ALREADY_EXISTS if it is there (but for `default`, whose tables come back), UNKNOWN_DATABASE if it never
-        was dropped, UNKNOWN_TABLE if objects were collected since.
+        DATABASE_ALREADY_EXISTS if it exists (except for `default`, whose tables are restored), UNKNOWN_DATABASE if it
+        was never dropped, UNKNOWN_TABLE if objects were collected since.
         """
         state = self.refresh()
         if name in state.databases and name != DEFAULT:
@@ -223,7 +223,7 @@ class Catalog:
         return self._undrop(wanted, () if name == DEFAULT else (CreateDatabase(name),))
 
     def _undrop(self, wanted: Sequence[tuple[Name, str]], first: Sequence[CatalogOp] = ()) -> list[TableHandle]:
-        """The tables, then all of their names in one entry: a crash between leaves what a collector drops again."""
+        """Restore the tables, then all of their names in one entry: after a crash in between, collection drops them."""
         handles: list[TableHandle] = []
         lost: list[str] = []
         for name, table_id in wanted:
@@ -233,9 +233,9 @@ class Catalog:
             except NotFoundError:
                 lost.append(".".join(name))
         if lost:
-            told = f"What was in {', '.join(lost)} has been collected since it was dropped"
+            message = f"What was in {', '.join(lost)} has been collected since it was dropped"
             hint = "CREATE DATABASE makes the database anew, and UNDROP TABLE brings back the others" if first else ""
-            raise error("UNKNOWN_TABLE", told, hint)
+            raise error("UNKNOWN_TABLE", message, hint)
         for handle in handles:
             undrop(handle)
         names = [PutTable(*name, table_id) for name, table_id in wanted]
@@ -243,22 +243,22 @@ class Catalog:
         return handles
 
     def rename_database(self, name: str, new_name: str) -> None:
-        """Give a database another name; its tables come along."""
+        """Rename a database, with its tables."""
         _check_database(new_name)
         self._commit_known(lambda _: (RenameDatabase(name, new_name),))
 
     def rename_tables(self, pairs: Sequence[tuple[Name, Name]]) -> None:
-        """Give tables other names, in the same or another database: one after the other, all at one instant."""
+        """Rename tables, in the same or another database: one after the other, all in one entry."""
         for _, (_, table) in pairs:
             _check_name(table, "table")
         self._commit_known(lambda _: [RenameTable(*old, *new) for old, new in pairs])
 
     def exchange_tables(self, name: Name, other: Name) -> None:
-        """Swap two names at one instant."""
+        """Swap two names atomically."""
         self._commit_known(lambda _: (Exchange(*name, *other),))
 
     def find(self, name: Name) -> str:
-        """The id of a table, looked up anew; UNKNOWN_DATABASE or UNKNOWN_TABLE with the nearest name."""
+        """The id of a table, after a refresh; UNKNOWN_DATABASE or UNKNOWN_TABLE with the nearest name."""
         self.refresh()
         return self.known(name)
 
@@ -278,18 +278,18 @@ class Catalog:
         return self.open_id(self.find(name))
 
     def open_id(self, table_id: str) -> TableHandle:
-        """The table in this directory, whatever it is called."""
+        """The table with this id, under any name."""
         return TableHandle.open(
             self._store, table_id, clock=self._clock, ids=self._ids, author=self._author, backends=self._backends
         )
 
     def log_of(self, table_id: str) -> Log[State]:
-        """The log of the table in this directory, not opened yet: for those who expect it to be damaged."""
+        """The log of the table with this id, not opened, as it may be damaged."""
         options: dict[str, Any] = {"clock": self._clock, "ids": self._ids, "backends": self._backends}
         return Log(self._store, f"{table_id}/_log", TableMachine(), **options)
 
     def _existing(self, name: Name) -> str | None:
-        """The id of a table that is there already; UNKNOWN_DATABASE if its database is not."""
+        """The id of the table with this name, None if there is none; UNKNOWN_DATABASE if its database is missing."""
         state = self.state
         if name[0] not in state.databases or name[1] in state.databases[name[0]]:
             state = self.refresh()
@@ -303,25 +303,25 @@ class Catalog:
         return self.open_id(table_id)
 
     def _commit_known(self, build: Callable[[CatalogState], Sequence[CatalogOp]]) -> None:
-        """Commit what depends on existing names: judged on the newest state, not on an old one."""
+        """Refresh, then commit operations that depend on existing names."""
         self.refresh()
         self._log.commit(build)
 
     def _mark_dropped(self, table_id: str) -> None:
         try:
             self.open_id(table_id).log.commit(lambda state: () if state.dropped else (DropTable(),))
-        except MergelakeError as problem:  # the name is gone, which is what DROP promises
+        except MergelakeError as problem:  # the name is removed, which is all that DROP guarantees
             _logger.warning("table %s lost its name, but could not be marked as dropped: %s", table_id, problem)
 
 
-def no_warehouse(url: str, told: str = "There") -> MergelakeError:
-    """The error of who would read where nothing has been written."""
-    return error("UNKNOWN_TABLE", f"{told} is no warehouse at {url}", "Check the path; the first CREATE makes one")
+def no_warehouse(url: str, subject: str = "There") -> MergelakeError:
+    """The error for reading from a location without a warehouse."""
+    return error("UNKNOWN_TABLE", f"{subject} is no warehouse at {url}", "Check the path; the first CREATE makes one")
 
 
 def _cannot_undrop(name: Name) -> MergelakeError:
-    told = f"Cannot undrop table, {'.'.join(name)} already exists"
-    return error("TABLE_ALREADY_EXISTS", told, "Rename that one first")
+    message = f"Cannot undrop table, {'.'.join(name)} already exists"
+    return error("TABLE_ALREADY_EXISTS", message, "Rename that one first")
 
 
 RESERVED = ("system", "information_schema", "INFORMATION_SCHEMA")
@@ -337,6 +337,6 @@ def _check_database(name: str) -> None:
         raise error("BAD_ARGUMENTS", f"The name of a database cannot have a dot or a slash: '{name}'", hint)
 
 
-def _check_name(name: str, what: str) -> None:
+def _check_name(name: str, noun: str) -> None:
     if not name or len(name.encode()) > 206 or "\0" in name:
-        raise error("BAD_ARGUMENTS", f"'{name}' cannot be the name of a {what}", "Use 1 to 206 bytes")
+        raise error("BAD_ARGUMENTS", f"'{name}' cannot be the name of a {noun}", "Use 1 to 206 bytes")

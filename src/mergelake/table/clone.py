@@ -1,13 +1,13 @@
-"""A new table that refers to the objects of another: no byte is copied, and both go their own way from there.
+"""Clones: a new table that refers to the objects of another, without copying. Both are independent afterwards.
 
-1. **Hold.** Every table whose objects the clone will refer to (the source, and where that is a clone itself, those that
-   own what it refers to) notes in its own log that the clone needs these directories. A hold is refused if one of
+1. **Hold.** Every table whose objects the clone will refer to (the source and, if that is a clone itself, the owners of
+   the objects it refers to) records in its own log that the clone needs these directories. A hold is refused if one of
    them is no longer kept there: it may be deleted at any moment.
-2. **Begin.** The first entry of the clone brings schema and parts: new ids over the old extents.
-3. **Look again.** A collector gives a holder that does not begin a grace period. Whoever slept through that finds the
-   holds gone, and gives up before the table gets its name.
+2. **Begin.** The first entry of the clone has schema and parts: new ids over the old extents.
+3. **Check again.** A collector removes the hold of a table that does not begin within a grace period. A process that
+   slept so long finds the holds gone, and gives up before the table gets its name.
 
-The holds go when the clone refers to nothing there any more (`collect_holds`).
+The holds are released when the clone refers to none of the objects any more (`gc.holds`).
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from mergelake.table.handle import OpenTable, TableHandle
 
 @dataclass(frozen=True, slots=True)
 class ClonePlan:
-    """What a clone begins with."""
+    """The first entry of a clone."""
 
     schema: TableSchema
-    """The first one; the later ones follow in `more`."""
+    """The first schema; later ones follow in `more`."""
     more: tuple[TableOp, ...]
     holds: dict[str, tuple[str, ...]]
     """Directory of an owner -> its directories that the clone refers to."""
 
 
 def plan_clone(state: State, directory: str, ids: IdSource) -> ClonePlan:
-    """The clone of a state of the table in `directory`. Pure but for the ids of its parts.
+    """The clone of a state of the table in `directory`. Pure, except for the ids of its parts.
 
-    Raises UNFINISHED where parts lack a mutation: their rows are not what they will be.
+    Raises UNFINISHED if parts lack a mutation: their rows are not final.
     """
     refuse_unfinished(state, "cloned")
     schemas = [state.schemas[version] for version in sorted(state.schemas) if version <= state.schema_version]
@@ -58,7 +58,7 @@ def plan_clone(state: State, directory: str, ids: IdSource) -> ClonePlan:
 
 
 def renewed(state: State, ids: IdSource, base_version: int, table: str = "") -> tuple[PartManifest, ...]:
-    """The parts of a state under new ids, their files where they are: seen from another table if `table` owns them."""
+    """The parts of a state under new ids, with the same files; for a clone, `table` is the table that owns them."""
     return tuple(
         replace(
             part.manifest,
@@ -81,17 +81,17 @@ def _seen_from_outside(manifest: PartManifest, table: str) -> FileTable:
     return encode_files(map(moved, manifest.file_table().values()))
 
 
-def refuse_unfinished(state: State, what: str) -> None:
+def refuse_unfinished(state: State, verb: str) -> None:
     """Raise UNFINISHED if parts of a state lack a mutation."""
-    late = unfinished(state)
-    if late:
-        names = ", ".join(m.id for m in late[:3])
-        message = f"A version with unfinished mutations ({names}) cannot be {what}"
+    mutations = unfinished(state)
+    if mutations:
+        names = ", ".join(m.id for m in mutations[:3])
+        message = f"A version with unfinished mutations ({names}) cannot be {verb}"
         raise error("UNFINISHED", message, "Take a version from before or after them")
 
 
 def take_holds(holder: str, plan: ClonePlan, open_table: OpenTable) -> list[TableHandle]:
-    """Hold what the plan refers to, for the table that will be `holder`; the owners. ConflictError if some is gone."""
+    """Hold the directories of the plan for the future table `holder`; returns their owners. May raise ConflictError."""
     owners = []
     for owner, directories in plan.holds.items():
         handle = open_table(owner)
@@ -102,7 +102,7 @@ def take_holds(holder: str, plan: ClonePlan, open_table: OpenTable) -> list[Tabl
 
 
 def check_holds(holder: str, owners: Sequence[TableHandle]) -> None:
-    """Raise ConflictError unless all holds still stand, now that the holder has begun."""
+    """Raise ConflictError unless all holds still exist, after the holder has begun."""
     for owner in owners:
         if holder not in owner.refresh().holds:
             raise ConflictError(

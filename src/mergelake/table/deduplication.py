@@ -1,4 +1,4 @@
-"""When an insert repeats one that the table remembers: by its token, by its rows, whole or part by part."""
+"""Deduplication of inserts: by token or by rows, as a whole or part by part."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from mergelake.log.state import State
 from mergelake.order.keys import whole_column
 
 _SEPARATOR = "\x1f"
-"""Between the names of an insert and of its parts: what no caller's token holds."""
+"""Separates the names of an insert and of its parts; does not occur in tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class InsertIdentity:
-    """By what a repetition of an insert is known; by nothing, unless one of these is given."""
+    """How a repetition of an insert is recognized; not at all, if neither token nor hash is given."""
 
     token: str = ""
-    """Names the insert: a second commit with it is a duplicate, whatever its rows."""
+    """Names the insert: a second commit with it is a duplicate, regardless of its rows."""
     by_part: bool = False
-    """The token names each part of the insert, by partition and their order there: a part that is not remembered is
-    added, as ClickHouse does for each block and partition."""
+    """The token names each part of the insert, by partition and order: parts that are not remembered are added, as
+    ClickHouse does for each block and partition."""
     rows_hash: str = ""
     """`RowHash`, for tables with a `non_replicated_deduplication_window`; remembered for each partition."""
 
     def additions(self, parts: Sequence[PartManifest]) -> list[AddParts]:
-        """One operation for what is remembered, and so added or left out, together; all go into one entry."""
+        """One operation for each group of parts that is remembered together; all go into one entry."""
         if not (self.rows_hash or (self.token and self.by_part)):
             return [_addition(parts, self.token)]
         groups: dict[str, list[PartManifest]] = {}
-        seen: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for part in parts:
             name = part.partition_id
             if self.token:
-                seen[name] += 1
-                name = f"{seen[name]}{_SEPARATOR}{name}"
+                counts[name] += 1
+                name = f"{counts[name]}{_SEPARATOR}{name}"
             groups.setdefault(name, []).append(part)
         if self.token:
             return [_addition(group, f"{self.token}{_SEPARATOR}{name}") for name, group in groups.items()]
@@ -53,13 +53,13 @@ NO_IDENTITY = InsertIdentity()
 
 
 def _addition(parts: Sequence[PartManifest], token: str, rows_hash: str = "") -> AddParts:
-    """Whatever the parts of an insert share, it has begun."""
+    """AddParts of these parts; the shared directories that they refer to are begun by it."""
     begun = sorted({name for part in parts for name in refers(part)})
     return AddParts(tuple(parts), token, rows_hash, begun=tuple(begun))
 
 
 def remembered(state: State, token: str, rows_hash: str = "") -> int | None:
-    """The version that holds this insert already; None if it is new."""
+    """The version of this insert, if it is remembered; None if it is new."""
     insert = state.insert_of(token, rows_hash)
     return insert.version if insert else None
 
@@ -81,14 +81,14 @@ class RowHash:
             for name in block.column_names:
                 digest = self._columns.setdefault(name, hashlib.blake2b(digest_size=16))
                 column = block.column(name)
-                if pa.types.is_dictionary(column.type):  # the same values may have other dictionaries
+                if pa.types.is_dictionary(column.type):  # equal values may have different dictionaries
                     column = column.cast(column.type.value_type)
                 digest.update(pa.record_batch([whole_column(pa.table({name: column}), name)], names=[name]).serialize())
             yield block
 
     def hexdigest(self) -> str:
         """32 hex digits; complete once all blocks have passed."""
-        whole = hashlib.blake2b(str(self._rows).encode(), digest_size=16)
+        digest = hashlib.blake2b(str(self._rows).encode(), digest_size=16)
         for name in sorted(self._columns):
-            whole.update(repr(name).encode() + self._columns[name].digest())
-        return whole.hexdigest()
+            digest.update(repr(name).encode() + self._columns[name].digest())
+        return digest.hexdigest()

@@ -1,7 +1,6 @@
-"""Is this schema a table that we can keep? Every refusal has ClickHouse's code, and nothing has been written yet.
+"""Checks the schema of a new table: unsupported ones are refused with ClickHouse's code, before anything is written.
 
-`define` builds a schema from plain Python values; `check_schema` is what every new table goes through,
-wherever its schema came from.
+`define` builds a schema from plain Python values; `check_schema` checks the schema of every new table.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ ReplicatedCollapsingMergeTree ReplicatedGraphiteMergeTree ReplicatedMergeTree Re
 ReplicatedSummingMergeTree ReplicatedVersionedCollapsingMergeTree S3 S3Queue SQLite Set StripeLog
 SummingMergeTree TimeSeries TinyLog URL VersionedCollapsingMergeTree View YTsaurus
 """
-"""Engines that ClickHouse has and we do not: not supported, where any other name is unknown."""
+"""Engines of ClickHouse that are not supported; any other name is unknown."""
 
 
 def define(
@@ -76,16 +75,18 @@ def define(
     ('k',)
     """
     flat: dict[str, str | DataType] = {}
-    for given, text in columns.items():
+    for name_given, text in columns.items():
         parts = t.nested_columns(text) if isinstance(text, str) else None
-        flat.update({given: text} if parts is None else {f"{given}.{part}": each for part, each in parts.items()})
-    made = tuple(
+        flat.update(
+            {name_given: text} if parts is None else {f"{name_given}.{part}": each for part, each in parts.items()}
+        )
+    column_list = tuple(
         Column(number, column, parse_type(kind) if isinstance(kind, str) else kind)
         for number, (column, kind) in enumerate(flat.items())
     )
     name, arguments = _split_engine(engine)
     schema = TableSchema(
-        made,
+        column_list,
         engine=name,
         engine_args=arguments,
         partition_by=_key(partition_by),
@@ -97,7 +98,7 @@ def define(
 
 
 def check_schema(schema: TableSchema) -> TableSchema:
-    """The schema, with primary key and codecs spelled out, if a table of this kind can be kept; else a coded error."""
+    """The schema with explicit primary key and codecs; raises a coded error if it is not supported."""
     if not schema.stored:
         raise error("EMPTY_LIST_OF_COLUMNS_PASSED", "A table needs at least one stored column")
     settings = TableSettings(schema.settings)
@@ -147,7 +148,7 @@ def check_schema(schema: TableSchema) -> TableSchema:
     primary = schema.primary_key or schema.order_by
     for place, text in enumerate(primary):
         if place >= len(sorting) or text != schema.order_by[place]:
-            bind_key(text, schema)  # an unknown column is told as such
+            bind_key(text, schema)  # raises for an unknown column
             instead = schema.order_by[place] if place < len(sorting) else "nothing"
             raise error(
                 "BAD_ARGUMENTS",
@@ -156,8 +157,8 @@ def check_schema(schema: TableSchema) -> TableSchema:
     return replace(schema, primary_key=primary)
 
 
-def _key(given: str | Sequence[str]) -> tuple[str, ...]:
-    return ((given,) if given else ()) if isinstance(given, str) else tuple(given)
+def _key(expressions: str | Sequence[str]) -> tuple[str, ...]:
+    return ((expressions,) if expressions else ()) if isinstance(expressions, str) else tuple(expressions)
 
 
 def _split_engine(text: str) -> tuple[str, tuple[str, ...]]:
@@ -201,7 +202,7 @@ def _check_engine(schema: TableSchema) -> None:
 
 
 def _check_streams(schema: TableSchema) -> None:
-    """Refuse a column `n.a` beside a Tuple or Map `n` with an element `a`: their files would have one name."""
+    """Refuse a column `n.a` beside a Tuple or Map `n` with an element `a`: their files would have the same name."""
     for column in schema.stored:
         for inner in _leaf_names(column.name, column.type):
             if schema.has(inner):
@@ -254,15 +255,15 @@ def _check_partition_key(schema: TableSchema, settings: TableSettings) -> None:
             raise error("NOT_IMPLEMENTED", f"A partition key of type {key.type} is not supported: {key.text}")
 
 
-def _bound(schema: TableSchema, texts: tuple[str, ...], what: str, settings: TableSettings) -> list[KeyColumn]:
-    bind = bind_partition_key if what == "Partition" else bind_key
+def _bound(schema: TableSchema, texts: tuple[str, ...], key_kind: str, settings: TableSettings) -> list[KeyColumn]:
+    bind = bind_partition_key if key_kind == "Partition" else bind_key
     for text in texts:
         check_deterministic(key_tree(text, schema.names))
     keys = [bind(text, schema) for text in texts]
     stored = {column.name for column in schema.stored}
     for key in keys:
         if not key.columns:
-            raise error("ILLEGAL_COLUMN", f"{what} key cannot contain constants: {key.text}")
+            raise error("ILLEGAL_COLUMN", f"{key_kind} key cannot contain constants: {key.text}")
         for name in key.columns:
             if schema.column(name).default_kind == "ALIAS":
                 raise error(
@@ -271,19 +272,19 @@ def _bound(schema: TableSchema, texts: tuple[str, ...], what: str, settings: Tab
                     f"{name} is an ALIAS column: write its expression, {schema.column(name).default}",
                 )
             if name not in stored:
-                raise error("ILLEGAL_COLUMN", f"{what} key uses the column {name}, which is not stored")
+                raise error("ILLEGAL_COLUMN", f"{key_kind} key uses the column {name}, which is not stored")
         refused = any(isinstance(kind, t.UNORDERED) and not isinstance(kind, t.Map) for kind in t.parts(key.type))
         if (refused and key.type != t.Nullable(t.Nothing())) or (
-            what == "Sorting" and isinstance(key.type, t.SimpleAggregateFunction)
+            key_kind == "Sorting" and isinstance(key.type, t.SimpleAggregateFunction)
         ):
             raise error(
                 "DATA_TYPE_CANNOT_BE_USED_IN_KEY",
-                f"Column {key.text} of type {key.type} cannot be in a {what.lower()} key",
+                f"Column {key.text} of type {key.type} cannot be in a {key_kind.lower()} key",
             )
         if any(map(is_nullable, t.parts(key.type))) and not settings.integer("allow_nullable_key"):
             raise error(
                 "ILLEGAL_COLUMN",
-                f"{what} key contains nullable columns, but merge tree setting `allow_nullable_key` is disabled",
+                f"{key_kind} key contains nullable columns, but merge tree setting `allow_nullable_key` is disabled",
                 f"Make {key.text} not Nullable, or set allow_nullable_key = 1",
             )
     return keys
@@ -292,7 +293,7 @@ def _bound(schema: TableSchema, texts: tuple[str, ...], what: str, settings: Tab
 def _check_sample(schema: TableSchema) -> None:
     if not schema.sample_by:
         return
-    kind = bind_key(schema.sample_by, schema).type  # an unknown column is told as such
+    kind = bind_key(schema.sample_by, schema).type  # raises for an unknown column
     if schema.sample_by not in (schema.primary_key or schema.order_by):
         raise error("BAD_ARGUMENTS", f"Sampling expression {schema.sample_by} must be present in the primary key")
     if not isinstance(kind, t.Int) or kind.signed or kind.bits > 64:

@@ -1,4 +1,4 @@
-"""Is this a skip index that we can keep? The part of `table.define` that looks at INDEX declarations.
+"""Checks the INDEX declarations of a new table, for `table.define`.
 
 Source: ClickHouse, `IndicesDescription.cpp`, `MergeTreeData::checkProperties`, the validator of each index type.
 """
@@ -29,15 +29,15 @@ _VARYING = {
 
 
 def check_indexes(schema: TableSchema) -> None:
-    """Refuse what cannot be indexed, with ClickHouse's code; the index is named in the message."""
-    seen: set[str] = set()
+    """Refuse unsupported indexes, with ClickHouse's code; the message names the index."""
+    names: set[str] = set()
     stored = frozenset(column.name for column in schema.stored)
     for index in schema.indices:
-        if index.name in seen:
+        if index.name in names:
             raise error(
                 "ILLEGAL_INDEX", f"Duplicated index name {index.name} is not allowed", "Please use a different name"
             )
-        seen.add(index.name)
+        names.add(index.name)
         try:
             _check(index, schema, stored)
         except MergelakeError as refused:
@@ -75,7 +75,7 @@ def _check(index: SkipIndex, schema: TableSchema, stored: frozenset[str]) -> Non
 
 
 def check_deterministic(tree: SyntaxNode) -> None:
-    """Refuse a key or an index that does not give the same for the same row again."""
+    """Refuse a key or an index that is not deterministic."""
     varying = sorted(_functions(tree) & _VARYING)
     if varying:
         raise error(
@@ -85,7 +85,7 @@ def check_deterministic(tree: SyntaxNode) -> None:
 
 
 def check_repeated(tree: SyntaxNode, schema: TableSchema) -> None:
-    """Refuse `nullIf(k, k)` as a whole key or index: ClickHouse takes it for a mistake, unless a setting allows it."""
+    """Refuse equal arguments, as in `nullIf(k, k)`, in a key or index of one expression, unless a setting allows it."""
     if schema.settings.get("allow_suspicious_indices", "0") not in ("0", "false"):
         return
     if isinstance(tree, Call) and len(set(tree.args)) != len(tree.args):

@@ -1,16 +1,16 @@
-"""What a collector writes down between finding that something is unused and deleting it: objects below `_gc/`.
+"""Notes of collectors between finding unused directories and deleting them: objects below `_gc/`.
 
 ::
 
     <table>/_gc/<fence>-<time, ms>-<kind>-<id>.json
 
-The fence is a position of the log that was still free when the listing had ended: whatever was listed was begun by
-somebody who knew an older version. `kind` is `objects` (directories and their files), `holders` (tables that should
-hold something here and do not exist), `name` (the table itself has none), `table` (all of it may go), `log` (at this
-position it may be cut) or `history` (how far the log was at that time, where its own timestamps do not tell).
+The fence is a log position that was still free when the listing had ended: all listed objects were begun at an older
+version. `kind` is `objects` (directories and their files), `holders` (tables with a hold that do not exist), `name`
+(the table has no name), `table` (all of it may be deleted), `log` (it may be cut at this position) or `history` (the
+version at that time, if the timestamps of the log are wrong).
 
-Collectors' clocks may differ by more than a note has to wait. So its age is told by one clock, that of the store: the
-time of the note's object, and that of `_gc/now`, an object which is written to learn what time it is.
+The clocks of collectors may differ by more than the age of a note. So its age is measured by the store's clock: the
+time of the note's object, and that of `_gc/now`, an object that is written to learn the current time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _logger = logging.getLogger("mergelake.table")
 
 @dataclass(frozen=True, slots=True)
 class Unused:
-    """A directory that nothing refers to, as it was listed."""
+    """An unreferenced directory, as it was listed."""
 
     directory: str
     files: Mapping[str, int]
@@ -40,7 +40,7 @@ class Unused:
 
     @property
     def bytes(self) -> int:
-        """Of all its files."""
+        """Sum of the bytes of its files."""
         return sum(self.files.values())
 
 
@@ -63,7 +63,7 @@ class NoteName:
 
     @staticmethod
     def parse(name: str, stored_ms: int = 0) -> NoteName | None:
-        """Inverse of `name`; None for what is none."""
+        """Inverse of `name`; None for other names."""
         pieces = name.removesuffix(".json").split("-")
         if len(pieces) != 4 or not (pieces[0].isdigit() and pieces[1].isdigit()):
             return None
@@ -72,7 +72,7 @@ class NoteName:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a note says."""
+    """The content of a note."""
 
     unused: tuple[Unused, ...] = ()
     holders: tuple[str, ...] = ()
@@ -94,8 +94,8 @@ class Notes:
     def names(self) -> list[NoteName]:
         """All notes, by one LIST, oldest fence first."""
         listed = self.store.list(self._key(""))
-        found = (NoteName.parse(meta.key.rpartition("/")[2], meta.modified_ms) for meta in listed)
-        return [name for name in found if name is not None]
+        parsed = (NoteName.parse(meta.key.rpartition("/")[2], meta.modified_ms) for meta in listed)
+        return [name for name in parsed if name is not None]
 
     def now_ms(self) -> int:
         """The time by the store's clock: a PUT and a HEAD."""
@@ -103,7 +103,7 @@ class Notes:
         return self.store.head(self._key("now")).modified_ms
 
     def read(self, name: NoteName) -> Note:
-        """One note; an empty one if another collector is done with it, or if it is not readable."""
+        """One note; an empty one if another collector has removed it, or if it is unreadable."""
         try:
             return _decode(self.store.get(self._key(name.name)))
         except NotFoundError:
@@ -113,13 +113,13 @@ class Notes:
             return Note()
 
     def write(self, fence: int, time_ms: int, kind: str, note: Note) -> NoteName:
-        """A new note."""
+        """Write a new note; returns its name."""
         name = NoteName(fence, time_ms, kind, self.ids.new_id())
         self.store.put(self._key(name.name), msgspec.json.encode(note))
         return name
 
     def remove(self, names: Sequence[NoteName]) -> None:
-        """Notes that have been worked off."""
+        """Delete notes that have been worked off."""
         if names:
             self.store.delete([self._key(name.name) for name in names])
 

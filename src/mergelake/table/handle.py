@@ -1,4 +1,4 @@
-"""An open table, and the snapshot of it that a reader holds."""
+"""An open table, and the snapshot of it for a reader."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A table at one version: a value that pickles, refers to nothing that moves, and is never stale for itself."""
+    """A table at one version: an immutable value, which pickles."""
 
     version: int
     timestamp_ms: int
-    """Of the commit that made this version."""
+    """Timestamp of the commit of this version."""
     schema: TableSchema
     partitions: Partitions
     """Active parts by partition id, in block order."""
@@ -48,16 +48,14 @@ class Snapshot:
     def of(state: State) -> Snapshot:
         """The snapshot of a state.
 
-        UNKNOWN_TABLE if there is no table (any more); NOT_IMPLEMENTED while parts lack a mutation: showing their rows
-        without it would be a wrong answer.
+        UNKNOWN_TABLE if there is no table (any more); NOT_IMPLEMENTED while parts lack a mutation: their rows without
+        it would be wrong.
         """
-        late = unfinished(state)
-        if late:
-            raise error(
-                "NOT_IMPLEMENTED",
-                f"Reading a table with unfinished mutations ({', '.join(m.id for m in late[:3])}) is not supported",
-                "Wait until they are done, or kill them",
-            )
+        mutations = unfinished(state)
+        if mutations:
+            names = ", ".join(mutation.id for mutation in mutations[:3])
+            message = f"Reading a table with unfinished mutations ({names}) is not supported"
+            raise error("NOT_IMPLEMENTED", message, "Wait until they are done, or kill them")
         return Snapshot(state.version, state.timestamp_ms, state.schema, state.partitions, state.schemas)
 
     @cached_property
@@ -94,9 +92,9 @@ class TableHandle:
 
     @contextmanager
     def remembering(self, kind: type[T]) -> Iterator[T]:
-        """What a round of this process learned and the next one may use, made by `kind()` at first.
+        """The state of an earlier round of this process, for the next one; created by `kind()` at first.
 
-        It is lent: a round beside this one begins anew, and if this one fails what it knew is forgotten.
+        A concurrent round gets a new one, and if the round fails its state is dropped.
         """
         held = self._remembered.pop(kind, None)
         held = kind() if held is None else held
@@ -116,7 +114,7 @@ class TableHandle:
     ) -> TableHandle:
         """The table in `directory`, at its newest version; UNKNOWN_TABLE if there is none.
 
-        `backends` say how a log that is not in the bucket is reached.
+        `backends` tells how a log that is not in the bucket is reached.
         """
         options: dict[str, Any] = {"clock": clock, "ids": ids, "author": author, "backends": backends}
         log = Log.open(store, f"{directory}/_log", TableMachine(), **options)
@@ -140,8 +138,8 @@ class TableHandle:
     ) -> TableHandle:
         """A new table in a new directory. The schema was checked (`define.check_schema`).
 
-        `log_at` is the ZooKeeper to which its log goes with its first entry; None: it stays in the bucket. `more`
-        stands in the first entry too: a table that begins with rows.
+        `log_at` is the ZooKeeper to which its log moves with its first entry; None: it stays in the bucket. `more` are
+        further operations of the first entry, for a table that begins with rows.
         """
         prefix = f"{directory}/_log"
         moves = [new_tree(log_at, store, prefix, clock, ids)] if log_at else []
@@ -160,13 +158,13 @@ class TableHandle:
         return TableSettings(self.schema.settings)
 
     def refresh(self) -> State:
-        """Learn what others committed: one GET if they did not."""
+        """Read the newest state: one GET if there is no new entry."""
         return self.log.refresh()
 
     def base_version(self) -> int:
-        """`PartManifest.base_version` of a part that is begun now; one GET if nobody has looked for long.
+        """`PartManifest.base_version` of a part that is begun now; one GET if the state is too old.
 
-        Who knows no newer version than one of a grace period ago would be taken for somebody who began then.
+        With a version from a grace period ago, the part would count as begun then.
         """
         return self.log.fresh(self.settings.integer("gc_grace_seconds") / 4).version
 
@@ -178,7 +176,7 @@ class TableHandle:
         )
 
     def wait_for(self, version: int, timeout_s: float) -> bool:
-        """Wait until this version is known here: at most `timeout_s`. Whether it is."""
+        """Wait until this version is known here, at most `timeout_s` seconds; returns whether it is."""
         end_s = self.clock.monotonic_s() + timeout_s
         while self.log.state.version < version:
             left_s = end_s - self.clock.monotonic_s()
@@ -192,7 +190,7 @@ class TableHandle:
         return Snapshot.of(self.state_at(version, timestamp_ms))
 
     def state_at(self, version: int | str | None = None, timestamp_ms: int | None = None) -> State:
-        """The state behind `snapshot`. BAD_ARGUMENTS for what is not kept (any more): the message says what is."""
+        """The state of `snapshot`. BAD_ARGUMENTS for a version that is not kept (any more), with those that are."""
         if version is None and timestamp_ms is None:
             return self.log.state
         if version is not None and timestamp_ms is not None:
@@ -213,12 +211,12 @@ class TableHandle:
         try:
             state = (cut and read_tag(self.store, prefix, version)) or self.log.state_at(version)
         except (CorruptDataError, InvalidInputError):
-            # The log may have been cut while we read: what a tag pins was written down before.
-            found = read_tag(self.store, prefix, version)
-            if found is None:
+            # The log may have been cut meanwhile: states of tagged versions were written before.
+            tagged = read_tag(self.store, prefix, version)
+            if tagged is None:
                 require_kept(self.refresh(), version)
                 raise
-            state = found
+            state = tagged
         if timestamp_ms is not None and state.timestamp_ms > timestamp_ms:
             raise error(
                 "BAD_ARGUMENTS",
@@ -235,7 +233,7 @@ OpenTable = Callable[[str], TableHandle]
 def epoch_ms(when: datetime | date | str | int) -> int:
     """Milliseconds since 1970-01-01 UTC of a time, or of its ISO text; a time without a zone is UTC.
 
-    CANNOT_PARSE_DATETIME for a text that is none, TYPE_MISMATCH for anything else.
+    Raises CANNOT_PARSE_DATETIME for another text, TYPE_MISMATCH for another type.
     """
     if hasattr(when, "__index__") and not isinstance(when, bool):
         return int(when)

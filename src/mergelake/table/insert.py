@@ -1,12 +1,12 @@
 """Rows -> parts -> one log entry.
 
 1. `write_blocks` cuts the rows into blocks and each block by partition, sorts, and writes one part for each
-   block and partition. It commits nothing: Spark tasks call it too and send the manifests home. Small parts share
+   block and partition. It commits nothing: Spark tasks call it too and return the manifests. Small parts share
    objects (`parts.objects`).
 2. `commit_parts` appends one entry with all parts of the insert. Readers see all of them or none.
 
-A small insert into an open table costs two PUTs, no GET and no LIST, whatever its number of parts. What fails before
-the commit deletes the objects that it wrote; what fails so that nobody knows whether it was committed deletes nothing.
+A small insert into an open table costs two PUTs, no GET and no LIST, for any number of parts. A failure before the
+commit deletes the written objects; if the outcome of a commit is unknown, nothing is deleted.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ from mergelake.table.handle import TableHandle
 from mergelake.table.together import Together, encode_together
 
 NamePart = Callable[[Partition, int], str]
-"""The id (and so the directory) of a part: its partition and level in, a name out. Called once a part, in order."""
+"""Returns the id (and so the directory) of a part, from its partition and level. Called once per part, in order."""
 _logger = logging.getLogger("mergelake.table")
 COMMIT_REFUSED = (InvalidInputError, ConflictError, NotFoundError)
-"""What `Log.commit` raises when the entry is not in the log for certain."""
+"""Exceptions of `Log.commit` after which the entry is certainly not in the log."""
 _ROWS_WORTH_THREADS = 50_000
 _FEW_ROWS = 1024
-"""Rows of a partition that are not worth a sort of their own."""
+"""Average rows of a partition below which all partitions are sorted together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What an insert did."""
+    """The result of an insert."""
 
     version: int
     """The table's version with the insert in it."""
@@ -68,7 +68,7 @@ class Commit:
     bytes: int
     """Bytes on disk of the new parts."""
     duplicate: bool = False
-    """An insert with the same token (or rows) was there already: success, nothing added."""
+    """Whether an insert with the same token (or rows) was committed before: a success without new rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +79,11 @@ class _Piece:
     partition: Partition
     level: int
     part_id: str | None = None
-    """None: an id that nobody else has."""
+    """None: a new random id."""
 
 
 def insert_target(store: Store, directory: str, schema: TableSchema, ids: IdSource, clock: Clock) -> PartTarget:
-    """Where the parts of inserts into a table go."""
+    """The target of parts of inserts into a table."""
     key_types = [key.type for key in table_keys(schema).primary]
     return PartTarget(store, directory, schema, TableSettings(schema.settings), key_types, ids, clock)
 
@@ -105,8 +105,8 @@ def write_blocks(
     caller's choice. `base_version` is `TableHandle.base_version()` from before the call: without it the parts cannot be
     committed to a table that was ever collected. `on_progress` hears of each block that is written.
 
-    Raises TOO_MANY_PARTS for a block with too many partitions, QUERY_WAS_CANCELLED in a statement that is, and what
-    completing a block raises, after deleting what had been written.
+    Raises TOO_MANY_PARTS for a block with too many partitions, QUERY_WAS_CANCELLED in a cancelled statement, and the
+    errors of completing a block, after deleting the written objects.
     """
     settings = target.settings
     share_max, object_max = map(settings.integer, ("max_bytes_to_share_object", "max_shared_object_bytes"))
@@ -171,7 +171,7 @@ class _BlockWriter:
         for piece, partition in self._sorted(block):
             if self._collapses:
                 piece = collapse_block(piece, self._schema, self._keys)
-            if piece.num_rows:  # an insert that collapses to nothing writes no part
+            if piece.num_rows:  # a piece that collapses to nothing gives no part
                 level = int(self._collapses)
                 yield _Piece(piece, partition, level, self._name_part and self._name_part(partition, level))
 
@@ -183,17 +183,17 @@ class _BlockWriter:
             return
         counts = np.bincount(codes, minlength=len(partitions))
         ends = np.cumsum(counts)
-        if block.num_rows < _FEW_ROWS * len(partitions):  # one sort for all: the calls would cost more than the rows
-            whole = self._in_order(block, codes)
+        if block.num_rows < _FEW_ROWS * len(partitions):  # one sort for all: fewer calls
+            ordered = self._in_order(block, codes)
             for partition, end, count in zip(partitions, ends.tolist(), counts.tolist(), strict=True):
-                yield whole.slice(end - count, count), partition
+                yield ordered.slice(end - count, count), partition
             return
         by_code = np.argsort(codes, kind="stable")
         for partition, rows in zip(partitions, np.split(by_code, ends[:-1]), strict=True):
             yield self._in_order(block.take(pa.array(rows))), partition
 
     def _in_order(self, rows: pa.Table, codes: NDArray[np.int64] | None = None) -> pa.Table:
-        """Rows in the order of the key, first by `codes` if there are any; they carry the key's computed values."""
+        """Rows in the order of the key, first by `codes` if given, with the key's computed values as columns."""
         sorting, descending = self._keys.sorting, self._keys.descending
         columns, types = [key.evaluate(rows) for key in sorting], [key.type for key in sorting]
         for key, values in zip(sorting, columns, strict=True):
@@ -205,16 +205,16 @@ class _BlockWriter:
         order = sort_order(columns, types, descending)
         return rows if order is None else rows.take(pa.array(order))
 
-    def _write_piece(self, piece: _Piece, threads: int, made: Together | None = None) -> PartManifest:
+    def _write_piece(self, piece: _Piece, threads: int, shared: Together | None = None) -> PartManifest:
         keys, block = self._keys, piece.block
-        values = made.sorting if made else [key.values(block) for key in keys.sorting]
-        sources = () if made else keys.partition_sources
+        values = shared.sorting if shared else [key.values(block) for key in keys.sorting]
+        sources = () if shared else keys.partition_sources
         rows = SortedRows(
             block,
             values[: keys.primary_length],
             [array for array, key in zip(values, keys.sorting, strict=True) if not key.plain],
             {source.text: (source.evaluate(block), source.type) for source in sources},
-            made.encoded if made else None,
+            shared.encoded if shared else None,
         )
         manifest = write_part(
             self._target, rows, partition=piece.partition, level=piece.level, part_id=piece.part_id, threads=threads
@@ -222,14 +222,14 @@ class _BlockWriter:
         return replace(manifest, base_version=self._base_version)
 
     def discard(self, parts: Iterable[PartManifest]) -> None:
-        """Delete the objects of parts that were written and will not be committed."""
+        """Delete the objects of written parts that will not be committed."""
         discard_parts(self._target.store, self._target.directory, parts)
 
 
 def _by_partition(
     block: pa.Table, keys: TableKeys, settings: TableSettings
 ) -> tuple[NDArray[np.int64] | None, list[Partition]]:
-    """The number of each row's partition, and the partitions by first appearance; None for the number if it is one."""
+    """The index of each row's partition, None if there is only one; and the partitions by first appearance."""
     if not keys.partition:
         return None, [WHOLE_TABLE]
     columns = [key.evaluate(block) for key in keys.partition]
@@ -245,9 +245,9 @@ def _by_partition(
 
 
 def discard_parts(store: Store, directory: str, manifests: Iterable[PartManifest], keep: Collection[str] = ()) -> None:
-    """Delete the objects of parts that were never committed (and of nothing else: ids are never reused).
+    """Delete the objects of parts that were never committed (ids are never reused, so no others are affected).
 
-    An object that they share goes with them, unless its directory is one of `keep`: another part of it is needed.
+    Shared objects are deleted too, unless their directory is in `keep`, because another part in it is needed.
     """
     keys = {
         f"{directory}/{key}"
@@ -259,20 +259,20 @@ def discard_parts(store: Store, directory: str, manifests: Iterable[PartManifest
         return
     try:
         store.delete(sorted(keys))
-    except MergelakeError as problem:  # swept later; the error that led here matters more
+    except MergelakeError as problem:  # collection deletes them later; the error before matters more
         _logger.warning("objects of parts that were not committed stay: %s", problem)
 
 
 def discard_refused(handle: TableHandle, manifests: Sequence[PartManifest]) -> None:
-    """Delete the objects of parts whose commit was refused, but for those that an earlier commit brought in.
+    """Delete the objects of parts whose commit was refused, except for parts that an earlier attempt committed.
 
-    An object that they share with a part of the table stays. That commit may be forgotten: parts begun before the fence
-    are left to collection, which takes their names away from ClickHouse first, and knows what clones hold.
+    Objects shared with a part of the table stay. The state may have forgotten that commit: parts begun before the fence
+    are left to collection, which removes their published names first, and respects the holds of clones.
     """
     state = handle.log.state
-    theirs = reachable(state)
-    mine = [part for part in manifests if part.id not in theirs and part.base_version >= state.fence]
-    discard_parts(handle.store, handle.directory, mine, keep=theirs)
+    reached = reachable(state)
+    discardable = [part for part in manifests if part.id not in reached and part.base_version >= state.fence]
+    discard_parts(handle.store, handle.directory, discardable, keep=reached)
 
 
 def commit_parts(
@@ -280,8 +280,8 @@ def commit_parts(
 ) -> Commit:
     """Append one entry with all these parts; a repetition of a remembered insert adds nothing.
 
-    The objects of duplicates, and of parts that were refused, are deleted (`discard_refused` says which are left to
-    collection); if the outcome is not known they stay.
+    The objects of duplicates and of refused parts are deleted (see `discard_refused`); if the outcome is unknown they
+    stay.
     """
     if not manifests and not identity.token:
         return Commit(handle.log.state.version, 0, (), 0)
@@ -293,7 +293,7 @@ def commit_parts(
         return tuple(new)
 
     try:
-        # What is left out as known depends on the state: where that is, the commit is judged here, at each position.
+        # If parts are left out as duplicates, which depends on the state, the commit is not passed on.
         committed = handle.log.commit(build, passes_on=lambda: len(new) == len(additions))
     except COMMIT_REFUSED:
         discard_refused(handle, manifests)
@@ -319,5 +319,5 @@ def commit_parts(
 
 
 def duplicate_of(state: State, token: str, rows_hash: str = "") -> Commit:
-    """The answer to an insert that is there already."""
+    """The result of an insert that was committed before."""
     return Commit(remembered(state, token, rows_hash) or state.version, 0, (), 0, duplicate=True)

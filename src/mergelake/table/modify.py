@@ -1,4 +1,4 @@
-"""ALTER TABLE … MODIFY SETTING: one entry with the table's schema as it was, but for its settings."""
+"""ALTER TABLE … MODIFY SETTING: one entry with the table's schema, with other settings."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ READONLY = ("index_granularity", "index_granularity_bytes", "enable_mixed_granul
 def modify_settings(
     handle: TableHandle, changes: Mapping[str, str | int | float | bool], reset: Collection[str] = ()
 ) -> int:
-    """Change settings, or give them their defaults again (`reset`); the version that has them.
+    """Change settings, or set them to their defaults (`reset`); returns the version that has them.
 
-    Raises UNKNOWN_SETTING, READONLY_SETTING, and BAD_ARGUMENTS for a value that cannot be one.
+    Raises UNKNOWN_SETTING, READONLY_SETTING, and BAD_ARGUMENTS for an invalid value.
     """
     from mergelake.table.define import check_schema  # loads kernels that opening a table does not need
 
-    given = TableSettings(changes).as_text()
+    new_texts = TableSettings(changes).as_text()
     for name in reset:
         if not is_table_setting(name):
             message = f"Cannot reset setting '{name}' because it doesn't exist for MergeTree engines family"
             raise error("BAD_ARGUMENTS", message)
-    for name in (*given, *reset):
+    for name in (*new_texts, *reset):
         if name in READONLY:
             message = f"Setting '{name}' is readonly for storage '{handle.schema.engine}'"
             raise error("READONLY_SETTING", message, "Create another table, and insert into it")
 
     def build(state: State) -> Sequence[TableOp]:
         old = state.schema.settings
-        settings = {name: text for name, text in {**old, **given}.items() if name not in reset}
+        settings = {name: text for name, text in {**old, **new_texts}.items() if name not in reset}
         if settings == dict(old):
             return ()
         schema = check_schema(state.schema.with_settings(settings))

@@ -1,4 +1,4 @@
-"""Single parts of a table, by name: dropped, put aside, taken back. Their objects are neither read nor written."""
+"""Single parts of a table, by name: drop, detach, attach. Their objects are neither read nor written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mergelake.table.handle import TableHandle
 
 
 def drop_part(handle: TableHandle, name: str, kind: str = "drop") -> int:
-    """Drop or (`detach`) put aside an active part; the version. What nodes meant to merge with it is given up."""
+    """Drop or detach an active part; returns the version. Volatile parts built on it are cancelled."""
     if PartInfo.try_parse(name) is None:
         raise error("BAD_DATA_PART_NAME", f"'{name}' is not the name of a part", "Names look like all_1_5_1")
 
@@ -30,31 +30,31 @@ def drop_part(handle: TableHandle, name: str, kind: str = "drop") -> int:
 
 
 def attach_part(handle: TableHandle, name: str) -> int:
-    """Take a detached part back: it gets a new block number, and an id of its own over the objects that it has."""
+    """Attach a detached part again, with a new block number and a new id over the same objects; returns the version."""
 
     def build(state: State) -> Sequence[TableOp]:
         part = _detached(state, name)
-        made = replace(part.manifest, id=handle.ids.new_id(), base_version=state.version, level=part.info.level)
-        return [AddParts((made,), detached=(part.manifest.id,))]
+        attached = replace(part.manifest, id=handle.ids.new_id(), base_version=state.version, level=part.info.level)
+        return [AddParts((attached,), detached=(part.manifest.id,))]
 
     return _commit(handle, build)
 
 
 def drop_detached_part(handle: TableHandle, name: str) -> int:
-    """Give a detached part up."""
+    """Drop a detached part; returns the version."""
     return _commit(handle, lambda state: [DropDetached((_detached(state, name).manifest.id,))])
 
 
 def _detached(state: State, name: str) -> DetachedPart:
-    """The part that was detached last under a name."""
-    found = [part for part in state.detached if str(part.info) == name]
-    if not found:
-        there = ", ".join(str(part.info) for part in state.detached[:20])
-        raise error("BAD_DATA_PART_NAME", f'Detached part "{name}" not found', f"There are {there or 'none'}")
-    return found[-1]
+    """The last detached part with a name."""
+    matching = [part for part in state.detached if str(part.info) == name]
+    if not matching:
+        names = ", ".join(str(part.info) for part in state.detached[:20])
+        raise error("BAD_DATA_PART_NAME", f'Detached part "{name}" not found', f"There are {names or 'none'}")
+    return matching[-1]
 
 
 def _commit(handle: TableHandle, build: Callable[[State], Sequence[TableOp]]) -> int:
-    """Commit what is judged on the newest state."""
+    """Refresh, then commit, so that the first try is on the newest state."""
     handle.refresh()
     return handle.log.commit(build).version

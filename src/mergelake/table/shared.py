@@ -1,4 +1,4 @@
-"""How much of the objects that parts share is still needed. Pure: the log alone knows, for no request."""
+"""How much of the shared objects of parts is still needed. Pure: computed from the state, without a request."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from mergelake.parts.objects import shared_size
 
 @dataclass(frozen=True, slots=True)
 class SharedSpace:
-    """What the shared objects hold in which a part of the table still lies."""
+    """The shared objects in which a part of the table still lies."""
 
     objects: int
     bytes: int
-    """Of those objects."""
+    """Bytes of these objects."""
     dead_bytes: int
-    """Of those, bytes of parts that were merged or dropped: they go when the last part of their object does."""
+    """Bytes in them of parts that were merged or dropped: freed when the last part of their object goes."""
 
 
 def shared_space(state: State) -> SharedSpace:

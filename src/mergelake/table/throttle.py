@@ -1,4 +1,4 @@
-"""Inserts slow down, and then are refused, where merges do not keep up. A module that loads no kernels."""
+"""Delays inserts, and then refuses them, if merges do not keep up. This module loads no kernels."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from mergelake.table.handle import TableHandle
 
 
 def throttle(handle: TableHandle) -> None:
-    """Slow down, or refuse, an insert into a table with too many active parts in a partition.
+    """Delay or refuse an insert into a table with too many active parts in a partition.
 
-    Looks at the store again only when the state known here is over the limit.
+    Refreshes only if the state known here is over the limit.
     Raises TOO_MANY_PARTS at `parts_to_throw_insert`, and at `max_parts_in_total`.
 
     Source: ClickHouse, `MergeTreeData::delayInsertOrThrowIfNeeded`.

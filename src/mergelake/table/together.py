@@ -1,4 +1,4 @@
-"""What is done for all small parts of an insert in one go, so that a part costs its files and not its calls."""
+"""Encodes all small parts of an insert together, so that the number of calls does not grow with the parts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mergelake.order.keys import TableKeys
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Of one part."""
+    """The encoded columns of one part."""
 
     encoded: Encoded
     sorting: list[pa.Array]
@@ -30,12 +30,12 @@ class Together:
 def encode_together(
     blocks: Sequence[pa.Table], schema: TableSchema, keys: TableKeys, settings: TableSettings
 ) -> list[Together] | None:
-    """For each of the sorted blocks that become parts; None where they are few, or not small."""
+    """The result for each of the sorted blocks that become parts; None if there is only one, or they are too large."""
     rows = np.array([block.num_rows for block in blocks], np.int64)
     if len(blocks) < 2 or rows.max() > settings.integer("index_granularity"):
         return None
-    whole = pa.concat_tables(blocks).combine_chunks()
-    if whole.nbytes > settings.integer("max_shared_object_bytes"):
+    rows_together = pa.concat_tables(blocks).combine_chunks()
+    if rows_together.nbytes > settings.integer("max_shared_object_bytes"):
         return None
     ends, profile = np.cumsum(rows), Profile(settings.text("part_profile") == "modern", compact=False)
     block_max = min(map(settings.integer, ("min_compress_block_size", "max_compress_block_size")))
@@ -43,13 +43,13 @@ def encode_together(
     columns = {}
     for column in schema.stored:
         codec = parse_codec(column.codec, default)
-        array = whole.column(column.name).chunk(0)
-        found = encode_parts(column.name, column.type, codec, array, ends, profile, block_max=block_max)
-        if found is not None:
-            columns[column.name] = found
-    sorting = [key.values(whole) for key in keys.sorting]
+        array = rows_together.column(column.name).chunk(0)
+        encoded_files = encode_parts(column.name, column.type, codec, array, ends, profile, block_max=block_max)
+        if encoded_files is not None:
+            columns[column.name] = encoded_files
+    sorting = [key.values(rows_together) for key in keys.sorting]
     sources = keys.partition_sources
-    minmax = [extremes_each(source.evaluate(whole), source.type, ends) for source in sources]
+    minmax = [extremes_each(source.evaluate(rows_together), source.type, ends) for source in sources]
     listed = encode_columns({column.name: column.type for column in schema.stored})
     types = [key.type for key in keys.sorting[: keys.primary_length]]
     out = []

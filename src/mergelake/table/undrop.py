@@ -1,9 +1,9 @@
-"""A dropped table as it was, as long as its objects are kept: one entry that takes the drop back.
+"""Restores a dropped table while its objects are kept, by one entry.
 
-A drop retires the parts and deletes nothing; what it retired is collected when the version before it is no longer kept
-(`history_retention_seconds`). Until then its parts come in again as in a rollback, under new ids over the objects that
-they had. Nothing else comes back: not volatile parts, detached parts and mutations, and not tags of versions that were
-no longer part of history.
+A drop retires the parts and deletes nothing; their objects are collected when the version before the drop is no longer
+kept (`history_retention_seconds`). Until then the parts can be added again as in a rollback, under new ids over the
+same objects. Nothing else is restored: no volatile parts, detached parts and mutations, and no tags of versions that
+were no longer part of history.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CHUNK = 256
 
 
 def undrop(handle: TableHandle) -> None:
-    """Take the drop of a table back; nothing to do for one that was not dropped. UNKNOWN_TABLE if it is too late."""
+    """Restore a dropped table; nothing to do for one that was not dropped. UNKNOWN_TABLE if it is too late."""
     state = handle.refresh()
     if not state.dropped:
         return
@@ -41,13 +41,13 @@ def undrop(handle: TableHandle) -> None:
 
 
 def require_undroppable(state: State) -> None:
-    """Raise UNKNOWN_TABLE if a table was dropped too long ago to come back."""
+    """Raise UNKNOWN_TABLE if a table was dropped too long ago to be restored."""
     if state.dropped and not max(state.history, 1) < state.dropped_version:
         raise error("UNKNOWN_TABLE", "The table has been dropped, and its rows have been collected since")
 
 
 def last_drop(log: Log[CatalogState], database: str, table: str, table_id: str = "") -> str:
-    """The id of the table that lost this name last, or "" if none did; one that has a name again does not count."""
+    """The id of the last dropped table with this name, "" if there is none; restored tables do not count."""
     named = {held for _, _, held in log.state.tables()}
     for entry in _backwards(log):
         for op in reversed(entry.ops):
@@ -59,7 +59,7 @@ def last_drop(log: Log[CatalogState], database: str, table: str, table_id: str =
 
 
 def last_drop_of_database(log: Log[CatalogState], database: str) -> dict[str, str] | None:
-    """The tables, by name, that a database had when it was dropped the last time; None if it never was."""
+    """The tables, by name, that a database had when it was last dropped; None if it never was."""
     for entry in _backwards(log):
         if DropDatabase(database) in entry.ops:
             removed = [op for op in entry.ops if isinstance(op, RemoveTable) and op.database == database]
@@ -68,7 +68,7 @@ def last_drop_of_database(log: Log[CatalogState], database: str) -> dict[str, st
 
 
 def _backwards(log: Log[CatalogState]) -> Iterator[Entry]:
-    """All entries, the newest first: names are few, and none of them is ever collected."""
+    """All entries, the newest first; those of the catalog are never collected."""
     last = log.state.version
     while last > 0:
         first = max(1, last - _CHUNK + 1)

@@ -82,7 +82,7 @@ def the_author_tells_whose_entry_it_is():
 @bug
 def a_known_answer_is_given_without_a_look():
     """An insert that was known as done is done, though it may have been dropped since."""
-    real_commit, real_look, real_stored = commit.Log._commit_or_raise, commit.Log._look, commit.Log._stored
+    real_commit, real_look, real_stored = commit.Log._commit_or_raise, commit.Log._refresh_head, commit.Log._stored
 
     def committing(self, group):
         self._careless = True
@@ -102,16 +102,16 @@ def a_known_answer_is_given_without_a_look():
     return both(
         mock.patch.object(commit.Log, "_commit_or_raise", committing),
         mock.patch.object(commit.Log, "_stored", stored),
-        mock.patch.object(commit.Log, "_look", look),
+        mock.patch.object(commit.Log, "_refresh_head", look),
     )
 
 
 @bug
 def a_refresh_shares_a_look_that_began_before_it():
     def careless(self):
-        seen = self._looks - 1
+        seen = self._refreshes_begun - 1
         with self._lock:
-            if self._seen <= seen:
+            if self._refresh_known <= seen:
                 self._look()
             return self._state
 
@@ -128,7 +128,7 @@ def callers_of_a_group_are_judged_apart():
         for request in requests:
             alone = real(machine, state, [request], head)
             out.ops += alone.ops
-            out.said += alone.said
+            out.heard += alone.heard
             out.refused += alone.refused
             out.state = alone.state if alone.ops else out.state
         return out
@@ -162,7 +162,7 @@ def callers_for_whom_there_is_no_room_are_forgotten():
 @bug
 def knowledge_is_as_young_as_its_answer():
     """Its age is counted from the reply, which may have taken hours, and not from the question."""
-    look = commit.Log._look
+    look = commit.Log._refresh_head
 
     def careless_moved_on(self, entry, after, holder, since, *, left):
         self._state = after if holder is None else self._machine.fold(self._state, [holder])
@@ -171,15 +171,15 @@ def knowledge_is_as_young_as_its_answer():
 
     def careless_look(self, ahead=1):
         if self._trusted():
-            self._looks += 1
+            self._refreshes_begun += 1
             self._state = self._reader.follow(self._state, ahead)
-            self._known, self._seen = Instant.now(self._clock), self._looks
+            self._known, self._refresh_known = Instant.now(self._clock), self._refreshes_begun
         else:
             look(self, ahead)
 
     return both(
         mock.patch.object(commit.Log, "_moved_on", careless_moved_on),
-        mock.patch.object(commit.Log, "_look", careless_look),
+        mock.patch.object(commit.Log, "_refresh_head", careless_look),
     )
 
 

@@ -237,7 +237,7 @@ def the_fence_lies_one_too_low():
 @bug
 def the_head_is_read_before_the_listing():
     """Who wrote what was listed may have known a newer version."""
-    real = collect._look
+    real = collect._note_unused
 
     def careless(handle, known, notes, state, *rest):
         old = SimpleNamespace(
@@ -245,7 +245,7 @@ def the_head_is_read_before_the_listing():
         )
         real(old, known, notes, state, *rest)
 
-    return mock.patch.object(collect, "_look", careless)
+    return mock.patch.object(collect, "_note_unused", careless)
 
 
 @bug

@@ -89,9 +89,9 @@ def _reads_along():
     """What one of two reads while it waits is taken for what it wanted to say."""
     pauses, moved_on = ContentionBackoff.pauses_for_other, commit.Log._moved_on
 
-    def waits(self, told=False):
+    def waits(self, notified=False):
         self.waited = True
-        return pauses(self, told)
+        return pauses(self, notified)
 
     def careless(self, entry, after, holder, since, *, left):
         landed = moved_on(self, entry, after, holder, since, left=left)
@@ -116,7 +116,7 @@ def all_of_an_entry_get_the_state_after_it():
     def careless(machine, state, proposal, entry, attempt):
         out = real(machine, state, proposal, entry, attempt)
         after = machine.fold(state, [entry])
-        out.said = [(request, after if count else held, count) for request, held, count in out.said]
+        out.heard = [(request, after if count else held, count) for request, held, count in out.heard]
         return out
 
     return mock.patch.object(commit, "within", careless)

@@ -116,7 +116,7 @@ def test_many_that_come_in_a_round_are_copied_up_to_a_round_number_and_few_at_on
 def test_one_process_copies_and_the_others_ask_seldom():
     place = Place()
     one, two = place.filled(32), place.backend()
-    one._sealer._mine()
+    one._sealer._claim()
     place.asked.clear()
     for _ in range(9):
         two._sealer._round()

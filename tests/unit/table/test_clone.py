@@ -159,7 +159,7 @@ def test_a_rollback_that_shares_an_entry_undoes_what_stands_before_it_there(tabl
 
     monkeypatch.setattr(log, "commit", shared)
     table.rollback(table.version)
-    assert [state.row_count for _, state, _ in said[0].said] == [0, 4]
+    assert [state.row_count for _, state, _ in said[0].heard] == [0, 4]
 
 
 def test_a_neighbours_log_is_reached_the_way_the_tables_is(warehouse, table):

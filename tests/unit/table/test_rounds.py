@@ -137,21 +137,21 @@ def test_a_round_with_nothing_new_plans_nothing_and_looks_at_no_part() -> None:
     collect_round(table.handle)
     with table.handle.remembering(Shown) as shown, table.handle.remembering(Known) as known:
         planned = shown.planned + known.shown.planned
-        looked = known.reached.looked
+        looked = known.reached.visited
     for _ in range(3):
         publish(table.handle)
         collect_round(table.handle)
     with table.handle.remembering(Shown) as shown, table.handle.remembering(Known) as known:
         # The first round gave 50 names; the one after that sees them, and has nothing left to do.
         assert shown.planned + known.shown.planned == planned + 50
-        assert known.reached.looked == looked
+        assert known.reached.visited == looked
     table.insert("007")
     table.merge("007")
     publish(table.handle)
     collect_round(table.handle)
     with table.handle.remembering(Shown) as shown, table.handle.remembering(Known) as known:
         assert shown.planned <= planned + 50 + 3
-        assert known.reached.looked <= looked + 2 * 4
+        assert known.reached.visited <= looked + 2 * 4
 
 
 def _judged(table: Table) -> int:
