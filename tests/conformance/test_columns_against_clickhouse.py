@@ -19,8 +19,7 @@ from mergelake.format.hashes import FileDigest, digest
 from mergelake.format.values import encode_values
 from mergelake.format.wide import ColumnWriter
 from tests.helpers.blocks import insert
-from tests.helpers.columns import CLASSIC_SETTINGS, PartDirectory, read, written
-from tests.helpers.columns import reader as reader_of
+from tests.helpers.columns import CLASSIC_SETTINGS, PartDirectory, read, reader as reader_of, written
 from tests.helpers.random_arrays import TYPES, random_array
 
 MORE = [

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from mergelake.query.attach import attached
-from mergelake.query.attach.attached import AttachedSets
-from mergelake.query.attach.attached import Reading as LayeredReading
+from mergelake.query.attach.attached import AttachedSets, Reading as LayeredReading
 from mergelake.query.attach.part_set import PartSet
 
 

@@ -15,8 +15,7 @@ import pytest
 from mergelake.core.clock import ManualClock
 from mergelake.core.errors import ConflictError, MergelakeError, UnavailableError
 from mergelake.core.ids import SeededIds
-from mergelake.gc import collect
-from mergelake.gc import holds as collect_holds
+from mergelake.gc import collect, holds as collect_holds
 from mergelake.gc.collect import collect_round
 from mergelake.gc.tables import collect_warehouse, table_directories
 from mergelake.log import fold

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mergelake.core.ids import SeededIds
 from mergelake.log.checkpoint import decode_checkpoint, encode_checkpoint, state_hash

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mergelake.core.manifest import PartManifest, encode_files
 from mergelake.core.names import PartInfo

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mergelake.expr.compiled import compile_expression
 from mergelake.scan.request import ScanRequest

@@ -7,8 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mergelake.log.conflict import Reject, step
 from mergelake.log.operations import AddParts, CancelVolatile, DropRange, Entry, KillMutation, Mutation, Publish

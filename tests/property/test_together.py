@@ -12,8 +12,7 @@ import pytest
 from mergelake import connect
 from mergelake.core.errors import CorruptDataError
 from mergelake.parts.joined import JoinedReader
-from mergelake.scan import ahead, together
-from mergelake.scan import read as scan_read
+from mergelake.scan import ahead, read as scan_read, together
 from mergelake.scan.request import ScanRequest
 from mergelake.store.directory import DirectoryStore
 from mergelake.store.protocol import Store

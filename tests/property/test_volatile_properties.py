@@ -5,8 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pyarrow as pa
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mergelake.convert.storage import to_storage
 from mergelake.core.manifest import PartManifest

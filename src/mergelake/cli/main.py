@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mergelake.cli import fsck, retention
-from mergelake.cli import log as log_commands
-from mergelake.cli import parts as part_commands
+from mergelake.cli import fsck, log as log_commands, parts as part_commands, retention
 from mergelake.cli.common import Form, Options, TableName, Url, open_database, output_as
 from mergelake.cli.log import follow_history
 from mergelake.cli.output import FORMATS, Output, format_of, print_result, size
@@ -248,8 +246,7 @@ def publish(
     options: Options = None,
 ) -> None:
     """Let a stock ClickHouse see a table's newest version."""
-    from mergelake.publish.publish import PublishReport
-    from mergelake.publish.publish import follow as follow_table
+    from mergelake.publish.publish import PublishReport, follow as follow_table
 
     output = output_as(form)
     found = open_database(url, options).table(table)

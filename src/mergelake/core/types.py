@@ -15,101 +15,44 @@ from functools import lru_cache
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.lexer import Token, TokenReader, number_value
 from mergelake.core.text import unescape
-from mergelake.core.type_families import ANY_CASE, FAMILIES, LONGER, Argument
 from mergelake.core.type_families import (
+    ANY_CASE,
+    FAMILIES,
     INTERVAL_UNITS as INTERVAL_UNITS,
+    LONGER,
+    Argument,
 )
 from mergelake.core.type_tree import (
     UUID as UUID,
-)
-from mergelake.core.type_tree import (
     AggregateFunction as AggregateFunction,
-)
-from mergelake.core.type_tree import (
     Array as Array,
-)
-from mergelake.core.type_tree import (
     BFloat16 as BFloat16,
-)
-from mergelake.core.type_tree import (
     Bool as Bool,
-)
-from mergelake.core.type_tree import (
     DataType as DataType,
-)
-from mergelake.core.type_tree import (
     Date as Date,
-)
-from mergelake.core.type_tree import (
     Date32 as Date32,
-)
-from mergelake.core.type_tree import (
     DateTime as DateTime,
-)
-from mergelake.core.type_tree import (
     DateTime64 as DateTime64,
-)
-from mergelake.core.type_tree import (
     Decimal as Decimal,
-)
-from mergelake.core.type_tree import (
     Dynamic as Dynamic,
-)
-from mergelake.core.type_tree import (
     Enum as Enum,
-)
-from mergelake.core.type_tree import (
     FixedString as FixedString,
-)
-from mergelake.core.type_tree import (
     Float as Float,
-)
-from mergelake.core.type_tree import (
     Int as Int,
-)
-from mergelake.core.type_tree import (
     Interval as Interval,
-)
-from mergelake.core.type_tree import (
     IPv4 as IPv4,
-)
-from mergelake.core.type_tree import (
     IPv6 as IPv6,
-)
-from mergelake.core.type_tree import (
     Json as Json,
-)
-from mergelake.core.type_tree import (
     LowCardinality as LowCardinality,
-)
-from mergelake.core.type_tree import (
     Map as Map,
-)
-from mergelake.core.type_tree import (
     Nothing as Nothing,
-)
-from mergelake.core.type_tree import (
     Nullable as Nullable,
-)
-from mergelake.core.type_tree import (
     SimpleAggregateFunction as SimpleAggregateFunction,
-)
-from mergelake.core.type_tree import (
     String as String,
-)
-from mergelake.core.type_tree import (
     Time as Time,
-)
-from mergelake.core.type_tree import (
     Time64 as Time64,
-)
-from mergelake.core.type_tree import (
     Tuple as Tuple,
-)
-from mergelake.core.type_tree import (
     Unknown as Unknown,
-)
-from mergelake.core.type_tree import (
     Variant as Variant,
 )
 

@@ -12,62 +12,24 @@
 
 from mergelake.expr import (
     arithmetic as _arithmetic,
-)
-from mergelake.expr import (
     arrays as _arrays,
-)
-from mergelake.expr import (
     cast_functions as _cast_functions,
-)
-from mergelake.expr import (
     chance as _chance,
-)
-from mergelake.expr import (
     comparison as _comparison,
-)
-from mergelake.expr import (
     conditional as _conditional,
-)
-from mergelake.expr import (
     date_arithmetic as _date_arithmetic,
-)
-from mergelake.expr import (
     date_format as _date_format,
-)
-from mergelake.expr import (
     date_parts as _date_parts,
-)
-from mergelake.expr import (
     divisors as _divisors,
-)
-from mergelake.expr import (
     hashes as _hashes,
-)
-from mergelake.expr import (
     intervals as _intervals,
-)
-from mergelake.expr import (
     logical as _logical,
-)
-from mergelake.expr import (
     membership as _membership,
-)
-from mergelake.expr import (
     rounding as _rounding,
-)
-from mergelake.expr import (
     strings as _strings,
-)
-from mergelake.expr import (
     subcolumns as _subcolumns,
-)
-from mergelake.expr import (
     subseconds as _subseconds,
-)
-from mergelake.expr import (
     token_search as _token_search,
-)
-from mergelake.expr import (
     week_numbers as _week_numbers,
 )
 from mergelake.expr.binder import bind

@@ -17,8 +17,7 @@ import lz4.block
 import zstandard
 
 from mergelake.core.errors import CorruptDataError, UnsupportedError
-from mergelake.format import codec as c
-from mergelake.format import codec_values as values
+from mergelake.format import codec as c, codec_values as values
 from mergelake.format.codec import Codec
 from mergelake.format.kernels_compressed_blocks import HEADER_BYTES, PLAIN_MAX, SIZE_AT, packed_max
 from mergelake.format.libraries import LZ4

@@ -13,9 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mergelake.core.errors import CorruptDataError, InternalError
-from mergelake.format import codec as c
-from mergelake.format import kernels_compressed_blocks as k
-from mergelake.format import libraries
+from mergelake.format import codec as c, kernels_compressed_blocks as k, libraries
 from mergelake.format.codec import Codec
 from mergelake.format.codec_run import bad_payload, compress, decompress, encoded_max, header_sizes, with_header
 from mergelake.format.hashes import FileDigest, FileHash, city128

@@ -26,10 +26,12 @@ from mergelake.format.kernels_compressed_blocks import (
     write_header,
 )
 from mergelake.format.kernels_delta import delta_decode, delta_encode
-from mergelake.format.kernels_double_delta import VALUE_BYTES_MAX as DOUBLE_DELTA_MAX
-from mergelake.format.kernels_double_delta import double_delta_decode, double_delta_encode
-from mergelake.format.kernels_gorilla import VALUE_BYTES_MAX as GORILLA_MAX
-from mergelake.format.kernels_gorilla import gorilla_decode, gorilla_encode
+from mergelake.format.kernels_double_delta import (
+    VALUE_BYTES_MAX as DOUBLE_DELTA_MAX,
+    double_delta_decode,
+    double_delta_encode,
+)
+from mergelake.format.kernels_gorilla import VALUE_BYTES_MAX as GORILLA_MAX, gorilla_decode, gorilla_encode
 from mergelake.jit.city_hash128 import city
 from mergelake.jit.intrinsics import copy, inlined, kernel, load64, peek8, peek32, peek64, store8, store64
 

@@ -13,8 +13,7 @@ from mergelake.core import types as t
 from mergelake.core.arrow import storage_type
 from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundLiteral, unbind
-from mergelake.expr.nodes import Call
-from mergelake.expr.nodes import Literal as LiteralNode
+from mergelake.expr.nodes import Call, Literal as LiteralNode
 from mergelake.expr.values import arrow_value
 from mergelake.scan.ordered import Value, is_native_integer, ordered
 

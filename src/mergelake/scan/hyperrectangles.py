@@ -22,8 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mergelake.core.errors import InternalError
-from mergelake.core.types import DataType, inner_type, is_nullable
-from mergelake.core.types import Float as FloatType
+from mergelake.core.types import DataType, Float as FloatType, inner_type, is_nullable
 from mergelake.scan.condition import (
     And,
     Condition,

@@ -10,8 +10,7 @@ from __future__ import annotations
 from mergelake.core import types as t
 from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode
-from mergelake.expr.nodes import Call, ColumnRef
-from mergelake.expr.nodes import Literal as LiteralNode
+from mergelake.expr.nodes import Call, ColumnRef, Literal as LiteralNode
 
 TURNED = {
     "less": "greater",

@@ -42,8 +42,7 @@ from mergelake.table.blocks import check_given
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import DataType as SparkType
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType as SparkType, StructType
 
 _WIDER = {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0)}
 

@@ -15,8 +15,7 @@ from mergelake.query.explain import explain
 from mergelake.query.select import prepare
 from mergelake.query.statement.access import check_fixed, check_settings, denied
 from mergelake.query.statement.settings import plain_value
-from mergelake.sql import show
-from mergelake.sql import statements as s
+from mergelake.sql import show, statements as s
 from mergelake.sql.ddl import with_columns
 from mergelake.sql.inserting import run_insert
 from mergelake.sql.result import Result, rows_result

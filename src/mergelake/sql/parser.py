@@ -15,8 +15,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from mergelake.core.errors import MergelakeError, error
-from mergelake.sql import ddl
-from mergelake.sql import statements as s
+from mergelake.sql import ddl, statements as s
 from mergelake.sql.cursor import Cursor
 from mergelake.sql.insert_head import insert
 from mergelake.sql.literals import literal

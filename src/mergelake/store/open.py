@@ -12,8 +12,7 @@ from mergelake.store.bucket import BucketStore
 from mergelake.store.buckets import SCHEMES, bucket_options, make_clients, whole_number
 from mergelake.store.cache_dir import CacheDir
 from mergelake.store.cached import CachedStore
-from mergelake.store.directory import GAP_BYTES as DIRECTORY_GAP
-from mergelake.store.directory import DirectoryStore
+from mergelake.store.directory import GAP_BYTES as DIRECTORY_GAP, DirectoryStore
 from mergelake.store.memory import MemoryStore
 from mergelake.store.protocol import Store
 from mergelake.store.spec import StoreSpec

@@ -8,9 +8,7 @@ from unittest import mock
 
 from mergelake.core.errors import MergelakeError, NotFoundError
 from mergelake.core.settings import TableSettings
-from mergelake.gc import collect
-from mergelake.gc import holds as collect_holds
-from mergelake.gc import plan as collect_plan
+from mergelake.gc import collect, holds as collect_holds, plan as collect_plan
 from mergelake.gc.plan import Periods
 from mergelake.gc.reached import Reached
 from mergelake.log import conflict, fold, retention
@@ -20,8 +18,7 @@ from mergelake.log.part_map import Partitions
 from mergelake.log.retention import pins, reachable
 from mergelake.log.retired import Retired
 from mergelake.log.state import State
-from mergelake.table import clone, insert
-from mergelake.table import gc_notes as collect_notes
+from mergelake.table import clone, gc_notes as collect_notes, insert
 from mergelake.table.insert import discard_parts
 from tests.simulation import admins
 from tests.simulation.bugs.registry import both, bug

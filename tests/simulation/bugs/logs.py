@@ -8,8 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from unittest import mock
 
-from mergelake.gc import collect
-from mergelake.gc import log_objects as collect_log
+from mergelake.gc import collect, log_objects as collect_log
 from mergelake.log import checkpoint, commit, tags, tail, truncate
 from mergelake.log.part_map import Partitions
 from mergelake.log.volatile import covered

@@ -18,8 +18,7 @@ from mergelake.merge.commit import commit_merge
 from mergelake.merge.volatile import LocalPart
 from mergelake.node import disk, plan, worker
 from mergelake.node.disk import copy_part
-from mergelake.publish import plan as published
-from mergelake.publish import publish, shown
+from mergelake.publish import plan as published, publish, shown
 from tests.simulation.bugs.registry import both, bug
 
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mergelake.convert.storage import to_public, to_public_table, to_storage
 from mergelake.core.arrow import arrow_type, storage_type

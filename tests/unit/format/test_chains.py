@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mergelake.core.errors import MergelakeError
 from mergelake.core.types import parse_type
-from mergelake.format import codec as c
-from mergelake.format import compressed_blocks
+from mergelake.format import codec as c, compressed_blocks
 from mergelake.format.codec import Codec, parse_codec
 from mergelake.format.codec_types import stream_codec
 from mergelake.format.compressed_blocks import decode_compressed_blocks, encode_compressed_blocks

@@ -6,8 +6,7 @@ import contextlib
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mergelake.core.errors import CorruptDataError, MergelakeError, UnsupportedError
 from mergelake.core.types import parse_type

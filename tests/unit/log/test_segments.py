@@ -12,8 +12,7 @@ import pytest
 from mergelake.core.clock import ManualClock
 from mergelake.core.errors import ConflictError, CorruptDataError
 from mergelake.core.manifest import FileTable
-from mergelake.log import layout
-from mergelake.log import segments as segments_module
+from mergelake.log import layout, segments as segments_module
 from mergelake.log.fold import fold
 from mergelake.log.head_freshness import HEAD_FRESHNESS_S
 from mergelake.log.layout import FANOUT, SEGMENT_MAX, to_merge

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mergelake.core.errors import InternalError
 from mergelake.parts.steps import ReadStep, join_ranges, plan_steps, plan_windows

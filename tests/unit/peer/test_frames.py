@@ -3,8 +3,7 @@
 import socket
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mergelake.core.clock import SystemClock
 from mergelake.core.errors import InvalidInputError

@@ -11,8 +11,7 @@ from mergelake.convert.storage import to_public, to_storage
 from mergelake.core.arrow import arrow_type, storage_type
 from mergelake.core.types import is_nullable, parse_type
 from mergelake.query.embedded import engine
-from mergelake.query.embedded.arrow_bridge import exact_expression, parse_types
-from mergelake.query.embedded.arrow_bridge import to_public as answer_to_public
+from mergelake.query.embedded.arrow_bridge import exact_expression, parse_types, to_public as answer_to_public
 
 CASES = [
     ("UInt8", "[0, 255]"),

@@ -18,8 +18,7 @@ import pytest
 
 from mergelake.core.clock import ManualClock
 from mergelake.core.errors import InvalidInputError, NotFoundError
-from mergelake.store import Store, StoreSpec, open_store
-from mergelake.store import cached as cached_module
+from mergelake.store import Store, StoreSpec, cached as cached_module, open_store
 from mergelake.store.cache_dir import CacheDir
 from mergelake.store.cached import CachedStore, beneath, is_part_object
 from mergelake.store.directory import DirectoryStore

@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mergelake.store.intervals import Intervals
 
