@@ -210,7 +210,7 @@ class Log(Generic[S]):
         """
         state = self._state
         arrived = self.backend.wait(state.version + 1, timeout_s, poll_s)
-        return self.refresh() if arrived or not self._trusted() else self._state
+        return self.refresh() if arrived or not self._is_head_fresh() else self._state
 
     def when_changed(self, wake: Callable[[], None]) -> None:
         """Call `wake` once when there is a new entry, if the log can notify (ZooKeeper); otherwise never."""
@@ -373,7 +373,7 @@ class Log(Generic[S]):
             self._refresh_head()
         if self._sending is not None and self._reader.recent is None:
             self._pass_on(self._sending, group)
-            if group and not self._trusted():
+            if group and not self._is_head_fresh():
                 self._refresh_head()
                 refreshed = True
         if not group:
@@ -547,7 +547,7 @@ class Log(Generic[S]):
                 continue
             if holder is not None:
                 return holder
-            if self._trusted():
+            if self._is_head_fresh():
                 self._known = began
         return None
 
@@ -582,7 +582,7 @@ class Log(Generic[S]):
         landed = entry if holder is None else holder if holder.holds(entry.attempt) else None
         if holder is not None:
             self._remember(holder)
-        if self._trusted():
+        if self._is_head_fresh():
             if holder is None:
                 self._state, self._known = after, since
             else:
@@ -611,7 +611,7 @@ class Log(Generic[S]):
         """A new attempt; its first `WRITER_DIGITS` digits identify the writer."""
         return self._writer + self._ids.new_id()[WRITER_DIGITS:]
 
-    def _trusted(self) -> bool:
+    def _is_head_fresh(self) -> bool:
         return self._known.age_s(self._clock) <= self._head_freshness_s
 
     def _usable(self) -> bool:
@@ -620,7 +620,7 @@ class Log(Generic[S]):
         Segments that no newer checkpoint names are deleted after a grace period at the earliest (`truncate`).
         """
         young = self._opened.age_s(self._clock) <= self._head_freshness_s / 2
-        return self._trusted() and (young or self._machine.complete(self._state, self._reader.segments))
+        return self._is_head_fresh() and (young or self._machine.complete(self._state, self._reader.segments))
 
     def _proposed(self, group: list[Request[S]], head: Entry) -> Proposal[S] | None:
         """The proposal of the group on the state; None if the state became too old meanwhile, and was refreshed.
@@ -645,7 +645,7 @@ class Log(Generic[S]):
         began = Instant.now(self._clock)
         if self._usable():
             state = self._reader.follow(self._state, ahead)
-            if self._trusted():
+            if self._is_head_fresh():
                 self._state, self._known, self._refresh_known = state, began, self._refreshes_begun
                 return
         self._open()

@@ -64,7 +64,7 @@ def a_drop_does_not_forget_tokens():
 
 @bug
 def old_knowledge_of_the_head_is_believed():
-    return mock.patch.object(commit.Log, "_trusted", return_value=True)
+    return mock.patch.object(commit.Log, "_is_head_fresh", return_value=True)
 
 
 @bug
@@ -96,7 +96,7 @@ def a_known_answer_is_given_without_a_look():
         return real_stored(self, entry, after, **options)
 
     def look(self, ahead=1):
-        if not (getattr(self, "_careless", False) and self._trusted()):
+        if not (getattr(self, "_careless", False) and self._is_head_fresh()):
             real_look(self, ahead)
 
     return both(
@@ -170,7 +170,7 @@ def knowledge_is_as_young_as_its_answer():
         return entry if holder is None else holder if holder.holds(entry.attempt) else None
 
     def careless_look(self, ahead=1):
-        if self._trusted():
+        if self._is_head_fresh():
             self._refreshes_begun += 1
             self._state = self._reader.follow(self._state, ahead)
             self._known, self._refresh_known = Instant.now(self._clock), self._refreshes_begun

@@ -99,7 +99,7 @@ def a_partition_that_changed_after_the_checkpoint_is_held_as_it_has_it():
 
 @bug
 def a_state_is_gone_on_from_though_what_it_has_yet_to_read_may_be_gone():
-    return mock.patch.object(Log, "_usable", Log._trusted)
+    return mock.patch.object(Log, "_usable", Log._is_head_fresh)
 
 
 @bug
