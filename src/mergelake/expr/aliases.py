@@ -11,8 +11,6 @@ from mergelake.expr.parser import parse
 
 def expand_aliases(node: SyntaxNode, schema: TableSchema) -> SyntaxNode:
     """`node` with ALIAS columns replaced by what they stand for. CYCLIC_ALIASES if one stands for itself."""
-    if not any(column.default_kind == "ALIAS" for column in schema.columns):
-        return node
     return _expanded(node, schema, ())
 
 
