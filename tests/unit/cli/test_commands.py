@@ -181,29 +181,31 @@ def test_standard_input_is_the_data_of_an_insert_without_any(
     ],
 )
 def test_much_standard_input_is_read_as_it_comes(tmp_path: Path, head: str, program: str, expected: str | None) -> None:
-    def sql(query: str, **given: object) -> subprocess.CompletedProcess[bytes]:
-        arguments = [sys.executable, "-m", "mergelake.cli", "sql", "-d", str(tmp_path / "w"), "-q", query]
-        return subprocess.run(arguments, capture_output=True, check=False, **given)  # type: ignore[call-overload]
-
-    sql("CREATE TABLE t (k UInt64, s String) ENGINE = MergeTree ORDER BY k", stdin=subprocess.DEVNULL)
+    db = connect(str(tmp_path / "w"))
+    db.sql("CREATE TABLE t (k UInt64, s String) ENGINE = MergeTree ORDER BY k")
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as source:
-        done = sql(head, stdin=source.stdout)
+        done = _insert(tmp_path, head, stdin=source.stdout)
     assert done.returncode == (expected is None), done.stderr
-    found = sql("SELECT count(), sum(k) FROM t", stdin=subprocess.DEVNULL).stdout.decode().strip()
-    assert found == (expected or "0\t0")
+    assert db.sql("SELECT count(), sum(k) FROM t").text("TSV").strip() == (expected or "0\t0")
 
 
 @pytest.mark.chdb
 def test_standard_input_may_be_any_format(tmp_path: Path) -> None:
-    arguments = [sys.executable, "-m", "mergelake.cli", "sql", "-d", str(tmp_path / "w"), "-q"]
-    create = "CREATE TABLE t (k UInt64, s String DEFAULT 'none') ENGINE = MergeTree ORDER BY k"
-    subprocess.run([*arguments, create], check=True, stdin=subprocess.DEVNULL)
-    for number, name in enumerate(("Parquet", "Native", "ArrowStream", "RowBinary", "JSONCompactEachRow")):
-        select = f"SELECT number + {number}::UInt64 AS k FROM numbers(1) FORMAT {name}"
-        data = subprocess.run([*arguments, select], check=True, stdin=subprocess.DEVNULL, capture_output=True).stdout
-        subprocess.run([*arguments, f"INSERT INTO t (k) FORMAT {name}"], check=True, input=data)
-    found = subprocess.run([*arguments, "SELECT * FROM t ORDER BY k"], check=True, capture_output=True).stdout
-    assert found == b"".join(b"%d\tnone\n" % k for k in range(5))
+    db = connect(str(tmp_path / "w"))
+    db.sql("CREATE TABLE t (k UInt64, s String DEFAULT 'none') ENGINE = MergeTree ORDER BY k")
+    formats = ("Parquet", "Native", "RowBinary", "JSONCompactEachRow")
+    for number, name in enumerate(formats):
+        data = b"".join(db.sql(f"SELECT number + {number}::UInt64 AS k FROM numbers(1) FORMAT {name}").chunks())
+        done = _insert(tmp_path, f"INSERT INTO t (k) FORMAT {name}", input=data)
+        assert done.returncode == 0, done.stderr
+    found = db.sql("SELECT * FROM t ORDER BY k").text("TSV")
+    assert found == "".join(f"{k}\tnone\n" for k in range(len(formats)))
+
+
+def _insert(folder: Path, query: str, **more: object) -> subprocess.CompletedProcess[bytes]:
+    """A statement of another process, whose standard input this one makes."""
+    arguments = [sys.executable, "-m", "mergelake.cli", "sql", "-d", str(folder / "w"), "-q", query]
+    return subprocess.run(arguments, capture_output=True, check=False, **more)  # type: ignore[call-overload, no-any-return]
 
 
 def test_wrong_usage_is_told_before_anything_large_is_loaded() -> None:
